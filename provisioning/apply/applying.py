@@ -140,9 +140,9 @@ class _Steps(list[ApplyStep]):
         if step.state == "failed":
             raise _StepFailed
 
-    def now(self, what: str) -> None:
+    def now(self, activity: str) -> None:
         """Report what is being done."""
-        self._report("now", self._device, what)
+        self._report("now", self._device, activity)
 
 
 def apply_one(request: ApplyRequest, settings: ApplySettings, report: ReportStep) -> ApplyOutcome:
@@ -170,14 +170,14 @@ def apply_all(
 ) -> list[ApplyOutcome]:
     """Return the outcome of each device, in the order of `requests`; `report` and `ended` are called from several threads."""
 
-    def one(request: ApplyRequest) -> ApplyOutcome:
+    def apply_and_report(request: ApplyRequest) -> ApplyOutcome:
         outcome = apply_one(request, settings, report)
         ended(outcome)
         return outcome
 
     pool = ThreadPoolExecutor(max_workers=jobs, thread_name_prefix="apply")
     try:
-        return list(pool.map(one, requests))
+        return list(pool.map(apply_and_report, requests))
     finally:
         # After an interruption no further device begins.
         pool.shutdown(wait=True, cancel_futures=True)
@@ -210,28 +210,28 @@ class _Device:
             raise UnavailableError(
                 "openssl is missing there, which verifies signatures and makes the device's key: `sudo apt-get install openssl`"
             )
-        chosen, python = self._choose()
-        is_installed, is_dry = self._has(chosen), self._settings.is_dry
+        offered, python = self._choose()
+        is_installed, is_dry = self._has(offered), self._settings.is_dry
         if not is_installed and not is_dry:
-            files = [FileToCopy(chosen.folder / file.path, file.path, file.sha256, file.size_bytes) for file in chosen.files()]
-            self._copy(files, chosen.unpacked_bytes())
+            files = [FileToCopy(offered.folder / file.path, file.path, file.sha256, file.size_bytes) for file in offered.files()]
+            self._copy(files, offered.unpacked_bytes())
         bundle = None if is_installed or is_dry else self._stage_seen
         first = ["user", "release", "service", "udev", "accelerators"]
         first += ["power_mode"] if self._request.power_mode else []
         first += ["governor"] if self._request.governor else []
-        self._on_device([*first, "join"], chosen, python, bundle, None)
+        self._on_device([*first, "join"], offered, python, bundle, None)
         if self._steps[-1].state == "skipped" and not is_dry:
             # Only a device that has not joined costs a token.
             self._steps.pop()
-            self._on_device(["join"], chosen, python, bundle, self._settings.join_file(self._request.target.name))
-        self._on_device(["owner", "start"], chosen, python, bundle, None)
+            self._on_device(["join"], offered, python, bundle, self._settings.join_file(self._request.target.name))
+        self._on_device(["owner", "start"], offered, python, bundle, None)
         self._connection.run(["rm", "-rf", self._stage])
 
-    def _has(self, chosen: Offer) -> bool:
+    def _has(self, offered: Offer) -> bool:
         """Return whether that release is current there, or a newer one."""
-        current, version = self._board.release, chosen.manifest.version
+        current, version = self._board.release, offered.manifest.version
         if current == version:
-            return self._board.manifest_sha256 == chosen.sha256
+            return self._board.manifest_sha256 == offered.sha256
         with contextlib.suppress(install.RefusedError):
             return current is not None and install.version_key(current) > install.version_key(version)
         return False
@@ -269,12 +269,12 @@ class _Device:
                     "remove something there (`sudo apt-get clean`, `journalctl --vacuum-size=50M`), or use a larger card"
                 )
         copied_bytes = copy_files(
-            self._connection, self._stage, files, lambda done, of: self._steps.now(f"copying {done / MB:.1f} of {of / MB:.1f} MB")
+            self._connection, self._stage, files, lambda copied, of: self._steps.now(f"copying {copied / MB:.1f} of {of / MB:.1f} MB")
         )
         detail = f"{copied_bytes / MB:.1f} MB of {sum(file.size_bytes for file in files) / MB:.1f} MB"
         self._steps.add(ApplyStep("copy", "changed" if copied_bytes else "ok", detail))
 
-    def _on_device(self, steps: list[str], chosen: Offer, python: Interpreter, bundle: str | None, join: str | None) -> None:
+    def _on_device(self, steps: list[str], offered: Offer, python: Interpreter, bundle: str | None, join: str | None) -> None:
         """Run these steps as root on the device, by `on_device.py` with a plan."""
         interpreter = python.path.removeprefix(self._settings.prefix)
         plan = {
@@ -283,8 +283,8 @@ class _Device:
             "dry": self._settings.is_dry,
             "steps": steps,
             "bundle": bundle,
-            "version": chosen.manifest.version,
-            "manifest_sha256": chosen.sha256,
+            "version": offered.manifest.version,
+            "manifest_sha256": offered.sha256,
             "public_key": self._settings.public_key,
             "python": interpreter,
             "python_drop_in": PYTHON_DROP_IN.format(interpreter),

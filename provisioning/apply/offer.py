@@ -81,35 +81,35 @@ def read_offer(path: Path, public_key: Path, scratch: Path) -> Offer:
     return Offer(folder, verified.manifest, hashlib.sha256(verified.document).hexdigest())
 
 
-def choose_offer(offers: Sequence[Offer], found: ExaminedBoard) -> tuple[Offer, Interpreter]:
+def choose_offer(offers: Sequence[Offer], board: ExaminedBoard) -> tuple[Offer, Interpreter]:
     """Return the first bundle that fits the board, and the interpreter that it is for.
 
     Raises:
         UnavailableError: none fits; the message states why, and what to build or install.
     """
     for offer in offers:
-        if offer.manifest.arch == found.arch and found.glibc is not None and found.glibc >= offer.glibc:
-            for python in found.pythons:
+        if offer.manifest.arch == board.arch and board.glibc is not None and board.glibc >= offer.glibc:
+            for python in board.pythons:
                 if python.version == offer.manifest.python:
                     return offer, python
-    raise UnavailableError(_why_none(offers, found))
+    raise UnavailableError(_why_none(offers, board))
 
 
-def _why_none(offers: Sequence[Offer], found: ExaminedBoard) -> str:
-    if found.glibc is None:
-        return f"no bundle fits {found.words}: only systems with glibc are supported"
-    if found.arch not in {"aarch64", "x86_64"}:
-        return f"no bundle fits {found.words}: runtimes exist for 64-bit systems only: install a 64-bit system"
-    glibc = f"glibc <= {found.glibc[0]}.{found.glibc[1]}"
-    usable = next((python.version for python in found.pythons if tuple(map(int, python.version.split("."))) >= OLDEST_PYTHON), None)
+def _why_none(offers: Sequence[Offer], board: ExaminedBoard) -> str:
+    if board.glibc is None:
+        return f"no bundle fits {board.words}: only systems with glibc are supported"
+    if board.arch not in {"aarch64", "x86_64"}:
+        return f"no bundle fits {board.words}: runtimes exist for 64-bit systems only: install a 64-bit system"
+    glibc = f"glibc <= {board.glibc[0]}.{board.glibc[1]}"
+    usable = next((python.version for python in board.pythons if tuple(map(int, python.version.split("."))) >= OLDEST_PYTHON), None)
     if usable is None:
         return (
-            f"no Python >= 3.10 in {found.system}: install one with --python-tar FILE, a relocatable CPython for {found.arch} "
+            f"no Python >= 3.10 in {board.system}: install one with --python-tar FILE, a relocatable CPython for {board.arch} "
             f"(python-build-standalone, `install_only`), and give a bundle for its version and {glibc}"
         )
-    given = "; ".join(offer.words for offer in offers)
-    wanted = f"`edgemeter fleet bundle` for {found.arch}, Python {usable}, {glibc}"
-    return f"no given bundle fits {found.words} (given: {given}): build one: {wanted}"
+    offered = "; ".join(offer.words for offer in offers)
+    remedy = f"`edgemeter fleet bundle` for {board.arch}, Python {usable}, {glibc}"
+    return f"no given bundle fits {board.words} (given: {offered}): build one: {remedy}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,8 @@ def read_python_tar(path: Path) -> PythonTar:
         with tarfile.open(path) as archive:
             for member in archive:
                 unpacked_bytes += member.size
-                found = re.fullmatch(r"[^/]+/bin/python(3\.\d+)", str(PurePosixPath(member.name)))
-                version = found[1] if found else version
+                match = re.fullmatch(r"[^/]+/bin/python(3\.\d+)", str(PurePosixPath(member.name)))
+                version = match[1] if match else version
         sha256 = install.sha256(path)
     except (OSError, tarfile.TarError, EOFError) as error:
         raise ConfigError(

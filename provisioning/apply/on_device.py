@@ -114,7 +114,7 @@ class LocalDevice:
         accounts, groups = self.below("/etc/passwd"), self.below("/etc/group")
         if not accounts.is_file():
             return "skipped", "no accounts below the prefix"
-        own = ["--prefix", self.prefix] if self.prefix else []
+        prefix_option = ["--prefix", self.prefix] if self.prefix else []
         members = {line.split(":")[0]: line.split(":")[-1].split(",") for line in lines(groups)}
         changed = []
         if not any(line.startswith(f"{USER}:") for line in lines(accounts)):
@@ -122,13 +122,13 @@ class LocalDevice:
             if not self.is_dry:
                 group = ["--gid", USER] if USER in members else ["--user-group"]
                 home = ["--home-dir", "/var/lib/edgemeter", "--no-create-home", "--shell", "/usr/sbin/nologin"]
-                must("useradd", *own, "--system", *group, *home, USER)
+                must("useradd", *prefix_option, "--system", *group, *home, USER)
         lacking = [name for name in DEVICE_GROUPS if name in members and USER not in members[name]]
         if lacking:
             changed.append("groups " + " ".join(lacking))
             self.needs_restart()
             if not self.is_dry:
-                must("usermod", *own, "--append", "--groups", ",".join(lacking), USER)
+                must("usermod", *prefix_option, "--append", "--groups", ",".join(lacking), USER)
         return outcome(changed)
 
     def release(self) -> StepResult:
@@ -213,46 +213,48 @@ class LocalDevice:
 
     def has_library(self, name: str) -> bool:
         """Return whether a shared library lies in one of the system's folders."""
-        folders = (self.below(place) for place in ("/usr/lib", "/lib", "/usr/local/lib"))
+        folders = (self.below(path) for path in ("/usr/lib", "/lib", "/usr/local/lib"))
         return any(next(folder.glob(pattern), None) for folder in folders for pattern in (name, f"*-linux-gnu/{name}"))
 
     def power_mode(self) -> StepResult:
         """Set the Jetson's power mode."""
-        wanted = self.plan["power_mode"]
+        mode = self.plan["power_mode"]
         if not shutil.which("nvpmodel"):
-            return "skipped", f"no nvpmodel here: power_mode = {wanted!r} is for a Jetson"
+            return "skipped", f"no nvpmodel here: power_mode = {mode!r} is for a Jetson"
         name, number = power_mode_now()
-        if wanted in {name, number}:
+        if mode in {name, number}:
             return "ok", f"{number} {name}"
-        found = (re.search(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)", line) for line in lines(self.below("/etc/nvpmodel.conf")))
-        modes = {one[2]: one[1] for one in found if one}
-        chosen = wanted if wanted in modes.values() else modes.get(wanted)
-        if chosen is None:
-            raise_step(f"unknown power mode {wanted!r}: correct power_mode in fleet.toml: {', '.join(modes) or 'none is listed'}")
+        matches = (re.search(r"<\s*POWER_MODEL\s+ID=(\d+)\s+NAME=(\S+)", line) for line in lines(self.below("/etc/nvpmodel.conf")))
+        modes = {match[2]: match[1] for match in matches if match}
+        mode_number = mode if mode in modes.values() else modes.get(mode)
+        if mode_number is None:
+            raise_step(f"unknown power mode {mode!r}: correct power_mode in fleet.toml: {', '.join(modes) or 'none is listed'}")
         if not self.is_dry:
-            run("nvpmodel", "-m", chosen)
-            if power_mode_now()[1] != chosen:
-                raise_step(f"the board changes to power mode {wanted!r} only at a boot: `sudo nvpmodel -m {chosen}` there, and answer yes")
-        return "changed", f"{number} {name} -> {wanted}"
+            run("nvpmodel", "-m", mode_number)
+            if power_mode_now()[1] != mode_number:
+                raise_step(
+                    f"the board changes to power mode {mode!r} only at a boot: `sudo nvpmodel -m {mode_number}` there, and answer yes"
+                )
+        return "changed", f"{number} {name} -> {mode}"
 
     def governor(self) -> StepResult:
         """Set the CPU governor, now and after each boot."""
-        wanted = self.plan["governor"]
+        governor = self.plan["governor"]
         files = sorted(Path(self.plan["sysfs"]).glob("devices/system/cpu/cpu*/cpufreq/scaling_governor"))
         if not files:
             return "skipped", "the kernel has no CPU governors here"
         for path in files:
-            known = " ".join(lines(path.with_name("scaling_available_governors"))).split()
-            if (known and wanted not in known) or not re.fullmatch(r"[a-z_]+", wanted):
-                raise_step(f"unknown governor {wanted!r}: correct governor in fleet.toml: {', '.join(known)}")
+            available = " ".join(lines(path.with_name("scaling_available_governors"))).split()
+            if (available and governor not in available) or not re.fullmatch(r"[a-z_]+", governor):
+                raise_step(f"unknown governor {governor!r}: correct governor in fleet.toml: {', '.join(available)}")
         changed = []
         if self.put(self.units / GOVERNOR, self.plan["governor_unit"].encode()):
             changed.append(GOVERNOR)
         enabled, why = self.enable(GOVERNOR)
-        others = [path for path in files if path.read_text().strip() != wanted]
-        for path in [] if self.is_dry else others:
-            path.write_text(f"{wanted}\n")
-        return outcome([*changed, *enabled, *(path.parts[-3] for path in others)], why)
+        to_change = [path for path in files if path.read_text().strip() != governor]
+        for path in [] if self.is_dry else to_change:
+            path.write_text(f"{governor}\n")
+        return outcome([*changed, *enabled, *(path.parts[-3] for path in to_change)], why)
 
     def join(self) -> StepResult:
         """Give the device its identity and configuration."""
@@ -304,10 +306,10 @@ class LocalDevice:
         with self.quiet():
             for unit in () if self.is_dry else units:
                 must("systemctl", "daemon-reload")
-                done = run("systemctl", "restart", unit, timeout_s=400)
-                if done.returncode != 0:
+                completed = run("systemctl", "restart", unit, timeout_s=400)
+                if completed.returncode != 0:
                     log = run("journalctl", "-u", unit, "-n", "3", "-o", "cat").stdout
-                    raise_step(f"{unit} does not start: {last_line(log or done.stderr)}: `journalctl -u {unit}` there")
+                    raise_step(f"{unit} does not start: {last_line(log or completed.stderr)}: `journalctl -u {unit}` there")
             self.drop(self.restart)
         return "changed", "started" if idle else "restarted"
 
@@ -349,10 +351,10 @@ def run(*command: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[
 
 def must(*command: str, timeout_s: float = 120.0) -> str:
     """Return what a command printed; a failed one fails the step."""
-    done = run(*command, timeout_s=timeout_s)
-    if done.returncode != 0:
-        raise_step(f"`{' '.join(command[:3])}` failed: {last_line(done.stderr or done.stdout)}")
-    return done.stdout
+    completed = run(*command, timeout_s=timeout_s)
+    if completed.returncode != 0:
+        raise_step(f"`{' '.join(command[:3])}` failed: {last_line(completed.stderr or completed.stdout)}")
+    return completed.stdout
 
 
 def outcome(changed: list[str], why: str = "") -> StepResult:
@@ -363,10 +365,10 @@ def outcome(changed: list[str], why: str = "") -> StepResult:
 def power_mode_now() -> tuple[str, str]:
     """Return name and number of the power mode."""
     printed = must("nvpmodel", "-q")
-    found = re.search(r"NV Power Mode:\s*(\S+)\s*^(\d+)\s*$", printed, re.MULTILINE)
-    if found is None:
+    match = re.search(r"NV Power Mode:\s*(\S+)\s*^(\d+)\s*$", printed, re.MULTILINE)
+    if match is None:
         raise StepError(f"nvpmodel reports no power mode: {last_line(printed)}")
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 def lines(path: Path) -> list[str]:

@@ -96,15 +96,15 @@ class SshConnection:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def run(self, command: list[str], given: bytes | BinaryIO = b"", timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """Return the result of `command` on the device, with `given` (bytes, or a file from its position) on its standard input.
+    def run(self, command: list[str], stdin: bytes | BinaryIO = b"", timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Return the result of `command` on the device, with `stdin` (bytes, or a file from its position) on its standard input.
 
         Raises:
             UnavailableError: the device cannot be reached or refuses us; the message states why and what to do.
             TransientError: the connection was lost, or nothing came in time.
         """
         line = ["ssh", *self._arguments, "--", self.target.login, shlex.join(command)]
-        input_: dict[str, Any] = {"input": given} if isinstance(given, bytes) else {"stdin": given}
+        input_: dict[str, Any] = {"input": stdin} if isinstance(stdin, bytes) else {"stdin": stdin}
         try:
             completed: subprocess.CompletedProcess[bytes] = subprocess.run(
                 line, capture_output=True, check=False, timeout=timeout_s, **input_
@@ -232,6 +232,6 @@ def _hash_of_start(path: Path, size_bytes: int) -> str:
     return digest.hexdigest()
 
 
-def _refused(connection: SshConnection, what: str, errors: str) -> UnavailableError:
+def _refused(connection: SshConnection, problem: str, errors: str) -> UnavailableError:
     remedy = "free some room there" if "No space left" in errors else "check that folder"
-    return UnavailableError(f"{connection.target.login}: {what}: {errors[-300:] or 'no message'}: {remedy}")
+    return UnavailableError(f"{connection.target.login}: {problem}: {errors[-300:] or 'no message'}: {remedy}")

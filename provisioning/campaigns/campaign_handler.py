@@ -49,9 +49,9 @@ def pause_campaign(registry: Registry, name: str, *, is_dry_run: bool = False) -
     """
 
     def plan() -> _CampaignChange:
-        campaign, held = _open_campaign(registry, name), _held(registry, name)
-        text = f"paused; {len(held)} executions held, those in flight continue"
-        return text, replace(campaign, state="paused", reason="paused by hand"), held
+        campaign, executions = _open_campaign(registry, name), _held(registry, name)
+        text = f"paused; {len(executions)} executions held, those in flight continue"
+        return text, replace(campaign, state="paused", reason="paused by hand"), executions
 
     return _make(registry, plan, is_dry_run=is_dry_run)
 
@@ -109,11 +109,15 @@ def _make(registry: Registry, plan: Callable[[], _CampaignChange], *, is_dry_run
 
 def _released(registry: Registry, campaign: str, wave: int) -> tuple[Execution, ...]:
     executions = executions_of_campaign(registry, campaign)
-    return tuple(replace(one, state="queued") for one in executions if one.state == "held" and (one.wave or 0) <= wave)
+    return tuple(
+        replace(execution, state="queued") for execution in executions if execution.state == "held" and (execution.wave or 0) <= wave
+    )
 
 
 def _held(registry: Registry, campaign: str) -> tuple[Execution, ...]:
-    return tuple(replace(one, state="held") for one in executions_of_campaign(registry, campaign) if one.state == "queued")
+    return tuple(
+        replace(execution, state="held") for execution in executions_of_campaign(registry, campaign) if execution.state == "queued"
+    )
 
 
 def _open_campaign(registry: Registry, name: str) -> Campaign:
@@ -150,7 +154,7 @@ def next_step(campaign: Campaign, counts: Counts, judged: Counts, now_ns: int) -
 
 def why_abort(rule: AbortRules, counts: Counts) -> str | None:
     """Return which abort rule is violated, None when none is."""
-    ended = {state: sum(count for (_, one), count in counts.items() if one == state) for state in FINAL}
+    ended = {state: sum(count for (_, ended_state), count in counts.items() if ended_state == state) for state in FINAL}
     executed = sum(ended.values()) - ended["cancelled"]
     if executed < rule.min_executed:
         return None
@@ -192,12 +196,15 @@ class CampaignHandler:
         running = [campaign for campaign in campaigns.read_open(self._registry) if campaign.state == "running"]
         if not running:
             return
-        seen = (last_serial(self._registry.connection), *((campaign.campaign, campaign.wave, campaign.judged_from) for campaign in running))
-        if seen == self._seen:
+        progress = (
+            last_serial(self._registry.connection),
+            *((campaign.campaign, campaign.wave, campaign.judged_from) for campaign in running),
+        )
+        if progress == self._seen:
             return
         for campaign in running:
             self._step(campaign.campaign, now_ns)
-        self._seen = seen
+        self._seen = progress
 
     def _step(self, name: str, now_ns: int) -> None:
         with self._registry.transaction() as connection:

@@ -65,21 +65,21 @@ def read_campaign_file(path: Path) -> CampaignFile:
     Raises:
         ConfigError: it cannot be read, has a wrong or unknown key, two modes have one name, or the canary group is given twice.
     """
-    found = read_toml(path, CampaignFile, "campaign file")
-    for fault in faults(found):
+    campaign_file = read_toml(path, CampaignFile, "campaign file")
+    for fault in faults(campaign_file):
         raise ConfigError(f"campaign file {str(path)!r}: {fault}")
-    return found
+    return campaign_file
 
 
-def faults(found: CampaignFile, _path: Path | None = None) -> Iterator[str]:
+def faults(campaign_file: CampaignFile, _path: Path | None = None) -> Iterator[str]:
     """Yield what is wrong with a file whose keys are right: no mode, two of one name, two sizes of the canary group."""
-    names = [mode.name for mode in found.modes]
+    names = [mode.name for mode in campaign_file.modes]
     if not names:
         yield "`modes` is empty: leave it out, or add [[modes]] with a name"
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
             yield f"two modes are named {name!r}: rename one"
-    if found.rules.canary is not None and found.rules.canary_ratio is not None:
+    if campaign_file.rules.canary is not None and campaign_file.rules.canary_ratio is not None:
         yield "canary and canary_ratio exclude each other: leave one out"
 
 
@@ -126,21 +126,21 @@ def plan(written: CampaignFile, folder: Path, fleet_file: FleetFile | None, stor
     return CampaignPlan(written, tuple(devices), waves, work, tuple(cells))
 
 
-def start(registry: Registry, made: CampaignPlan, now_ns: int) -> None:
+def start(registry: Registry, plan: CampaignPlan, now_ns: int) -> None:
     """Write a campaign, its jobs and its cells, and release the first group.
 
     Raises:
         ConfigError: there is one of that name.
     """
-    written = made.written
-    fleets = {one.device: one.fleet for one in made.devices}
+    written = plan.written
+    fleets = {device.device: device.fleet for device in plan.devices}
     with registry.transaction() as connection:
         if connection.execute("SELECT 1 FROM campaigns WHERE campaign = ?", (written.name,)).fetchone():
             raise ConfigError(f"a campaign named {written.name!r} exists already: give the new one another `name`, or resume that one")
         named = []
-        for (model, mode), packed in made.work.items():
-            own = [cell for cell in made.cells if (cell.model, cell.mode) == (model, mode)]
-            targets = [(cell.device, fleets[cell.device]) for cell in own if cell.impossible is None]
+        for (model, mode), packed in plan.work.items():
+            mode_cells = [cell for cell in plan.cells if (cell.model, cell.mode) == (model, mode)]
+            targets = [(cell.device, fleets[cell.device]) for cell in mode_cells if cell.impossible is None]
             new = NewJob(
                 packed.work,
                 f"{packed.title}: {model}, {mode}",
@@ -150,10 +150,10 @@ def start(registry: Registry, made: CampaignPlan, now_ns: int) -> None:
                 exclusive=written.exclusive,
                 campaign=written.name,
             )
-            job = jobs.add(connection, new, targets, now_ns, state="held", waves=dict(made.waves))
-            named += [cell if cell.impossible else replace(cell, job=job) for cell in own]
-        named += [cell for cell in made.cells if (cell.model, cell.mode) not in made.work]
-        waves = max(made.waves.values()) + 1
+            job = jobs.add(connection, new, targets, now_ns, state="held", waves=dict(plan.waves))
+            named += [cell if cell.impossible else replace(cell, job=job) for cell in mode_cells]
+        named += [cell for cell in plan.cells if (cell.model, cell.mode) not in plan.work]
+        waves = max(plan.waves.values()) + 1
         campaigns.insert(connection, Campaign(written.name, "running", None, 0, waves, written.rules, now_ns, 0), named)
         release_group(registry, connection, written.name, 0)
 

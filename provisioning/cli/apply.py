@@ -101,7 +101,7 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: b
             click.echo("ssh records the keys of unknown hosts (--host-keys strict refuses them)", err=True)
         with _progress() as progress:
             outcomes = apply_all(requests, settings, jobs, progress.report, progress.ended)
-    if not print_data(form, {"dry_run": is_dry, "devices": [{**asdict(one), "result": one.state} for one in outcomes]}):
+    if not print_data(form, {"dry_run": is_dry, "devices": [{**asdict(outcome), "result": outcome.state} for outcome in outcomes]}):
         _print_summary(outcomes, console_for(form), is_dry=is_dry)
     sys.exit(1 if any(outcome.state == "failed" for outcome in outcomes) else 0)
 
@@ -118,7 +118,7 @@ def _requests(folder: FleetFolder, devices: tuple[str, ...], options: dict[str, 
     selected: list[str] = []
     if selection is not None:
         with open_registry(folder, read_only=True) as registry:
-            selected = [one.device for one in select_devices(folder, registry, selection)]
+            selected = [device.device for device in select_devices(folder, registry, selection)]
     return of_fleet([*devices, *selected], fleet, *login)
 
 
@@ -143,15 +143,15 @@ class _ApplyProgress:
         self._lock = threading.Lock()
         self._tasks: dict[str, TaskID] = {}
 
-    def report(self, kind: Literal["now", "done"], device: str, what: str) -> None:
+    def report(self, kind: Literal["now", "done"], device: str, activity: str) -> None:
         with self._lock:
             if self._bars.disable:
                 if kind == "done":
-                    self._line(f"{device}: {what}")
+                    self._line(f"{device}: {activity}")
                 return
             if device not in self._tasks:
-                self._tasks[device] = self._bars.add_task(device, total=None, note=what)
-            self._bars.update(self._tasks[device], note=what[:100])
+                self._tasks[device] = self._bars.add_task(device, total=None, note=activity)
+            self._bars.update(self._tasks[device], note=activity[:100])
 
     def ended(self, outcome: ApplyOutcome) -> None:
         with self._lock:

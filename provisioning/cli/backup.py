@@ -51,14 +51,15 @@ def restore(file: Path, passphrase_file: Path | None, folder: FleetFolder, *, dr
     from edgemeter.provisioning.identity.backup import check_backup, restore_backup
 
     passphrase = _passphrase(passphrase_file, is_new=False)
-    found = check_backup(file, passphrase) if dry_run else restore_backup(file, folder, passphrase)
-    made = f"{found.made.astimezone():%Y-%m-%d %H:%M %Z}"
-    click.echo(f"{'would restore' if dry_run else 'restored'} the fleet {found.fleet!r} as of {made}: {found.files} files in {folder.path}")
+    restored = check_backup(file, passphrase) if dry_run else restore_backup(file, folder, passphrase)
+    made_at = f"{restored.made.astimezone():%Y-%m-%d %H:%M %Z}"
+    verb = "would restore" if dry_run else "restored"
+    click.echo(f"{verb} the fleet {restored.fleet!r} as of {made_at}: {restored.files} files in {folder.path}")
     click.echo("it does not know what happened since: revoke again whoever was revoked, and let newer devices join again", err=True)
     click.echo("next: `edgemeter fleet init` with this --folder writes the paths of this machine; then start broker and service", err=True)
 
 
-def _passphrase(given: Path | None, *, is_new: bool) -> str:
+def _passphrase(path: Path | None, *, is_new: bool) -> str:
     from edgemeter.provisioning.identity.passphrase import BACKUP_VARIABLE, ask_passphrase, read_passphrase
 
-    return read_passphrase(given) if given is not None else ask_passphrase("the backup", BACKUP_VARIABLE, is_new=is_new)
+    return read_passphrase(path) if path is not None else ask_passphrase("the backup", BACKUP_VARIABLE, is_new=is_new)

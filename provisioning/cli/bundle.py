@@ -90,17 +90,17 @@ def bundle(
     public = folder.release_public_key if folder.release_public_key.exists() else None
     # A fleet whose release key is elsewhere has the public one alone.
     signing = key or (None if public is not None and not folder.release_key.exists() else folder.release_key)
-    given = [additions.parse_added_file(text) for text in wheels]
-    own = [one for one in given if one.name.startswith("edgemeter-")]
-    if len(own) > 1:
+    added_files = [additions.parse_added_file(text) for text in wheels]
+    agent_wheels = [added_file for added_file in added_files if added_file.name.startswith("edgemeter-")]
+    if len(agent_wheels) > 1:
         raise click.UsageError("give at most one --wheel of edgemeter itself")
     request = release.ReleaseRequest(
         target,
         extras,
         signing,
-        own[0].local() if own else None,
+        agent_wheels[0].local() if agent_wheels else None,
         root or smoke.default_root(),
-        tuple(one for one in given if one not in own),
+        tuple(added_file for added_file in added_files if added_file not in agent_wheels),
         find_links,
         tuple(additions.parse_added_file(text) for text in packages),
         "system" if system_site_packages else "own",
@@ -117,16 +117,16 @@ def bundle(
 def _print_built(built: "BuiltRelease", target: "ReleaseTarget", *, dry_run: bool, is_json: bool) -> None:
     from edgemeter.provisioning.bundle import boards as known
 
-    found = built.manifest
+    manifest = built.manifest
     if is_json:
         document = {"path": str(built.path), "size_bytes": built.size_bytes, "dry_run": dry_run, "accelerators": built.accelerators}
-        document |= _fields(found)
+        document |= _fields(manifest)
         print_json(document)
         return
-    for file in sorted(found.files, key=lambda file: -file.size_bytes):
+    for file in sorted(manifest.files, key=lambda file: -file.size_bytes):
         click.echo(f"{file.size_bytes / 1e6:9.2f} MB  {file.path}")
     click.echo(f"{built.size_bytes / 1e6:9.2f} MB  {'would write ' if dry_run else ''}{built.path}")
-    click.echo(f"release {found.version} for {target.words}; {found.checked}")
+    click.echo(f"release {manifest.version} for {target.words}; {manifest.checked}")
     click.echo(f"level {known.support_level(target)}")
     click.echo(f"runs on {', '.join(['the CPU', *built.accelerators])}" if built.accelerators else "runs on the CPU only")
     if (advice := known.find_board(target.board).accelerators) and not built.accelerators:
@@ -146,13 +146,13 @@ def sign(folder: FleetFolder, path: Path, key: Path | None, out: Path | None, *,
     """
     from edgemeter.provisioning.bundle import manifest, release
 
-    found = manifest.unsigned_bundle(path)
+    unsigned = manifest.unsigned_bundle(path)
     used = key or folder.release_key
     if dry_run:
-        manifest.sign(found.document, used)
+        manifest.sign(unsigned.document, used)
     else:
         release.sign_bundle(path, used, out)
-    click.echo(f"{'would sign' if dry_run else 'signed'} {found.manifest.version} for {found.manifest.board}: {out or path}")
+    click.echo(f"{'would sign' if dry_run else 'signed'} {unsigned.manifest.version} for {unsigned.manifest.board}: {out or path}")
 
 
 @bundle.command(short_help="Verify a bundle's signature and hashes.")
@@ -182,9 +182,10 @@ def check(
         document = {"path": str(path), **_fields(verified.manifest), "now": checked.words, "dead": dict(checked.dead)}
         print_json(document)
     else:
-        found = verified.manifest
-        click.echo(f"{path}: release {found.version} for {found.board} ({found.arch}, Python {found.python}, glibc >= {found.glibc})")
-        click.echo(f"signature and {len(found.files)} files are valid; at build time: {found.checked}")
+        manifest = verified.manifest
+        target = f"{manifest.board} ({manifest.arch}, Python {manifest.python}, glibc >= {manifest.glibc})"
+        click.echo(f"{path}: release {manifest.version} for {target}")
+        click.echo(f"signature and {len(manifest.files)} files are valid; at build time: {manifest.checked}")
         _print_imports(checked)
     smoke.refuse_dead(checked)
 
@@ -201,28 +202,28 @@ def boards(form: Format | None) -> None:
     from edgemeter.provisioning.bundle import boards as known
     from edgemeter.provisioning.inventory.formatting import narrow_table
 
-    found = known.all_boards()
-    plain = msgspec.to_builtins(found)
+    boards_by_name = known.all_boards()
+    plain = msgspec.to_builtins(boards_by_name)
     if print_data(form, [{"board": name, **board} for name, board in plain.items()] if form == "csv" else plain):
         return
     rows = []
-    for name, board in found.items():
-        for place, system in enumerate(board.system):
-            first = (name, board.title, board.arch) if place == 0 else ("", "", "")
+    for name, board in boards_by_name.items():
+        for index, system in enumerate(board.system):
+            first = (name, board.title, board.arch) if index == 0 else ("", "", "")
             rows.append((*first, system.name, system.python, system.glibc, system.level))
     headings = ("board", "what", "processor", "system", "Python", "glibc", "level")
     console = console_for(form)
     console.print(narrow_table(headings, rows, folded={"what", "system"}))
     print_text(console, "Without further options a bundle for arm runs on the CPU only. What else can be used:")
-    for name, board in found.items():
+    for name, board in boards_by_name.items():
         if board.accelerators:
             print_text(console, f"{name}: {board.accelerators}")
     for level, words in known.LEVELS.items():
         print_text(console, f"{level}: {words}")
 
 
-def _fields(found: Any) -> dict[str, Any]:
-    return {**found._asdict(), "files": [file._asdict() for file in found.files]}
+def _fields(manifest: Any) -> dict[str, Any]:
+    return {**manifest._asdict(), "files": [file._asdict() for file in manifest.files]}
 
 
 def _print_imports(checked: "ImportCheck") -> None:

@@ -82,18 +82,18 @@ def list_(folder: FleetFolder, *, form: Format | None) -> None:
     Example: edgemeter fleet campaign list
     """
     with open_registry(folder, read_only=True) as registry:
-        found = [read_coverage(registry, one.campaign) for one in campaigns.read(registry)]
-    if print_data(form, {"campaigns": [_document(one, with_cells=False) for one in found]}):
+        coverages = [read_coverage(registry, campaign.campaign) for campaign in campaigns.read(registry)]
+    if print_data(form, {"campaigns": [_document(covered, with_cells=False) for covered in coverages]}):
         return
     rows = [
-        (its.campaign, its.state, day(its.made_ns), f"{its.wave + 1}/{its.waves}", _ratio(one))
-        for one, its in ((one, one.campaign) for one in found)
+        (its.campaign, its.state, day(its.made_ns), f"{its.wave + 1}/{its.waves}", _ratio(covered))
+        for covered, its in ((covered, covered.campaign) for covered in coverages)
     ]
     console = console_for(form)
     console.print(narrow_table(("campaign", "state", "started (UTC)", "group", "coverage"), rows, folded={"coverage"}))
-    for one in found:
-        if one.campaign.reason:
-            print_text(console, f"{one.campaign.campaign}: {one.campaign.reason}")
+    for covered in coverages:
+        if covered.campaign.reason:
+            print_text(console, f"{covered.campaign.campaign}: {covered.campaign.reason}")
 
 
 @campaign.command(short_help="Pause a campaign: nothing more starts.")
@@ -132,25 +132,25 @@ def cancel(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> N
         _print_change(name, cancel_campaign(registry, name, time.time_ns(), is_dry_run=dry_run), dry_run=dry_run, as_json=as_json)
 
 
-def _print_change(name: str, done: str, *, dry_run: bool, as_json: bool) -> None:
+def _print_change(name: str, outcome: str, *, dry_run: bool, as_json: bool) -> None:
     if as_json:
-        print_json({"campaign": name, "done": done, "dry_run": dry_run})
+        print_json({"campaign": name, "done": outcome, "dry_run": dry_run})
     else:
-        click.echo(f"{name}: {done}")
+        click.echo(f"{name}: {outcome}")
 
 
 def _print_plan(name: str, planned: Sequence[CampaignCell], *, as_json: bool) -> None:
     if as_json:
         cells = [
-            {"model": one.model, "mode": one.mode, "device": one.device, "group": one.wave + 1, "impossible": one.impossible}
-            for one in planned
+            {"model": cell.model, "mode": cell.mode, "device": cell.device, "group": cell.wave + 1, "impossible": cell.impossible}
+            for cell in planned
         ]
         print_json({"campaign": name, "cells": cells})
         return
-    for one in planned:
-        ending = f": impossible: {one.impossible}" if one.impossible else ""
-        click.echo(f"group {one.wave + 1}: {one.device}: {one.model}, {one.mode}{ending}")
-    click.echo(f"{sum(one.impossible is None for one in planned)} of {len(planned)} cells are possible")
+    for cell in planned:
+        ending = f": impossible: {cell.impossible}" if cell.impossible else ""
+        click.echo(f"group {cell.wave + 1}: {cell.device}: {cell.model}, {cell.mode}{ending}")
+    click.echo(f"{sum(cell.impossible is None for cell in planned)} of {len(planned)} cells are possible")
 
 
 def _print_coverage(covered: Coverage, form: Format | None, *, in_full: bool) -> None:
@@ -161,18 +161,18 @@ def _print_coverage(covered: Coverage, form: Format | None, *, in_full: bool) ->
     why = f" ({its.reason})" if its.reason else ""
     print_text(console, f"{its.campaign}: {its.state}{why}, group {its.wave + 1} of {its.waves}")
     cases: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    for one in covered.cells:
-        cases[one.cell.model, one.cell.mode][one.state] += 1
+    for coverage in covered.cells:
+        cases[coverage.cell.model, coverage.cell.mode][coverage.state] += 1
     rows = [(model, mode, *(str(counts[state]) for state in CELL_STATES)) for (model, mode), counts in cases.items()]
     console.print(narrow_table(("model", "mode", *CELL_STATES), rows, folded={"model"}, right=CELL_STATES))
     print_text(console, f"coverage: {_ratio(covered)} of the possible cells")
-    listed = [one for one in covered.cells if in_full or one.state in {"lost", "impossible"}]
-    most = len(listed) if in_full else MOST_REASONS
-    for one in listed[:most]:
-        ending = f": {one_line(one.why)}" if one.why else ""
-        print_text(console, f"  {one.cell.device}, {one.cell.model}, {one.cell.mode}: {one.state}{ending}")
-    if len(listed) > most:
-        print_text(console, f"  and {len(listed) - most} more: --cells lists all")
+    listed = [coverage for coverage in covered.cells if in_full or coverage.state in {"lost", "impossible"}]
+    shown_count = len(listed) if in_full else MOST_REASONS
+    for coverage in listed[:shown_count]:
+        ending = f": {one_line(coverage.why)}" if coverage.why else ""
+        print_text(console, f"  {coverage.cell.device}, {coverage.cell.model}, {coverage.cell.mode}: {coverage.state}{ending}")
+    if len(listed) > shown_count:
+        print_text(console, f"  and {len(listed) - shown_count} more: --cells lists all")
 
 
 def _ratio(covered: Coverage) -> str:
@@ -183,7 +183,7 @@ def _ratio(covered: Coverage) -> str:
 
 def _document(covered: Coverage, *, with_cells: bool) -> dict[str, object]:
     its = covered.campaign
-    found: dict[str, object] = {
+    document: dict[str, object] = {
         "campaign": its.campaign,
         "state": its.state,
         "reason": its.reason,
@@ -195,17 +195,17 @@ def _document(covered: Coverage, *, with_cells: bool) -> dict[str, object]:
         "coverage_ratio": covered.ratio,
     }
     if with_cells:
-        found["all_cells"] = [
+        document["all_cells"] = [
             {
-                "model": one.cell.model,
-                "mode": one.cell.mode,
-                "device": one.cell.device,
-                "group": one.cell.wave + 1,
-                "job": one.cell.job,
-                "standing": one.state,
-                "why": one.why,
-                "runs": [] if one.execution is None else list(one.execution.runs),
+                "model": coverage.cell.model,
+                "mode": coverage.cell.mode,
+                "device": coverage.cell.device,
+                "group": coverage.cell.wave + 1,
+                "job": coverage.cell.job,
+                "standing": coverage.state,
+                "why": coverage.why,
+                "runs": [] if coverage.execution is None else list(coverage.execution.runs),
             }
-            for one in covered.cells
+            for coverage in covered.cells
         ]
-    return found
+    return document

@@ -35,10 +35,10 @@ _JOIN = ".join.toml"
 def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
     if value is None:
         return None
-    found = re.fullmatch(r"(\d+)([KMG]?)", value.upper())
-    if not found:
+    match = re.fullmatch(r"(\d+)([KMG]?)", value.upper())
+    if not match:
         raise click.BadParameter(f"{value!r} is not a size: give bytes, or 64M, 1G")
-    return int(found[1]) * UNITS[found[2]]
+    return int(match[1]) * UNITS[match[2]]
 
 
 @click.command()
@@ -96,18 +96,18 @@ def image(target: Path | None, make_stick: Path | None, **options: Any) -> None:
                     _prepare(path, named, request, options)
 
 
-def _joins(given: Path) -> list[Path]:
+def _joins(path: Path) -> list[Path]:
     """Return the join files of a folder; none where a file was given.
 
     Raises:
         ConfigError: the folder has none.
     """
-    if not given.is_dir():
+    if not path.is_dir():
         return []
-    found = sorted(given.glob(f"*{_JOIN}"))
-    if not found:
-        raise ConfigError(f"there is no *{_JOIN} in {str(given)!r}: `edgemeter fleet token DEVICE... --out {given}` writes them")
-    return found
+    join_files = sorted(path.glob(f"*{_JOIN}"))
+    if not join_files:
+        raise ConfigError(f"there is no *{_JOIN} in {str(path)!r}: `edgemeter fleet token DEVICE... --out {path}` writes them")
+    return join_files
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def _image_of(target: Path, join: Path | None, *, is_dry: bool) -> Iterator[tupl
     path = plain.with_name(f"{plain.stem}{board}{plain.suffix or '.img'}")
     with (
         progress_bar("bytes") as report,
-        unpacked_copy(target, path, lambda done, total: report("checking the image", done, total), is_dry=is_dry) as copy,
+        unpacked_copy(target, path, lambda checked_bytes, total: report("checking the image", checked_bytes, total), is_dry=is_dry) as copy,
     ):
         yield copy, path
 
@@ -165,20 +165,20 @@ def _prepare(path: Path, named: Path, request: "CardRequest", options: dict[str,
             with _counting("writing", plan.size_bytes) as wrote:
                 carry_out(boot, plan, wrote)
     if not is_dry:
-        with open_boot_partition(path, "read", number) as again, _counting("reading back", plan.size_bytes) as read:
-            verify_card(again, plan, read)
+        with open_boot_partition(path, "read", number) as reopened, _counting("reading back", plan.size_bytes) as read:
+            verify_card(reopened, plan, read)
     _print(named, plan, is_dry=is_dry, as_json=options["as_json"])
 
 
 def _print_notes(named: Path, plan: "CardPlan", request: "CardRequest") -> None:
     bundle = request.bundle.manifest
     click.echo(f"{named}: {plan.chosen.form}, because {plan.chosen.why}", err=True)
-    what = f"edgemeter {bundle.version} for {bundle.board} ({bundle.arch}, Python {bundle.python}, glibc {bundle.glibc})"
-    click.echo(f"bundle: {what}; checked: {bundle.checked}", err=True)
+    contents = f"edgemeter {bundle.version} for {bundle.board} ({bundle.arch}, Python {bundle.python}, glibc {bundle.glibc})"
+    click.echo(f"bundle: {contents}; checked: {bundle.checked}", err=True)
     if plan.previous:
         click.echo(f"removing an earlier preparation for another format: {', '.join(plan.previous)}", err=True)
-    for found in plan.also_firing:
-        click.echo(f"warning: {found} also acts at the first boot: delete it if that is not intended", err=True)
+    for name in plan.also_firing:
+        click.echo(f"warning: {name} also acts at the first boot: delete it if that is not intended", err=True)
     for why in plan.misfits:
         click.echo(f"warning: {why}", err=True)
     wifi = request.settings.wifi
@@ -223,13 +223,13 @@ def _print(named: Path, plan: "CardPlan", *, is_dry: bool, as_json: bool) -> Non
 @contextmanager
 def _counting(step: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
     """Yield what shows a progress bar of the bytes that it is called with."""
-    done = 0
+    done_bytes = 0
     with progress_bar("bytes") as report:
 
         def passed(size_bytes: int) -> None:
-            nonlocal done
-            done += size_bytes
-            report(step, done, total_bytes)
+            nonlocal done_bytes
+            done_bytes += size_bytes
+            report(step, done_bytes, total_bytes)
 
         yield passed
 
@@ -289,7 +289,7 @@ def _write_card(
     card = read_disk(device, world)
     _refuse(card, objections(card, world, None, large))
     with progress_bar("bytes") as report:
-        source = read_image(image, lambda done, total: report("checking the image", done, total))
+        source = read_image(image, lambda checked_bytes, total: report("checking the image", checked_bytes, total))
     _refuse(card, objections(card, world, source.size_bytes, large))
     if is_dry:
         click.echo(f"would write {source.size_bytes / GB:.2f} GB to {card.path} ({card.words})")
@@ -300,12 +300,12 @@ def _write_card(
         _refuse(card, ["another card is there now"])
     _refuse(card, objections(card, world, source.size_bytes, large))
     with progress_bar("bytes") as report:
-        done = write_image(source, card, report)
+        written = write_image(source, card, report)
     if as_json:
         # One line a card.
-        click.echo(json.dumps({"device": str(card.path), "model": card.model, **asdict(done)}))
+        click.echo(json.dumps({"device": str(card.path), "model": card.model, **asdict(written)}))
     else:
-        click.echo(f"{card.path} ({card.words}): {done.size_bytes / GB:.2f} GB written and read back: sha256 {done.sha256}")
+        click.echo(f"{card.path} ({card.words}): {written.size_bytes / GB:.2f} GB written and read back: sha256 {written.sha256}")
     return card.words
 
 
@@ -314,19 +314,19 @@ def _refuse(card: TargetDisk, reasons: list[str]) -> None:
         raise ConfigError(f"{card.path} ({card.words}) is not written: {'; '.join(reasons)}")
 
 
-def _confirm(card: TargetDisk, given: str | None) -> None:
-    if given is None:
+def _confirm(card: TargetDisk, typed: str | None) -> None:
+    if typed is None:
         if not sys.stdin.isatty():
             raise ConfigError(f"no terminal to confirm on: to erase {card.path} give --yes-model {card.words!r}")
         click.echo(f"All data on {card.path} will be lost.", err=True)
-        given = click.prompt(f"To erase it, type its model and size, {card.words}", err=True)
-    if given.strip() != card.words:
-        raise ConfigError(f"{given!r} does not match {card.path} ({card.words}): nothing was written")
+        typed = click.prompt(f"To erase it, type its model and size, {card.words}", err=True)
+    if typed.strip() != card.words:
+        raise ConfigError(f"{typed!r} does not match {card.path} ({card.words}): nothing was written")
 
 
 def _choice(world: KernelTrees) -> str:
     lines = []
-    for one in all_disks(world):
-        why = objections(one, world, None, "refused")
-        lines.append(f"  {one.path}  {one.words}" + (f"  no: {why[0]}" if why else ""))
+    for disk in all_disks(world):
+        why = objections(disk, world, None, "refused")
+        lines.append(f"  {disk.path}  {disk.words}" + (f"  no: {why[0]}" if why else ""))
     return "which card? Give --device:\n" + ("\n".join(lines) or "  no disk found")

@@ -49,22 +49,22 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) ->
 
     Example: edgemeter fleet list --on 'board=pi5'
     """
-    wanted = selecting.parse(selection)
+    parsed = selecting.parse(selection)
     now_ns = time.time_ns()
     with open_registry(folder, read_only=True) as registry:
-        lines = [line for line in overview.read(folder, registry, now_ns) if wanted.fits(line.device)]
+        lines = [line for line in overview.read(folder, registry, now_ns) if parsed.fits(line.device)]
     problems = server_issues(folder, now_ns)
     if print_data(form, {"devices": [overview_document(line) for line in lines], "server": problems}):
         return
     console = console_for(form)
-    shown = lines[:MOST_ROWS] if console.is_terminal else lines
-    if shown:
-        table, below = fleet_table(shown, now_ns, console.width)
+    visible = lines[:MOST_ROWS] if console.is_terminal else lines
+    if visible:
+        table, below = fleet_table(visible, now_ns, console.width)
         console.print(table)
         for note in below:
             print_text(console, note)
-    if len(shown) < len(lines):
-        print_text(console, f"... and {len(lines) - len(shown)} less urgent ones: narrow the list with --on, or pipe it")
+    if len(visible) < len(lines):
+        print_text(console, f"... and {len(lines) - len(visible)} less urgent ones: narrow the list with --on, or pipe it")
     print_text(console, fleet_summary(lines))
     print_notes(problems)
 
@@ -80,11 +80,13 @@ def show(device: str, folder: FleetFolder, *, form: Format | None) -> None:
     """
     now_ns = time.time_ns()
     with open_registry(folder, read_only=True) as registry:
-        line = next((one for one in overview.read(folder, registry, now_ns) if one.device.device == device), None)
+        line = next((entry for entry in overview.read(folder, registry, now_ns) if entry.device.device == device), None)
         if line is None:
             raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
         runs, actions = read_canary_runs(registry, device), read_power_actions(registry, device)
-        ended = [one for one in executions_of_device(registry, device) if one.is_final and one.job.startswith("golden-")]
+        ended = [
+            execution for execution in executions_of_device(registry, device) if execution.is_final and execution.job.startswith("golden-")
+        ]
     if not print_data(form, device_document(line, runs, actions), rows=""):
         console_for(form).print(device_sheet(line, runs, actions, ended[0] if ended else None, now_ns))
 
@@ -98,18 +100,21 @@ def clear(devices: tuple[str, ...], folder: FleetFolder, *, new_band: bool, dry_
 
     Example: edgemeter fleet clear pi5-01
     """
-    wanted = selecting.parse(" | ".join(f"({one})" for one in devices))
+    parsed = selecting.parse(" | ".join(f"({name})" for name in devices))
     now_ns = time.time_ns()
     with open_registry(folder, read_only=dry_run) as registry:
-        found = [line.device for line in overview.read(folder, registry, now_ns) if wanted.fits(line.device)]
-        if not found:
+        matching = [line.device for line in overview.read(folder, registry, now_ns) if parsed.fits(line.device)]
+        if not matching:
             raise ConfigError(f"no device matches {' '.join(devices)!r}: `edgemeter fleet list` lists them")
-        done = {one.device: clear_device(registry, one.device, one.fleet, now_ns, new_band=new_band, is_dry_run=dry_run) for one in found}
+        outcomes = {
+            device.device: clear_device(registry, device.device, device.fleet, now_ns, new_band=new_band, is_dry_run=dry_run)
+            for device in matching
+        }
     if as_json:
-        documents = [{"device": device, "done": text, "dry_run": dry_run} for device, text in done.items()]
+        documents = [{"device": device, "done": text, "dry_run": dry_run} for device, text in outcomes.items()]
         print_json({"devices": documents})
         return
-    for device, text in done.items():
+    for device, text in outcomes.items():
         would = "would be " if dry_run and text else ""
         click.echo(f"{device}: {would}{text or 'nothing to clear: it is neither suspect nor in need of attention'}")
 
@@ -138,22 +143,22 @@ def power(device: str, action: str, folder: FleetFolder, *, force: bool, dry_run
             click.echo(f"{device}: would {action} {wired.text}")
             return
         outcome = "" if action == "status" else _switch_power(registry, wired, switch, action, written.rescue.off_s)
-    found = switch.state()
+    state = switch.state()
     if as_json:
-        print_json({"device": device, "switch": wired.text, "is_on": found.is_on, "warnings": list(found.warnings)})
+        print_json({"device": device, "switch": wired.text, "is_on": state.is_on, "warnings": list(state.warnings)})
     else:
-        click.echo(f"{device}: {outcome}{ {True: 'on', False: 'off', None: 'unknown'}[found.is_on] }")
-        for warning in found.warnings:
+        click.echo(f"{device}: {outcome}{ {True: 'on', False: 'off', None: 'unknown'}[state.is_on] }")
+        for warning in state.warnings:
             click.echo(f"edgemeter: {wired.text}: {warning}", err=True)
     sys.exit(0)
 
 
 def _check_power(wired: Wiring, written: FleetFile, registry: Registry) -> None:
-    others = Neighbours(written, wired.folder).of(wired, registry)
-    in_flight = {one: found.job for one in (wired.device, *others) if (found := find_in_flight(registry, one)) is not None}
+    neighbours = Neighbours(written, wired.folder).of(wired, registry)
+    in_flight = {name: execution.job for name in (wired.device, *neighbours) if (execution := find_in_flight(registry, name)) is not None}
     activity = MeasuringActivity(in_flight, read_measuring(registry))
     # A person is watching: a device that still measured would have reported since.
-    why = why_not_cut(wired.device, others, activity, STILL_MEASURING_S, time.time_ns())
+    why = why_not_cut(wired.device, neighbours, activity, STILL_MEASURING_S, time.time_ns())
     if why is not None:
         raise UnavailableError(f"the power of {wired.device!r} is not cut: {why}; wait, or give --force and lose the run")
 

@@ -62,18 +62,18 @@ def init(folder: FleetFolder, *, dry_run: bool, as_json: bool, **options: Any) -
     if options["ca_passphrase_file"] is not None:
         # The steps after the first one sign with the key.
         os.environ[AUTHORITY_VARIABLE] = str(options["ca_passphrase_file"])
-    made = []
+    made_steps = []
     for step in init_steps(folder, InitOptions(**options), datetime.now(timezone.utc)):
         if not dry_run:
             step.make()
-        made.append(step)
+        made_steps.append(step)
         if not as_json:
             click.echo(f"{'would make' if dry_run else 'made'} {step.path}: {step.why}")
-    notes = [] if dry_run else after_init(folder, made)
+    notes = [] if dry_run else after_init(folder, made_steps)
     if as_json:
-        files = [{"path": str(step.path), "why": step.why} for step in made]
+        files = [{"path": str(step.path), "why": step.why} for step in made_steps]
         print_json({"folder": str(folder.path), "dry_run": dry_run, "made": files})
-    elif not made:
+    elif not made_steps:
         click.echo(f"nothing to make: the fleet in {str(folder.path)!r} is complete")
     elif not dry_run:
         click.echo("start broker, service and collector, now and with the system:", err=True)
@@ -119,19 +119,21 @@ def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path
             click.echo(f"would make a token for {', '.join(names)}, valid for {hours:g} h")
             return
         signing = broker_files.authority(folder)
-        made: dict[str, Invitation | EdgemeterError] = {}
+        results: dict[str, Invitation | EdgemeterError] = {}
         for device in names:
             keep = partial(admission.write_join_file, folder=out)
             try:
-                made[device] = admission.invite(folder, registry, inventory, device, hours, time.time_ns(), keep)
+                results[device] = admission.invite(folder, registry, inventory, device, hours, time.time_ns(), keep)
             except EdgemeterError as error:
                 # This device keeps its previous token; the others continue.
-                made[device] = error
-        failed = {device: result for device, result in made.items() if isinstance(result, Exception)}
+                results[device] = error
+        failed = {device: result for device, result in results.items() if isinstance(result, Exception)}
         if len(failed) == len(names):
             raise failed[names[0]]
-        _print_tokens(made, out, as_json=as_json)
-        passwords = {token_id(one.join.token or ""): one.join.token or "" for one in made.values() if isinstance(one, Invitation)}
+        _print_tokens(results, out, as_json=as_json)
+        passwords = {
+            token_id(result.join.token or ""): result.join.token or "" for result in results.values() if isinstance(result, Invitation)
+        }
         Enforcement(folder, registry, signing, passwords).settle(datetime.now(timezone.utc))
     if failed:
         raise UnavailableError(
@@ -152,7 +154,7 @@ def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format | None)
         return
     with open_registry(folder, read_only=True) as registry:
         waiting = undecided_requests(registry)
-    if print_data(form, [admission.request_document(one) for one in waiting]):
+    if print_data(form, [admission.request_document(request) for request in waiting]):
         return
     if not waiting:
         click.echo("no pending requests", err=True)
@@ -160,8 +162,10 @@ def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format | None)
     table = Table(box=None, pad_edge=False)
     for heading in ("request", "device", "serial", "board", "why"):
         table.add_column(heading, overflow="fold")
-    for one in waiting:
-        table.add_row(one.request[:12], one.device, f"{one.serial} ({one.serial_source})", one.board or "-", one.why)
+    for request in waiting:
+        table.add_row(
+            request.request[:12], request.device, f"{request.serial} ({request.serial_source})", request.board or "-", request.why
+        )
     console_for(form).print(table)
 
 
@@ -212,37 +216,37 @@ def _decide_each(
     folder: FleetFolder, names: tuple[str, ...], decide: Callable[[Registry, str], AdmissionDecision], *, dry_run: bool, as_json: bool
 ) -> None:
     signing = broker_files.authority(folder)
-    done = []
+    decisions = []
     with open_registry(folder) as registry:
         for name in dict.fromkeys(names):
             decision = decide(registry, name)
             if not dry_run:
                 with registry.transaction() as connection:
                     decision.do(connection)
-            done.append((name, decision.what))
+            decisions.append((name, decision.what))
             if not as_json:
                 click.echo(f"{name}: {'would be ' if dry_run else ''}{decision.what}")
         if not dry_run and Enforcement(folder, registry, signing).settle(datetime.now(timezone.utc)):
             click.echo("the broker does not answer: `edgemeter fleet serve` disconnects them when it does", err=True)
     if as_json:
-        print_json([{"device": name, "done": what, "dry_run": dry_run} for name, what in done])
+        print_json([{"device": name, "done": outcome, "dry_run": dry_run} for name, outcome in decisions])
 
 
-def _print_tokens(made: dict[str, Invitation | EdgemeterError], out: Path, *, as_json: bool) -> None:
+def _print_tokens(results: dict[str, Invitation | EdgemeterError], out: Path, *, as_json: bool) -> None:
     """Print where each device's join file is, or why it has none."""
     if as_json:
         documents: Sequence[dict[str, object]] = [
             {"device": device, "join_file": str(admission.join_file_path(device, out)), "expires_ns": result.expires_ns}
             if isinstance(result, Invitation)
             else {"device": device, "error": str(result)}
-            for device, result in made.items()
+            for device, result in results.items()
         ]
         print_json(documents)
         return
-    widest = max(len("device"), *(len(device) for device in made))
+    widest = max(len("device"), *(len(device) for device in results))
     # Not a rich table: it truncates paths, which people copy.
     click.echo(f"{'device':{widest}}  {'valid until':20}  join file")
-    for device, result in made.items():
+    for device, result in results.items():
         if isinstance(result, Invitation):
             until = datetime.fromtimestamp(result.expires_ns / 1e9).astimezone()
             click.echo(f"{device:{widest}}  {f'{until:%Y-%m-%d %H:%M %Z}':20}  {admission.join_file_path(device, out)}")

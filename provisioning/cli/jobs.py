@@ -85,11 +85,11 @@ def run(
         if dry_run:
             contents = packed.work.contents
             if as_json:
-                listed = [{"name": one.name, "sha256": one.sha256, "size_bytes": one.size_bytes} for one in contents]
+                listed = [{"name": content.name, "sha256": content.sha256, "size_bytes": content.size_bytes} for content in contents]
                 print_json({"title": packed.title, "devices": picked.names, "contents": listed})
                 return
-            for one in contents:
-                click.echo(f"would send {one.name} ({one.size_bytes} bytes, sha256 {one.sha256[:12]})")
+            for content in contents:
+                click.echo(f"would send {content.name} ({content.size_bytes} bytes, sha256 {content.sha256[:12]})")
             print_would_order(picked.names, packed.title)
             return
         new = NewJob(packed.work, packed.title, timeout_s, retries, cool_down_s=cool_down_s, exclusive=exclusive)
@@ -160,19 +160,23 @@ def jobs(job: str | None, folder: FleetFolder, *, device: str | None, with_text:
         name = None if job is None else kept.find_by_prefix(registry, job).job
         if name is None and devices.find(registry, str(device)) is None:
             raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
-        held = executions_of_device(registry, str(device)) if name is None else executions_of_job(registry, name)
-        held = [one for one in held if device in {None, one.device}]
+        executions = executions_of_device(registry, str(device)) if name is None else executions_of_job(registry, name)
+        executions = [execution for execution in executions if device in {None, execution.device}]
         waiting = WaitReasons(folder, registry)
-        why = {one.id: waiting.why(one, time.time_ns()) for one in held}
+        why = {execution.id: waiting.why(execution, time.time_ns()) for execution in executions}
         if with_text:
-            for one in held:
-                click.echo(f"{one.device}, {one.job}, {one.state}:\n{one.text or ''}")
+            for execution in executions:
+                click.echo(f"{execution.device}, {execution.job}, {execution.state}:\n{execution.text or ''}")
         elif name is not None:
-            _show_job(registry, name, held, why, form)
+            _show_job(registry, name, executions, why, form)
         elif not print_data(
-            form, {"device": device, "jobs": [job_document(kept.find_by_prefix(registry, one.job), [one], why) for one in held]}
+            form,
+            {
+                "device": device,
+                "jobs": [job_document(kept.find_by_prefix(registry, execution.job), [execution], why) for execution in executions],
+            },
         ):
-            console_for(form).print(executions_table(held, lambda one: why.get(one.id), time.time_ns(), by="job"))
+            console_for(form).print(executions_table(executions, lambda execution: why.get(execution.id), time.time_ns(), by="job"))
 
 
 @click.command()
@@ -190,13 +194,13 @@ def cancel(job: str, device: str | None, folder: FleetFolder, *, dry_run: bool) 
         if device is not None and find_execution(registry, name, device) is None:
             raise ConfigError(f"job {name!r} does not include device {device!r}: `edgemeter fleet jobs {name}` lists its devices")
         if dry_run:
-            for one in executions_of_job(registry, name):
-                if not one.is_final and device in {None, one.device}:
-                    click.echo(f"{one.device}: would be cancelled ({one.state})")
+            for execution in executions_of_job(registry, name):
+                if not execution.is_final and device in {None, execution.device}:
+                    click.echo(f"{execution.device}: would be cancelled ({execution.state})")
             return
         touched = kept.cancel(registry, name, device, time.time_ns())
-    for one in touched:
-        click.echo(f"{one.device}: {'cancelled' if one.is_final else 'cancelling'}")
+    for execution in touched:
+        click.echo(f"{execution.device}: {'cancelled' if execution.is_final else 'cancelling'}")
     if not touched:
         click.echo("nothing left to cancel")
 
@@ -220,7 +224,7 @@ def order(folder: FleetFolder, registry: Registry, new: NewJob, targets: Sequenc
         return
     ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job}` shows it, `edgemeter fleet cancel {job}` cancels it")
     _show_job(registry, job, ended, {}, "json" if as_json else None)
-    sys.exit(0 if all(one.state == "done" for one in ended) else 1)
+    sys.exit(0 if all(execution.state == "done" for execution in ended) else 1)
 
 
 def follow(folder: FleetFolder, registry: Registry, job: str, hint: str) -> list[Execution]:
@@ -232,20 +236,20 @@ def follow(folder: FleetFolder, registry: Registry, job: str, hint: str) -> list
         raise
 
 
-def _show_job(registry: Registry, job: str, held: Sequence[Execution], why: dict[int, str | None], form: Format | None) -> None:
-    found = kept.find_by_prefix(registry, job)
-    if print_data(form, job_document(found, held, why)):
+def _show_job(registry: Registry, job: str, executions: Sequence[Execution], why: dict[int, str | None], form: Format | None) -> None:
+    job_entry = kept.find_by_prefix(registry, job)
+    if print_data(form, job_document(job_entry, executions, why)):
         return
     console = console_for(form)
-    print_text(console, f"{found.job}: {found.title}")
-    console.print(executions_table(held, lambda one: why.get(one.id), time.time_ns()))
-    print_text(console, summary_of(held))
+    print_text(console, f"{job_entry.job}: {job_entry.title}")
+    console.print(executions_table(executions, lambda execution: why.get(execution.id), time.time_ns()))
+    print_text(console, summary_of(executions))
 
 
 def _list_jobs(registry: Registry, form: Format | None) -> None:
-    found = [(one, count_states(registry, one.job)) for one in kept.latest(registry)]
-    if print_data(form, {"jobs": [job_outline(one, counts) for one, counts in found]}):
+    counted_jobs = [(job, count_states(registry, job.job)) for job in kept.latest(registry)]
+    if print_data(form, {"jobs": [job_outline(job, counts) for job, counts in counted_jobs]}):
         return
     # A job's name contains the time when it was made.
-    rows = [(one.job, one.title, str(sum(counts.values())), counts_text(counts)) for one, counts in found]
+    rows = [(job.job, job.title, str(sum(counts.values())), counts_text(counts)) for job, counts in counted_jobs]
     console_for(form).print(narrow_table(("job", "what", "devices", "states"), rows, folded={"what", "states"}, right={"devices"}))

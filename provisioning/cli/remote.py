@@ -84,7 +84,7 @@ def _ask(folder: FleetFolder, names: Sequence[str], work: Work, title: str, time
     from edgemeter.provisioning.jobs import ordering
 
     with open_registry(folder, read_only=is_dry_run) as registry:
-        picked = ordering.pick(folder, registry, " | ".join(_selection(one) for one in names))
+        picked = ordering.pick(folder, registry, " | ".join(_selection(name) for name in names))
         print_notes((*picked.notes, *server_issues(folder, time.time_ns())))
         if is_dry_run and as_json:
             print_json({"order": title, "devices": picked.names, "dry_run": True})
@@ -98,11 +98,13 @@ def _ask(folder: FleetFolder, names: Sequence[str], work: Work, title: str, time
         if as_json:
             print_json(job_document(jobs.find_by_prefix(registry, job), ended, {}))
         else:
-            for one in ended:
-                click.echo(f"== {one.device}: {one.state.replace('_', ' ')}{f': {one.reason}' if one.reason else ''}")
-                if one.text:
-                    _print_text(one.text)
-    sys.exit(0 if all(one.state == "done" for one in ended) else 1)
+            for execution in ended:
+                click.echo(
+                    f"== {execution.device}: {execution.state.replace('_', ' ')}{f': {execution.reason}' if execution.reason else ''}"
+                )
+                if execution.text:
+                    _print_text(execution.text)
+    sys.exit(0 if all(execution.state == "done" for execution in ended) else 1)
 
 
 def _selection(text: str) -> str:
@@ -121,7 +123,8 @@ def _print_text(text: str) -> None:
         click.echo(_harmless(text).rstrip())
         return
     plain = [
-        structs.replace(one, name=_harmless(one.name), what=_harmless(one.what), remedy=_harmless(one.remedy or "")) for one in findings
+        structs.replace(finding, name=_harmless(finding.name), what=_harmless(finding.what), remedy=_harmless(finding.remedy or ""))
+        for finding in findings
     ]
     console_for(None).print(examination.render(plain))
 

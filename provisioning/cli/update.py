@@ -41,18 +41,18 @@ def add(bundles: tuple[Path, ...], folder: FleetFolder, *, dry_run: bool, as_jso
 
     Example: edgemeter fleet release add edgemeter-1.2.0-pi5.tar
     """
-    found = [releases.inspect_bundle(folder, bundle) for bundle in bundles]
+    verified = [releases.inspect_bundle(folder, bundle) for bundle in bundles]
     if dry_run:
-        for one in found:
-            click.echo(f"would add {one.manifest.version} for {one.manifest.board}: {one.path}", err=as_json)
+        for release in verified:
+            click.echo(f"would add {release.manifest.version} for {release.manifest.board}: {release.path}", err=as_json)
         return
     with open_registry(folder) as registry:
-        added = [releases.add_release(folder, registry, one) for one in found]
+        added = [releases.add_release(folder, registry, release) for release in verified]
     if as_json:
         click.echo(json_document(added))
         return
-    for kept in added:
-        click.echo(f"{kept.version} for {kept.board} ({kept.arch}, Python {kept.python}, glibc {kept.glibc}): {kept.sha256[:12]}")
+    for each in added:
+        click.echo(f"{each.version} for {each.board} ({each.arch}, Python {each.python}, glibc {each.glibc}): {each.sha256[:12]}")
 
 
 @release.command()
@@ -72,15 +72,15 @@ def rotate(folder: FleetFolder, *, public_key: Path | None, finishes: bool, even
     """
     if finishes and public_key is not None:
         raise click.UsageError("--public-key begins a rotation, --finish ends one: give one of them")
-    known = release_keys.read_keys(folder.release_public_key)
+    trusted = release_keys.read_keys(folder.release_public_key)
     with open_registry(folder, read_only=True) as registry:
-        behind = release_keys.devices_behind(registry, known.since_ns) if known.is_open else []
+        behind = release_keys.devices_behind(registry, trusted.since_ns) if trusted.is_open else []
     if dry_run:
-        click.echo(f"{len(known.keys)} release keys, number {known.number}; not taken yet by {', '.join(behind) or 'no device'}")
+        click.echo(f"{len(trusted.keys)} release keys, number {trusted.number}; not taken yet by {', '.join(behind) or 'no device'}")
     elif not finishes:
-        made = release_keys.begin_rotation(folder, public_key, time.time_ns())
+        rotated = release_keys.begin_rotation(folder, public_key, time.time_ns())
         click.echo(
-            f"release keys, number {made.number}: devices trust the new key and the old one once they run a bundle built from now on"
+            f"release keys, number {rotated.number}: devices trust the new key and the old one once they run a bundle built from now on"
         )
         click.echo(
             "sign with the old key until you finish: fleet bundle, release add, update, then `edgemeter fleet release rotate --finish`"
@@ -91,8 +91,8 @@ def rotate(folder: FleetFolder, *, public_key: Path | None, finishes: bool, even
             "or leave them to `edgemeter fleet apply` with --even-if behind"
         )
     else:
-        made = release_keys.finish_rotation(folder, time.time_ns())
-        click.echo(f"release keys, number {made.number}: sign with the new key; each device rejects the old one after its next update")
+        rotated = release_keys.finish_rotation(folder, time.time_ns())
+        click.echo(f"release keys, number {rotated.number}: sign with the new key; each device rejects the old one after its next update")
 
 
 @release.command("list")
@@ -104,11 +104,20 @@ def list_releases(folder: FleetFolder, *, form: Format | None) -> None:
     Example: edgemeter fleet release list
     """
     with open_registry(folder, read_only=True) as registry:
-        known = releases.read_releases(registry)
-    if print_data(form, known):
+        listed = releases.read_releases(registry)
+    if print_data(form, listed):
         return
     rows = [
-        (one.version, one.board, one.python, one.glibc, f"{one.size_bytes / 1e6:.1f} MB", one.sha256[:12], one.checked) for one in known
+        (
+            release.version,
+            release.board,
+            release.python,
+            release.glibc,
+            f"{release.size_bytes / 1e6:.1f} MB",
+            release.sha256[:12],
+            release.checked,
+        )
+        for release in listed
     ]
     headings = ("version", "board", "Python", "glibc", "size", "bundle", "checked")
     console_for(form).print(narrow_table(headings, rows, folded={"checked"}, right={"size"}))
@@ -153,7 +162,7 @@ def update(
             _show(choices)
         if dry_run:
             if as_json:
-                click.echo(json_document([_planned(one) for one in choices]))
+                click.echo(json_document([_planned(choice) for choice in choices]))
             return
         ended: list[Execution] = []
         try:
@@ -161,35 +170,39 @@ def update(
                 jobs = rollout.order_update(registry, wave, even_if, timeout_s, time.time_ns())
                 click.echo(f"ordered: {', '.join(jobs)}", err=True)
                 ended += rollout.follow_update(folder, registry, jobs) if waits else []
-                if any(one.state != "done" for one in ended):
+                if any(execution.state != "done" for execution in ended):
                     break
         except KeyboardInterrupt:
             click.echo("edgemeter: the ordered updates continue: `edgemeter fleet jobs` shows them", err=True)
             raise
         _print_ended(ended, choices, as_json=as_json)
-    sys.exit(0 if all(one.state == "done" for one in ended) else 1)
+    sys.exit(0 if all(execution.state == "done" for execution in ended) else 1)
 
 
 def _show(choices: Sequence[UpdateChoice]) -> None:
     rows = []
-    for one in choices:
-        goes = (one.release.version, one.release.sha256[:12]) if one.release else ("stays", "")
-        bad = f"failed there: {', '.join(one.bad)}" if one.bad else ""
-        rows.append((one.device.device, one.device.board or "", one.runs or "", *goes, "; ".join(filter(None, (bad, one.note)))))
+    for choice in choices:
+        goes = (choice.release.version, choice.release.sha256[:12]) if choice.release else ("stays", "")
+        bad = f"failed there: {', '.join(choice.bad)}" if choice.bad else ""
+        rows.append(
+            (choice.device.device, choice.device.board or "", choice.runs or "", *goes, "; ".join(filter(None, (bad, choice.note))))
+        )
     headings = ("device", "board", "runs", "goes to", "bundle", "note")
     console_for(None).print(narrow_table(headings, rows, folded={"note"}))
 
 
 def _print_ended(ended: Sequence[Execution], choices: Sequence[UpdateChoice], *, as_json: bool) -> None:
     if as_json:
-        rows = [{"device": one.device, "job": one.job, "state": one.state, "reason": one.reason} for one in ended]
-        click.echo(json_document({"devices": [_planned(one) for one in choices], "ended": rows}))
+        rows = [
+            {"device": execution.device, "job": execution.job, "state": execution.state, "reason": execution.reason} for execution in ended
+        ]
+        click.echo(json_document({"devices": [_planned(choice) for choice in choices], "ended": rows}))
         return
-    for one in ended:
-        click.echo(f"{one.device}: {one.state.replace('_', ' ')}{f': {one.reason}' if one.reason else ''}")
-    left = sum(1 for one in choices if one.release is not None) - len(ended)
-    if ended and left:
-        click.echo(f"{left} devices were not updated, because a canary failed", err=True)
+    for execution in ended:
+        click.echo(f"{execution.device}: {execution.state.replace('_', ' ')}{f': {execution.reason}' if execution.reason else ''}")
+    not_updated = sum(1 for choice in choices if choice.release is not None) - len(ended)
+    if ended and not_updated:
+        click.echo(f"{not_updated} devices were not updated, because a canary failed", err=True)
 
 
 def _planned(choice: UpdateChoice) -> dict[str, object]:

@@ -74,22 +74,22 @@ class OutsideFigure:
         return f"{self.name}{'+' if self.off_ratio > 0 else '-'}"
 
     def __str__(self) -> str:
-        what = f"median of the last {RECENT} " if self.how == "drift" else ""
+        subject = f"median of the last {RECENT} " if self.how == "drift" else ""
         room = self.band.half / self.band.middle * (DRIFT if self.how == "drift" else 1)
         return (
-            f"{what}{self.name} is {self.value:.4g}, {self.off_ratio:+.1%} from this board's median {self.band.middle:.4g}"
+            f"{subject}{self.name} is {self.value:.4g}, {self.off_ratio:+.1%} from this board's median {self.band.middle:.4g}"
             f" (±{room:.1%} over {self.band.count} canary runs)"
         )
 
 
 def band_of(earlier: Sequence[float]) -> BaselineBand | None:
     """Return the band of earlier figures, the newest last; None where there are too few, or not all are above zero."""
-    known = earlier[-MOST:]
-    if len(known) < FEWEST or min(known) <= 0:
+    latest = earlier[-MOST:]
+    if len(latest) < FEWEST or min(latest) <= 0:
         return None
-    middle = median(known)
-    spread = NORMAL * median(abs(value - middle) for value in known) * (1 + SLACK / len(known))
-    return BaselineBand(middle, WIDTH * max(spread, FLOOR_RATIO * middle), len(known))
+    middle = median(latest)
+    spread = NORMAL * median(abs(value - middle) for value in latest) * (1 + SLACK / len(latest))
+    return BaselineBand(middle, WIDTH * max(spread, FLOOR_RATIO * middle), len(latest))
 
 
 def judge_figure(name: str, value: float, earlier: Sequence[float]) -> OutsideFigure | None:
@@ -108,22 +108,26 @@ def judge_figure(name: str, value: float, earlier: Sequence[float]) -> OutsideFi
 
 def figures_outside(figures: Mapping[str, float], earlier: Sequence[Mapping[str, float]]) -> list[OutsideFigure]:
     """Return the figures outside their bands, the farthest first."""
-    found = [
-        one
+    outside = [
+        figure
         for name, value in figures.items()
-        if name.startswith(JUDGED) and (one := judge_figure(name, value, [known[name] for known in earlier if name in known]))
+        if name.startswith(JUDGED)
+        and (figure := judge_figure(name, value, [run_figures[name] for run_figures in earlier if name in run_figures]))
     ]
-    return sorted(found, key=lambda one: -abs(one.off_ratio))
+    return sorted(outside, key=lambda figure: -abs(figure.off_ratio))
 
 
 def has_band(figures: Mapping[str, float], earlier: Sequence[Mapping[str, float]]) -> bool:
     """Return whether any of the figures can be judged yet."""
-    return any(name.startswith(JUDGED) and band_of([known[name] for known in earlier if name in known]) is not None for name in figures)
+    return any(
+        name.startswith(JUDGED) and band_of([run_figures[name] for run_figures in earlier if name in run_figures]) is not None
+        for name in figures
+    )
 
 
-def is_fault(found: Sequence[OutsideFigure], doubted: Sequence[str]) -> bool:
+def is_fault(outside: Sequence[OutsideFigure], doubted: Sequence[str]) -> bool:
     """Return whether the board becomes suspect; `doubted` are the sides on which the previous run was outside."""
-    return any(one.how != "outside" or one.side in doubted for one in found)
+    return any(figure.how != "outside" or figure.side in doubted for figure in outside)
 
 
 def judge_run(
@@ -139,42 +143,42 @@ def judge_run(
 
     `reason` is the run's own verdict: the measuring rule that it violated.
     """
-    own = [one for one in earlier if one.is_kept]
-    found = figures_outside(figures, [one.figures for one in own])
-    beside = {**conditions_of(figures, health), OWN_VERDICT: (reason or "valid").partition(":")[0]}
+    baseline_runs = [earlier_run for earlier_run in earlier if earlier_run.is_kept]
+    outside = figures_outside(figures, [earlier_run.figures for earlier_run in baseline_runs])
+    conditions = {**conditions_of(figures, health), OWN_VERDICT: (reason or "valid").partition(":")[0]}
     doubted = earlier[-1].doubted if earlier else ()
-    is_wrong = is_fault(found, doubted)
+    is_wrong = is_fault(outside, doubted)
     # A fault does not widen the band by which it was found; a single doubt is this board's own noise.
-    run = CanaryRun(job, device, ended_ns, figures, beside, tuple(one.side for one in found), is_kept=not is_wrong)
+    run = CanaryRun(job, device, ended_ns, figures, conditions, tuple(figure.side for figure in outside), is_kept=not is_wrong)
     if not is_wrong:
         return run, None
-    series = takewhile(lambda run: found[0].side in run.doubted, reversed(earlier))
+    series = takewhile(lambda run: outside[0].side in run.doubted, reversed(earlier))
     first_ns = min((run.ended_ns for run in series), default=ended_ns)
     since = f" since {time.strftime('%Y-%m-%d %H:%M', time.gmtime(first_ns / 1e9))} UTC"
-    changes = changed_conditions(own[-1] if own else None, run)
+    changes = changed_conditions(baseline_runs[-1] if baseline_runs else None, run)
     beside_text = f"; changed at the same time: {', '.join(changes)}" if changes else "; no other known change"
-    others = f", and {len(found) - 1} more" if len(found) > 1 else ""
-    return run, f"{found[0]}{others}{since}{beside_text}"
+    further = f", and {len(outside) - 1} more" if len(outside) > 1 else ""
+    return run, f"{outside[0]}{further}{since}{beside_text}"
 
 
 def conditions_of(figures: Mapping[str, float], health: Health | None) -> dict[str, str]:
     """Return the conditions of a canary run."""
-    found = {name: value for name in BESIDE if health is not None and (value := getattr(health, name)) is not None}
+    conditions = {name: value for name in BESIDE if health is not None and (value := getattr(health, name)) is not None}
     warmest = figures.get(TEMPERATURE) or (max(health.temperatures_c.values(), default=None) if health else None)
     if warmest is not None:
-        found["temperature"] = f"{warmest:.0f} C"
+        conditions["temperature"] = f"{warmest:.0f} C"
     if health is not None and health.is_throttled_since_boot:
-        found["throttled"] = "yes"
+        conditions["throttled"] = "yes"
     if health is not None and health.is_under_voltage_since_boot:
-        found["under-voltage"] = "yes"
-    return found
+        conditions["under-voltage"] = "yes"
+    return conditions
 
 
 def changed_conditions(before: CanaryRun | None, after: CanaryRun) -> list[str]:
     """Return the conditions that differ from those of the last run within the band: `agent 1.0 -> 1.1`."""
     if before is None:
         return []
-    found = []
+    changes = []
     for name in dict.fromkeys((*before.beside, *after.beside)):
         old, new = before.beside.get(name), after.beside.get(name)
         if name == "temperature":
@@ -182,5 +186,5 @@ def changed_conditions(before: CanaryRun | None, after: CanaryRun) -> list[str]:
         else:
             is_changed = old != new
         if is_changed:
-            found.append(f"{name.replace('_', ' ')} {old or 'unknown'} -> {new or 'unknown'}")
-    return found
+            changes.append(f"{name.replace('_', ' ')} {old or 'unknown'} -> {new or 'unknown'}")
+    return changes

@@ -75,8 +75,8 @@ def _cells(line: DeviceOverview, now_ns: int) -> dict[str, str]:
     if health is not None and health.disk.free_bytes is not None:
         disk_free = size(health.disk.free_bytes)
     if line.job is not None:
-        done = "" if line.job.done_ratio is None else f" {line.job.done_ratio:.0%}"
-        job = f"{line.job.job.partition('-')[0]} {line.job.state}{done}"
+        progress = "" if line.job.done_ratio is None else f" {line.job.done_ratio:.0%}"
+        job = f"{line.job.job.partition('-')[0]} {line.job.state}{progress}"
     if line.measuring:
         measuring = f"run {line.measuring.run:,} of {line.measuring.runs:,}{_since_report(line, now_ns)}"
     return {
@@ -144,7 +144,7 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
         "health": "needs a hand" if line.condition == NEEDS_ATTENTION else line.condition,
         "health_reason": line.health_state.reason if line.health_state else None,
         "health_since": stamp(line.health_state.since_ns) if line.health_state else None,
-        "concerns": [{"kind": one.kind, "text": one.text} for one in line.issues],
+        "concerns": [{"kind": issue.kind, "text": issue.text} for issue in line.issues],
         "agent": line.agent,
         "valid_ratio": valid_ratio(health),
         "certificate_not_after": stamp(health.certificate_not_after_ns) if health else None,
@@ -169,11 +169,11 @@ def sensors_text(health: Health | None) -> str:
     """Return the power sensors, with the age of their calibration in days."""
     if health is None:
         return ABSENT
-    found = []
-    for one in health.sensors:
-        calibrated = "uncalibrated" if one.calibration_age_days is None else f"{one.calibration_age_days:.0f} d"
-        found.append(f"{one.name} ({'cannot be read' if one.trouble and one.id is None else calibrated})")
-    return plain(", ".join(found)) or "none"
+    texts = []
+    for sensor in health.sensors:
+        calibrated = "uncalibrated" if sensor.calibration_age_days is None else f"{sensor.calibration_age_days:.0f} d"
+        texts.append(f"{sensor.name} ({'cannot be read' if sensor.trouble and sensor.id is None else calibrated})")
+    return plain(", ".join(texts)) or "none"
 
 
 def clock_text(health: Health | None) -> str:
@@ -189,8 +189,8 @@ def canary_text(run: CanaryRun | None, earlier: list[CanaryRun]) -> str:
     """Return in words how the last canary run of a device compares with its baseline."""
     if run is None:
         return "no canary run yet"
-    if not has_band(run.figures, [one.figures for one in earlier if one.is_kept]):
-        return f"no baseline yet: {sum(one.is_kept for one in earlier)} of {FEWEST} earlier canary runs"
+    if not has_band(run.figures, [earlier_run.figures for earlier_run in earlier if earlier_run.is_kept]):
+        return f"no baseline yet: {sum(earlier_run.is_kept for earlier_run in earlier)} of {FEWEST} earlier canary runs"
     if run.doubted:
         return f"the last canary run was outside ({', '.join(run.doubted)})"
     return "within the baseline band"
@@ -202,7 +202,8 @@ def device_sheet(
     """Return everything about a device, its issues first; `last_canary` is its last canary run that ended, in any state."""
     parts: list[RenderableType] = [_heading(line)]
     parts += [
-        Text(f"! {plain(one.text)}", style="red" if one.kind in {"needs a hand", "lost", "suspect"} else "yellow") for one in line.issues
+        Text(f"! {plain(issue.text)}", style="red" if issue.kind in {"needs a hand", "lost", "suspect"} else "yellow")
+        for issue in line.issues
     ]
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="bold", no_wrap=True)
@@ -213,7 +214,10 @@ def device_sheet(
     if runs:
         parts += [Text(""), _canary_table(runs)]
     if actions:
-        rows = [map(plain, (day(one.began_ns), one.action, one.asked_by, one.switch, one.outcome or "under way")) for one in actions]
+        rows = [
+            map(plain, (day(action.began_ns), action.action, action.asked_by, action.switch, action.outcome or "under way"))
+            for action in actions
+        ]
         headings = ("power (UTC)", "what", "by", "switch", "outcome")
         parts += [Text(""), narrow_table(headings, rows, folded={"by", "switch", "outcome"})]
     return Group(*parts)
@@ -222,12 +226,18 @@ def device_sheet(
 def device_document(line: DeviceOverview, runs: Sequence[CanaryRun], actions: Sequence[PowerAction]) -> dict[str, Any]:
     """Return all of it as JSON shows it."""
     canary_runs = [
-        {"job": one.job, "ended": stamp(one.ended_ns), "figures": dict(one.figures), "outside": list(one.doubted), "in_band": one.is_kept}
-        for one in runs
+        {"job": run.job, "ended": stamp(run.ended_ns), "figures": dict(run.figures), "outside": list(run.doubted), "in_band": run.is_kept}
+        for run in runs
     ]
     power = [
-        {"action": one.action, "by": one.asked_by, "switch": one.switch, "began": stamp(one.began_ns), "outcome": one.outcome}
-        for one in actions
+        {
+            "action": action.action,
+            "by": action.asked_by,
+            "switch": action.switch,
+            "began": stamp(action.began_ns),
+            "outcome": action.outcome,
+        }
+        for action in actions
     ]
     reported = msgspec.to_builtins(line.health) if line.health else None
     return {**overview_document(line), "said": reported, "golden_runs": canary_runs, "power_actions": power}
@@ -323,16 +333,16 @@ def _runs_text(health: Health, now_ns: int) -> str:
 
 
 def _canary_table(runs: Sequence[CanaryRun]) -> Table:
-    shown = runs[-CANARIES_SHOWN:]
-    names = list(dict.fromkeys(name for one in shown for name in one.figures))
-    made = plain_table()
-    made.add_column("canary run (UTC)", no_wrap=True)
+    latest = runs[-CANARIES_SHOWN:]
+    names = list(dict.fromkeys(name for run in latest for name in run.figures))
+    table = plain_table()
+    table.add_column("canary run (UTC)", no_wrap=True)
     for name in names:
         # On a narrow terminal the unit is below the quantity.
-        made.add_column(" ".join(name.rsplit("_", 1)), overflow="fold", justify="right")
-    made.add_column("outside", overflow="fold")
-    for one in reversed(shown):
-        figures = (f"{one.figures[name]:.4g}" if name in one.figures else ABSENT for name in names)
-        cells = (day(one.ended_ns), *figures, ", ".join(one.doubted))
-        made.add_row(*cells, style=None if one.is_kept else "red")
-    return made
+        table.add_column(" ".join(name.rsplit("_", 1)), overflow="fold", justify="right")
+    table.add_column("outside", overflow="fold")
+    for run in reversed(latest):
+        figures = (f"{run.figures[name]:.4g}" if name in run.figures else ABSENT for name in names)
+        cells = (day(run.ended_ns), *figures, ", ".join(run.doubted))
+        table.add_row(*cells, style=None if run.is_kept else "red")
+    return table

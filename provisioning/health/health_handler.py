@@ -53,10 +53,10 @@ def clear_device(registry: Registry, device: str, fleet: str, now_ns: int, *, ne
             if new_band:
                 canary_runs.restart_baseline(connection, device)
             canary_runs.plan_canary_now(connection, device, fleet, now_ns)
-    done = ["good", "its baseline restarts" if new_band else "its baseline is kept"]
+    outcomes = ["good", "its baseline restarts" if new_band else "its baseline is kept"]
     if rescue is not None:
-        done.append(f"its rescue is ended ({rescue.attempts} power cycles)")
-    return f"{', '.join(done)}; its canary run is next"
+        outcomes.append(f"its rescue is ended ({rescue.attempts} power cycles)")
+    return f"{', '.join(outcomes)}; its canary run is next"
 
 
 class FleetHealthHandler:
@@ -129,9 +129,9 @@ class FleetHealthHandler:
             with self._registry.transaction() as connection:
                 devices.put_reports(connection, reports)
                 devices.put_revoked_offline(connection, now_ns)
-                for one in reports:
-                    if isinstance(one.message, Health) and self._every_ns:
-                        canary_runs.plan_canary(connection, one.message, now_ns)
+                for report in reports:
+                    if isinstance(report.message, Health) and self._every_ns:
+                        canary_runs.plan_canary(connection, report.message, now_ns)
         except EdgemeterError:
             self._reports = [*reports, *self._reports]
             raise

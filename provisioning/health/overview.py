@@ -62,14 +62,14 @@ def issues_of(
     """Return what needs a look, the most urgent first."""
     if device.trust == "revoked":
         return ()
-    found = [*_of_presence(device, heard, rescue, now_ns)]
+    issues = [*_of_presence(device, heard, rescue, now_ns)]
     if state is not None and state.state == "suspect":
-        found.append(DeviceIssue("suspect", state.reason or "suspect"))
+        issues.append(DeviceIssue("suspect", state.reason or "suspect"))
     if heard is not None and heard.health is not None:
-        found.extend(_of_health(heard.health, now_ns))
+        issues.extend(_of_health(heard.health, now_ns))
         if heard.state == "online" and now_ns - heard.health.told_ns > SILENT_DAYS * NS_PER_DAY and heard.health.clock.is_synchronised:
-            found.append(DeviceIssue("silent", f"no health report for {age(now_ns - heard.health.told_ns)}"))
-    return tuple(sorted(found, key=lambda one: ISSUE_ORDER.index(one.kind)))
+            issues.append(DeviceIssue("silent", f"no health report for {age(now_ns - heard.health.told_ns)}"))
+    return tuple(sorted(issues, key=lambda issue: ISSUE_ORDER.index(issue.kind)))
 
 
 def urgency_rank(issues: Sequence[DeviceIssue]) -> int:
@@ -223,12 +223,12 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
         ConfigError: fleet.toml has a wrong or unknown key.
     """
     heard, states, rescues = read_presence(registry), read_health_states(registry), read_rescues(registry)
-    jobs = {one.device: one for one in unfinished_executions(registry) if one.state in IN_FLIGHT}
-    named = {one.device: one for one in read_devices(folder, registry)}
-    for name, one in heard.items():
+    jobs = {execution.device: execution for execution in unfinished_executions(registry) if execution.state in IN_FLIGHT}
+    named = {device.device: device for device in read_devices(folder, registry)}
+    for name, presence in heard.items():
         if name not in named:
             # It reports, so the broker accepted it, by other means than this fleet's enrolment.
-            named[name] = Device(name, one.fleet, None, None, (), "expected", None, None, None, 0)
+            named[name] = Device(name, presence.fleet, None, None, (), "expected", None, None, None, 0)
     status = read_status(folder)
     measured = {row["device"]: LastMeasured(**dict(row)) for row in registry.query(_LAST_MEASURED)}
     lines = []
@@ -237,5 +237,5 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
         issues = issues_of(device, line.heard, line.health_state, line.rescue, now_ns)
         if status is not None and (text := status.take_over_text(name, now_ns)) is not None:
             issues = (*issues, DeviceIssue("taken over", text))
-        lines.append(replace(line, issues=tuple(sorted(issues, key=lambda one: ISSUE_ORDER.index(one.kind)))))
+        lines.append(replace(line, issues=tuple(sorted(issues, key=lambda issue: ISSUE_ORDER.index(issue.kind)))))
     return sorted(lines, key=lambda line: (urgency_rank(line.issues), line.device.fleet, line.device.device))

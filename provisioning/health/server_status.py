@@ -66,17 +66,17 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
     def has_collector(self, now_ns: int) -> bool:
         """Return whether a collector receives results."""
         limit_ns = 3 * COLLECTOR_STATE_S * _NS
-        return any(one.state == "online" and now_ns - one.heard_ns < limit_ns for one in self.collectors.values())
+        return any(collector.state == "online" and now_ns - collector.heard_ns < limit_ns for collector in self.collectors.values())
 
     def take_over_text(self, device: str, now_ns: int) -> str | None:
         """Return what people have to know of the take-overs of a device's session, None for nothing."""
-        found = self.take_overs.get(device)
-        if found is None or now_ns - found.last_ns > TAKE_OVER_S * _NS:
+        take_over = self.take_overs.get(device)
+        if take_over is None or now_ns - take_over.last_ns > TAKE_OVER_S * _NS:
             return None
-        times = f"{found.count} time{'s' * (found.count != 1)} within the hour"
-        if found.by is not None:
-            return f"{found.by!r} connected with its client id ({times}): look at that board, or revoke it"
-        if found.count <= USUAL_TAKE_OVERS:
+        times = f"{take_over.count} time{'s' * (take_over.count != 1)} within the hour"
+        if take_over.by is not None:
+            return f"{take_over.by!r} connected with its client id ({times}): look at that board, or revoke it"
+        if take_over.count <= USUAL_TAKE_OVERS:
             return None
         return f"its session was taken over {times}: two boards have its key, or its line breaks"
 
@@ -94,8 +94,8 @@ def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
     status = read_status(folder)
     lock = DeviceLock(folder.registry, SERVICE_ID)
     if not is_locked(lock.path):
-        found = ["the fleet's service is not running: start it (sudo systemctl start edgemeter-fleet.target, or edgemeter fleet serve)"]
-        return found if _answers(folder) else [*found, f"the broker at {_broker(folder)} does not answer: start it"]
+        issues = ["the fleet's service is not running: start it (sudo systemctl start edgemeter-fleet.target, or edgemeter fleet serve)"]
+        return issues if _answers(folder) else [*issues, f"the broker at {_broker(folder)} does not answer: start it"]
     if status is None or now_ns - status.written_ns > STALE_S * _NS:
         return [f"the broker at {_broker(folder)} does not answer the fleet's service: look at its log and start it"]
     if not status.has_collector(now_ns):
@@ -158,7 +158,9 @@ class StatusHandler:
                 for user in offenders:
                     access.disconnect(user)
         if self._is_new or time.monotonic() - self._written_s >= WRITE_S:
-            self._take_overs = {name: one for name, one in self._take_overs.items() if now_ns - one.last_ns < TAKE_OVER_S * _NS}
+            self._take_overs = {
+                name: take_over for name, take_over in self._take_overs.items() if now_ns - take_over.last_ns < TAKE_OVER_S * _NS
+            }
             status = ServerStatus(written_ns=now_ns, collectors=self._collectors, take_overs=self._take_overs)
             durable_file.write(self._folder.status, msgspec.json.encode(status))
             self._is_new, self._written_s = False, time.monotonic()
@@ -167,8 +169,8 @@ class StatusHandler:
         """Hold nothing."""
 
     def _read_log(self, line: str, now_ns: int) -> None:
-        if (taken := _TAKEN.search(line)) is not None:
-            self._count(taken[1], None, now_ns)
+        if (match := _TAKEN.search(line)) is not None:
+            self._count(match[1], None, now_ns)
         elif (came := _CAME.search(line)) is not None:
             client_id, user = came[1], came[2]
             owner = client_id.partition("~")[0]

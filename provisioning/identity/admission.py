@@ -55,8 +55,8 @@ def check_device_name(device: str, registry: Registry) -> None:
         raise ConfigError(f"{device!r} has {len(device)} characters, a certificate's name at most {LONGEST_NAME}: choose a shorter one")
     if device.startswith(RESERVED_PREFIX):
         raise ConfigError(f"{device!r} begins like the names of the fleet's services ({RESERVED_PREFIX}...): choose another")
-    known = devices.find(registry, device)
-    if known is not None and known.trust == "revoked":
+    registered = devices.find(registry, device)
+    if registered is not None and registered.trust == "revoked":
         raise ConfigError(f"device {device!r} was revoked: `edgemeter fleet requests accept {device!r}` re-admits it first")
 
 
@@ -134,38 +134,40 @@ class AdmissionDecision:
     do: Callable[[Connection], None]
 
 
-def request_document(one: EnrolmentRequest) -> dict[str, Any]:
+def request_document(request: EnrolmentRequest) -> dict[str, Any]:
     """Return a request as JSON shows it."""
     names = ("request", "device", "fleet", "serial", "serial_source", "board", "why", "asked_ns")
-    return {name: getattr(one, name) for name in names}
+    return {name: getattr(request, name) for name in names}
 
 
-def accept(registry: Registry, asked: str, name: str | None) -> AdmissionDecision:
-    """Return how to accept the pending request `asked`, under `name` where that is given; or how to re-admit a revoked device.
+def accept(registry: Registry, request_name: str, name: str | None) -> AdmissionDecision:
+    """Return how to accept the pending request `request_name`, under `name` where that is given; or how to re-admit a revoked device.
 
     Raises:
         ConfigError: there is no such request, or the name is invalid or taken.
     """
-    known = devices.find(registry, asked)
-    if known is not None and known.trust == "revoked" and name is None:
-        return AdmissionDecision("re-admitted: give it a token (`edgemeter fleet token`)", lambda connection: _readmit(connection, known))
-    waiting = certificates.find_request(registry, asked)
+    registered = devices.find(registry, request_name)
+    if registered is not None and registered.trust == "revoked" and name is None:
+        return AdmissionDecision(
+            "re-admitted: give it a token (`edgemeter fleet token`)", lambda connection: _readmit(connection, registered)
+        )
+    waiting = certificates.find_request(registry, request_name)
     called = name or waiting.device
     check_device_name(called, registry)
     owner = devices.find(registry, called)
     if waiting.token_id is None and owner is not None and owner.serial not in {None, waiting.serial}:
         raise ConfigError(f"{called!r} is the board with serial {owner.serial!r}: give this one another name with --as NAME")
-    what = f"accepted as {called!r}, serial {waiting.serial}: it gets its certificate from `edgemeter fleet serve`"
-    return AdmissionDecision(what, lambda connection: certificates.decide_request(connection, waiting.request, "accepted", called))
+    outcome = f"accepted as {called!r}, serial {waiting.serial}: it gets its certificate from `edgemeter fleet serve`"
+    return AdmissionDecision(outcome, lambda connection: certificates.decide_request(connection, waiting.request, "accepted", called))
 
 
-def reject(registry: Registry, asked: str) -> AdmissionDecision:
-    """Return how to reject the pending request `asked`.
+def reject(registry: Registry, request_name: str) -> AdmissionDecision:
+    """Return how to reject the pending request `request_name`.
 
     Raises:
         ConfigError: there is no such request.
     """
-    waiting = certificates.find_request(registry, asked)
+    waiting = certificates.find_request(registry, request_name)
 
     def refuse(connection: Connection) -> None:
         certificates.decide_request(connection, waiting.request, "rejected")
@@ -181,23 +183,23 @@ def revoke(registry: Registry, device: str, reason: str) -> AdmissionDecision:
     Raises:
         ConfigError: there is no such device.
     """
-    known = devices.find(registry, device)
-    if known is None:
+    registered = devices.find(registry, device)
+    if registered is None:
         raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
-    if known.trust == "revoked":
+    if registered.trust == "revoked":
         return AdmissionDecision("already revoked", lambda _connection: None)
     now_ns = time.time_ns()
 
     def apply(connection: Connection) -> None:
         certificates.revoke(connection, device, now_ns, reason)
         certificates.close_tokens_of(connection, device, now_ns)
-        devices.put(connection, replace(known, trust="revoked", changed_ns=now_ns))
+        devices.put(connection, replace(registered, trust="revoked", changed_ns=now_ns))
         certificates.put_pending_disconnect(connection, device, now_ns)
 
-    count = sum(one.revoked_ns is None for one in certificates.of_device(registry, device))
+    count = sum(certificate.revoked_ns is None for certificate in certificates.of_device(registry, device))
     return AdmissionDecision(f"revoked, with {count} certificate{'s' * (count != 1)}", apply)
 
 
-def _readmit(connection: Connection, known: Device) -> None:
-    devices.put(connection, replace(known, trust="expected", changed_ns=time.time_ns()))
-    certificates.delete_pending_disconnect(connection, known.device)
+def _readmit(connection: Connection, device: Device) -> None:
+    devices.put(connection, replace(device, trust="expected", changed_ns=time.time_ns()))
+    certificates.delete_pending_disconnect(connection, device.device)

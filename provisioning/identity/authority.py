@@ -82,7 +82,7 @@ class Authority:
         from cryptography.x509.oid import ExtendedKeyUsageOID
 
         key = _new_key()
-        alternatives = x509.SubjectAlternativeName([_general_name(one) for one in sorted(set(names))])
+        alternatives = x509.SubjectAlternativeName([_general_name(name) for name in sorted(set(names))])
         certificate = self._sign(name[:LONGEST_NAME], key.public_key(), ExtendedKeyUsageOID.SERVER_AUTH, now, SERVER_DAYS, alternatives)
         return KeyPair(_pem(certificate), _private_pem(key))
 
@@ -99,9 +99,9 @@ class Authority:
         from cryptography.x509.oid import ExtendedKeyUsageOID
 
         now = datetime.fromtimestamp(now_ns // _NS, timezone.utc)
-        made = self._sign(device, request.public_key, ExtendedKeyUsageOID.CLIENT_AUTH, now, days)
-        number, not_after_ns = f"{made.serial_number:x}", int(made.not_valid_after_utc.timestamp()) * _NS
-        return Certificate(number, device, serial, request.key_sha256, _pem(made).decode(), now_ns, not_after_ns)
+        certificate = self._sign(device, request.public_key, ExtendedKeyUsageOID.CLIENT_AUTH, now, days)
+        number, not_after_ns = f"{certificate.serial_number:x}", int(certificate.not_valid_after_utc.timestamp()) * _NS
+        return Certificate(number, device, serial, request.key_sha256, _pem(certificate).decode(), now_ns, not_after_ns)
 
     def revoked_list(self, numbers: Iterable[str], now: datetime, previous: bytes | None) -> bytes:
         """Return the list (CRL, PEM) of the certificates with these numbers, newer than the `previous` one."""
@@ -169,7 +169,7 @@ def _check_name(certificate: "x509.Certificate") -> None:
     with warnings.catch_warnings():
         # It warns of what is an error here.
         warnings.simplefilter("ignore")
-        names = [str(one.value) for one in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        names = [str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     if len(names) != 1 or len(names[0].encode()) > LONGEST_NAME:
         raise ConfigError(
             f"the authority in ca.crt is named {', '.join(map(repr, names)) or 'nothing'}: it needs one common name of at most "
@@ -278,7 +278,7 @@ def read_request(pem: str) -> SigningRequest:
     try:
         request = x509.load_pem_x509_csr(pem.encode())
         key: Any = request.public_key()
-        names = [str(one.value) for one in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        names = [str(attribute.value) for attribute in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         holds = request.is_signature_valid
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ConfigError(
@@ -299,8 +299,8 @@ def names_of(certificate: bytes) -> set[str]:
     from cryptography import x509
 
     with suppress(x509.ExtensionNotFound):
-        held = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        return {str(one.value) for one in held}
+        alternatives = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        return {str(alternative.value) for alternative in alternatives}
     return set()
 
 
@@ -328,7 +328,7 @@ def revoked_numbers(listed: bytes) -> set[str]:
     from cryptography import x509
 
     try:
-        return {f"{one.serial_number:x}" for one in x509.load_pem_x509_crl(listed)}
+        return {f"{entry.serial_number:x}" for entry in x509.load_pem_x509_crl(listed)}
     except ValueError as error:
         raise ConfigError(f"not a list of revoked certificates ({error}): remove the file and run `edgemeter fleet init` again") from error
 
@@ -382,10 +382,10 @@ def _general_name(name: str) -> "x509.GeneralName":
         raise ConfigError(f"{name!r} is not a host name or address that a certificate can contain ({error}): write it in ASCII") from error
 
 
-def _pem(made: Any) -> bytes:
+def _pem(document: Any) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    pem: bytes = made.public_bytes(Encoding.PEM)
+    pem: bytes = document.public_bytes(Encoding.PEM)
     return pem
 
 

@@ -92,21 +92,21 @@ def restore_backup(source: Path, folder: FleetFolder, passphrase: str) -> Restor
     plain = _decrypted(source, passphrase)
     folder.path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".edgemeter-restore-", dir=folder.path.parent) as scratch:
-        made = Path(scratch) / "fleet"
-        made.mkdir(mode=0o700)
-        head, files = _unpacked(plain, made, source)
-        _check_registry(made, source)
+        unpacked = Path(scratch) / "fleet"
+        unpacked.mkdir(mode=0o700)
+        head, files = _unpacked(plain, unpacked, source)
+        _check_registry(unpacked, source)
         if folder.path.exists():
             folder.path.rmdir()
-        made.replace(folder.path)
+        unpacked.replace(folder.path)
         durable_file.sync_folder(folder.path.parent)
     return Restored(head.fleet, datetime.fromtimestamp(head.made_ns / 1e9, timezone.utc), files)
 
 
 def _packed(folder: FleetFolder, head: BackupHead) -> bytes:
-    made = io.BytesIO()
+    buffer = io.BytesIO()
     try:
-        with tarfile.open(fileobj=made, mode="w", format=tarfile.PAX_FORMAT) as tar, tempfile.TemporaryDirectory() as scratch:
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar, tempfile.TemporaryDirectory() as scratch:
             _add(tar, HEAD, msgspec.json.encode(head))
             for path in sorted(folder.path.rglob("*")):
                 _add_path(tar, path.relative_to(folder.path).as_posix(), path)
@@ -116,7 +116,7 @@ def _packed(folder: FleetFolder, head: BackupHead) -> bytes:
                 _add(tar, folder.registry.name, copy.read_bytes())
     except (OSError, sqlite3.Error) as error:
         raise ConfigError(f"cannot read the fleet's folder {str(folder.path)!r} ({error}): run this as its owner") from error
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def _add_path(tar: tarfile.TarFile, name: str, path: Path) -> None:
@@ -173,7 +173,7 @@ def _decrypted(source: Path, passphrase: str, tries: int = 3) -> bytes:
     return plain
 
 
-def _unpacked(plain: bytes, made: Path, source: Path) -> tuple[BackupHead, int]:
+def _unpacked(plain: bytes, root: Path, source: Path) -> tuple[BackupHead, int]:
     files = 0
     try:
         with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as tar:
@@ -185,19 +185,19 @@ def _unpacked(plain: bytes, made: Path, source: Path) -> tuple[BackupHead, int]:
             if head.schema != SCHEMA:
                 raise ConfigError(f"the backup {str(source)!r} has form {head.schema}, this version knows {SCHEMA}: update edgemeter")
             while (member := tar.next()) is not None:
-                _write_member(tar, member, made)
+                _write_member(tar, member, root)
                 files += 1
     except (tarfile.TarError, msgspec.MsgspecError, OSError, EOFError, ValueError) as error:
         raise ConfigError(f"cannot unpack the backup {str(source)!r} ({error}): take another backup, or make room") from error
     return head, files
 
 
-def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, made: Path) -> None:
-    target, is_within = made / member.name, not member.name.startswith("/") and ".." not in Path(member.name).parts
+def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> None:
+    target, is_within = root / member.name, not member.name.startswith("/") and ".." not in Path(member.name).parts
     if is_within and member.isdir():
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         return
-    if is_within and member.issym() and (target.parent / member.linkname).resolve().is_relative_to(made.resolve()):
+    if is_within and member.issym() and (target.parent / member.linkname).resolve().is_relative_to(root.resolve()):
         target.symlink_to(member.linkname)
         return
     content = tar.extractfile(member) if is_within and member.isreg() and not target.is_symlink() else None
@@ -211,17 +211,17 @@ def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, made: Path) -> 
     target.chmod(member.mode & 0o777)
 
 
-def _check_registry(made: Path, source: Path) -> None:
-    registry = FleetFolder(made).registry
+def _check_registry(root: Path, source: Path) -> None:
+    registry = FleetFolder(root).registry
     if not registry.exists():
         return
     try:
         with closing(sqlite3.connect(registry)) as connection:
-            said = connection.execute("PRAGMA quick_check").fetchone()[0]
+            verdict = connection.execute("PRAGMA quick_check").fetchone()[0]
     except sqlite3.Error as error:
-        said = str(error)
-    if said != "ok":
-        raise ConfigError(f"the registry in the backup {str(source)!r} is damaged ({said}): take another backup")
+        verdict = str(error)
+    if verdict != "ok":
+        raise ConfigError(f"the registry in the backup {str(source)!r} is damaged ({verdict}): take another backup")
 
 
 def _library() -> Any:

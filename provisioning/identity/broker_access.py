@@ -55,14 +55,14 @@ class IntendedAccess:
     revoked: Collection[str]
 
 
-def plugin_file(wanted: IntendedAccess) -> bytes:
+def plugin_file(intended: IntendedAccess) -> bytes:
     """Return the plug-in's file, JSON: what a broker that starts now is to know."""
     clients: list[Document] = [{"username": OPERATOR_USER, "roles": [{"rolename": ADMIN_ROLE}]}]
-    for one in wanted.tokens:
-        _, _, iterations, salt, digest = one.password.split("$")
+    for token in intended.tokens:
+        _, _, iterations, salt, digest = token.password.split("$")
         hashed = {"password": digest, "salt": salt, "iterations": int(iterations)}
-        clients.append({"username": one.token_id, **hashed, "roles": [{"rolename": TOKEN_ROLE}]})
-    clients += [{"username": device, "disabled": True, "roles": [{"rolename": REVOKED_ROLE}]} for device in sorted(wanted.revoked)]
+        clients.append({"username": token.token_id, **hashed, "roles": [{"rolename": TOKEN_ROLE}]})
+    clients += [{"username": device, "disabled": True, "roles": [{"rolename": REVOKED_ROLE}]} for device in sorted(intended.revoked)]
     access = {"publishClientSend": False, "publishClientReceive": False, "subscribe": False, "unsubscribe": True}
     document = {"defaultACLAccess": access, "clients": clients, "groups": [], "roles": _roles()}
     return (json.dumps(document, indent=1) + "\n").encode()
@@ -97,26 +97,26 @@ class BrokerAccess:
         """Make the broker hold what is wanted; return the tokens that it cannot know, because `passwords` (by token id) lacks them."""
         clients = self._send([{"command": "listClients", "verbose": True}])[0]["data"]["clients"]
         # Read after the broker was asked: another process writes the registry first, then tells the broker.
-        wanted = read_wanted()
-        held = {one["username"]: {role["rolename"] for role in one.get("roles", [])} for one in clients}
-        tokens = {one.token_id: one for one in wanted.tokens}
+        intended = read_wanted()
+        roles_by_client = {client["username"]: {role["rolename"] for role in client.get("roles", [])} for client in clients}
+        tokens = {token.token_id: token for token in intended.tokens}
         commands: list[Command] = []
-        for name, roles in held.items():
-            if (roles == {TOKEN_ROLE} and name not in tokens) or (roles == {REVOKED_ROLE} and name not in wanted.revoked):
+        for name, roles in roles_by_client.items():
+            if (roles == {TOKEN_ROLE} and name not in tokens) or (roles == {REVOKED_ROLE} and name not in intended.revoked):
                 commands.append({"command": "deleteClient", "username": name})
-        for device in sorted(set(wanted.revoked) - held.keys()):
+        for device in sorted(set(intended.revoked) - roles_by_client.keys()):
             commands += [
                 {"command": "createClient", "username": device, "roles": [{"rolename": REVOKED_ROLE}]},
                 # This one disconnects the device too.
                 {"command": "disableClient", "username": device},
             ]
-        missing = [one for name, one in tokens.items() if name not in held]
-        for one in missing:
-            if one.token_id in passwords:
-                client = {"username": one.token_id, "password": passwords[one.token_id], "roles": [{"rolename": TOKEN_ROLE}]}
+        missing = [token for name, token in tokens.items() if name not in roles_by_client]
+        for token in missing:
+            if token.token_id in passwords:
+                client = {"username": token.token_id, "password": passwords[token.token_id], "roles": [{"rolename": TOKEN_ROLE}]}
                 commands.append({"command": "createClient", **client})
         self._send(commands)
-        return [one for one in missing if one.token_id not in passwords]
+        return [token for token in missing if token.token_id not in passwords]
 
     def disconnect(self, user: str) -> None:
         """End every session of `user`, who may come back: the plug-in does so when it deletes a client."""
@@ -147,7 +147,9 @@ class BrokerAccess:
         """Session event: one answer."""
         with self._changed:
             # Answers to other operators come too.
-            self._answers += [one for one in json.loads(message.payload)["responses"] if one.get("correlationData") == self._asked]
+            self._answers += [
+                response for response in json.loads(message.payload)["responses"] if response.get("correlationData") == self._asked
+            ]
             self._changed.notify_all()
 
     def answered(self, refusal: str | None) -> None:
@@ -158,18 +160,18 @@ class BrokerAccess:
                 self._changed.notify_all()
 
     def _send(self, commands: Sequence[Command]) -> list[Document]:
-        found: list[Document] = []
+        responses: list[Document] = []
         for start in range(0, len(commands), COMMANDS_AT_ONCE):
-            found += self._send_some(commands[start : start + COMMANDS_AT_ONCE])
-        return found
+            responses += self._send_some(commands[start : start + COMMANDS_AT_ONCE])
+        return responses
 
     def _send_some(self, commands: Sequence[Command]) -> list[Document]:
         with self._changed:
             self._answers.clear()
             self._refusals.clear()
             self._asked = os.urandom(8).hex()
-            asked = [{**one, "correlationData": self._asked} for one in commands]
-        self._session.publish(CONTROL, json.dumps({"commands": asked}).encode())
+            tagged = [{**command, "correlationData": self._asked} for command in commands]
+        self._session.publish(CONTROL, json.dumps({"commands": tagged}).encode())
         with self._changed:
             self._changed.wait_for(lambda: bool(len(self._answers) >= len(commands) or self._refusals or self._lost), ANSWER_S)
             answers, refusals, lost = list(self._answers), list(self._refusals), self._lost
@@ -181,7 +183,7 @@ class BrokerAccess:
         if lost is not None or len(answers) < len(commands):
             raise UnavailableError(f"the broker at {self._address} did not answer a change of access ({lost or 'no answer'}): try again")
         # Of two processes that do the same, one comes second: what it wanted is so.
-        faults = [one for one in answers if one.get("error") not in {None, "Client already exists", "Client not found"}]
+        faults = [answer for answer in answers if answer.get("error") not in {None, "Client already exists", "Client not found"}]
         if faults:
             raise ConfigError(f"the broker at {self._address} refuses {faults[0]['command']}: {faults[0]['error']}")
         return answers

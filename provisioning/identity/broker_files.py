@@ -100,8 +100,8 @@ def access_rules(fleets: Iterable[str]) -> str:
         lines += [f"pattern read {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_READS]
     lines += [f"pattern write {ENROL}/%u/request", f"pattern read {ENROL}/%u/answer"]
     for who, rules in SERVICE_RULES.items():
-        more = (*ENROLMENT_RULES, *SWITCH_RULES, *LOG_RULES) if who == SERVICE_USER else ()
-        lines += ["", f"user {who}", *(f"topic {access} {topic}" for access, topic in (*rules, *more))]
+        further_rules = (*ENROLMENT_RULES, *SWITCH_RULES, *LOG_RULES) if who == SERVICE_USER else ()
+        lines += ["", f"user {who}", *(f"topic {access} {topic}" for access, topic in (*rules, *further_rules))]
     return "\n".join(lines) + "\n"
 
 
@@ -210,14 +210,14 @@ def installed_version() -> str | None:
         text = subprocess.run([program, "-h"], capture_output=True, text=True, timeout=VERSION_S, check=False).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    found = re.search(r"mosquitto version (\d+(?:\.\d+)+)", text)
-    return found[1] if found else None
+    match = re.search(r"mosquitto version (\d+(?:\.\d+)+)", text)
+    return match[1] if match else None
 
 
 def plugin_path() -> Path:
     """Return where mosquitto's dynamic-security plug-in is, or where Debian has it if it is not installed here."""
-    found = (path for pattern in PLUGIN_PLACES for path in sorted(Path("/").glob(pattern)))
-    return next(found, Path(f"/usr/lib/{platform.machine()}-linux-gnu/{PLUGIN}"))
+    paths = (path for pattern in PLUGIN_PLACES for path in sorted(Path("/").glob(pattern)))
+    return next(paths, Path(f"/usr/lib/{platform.machine()}-linux-gnu/{PLUGIN}"))
 
 
 def renew(folder: FleetFolder, registry: Registry, signing: Authority, now: datetime) -> list[Path]:
@@ -231,8 +231,8 @@ def renew(folder: FleetFolder, registry: Registry, signing: Authority, now: date
         # In a transaction, so that of two processes the later one writes the latest state.
         # After a fleet was renamed, some devices still have its previous name.
         tokens = open_tokens(registry, int(now.timestamp() * 1_000_000_000))
-        known = {*(one.fleet for one in devices.read(registry)), *(one.fleet for one in tokens)}
-        rules = access_rules({fleet_file.read(folder.fleet_file).fleet, *known}).encode()
+        fleets = {*(device.fleet for device in devices.read(registry)), *(token.fleet for token in tokens)}
+        rules = access_rules({fleet_file.read(folder.fleet_file).fleet, *fleets}).encode()
         changed = []
         if not holds(folder.broker / "acl", rules):
             durable_file.write(folder.broker / "acl", rules)

@@ -42,7 +42,7 @@ _STATE = """SELECT
 
 def wanted_access(registry: Registry, now_ns: int) -> IntendedAccess:
     """Return what the broker is to hold at `now_ns`, by the registry."""
-    revoked = {one.device for one in devices.read(registry) if one.trust == "revoked"}
+    revoked = {device.device for device in devices.read(registry) if device.trust == "revoked"}
     return IntendedAccess(open_tokens(registry, now_ns), revoked)
 
 
@@ -156,11 +156,11 @@ class Enforcement:
             write_access(self._folder, self._registry, now_ns)
             raise
         self._is_absence_known = False
-        for one in unknown:
-            if now_ns - one.made_ns > BROKER_RETRY_S * _NS:
-                logger.warning("the broker does not know the token of %r: make another (`edgemeter fleet token`)", one.device)
+        for token in unknown:
+            if now_ns - token.made_ns > BROKER_RETRY_S * _NS:
+                logger.warning("the broker does not know the token of %r: make another (`edgemeter fleet token`)", token.device)
         # Whoever makes a token tells it to the broker within seconds.
-        return all(now_ns - one.made_ns > BROKER_RETRY_S * _NS for one in unknown)
+        return all(now_ns - token.made_ns > BROKER_RETRY_S * _NS for token in unknown)
 
     def _disconnect(self, access: BrokerAccess) -> None:
         for device in pending_disconnects(self._registry):
@@ -175,12 +175,12 @@ class Enforcement:
 
     def _revoked_state(self, device: str) -> tuple[str, bytes] | None:
         """Return the state to retain for a revoked device, None for one that comes back with another key."""
-        known = devices.find(self._registry, device)
-        if known is None or known.trust != "revoked":
+        registered = devices.find(self._registry, device)
+        if registered is None or registered.trust != "revoked":
             return None
         heard = find_presence(self._registry, device)
         session = heard.session if heard and heard.session is not None else 0
-        topic = Topic(heard.fleet if heard else known.fleet, device, "state")
+        topic = Topic(heard.fleet if heard else registered.fleet, device, "state")
         return str(topic), messages.encode_message(messages.DeviceState(state="revoked", session=session))
 
     def _server(self) -> ServerEntry:

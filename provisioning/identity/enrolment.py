@@ -41,30 +41,30 @@ class Enrolment:
     signing: Authority
     fleet_file: FleetFile
 
-    def with_token(self, token_id: str, asked: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
+    def with_token(self, token_id: str, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
         """Return the answer to a device that came with a token.
 
         Raises:
             ConfigError: its CSR is invalid.
         """
-        request = authority.read_request(asked.csr)
+        request = authority.read_request(asking.csr)
         with self.registry.transaction() as connection:
             token = certificates.find_token(self.registry, token_id)
             if token is None or token.closed_ns is not None or token.expires_ns <= now_ns:
-                return _refused(asked, now_ns, "this token was used or has expired: make another with `edgemeter fleet token`")
+                return _refused(asking, now_ns, "this token was used or has expired: make another with `edgemeter fleet token`")
             if request.common_name not in {None, token.device}:
-                return _refused(asked, now_ns, f"this token is for device {token.device!r}, not for {request.common_name!r}")
+                return _refused(asking, now_ns, f"this token is for device {token.device!r}, not for {request.common_name!r}")
             if token.key_sha256 not in {None, request.key_sha256}:
-                return _refused(asked, now_ns, "this token was used with another key: make another with `edgemeter fleet token`")
-            if (held := self._held(request, asked, token)) is not None:
-                return _accepted(asked.csr, held, token.fleet, now_ns)
+                return _refused(asking, now_ns, "this token was used with another key: make another with `edgemeter fleet token`")
+            if (certificate := self._held(request, asking, token)) is not None:
+                return _accepted(asking.csr, certificate, token.fleet, now_ns)
             topic = answer_topic(token.token_id)
-            wanted = _enrolment_request(asked, request, topic, token.device, token.fleet, now_ns, token.token_id)
-            answer = self._decided_before(connection, wanted, asked, now_ns) or self._judged(connection, wanted, asked, now_ns)
+            enrolment = _enrolment_request(asking, request, topic, token.device, token.fleet, now_ns, token.token_id)
+            answer = self._decided_before(connection, enrolment, asking, now_ns) or self._judged(connection, enrolment, asking, now_ns)
             if answer is not None:
                 return answer
             certificates.bind_token(connection, token.token_id, request.key_sha256)
-            return self._issue(connection, wanted, request, token.device, now_ns)
+            return self._issue(connection, enrolment, request, token.device, now_ns)
 
     def held(self, token_id: str, number: str, now_ns: int) -> bool:
         """Close the token of a device that holds its certificate; return whether it was open."""
@@ -72,7 +72,7 @@ class Enrolment:
             token = certificates.find_token(self.registry, token_id)
             if token is None or token.closed_ns is not None or token.key_sha256 is None:
                 return False
-            if number not in {one.number for one in certificates.of_key(self.registry, token.key_sha256)}:
+            if number not in {certificate.number for certificate in certificates.of_key(self.registry, token.key_sha256)}:
                 return False
             certificates.close_token(connection, token.token_id, now_ns)
             return True
@@ -80,28 +80,28 @@ class Enrolment:
     def uses(self, device: str, number: str, now_ns: int) -> bool:
         """Let a device's earlier certificates end, now that it has connected with this one; return whether it had any."""
         with self.registry.transaction() as connection:
-            valid = [one for one in certificates.of_device(self.registry, device) if one.revoked_ns is None]
-            used = next((one for one in valid if one.number == number), None)
+            valid = [certificate for certificate in certificates.of_device(self.registry, device) if certificate.revoked_ns is None]
+            used = next((certificate for certificate in valid if certificate.number == number), None)
             return used is not None and certificates.end_previous(connection, used, now_ns + RENEWED_GRACE_NS, RENEWED) > 0
 
-    def with_certificate(self, topic: Topic, asked: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
+    def with_certificate(self, topic: Topic, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
         """Return the answer to a client with a certificate of the topic's device: a new one for its board, a pending request for another.
 
         Raises:
             ConfigError: its CSR is invalid.
         """
-        request = authority.read_request(asked.csr)
+        request = authority.read_request(asking.csr)
         if request.common_name != topic.device:
-            return _refused(asked, now_ns, f"device {topic.device!r} cannot asked for the name {request.common_name!r}")
+            return _refused(asking, now_ns, f"device {topic.device!r} cannot ask for the name {request.common_name!r}")
         with self.registry.transaction() as connection:
-            known = devices.find(self.registry, topic.device)
-            if known is None or known.trust != "accepted":
-                return _refused(asked, now_ns, f"{topic.device!r} is not an accepted device: ask the fleet's operator")
-            if known.serial == asked.serial:
-                return self._renewed(connection, known, request, asked, now_ns)
+            registered = devices.find(self.registry, topic.device)
+            if registered is None or registered.trust != "accepted":
+                return _refused(asking, now_ns, f"{topic.device!r} is not an accepted device: ask the fleet's operator")
+            if registered.serial == asking.serial:
+                return self._renewed(connection, registered, request, asking, now_ns)
             answers = str(Topic(topic.fleet, topic.device, "certificate"))
-            wanted = _enrolment_request(asked, request, answers, known.device, known.fleet, now_ns, None)
-            return self._cloned(connection, known, wanted, asked, now_ns)
+            enrolment = _enrolment_request(asking, request, answers, registered.device, registered.fleet, now_ns, None)
+            return self._cloned(connection, registered, enrolment, asking, now_ns)
 
     def settle(self, waiting: EnrolmentRequest, now_ns: int) -> EnrolmentAnswer:
         """Return the answer to an accepted request, and delete the request.
@@ -117,124 +117,129 @@ class Enrolment:
             return self._issue(connection, waiting, request, waiting.name or waiting.device, now_ns)
 
     def _renewed(
-        self, connection: Connection, known: Device, request: SigningRequest, asked: CertificateRequest, now_ns: int
+        self, connection: Connection, registered: Device, request: SigningRequest, asking: CertificateRequest, now_ns: int
     ) -> EnrolmentAnswer:
-        valid = [one for one in certificates.of_device(self.registry, known.device) if one.revoked_ns is None]
+        valid = [certificate for certificate in certificates.of_device(self.registry, registered.device) if certificate.revoked_ns is None]
         # The same request again, because the answer was lost: no second certificate.
         if valid and valid[0].key_sha256 == request.key_sha256 and not _is_due(valid[0], now_ns):
-            return _accepted(asked.csr, valid[0], known.fleet, now_ns)
-        if sum(now_ns - one.issued_ns < NS_PER_DAY for one in valid) >= MOST_A_DAY:
+            return _accepted(asking.csr, valid[0], registered.fleet, now_ns)
+        if sum(now_ns - certificate.issued_ns < NS_PER_DAY for certificate in valid) >= MOST_A_DAY:
             return _refused(
-                asked, now_ns, f"{MOST_A_DAY} certificates of {known.device!r} were issued within a day: check what this board does"
+                asking, now_ns, f"{MOST_A_DAY} certificates of {registered.device!r} were issued within a day: check what this board does"
             )
-        issued = self.signing.issue_device(request, known.device, asked.serial, now_ns)
+        issued = self.signing.issue_device(request, registered.device, asking.serial, now_ns)
         certificates.put(connection, issued)
-        return _accepted(asked.csr, issued, known.fleet, now_ns)
+        return _accepted(asking.csr, issued, registered.fleet, now_ns)
 
     def _cloned(
-        self, connection: Connection, known: Device, wanted: EnrolmentRequest, asked: CertificateRequest, now_ns: int
+        self, connection: Connection, registered: Device, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
     ) -> EnrolmentAnswer:
-        owners = certificates.of_key(self.registry, wanted.key_sha256)
-        if any(one.serial != asked.serial for one in owners):
-            reason = f"this key belongs to the board {known.device!r} with serial {known.serial!r}; a copied card needs a key of its own"
-            return EnrolmentAnswer(request=wanted.request, state="again", now_ns=now_ns, reason=reason)
-        held = next((one for one in owners if one.revoked_ns is None), None)
-        if held is not None:
-            owner = devices.find(self.registry, held.device)
-            return _accepted(asked.csr, held, owner.fleet if owner else known.fleet, now_ns)
-        before = self._decided_before(connection, wanted, asked, now_ns)
+        owners = certificates.of_key(self.registry, enrolment.key_sha256)
+        if any(owner.serial != asking.serial for owner in owners):
+            board = f"the board {registered.device!r} with serial {registered.serial!r}"
+            reason = f"this key belongs to {board}; a copied card needs a key of its own"
+            return EnrolmentAnswer(request=enrolment.request, state="again", now_ns=now_ns, reason=reason)
+        certificate = next((owner for owner in owners if owner.revoked_ns is None), None)
+        if certificate is not None:
+            owner = devices.find(self.registry, certificate.device)
+            return _accepted(asking.csr, certificate, owner.fleet if owner else registered.fleet, now_ns)
+        before = self._decided_before(connection, enrolment, asking, now_ns)
         if before is not None:
             return before
-        why = f"a copied card: it has the key of {known.device!r}, whose board has serial {known.serial!r}"
-        return self._pending(connection, wanted, why, now_ns)
+        why = f"a copied card: it has the key of {registered.device!r}, whose board has serial {registered.serial!r}"
+        return self._pending(connection, enrolment, why, now_ns)
 
-    def _held(self, request: SigningRequest, asked: CertificateRequest, token: EnrolmentToken) -> Certificate | None:
+    def _held(self, request: SigningRequest, asking: CertificateRequest, token: EnrolmentToken) -> Certificate | None:
         """Return the certificate of this board for this key; it may have been accepted under another name than the token's."""
-        for one in certificates.of_key(self.registry, request.key_sha256):
-            is_of_claim = one.device == token.device or token.key_sha256 == request.key_sha256
-            if one.serial == asked.serial and is_of_claim and one.revoked_ns is None:
-                return one
+        for certificate in certificates.of_key(self.registry, request.key_sha256):
+            is_of_claim = certificate.device == token.device or token.key_sha256 == request.key_sha256
+            if certificate.serial == asking.serial and is_of_claim and certificate.revoked_ns is None:
+                return certificate
         return None
 
     def _decided_before(
-        self, connection: Connection, wanted: EnrolmentRequest, asked: CertificateRequest, now_ns: int
+        self, connection: Connection, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
     ) -> EnrolmentAnswer | None:
-        before = certificates.find_request_of_board(self.registry, wanted.topic, wanted.serial)
+        before = certificates.find_request_of_board(self.registry, enrolment.topic, enrolment.serial)
         if before is None:
             return None
         if before.decision == "rejected":
-            return _refused(asked, now_ns, "the fleet's operator rejected this board")
-        if before.key_sha256 != wanted.key_sha256:
+            return _refused(asking, now_ns, "the fleet's operator rejected this board")
+        if before.key_sha256 != enrolment.key_sha256:
             # Another key was accepted.
             return None
-        return self._pending(connection, replace(wanted, decision=before.decision, name=before.name), before.why, now_ns)
+        return self._pending(connection, replace(enrolment, decision=before.decision, name=before.name), before.why, now_ns)
 
-    def _judged(self, connection: Connection, wanted: EnrolmentRequest, asked: CertificateRequest, now_ns: int) -> EnrolmentAnswer | None:
+    def _judged(
+        self, connection: Connection, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
+    ) -> EnrolmentAnswer | None:
         """Return a refusal or a pending answer; None where the token is enough."""
-        owners = certificates.of_key(self.registry, wanted.key_sha256)
+        owners = certificates.of_key(self.registry, enrolment.key_sha256)
         if owners:
             reason = f"this key belongs to device {owners[0].device!r} with serial {owners[0].serial!r}: make a new one"
-            return EnrolmentAnswer(request=wanted.request, state="again", now_ns=now_ns, reason=reason)
-        known = devices.find(self.registry, wanted.device)
-        if known is not None and known.trust == "revoked":
+            return EnrolmentAnswer(request=enrolment.request, state="again", now_ns=now_ns, reason=reason)
+        registered = devices.find(self.registry, enrolment.device)
+        if registered is not None and registered.trust == "revoked":
             return _refused(
-                asked, now_ns, f"device {wanted.device!r} was revoked: `edgemeter fleet requests accept {wanted.device}` re-admits it"
+                asking,
+                now_ns,
+                f"device {enrolment.device!r} was revoked: `edgemeter fleet requests accept {enrolment.device}` re-admits it",
             )
-        other = devices.find_by_serial(self.registry, asked.serial)
-        if other is not None and other.device != wanted.device and other.trust != "revoked":
-            reason = f"the board with serial {asked.serial!r} is device {other.device!r}: make a token for that device"
-            if asked.serial_source == "installation":
+        other = devices.find_by_serial(self.registry, asking.serial)
+        if other is not None and other.device != enrolment.device and other.trust != "revoked":
+            reason = f"the board with serial {asking.serial!r} is device {other.device!r}: make a token for that device"
+            if asking.serial_source == "installation":
                 # Copies of one system or container image share it.
                 reason += "; or, if its system is a copy, give it an /etc/machine-id of its own (delete that, `systemd-machine-id-setup`)"
-            return _refused(asked, now_ns, reason)
-        why = self._doubt(known, wanted, asked)
-        return None if why is None else self._pending(connection, wanted, why, now_ns)
+            return _refused(asking, now_ns, reason)
+        why = self._doubt(registered, enrolment, asking)
+        return None if why is None else self._pending(connection, enrolment, why, now_ns)
 
-    def _doubt(self, known: Device | None, wanted: EnrolmentRequest, asked: CertificateRequest) -> str | None:
-        entry = self._entry(wanted.device)
-        if entry.serial is not None and entry.serial != asked.serial:
-            return f"fleet.toml names serial {entry.serial!r}, the board reports {asked.serial!r}"
-        if known is not None and known.serial not in {None, asked.serial}:
-            doubtful = "; that number changes when the card is flashed again" if asked.serial_source in {"installation", "made"} else ""
-            return f"{wanted.device!r} is the board with serial {known.serial!r}, and {asked.serial!r} requests its name{doubtful}"
+    def _doubt(self, registered: Device | None, enrolment: EnrolmentRequest, asking: CertificateRequest) -> str | None:
+        entry = self._entry(enrolment.device)
+        if entry.serial is not None and entry.serial != asking.serial:
+            return f"fleet.toml names serial {entry.serial!r}, the board reports {asking.serial!r}"
+        if registered is not None and registered.serial not in {None, asking.serial}:
+            doubtful = "; that number changes when the card is flashed again" if asking.serial_source in {"installation", "made"} else ""
+            return f"{enrolment.device!r} is the board with serial {registered.serial!r}, and {asking.serial!r} requests its name{doubtful}"
         if self.fleet_file.server is not None and self.fleet_file.server.accept == "hand":
             return "fleet.toml requires approval of every board (accept = 'hand')"
         return None
 
-    def _pending(self, connection: Connection, wanted: EnrolmentRequest, why: str, now_ns: int) -> EnrolmentAnswer:
-        certificates.put_request(connection, replace(wanted, why=why))
-        return EnrolmentAnswer(request=wanted.request, state="pending", now_ns=now_ns, reason=why)
+    def _pending(self, connection: Connection, enrolment: EnrolmentRequest, why: str, now_ns: int) -> EnrolmentAnswer:
+        certificates.put_request(connection, replace(enrolment, why=why))
+        return EnrolmentAnswer(request=enrolment.request, state="pending", now_ns=now_ns, reason=why)
 
     def _issue(
-        self, connection: Connection, wanted: EnrolmentRequest, request: SigningRequest, device: str, now_ns: int
+        self, connection: Connection, enrolment: EnrolmentRequest, request: SigningRequest, device: str, now_ns: int
     ) -> EnrolmentAnswer:
         """Give the board its name: earlier certificates of that name are revoked, and the board loses any other name."""
-        issued = self.signing.issue_device(request, device, wanted.serial, now_ns)
+        issued = self.signing.issue_device(request, device, enrolment.serial, now_ns)
         before = devices.find(self.registry, device)
-        if certificates.revoke(connection, device, now_ns, REFLASHED) and before is not None and before.serial != wanted.serial:
+        if certificates.revoke(connection, device, now_ns, REFLASHED) and before is not None and before.serial != enrolment.serial:
             # The board that had the name may be connected; if the new one is disconnected instead, it reconnects.
             certificates.put_pending_disconnect(connection, device, now_ns)
-        other = devices.find_by_serial(self.registry, wanted.serial)
+        other = devices.find_by_serial(self.registry, enrolment.serial)
         if other is not None and other.device != device:
             certificates.revoke(connection, other.device, now_ns, f"its board became {device!r}")
             devices.put(connection, replace(other, serial=None, trust="revoked", changed_ns=now_ns))
-        devices.put(connection, self._accepted_device(wanted, device, now_ns))
+        devices.put(connection, self._accepted_device(enrolment, device, now_ns))
         certificates.put(connection, issued)
-        return _accepted(wanted.csr, issued, wanted.fleet, now_ns)
+        return _accepted(enrolment.csr, issued, enrolment.fleet, now_ns)
 
-    def _accepted_device(self, wanted: EnrolmentRequest, device: str, now_ns: int) -> Device:
+    def _accepted_device(self, enrolment: EnrolmentRequest, device: str, now_ns: int) -> Device:
         entry = self._entry(device)
-        known = devices.find(self.registry, device)
-        kept = known or Device(device, wanted.fleet, None, None, (), "expected", None, None, None, now_ns)
+        registered = devices.find(self.registry, device)
+        previous = registered or Device(device, enrolment.fleet, None, None, (), "expected", None, None, None, now_ns)
         return replace(
-            kept,
-            fleet=wanted.fleet,
-            serial=wanted.serial,
-            board=entry.board or _board(wanted.board) or kept.board,
-            tags=entry.tags or kept.tags,
+            previous,
+            fleet=enrolment.fleet,
+            serial=enrolment.serial,
+            board=entry.board or _board(enrolment.board) or previous.board,
+            tags=entry.tags or previous.tags,
             trust="accepted",
-            circuit=entry.circuit or kept.circuit,
-            power_w=entry.power_w or kept.power_w,
+            circuit=entry.circuit or previous.circuit,
+            power_w=entry.power_w or previous.power_w,
             enrolled_ns=now_ns,
             changed_ns=now_ns,
         )
@@ -248,42 +253,42 @@ def _board(model: str | None) -> str | None:
     return model and (boards.board_of_model(model) or model)
 
 
-def _is_due(one: Certificate, now_ns: int) -> bool:
+def _is_due(certificate: Certificate, now_ns: int) -> bool:
     # A device renews at two thirds of its certificate's life; a request before half of it repeats the last one.
-    return now_ns - one.issued_ns > (one.not_after_ns - one.issued_ns) // 2
+    return now_ns - certificate.issued_ns > (certificate.not_after_ns - certificate.issued_ns) // 2
 
 
 def _enrolment_request(
-    asked: CertificateRequest, request: SigningRequest, topic: str, device: str, fleet: str, now_ns: int, token_id: str | None
+    asking: CertificateRequest, request: SigningRequest, topic: str, device: str, fleet: str, now_ns: int, token_id: str | None
 ) -> EnrolmentRequest:
     return EnrolmentRequest(
-        request=request_id(asked.csr),
+        request=request_id(asking.csr),
         topic=topic,
         token_id=token_id,
         device=device,
         fleet=fleet,
-        serial=asked.serial,
-        serial_source=asked.serial_source,
-        board=asked.board,
-        csr=asked.csr,
+        serial=asking.serial,
+        serial_source=asking.serial_source,
+        board=asking.board,
+        csr=asking.csr,
         key_sha256=request.key_sha256,
         why="",
         asked_ns=now_ns,
     )
 
 
-def _accepted(csr: str, one: Certificate, fleet: str, now_ns: int) -> EnrolmentAnswer:
+def _accepted(csr: str, certificate: Certificate, fleet: str, now_ns: int) -> EnrolmentAnswer:
     return EnrolmentAnswer(
         request=request_id(csr),
         state="accepted",
         now_ns=now_ns,
-        device=one.device,
+        device=certificate.device,
         fleet=fleet,
-        number=one.number,
-        certificate=one.pem,
-        not_after_ns=one.not_after_ns,
+        number=certificate.number,
+        certificate=certificate.pem,
+        not_after_ns=certificate.not_after_ns,
     )
 
 
-def _refused(asked: CertificateRequest, now_ns: int, reason: str) -> EnrolmentAnswer:
-    return EnrolmentAnswer(request=request_id(asked.csr), state="refused", now_ns=now_ns, reason=reason)
+def _refused(asking: CertificateRequest, now_ns: int, reason: str) -> EnrolmentAnswer:
+    return EnrolmentAnswer(request=request_id(asking.csr), state="refused", now_ns=now_ns, reason=reason)

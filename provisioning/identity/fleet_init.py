@@ -50,31 +50,31 @@ class InitStep:
     make: Callable[[], None]
 
 
-def planned_fleet_file(folder: FleetFolder, wanted: InitOptions) -> FleetFile:
+def planned_fleet_file(folder: FleetFolder, options: InitOptions) -> FleetFile:
     """Return fleet.toml as it is, or as it is to be written.
 
     Raises:
         ConfigError: no broker is named, fleet.toml is wrong, or it contradicts the options.
     """
     if folder.fleet_file.exists():
-        return _agreed(folder, wanted)
-    if wanted.broker is None:
+        return _agreed(folder, options)
+    if options.broker is None:
         raise ConfigError("a new fleet needs its broker: give --broker HOST, as devices reach it")
-    text = _fleet_toml(wanted)
+    text = _fleet_toml(options)
     try:
         return msgspec.toml.decode(text, type=FleetFile)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"cannot make a fleet {wanted.fleet!r} with the broker {wanted.broker!r}: {error}") from error
+        raise ConfigError(f"cannot make a fleet {options.fleet!r} with the broker {options.broker!r}: {error}") from error
 
 
-def init_steps(folder: FleetFolder, wanted: InitOptions, now: datetime) -> Iterator[InitStep]:
+def init_steps(folder: FleetFolder, options: InitOptions, now: datetime) -> Iterator[InitStep]:
     """Yield the steps for what is missing, in order; each is computed when the one before was done or skipped.
 
     Raises:
-        ConfigError: one file of a pair is missing, or existing files contradict `wanted`.
+        ConfigError: one file of a pair is missing, or existing files contradict `options`.
     """
-    described_as = planned_fleet_file(folder, wanted)
-    server = described_as.server or ServerEntry(broker=wanted.broker or "")
+    described_as = planned_fleet_file(folder, options)
+    server = described_as.server or ServerEntry(broker=options.broker or "")
     for path, why in ((folder.path, "the fleet's folder"), (config.home(), "for the collector's ledger")):
         if not path.exists():
             yield InitStep(path, why, lambda path=path: _make_folder(path))  # type: ignore[misc]
@@ -85,23 +85,23 @@ def init_steps(folder: FleetFolder, wanted: InitOptions, now: datetime) -> Itera
             "the fleet's authority",
             lambda: _write_pair(authority.make_authority(name, now), folder.ca_certificate, folder.ca_key),
         )
-    if wanted.ca_passphrase_file is not None and not (folder.ca_key.exists() and authority.is_encrypted(folder.ca_key.read_bytes())):
-        passphrase = read_passphrase(wanted.ca_passphrase_file)
+    if options.ca_passphrase_file is not None and not (folder.ca_key.exists() and authority.is_encrypted(folder.ca_key.read_bytes())):
+        passphrase = read_passphrase(options.ca_passphrase_file)
         yield InitStep(folder.ca_key, "the authority's key, protected by the passphrase", lambda: _encrypt(folder.ca_key, passphrase))
-    yield from _broker_certificate(folder, wanted, server, now)
+    yield from _broker_certificate(folder, options, server, now)
     for file, common_name in SERVICE_CERTIFICATES.items():
         yield from _service_certificate(folder, file, common_name, now)
     if not folder.release_public_key.exists():
-        yield _release_key(folder, wanted.release_public_key)
-    elif wanted.release_public_key is not None and first_keys(wanted.release_public_key) not in read_keys(folder.release_public_key).keys:
+        yield _release_key(folder, options.release_public_key)
+    elif options.release_public_key is not None and first_keys(options.release_public_key) not in read_keys(folder.release_public_key).keys:
         raise ConfigError("the fleet has another release key already: replace it with `edgemeter fleet release rotate --public-key FILE`")
     if not folder.fleet_file.exists():
-        text = _fleet_toml(wanted)
+        text = _fleet_toml(options)
         yield InitStep(folder.fleet_file, "the inventory", lambda: durable_file.write(folder.fleet_file, text.encode()))
     yield from _broker_configuration(folder, server, now)
 
 
-def after_init(folder: FleetFolder, made: Sequence[InitStep]) -> list[str]:
+def after_init(folder: FleetFolder, steps: Sequence[InitStep]) -> list[str]:
     """Bring the new files to a broker elsewhere, where fleet.toml has a command for it; return what is left for people to do or know.
 
     Raises:
@@ -110,7 +110,7 @@ def after_init(folder: FleetFolder, made: Sequence[InitStep]) -> list[str]:
     """
     server = fleet_file.read(folder.fleet_file).server or ServerEntry(broker="")
     notes = []
-    if any(step.path.is_relative_to(folder.broker) for step in made):
+    if any(step.path.is_relative_to(folder.broker) for step in steps):
         run_reload_command(server)
         if is_broker_running(folder, server):
             notes.append("restart the broker: it runs with its previous files (sudo systemctl restart edgemeter-broker); nothing is lost")
@@ -119,68 +119,70 @@ def after_init(folder: FleetFolder, made: Sequence[InitStep]) -> list[str]:
 
 def broker_warnings(server: ServerEntry) -> list[str]:
     """Return what is known to be wrong with the broker that is installed here, as this fleet uses it."""
-    found = broker_files.installed_version()
+    version = broker_files.installed_version()
     notes = []
-    if found is not None and not broker_files.plugin_path().exists():
-        notes.append(f"mosquitto {found} has no dynamic-security plug-in here ({broker_files.PLUGIN}): install Debian's mosquitto package")
-    if server.broker_reload and found in broker_files.DIES_OF_RELOADS:
+    if version is not None and not broker_files.plugin_path().exists():
         notes.append(
-            f"mosquitto {found} may die of a reload (SIGHUP) while sessions that expire come and go: "
+            f"mosquitto {version} has no dynamic-security plug-in here ({broker_files.PLUGIN}): install Debian's mosquitto package"
+        )
+    if server.broker_reload and version in broker_files.DIES_OF_RELOADS:
+        notes.append(
+            f"mosquitto {version} may die of a reload (SIGHUP) while sessions that expire come and go: "
             "let broker_reload in fleet.toml copy files only; a changed configuration needs a restart"
         )
     return notes
 
 
-def _agreed(folder: FleetFolder, wanted: InitOptions) -> FleetFile:
-    found = fleet_file.read(folder.fleet_file)
-    if found.server is None:
+def _agreed(folder: FleetFolder, options: InitOptions) -> FleetFile:
+    written_file = fleet_file.read(folder.fleet_file)
+    if written_file.server is None:
         raise ConfigError(f"{str(folder.fleet_file)!r} names no broker: add [server] broker = ...")
-    server = found.server
+    server = written_file.server
     for key, written, option in (
-        ("broker", server.broker, wanted.broker),
-        ("fleet", found.fleet, wanted.fleet),
-        ("broker_port", server.broker_port, wanted.port),
-        ("enrol_port", server.enrol_port, wanted.enrol_port),
+        ("broker", server.broker, options.broker),
+        ("fleet", written_file.fleet, options.fleet),
+        ("broker_port", server.broker_port, options.port),
+        ("enrol_port", server.enrol_port, options.enrol_port),
     ):
         if option not in {None, written}:
             raise ConfigError(
                 f"{str(folder.fleet_file)!r} sets {key} = {written!r}, not {option!r}: change it there, or leave out the option"
             )
-    return found
+    return written_file
 
 
-def _fleet_toml(wanted: InitOptions) -> str:
+def _fleet_toml(options: InitOptions) -> str:
     defaults = ServerEntry(broker="")
     server = {
-        "broker": wanted.broker or "",
-        "broker_port": None if wanted.port == defaults.broker_port else wanted.port,
-        "enrol_port": None if wanted.enrol_port == defaults.enrol_port else wanted.enrol_port,
-        "names": wanted.names,
+        "broker": options.broker or "",
+        "broker_port": None if options.port == defaults.broker_port else options.port,
+        "enrol_port": None if options.enrol_port == defaults.enrol_port else options.enrol_port,
+        "names": options.names,
     }
-    return toml_document({"fleet": wanted.fleet or "default", "server": server})
+    return toml_document({"fleet": options.fleet or "default", "server": server})
 
 
 def _has_authority(folder: FleetFolder) -> bool:
-    there = [path for path in (folder.ca_certificate, folder.ca_key) if path.exists()]
+    present = [path for path in (folder.ca_certificate, folder.ca_key) if path.exists()]
     # The key is written first: where nothing was issued yet, a key alone is left by an interrupted command.
-    if there == [folder.ca_key] and not (folder.broker / "broker.crt").exists():
+    if present == [folder.ca_key] and not (folder.broker / "broker.crt").exists():
         return False
-    if len(there) == 1:
-        raise ConfigError(f"of ca.crt and ca.key in {str(folder.path)!r} only {there[0].name} is left: restore the other from a backup")
-    return bool(there)
+    if len(present) == 1:
+        raise ConfigError(f"of ca.crt and ca.key in {str(folder.path)!r} only {present[0].name} is left: restore the other from a backup")
+    return bool(present)
 
 
-def _broker_certificate(folder: FleetFolder, wanted: InitOptions, server: ServerEntry, now: datetime) -> Iterator[InitStep]:
+def _broker_certificate(folder: FleetFolder, options: InitOptions, server: ServerEntry, now: datetime) -> Iterator[InitStep]:
     certificate, key = folder.broker / "broker.crt", folder.broker / "broker.key"
-    names = {authority.normal_name(name) for name in (server.broker, *server.names, *wanted.names)}
+    names = {authority.normal_name(name) for name in (server.broker, *server.names, *options.names)}
     why = "the broker's certificate"
     if certificate.exists() and key.exists():
-        held = certificate.read_bytes()
-        kept = authority.names_of(held)
-        if names <= kept and authority.left_ratio(held, now, SERVER_DAYS) >= RENEW_BELOW_RATIO:
+        content = certificate.read_bytes()
+        certified = authority.names_of(content)
+        if names <= certified and authority.left_ratio(content, now, SERVER_DAYS) >= RENEW_BELOW_RATIO:
             return
-        why = f"{why}, renewed: {', '.join(sorted(names - kept)) or 'the old one expires'}"
-        names |= kept
+        why = f"{why}, renewed: {', '.join(sorted(names - certified)) or 'the old one expires'}"
+        names |= certified
     issue = broker_files.authority
     yield InitStep(certificate, why, lambda: _write_pair(issue(folder).issue_server(server.broker, names, now), certificate, key))
 
@@ -207,8 +209,8 @@ def _broker_configuration(folder: FleetFolder, server: ServerEntry, now: datetim
     ):
         if not broker_files.holds(path, text.encode()):
             yield InitStep(path, why, lambda path=path, text=text: durable_file.write(path, text.encode()))  # type: ignore[misc]
-    own = [folder.broker / "acl", folder.broker_access, folder.revoked]
-    if not folder.registry.exists() or not all(path.exists() for path in own):
+    broker_state = [folder.broker / "acl", folder.broker_access, folder.revoked]
+    if not folder.registry.exists() or not all(path.exists() for path in broker_state):
         yield InitStep(
             folder.registry, "the registry; the broker's rules, tokens and list of revoked certificates", lambda: _renew(folder, now)
         )
@@ -229,12 +231,12 @@ def _make_folder(path: Path) -> None:
         raise ConfigError(f"cannot make the folder {str(path)!r} ({error.strerror}): name another with --folder") from error
 
 
-def _release_key(folder: FleetFolder, given: Path | None) -> InitStep:
+def _release_key(folder: FleetFolder, public_key: Path | None) -> InitStep:
     """Return the step that makes the pair, or takes the public key of a pair whose private key stays elsewhere."""
     path = folder.release_public_key
-    if given is None:
+    if public_key is None:
         return InitStep(path, "the key pair that signs releases", lambda: _make_release_key(folder))
-    text = first_keys(given)
+    text = first_keys(public_key)
     return InitStep(path, "the public key of releases, which are signed elsewhere", lambda: durable_file.write(path, text, 0o644))
 
 

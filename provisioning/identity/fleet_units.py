@@ -103,7 +103,9 @@ def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, 
     inside = "AF_INET AF_INET6 AF_UNIX"
     hardened = "PrivateDevices=yes\nCapabilityBoundingSet=\n"
     return {
-        BROKER_UNIT: _service("fleet broker (mosquitto)", broker, (path,), families=inside, more=f"{hardened}MemoryDenyWriteExecute=yes\n"),
+        BROKER_UNIT: _service(
+            "fleet broker (mosquitto)", broker, (path,), families=inside, extra=f"{hardened}MemoryDenyWriteExecute=yes\n"
+        ),
         # USB power switches (uhubctl) need devices and netlink; a command over ssh reads its owner's home.
         SERVICE_UNIT: _service("fleet service", _ours(SERVICE_UNIT, serve), (path,), after, families=f"{inside} AF_NETLINK"),
         COLLECTOR_UNIT: _service(
@@ -112,7 +114,7 @@ def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, 
             (home,),
             after,
             families=inside,
-            more="PrivateDevices=yes\nCapabilityBoundingSet=\n",
+            extra="PrivateDevices=yes\nCapabilityBoundingSet=\n",
         ),
         TARGET: _HEAD + _TARGET.format(units=f"{BROKER_UNIT} {SERVICE_UNIT} {COLLECTOR_UNIT}"),
     }
@@ -132,15 +134,17 @@ def _ours(unit: str, command: str) -> str:
     return _OURS.format(command=command, environment=ENVIRONMENT_FILES[unit])
 
 
-def _service(what: str, start: str, writable: tuple[str, ...], after: str = "", *, families: str, more: str = "") -> str:
-    paths = " ".join(_quoted(one) for one in writable)
-    text = _SERVICE.format(what=what, start=start, after=after, target=TARGET, user=_user(), writable=paths, families=families, more=more)
+def _service(description: str, start: str, writable: tuple[str, ...], after: str = "", *, families: str, extra: str = "") -> str:
+    paths = " ".join(_quoted(path) for path in writable)
+    text = _SERVICE.format(
+        what=description, start=start, after=after, target=TARGET, user=_user(), writable=paths, families=families, more=extra
+    )
     return _HEAD + text
 
 
 def _words(*arguments: str) -> str:
     # The words of a command expand variables too.
-    return " ".join(_quoted(one).replace("$", "$$") for one in arguments)
+    return " ".join(_quoted(argument).replace("$", "$$") for argument in arguments)
 
 
 def _quoted(argument: str) -> str:

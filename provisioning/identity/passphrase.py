@@ -12,7 +12,7 @@ AUTHORITY_VARIABLE = "EDGEMETER_CA_PASSPHRASE_FILE"
 BACKUP_VARIABLE = "EDGEMETER_BACKUP_PASSPHRASE_FILE"
 
 
-def ask_passphrase(what: str, variable: str, *, is_new: bool = False, environ: Mapping[str, str] = os.environ) -> str:
+def ask_passphrase(secret: str, variable: str, *, is_new: bool = False, environ: Mapping[str, str] = os.environ) -> str:
     """Return a passphrase: the first line of the file that `variable` names, else as typed; a new one is typed twice.
 
     Raises:
@@ -22,8 +22,8 @@ def ask_passphrase(what: str, variable: str, *, is_new: bool = False, environ: M
     if file:
         return read_passphrase(Path(file).expanduser())
     if not sys.stdin.isatty():
-        raise ConfigError(f"{what} needs a passphrase, and there is no terminal to ask on: name a file that holds it in ${variable}")
-    typed = getpass.getpass(f"Passphrase of {what}: ")
+        raise ConfigError(f"{secret} needs a passphrase, and there is no terminal to ask on: name a file that holds it in ${variable}")
+    typed = getpass.getpass(f"Passphrase of {secret}: ")
     if is_new and typed != getpass.getpass("The same again: "):
         raise ConfigError("the two passphrases differ: run the command again")
     return _not_empty(typed, "what was typed")

@@ -46,7 +46,7 @@ def read_keys(path: Path) -> ReleaseKeys:
         text = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read the release keys {str(path)!r} ({error.strerror}): `edgemeter fleet init` makes them") from error
-    keys = tuple(authority.checked_public(one, path) for one in public_keys(text))
+    keys = tuple(authority.checked_public(pem, path) for pem in public_keys(text))
     if not keys:
         raise ConfigError(f"{str(path)!r} holds no public key in PEM: make it with `openssl ec -in release.key -pubout`")
     head = _NUMBER.match(text)
@@ -59,10 +59,10 @@ def first_keys(public_key: Path) -> bytes:
     Raises:
         ConfigError: the file cannot be read, or does not hold one public key on P-256.
     """
-    found = read_keys(public_key)
-    if found.is_open:
-        raise ConfigError(f"{str(public_key)!r} holds {len(found.keys)} public keys: give a file with one")
-    return found.keys[0]
+    keys = read_keys(public_key)
+    if keys.is_open:
+        raise ConfigError(f"{str(public_key)!r} holds {len(keys.keys)} public keys: give a file with one")
+    return keys.keys[0]
 
 
 def begin_rotation(folder: FleetFolder, public_key: Path | None, now_ns: int) -> ReleaseKeys:
@@ -71,8 +71,8 @@ def begin_rotation(folder: FleetFolder, public_key: Path | None, now_ns: int) ->
     Raises:
         ConfigError: a rotation is open already, or the key is the present one or none.
     """
-    known = read_keys(folder.release_public_key)
-    if known.is_open:
+    current = read_keys(folder.release_public_key)
+    if current.is_open:
         raise ConfigError("a rotation is open: build a bundle, update all devices, then `edgemeter fleet release rotate --finish`")
     if public_key is not None:
         new = first_keys(public_key)
@@ -83,9 +83,9 @@ def begin_rotation(folder: FleetFolder, public_key: Path | None, now_ns: int) ->
         private = folder.next_release_key.read_bytes() if folder.next_release_key.exists() else authority.make_release_key()[0]
         durable_file.write(folder.next_release_key, private)
         new = authority.public_of(private)
-    if new in known.keys:
+    if new in current.keys:
         raise ConfigError("the new key is the present one: make another pair")
-    return _write(folder, ReleaseKeys(known.number + 1, now_ns, (new, *known.keys)))
+    return _write(folder, ReleaseKeys(current.number + 1, now_ns, (new, *current.keys)))
 
 
 def finish_rotation(folder: FleetFolder, now_ns: int) -> ReleaseKeys:
@@ -94,13 +94,13 @@ def finish_rotation(folder: FleetFolder, now_ns: int) -> ReleaseKeys:
     Raises:
         ConfigError: no rotation is open.
     """
-    known = read_keys(folder.release_public_key)
-    if not known.is_open:
+    current = read_keys(folder.release_public_key)
+    if not current.is_open:
         raise ConfigError("no rotation is open: `edgemeter fleet release rotate` begins one")
     if folder.next_release_key.exists():
         folder.next_release_key.replace(folder.release_key)
         durable_file.sync_folder(folder.path)
-    return _write(folder, ReleaseKeys(known.number + 1, now_ns, known.keys[:1]))
+    return _write(folder, ReleaseKeys(current.number + 1, now_ns, current.keys[:1]))
 
 
 def devices_behind(registry: Registry, since_ns: int) -> list[str]:
@@ -111,11 +111,11 @@ def devices_behind(registry: Registry, since_ns: int) -> list[str]:
     }
     heard = devices.read_presence(registry)
     behind = []
-    for one in devices.read(registry):
-        health = heard[one.device].health if one.device in heard else None
+    for device in devices.read(registry):
+        health = heard[device.device].health if device.device in heard else None
         runs = health.release if health is not None else None
-        if one.trust == "accepted" and built.get(runs or "", 0) < since_ns:
-            behind.append(one.device)
+        if device.trust == "accepted" and built.get(runs or "", 0) < since_ns:
+            behind.append(device.device)
     return behind
 
 

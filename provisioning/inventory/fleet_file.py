@@ -111,17 +111,17 @@ def read(path: Path) -> FleetFile:
     Raises:
         ConfigError: it cannot be read, has a wrong or unknown key, a device names an unknown circuit, or two have one serial.
     """
-    found = read_toml(path, FleetFile, "fleet file", "`edgemeter fleet init` writes one")
-    for fault in faults(found):
+    fleet_file = read_toml(path, FleetFile, "fleet file", "`edgemeter fleet init` writes one")
+    for fault in faults(fleet_file):
         raise ConfigError(f"fleet file {str(path)!r}: {fault}")
-    return found
+    return fleet_file
 
 
-def faults(found: FleetFile, _path: Path | None = None) -> Iterator[str]:
+def faults(fleet_file: FleetFile, _path: Path | None = None) -> Iterator[str]:
     """Yield what is wrong with a file whose keys are right: a device on an unknown circuit, two devices with one serial."""
     serials: dict[str, str] = {}
-    for name, device in found.device.items():
-        if device.circuit is not None and device.circuit not in found.circuit:
+    for name, device in fleet_file.device.items():
+        if device.circuit is not None and device.circuit not in fleet_file.circuit:
             yield f"device {name!r} is on unknown circuit {device.circuit!r}: add [circuit.{device.circuit}]"
         if device.serial is not None and serials.setdefault(device.serial, name) != name:
             yield f"{serials[device.serial]!r} and {name!r} have the same serial {device.serial!r}"
@@ -152,11 +152,11 @@ class WatchedFleetFile:
         """
         try:
             file = self._folder.fleet_file.stat()
-            seen = (file.st_mtime_ns, file.st_size)
+            signature = (file.st_mtime_ns, file.st_size)
         except OSError:
-            seen = None
-        if seen != self._seen:
-            self._seen = seen
+            signature = None
+        if signature != self._seen:
+            self._seen = signature
             self._read = read_if_present(self._folder)
         return self._read
 

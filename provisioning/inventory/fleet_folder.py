@@ -93,8 +93,8 @@ class FleetFolder:
 
 def default() -> FleetFolder:
     """Return the folder in $EDGEMETER_FLEET_FOLDER, else `fleet` in edgemeter's data folder."""
-    own = os.environ.get("EDGEMETER_FLEET_FOLDER")
-    return at(Path(own).expanduser() if own else config.home() / "fleet")
+    folder = os.environ.get("EDGEMETER_FLEET_FOLDER")
+    return at(Path(folder).expanduser() if folder else config.home() / "fleet")
 
 
 def at(path: Path) -> FleetFolder:

@@ -49,9 +49,9 @@ def plain(text: str) -> str:
 
 def narrow_table(headings: Iterable[str], rows: Iterable[Iterable[str]], *, folded: Collection[str], right: Collection[str] = ()) -> Table:
     """Return a table of which only the columns in `folded` take more than one line where the terminal is narrow."""
-    made = plain_table()
+    table = plain_table()
     for heading in headings:
-        made.add_column(heading, justify="right" if heading in right else "left", overflow="fold", no_wrap=heading not in folded)
+        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold", no_wrap=heading not in folded)
     for row in rows:
-        made.add_row(*(Text(cell) for cell in row))
-    return made
+        table.add_row(*(Text(cell) for cell in row))
+    return table

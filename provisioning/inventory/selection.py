@@ -89,8 +89,8 @@ class _SelectionParser:
 
     def refuse(self, why: str) -> NoReturn:
         """Raise an error about the next token, with its column."""
-        found = self.next
-        where = f"column {found.column} ({found.text!r})" if found else "its end"
+        token = self.next
+        where = f"column {token.column} ({token.text!r})" if token else "its end"
         keys = ", ".join(KEYS)
         raise ConfigError(f"selection {self._text!r}, {where}: {why}; write KEY=PATTERN (keys: {keys}) or a tag, joined by & | ! ( )")
 
@@ -126,30 +126,30 @@ class _SelectionParser:
         return lambda device: _any_fits(of(device), pattern)
 
     def _word(self, otherwise: str) -> str:
-        found = self.next
-        if found is None or found.is_mark:
+        token = self.next
+        if token is None or token.is_mark:
             self.refuse(otherwise)
         self._place += 1
-        return found.text
+        return token.text
 
     def _takes(self, mark: str) -> bool:
-        found = self.next
-        if found is None or not found.is_mark or found.text != mark:
+        token = self.next
+        if token is None or not token.is_mark or token.text != mark:
             return False
         self._place += 1
         return True
 
 
 def _tokens(text: str) -> list[_Token]:
-    found, place = [], 0
-    while text[place:].strip():
-        match = _TOKEN.match(text, place)
+    tokens, start = [], 0
+    while text[start:].strip():
+        match = _TOKEN.match(text, start)
         if match is None or match.lastgroup is None:
-            raise ConfigError(f"selection {text!r}, column {place + 1} ({text[place:]!r}): a quote is not closed")
+            raise ConfigError(f"selection {text!r}, column {start + 1} ({text[start:]!r}): a quote is not closed")
         kind = match.lastgroup
-        found.append(_Token(match[kind], match.start(kind) + 1, kind == "mark"))
-        place = match.end()
-    return found
+        tokens.append(_Token(match[kind], match.start(kind) + 1, kind == "mark"))
+        start = match.end()
+    return tokens
 
 
 def _any_fits(values: tuple[str, ...], pattern: str) -> bool:
@@ -173,11 +173,13 @@ def merge_devices(registered: list[Device], written: FleetFile | None) -> list[D
     """Return the devices of the registry overlaid with the file, and those that only the file names."""
     if written is None:
         return registered
-    found = {one.device: one for one in registered}
+    devices_by_name = {device.device: device for device in registered}
     for name, entry in written.device.items():
-        known = found.get(name) or Device(name, written.fleet, entry.serial, None, (), "expected", None, None, None, 0)
-        found[name] = _with(known, entry)
-    return sorted(found.values(), key=lambda one: (one.fleet, one.device))
+        registered_device = devices_by_name.get(name) or Device(
+            name, written.fleet, entry.serial, None, (), "expected", None, None, None, 0
+        )
+        devices_by_name[name] = _with(registered_device, entry)
+    return sorted(devices_by_name.values(), key=lambda device: (device.fleet, device.device))
 
 
 def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[Device]:
@@ -186,27 +188,27 @@ def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[D
     Raises:
         ConfigError: it is invalid, or matches none.
     """
-    wanted = parse(text)
+    parsed = parse(text)
     everyone = read_devices(folder, registry)
-    found = [one for one in everyone if wanted.fits(one)]
-    if not found:
+    matching = [device for device in everyone if parsed.fits(device)]
+    if not matching:
         name = re.fullmatch(r"\(?([\w.:@-]+)\)?", text)
         if name is not None and name[1] != "all":
             raise ConfigError(f"no device matches {name[1]!r}: `edgemeter fleet list` lists the {len(everyone)} devices of this fleet")
         if not everyone:
             raise ConfigError(f"no device matches {text!r}: this fleet has none yet; `edgemeter fleet token DEVICE` lets one join")
-        boards = ", ".join(sorted({one.board for one in everyone if one.board})) or "none"
-        tags = ", ".join(sorted({tag for one in everyone for tag in one.tags})) or "none"
+        boards = ", ".join(sorted({device.board for device in everyone if device.board})) or "none"
+        tags = ", ".join(sorted({tag for device in everyone for tag in device.tags})) or "none"
         raise ConfigError(f"no device matches {text!r}: the fleet has {len(everyone)} devices; boards: {boards}; tags: {tags}")
-    return found
+    return matching
 
 
-def _with(known: Device, entry: DeviceEntry) -> Device:
+def _with(registered: Device, entry: DeviceEntry) -> Device:
     return replace(
-        known,
-        serial=known.serial or entry.serial,
-        board=entry.board or known.board,
-        tags=tuple(dict.fromkeys((*entry.tags, *known.tags))),
-        circuit=entry.circuit or known.circuit,
-        power_w=known.power_w if entry.power_w is None else entry.power_w,
+        registered,
+        serial=registered.serial or entry.serial,
+        board=entry.board or registered.board,
+        tags=tuple(dict.fromkeys((*entry.tags, *registered.tags))),
+        circuit=entry.circuit or registered.circuit,
+        power_w=registered.power_w if entry.power_w is None else entry.power_w,
     )

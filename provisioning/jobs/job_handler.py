@@ -128,28 +128,28 @@ class DecisionRound:
 
     def report(self, topic: Topic, report: ExecutionReport) -> None:
         """Apply a device's report; in any case the device is sent the version that is held."""
-        held = self._queue.find(report.job, topic.device) or self._ended(report.job, topic.device)
-        if held is None:
+        execution = self._queue.find(report.job, topic.device) or self._ended(report.job, topic.device)
+        if execution is None:
             logger.info("%s reports on unknown job %s", topic.device, report.job, extra=about(topic.device))
-        after = None if held is None else apply_report(held, self._queue.job(held), report, self._now_ns)
+        after = None if execution is None else apply_report(execution, self._queue.job(execution), report, self._now_ns)
         if after is not None:
             self.note(after)
             if after.state == "rejected":
                 logger.info("%s rejects %s: %s", topic.device, report.job, report.reason)
-        receipt = _report_receipt(report, after or held)
+        receipt = _report_receipt(report, after or execution)
         self.messages.append((_command_topic(topic.fleet, topic.device), encode_order(receipt)))
-        given_up = held is not None and held.state in {"cancelled", "timed_out"} and report.attempt == held.attempt
-        if held is not None and given_up and report.state not in FINAL:
+        given_up = execution is not None and execution.state in {"cancelled", "timed_out"} and report.attempt == execution.attempt
+        if execution is not None and given_up and report.state not in FINAL:
             # It ended here without a report of its device, which still works on it: one that was revoked and has come back.
-            self.messages.append(order_message(held, self._queue.job(held)))
+            self.messages.append(order_message(execution, self._queue.job(execution)))
 
     def give_up(self, execution: int) -> None:
         """End an execution whose deadline has passed, and tell its device, which may still work on it."""
-        held = self._queue.get(execution)
-        if held is None or held.deadline_ns is None or held.deadline_ns > self._now_ns:
+        current = self._queue.get(execution)
+        if current is None or current.deadline_ns is None or current.deadline_ns > self._now_ns:
             return
-        job = self._queue.job(held)
-        after = expire(held, job, self._now_ns)
+        job = self._queue.job(current)
+        after = expire(current, job, self._now_ns)
         self.note(after)
         self.messages.append(order_message(after, job))
 
@@ -160,9 +160,9 @@ class DecisionRound:
 
     def start(self, execution: int) -> None:
         """Start the next attempt of an execution."""
-        held = self._queue.get(execution)
-        if held is not None:
-            self.note(start_attempt(held, self._queue.job(held), self._now_ns))
+        current = self._queue.get(execution)
+        if current is not None:
+            self.note(start_attempt(current, self._queue.job(current), self._now_ns))
 
     def note(self, execution: Execution) -> None:
         """Note an execution as it is now."""
@@ -170,20 +170,20 @@ class DecisionRound:
         self.changed[execution.id] = execution
 
     def _ended(self, job: str, device: str) -> Execution | None:
-        found = next((one for one in self.changed.values() if one.job == job and one.device == device), None)
-        return found or find_execution(self._registry, job, device)
+        changed = next((execution for execution in self.changed.values() if execution.job == job and execution.device == device), None)
+        return changed or find_execution(self._registry, job, device)
 
 
-def _report_receipt(report: ExecutionReport, held: Execution | None) -> ReportReceipt:
+def _report_receipt(report: ExecutionReport, execution: Execution | None) -> ReportReceipt:
     """Return the receipt for a report: the state of the execution now.
 
     A report on an attempt that is over here, or on an unknown job, is acknowledged as if it were held.
     """
     version, state = report.expected_version + 1, report.state
-    if held is not None:
-        version = max(version, held.version)
-        if report.attempt == held.attempt and held.state != "held" and held.state != "queued" and held.state != "sent":  # noqa: PLR1714 - narrows the type
-            state = held.state
+    if execution is not None:
+        version = max(version, execution.version)
+        if report.attempt == execution.attempt and execution.state != "held" and execution.state != "queued" and execution.state != "sent":  # noqa: PLR1714 - narrows the type
+            state = execution.state
     return ReportReceipt(noted=report.job, attempt=report.attempt, version=version, state=state)
 
 
@@ -307,7 +307,7 @@ class JobHandler:
     def _decide(self, queue: JobQueue, overdue: list[Execution], out: list[str], now_ns: int) -> None:
         """Decide, commit, and only then publish."""
         reports, self._reports = self._reports[:BATCH_SIZE], self._reports[BATCH_SIZE:]
-        busy = [held for device in out if (held := queue.in_flight(device)) is not None]
+        busy = [in_flight for device in out if (in_flight := queue.in_flight(device)) is not None]
         try:
             with self._registry.transaction() as connection:
                 self._follow(queue, queue.refresh(), now_ns)
@@ -328,13 +328,13 @@ class JobHandler:
             # The queue may be ahead of the registry now; devices report again what was not acknowledged.
             self._queue = None
             raise
-        self._dropped.update((one.device, decisions.changed[one.id]) for one in busy)
+        self._dropped.update((execution.device, decisions.changed[execution.id]) for execution in busy)
         self._follow(queue, decisions.changed.values(), now_ns)
         for topic_text, payload in decisions.messages:
             self._publish(topic_text, payload)
 
     def _start(self, queue: JobQueue, decisions: DecisionRound, now_ns: int) -> None:
-        waiting = sorted(self._ready.values(), key=lambda one: (one.measures, one.due_ns, one.execution))
+        waiting = sorted(self._ready.values(), key=lambda candidate: (candidate.measures, candidate.due_ns, candidate.execution))
         starting, _ = rules.choose(waiting, queue.busy, self._watched.rules, now_ns, BATCH_SIZE)
         for candidate in starting:
             decisions.start(candidate.execution)

@@ -36,9 +36,9 @@ Why = Callable[[Execution], str | None]
 def state_text(execution: Execution) -> str:
     """Return the state, with the progress of a running execution."""
     ratio = execution.done_ratio
-    done = f" {ratio:.0%}" if execution.state == "running" and ratio is not None else ""
+    progress = f" {ratio:.0%}" if execution.state == "running" and ratio is not None else ""
     ending = ", cancelling" if execution.requested == "cancel" and not execution.is_final else ""
-    return f"{execution.state.replace('_', ' ')}{done}{ending}"
+    return f"{execution.state.replace('_', ' ')}{progress}{ending}"
 
 
 def note_text(execution: Execution, why: Why) -> str:
@@ -63,20 +63,26 @@ def duration_text(execution: Execution, now_ns: int) -> str:
 
 def executions_table(executions: Iterable[Execution], why: Why, now_ns: int, *, by: str = "device") -> Table:
     """Return a table of executions, a row each, named by `device` or by `job`."""
-    made = plain_table()
+    table = plain_table()
     for heading in (by, "state", "attempt", "took", "note"):
         # On a terminal of 80 columns a name stays on one line, to be copied.
         width = {"min_width": 16} if heading == "note" else {"no_wrap": heading != "state"}
-        made.add_column(heading, justify="right" if heading in {"attempt", "took"} else "left", overflow="fold", **width)
-    for one in executions:
-        state = Text(state_text(one), style=STYLES.get(one.state, ""))
-        made.add_row(Text(getattr(one, by)), state, str(one.attempt or ABSENT), duration_text(one, now_ns), Text(note_text(one, why)))
-    return made
+        table.add_column(heading, justify="right" if heading in {"attempt", "took"} else "left", overflow="fold", **width)
+    for execution in executions:
+        state = Text(state_text(execution), style=STYLES.get(execution.state, ""))
+        table.add_row(
+            Text(getattr(execution, by)),
+            state,
+            str(execution.attempt or ABSENT),
+            duration_text(execution, now_ns),
+            Text(note_text(execution, why)),
+        )
+    return table
 
 
 def summary_of(executions: Iterable[Execution]) -> str:
     """Return how many executions are in which state."""
-    return counts_text(Counter(one.state for one in executions))
+    return counts_text(Counter(execution.state for execution in executions))
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
@@ -99,21 +105,21 @@ def job_outline(job: Job, counts: Mapping[str, int]) -> dict[str, Any]:
 
 def job_document(job: Job, executions: Sequence[Execution], why: Mapping[int, str | None]) -> dict[str, Any]:
     """Return a job with its executions as JSON shows it."""
-    counts: Counter[str] = Counter(one.state for one in executions)
-    return job_outline(job, counts) | {"executions": [_execution_document(one, why.get(one.id)) for one in executions]}
+    counts: Counter[str] = Counter(execution.state for execution in executions)
+    return job_outline(job, counts) | {"executions": [_execution_document(execution, why.get(execution.id)) for execution in executions]}
 
 
-def _execution_document(one: Execution, why: str | None) -> dict[str, Any]:
+def _execution_document(execution: Execution, why: str | None) -> dict[str, Any]:
     same = ("device", "fleet", "state", "attempt", "version", "reason", "done_ratio", "doing", "text")
-    return {name: getattr(one, name) for name in same} | {
+    return {name: getattr(execution, name) for name in same} | {
         "waits": why,
-        "is_to_be_cancelled": one.requested == "cancel",
-        "sent": stamp(one.sent_ns),
-        "accepted": stamp(one.accepted_ns),
-        "running": stamp(one.running_ns),
-        "ended": stamp(one.ended_ns),
-        "runs": list(one.runs),
-        "figures": dict(one.figures),
+        "is_to_be_cancelled": execution.requested == "cancel",
+        "sent": stamp(execution.sent_ns),
+        "accepted": stamp(execution.accepted_ns),
+        "running": stamp(execution.running_ns),
+        "ended": stamp(execution.ended_ns),
+        "runs": list(execution.runs),
+        "figures": dict(execution.figures),
     }
 
 
@@ -124,21 +130,25 @@ def follow_job(
 
     Meanwhile show on `console` how they proceed: a live table on a terminal, else a line for every change.
     """
-    held: dict[str, Execution] = {}
+    executions: dict[str, Execution] = {}
     serial, began_s, has_warned = 0, time.monotonic(), False
     table = _LiveTable(folder, registry, console) if console.is_terminal else None
     with table.live if table else nullcontext():
         while True:
-            for one in executions_since(registry, serial, job=job):
-                serial = one.serial
+            for execution in executions_since(registry, serial, job=job):
+                serial = execution.serial
                 if table is None:
-                    _print_change(console, held.get(one.device), one)
-                held[one.device] = one
+                    _print_change(console, executions.get(execution.device), execution)
+                executions[execution.device] = execution
             if table is not None:
-                table.draw(held)
-            if held and all(one.is_final for one in held.values()):
-                return [held[device] for device in sorted(held)]
-            if not has_warned and time.monotonic() - began_s > NOTHING_SENT_S and not any(one.attempt for one in held.values()):
+                table.draw(executions)
+            if executions and all(execution.is_final for execution in executions.values()):
+                return [executions[device] for device in sorted(executions)]
+            if (
+                not has_warned
+                and time.monotonic() - began_s > NOTHING_SENT_S
+                and not any(execution.attempt for execution in executions.values())
+            ):
                 has_warned = True
                 console.print(NOTHING_SENT, markup=False, highlight=False)
             sleep(POLL_S)
@@ -162,16 +172,18 @@ class _LiveTable:
         self._why: dict[int, str | None] = {}
         self._due_s = 0.0
 
-    def draw(self, held: Mapping[str, Execution]) -> None:
+    def draw(self, executions: Mapping[str, Execution]) -> None:
         """Draw the executions as they are now."""
         now_ns = time.time_ns()
         if time.monotonic() > self._due_s:
             began_s = time.monotonic()
             waiting = WaitReasons(self._folder, self._registry)
-            self._why = {one.id: waiting.why(one, now_ns) for one in held.values()}
+            self._why = {execution.id: waiting.why(execution, now_ns) for execution in executions.values()}
             # With ten thousand devices this takes a second: it is done rarely.
             self._due_s = time.monotonic() + max(4 * POLL_S, 10 * (time.monotonic() - began_s))
-        rows = sorted(held.values(), key=lambda one: (one.state in {"done", *WAITING}, one.device))
-        drawn = executions_table(rows[:MOST_ROWS], lambda one: self._why.get(one.id) if one.state in WAITING else None, now_ns)
-        drawn.caption = summary_of(held.values())
-        self.live.update(drawn, refresh=True)
+        rows = sorted(executions.values(), key=lambda execution: (execution.state in {"done", *WAITING}, execution.device))
+        table = executions_table(
+            rows[:MOST_ROWS], lambda execution: self._why.get(execution.id) if execution.state in WAITING else None, now_ns
+        )
+        table.caption = summary_of(executions.values())
+        self.live.update(table, refresh=True)

@@ -29,12 +29,12 @@ class OrderTargets:
     @property
     def names(self) -> list[str]:
         """Their names."""
-        return [one.device for one in self.devices]
+        return [device.device for device in self.devices]
 
     @property
     def targets(self) -> list[tuple[str, str]]:
         """Name and fleet of each."""
-        return [(one.device, one.fleet) for one in self.devices]
+        return [(device.device, device.fleet) for device in self.devices]
 
 
 def pick(folder: FleetFolder, registry: Registry, selection: str) -> OrderTargets:
@@ -43,14 +43,14 @@ def pick(folder: FleetFolder, registry: Registry, selection: str) -> OrderTarget
     Raises:
         ConfigError: it cannot be read, or none of its devices takes orders.
     """
-    found = select_devices(folder, registry, selection)
-    accepted = tuple(one for one in found if one.trust == "accepted")
-    left_out = [one for one in found if one.trust != "accepted"]
-    notes = tuple(f"{one.device} is skipped: it is {one.trust}, and only accepted devices take orders" for one in left_out)
+    devices = select_devices(folder, registry, selection)
+    accepted = tuple(device for device in devices if device.trust == "accepted")
+    left_out = [device for device in devices if device.trust != "accepted"]
+    notes = tuple(f"{device.device} is skipped: it is {device.trust}, and only accepted devices take orders" for device in left_out)
     if not accepted:
-        states = ", ".join(sorted({one.trust for one in left_out}))
+        states = ", ".join(sorted({device.trust for device in left_out}))
         remedy = "they have to join first" if states == "expected" else "`edgemeter fleet requests accept` takes them back"
-        count = f"{len(found)} device{'s match' if len(found) != 1 else ' matches'}"
+        count = f"{len(devices)} device{'s match' if len(devices) != 1 else ' matches'}"
         raise ConfigError(f"{count} {selection!r}, but none accepts orders ({states}): {remedy}")
     return OrderTargets(accepted, notes)
 
@@ -62,12 +62,12 @@ def without_power(folder: FleetFolder, registry: Registry, picked: OrderTargets)
         ConfigError: none is left.
     """
     rule = read_rules(folder, registry)
-    why = {one.device: rules.why_never(rule.places.get(one.device, rules.DevicePlace()), rule) for one in picked.devices}
-    left = tuple(one for one in picked.devices if why[one.device] is None)
+    why = {device.device: rules.why_never(rule.places.get(device.device, rules.DevicePlace()), rule) for device in picked.devices}
+    able = tuple(device for device in picked.devices if why[device.device] is None)
     notes = tuple(f"{device} is skipped: {reason}" for device, reason in why.items() if reason)
-    if not left:
+    if not able:
         raise ConfigError(f"none of these devices can measure; {notes[0]}: correct power_w or limit_w in fleet.toml")
-    return OrderTargets(left, (*picked.notes, *notes))
+    return OrderTargets(able, (*picked.notes, *notes))
 
 
 def pack(folder: FleetFolder, suite: Path, *, is_dry_run: bool = False) -> PackedSuite:

@@ -56,50 +56,50 @@ class DataPacker:
         for case in cases:
             if case.images is not None:
                 parts.setdefault((case.images, case.annotations), set()).add((case.subset, case.seed or 0, case.reader))
-        found = {}
-        for (images, annotations), wanted in parts.items():
-            of = DataUse(folder / images, None if annotations is None else folder / annotations, frozenset(wanted))
+        packed = {}
+        for (images, annotations), subsets in parts.items():
+            of = DataUse(folder / images, None if annotations is None else folder / annotations, frozenset(subsets))
             if of not in self._packed:
                 self._packed[of] = self._put(of)
-            found[images, annotations] = self._packed[of]
-        return found
+            packed[images, annotations] = self._packed[of]
+        return packed
 
-    def _put(self, wanted: DataUse) -> Data:
-        files = _files(wanted)
-        _refuse_large(wanted, files)
+    def _put(self, use: DataUse) -> Data:
+        files = _files(use)
+        _refuse_large(use, files)
 
         content = self._store.put_written(partial(data_archive.write, files), "photographs.zip")
-        plain = re.sub(r"[^A-Za-z0-9._-]", "_", _folder_name(wanted.images))[:_LONGEST_NAME]
+        plain = re.sub(r"[^A-Za-z0-9._-]", "_", _folder_name(use.images))[:_LONGEST_NAME]
         return Data(sha256=content.sha256, size_bytes=content.size_bytes, name=f"{content.sha256[:8]}-{plain}.zip")
 
 
-def _files(wanted: DataUse) -> dict[str, Path]:
+def _files(use: DataUse) -> dict[str, Path]:
     """Return the files of the archive by name: opened here as a run does, so that a missing file is found here."""
-    if not wanted.images.exists():
-        raise ConfigError(f"no folder of images at {str(wanted.images)!r}: correct the path")
-    if wanted.annotations is not None and not wanted.annotations.exists():
-        raise ConfigError(f"no annotations at {str(wanted.annotations)!r}: correct the path")
-    opened = [dataset.open_folder(wanted.images, wanted.annotations, *part) for part in sorted(wanted.parts, key=str)]
-    if wanted.images.is_file():
-        return {f"{IMAGES}/{wanted.images.name}": wanted.images} | _ground_truth(wanted, ())
-    within = f"{IMAGES}/{_folder_name(wanted.images)}"
-    photographs = {path.relative_to(wanted.images).as_posix(): path for one in opened for path in one.needed}
-    return {f"{within}/{name}": path for name, path in photographs.items()} | _ground_truth(wanted, photographs)
+    if not use.images.exists():
+        raise ConfigError(f"no folder of images at {str(use.images)!r}: correct the path")
+    if use.annotations is not None and not use.annotations.exists():
+        raise ConfigError(f"no annotations at {str(use.annotations)!r}: correct the path")
+    opened = [dataset.open_folder(use.images, use.annotations, *part) for part in sorted(use.parts, key=str)]
+    if use.images.is_file():
+        return {f"{IMAGES}/{use.images.name}": use.images} | _ground_truth(use, ())
+    within = f"{IMAGES}/{_folder_name(use.images)}"
+    photographs = {path.relative_to(use.images).as_posix(): path for data in opened for path in data.needed}
+    return {f"{within}/{name}": path for name, path in photographs.items()} | _ground_truth(use, photographs)
 
 
-def _ground_truth(wanted: DataUse, photographs: Iterable[str]) -> dict[str, Path]:
-    if wanted.annotations is None:
+def _ground_truth(use: DataUse, photographs: Iterable[str]) -> dict[str, Path]:
+    if use.annotations is None:
         return {}
-    if maps.holds_maps(wanted.images, wanted.annotations):
-        name = wanted.annotations.name
-        return {f"{ANNOTATIONS}/{name}/{path.name}": path for path in maps.read_maps(wanted.images, wanted.annotations)[0].values()}
-    if dota.holds_labels(wanted.images, wanted.annotations):
-        paths = (wanted.annotations / f"{Path(name).stem}.txt" for name in photographs)
-        return {f"{ANNOTATIONS}/{wanted.annotations.name}/{path.name}": path for path in paths if path.is_file()}
-    if not yolo.are_named_by(wanted.annotations):
-        return {f"{ANNOTATIONS}/{wanted.annotations.name}": wanted.annotations}
+    if maps.holds_maps(use.images, use.annotations):
+        name = use.annotations.name
+        return {f"{ANNOTATIONS}/{name}/{path.name}": path for path in maps.read_maps(use.images, use.annotations)[0].values()}
+    if dota.holds_labels(use.images, use.annotations):
+        paths = (use.annotations / f"{Path(name).stem}.txt" for name in photographs)
+        return {f"{ANNOTATIONS}/{use.annotations.name}/{path.name}": path for path in paths if path.is_file()}
+    if not yolo.are_named_by(use.annotations):
+        return {f"{ANNOTATIONS}/{use.annotations.name}": use.annotations}
     # Labels may be in several places relative to the images; one folder with all of them is among these.
-    labels = yolo.find_labels(wanted.images, wanted.annotations)
+    labels = yolo.find_labels(use.images, use.annotations)
     names = "classes.txt" if labels.names.suffix.lower() not in (".yaml", ".yml") else "data.yaml"
     texts = [path for path in map(labels.of, photographs) if path.is_file()]
     return {f"{ANNOTATIONS}/labels/{path.name}": path for path in texts} | {f"{ANNOTATIONS}/labels/{names}": labels.names}
@@ -110,11 +110,11 @@ def _folder_name(images: Path) -> str:
     return images.resolve().name or IMAGES
 
 
-def _refuse_large(wanted: DataUse, files: dict[str, Path]) -> None:
+def _refuse_large(use: DataUse, files: dict[str, Path]) -> None:
     size_bytes = sum(path.stat().st_size + 2 * len(name.encode(errors="replace")) + _ENTRY_BYTES for name, path in files.items())
     if size_bytes > LARGEST_DATA_BYTES or len(files) > data_archive.MOST_FILES:
         raise ConfigError(
-            f"the data set {str(wanted.images)!r} has {len(files)} files of {size_bytes / 1e6:.1f} MB, an order carries at most "
+            f"the data set {str(use.images)!r} has {len(files)} files of {size_bytes / 1e6:.1f} MB, an order carries at most "
             f"{data_archive.MOST_FILES} files of {LARGEST_DATA_BYTES / 1e6:.1f} MB: set subset = N, and annotations that name images"
         )
 
@@ -164,16 +164,16 @@ def pack(
     """
     models = _SuiteModels(folder, store, find or fetch_model)
     cases: list[Settings] = []
-    for place, case in enumerate(written.case):
+    for index, case in enumerate(written.case):
         merged = msgspec.structs.replace(written.defaults, **set_keys(case))
-        where = f"suite {written.name!r}: case[{place}]"
+        where = f"suite {written.name!r}: case[{index}]"
         if merged.options:
             raise ConfigError(f"{where}: options are library settings of one machine, which an order cannot contain: leave them out")
         cases += _spread(merged, models, where)
     packed = (data or DataPacker(store)).pack(cases, folder)
     document = _document(written.name, [_with_data(case, packed) for case in cases], models)
     suite = store.put_bytes(document, SUITE_NAME)
-    by_hash = {one.sha256: one for one in packed.values()}
+    by_hash = {data.sha256: data for data in packed.values()}
     return PackedSuite(written.name, Measure(suite=suite, models=tuple(models.contents.values()), data=tuple(by_hash.values())))
 
 
@@ -186,9 +186,9 @@ def fetch_model(name: str) -> Path:
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "models", "fetch", name, "--json"]
     printed = ""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=FETCH_S)
-        printed = done.stderr.decode(errors="replace").strip().removeprefix("edgemeter: ")
-        return Path(json.loads(done.stdout)["fetched"][0]["path"])
+        completed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=FETCH_S)
+        printed = completed.stderr.decode(errors="replace").strip().removeprefix("edgemeter: ")
+        return Path(json.loads(completed.stdout)["fetched"][0]["path"])
     except (OSError, subprocess.TimeoutExpired, ValueError, LookupError) as error:
         raise UnavailableError(
             f"model {name!r} is not a file beside the suite, and `edgemeter models fetch` cannot fetch it: {printed or error}"
@@ -198,8 +198,8 @@ def fetch_model(name: str) -> Path:
 def size_note(works: Iterable[Measure]) -> str:
     """Return how much a device downloads that has none of it yet."""
     works = list(works)
-    everything = {one.sha256: one.size_bytes for work in works for one in work.contents}
-    data = {one.sha256: one.size_bytes for work in works for one in work.data}
+    everything = {content.sha256: content.size_bytes for work in works for content in work.contents}
+    data = {data_set.sha256: data_set.size_bytes for work in works for data_set in work.data}
     images = f", {sum(data.values()) / 1e6:.1f} MB of it images" if data else ""
     return f"each device downloads up to {sum(everything.values()) / 1e6:.1f} MB{images}, except for what it has already"
 
@@ -209,11 +209,11 @@ def _tokenizer(model: Path) -> tuple[Path, ...]:
     if not card_path(model).exists():
         return ()
     try:
-        wanted = read_card(card_path(model)).input
+        card_input = read_card(card_path(model)).input
     except ConfigError:
         # What is wrong with a card is told where it is used.
         return ()
-    return (tokenizer_path(model, wanted),) if isinstance(wanted, TextInput) else ()
+    return (tokenizer_path(model, card_input),) if isinstance(card_input, TextInput) else ()
 
 
 class _SuiteModels:
@@ -232,12 +232,14 @@ class _SuiteModels:
         path = self._path(model)
         if path not in self._names:
             parts = [part for part in (*model_file.parts(path), card_path(path), *_tokenizer(path)) if part.exists()]
-            held = [(self._store.put(part, _fitting(part.name)), part) for part in parts]
+            stored = [(self._store.put(part, _fitting(part.name)), part) for part in parts]
             # A prefix where another model has the name already.
-            prefix = "" if all(self.contents.get(one.name, one) == one for one, _ in held) else f"{held[0][0].sha256[:8]}-"
-            for one, _ in held:
-                self.contents[prefix + one.name] = msgspec.structs.replace(one, name=prefix + one.name)
-            self._names[path] = prefix + held[0][0].name
+            prefix = (
+                "" if all(self.contents.get(content.name, content) == content for content, _ in stored) else f"{stored[0][0].sha256[:8]}-"
+            )
+            for content, _ in stored:
+                self.contents[prefix + content.name] = msgspec.structs.replace(content, name=prefix + content.name)
+            self._names[path] = prefix + stored[0][0].name
             self._paths[self._names[path]] = path
         return self._names[path]
 
@@ -269,14 +271,14 @@ def _document(name: str, cases: list[Settings], models: _SuiteModels) -> bytes:
     return document
 
 
-def _spread(case: Settings, known: _SuiteModels, where: str) -> list[Settings]:
+def _spread(case: Settings, names: _SuiteModels, where: str) -> list[Settings]:
     """Return one case for each model and precision, with the names on devices."""
     if not case.model:
         raise ConfigError(f'{where} names no model: add model = "FILE"')
     models = case.model if isinstance(case.model, list) else [case.model]
     precisions = case.precision if isinstance(case.precision, list) else [case.precision]
     return [
-        msgspec.structs.replace(case, model=known.name(model.replace("{precision}", precision or "{precision}")), precision=precision)
+        msgspec.structs.replace(case, model=names.name(model.replace("{precision}", precision or "{precision}")), precision=precision)
         for model in models
         for precision in precisions
     ]

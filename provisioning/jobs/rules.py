@@ -94,10 +94,10 @@ class InFlight:
         self._campaigns: Counter[str] = Counter()
         self.last_end_ns: dict[str, int] = {}
 
-    def begin(self, candidate: Candidate, place: DevicePlace) -> None:
+    def begin(self, candidate: Candidate, supply: DevicePlace) -> None:
         """Count an execution as in flight."""
-        self._held[candidate.device] = (candidate, place)
-        self._count(candidate, place, 1)
+        self._held[candidate.device] = (candidate, supply)
+        self._count(candidate, supply, 1)
 
     def end(self, device: str, now_ns: int) -> None:
         """Stop counting what is in flight on a device, and note when it ended; an idle device stays idle."""
@@ -107,9 +107,9 @@ class InFlight:
 
     def withdraw(self, device: str) -> Candidate | None:
         """Stop counting what is in flight on a device, as if it had never started; return it."""
-        candidate, place = self._held.pop(device, (None, DevicePlace()))
+        candidate, supply = self._held.pop(device, (None, DevicePlace()))
         if candidate is not None:
-            self._count(candidate, place, -1)
+            self._count(candidate, supply, -1)
         return candidate
 
     def __contains__(self, device: str) -> bool:
@@ -137,69 +137,69 @@ class InFlight:
         cool_ns = self.last_end_ns.get(candidate.device, 0) + int(candidate.cool_down_s * NS_PER_S)
         if candidate.cool_down_s and cool_ns > now_ns:
             return f"cooling down for {(cool_ns - now_ns) / NS_PER_S:.0f} s"
-        place = rules.places.get(candidate.device, DevicePlace())
-        for tag in place.tags:
+        supply = rules.places.get(candidate.device, DevicePlace())
+        for tag in supply.tags:
             if (tag in candidate.exclusive and self._tags[tag]) or self._exclusive[tag]:
                 return f"another of {tag!r} is measuring"
-        return self._why_no_power(place, rules)
+        return self._why_no_power(supply, rules)
 
-    def _why_no_power(self, place: DevicePlace, rules: StartRules) -> str | None:
-        limit_w = None if place.circuit is None else rules.circuits_w.get(place.circuit)
-        if place.circuit is None or limit_w is None:
+    def _why_no_power(self, supply: DevicePlace, rules: StartRules) -> str | None:
+        limit_w = None if supply.circuit is None else rules.circuits_w.get(supply.circuit)
+        if supply.circuit is None or limit_w is None:
             return None
-        if why := why_never(place, rules):
+        if why := why_never(supply, rules):
             return why
-        draws_w = limit_w if place.power_w is None else place.power_w
-        if self._alone[place.circuit]:
-            return f"circuit {place.circuit!r} is taken by a device without power_w"
-        in_use_w = self.watts(place.circuit)
-        if self._on_circuit[place.circuit] and in_use_w + draws_w > limit_w + _EPSILON_W:
-            unsaid = ", and this device has no power_w" if place.power_w is None else ""
-            return f"circuit {place.circuit!r}: {in_use_w:g} of {limit_w:g} W are in use{unsaid}"
+        draws_w = limit_w if supply.power_w is None else supply.power_w
+        if self._alone[supply.circuit]:
+            return f"circuit {supply.circuit!r} is taken by a device without power_w"
+        in_use_w = self.watts(supply.circuit)
+        if self._on_circuit[supply.circuit] and in_use_w + draws_w > limit_w + _EPSILON_W:
+            unsaid = ", and this device has no power_w" if supply.power_w is None else ""
+            return f"circuit {supply.circuit!r}: {in_use_w:g} of {limit_w:g} W are in use{unsaid}"
         return None
 
-    def _count(self, candidate: Candidate, place: DevicePlace, by: int) -> None:
+    def _count(self, candidate: Candidate, supply: DevicePlace, by: int) -> None:
         if candidate.campaign is not None:
             self._campaigns[candidate.campaign] += by
         if not candidate.measures:
             return
-        for tag in place.tags:
+        for tag in supply.tags:
             self._tags[tag] += by
             if tag in candidate.exclusive:
                 self._exclusive[tag] += by
-        if place.circuit is not None:
-            self._on_circuit[place.circuit] += by
-            if place.power_w is None:
-                self._alone[place.circuit] += by
+        if supply.circuit is not None:
+            self._on_circuit[supply.circuit] += by
+            if supply.power_w is None:
+                self._alone[supply.circuit] += by
             else:
-                self._watts[place.circuit] += by * place.power_w
+                self._watts[supply.circuit] += by * supply.power_w
 
 
-def why_never(place: DevicePlace, rules: StartRules) -> str | None:
+def why_never(supply: DevicePlace, rules: StartRules) -> str | None:
     """Return why a device can never measure under these rules (it draws more than its circuit gives), None when it can."""
-    limit_w = None if place.circuit is None else rules.circuits_w.get(place.circuit)
-    if limit_w is None or place.power_w is None or place.power_w <= limit_w + _EPSILON_W:
+    limit_w = None if supply.circuit is None else rules.circuits_w.get(supply.circuit)
+    if limit_w is None or supply.power_w is None or supply.power_w <= limit_w + _EPSILON_W:
         return None
-    return f"it draws {place.power_w:g} W, but its circuit {place.circuit!r} gives {limit_w:g} W"
+    return f"it draws {supply.power_w:g} W, but its circuit {supply.circuit!r} gives {limit_w:g} W"
 
 
 def choose(
-    candidates: Iterable[Candidate], busy: InFlight, rules: StartRules, now_ns: int, most: int
+    candidates: Iterable[Candidate], busy: InFlight, rules: StartRules, now_ns: int, limit: int
 ) -> tuple[list[Candidate], dict[int, str]]:
-    """Return up to `most` executions to start now, in the order given, and why the others that were checked wait.
+    """Return up to `limit` executions to start now, in the order given, and why the others that were checked wait.
 
     Afterwards `busy` counts those as in flight.
     """
     starting: list[Candidate] = []
     waiting: dict[int, str] = {}
-    for one in candidates:
-        why = busy.why_not(one, rules, now_ns)
+    for candidate in candidates:
+        why = busy.why_not(candidate, rules, now_ns)
         if why is not None:
-            waiting[one.execution] = why
+            waiting[candidate.execution] = why
             continue
-        busy.begin(one, rules.places.get(one.device, DevicePlace()))
-        starting.append(one)
-        if len(starting) >= most:
+        busy.begin(candidate, rules.places.get(candidate.device, DevicePlace()))
+        starting.append(candidate)
+        if len(starting) >= limit:
             break
     return starting, waiting
 
@@ -241,7 +241,7 @@ class WatchedRules:
         except OSError:
             written = None
         devices = self._registry.query("SELECT COUNT(*), MAX(changed_ns) FROM devices")[0]
-        running = [(one.campaign, one.rules.max_in_flight) for one in campaigns.read_open(self._registry)]
+        running = [(campaign.campaign, campaign.rules.max_in_flight) for campaign in campaigns.read_open(self._registry)]
         return written, tuple(devices), running, suspects(self._registry)
 
 
@@ -256,10 +256,12 @@ def read_rules(folder: FleetFolder, registry: Registry) -> StartRules:
     return StartRules(
         circuits_w={name: circuit.limit_w for name, circuit in written.circuit.items()} if written else {},
         quiet=written.quiet if written else (),
-        places={one.device: DevicePlace(one.circuit, one.power_w, one.tags) for one in devices},
+        places={device.device: DevicePlace(device.circuit, device.power_w, device.tags) for device in devices},
         suspects=suspects(registry),
         most_in_flight={
-            one.campaign: one.rules.max_in_flight for one in campaigns.read_open(registry) if one.rules.max_in_flight is not None
+            campaign.campaign: campaign.rules.max_in_flight
+            for campaign in campaigns.read_open(registry)
+            if campaign.rules.max_in_flight is not None
         },
-        revoked=frozenset(one.device for one in devices if one.trust == "revoked"),
+        revoked=frozenset(device.device for device in devices if device.trust == "revoked"),
     )

@@ -166,11 +166,11 @@ class JobQueue:
 
     def set_rules(self, rules: StartRules) -> None:
         """Count what is in flight by the circuits and tags of these rules."""
-        held = [self._open[one] for one in self._in_flight.values()]
-        for execution in held:
+        in_flight = [self._open[number] for number in self._in_flight.values()]
+        for execution in in_flight:
             self.busy.withdraw(execution.device)
         self._rules = rules
-        for execution in held:
+        for execution in in_flight:
             self.busy.begin(self.candidate(execution), rules.places.get(execution.device, DevicePlace()))
 
     def take(self, execution: Execution) -> None:
@@ -192,18 +192,18 @@ class JobQueue:
     def job(self, execution: Execution) -> Job:
         """Return the job of an execution; a job never changes."""
         if execution.job not in self._jobs:
-            found = jobs.find(self._registry, execution.job)
-            if found is None:
+            job = jobs.find(self._registry, execution.job)
+            if job is None:
                 raise ValueError(f"execution {execution.id} belongs to job {execution.job!r}, which the registry does not have")
-            self._jobs[execution.job] = found
+            self._jobs[execution.job] = job
         return self._jobs[execution.job]
 
     def find(self, job: str, device: str) -> Execution | None:
         """Return the open execution of a job on a device, None when there is none."""
-        held = self.in_flight(device)
-        if held is not None and held.job == job:
-            return held
-        return next((self._open[one] for one in self._queued.get(device, ()) if self._open[one].job == job), None)
+        execution = self.in_flight(device)
+        if execution is not None and execution.job == job:
+            return execution
+        return next((self._open[number] for number in self._queued.get(device, ()) if self._open[number].job == job), None)
 
     def in_flight(self, device: str) -> Execution | None:
         """Return the execution in flight on a device."""
@@ -211,8 +211,8 @@ class JobQueue:
 
     def of_device(self, device: str) -> list[Execution]:
         """Return the executions in flight on a device or queued for it."""
-        held = self.in_flight(device)
-        return [*([] if held is None else [held]), *(self._open[one] for one in self._queued.get(device, ()))]
+        execution = self.in_flight(device)
+        return [*([] if execution is None else [execution]), *(self._open[number] for number in self._queued.get(device, ()))]
 
     def get(self, execution: int) -> Execution | None:
         """Return an open execution."""
@@ -222,7 +222,7 @@ class JobQueue:
         """Return what an idle device gets next: other work before measurements, its canary before other measurements, then the earliest."""
         if device in self._in_flight or not self._queued.get(device):
             return None
-        waiting = [self._open[one] for one in self._queued[device]]
+        waiting = [self._open[number] for number in self._queued[device]]
         return min(waiting, key=self._urgency)
 
     def _urgency(self, execution: Execution) -> tuple[bool, bool, int, int]:

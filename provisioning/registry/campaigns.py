@@ -103,10 +103,10 @@ def find(registry: Registry, campaign: str) -> Campaign:
     Raises:
         ConfigError: there is none.
     """
-    found = registry.row(Campaign, "SELECT * FROM campaigns WHERE campaign = ?", campaign)
-    if found is None:
+    campaign_row = registry.row(Campaign, "SELECT * FROM campaigns WHERE campaign = ?", campaign)
+    if campaign_row is None:
         raise ConfigError(f"no campaign is named {campaign!r}: `edgemeter fleet campaign list` lists them")
-    return found
+    return campaign_row
 
 
 def count_by_group(registry: Registry, campaign: str, since: int = 0) -> dict[tuple[int, str], int]:
@@ -157,8 +157,8 @@ class Coverage:
     @property
     def counts(self) -> dict[CellState, int]:
         """The number of cells in each state."""
-        found = Counter(one.state for one in self.cells)
-        return {state: found[state] for state in CELL_STATES}
+        counts = Counter(coverage.state for coverage in self.cells)
+        return {state: counts[state] for state in CELL_STATES}
 
     @property
     def ratio(self) -> float | None:
@@ -174,6 +174,6 @@ def read_coverage(registry: Registry, name: str) -> Coverage:
         ConfigError: there is none of that name.
     """
     campaign = find(registry, name)
-    held = {(one.job, one.device): one for one in executions_of_campaign(registry, name)}
+    executions = {(execution.job, execution.device): execution for execution in executions_of_campaign(registry, name)}
     cells = registry.rows(CampaignCell, "SELECT * FROM campaign_cells WHERE campaign = ? ORDER BY model, mode, device", name)
-    return Coverage(campaign, tuple(CellCoverage(cell, held.get((cell.job or "", cell.device))) for cell in cells))
+    return Coverage(campaign, tuple(CellCoverage(cell, executions.get((cell.job or "", cell.device))) for cell in cells))

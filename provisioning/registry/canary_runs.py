@@ -94,8 +94,8 @@ def plan_canary_now(connection: sqlite3.Connection, device: str, fleet: str, now
 
 def count_canary_failures(connection: sqlite3.Connection, device: str) -> int:
     """Return how many canary runs in a row failed or were outside."""
-    found = connection.execute("SELECT failures FROM golden_plan WHERE device = ?", (device,)).fetchone()
-    return 0 if found is None else int(found[0])
+    row = connection.execute("SELECT failures FROM golden_plan WHERE device = ?", (device,)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def reset_canary_failures(connection: sqlite3.Connection, device: str) -> None:

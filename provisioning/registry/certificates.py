@@ -24,9 +24,9 @@ class Certificate:
     reason: str | None = None
 
 
-def put(connection: sqlite3.Connection, one: Certificate) -> None:
+def put(connection: sqlite3.Connection, certificate: Certificate) -> None:
     """Write a certificate that was issued."""
-    insert_rows(connection, "certificates", [one])
+    insert_rows(connection, "certificates", [certificate])
 
 
 def of_device(registry: Registry, device: str) -> list[Certificate]:
@@ -45,10 +45,10 @@ def revoke(connection: sqlite3.Connection, device: str, now_ns: int, reason: str
     return connection.execute(statement, (now_ns, reason, device, now_ns)).rowcount
 
 
-def end_previous(connection: sqlite3.Connection, one: Certificate, end_ns: int, reason: str) -> int:
+def end_previous(connection: sqlite3.Connection, certificate: Certificate, end_ns: int, reason: str) -> int:
     """Let the earlier certificates of a device end at `end_ns`, unless they end already; return how many."""
     statement = "UPDATE certificates SET revoked_ns = ?, reason = ? WHERE device = ? AND issued_ns < ? AND revoked_ns IS NULL"
-    return connection.execute(statement, (end_ns, reason, one.device, one.issued_ns)).rowcount
+    return connection.execute(statement, (end_ns, reason, certificate.device, certificate.issued_ns)).rowcount
 
 
 def revoked(registry: Registry, now_ns: int | None = None) -> set[str]:
@@ -126,10 +126,10 @@ class EnrolmentRequest:
     name: str | None = None
 
 
-def put_request(connection: sqlite3.Connection, one: EnrolmentRequest) -> None:
+def put_request(connection: sqlite3.Connection, enrolment_request: EnrolmentRequest) -> None:
     """Write a request; only the last of each board and topic is kept, and at most `KEPT_UNDECIDED` in all."""
-    connection.execute("DELETE FROM requests WHERE topic = ? AND serial = ?", (one.topic, one.serial))
-    put_row(connection, "requests", one)
+    connection.execute("DELETE FROM requests WHERE topic = ? AND serial = ?", (enrolment_request.topic, enrolment_request.serial))
+    put_row(connection, "requests", enrolment_request)
     oldest = "SELECT request FROM requests WHERE decision IS NULL ORDER BY asked_ns DESC LIMIT -1 OFFSET ?"
     connection.execute(f"DELETE FROM requests WHERE request IN ({oldest})", (KEPT_UNDECIDED,))  # noqa: S608 - our own text
 
@@ -156,13 +156,15 @@ def find_request(registry: Registry, name: str) -> EnrolmentRequest:
         ConfigError: there is none, or more than one.
     """
     waiting = undecided_requests(registry)
-    found = [one for one in waiting if one.device == name] or [one for one in waiting if one.request.startswith(name)]
-    if not found:
+    matching = [request for request in waiting if request.device == name] or [
+        request for request in waiting if request.request.startswith(name)
+    ]
+    if not matching:
         raise ConfigError(f"no pending request matches {name!r}: `edgemeter fleet requests` lists them")
-    if len(found) > 1:
-        which = ", ".join(f"{one.request[:12]} (serial {one.serial})" for one in found)
-        raise ConfigError(f"{len(found)} pending requests match {name!r}: name one by its request: {which}")
-    return found[0]
+    if len(matching) > 1:
+        which = ", ".join(f"{request.request[:12]} (serial {request.serial})" for request in matching)
+        raise ConfigError(f"{len(matching)} pending requests match {name!r}: name one by its request: {which}")
+    return matching[0]
 
 
 def decide_request(connection: sqlite3.Connection, request: str, decision: RequestDecision, name: str | None = None) -> None:

@@ -118,13 +118,15 @@ class Presence:
 
 def put_reports(connection: sqlite3.Connection, reports: Iterable[DeviceReport]) -> None:
     """Write reports in their order, within the caller's transaction."""
-    for one in reports:
-        if isinstance(one.message, DeviceState):
-            state, session = one.message.state, one.message.session
-            values = {"device": one.device, "fleet": one.fleet, "state": state, "session": session, "now": one.heard_ns}
+    for report in reports:
+        if isinstance(report.message, DeviceState):
+            state, session = report.message.state, report.message.session
+            values = {"device": report.device, "fleet": report.fleet, "state": state, "session": session, "now": report.heard_ns}
             connection.execute(_STATE, values)
         else:
-            connection.execute(_STATEMENTS[type(one.message)], (one.device, one.fleet, msgspec.json.encode(one.message), one.heard_ns))
+            connection.execute(
+                _STATEMENTS[type(report.message)], (report.device, report.fleet, msgspec.json.encode(report.message), report.heard_ns)
+            )
 
 
 def put_offline(connection: sqlite3.Connection, device: str, now_ns: int) -> None:
@@ -141,7 +143,7 @@ def put_revoked_offline(connection: sqlite3.Connection, now_ns: int) -> None:
 
 def read_presence(registry: Registry) -> dict[str, Presence]:
     """Return every device that ever reported, by name."""
-    return {one.device: one for one in registry.rows(Presence, "SELECT * FROM presence ORDER BY device")}
+    return {presence.device: presence for presence in registry.rows(Presence, "SELECT * FROM presence ORDER BY device")}
 
 
 def find_presence(registry: Registry, device: str) -> Presence | None:
@@ -191,7 +193,7 @@ def suspects(registry: Registry) -> dict[str, str]:
 
 def read_health_states(registry: Registry) -> dict[str, HealthState]:
     """Return the health state of every device that has one, by name."""
-    return {one.device: one for one in registry.rows(HealthState, "SELECT * FROM standings")}
+    return {state.device: state for state in registry.rows(HealthState, "SELECT * FROM standings")}
 
 
 def find_health_state(registry: Registry, device: str) -> HealthState | None:

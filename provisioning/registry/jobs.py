@@ -76,7 +76,8 @@ def update_executions(connection: sqlite3.Connection, changed: Collection[Execut
     """Write changed executions, within the caller's transaction; each gets a new serial."""
     serial = last_serial(connection)
     rows = [
-        (serial + place, *(encoded(getattr(one, name)) for name, _ in _CHANGING[1:]), one.id) for place, one in enumerate(changed, start=1)
+        (serial + index, *(encoded(getattr(execution, name)) for name, _ in _CHANGING[1:]), execution.id)
+        for index, execution in enumerate(changed, start=1)
     ]
     connection.executemany(_UPDATE, rows)
 
@@ -205,18 +206,18 @@ def find_by_prefix(registry: Registry, text: str) -> Job:
         ConfigError: there is none, or more than one.
     """
     pattern = re.sub(r"[\[\]*?]", "", text) + "*"
-    found = registry.rows(Job, "SELECT * FROM jobs WHERE job GLOB ? ORDER BY job LIMIT 3", pattern)
-    exact = [one for one in found if one.job == text]
-    if len(exact or found) != 1:
-        what = "no job" if not found else "more than one job"
-        raise ConfigError(f"{what} is named {text!r}: `edgemeter fleet jobs` lists them")
-    return (exact or found)[0]
+    candidates = registry.rows(Job, "SELECT * FROM jobs WHERE job GLOB ? ORDER BY job LIMIT 3", pattern)
+    exact = [candidate for candidate in candidates if candidate.job == text]
+    if len(exact or candidates) != 1:
+        count_text = "no job" if not candidates else "more than one job"
+        raise ConfigError(f"{count_text} is named {text!r}: `edgemeter fleet jobs` lists them")
+    return (exact or candidates)[0]
 
 
 def cancel(registry: Registry, job: str, device: str | None, now_ns: int) -> list[Execution]:
     """Cancel the open executions of a job, on one device or all, and return them: those never sent end at once."""
     with registry.transaction() as connection:
-        executions = cancelled([one for one in executions_of_job(registry, job) if device in {None, one.device}], now_ns)
+        executions = cancelled([execution for execution in executions_of_job(registry, job) if device in {None, execution.device}], now_ns)
         update_executions(connection, executions)
     return executions
 

@@ -40,18 +40,18 @@ class Registry(Database):
 
     def row(self, kind: type[_Row], statement: str, *values: Any) -> _Row | None:
         """Return the first row of a SELECT as `rows` does, None where there is none."""
-        found = self.query(statement, *values)
-        return _decoded(kind, found[0]) if found else None
+        rows = self.query(statement, *values)
+        return _decoded(kind, rows[0]) if rows else None
 
 
-def insert_rows(connection: sqlite3.Connection, table: str, rows: Sequence[Any], *, verb: str = "INSERT", **more: Any) -> None:
-    """Insert dataclasses as rows of `table`, with `more` columns, within the caller's transaction; tuples, maps and structs become JSON."""
+def insert_rows(connection: sqlite3.Connection, table: str, rows: Sequence[Any], *, verb: str = "INSERT", **extra: Any) -> None:
+    """Insert dataclasses as rows of `table`, with `extra` columns, within the caller's transaction; tuples, maps, structs become JSON."""
     if not rows:
         return
     fields_of = columns(cast("Any", type(rows[0])))
-    names = [*(column for _, column, _ in fields_of), *more]
+    names = [*(column for _, column, _ in fields_of), *extra]
     statement = f"{verb} INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
-    values = [[*(encoded(getattr(row, name)) for name, _, _ in fields_of), *more.values()] for row in rows]
+    values = [[*(encoded(getattr(row, name)) for name, _, _ in fields_of), *extra.values()] for row in rows]
     connection.executemany(statement, values)
 
 

@@ -34,7 +34,7 @@ class PowerAction:
 
 def read_rescues(registry: Registry) -> dict[str, Rescue]:
     """Return the rescues under way, and the devices that need attention, by name."""
-    return {one.device: one for one in registry.rows(Rescue, "SELECT * FROM rescues")}
+    return {rescue.device: rescue for rescue in registry.rows(Rescue, "SELECT * FROM rescues")}
 
 
 def put_rescue(connection: sqlite3.Connection, rescue: Rescue) -> None:

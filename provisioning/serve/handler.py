@@ -55,8 +55,8 @@ HANDLERS: Mapping[str, str] = {
 
 def make_handlers(folder: FleetFolder, registry: Registry, publish: FleetPublish) -> dict[str, FleetHandler]:
     """Return every handler, by name."""
-    made = {}
+    handlers = {}
     for name, where in HANDLERS.items():
         module, _, kind = where.partition(":")
-        made[name] = getattr(import_module(module), kind)(folder, registry, publish)
-    return made
+        handlers[name] = getattr(import_module(module), kind)(folder, registry, publish)
+    return handlers

@@ -46,7 +46,7 @@ class FleetService:
         self._registry = Registry(folder.registry)
         self._session = MqttSession(address, SessionProfile(client_id(folder), "persistent"), self)
         self._handlers = handler.make_handlers(folder, self._registry, self._publish)
-        self._topics = sorted({topic for one in self._handlers.values() for topic in one.topics})
+        self._topics = sorted({topic for fleet_handler in self._handlers.values() for topic in fleet_handler.topics})
         self._messages: queue.Queue[Message] = queue.Queue(WAITING_MESSAGES)
         self._ended = threading.Event()
         self._pass_s = time.monotonic()
@@ -68,8 +68,8 @@ class FleetService:
         if self._thread.is_alive():
             self._thread.join()
         self._session.close()
-        for one in self._handlers.values():
-            one.close()
+        for fleet_handler in self._handlers.values():
+            fleet_handler.close()
         self._registry.close()
 
     def is_alive(self) -> bool:
@@ -122,23 +122,23 @@ class FleetService:
             except queue.Empty:
                 message = None
             if message is not None:
-                for name, one in self._handlers.items():
-                    if any(topic_matches(pattern, message.topic) for pattern in one.topics):
-                        self._do(name, one, message)
+                for name, fleet_handler in self._handlers.items():
+                    if any(topic_matches(pattern, message.topic) for pattern in fleet_handler.topics):
+                        self._do(name, fleet_handler, message)
             if time.monotonic() >= due_s:
                 due_s = time.monotonic() + POLL_S
                 if not self._session.is_connected():
                     # Nobody can report anything: nobody is late.
                     continue
-                for name, one in self._handlers.items():
-                    self._do(name, one, None)
+                for name, fleet_handler in self._handlers.items():
+                    self._do(name, fleet_handler, None)
 
-    def _do(self, name: str, one: FleetHandler, message: Message | None) -> None:
+    def _do(self, name: str, fleet_handler: FleetHandler, message: Message | None) -> None:
         try:
             if message is None:
-                one.poll(time.time_ns())
+                fleet_handler.poll(time.time_ns())
             else:
-                one.received(message)
+                fleet_handler.received(message)
         except EdgemeterError as error:
             # A device can send rejected messages as often as it likes; a handler that cannot poll fails twice a second.
             where, who = (f" (on {message.topic!r})", message.topic.rpartition("/")[0]) if message else ("", f"{name}: {error}")
@@ -147,8 +147,8 @@ class FleetService:
 
 def topic_matches(pattern: str, topic: str) -> bool:
     """Return whether `topic` matches the MQTT subscription `pattern`."""
-    wanted, levels = pattern.split("/"), topic.split("/")
-    if wanted[-1] == "#":
-        wanted.pop()
-        levels = levels[: len(wanted)]
-    return len(wanted) == len(levels) and all(one in {"+", other} for one, other in zip(wanted, levels, strict=True))
+    parts, levels = pattern.split("/"), topic.split("/")
+    if parts[-1] == "#":
+        parts.pop()
+        levels = levels[: len(parts)]
+    return len(parts) == len(levels) and all(part in {"+", other} for part, other in zip(parts, levels, strict=True))

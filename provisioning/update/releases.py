@@ -34,7 +34,7 @@ class Release:
 def read_releases(registry: Registry) -> list[Release]:
     """Return every release, the newest version first; of one version and target the latest build first."""
     releases = registry.rows(Release, "SELECT * FROM releases ORDER BY board, python, built_ns DESC, sha256")
-    return sorted(releases, key=lambda one: version_key(one.version), reverse=True)
+    return sorted(releases, key=lambda release: version_key(release.version), reverse=True)
 
 
 def inspect_bundle(folder: FleetFolder, path: Path) -> VerifiedRelease:
@@ -43,25 +43,25 @@ def inspect_bundle(folder: FleetFolder, path: Path) -> VerifiedRelease:
     Raises:
         ConfigError: it is not a bundle, not signed by the fleet's release key, or its version cannot be compared.
     """
-    found = manifest.read_bundle(path, folder.release_public_key)
-    version_key(found.manifest.version)
-    return found
+    bundle = manifest.read_bundle(path, folder.release_public_key)
+    version_key(bundle.manifest.version)
+    return bundle
 
 
-def add_release(folder: FleetFolder, registry: Registry, found: VerifiedRelease) -> Release:
+def add_release(folder: FleetFolder, registry: Registry, verified_release: VerifiedRelease) -> Release:
     """Keep the bundle and return the release; an existing one stays.
 
     Raises:
         ConfigError: it has changed since it was verified.
         UnavailableError: the content cannot be kept.
     """
-    fields = found.manifest
+    fields = verified_release.manifest
     name = f"edgemeter-{fields.version}-{fields.board}-{fields.arch}-py{fields.python}.tar".replace("+", "_")
     with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
         # Packed again from verified files: a release has the same bytes, whether it came as a folder or a tar.
         unpacked, packed = Path(scratch) / "files", Path(scratch) / name
         unpacked.mkdir()
-        found.unpack(unpacked)
+        verified_release.unpack(unpacked)
         manifest.pack_bundle(unpacked, packed)
         content = ContentStore(folder.content).put(packed)
     release = Release(
@@ -90,15 +90,15 @@ def releases_of_version(registry: Registry, version: str | None) -> list[Release
     Raises:
         ConfigError: there is none.
     """
-    known = read_releases(registry)
-    if not known:
+    releases = read_releases(registry)
+    if not releases:
         raise ConfigError("there is no release yet: `edgemeter fleet release add BUNDLE` adds one built by `edgemeter fleet bundle`")
-    wanted = version or _public(known[0].version)
-    found = [one for one in known if wanted in {one.version, _public(one.version)}]
-    if not found:
-        there = ", ".join(dict.fromkeys(_public(one.version) for one in known))
-        raise ConfigError(f"unknown release {wanted!r}: there are {there}; `edgemeter fleet release add` adds one")
-    return found
+    wanted_version = version or _public(releases[0].version)
+    matching = [release for release in releases if wanted_version in {release.version, _public(release.version)}]
+    if not matching:
+        versions = ", ".join(dict.fromkeys(_public(release.version) for release in releases))
+        raise ConfigError(f"unknown release {wanted_version!r}: there are {versions}; `edgemeter fleet release add` adds one")
+    return matching
 
 
 def _public(version: str) -> str:

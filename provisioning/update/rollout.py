@@ -56,14 +56,14 @@ def choose_release(
 def canaries(choices: Sequence[UpdateChoice], count: int) -> tuple[list[UpdateChoice], list[UpdateChoice]]:
     """Return `count` devices to update first, of as many different bundles as there are, and the rest."""
     by_bundle: dict[str, list[UpdateChoice]] = {}
-    for one in choices:
-        if one.release is not None:
-            by_bundle.setdefault(one.release.sha256, []).append(one)
+    for choice in choices:
+        if choice.release is not None:
+            by_bundle.setdefault(choice.release.sha256, []).append(choice)
     queues = list(by_bundle.values())
     first: list[UpdateChoice] = []
     while len(first) < count and any(queues):
         first += [queue.pop(0) for queue in queues if queue][: count - len(first)]
-    return first, [one for queue in queues for one in queue]
+    return first, [choice for queue in queues for choice in queue]
 
 
 def _why_not(health: Health, version: str, even_if: Collection[Allowed], *, is_under_way: bool) -> str:
@@ -93,25 +93,25 @@ def _is_older(version: str, running: str) -> bool:
 def _fitting(device: Device, health: Health, releases: Sequence[Release], boards: Collection[str]) -> tuple[Release | None, str]:
     is_known = device.board in boards
     fitting = [
-        one
-        for one in releases
-        if one.arch == health.arch
-        and one.python == _python(health.python)
-        and _numbers(one.glibc) <= _numbers(health.glibc)
-        and (not is_known or one.board == device.board)
+        release
+        for release in releases
+        if release.arch == health.arch
+        and release.python == _python(health.python)
+        and _numbers(release.glibc) <= _numbers(health.glibc)
+        and (not is_known or release.board == device.board)
     ]
     if not fitting:
-        here = f"{device.board if is_known else 'any board'}, {health.arch}, Python {_python(health.python)}, glibc {health.glibc}"
-        there = "; ".join(f"{one.board}, {one.arch}, Python {one.python}, glibc {one.glibc}" for one in releases)
-        return None, f"no bundle fits: it is {here}; there are: {there}"
+        target = f"{device.board if is_known else 'any board'}, {health.arch}, Python {_python(health.python)}, glibc {health.glibc}"
+        offered = "; ".join(f"{release.board}, {release.arch}, Python {release.python}, glibc {release.glibc}" for release in releases)
+        return None, f"no bundle fits: it is {target}; there are: {offered}"
     # The bundle for the newest C library that fits has the newest wheels.
-    best = max(fitting, key=lambda one: (_numbers(one.glibc), one.built_ns))
+    best = max(fitting, key=lambda release: (_numbers(release.glibc), release.built_ns))
     return best, "" if is_known else f"its board is not set in fleet.toml: it gets the bundle for {best.board}"
 
 
 def _python(text: str | None) -> str:
-    found = re.match(r"\d+\.\d+", text or "")
-    return found[0] if found else "unknown"
+    match = re.match(r"\d+\.\d+", text or "")
+    return match[0] if match else "unknown"
 
 
 def _numbers(text: str | None) -> tuple[int, ...]:
@@ -146,27 +146,27 @@ def plan_update(
 
 def update_waves(choices: Sequence[UpdateChoice], canary: int | None) -> Iterator[list[UpdateChoice]]:
     """Yield the devices to update together: the canaries, if any, then the rest."""
-    going = [one for one in choices if one.release is not None]
-    first, rest = canaries(going, canary) if canary else ([], going)
-    yield from (wave for wave in (first, rest) if wave)
+    going = [updating for updating in choices if updating.release is not None]
+    first, later = canaries(going, canary) if canary else ([], going)
+    yield from (wave for wave in (first, later) if wave)
 
 
 def order_update(registry: Registry, wave: Sequence[UpdateChoice], even_if: Sequence[Allowed], timeout_s: float, now_ns: int) -> list[str]:
     """Add a job for each bundle, and return the names of the jobs."""
-    made = []
+    names = []
     with registry.transaction() as connection:
-        for release in dict.fromkeys(one.release for one in wave if one.release is not None):
+        for release in dict.fromkeys(choice.release for choice in wave if choice.release is not None):
             bundle = Content(sha256=release.sha256, size_bytes=release.size_bytes, name=release.name)
             work = Update(version=release.version, bundle=bundle, even_if=tuple(even_if))
             title = f"update to {release.version}, {release.board}, Python {release.python}"
             # A failed update is not retried automatically.
             new = NewJob(work, title, timeout_s, retries=0)
-            devices = [(one.device.device, one.device.fleet) for one in wave if one.release == release]
-            made.append(jobs.add(connection, new, devices, now_ns))
-    return made
+            devices = [(choice.device.device, choice.device.fleet) for choice in wave if choice.release == release]
+            names.append(jobs.add(connection, new, devices, now_ns))
+    return names
 
 
 def follow_update(folder: FleetFolder, registry: Registry, names: Sequence[str]) -> list[Execution]:
     """Return the executions of these jobs when all have ended; their progress is shown on stderr."""
     console = Console(stderr=True)
-    return [one for name in names for one in follow_job(folder, registry, name, console)]
+    return [execution for name in names for execution in follow_job(folder, registry, name, console)]

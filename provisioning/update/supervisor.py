@@ -112,10 +112,10 @@ class Folder:
         """Return the JSON object in that file; empty if none can be read."""
         try:
             with os.fdopen(self.open(name), "rb") as file:
-                found = json.loads(file.read(LARGEST_FILE_BYTES))
+                document = json.loads(file.read(LARGEST_FILE_BYTES))
         except (OSError, ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return document if isinstance(document, dict) else {}
 
     def write(self, name: str, record: Record) -> None:
         """Write the JSON object, whole or not at all, and sync it."""
@@ -190,32 +190,32 @@ class Releases:
     def installed(self) -> list[str]:
         """Return the installed versions, the newest installation first."""
         try:
-            found = [one for one in (self.root / "releases").iterdir() if self._runs(one.name)]
+            paths = [path for path in (self.root / "releases").iterdir() if self._runs(path.name)]
         except OSError:
             return []
-        return [one.name for one in sorted(found, key=lambda one: one.stat().st_mtime, reverse=True)]
+        return [path.name for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)]
 
     def switch(self, version: str) -> None:
         """Let `current` name that version, and sync it."""
-        made = self.root / ".current"
+        link = self.root / ".current"
         with contextlib.suppress(FileNotFoundError):
-            made.unlink()
-        made.symlink_to(Path("releases") / version)
-        made.replace(self.root / "current")
+            link.unlink()
+        link.symlink_to(Path("releases") / version)
+        link.replace(self.root / "current")
         _sync(self.root)
 
     def keep(self, *versions: str | None) -> None:
         """Remove every release except these and the running one."""
         with contextlib.suppress(OSError):
-            for one in (self.root / "releases").iterdir():
-                if one.name not in {*versions, self.current()}:
-                    shutil.rmtree(str(one), ignore_errors=True)
+            for path in (self.root / "releases").iterdir():
+                if path.name not in {*versions, self.current()}:
+                    shutil.rmtree(str(path), ignore_errors=True)
 
     def size_bytes(self, version: str | None) -> int:
         """Return the disk space of that release."""
         if version is None:
             return 0
-        return sum(one.lstat().st_blocks * 512 for one in self.path(version).rglob("*"))
+        return sum(path.lstat().st_blocks * 512 for path in self.path(version).rglob("*"))
 
     def _runs(self, version: str) -> bool:
         # An installation writes the manifest last.
@@ -277,23 +277,23 @@ class Supervisor:
             brought, trusted = self.releases.path(running) / BROUGHT_KEYS, self.options.root / TRUSTED_KEYS
             keys = brought.read_bytes() if brought.is_file() else b""
             if _key_number(keys) > _key_number(trusted.read_bytes() if trusted.is_file() else b"") and b"BEGIN PUBLIC KEY" in keys:
-                made = self.own / TRUSTED_KEYS
-                made.write_bytes(keys)
-                made.chmod(0o644)
-                _sync(made)
-                made.replace(trusted)
+                staged = self.own / TRUSTED_KEYS
+                staged.write_bytes(keys)
+                staged.chmod(0o644)
+                _sync(staged)
+                staged.replace(trusted)
                 _sync(self.options.root)
                 logger.info("bundles are checked by the keys of release %s from now on (number %d)", running, _key_number(keys))
         self._keys_of = running
 
     def _take(self) -> None:
-        wanted, last = self.update.read("wanted.json"), self.update.read("outcome.json")
+        request, last = self.update.read("wanted.json"), self.update.read("outcome.json")
         # Only fields of the right form are used.
-        order = {name: str(wanted[name]) for name, form in FORMS.items() if name in wanted and re.fullmatch(form, str(wanted[name]))}
-        if wanted and (order.get("job"), order.get("attempt")) != (last.get("job"), str(last.get("attempt"))):
+        order = {name: str(request[name]) for name, form in FORMS.items() if name in request and re.fullmatch(form, str(request[name]))}
+        if request and (order.get("job"), order.get("attempt")) != (last.get("job"), str(last.get("attempt"))):
             step = {"step": "taken", "order": order, "from": self.releases.current()}
             try:
-                self._check(wanted, order)
+                self._check(request, order)
                 if order["version"] == step["from"]:
                     self._end(step, "done", f"version {order['version']} runs already")
                 else:
@@ -302,28 +302,32 @@ class Supervisor:
                 self._end(step, "failed", str(why))
         self.update.remove("wanted.json")
 
-    def _check(self, given: Record, wanted: dict[str, str]) -> None:
-        wrong = sorted((set(given) | set(FORMS)) - set(wanted))
+    def _check(self, request: Record, order: dict[str, str]) -> None:
+        wrong = sorted((set(request) | set(FORMS)) - set(order))
         if wrong:
             raise Refused(f"not an update request: unknown, missing or wrong fields: {', '.join(wrong)[:200]}")
         bad = self._bad()
-        known = bad.pop(wanted["version"], {})
-        if known.get("is_bad"):
-            if "bad" not in wanted["even_if"]:
+        failure = bad.pop(order["version"], {})
+        if failure.get("is_bad"):
+            if "bad" not in order["even_if"]:
                 raise Refused(
-                    f"version {wanted['version']} failed here before ({known.get('reason')}): it is retried only with `--even-if bad`"
+                    f"version {order['version']} failed here before ({failure.get('reason')}): it is retried only with `--even-if bad`"
                 )
             self.update.write("bad.json", bad)
 
     def _bad(self) -> dict[str, Record]:
         """Return the versions that failed here."""
-        found = self.update.read("bad.json").items()
-        return {version: one for version, one in found if isinstance(one, dict) and isinstance(one.get("attempts"), int)}
+        completion_items = self.update.read("bad.json").items()
+        return {
+            version: failure
+            for version, failure in completion_items
+            if isinstance(failure, dict) and isinstance(failure.get("attempts"), int)
+        }
 
     def _go_on(self) -> None:
         step = self.journal.read("journal.json")
-        wanted = self.update.read("wanted.json")
-        if [str(wanted.get(name)) for name in ("job", "attempt")] == [step["order"].get(name) for name in ("job", "attempt")]:
+        request = self.update.read("wanted.json")
+        if [str(request.get(name)) for name in ("job", "attempt")] == [step["order"].get(name) for name in ("job", "attempt")]:
             self.update.remove("wanted.json")
         _end_leftovers(self.options.root)
         patience_s = self.options.blocked_after_s
@@ -365,14 +369,13 @@ class Supervisor:
     def _make_room(self, order: Record) -> None:
         """Refuse a release that does not fit, before anything is written: it takes about as much as the running one."""
         size_bytes = int(order["size_bytes"])
-        needed = max(2 * size_bytes, size_bytes + self.releases.size_bytes(self.releases.current()))
-        if _free_bytes(self.options.root) < needed:
+        needed_bytes = max(2 * size_bytes, size_bytes + self.releases.size_bytes(self.releases.current()))
+        if _free_bytes(self.options.root) < needed_bytes:
             self.releases.keep(order["version"])
         free = _free_bytes(self.options.root)
-        if free < needed:
-            raise Refused(
-                f"no space: version {order['version']} needs {needed >> 20} MiB below {str(self.options.root)!r}, {free >> 20} MiB are free"
-            )
+        if free < needed_bytes:
+            needs = f"version {order['version']} needs {needed_bytes >> 20} MiB below {str(self.options.root)!r}"
+            raise Refused(f"no space: {needs}, {free >> 20} MiB are free")
 
     def _staged(self, order: Record) -> Path:
         """Return a copy of the bundle that only root can change, with the requested hash."""
@@ -381,9 +384,9 @@ class Supervisor:
         contents = Folder(self.options.home / "content")
         try:
             with os.fdopen(contents.open(order["sha256"]), "rb") as source, staged.open("wb") as target:
-                while (piece := source.read(PIECE_BYTES)) and target.tell() < int(order["size_bytes"]):
-                    digest.update(piece)
-                    target.write(piece)
+                while (block := source.read(PIECE_BYTES)) and target.tell() < int(order["size_bytes"]):
+                    digest.update(block)
+                    target.write(block)
                     if target.tell() % SYNC_BYTES == 0:
                         # A slow card takes long: never sync so much at once that the watchdog expires.
                         target.flush()
@@ -484,7 +487,7 @@ class Supervisor:
         version = step["order"].get("version")
         if step["bad"] is not None and version is not None:
             self.update.write("bad.json", {**self._bad(), version: step["bad"]})
-            self.releases.keep(*(one for one in self.releases.installed() if one != version))
+            self.releases.keep(*(installed_version for installed_version in self.releases.installed() if installed_version != version))
         if step["state"] == "done" and version != step["from"]:
             self.releases.keep(version, step["from"])
         self.update.write("outcome.json", outcome)
@@ -500,11 +503,11 @@ class Supervisor:
         for name in ("install.py", "supervisor.py"):
             source, target = release / name, self.options.root / name
             if source.is_file() and _is_program(source) and source.read_bytes() != (target.read_bytes() if target.exists() else b""):
-                made = self.own / name
-                shutil.copyfile(str(source), str(made))
-                made.chmod(0o755)
-                _sync(made)
-                made.replace(target)
+                staged = self.own / name
+                shutil.copyfile(str(source), str(staged))
+                staged.chmod(0o755)
+                _sync(staged)
+                staged.replace(target)
                 _sync(self.options.root)
                 is_other = is_other or name == "supervisor.py"
         if is_other and Path(sys.argv[0]) == self.options.root / "supervisor.py":
@@ -520,14 +523,14 @@ class Supervisor:
             (self.own / "bundle.tar").unlink()
 
     def _roll_back_from(self, version: str | None, reason: str) -> None:
-        bad = [one for one, known in self._bad().items() if known.get("is_bad")]
-        others = [one for one in self.releases.installed() if one not in (version, *bad)]
-        if not others:
+        bad = [failed_version for failed_version, failure in self._bad().items() if failure.get("is_bad")]
+        candidates = [candidate for candidate in self.releases.installed() if candidate not in (version, *bad)]
+        if not candidates:
             if reason != self._complaint:
                 logger.warning("%s, and there is no other release to roll back to", reason)
             self._complaint = reason
             return
-        step = {"order": {"version": version}, "from": others[0]}
+        step = {"order": {"version": version}, "from": candidates[0]}
         self._note({**step, "step": "going back", "reason": reason, "attempts": MOST_TRIES})
 
     def _count_starts(self) -> None:
@@ -594,8 +597,8 @@ def _open_shared(path: Path) -> int:
 
 
 def _key_number(keys: bytes) -> int:
-    found = re.search(rb"\A# edgemeter release keys, number ([0-9]{1,9}),", keys)
-    return int(found[1]) if found else 0
+    match = re.search(rb"\A# edgemeter release keys, number ([0-9]{1,9}),", keys)
+    return int(match[1]) if match else 0
 
 
 def _locked(descriptor: int) -> bool:
@@ -639,16 +642,16 @@ def _version(bundle: Path) -> Optional[str]:  # noqa: UP045 - Python 3.8
 def _end_leftovers(root: Path) -> None:
     """Kill what an installation of an earlier supervisor left running, as systemd does."""
     mark = f"{MARK}={root}".encode()
-    for one in Path("/proc").iterdir():
-        if one.name.isdigit():
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
             with contextlib.suppress(OSError):
-                if mark in (one / "environ").read_bytes().split(b"\0"):
-                    os.kill(int(one.name), signal.SIGKILL)
+                if mark in (path / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(path.name), signal.SIGKILL)
 
 
 def _free_bytes(path: Path) -> int:
-    found = os.statvfs(path)
-    return found.f_bavail * found.f_frsize
+    disk = os.statvfs(path)
+    return disk.f_bavail * disk.f_frsize
 
 
 def _sync(path: Path) -> None:
