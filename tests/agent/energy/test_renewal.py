@@ -10,12 +10,12 @@ from edgemeter.agent.energy.curve import PowerCurve
 from edgemeter.agent.energy.per_inference import assess
 from edgemeter.agent.energy.renewal import keeps_step, renewal_of, unseen_phases_ns
 from edgemeter.agent.energy.sampler import SPAN_SPREAD
-from tests.fixtures.sensor_worlds import World, coverage, drawn
+from tests.fixtures.sensor_worlds import World, coverage, draw_trial
 
 
 def renewal_in(world, seed=3):
     """Return one draw, and what its readings show of the sensor's clock."""
-    trial = drawn(world, np.random.default_rng(seed))
+    trial = draw_trial(world, np.random.default_rng(seed))
     curve = PowerCurve(trial.trace.readings, trial.trace.description)
     times, powers = curve.readings(trial.run.timed)
     return trial, renewal_of(times, powers, 1e9 / world.rate, 1e9 / world.fps)

@@ -198,7 +198,7 @@ def test_the_declared_input_is_taken():
     """Open dimensions fit; the batch may be open or absent too."""
     for shape in ((1, 64, 64, 3), (None, None, None, 3), (64, 64, 3)):
         assert input_of(make_card("yolov8"), make_loaded(inputs=tensors(shape))).shape == shape
-    card = make_card("yolov8", wanted=make_input(layout="NCHW"))
+    card = make_card("yolov8", image_input=make_input(layout="NCHW"))
     assert input_of(card, make_loaded(inputs=tensors((1, 3, 64, 64)))).shape == (1, 3, 64, 64)
 
 

@@ -36,7 +36,7 @@ class Bench:
     def settings(self, **changed):
         """Return what is the same for all devices."""
         offers = [offer.read_offer(bundle, self.fleet.release_public_key, self.folder) for bundle in self.bundles]
-        given = {
+        settings = {
             "offers": offers,
             "public_key": self.fleet.release_public_key.read_text(),
             "join_file": self.join_file,
@@ -44,15 +44,15 @@ class Bench:
             "prefix": str(self.prefix),
             "sysfs": str(self.folder / "sys"),
         }
-        return ApplySettings(**{**given, **changed})
+        return ApplySettings(**{**settings, **changed})
 
     def apply(self, wish=None, **changed):
         """Apply to the device."""
         return applying.apply_one(wish or ApplyRequest(self.device.target()), self.settings(**changed), self.told)
 
-    def told(self, *what):
+    def told(self, *words):
         """Remember what was said while it went on."""
-        self.said.append(what)
+        self.said.append(words)
 
     @property
     def stage(self) -> Path:

@@ -40,9 +40,9 @@ def test_a_newer_bundle_replaces_the_release_and_an_older_one_does_not(bench):
     assert states(bench.apply())["release"] == "changed"
     assert bench.current == "1.10.0"
     bench.bundles = [device_bundle.make(bench.folder / "older", bench.fleet, version="1.9.0", installer=device_bundle.QUICK)]
-    again = bench.apply()
-    assert (again.remedy, states(again)["release"], bench.current) == (None, "skipped", "1.10.0")
-    assert "copy" not in states(again)
+    older = bench.apply()
+    assert (older.remedy, states(older)["release"], bench.current) == (None, "skipped", "1.10.0")
+    assert "copy" not in states(older)
 
 
 def test_a_dry_run_prints_the_same_and_does_nothing(bench):

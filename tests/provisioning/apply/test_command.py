@@ -68,7 +68,7 @@ def command(bench):
     bench.fleet.ca_certificate.write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
     Registry(bench.fleet.registry).close()
     options = ["--folder", str(bench.fleet.path), "--prefix", str(bench.prefix), "--bundle", str(bench.bundles[0])]
-    options += ["--identity-file", str(bench.device.key), *(part for one in bench.device.settings for part in ("--ssh-option", one))]
+    options += ["--identity-file", str(bench.device.key), *(part for option in bench.device.settings for part in ("--ssh-option", option))]
 
     def run(*arguments):
         return CliRunner().invoke(apply, [*arguments, *options], catch_exceptions=True)
@@ -81,16 +81,16 @@ def command(bench):
 @pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_selection_goes_to_each_and_ends_with_1_when_one_failed(bench, command):
     """The table has a row for both, the remedy of the one that failed stands below it, and no secret."""
-    done = command("--on", "rack & board=* | device=board | device=away")
-    assert done.exit_code == 1
-    rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith(("board", "away"))}
+    result = command("--on", "rack & board=* | device=board | device=away")
+    assert result.exit_code == 1
+    rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.startswith(("board", "away"))}
     assert "changed" in rows["board"]
     assert "failed" in rows["away"]
     assert "systemctl enable --now ssh" in rows["away:"]
     assert bench.current == "1.0.0"
-    assert "StrictHostKey" not in done.stderr
-    assert "--host-keys strict" in done.stderr
-    assert "token" not in done.output
+    assert "StrictHostKey" not in result.stderr
+    assert "--host-keys strict" in result.stderr
+    assert "token" not in result.output
 
 
 @pytest.mark.slow
@@ -99,9 +99,9 @@ def test_a_selection_goes_to_each_and_ends_with_1_when_one_failed(bench, command
 def test_the_second_time_it_prints_ok_in_words_and_in_json(command):
     """With a real token from the registry; status 0."""
     assert command("board").exit_code == 0
-    done = command("board", "--json")
-    assert done.exit_code == 0
-    (device,) = json.loads(done.stdout)["devices"]
+    result = command("board", "--json")
+    assert result.exit_code == 0
+    (device,) = json.loads(result.stdout)["devices"]
     assert (device["device"], device["result"], device["remedy"]) == ("board", "ok", None)
     assert {step["state"] for step in device["steps"]} <= {"ok", "skipped"}
 
@@ -110,8 +110,8 @@ def test_the_second_time_it_prints_ok_in_words_and_in_json(command):
 @pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_dry_run_is_called_one(bench, command):
     """In the heading and the result."""
-    done = command("board", "--dry-run")
-    assert (done.exit_code, "would change" in done.stdout) == (0, True)
+    result = command("board", "--dry-run")
+    assert (result.exit_code, "would change" in result.stdout) == (0, True)
     assert list(bench.prefix.iterdir()) == []
 
 
@@ -134,6 +134,6 @@ def test_a_wrong_command_line_is_a_usage_error(command):
 @pytest.mark.needs("openssl", "ssh", "sshd")
 def test_a_missing_password_file_is_reported(command, tmp_path):
     """Before any board is asked."""
-    done = command("board", "--sudo-password-file", str(tmp_path / "absent"))
-    assert isinstance(done.exception, ConfigError)
-    assert "absent" in str(done.exception)
+    result = command("board", "--sudo-password-file", str(tmp_path / "absent"))
+    assert isinstance(result.exception, ConfigError)
+    assert "absent" in str(result.exception)

@@ -111,7 +111,7 @@ def test_the_first_bundle_that_fits_is_taken_with_its_python(tmp_path):
 def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
     """For old boards the remedy is to bring a Python, and nothing is promised to work somehow."""
     offered = a_bundle(tmp_path)
-    for values, said in (
+    for values, message in (
         ({"python": "3.6 /usr/bin/python3", "tegra": "# R32 (release), REVISION: 7.1"}, r"Python >= 3\.10 in JetPack 4.*--python-tar"),
         ({"python": "3.8 /usr/bin/python3", "tegra": "# R35 (release), REVISION: 4.1"}, r"JetPack 5.*--python-tar"),
         ({"python": "3.7 /usr/bin/python3", "mendel": "5.3"}, r"Mendel 5\.3.*--python-tar"),
@@ -122,7 +122,7 @@ def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
         ({"libc": "glibc 2.26"}, r"fleet bundle.*glibc <= 2\.26"),
         ({"arch": "x86_64"}, r"fleet bundle.*x86_64"),
     ):
-        with table_row(values), pytest.raises(UnavailableError, match=said):
+        with table_row(values), pytest.raises(UnavailableError, match=message):
             offer.choose_offer([offered], read(**values))
 
 
@@ -133,13 +133,13 @@ def test_a_bundle_is_read_as_it_was_made(tmp_path, form):
     """A folder, and a tar of it."""
     fleet = FleetFolder(tmp_path / "fleet")
     bundle = device_bundle.make(tmp_path / "bundle", fleet)
-    taken = offer.read_offer(device_bundle.as_tar(bundle) if form == "tar" else bundle, fleet.release_public_key, tmp_path)
-    assert {file.path: file.sha256 for file in taken.files()} == {
+    read_bundle = offer.read_offer(device_bundle.as_tar(bundle) if form == "tar" else bundle, fleet.release_public_key, tmp_path)
+    assert {file.path: file.sha256 for file in read_bundle.files()} == {
         str(path.relative_to(bundle)): install.sha256(path) for path in bundle.rglob("*") if path.is_file() and path.suffix != ".tar"
     }
-    assert all(install.sha256(taken.folder / file.path) == file.sha256 for file in taken.files())
-    assert taken.unpacked_bytes() > device_bundle.PADDING_BYTES
-    assert taken.manifest.arch == platform.machine()
+    assert all(install.sha256(read_bundle.folder / file.path) == file.sha256 for file in read_bundle.files())
+    assert read_bundle.unpacked_bytes() > device_bundle.PADDING_BYTES
+    assert read_bundle.manifest.arch == platform.machine()
 
 
 @pytest.mark.system_python
@@ -162,12 +162,12 @@ def test_one_changed_byte_is_refused_before_any_board_is_asked(tmp_path):
 def test_the_bundle_of_another_fleet_is_refused(tmp_path):
     """It is signed, with another key."""
     bundle = device_bundle.make(tmp_path / "bundle", FleetFolder(tmp_path / "theirs"))
-    ours = FleetFolder(tmp_path / "ours")
+    fleet = FleetFolder(tmp_path / "ours")
     with pytest.raises(ConfigError, match="fleet init"):
-        offer.read_offer(bundle, ours.release_public_key, tmp_path)
-    device_bundle.release_key(ours)
+        offer.read_offer(bundle, fleet.release_public_key, tmp_path)
+    device_bundle.release_key(fleet)
     with pytest.raises(ConfigError, match="not signed"):
-        offer.read_offer(bundle, ours.release_public_key, tmp_path)
+        offer.read_offer(bundle, fleet.release_public_key, tmp_path)
 
 
 def test_a_tar_without_a_python_is_refused(tmp_path):

@@ -42,7 +42,7 @@ def file_to_copy(path, content):
     return FileToCopy(path, path.name, hashlib.sha256(content).hexdigest(), len(content))
 
 
-def started(bench, *more):
+def started(bench, *options):
     """Start the command itself, in a process group of its own."""
     device = bench.device
     command = f"apply board --host 127.0.0.1 --user {device.user} --port {device.server.port}".split()
@@ -50,7 +50,7 @@ def started(bench, *more):
     command += ["--folder", str(bench.fleet.path), "--identity-file", str(device.key)]
     command += [part for option in device.settings for part in ("--ssh-option", option)]
     return subprocess.Popen(
-        [sys.executable, "-c", COMMAND, str(ROOT), "fleet", *command, *more],
+        [sys.executable, "-c", COMMAND, str(ROOT), "fleet", *command, *options],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
 
@@ -91,9 +91,9 @@ def test_killed_in_the_copy_it_goes_on_where_it_was(bench, tmp_path):
     (tmp_path / "slow.py").write_text(SLOW_PIPE)
     pipe = f"ProxyCommand={sys.executable} {tmp_path}/slow.py %p"
     wheel = max(bench.bundles[0].glob("wheels/*.whl"), key=lambda path: path.stat().st_size)
-    there = bench.stage / "wheels" / wheel.name
-    killed_when(started(bench, "--ssh-option", pipe), lambda: there.exists() and there.stat().st_size > 100_000)
-    assert there.stat().st_size < wheel.stat().st_size
+    copied_wheel = bench.stage / "wheels" / wheel.name
+    killed_when(started(bench, "--ssh-option", pipe), lambda: copied_wheel.exists() and copied_wheel.stat().st_size > 100_000)
+    assert copied_wheel.stat().st_size < wheel.stat().st_size
     assert bench.current is None
     outcome = bench.apply()
     assert (outcome.remedy, bench.current) == (None, "1.0.0")

@@ -74,8 +74,8 @@ def test_one_that_fails_does_not_stop_the_others(bench):
     away = ApplyRequest(SshTarget("away", LOOPBACK, bench.device.user, free_port()))
     ended = []
     outcomes = applying.apply_all([away, ApplyRequest(bench.device.target("board"))], bench.settings(), 2, bench.told, ended.append)
-    assert [(one.device, one.state) for one in outcomes] == [("away", "failed"), ("board", "changed")]
-    assert sorted(one.device for one in ended) == ["away", "board"]
+    assert [(outcome.device, outcome.state) for outcome in outcomes] == [("away", "failed"), ("board", "changed")]
+    assert sorted(outcome.device for outcome in ended) == ["away", "board"]
 
 
 @pytest.mark.needs("useradd", "sudo")
@@ -121,36 +121,36 @@ def _another_user(sudo):
 def test_sudo_with_a_password_installs_as_root():
     """The password goes over standard input: no process of the run shows it in its arguments or environment, and no word of ours."""
     with _another_user("ALL=(ALL) ALL") as bench:
-        with _watched(bench.password) as seen:
+        with _watched(bench.password) as watched:
             outcome = bench.apply(sudo_password=bench.password)
         assert outcome.remedy is None
         assert bench.current == "1.0.0"
         assert (bench.prefix / "opt/edgemeter/current/bin/edgemeter").stat().st_uid == 0
-        assert any("sudo" in line for line in seen["all"])
-        assert seen["secret"] == []
+        assert any("sudo" in line for line in watched["all"])
+        assert watched["secret"] == []
         assert bench.password not in repr(outcome) + repr(bench.said)
-        again = bench.apply(sudo_password=bench.password)
-        assert (again.state, again.remedy) == ("ok", None)
+        second = bench.apply(sudo_password=bench.password)
+        assert (second.state, second.remedy) == ("ok", None)
 
 
 @contextlib.contextmanager
 def _watched(secret):
     """Look at every process of this machine again and again during the block; collect their arguments, and those that show the secret."""
-    seen, ended = {"all": set(), "secret": []}, threading.Event()
+    watched, ended = {"all": set(), "secret": []}, threading.Event()
 
     def look():
         while not ended.wait(0.002):
             for process in Path("/proc").glob("[0-9]*"):
                 with contextlib.suppress(OSError):
-                    shown = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
-                    seen["all"].add((process / "cmdline").read_bytes().decode(errors="replace"))
-                    if secret.encode() in shown:
-                        seen["secret"].append(shown)
+                    process_text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+                    watched["all"].add((process / "cmdline").read_bytes().decode(errors="replace"))
+                    if secret.encode() in process_text:
+                        watched["secret"].append(process_text)
 
     watcher = threading.Thread(target=look)
     watcher.start()
     try:
-        yield seen
+        yield watched
     finally:
         ended.set()
         watcher.join()

@@ -28,8 +28,8 @@ class Inside:
 
     def __init__(self, folder):
         self.prefix, self.bin, self.sysfs = folder / "prefix", folder / "bin", folder / "sys"
-        for made in (self.prefix / "etc", self.bin, self.sysfs):
-            made.mkdir(parents=True)
+        for path in (self.prefix / "etc", self.bin, self.sysfs):
+            path.mkdir(parents=True)
         self.environment = {}
 
     def step(self, name, **plan):
@@ -186,16 +186,16 @@ def test_units_of_the_release_hold_against_ours(inside):
 def test_versions_are_compared_as_versions(inside):
     """10 comes after 9, a candidate before its release; `failed` is the install that cannot begin here."""
     root = inside.prefix / "opt/edgemeter"
-    for there, bundle, state in (
+    for installed, bundle, state in (
         ("1.0.1", "1.0.0", "skipped"),
         ("1.10", "1.9", "skipped"),
         ("1.0.0", "1.0.0rc1", "skipped"),
         ("0.9", "1.0.0", "failed"),
         ("1.0rc1", "1.0", "failed"),
     ):
-        (root / "releases" / there).mkdir(parents=True)
-        (root / "current").symlink_to(f"releases/{there}")
-        assert inside.step("release", version=bundle)[0] == state, (there, bundle)
+        (root / "releases" / installed).mkdir(parents=True)
+        (root / "current").symlink_to(f"releases/{installed}")
+        assert inside.step("release", version=bundle)[0] == state, (installed, bundle)
         shutil.rmtree(root)
 
 

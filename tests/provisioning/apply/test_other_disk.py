@@ -30,10 +30,10 @@ TRIXIE_PYTHON = "3.13"
 @contextlib.contextmanager
 def loop_device(image: Path):
     """Yield the loop device of an image, with its partitions, or skip."""
-    done = subprocess.run([requirements.program("losetup"), "--find", "--show", image], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"no loop device here: {done.stderr.strip()}")
-    device = done.stdout.strip()
+    completed = subprocess.run([requirements.program("losetup"), "--find", "--show", image], capture_output=True, text=True, check=False)
+    if completed.returncode != 0:
+        pytest.skip(f"no loop device here: {completed.stderr.strip()}")
+    device = completed.stdout.strip()
     try:
         # Not by the kernel, which may have been built without any partition table.
         run("partx", "--add", device)

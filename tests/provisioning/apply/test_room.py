@@ -37,7 +37,7 @@ def test_a_disk_that_fills_up_on_the_way_is_one_line_and_room_is_all_it_needs(be
     """The check was passed, then somebody else wrote."""
     inspected = applying.inspect_board
     room = {"free_bytes": 10**12, "home_free_bytes": 10**12}
-    monkeypatch.setattr(applying, "inspect_board", lambda *given: replace(inspected(*given), **room))
+    monkeypatch.setattr(applying, "inspect_board", lambda *arguments: replace(inspected(*arguments), **room))
     with small_disk(tmp_path / "small", 1) as small:
         bench.device.home.rmdir()
         bench.device.home.symlink_to(small)
@@ -62,11 +62,11 @@ def old_board(monkeypatch, tmp_path):
 def a_python(folder):
     """Return a tar of a relocatable Python: this machine's own, by a link."""
     version = device_bundle.system_python()
-    own = next(path for name in ("/usr/local/bin/python3", "/usr/bin/python3") if (path := Path(name)).exists())
+    system_python = next(path for name in ("/usr/local/bin/python3", "/usr/bin/python3") if (path := Path(name)).exists())
     bin_folder = folder / "python/bin"
     bin_folder.mkdir(parents=True)
-    (bin_folder / "python3").symlink_to(own)
-    (bin_folder / f"python{version}").symlink_to(own)
+    (bin_folder / "python3").symlink_to(system_python)
+    (bin_folder / f"python{version}").symlink_to(system_python)
     with tarfile.open(folder / "python.tar.gz", "w:gz") as archive:
         archive.add(folder / "python", "python")
     return folder / "python.tar.gz"

@@ -55,8 +55,8 @@ class World(Bench):
         self.folder.fleet_file.write_text(FLEET)
         self.file = path / "campaign.toml"
         with self.registry.transaction() as connection:
-            for one in (device("a", "orin"), device("b"), device("c"), device("d")):
-                devices.put(connection, one)
+            for entry in (device("a", "orin"), device("b"), device("c"), device("d")):
+                devices.put(connection, entry)
 
     def start(self):
         """Start the service anew."""
@@ -68,39 +68,39 @@ class World(Bench):
         """Keep what is published of campaigns."""
         self.published.append((topic, payload, lasting))
 
-    def begin(self, more=""):
+    def begin(self, rules=""):
         """Start a campaign by the command, as people do."""
-        self.file.write_text(CAMPAIGN.format(more=more))
+        self.file.write_text(CAMPAIGN.format(more=rules))
         return self.call("campaign", "start", str(self.file))
 
     def call(self, *arguments, code=0):
         """Call `edgemeter fleet`."""
-        done = CliRunner().invoke(fleet, [*arguments, "--folder", str(self.folder.path)])
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        assert done.exit_code == code, done.output
-        return done.stdout
+        result = CliRunner().invoke(fleet, [*arguments, "--folder", str(self.folder.path)])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, result.output
+        return result.stdout
 
     def orders(self, seconds=2.0):
         """Let both handlers look, and return what goes out by device."""
         self.now_ns += int(seconds * 1e9)
         self.campaigns.poll(self.now_ns)
-        return {device: said for device, said in self.poll(0) if isinstance(said, Order)}
+        return {device: order for device, order in self.poll(0) if isinstance(order, Order)}
 
-    def end(self, orders, state="done", **more):
+    def end(self, orders, state="done", **fields):
         """Let the devices end what they were ordered."""
         for name, order in orders.items():
-            self.report(name, order, state, order.version, **more)
+            self.report(name, order, state, order.version, **fields)
         self.poll(0)
 
 
 @pytest.fixture
 def world(tmp_path):
     """Return a world whose devices are all online."""
-    made = World(tmp_path)
-    made.online("a", "b", "c", "d")
-    yield made
-    made.registry.close()
+    world = World(tmp_path)
+    world.online("a", "b", "c", "d")
+    yield world
+    world.registry.close()
 
 
 def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
@@ -117,7 +117,7 @@ def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
 
 def test_a_wrong_file_is_one_line(tmp_path):
     """Missing, unknown, doubled, half a file."""
-    for text, said in (
+    for text, message in (
         ("", "name"),
         ('name = "a"\non = "all"\nmodels = []', "models"),
         ('name = "A b"\non = "all"\nmodels = ["m"]', "name"),
@@ -131,15 +131,15 @@ def test_a_wrong_file_is_one_line(tmp_path):
         with table_row(text):
             path = tmp_path / "campaign.toml"
             path.write_text(text)
-            with pytest.raises(ConfigError, match=said):
+            with pytest.raises(ConfigError, match=message):
                 planning.read_campaign_file(path)
 
 
 def test_a_canary_group_measures_first_and_the_others_when_it_is_done(world):
     """Boards of every type are in it; coverage grows to all possible cells."""
-    said = world.begin("[rules]\ncanary = 2\ngroup = 1\n")
-    assert "group 1 of 3" in said
-    assert "d, edgemeter-shapes_int8.tflite, quick: impossible: it draws 11 W, but its circuit 'c' gives 10 W" in said
+    text = world.begin("[rules]\ncanary = 2\ngroup = 1\n")
+    assert "group 1 of 3" in text
+    assert "d, edgemeter-shapes_int8.tflite, quick: impossible: it draws 11 W, but its circuit 'c' gives 10 W" in text
     first = world.orders()
     assert set(first) == {"a", "b"}
     assert world.orders() == {}
@@ -150,8 +150,12 @@ def test_a_canary_group_measures_first_and_the_others_when_it_is_done(world):
     world.end(second)
     world.orders()
     world.orders()
-    found = json.loads(world.call("campaign", "status", "autumn", "--json"))
-    assert (found["state"], found["coverage_ratio"], found["cells"]) == ("done", 1.0, {"done": 3, "pending": 0, "lost": 0, "impossible": 1})
+    document = json.loads(world.call("campaign", "status", "autumn", "--json"))
+    assert (document["state"], document["coverage_ratio"], document["cells"]) == (
+        "done",
+        1.0,
+        {"done": 3, "pending": 0, "lost": 0, "impossible": 1},
+    )
     assert "3 of 3, 100%" in world.call("campaign", "list")
 
 
@@ -170,9 +174,9 @@ def test_a_bad_canary_stops_the_campaign_and_somebody_can_go_on_with_it(world):
     world.end(world.orders(), "failed", reason="no such runtime")
     assert world.orders() == {}
     assert world.orders() == {}
-    said = world.call("campaign", "status", "autumn")
-    assert "aborted (group 1 of 2: 0 of 2 done, 80% needed)" in said
-    assert "lost: no such runtime" in said
+    text = world.call("campaign", "status", "autumn")
+    assert "aborted (group 1 of 2: 0 of 2 done, 80% needed)" in text
+    assert "lost: no such runtime" in text
     assert "resumed with group 2 of 2" in world.call("campaign", "resume", "autumn")
     last = world.orders()
     assert set(last) == {"c"}
@@ -200,19 +204,19 @@ def test_the_criteria_cover_all_groups_and_forget_what_was_resumed(world):
 def test_a_killed_service_goes_on_with_the_campaign_where_it_was(world):
     """Every moment between two looks; each cell is ordered once."""
     world.begin("[rules]\ncanary = 1\ngroup = 1\n")
-    seen = []
+    ordered = []
     for _ in range(12):
         orders = world.orders()
         world.kill()
         world.online("a", "b", "c", "d")
-        again = world.orders()
-        assert again == orders or not again or not orders
-        orders |= again
-        seen += [(name, order.job, order.attempt) for name, order in orders.items()]
+        repeated = world.orders()
+        assert repeated == orders or not repeated or not orders
+        orders |= repeated
+        ordered += [(name, order.job, order.attempt) for name, order in orders.items()]
         world.end(orders)
         world.kill()
         world.online("a", "b", "c", "d")
-    assert len(seen) == len(set(seen)) == 3
+    assert len(ordered) == len(set(ordered)) == 3
     assert campaigns.find(world.registry, "autumn").state == "done"
 
 
@@ -230,13 +234,13 @@ def test_paused_means_that_nothing_begins(world):
     assert "1 executions not started, 1 being cancelled" in world.call("campaign", "cancel", "autumn")
     assert [type(order.work).__name__ for order in world.orders().values()] == ["Cancel"]
     assert world.call("campaign", "cancel", "autumn") == "autumn: already cancelled\n"
-    for more in ([], ["--dry-run"]):
+    for options in ([], ["--dry-run"]):
         with pytest.raises(ConfigError, match="is over"):
-            world.call("campaign", "resume", "autumn", *more)
+            world.call("campaign", "resume", "autumn", *options)
 
 
 @pytest.mark.parametrize(
-    ("verb", "is_paused", "said"),
+    ("verb", "is_paused", "text"),
     [
         ("pause", False, "would be paused; 2 executions held, those in flight continue"),
         ("resume", True, "would be resumed with group 1 of 1, 2 executions queued"),
@@ -244,22 +248,22 @@ def test_paused_means_that_nothing_begins(world):
         ("cancel", False, "would be cancelled; 2 executions not started, 1 being cancelled"),
     ],
 )
-def test_a_rehearsed_change_of_a_campaign_changes_nothing(world, verb, is_paused, said):
+def test_a_rehearsed_change_of_a_campaign_changes_nothing(world, verb, is_paused, text):
     """It counts what the change then counts, in words and in JSON; the fleet's files stay as they are to the byte."""
     world.begin("[rules]\nmax_in_flight = 1\n")
     assert len(world.orders()) == 1
     if is_paused:
         world.call("campaign", "pause", "autumn")
     before, campaign = folder_bytes.read(world.folder.path), campaigns.find(world.registry, "autumn")
-    assert world.call("campaign", verb, "autumn", "--dry-run") == f"autumn: {said}\n"
-    told = json.loads(world.call("campaign", verb, "autumn", "--dry-run", "--json"))
-    assert told == {"campaign": "autumn", "done": said, "dry_run": True}
+    assert world.call("campaign", verb, "autumn", "--dry-run") == f"autumn: {text}\n"
+    rehearsed = json.loads(world.call("campaign", verb, "autumn", "--dry-run", "--json"))
+    assert rehearsed == {"campaign": "autumn", "done": text, "dry_run": True}
     assert folder_bytes.read(world.folder.path) == before
     assert campaigns.find(world.registry, "autumn") == campaign
-    done = json.loads(world.call("campaign", verb, "autumn", "--json"))
-    assert not done["dry_run"]
-    assert [word for word in done["done"].split() if word.isdigit()] == [word for word in said.split() if word.isdigit()]
-    assert (folder_bytes.read(world.folder.path) == before) == (said == "already running")
+    changed = json.loads(world.call("campaign", verb, "autumn", "--json"))
+    assert not changed["dry_run"]
+    assert [word for word in changed["done"].split() if word.isdigit()] == [word for word in text.split() if word.isdigit()]
+    assert (folder_bytes.read(world.folder.path) == before) == (text == "already running")
 
 
 def test_modes_are_for_the_devices_they_name(world):
@@ -270,9 +274,9 @@ def test_modes_are_for_the_devices_they_name(world):
     )
     world.begin(modes)
     why = {
-        (one.cell.mode, one.cell.device): one.why
-        for one in campaigns.read_coverage(world.registry, "autumn").cells
-        if one.state == "impossible"
+        (cell.cell.mode, cell.cell.device): cell.why
+        for cell in campaigns.read_coverage(world.registry, "autumn").cells
+        if cell.state == "impossible"
     }
     assert why["watts", "b"] == "mode 'watts' needs power mode '15W', the device has none in fleet.toml"
     assert why["pi", "a"] == "mode 'pi' is for board=pi5 & !d"
@@ -284,8 +288,8 @@ def test_modes_are_for_the_devices_they_name(world):
 def test_a_name_is_used_once_and_a_rehearsal_starts_nothing(world):
     """Whoever starts twice has one campaign."""
     world.file.write_text(CAMPAIGN.format(more=""))
-    said = world.call("campaign", "start", str(world.file), "--dry-run")
-    assert "3 of 4 cells are possible" in said
+    text = world.call("campaign", "start", str(world.file), "--dry-run")
+    assert "3 of 4 cells are possible" in text
     assert campaigns.read(world.registry) == []
     assert not world.folder.content.exists()
     world.begin()
@@ -298,9 +302,9 @@ def test_groups_mix_the_boards():
     """A canary of two sees two types."""
     many = [device(f"p{number}") for number in range(8)] + [device("o1", "orin"), device("o2", "orin")]
     rules = campaigns.GroupRules(canary_ratio=0.2, group=3)
-    found = planning.groups(many, rules)
-    assert {name for name, wave in found.items() if wave == 0} == {"p0", "o1"}
-    assert sorted(found.values()) == [0, 0, 1, 1, 1, 2, 2, 2, 3, 3]
+    groups = planning.groups(many, rules)
+    assert {name for name, wave in groups.items() if wave == 0} == {"p0", "o1"}
+    assert sorted(groups.values()) == [0, 0, 1, 1, 1, 2, 2, 2, 3, 3]
     assert set(planning.groups(many, campaigns.GroupRules()).values()) == {0}
 
 

@@ -73,24 +73,24 @@ def test_a_campaign_always_comes_to_an_end():
     draw = random.Random(3)  # noqa: S311 - a test
     for _ in range(300):
         waves = draw.randint(1, 4)
-        held = {(wave, number): "held" for wave in range(waves) for number in range(draw.randint(0, 4))}
+        states = {(wave, number): "held" for wave in range(waves) for number in range(draw.randint(0, 4))}
         campaign = running(waves=waves, success_ratio=draw.choice([0.1, 0.5, 1.0]))
-        held.update({key: "queued" for key in held if key[0] == 0})
+        states.update({key: "queued" for key in states if key[0] == 0})
         for _ in range(200):
             counts = {}
-            for (wave, _), state in held.items():
+            for (wave, _), state in states.items():
                 counts[wave, state] = counts.get((wave, state), 0) + 1
             step = campaign_handler.next_step(campaign, counts, counts, 9)
             if step is not None:
                 campaign = step
                 if step.state == "running":
-                    held.update({key: "queued" for key, state in held.items() if key[0] <= step.wave and state == "held"})
+                    states.update({key: "queued" for key, state in states.items() if key[0] <= step.wave and state == "held"})
                 if campaign.state != "running":
                     break
                 continue
-            still = [key for key, state in held.items() if state == "queued"]
+            still = [key for key, state in states.items() if state == "queued"]
             assert still, (campaign, counts)
-            held[draw.choice(still)] = draw.choice(sorted(FINAL))
+            states[draw.choice(still)] = draw.choice(sorted(FINAL))
         assert campaign.state in {"done", "aborted"}
         if campaign.state == "done":
-            assert all(state in FINAL for state in held.values())
+            assert all(state in FINAL for state in states.values())

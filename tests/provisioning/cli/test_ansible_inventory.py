@@ -36,34 +36,34 @@ def environment(tmp_path):
     return {**os.environ, "EDGEMETER_FLEET_FOLDER": str(tmp_path / "fleet"), "PATH": path}
 
 
-def printed(*command, **more):
+def printed(*command, **options):
     """Return what a command prints as JSON."""
-    done = subprocess.run([str(one) for one in command], capture_output=True, text=True, check=False, **more)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    completed = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, **options)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
 def test_devices_are_grouped_and_carry_what_the_fleet_knows(environment):
     """In the form of a dynamic inventory; revoked and waiting devices are not in it."""
-    found = printed(sys.executable, EXAMPLE, "--list", env=environment)
-    assert set(found["_meta"]["hostvars"]) == {"pi5-01", "orin-01"}
-    assert found["_meta"]["hostvars"]["pi5-01"]["edgemeter_tags"] == ["coral", "rack-a"]
-    assert found["board_pi5"]["hosts"] == found["tag_rack_a"]["hosts"] == ["pi5-01"]
-    assert found["board_jetson_orin"]["hosts"] == ["orin-01"]
-    assert sorted(found["fleet_lab"]["hosts"]) == ["orin-01", "pi5-01"]
+    inventory = printed(sys.executable, EXAMPLE, "--list", env=environment)
+    assert set(inventory["_meta"]["hostvars"]) == {"pi5-01", "orin-01"}
+    assert inventory["_meta"]["hostvars"]["pi5-01"]["edgemeter_tags"] == ["coral", "rack-a"]
+    assert inventory["board_pi5"]["hosts"] == inventory["tag_rack_a"]["hosts"] == ["pi5-01"]
+    assert inventory["board_jetson_orin"]["hosts"] == ["orin-01"]
+    assert sorted(inventory["fleet_lab"]["hosts"]) == ["orin-01", "pi5-01"]
 
 
 @pytest.mark.long
 def test_ansible_itself_reads_the_inventory(environment, tmp_path):
     """From the package index, in an environment of its own that is thrown away."""
-    made = subprocess.run([sys.executable, "-m", "venv", tmp_path / "ansible"], capture_output=True, check=False)
+    completed = subprocess.run([sys.executable, "-m", "venv", tmp_path / "ansible"], capture_output=True, check=False)
     pip = [tmp_path / "ansible/bin/pip", "install", "--quiet", "ansible-core"]
-    if made.returncode or subprocess.run(pip, capture_output=True, check=False).returncode:
+    if completed.returncode or subprocess.run(pip, capture_output=True, check=False).returncode:
         pytest.skip("ansible-core cannot be installed here")
     program = tmp_path / "ansible/bin/ansible-inventory"
-    own = {**environment, "HOME": str(tmp_path), "ANSIBLE_HOME": str(tmp_path / "home"), "LC_ALL": "C.UTF-8"}
-    found = printed(program, "--inventory", EXAMPLE, "--list", env=own, cwd=tmp_path)
-    assert found["board_pi5"]["hosts"] == ["pi5-01"]
-    assert "tag_coral" in found["all"]["children"]
-    host = printed(program, "--inventory", EXAMPLE, "--host", "pi5-01", env=own, cwd=tmp_path)
+    ansible_environment = {**environment, "HOME": str(tmp_path), "ANSIBLE_HOME": str(tmp_path / "home"), "LC_ALL": "C.UTF-8"}
+    inventory = printed(program, "--inventory", EXAMPLE, "--list", env=ansible_environment, cwd=tmp_path)
+    assert inventory["board_pi5"]["hosts"] == ["pi5-01"]
+    assert "tag_coral" in inventory["all"]["children"]
+    host = printed(program, "--inventory", EXAMPLE, "--host", "pi5-01", env=ansible_environment, cwd=tmp_path)
     assert (host["edgemeter_board"], host["edgemeter_serial"]) == ("pi5", "1000")

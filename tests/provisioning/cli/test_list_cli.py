@@ -23,42 +23,42 @@ DAY = 86_400 * S
 
 def fleet(*arguments):
     """Return what `edgemeter fleet ...` printed, as long as it ended well."""
-    done = CliRunner().invoke(fleet_command, [*map(str, arguments)], env={"COLUMNS": "200"})
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    result = CliRunner().invoke(fleet_command, [*map(str, arguments)], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 @pytest.fixture
 def lab(tmp_path):
     """Return a lab with one device of each kind of trouble, and the present as its clock."""
-    one = Lab(tmp_path)
-    one.now_ns = time.time_ns()
-    one.folder.fleet_file.write_text('fleet = "lab"\n[device.pi-new]\nboard = "pi5"\n[device.pi-good]\nboard = "pi5"\ntags = ["coral"]\n')
+    lab = Lab(tmp_path)
+    lab.now_ns = time.time_ns()
+    lab.folder.fleet_file.write_text('fleet = "lab"\n[device.pi-new]\nboard = "pi5"\n[device.pi-good]\nboard = "pi5"\ntags = ["coral"]\n')
     sound = {
         "board": "Raspberry Pi 5 Model B Rev 1.0",
-        "told_ns": one.now_ns,
+        "told_ns": lab.now_ns,
         "clock": Clock(is_synchronised=True),
         "disk": Disk(free_bytes=20 * 10**9, size_bytes=30 * 10**9),
-        "certificate_not_after_ns": one.now_ns + 300 * DAY,
-        "runs": RecentRuns(last_ns=one.now_ns - 3600 * S, last_verdict="valid", verdicts={"valid": 97, "suspect": 3}),
+        "certificate_not_after_ns": lab.now_ns + 300 * DAY,
+        "runs": RecentRuns(last_ns=lab.now_ns - 3600 * S, last_verdict="valid", verdicts={"valid": 97, "suspect": 3}),
         "sensors": (Sensor(name="pi5_pmic", id="pi5_pmic", scope="soc-rails", calibration_age_days=12.3),),
     }
-    one.says("pi-good", "online", **sound)
-    one.says("pi-lost", "lost", **sound)
-    one.says("pi-card", "online", **{**sound, "certificate_not_after_ns": one.now_ns + 5 * DAY})
-    one.says("pi-full", "online", **{**sound, "disk": Disk(free_bytes=10**8, size_bytes=30 * 10**9)})
-    one.says("pi-dark", "online", **{**sound, "last_words": LastStop(kind="power-loss", text="the board went down")})
-    one.says("pi-slow", "online", **sound)
-    one.says("pi-dead", "lost", **sound)
-    one.passes(1)
-    with one.registry.transaction() as connection:
-        devices.put_health_state(connection, devices.next_health_state(None, "pi-slow", "latency_p50_ms is 16, +60.0%", one.now_ns))
+    lab.says("pi-good", "online", **sound)
+    lab.says("pi-lost", "lost", **sound)
+    lab.says("pi-card", "online", **{**sound, "certificate_not_after_ns": lab.now_ns + 5 * DAY})
+    lab.says("pi-full", "online", **{**sound, "disk": Disk(free_bytes=10**8, size_bytes=30 * 10**9)})
+    lab.says("pi-dark", "online", **{**sound, "last_words": LastStop(kind="power-loss", text="the board went down")})
+    lab.says("pi-slow", "online", **sound)
+    lab.says("pi-dead", "lost", **sound)
+    lab.passes(1)
+    with lab.registry.transaction() as connection:
+        devices.put_health_state(connection, devices.next_health_state(None, "pi-slow", "latency_p50_ms is 16, +60.0%", lab.now_ns))
         rescues.put_rescue(
             connection, Rescue("pi-dead", 3, 0, needs_attention=True, reason="its power was cut 3 times and it did not come back")
         )
         devices.put(connection, Device("pi-asks", "lab", "1000", "pi5", (), "pending", None, None, None, 5))
-    yield one
-    one.registry.close()
+    yield lab
+    lab.registry.close()
 
 
 def test_the_most_urgent_comes_first(lab):
@@ -71,16 +71,16 @@ def test_the_table_shows_what_each_device_reported(lab):
     """Board, agent, last run, verdict share, sensors with calibration age, certificate, clock, disk, and what needs attention."""
     text = fleet("list", "--folder", lab.folder.path)
     (good,) = [line for line in text.splitlines() if line.startswith("pi-good")]
-    for shown in ("pi5", "online", "1.0", "1 h, valid", "97% of 100", "pi5_pmic (12 d)", "300 d", "in sync", "20 GB"):
-        assert shown in good
+    for cell in ("pi5", "online", "1.0", "1 h, valid", "97% of 100", "pi5_pmic (12 d)", "300 d", "in sync", "20 GB"):
+        assert cell in good
     (slow,) = [line for line in text.splitlines() if line.startswith("pi-slow")]
     assert "suspect" in slow
     assert "latency_p50_ms is 16, +60.0%" in slow
     assert "9 devices: 5 online, 2 lost, 2 not joined, 1 suspect, 1 need attention" in text
 
 
-@pytest.mark.parametrize(("ended_s_ago", "shown"), [(90, "1 min, done"), (2 * 3600, "1 h, valid")])
-def test_a_job_that_just_ended_is_shown_before_the_next_report(lab, ended_s_ago, shown):
+@pytest.mark.parametrize(("ended_s_ago", "text"), [(90, "1 min, done"), (2 * 3600, "1 h, valid")])
+def test_a_job_that_just_ended_is_shown_before_the_next_report(lab, ended_s_ago, text):
     """In `list`, `show` and as JSON; one that the last report knows already is not shown a second time."""
     ended_ns = lab.now_ns - ended_s_ago * S
     with lab.registry.transaction() as connection:
@@ -88,10 +88,12 @@ def test_a_job_that_just_ended_is_shown_before_the_next_report(lab, ended_s_ago,
         (execution,) = jobs.executions_of_job(lab.registry, job)
         jobs.update_executions(connection, [replace(execution, state="done", ended_ns=ended_ns, runs=("r1", "r2"))])
     (good,) = [line for line in fleet("list", "--folder", lab.folder.path).splitlines() if line.startswith("pi-good")]
-    assert shown in good
-    (document,) = [one for one in json.loads(fleet("list", "--json", "--folder", lab.folder.path))["devices"] if one["device"] == "pi-good"]
-    assert (document["newer_job"] is not None) == (shown == "1 min, done")
-    assert ("last job" in fleet("show", "pi-good", "--folder", lab.folder.path)) == (shown == "1 min, done")
+    assert text in good
+    (document,) = [
+        entry for entry in json.loads(fleet("list", "--json", "--folder", lab.folder.path))["devices"] if entry["device"] == "pi-good"
+    ]
+    assert (document["newer_job"] is not None) == (text == "1 min, done")
+    assert ("last job" in fleet("show", "pi-good", "--folder", lab.folder.path)) == (text == "1 min, done")
 
 
 def test_a_board_that_joined_and_is_silent_is_not_a_token_that_nobody_used(lab):
@@ -115,9 +117,9 @@ def test_a_narrow_terminal_keeps_the_name_the_state_and_the_reason(lab):
 
 def test_a_selection_narrows_the_list_and_json_has_it_all(lab):
     """For machines: absent is null."""
-    found = json.loads(fleet("list", "--folder", lab.folder.path, "--on", "coral", "--json"))["devices"]
-    assert [one["device"] for one in found] == ["pi-good"]
-    assert (found[0]["valid_ratio"], found[0]["presence"], found[0]["job"]) == (0.97, "online", None)
+    listed = json.loads(fleet("list", "--folder", lab.folder.path, "--on", "coral", "--json"))["devices"]
+    assert [entry["device"] for entry in listed] == ["pi-good"]
+    assert (listed[0]["valid_ratio"], listed[0]["presence"], listed[0]["job"]) == (0.97, "online", None)
 
 
 def test_show_lists_all_and_its_reason_first(lab):
@@ -126,25 +128,25 @@ def test_show_lists_all_and_its_reason_first(lab):
     assert "! power-loss before this boot: the board went down" in text
     assert "pi5_pmic (12 d)" in text
     assert "no canary run yet" in text
-    said = json.loads(fleet("show", "pi-dark", "--folder", lab.folder.path, "--json"))["said"]
-    assert said["last_words"]["kind"] == "power-loss"
+    reported = json.loads(fleet("show", "pi-dark", "--folder", lab.folder.path, "--json"))["said"]
+    assert reported["last_words"]["kind"] == "power-loss"
 
 
-@pytest.mark.parametrize("more", [[], ["--new-band"]])
-def test_a_rehearsed_clearing_clears_nothing(lab, more):
+@pytest.mark.parametrize("options", [[], ["--new-band"]])
+def test_a_rehearsed_clearing_clears_nothing(lab, options):
     """It says what the clearing then says; the fleet's files stay as they are to the byte."""
-    call = ("clear", "pi-slow", "pi-dead", "pi-good", *more, "--folder", lab.folder.path)
+    call = ("clear", "pi-slow", "pi-dead", "pi-good", *options, "--folder", lab.folder.path)
     before, suspects = folder_bytes.read(lab.folder.path), devices.suspects(lab.registry)
     text = fleet(*call, "--dry-run")
-    found = json.loads(fleet(*call, "--dry-run", "--json"))["devices"]
+    rehearsed = json.loads(fleet(*call, "--dry-run", "--json"))["devices"]
     assert folder_bytes.read(lab.folder.path) == before
     assert "pi-slow" in devices.suspects(lab.registry) == suspects
-    assert f"pi-slow: would be good, its baseline {'restarts' if more else 'is kept'}; its canary run is next" in text
-    assert ("pi-good: would be good" in text) if more else ("pi-good: nothing to clear" in text)
-    assert all(one["dry_run"] for one in found)
-    done = json.loads(fleet(*call, "--json"))["devices"]
-    assert [(one["device"], one["done"]) for one in done] == [(one["device"], one["done"]) for one in found]
-    assert "its rescue is ended (3 power cycles)" in str(done)
+    assert f"pi-slow: would be good, its baseline {'restarts' if options else 'is kept'}; its canary run is next" in text
+    assert ("pi-good: would be good" in text) if options else ("pi-good: nothing to clear" in text)
+    assert all(entry["dry_run"] for entry in rehearsed)
+    cleared = json.loads(fleet(*call, "--json"))["devices"]
+    assert [(entry["device"], entry["done"]) for entry in cleared] == [(entry["device"], entry["done"]) for entry in rehearsed]
+    assert "its rescue is ended (3 power cycles)" in str(cleared)
     assert "pi-slow" not in devices.suspects(lab.registry)
     lab.passes(6)
     assert lab.open_golden("pi-slow") is not None
@@ -152,8 +154,8 @@ def test_a_rehearsed_clearing_clears_nothing(lab, more):
 
 def test_a_selection_clears_what_an_update_changed_for_all(lab):
     """After a runtime became faster: every board of that kind, in one command."""
-    found = json.loads(fleet("clear", "device=pi-s*", "pi-good", "--new-band", "--json", "--folder", lab.folder.path))["devices"]
-    assert {one["device"]: one["done"].split(";")[0] for one in found} == {
+    cleared = json.loads(fleet("clear", "device=pi-s*", "pi-good", "--new-band", "--json", "--folder", lab.folder.path))["devices"]
+    assert {entry["device"]: entry["done"].split(";")[0] for entry in cleared} == {
         "pi-slow": "good, its baseline restarts",
         "pi-good": "good, its baseline restarts",
     }
@@ -172,8 +174,8 @@ def test_a_new_band_begins_with_what_was_outside(tmp_path):
         lab.measures("pi-1", latency_p50_ms=20.0)
     assert "pi-1" in devices.suspects(lab.registry)
     assert "its baseline restarts" in fleet("clear", "pi-1", "--new-band", "--folder", tmp_path)
-    kept = [run.figures["latency_p50_ms"] for run in canary_runs.read_canary_runs(lab.registry, "pi-1") if run.is_kept]
-    assert kept == [20.0, 20.0]
+    baseline_ms = [run.figures["latency_p50_ms"] for run in canary_runs.read_canary_runs(lab.registry, "pi-1") if run.is_kept]
+    assert baseline_ms == [20.0, 20.0]
     for latency_ms in (20.0, 20.1, 19.9, 20.0):
         lab.passes(86_400)
         lab.ends("pi-1", latency_p50_ms=latency_ms)

@@ -37,11 +37,11 @@ class Answering:
 
     def _run(self):
         while not self._ended.wait(0.05):
-            for one in jobs.unfinished_executions(self.registry):
-                self.works.append(jobs.find(self.registry, one.job).work)
-                done = one.device != "pi-2"
-                state, text = ("done", self.text) if done else ("failed", None)
-                ended = replace(one, state=state, ended_ns=time.time_ns(), text=text, reason=None if done else "it has no log")
+            for execution in jobs.unfinished_executions(self.registry):
+                self.works.append(jobs.find(self.registry, execution.job).work)
+                is_done = execution.device != "pi-2"
+                state, text = ("done", self.text) if is_done else ("failed", None)
+                ended = replace(execution, state=state, ended_ns=time.time_ns(), text=text, reason=None if is_done else "it has no log")
                 with self.registry.transaction() as connection:
                     jobs.update_executions(connection, [ended])
 
@@ -55,20 +55,20 @@ class Answering:
 @pytest.fixture
 def service(tmp_path):
     """Return a running service."""
-    one = Answering(tmp_path)
-    yield one
-    one.close()
+    service = Answering(tmp_path)
+    yield service
+    service.close()
 
 
-def told(tmp_path, *arguments):
+def called(tmp_path, *arguments):
     """Return what a command printed and its status."""
-    done = CliRunner().invoke(fleet, [*arguments, "--folder", str(tmp_path)])
-    return done.stdout, done.exit_code, done.exception
+    result = CliRunner().invoke(fleet, [*arguments, "--folder", str(tmp_path)])
+    return result.stdout, result.exit_code, result.exception
 
 
 def test_the_replies_are_shown_device_by_device(service, tmp_path):
     """As text, whatever it would do to a terminal."""
-    text, status, _ = told(tmp_path, "doctor", "pi-1")
+    text, status, _ = called(tmp_path, "doctor", "pi-1")
     assert (text, status) == ("== pi-1: done\nok\n?[2Jline 2\n", 0)
     assert service.works == [Doctor()]
 
@@ -76,7 +76,7 @@ def test_the_replies_are_shown_device_by_device(service, tmp_path):
 def test_a_doctors_report_is_a_table(service, tmp_path):
     """As `edgemeter doctor` prints it; whatever it would do to a terminal."""
     service.text = examination.as_json([Finding(area="power", name="nvml\x1b[2J", state="bad", what="[red]gone[/red]", remedy="mend it")])
-    text, status, _ = told(tmp_path, "doctor", "pi-1")
+    text, status, _ = called(tmp_path, "doctor", "pi-1")
     assert status == 0
     assert "BAD" in text
     assert "[red]gone[/red]" in text
@@ -89,16 +89,16 @@ def test_a_name_with_a_space_is_one_device(service, tmp_path):
     """A selection has marks, or quotes of its own."""
     with service.registry.transaction() as connection:
         devices.put(connection, Device("a b", "lab", "9", "pi5", (), "accepted", None, None, None, 5))
-    text, _, _ = told(tmp_path, "doctor", "a b", "device=pi-1", "--json")
-    assert [one["device"] for one in json.loads(text)["executions"]] == ["a b", "pi-1"]
-    error = told(tmp_path, "doctor", "pi-9")[2]
+    text, _, _ = called(tmp_path, "doctor", "a b", "device=pi-1", "--json")
+    assert [execution["device"] for execution in json.loads(text)["executions"]] == ["a b", "pi-1"]
+    error = called(tmp_path, "doctor", "pi-9")[2]
     assert isinstance(error, ConfigError)
     assert "no device matches" in str(error)
 
 
 def test_a_device_that_fails_states_why_and_the_command_fails(service, tmp_path):
     """The others are shown all the same."""
-    text, status, _ = told(tmp_path, "logs", "pi-1", "pi-2", "--lines", "50")
+    text, status, _ = called(tmp_path, "logs", "pi-1", "pi-2", "--lines", "50")
     assert "== pi-1: done\nok" in text
     assert "== pi-2: failed: it has no log" in text
     assert status == 1
@@ -110,11 +110,11 @@ def test_a_rehearsal_asks_nobody(service, tmp_path):
     before = folder_bytes.read(tmp_path)
     for command, title in (("doctor", "doctor"), ("logs", "logs"), ("restart", "restart agent")):
         with table_row(command):
-            text, status, _ = told(tmp_path, command, "board=pi5", "--dry-run")
+            text, status, _ = called(tmp_path, command, "board=pi5", "--dry-run")
             assert (text, status) == (f"would order pi-1: {title}\nwould order pi-2: {title}\n", 0)
-            text, status, _ = told(tmp_path, command, "board=pi5", "--dry-run", "--json")
+            text, status, _ = called(tmp_path, command, "board=pi5", "--dry-run", "--json")
             assert (json.loads(text), status) == ({"order": title, "devices": ["pi-1", "pi-2"], "dry_run": True}, 0)
             assert folder_bytes.read(tmp_path) == before
             assert (jobs.latest(service.registry), service.works) == ([], [])
-    assert told(tmp_path, "restart", "pi-1", "--board")[1] == 0
+    assert called(tmp_path, "restart", "pi-1", "--board")[1] == 0
     assert service.works == [Restart(what="board")]

@@ -40,11 +40,11 @@ def service(command):
 
 def await_service(service):
     """Return when the service says that it serves, before or after its first look at what is open."""
-    said = [service.stderr.readline()]
-    while said[-1] and "serving the fleet" not in said[-1]:
-        said.append(service.stderr.readline())
-    assert "retrying" not in "".join(said[1:])
-    assert "serving the fleet" in said[-1]
+    lines = [service.stderr.readline()]
+    while lines[-1] and "serving the fleet" not in lines[-1]:
+        lines.append(service.stderr.readline())
+    assert "retrying" not in "".join(lines[1:])
+    assert "serving the fleet" in lines[-1]
 
 
 def test_a_service_that_waits_for_its_broker_ends_on_a_signal(service):
@@ -86,8 +86,8 @@ def test_a_bad_board_fills_no_disk(service, broker):
         board.session.publish("edgemeter/v1/lab/bad/job", os.urandom(8))
         board.session.publish("edgemeter/v1/lab/bad/health", b"{")
     board.session.publish("edgemeter/v1/lab/other/health", b"{")
-    said = []
-    while not said or "lab/other" not in said[-1]:
-        said.append(service.stderr.readline())
+    lines = []
+    while not lines or "lab/other" not in lines[-1]:
+        lines.append(service.stderr.readline())
     board.close()
-    assert sum("lab/bad" in line for line in said) == 1
+    assert sum("lab/bad" in line for line in lines) == 1

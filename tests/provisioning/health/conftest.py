@@ -31,8 +31,8 @@ class Lab:
             payload = messages.encode_message(messages.DeviceState(state=state, session=session))
             self.handler.received(Message(f"edgemeter/v1/lab/{device}/state", payload))
         if health or state is None:
-            said = Health(device=device, fleet="lab", session=session, **{"told_ns": 5, "agent": "1.0", "boot_id": "a", **health})
-            self.handler.received(Message(f"edgemeter/v1/lab/{device}/health", contract_health.encode_health(said)))
+            report = Health(device=device, fleet="lab", session=session, **{"told_ns": 5, "agent": "1.0", "boot_id": "a", **health})
+            self.handler.received(Message(f"edgemeter/v1/lab/{device}/health", contract_health.encode_health(report)))
 
     def passes(self, seconds):
         """Let time pass, and the handler look."""
@@ -41,14 +41,18 @@ class Lab:
 
     def open_golden(self, device):
         """Return the canary execution of a device that waits, None without one."""
-        found = [one for one in jobs.unfinished_executions(self.registry) if one.device == device and one.job.startswith("golden-")]
-        return found[0] if found else None
+        executions = [
+            execution
+            for execution in jobs.unfinished_executions(self.registry)
+            if execution.device == device and execution.job.startswith("golden-")
+        ]
+        return executions[0] if executions else None
 
     def ends(self, device, state="done", reason=None, **figures):
         """Let the canary run of a device that waits end so, as the job handler would note it."""
-        one = self.open_golden(device)
+        execution = self.open_golden(device)
         with self.registry.transaction() as connection:
-            jobs.update_executions(connection, [replace(one, state=state, ended_ns=self.now_ns, reason=reason, figures=figures)])
+            jobs.update_executions(connection, [replace(execution, state=state, ended_ns=self.now_ns, reason=reason, figures=figures)])
         self.passes(10)
 
     def measures(self, device, **figures):
@@ -61,6 +65,6 @@ class Lab:
 @pytest.fixture
 def lab(tmp_path):
     """Return a lab without devices."""
-    one = Lab(tmp_path)
-    yield one
-    one.registry.close()
+    lab = Lab(tmp_path)
+    yield lab
+    lab.registry.close()

@@ -20,8 +20,8 @@ def test_a_figure_is_within_outside_or_far_outside_to_either_side():
     """A board that became faster is another board too."""
     for value, how in ((10.2, None), (9.8, None), (11.0, "outside"), (9.0, "outside"), (12.5, "gross"), (5.0, "gross"), (1e9, "gross")):
         with table_row(value):
-            found = baseline.judge_figure("latency_p50_ms", value, STEADY)
-            assert (found.how if found else None) == how
+            figure = baseline.judge_figure("latency_p50_ms", value, STEADY)
+            assert (figure.how if figure else None) == how
     # A spread of zero is luck: there is a floor.
     assert baseline.judge_figure("latency_p50_ms", 10.3, [10.0] * 30) is None
     assert baseline.judge_figure("latency_p50_ms", 11.0, [10.0] * 30) is not None
@@ -45,18 +45,18 @@ def test_a_doubt_is_confirmed_by_a_second_run_on_the_same_side_only():
 
 def test_a_change_that_hides_in_the_noise_shows_in_the_median_of_five():
     """3% from run to run: one run 11% slower is nothing, five of them are."""
-    noisy = [10 * (1 + 0.03 * (place % 5 - 2) / 1.4) for place in range(30)]
+    noisy = [10 * (1 + 0.03 * (day % 5 - 2) / 1.4) for day in range(30)]
     assert baseline.judge_figure("energy_gross_mj", 11.1, noisy) is None
-    found = baseline.judge_figure("energy_gross_mj", 11.1, [*noisy, 11.0, 11.2, 10.9, 11.1])
-    assert found.how == "drift"
-    assert found.value == pytest.approx(11.1)
+    figure = baseline.judge_figure("energy_gross_mj", 11.1, [*noisy, 11.0, 11.2, 10.9, 11.1])
+    assert figure.how == "drift"
+    assert figure.value == pytest.approx(11.1)
 
 
 def test_only_what_measures_speed_and_energy_is_judged():
     """A temperature stands beside it, and is no fault of its own; a figure that is new has no band."""
     earlier = [{"latency_p50_ms": value, "temperature_max_c": 50.0} for value in STEADY]
     assert baseline.figures_outside({"latency_p50_ms": 10.0, "temperature_max_c": 80.0, "energy_gross_mj": 5.0}, earlier) == []
-    assert [one.name for one in baseline.figures_outside({"latency_p50_ms": 15.0}, earlier)] == ["latency_p50_ms"]
+    assert [figure.name for figure in baseline.figures_outside({"latency_p50_ms": 15.0}, earlier)] == ["latency_p50_ms"]
 
 
 def test_the_reason_names_the_figure_how_far_and_against_what():

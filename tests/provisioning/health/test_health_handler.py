@@ -19,7 +19,7 @@ USUAL = {"latency_p50_ms": 10.0, "energy_gross_mj": 50.0}
 
 
 @pytest.fixture
-def known(lab):
+def usual_lab(lab):
     """Return a lab whose pi-1 has shown for eight days what it usually does."""
     lab.says("pi-1", "online", power_mode="15W")
     for day in range(8):
@@ -59,8 +59,8 @@ def test_an_agent_that_reports_no_health_is_known_by_its_birth(lab):
     birth = Birth(device="pi-1", fleet="lab", session=1, agent="0.1", board="Pi", os=None, arch="x", runtimes={})
     lab.handler.received(Message("edgemeter/v1/lab/pi-1/birth", messages.encode_message(birth)))
     lab.passes(1)
-    found = devices.find_presence(lab.registry, "pi-1")
-    assert (found.agent, found.board, found.health) == ("0.1", "Pi", None)
+    presence = devices.find_presence(lab.registry, "pi-1")
+    assert (presence.agent, presence.board, presence.health) == ("0.1", "Pi", None)
 
 
 def test_a_health_that_is_none_or_of_another_device_is_refused(lab):
@@ -79,18 +79,18 @@ def test_a_new_device_measures_soon_and_its_first_run_is_discarded(lab):
     assert jobs.find(lab.registry, lab.open_golden("pi-1").job).work == Canary(discard_first=True)
 
 
-def test_each_day_one_canary_run_and_after_a_start_another(known):
+def test_each_day_one_canary_run_and_after_a_start_another(usual_lab):
     """Not one a poll, and none for a board that has one open."""
-    known.passes(86_400)
-    first = known.open_golden("pi-1")
-    assert jobs.find(known.registry, first.job).work == Canary(discard_first=False)
-    known.passes(3600)
-    assert len(jobs.unfinished_executions(known.registry)) == 1
-    known.ends("pi-1", **USUAL)
-    known.says("pi-1", boot_id="b")
-    known.passes(1)
-    known.passes(canary_runs.AFTER_START_S + canary_runs.SPREAD_S)
-    assert jobs.find(known.registry, known.open_golden("pi-1").job).work == Canary(discard_first=True)
+    usual_lab.passes(86_400)
+    first = usual_lab.open_golden("pi-1")
+    assert jobs.find(usual_lab.registry, first.job).work == Canary(discard_first=False)
+    usual_lab.passes(3600)
+    assert len(jobs.unfinished_executions(usual_lab.registry)) == 1
+    usual_lab.ends("pi-1", **USUAL)
+    usual_lab.says("pi-1", boot_id="b")
+    usual_lab.passes(1)
+    usual_lab.passes(canary_runs.AFTER_START_S + canary_runs.SPREAD_S)
+    assert jobs.find(usual_lab.registry, usual_lab.open_golden("pi-1").job).work == Canary(discard_first=True)
 
 
 def test_a_device_that_is_away_gets_no_canary_run(lab):
@@ -119,16 +119,16 @@ def test_fleet_toml_sets_how_often_and_zero_is_never(lab):
     assert lab.open_golden("pi-1") is None
 
 
-def test_how_often_can_be_changed_while_it_serves(known):
+def test_how_often_can_be_changed_while_it_serves(usual_lab):
     """From daily to never, and to hourly."""
-    known.folder.fleet_file.write_text('fleet = "lab"\n[health]\ngolden_hours = 0\n')
-    known.passes(90_000)
-    known.passes(90_000)
-    assert known.open_golden("pi-1") is None
-    known.folder.fleet_file.write_text('fleet = "lab"\n[health]\ngolden_hours = 1.0\n')
-    known.passes(61)
-    known.passes(3700)
-    assert known.open_golden("pi-1") is not None
+    usual_lab.folder.fleet_file.write_text('fleet = "lab"\n[health]\ngolden_hours = 0\n')
+    usual_lab.passes(90_000)
+    usual_lab.passes(90_000)
+    assert usual_lab.open_golden("pi-1") is None
+    usual_lab.folder.fleet_file.write_text('fleet = "lab"\n[health]\ngolden_hours = 1.0\n')
+    usual_lab.passes(61)
+    usual_lab.passes(3700)
+    assert usual_lab.open_golden("pi-1") is not None
 
 
 def test_without_five_earlier_runs_nobody_is_judged(lab):
@@ -141,79 +141,79 @@ def test_without_five_earlier_runs_nobody_is_judged(lab):
     assert devices.suspects(lab.registry) == {}
 
 
-def test_a_board_far_outside_its_band_is_suspect_with_what_changed_beside_it(known):
+def test_a_board_far_outside_its_band_is_suspect_with_what_changed_beside_it(usual_lab):
     """The figure, how far, since when, and the power mode that somebody set."""
-    known.says("pi-1", power_mode="7W")
-    known.measures("pi-1", latency_p50_ms=16.0, energy_gross_mj=50.1)
-    reason = devices.suspects(known.registry)["pi-1"]
+    usual_lab.says("pi-1", power_mode="7W")
+    usual_lab.measures("pi-1", latency_p50_ms=16.0, energy_gross_mj=50.1)
+    reason = devices.suspects(usual_lab.registry)["pi-1"]
     assert reason.startswith("latency_p50_ms is 16, +59.")
     assert " UTC; changed at the same time: power mode 15W -> 7W" in reason
 
 
-def test_what_a_run_reports_against_itself_stands_in_the_reason(known):
+def test_what_a_run_reports_against_itself_stands_in_the_reason(usual_lab):
     """Another load, not the board: somebody who reads it knows what to check."""
-    known.measures("pi-1", latency_p50_ms=16.0, energy_gross_mj=50.1, reason="waited-for-core: its threads waited 8,479 ms for a core")
-    assert "changed at the same time: its own verdict valid -> waited-for-core" in devices.suspects(known.registry)["pi-1"]
+    usual_lab.measures("pi-1", latency_p50_ms=16.0, energy_gross_mj=50.1, reason="waited-for-core: its threads waited 8,479 ms for a core")
+    assert "changed at the same time: its own verdict valid -> waited-for-core" in devices.suspects(usual_lab.registry)["pi-1"]
 
 
-def test_a_single_run_a_little_outside_is_repeated_and_two_are_believed(known):
+def test_a_single_run_a_little_outside_is_repeated_and_two_are_believed(usual_lab):
     """10% more energy: found by the second run, ten minutes later."""
-    known.measures("pi-1", latency_p50_ms=10.0, energy_gross_mj=55.5)
-    assert devices.suspects(known.registry) == {}
-    known.passes(canary_runs.SOON_S)
-    known.ends("pi-1", latency_p50_ms=10.0, energy_gross_mj=55.5)
-    assert devices.suspects(known.registry)["pi-1"].startswith("energy_gross_mj is 55.5")
-    assert "no other known change" in devices.suspects(known.registry)["pi-1"]
+    usual_lab.measures("pi-1", latency_p50_ms=10.0, energy_gross_mj=55.5)
+    assert devices.suspects(usual_lab.registry) == {}
+    usual_lab.passes(canary_runs.SOON_S)
+    usual_lab.ends("pi-1", latency_p50_ms=10.0, energy_gross_mj=55.5)
+    assert devices.suspects(usual_lab.registry)["pi-1"].startswith("energy_gross_mj is 55.5")
+    assert "no other known change" in devices.suspects(usual_lab.registry)["pi-1"]
 
 
-def test_a_single_disturbed_run_makes_nobody_suspect(known):
+def test_a_single_disturbed_run_makes_nobody_suspect(usual_lab):
     """The one after it is as ever."""
-    known.measures("pi-1", latency_p50_ms=11.0, energy_gross_mj=50.0)
-    known.passes(canary_runs.SOON_S)
-    known.ends("pi-1", **USUAL)
-    assert devices.suspects(known.registry) == {}
-    assert canary_runs.count_canary_failures(known.registry._open, "pi-1") == 0
+    usual_lab.measures("pi-1", latency_p50_ms=11.0, energy_gross_mj=50.0)
+    usual_lab.passes(canary_runs.SOON_S)
+    usual_lab.ends("pi-1", **USUAL)
+    assert devices.suspects(usual_lab.registry) == {}
+    assert canary_runs.count_canary_failures(usual_lab.registry._open, "pi-1") == 0
 
 
-def test_a_suspect_is_good_again_after_three_good_runs(known):
+def test_a_suspect_is_good_again_after_three_good_runs(usual_lab):
     """One is not enough, and a bad one between begins the count anew; a slow month makes no band of slow runs."""
     for _ in range(30):
-        known.measures("pi-1", latency_p50_ms=30.0)
-    seen = []
+        usual_lab.measures("pi-1", latency_p50_ms=30.0)
+    suspected = []
     for latency_ms in (10.0, 10.0, 30.0, 10.0, 10.0, 10.0):
-        known.passes(86_400)
-        known.ends("pi-1", latency_p50_ms=latency_ms)
-        seen.append("pi-1" in devices.suspects(known.registry))
-    assert seen == [True, True, True, True, True, False]
-    assert devices.find_health_state(known.registry, "pi-1").state == "good"
+        usual_lab.passes(86_400)
+        usual_lab.ends("pi-1", latency_p50_ms=latency_ms)
+        suspected.append("pi-1" in devices.suspects(usual_lab.registry))
+    assert suspected == [True, True, True, True, True, False]
+    assert devices.find_health_state(usual_lab.registry, "pi-1").state == "good"
 
 
-def test_a_canary_run_that_fails_is_tried_again_with_growing_pauses_and_judges_nobody(known):
+def test_a_canary_run_that_fails_is_tried_again_with_growing_pauses_and_judges_nobody(usual_lab):
     """A board that cannot measure is not slow."""
     pauses = []
-    known.passes(86_400)
+    usual_lab.passes(86_400)
     for _ in range(4):
-        known.ends("pi-1", state="failed")
-        begin_ns = known.now_ns
-        while known.open_golden("pi-1") is None:
-            known.passes(60)
-        pauses.append(round((known.now_ns - begin_ns) / 6e10))
+        usual_lab.ends("pi-1", state="failed")
+        begin_ns = usual_lab.now_ns
+        while usual_lab.open_golden("pi-1") is None:
+            usual_lab.passes(60)
+        pauses.append(round((usual_lab.now_ns - begin_ns) / 6e10))
     assert pauses == sorted(pauses)
     assert pauses[0] <= 11
     assert pauses[-1] >= 79
-    assert devices.suspects(known.registry) == {}
+    assert devices.suspects(usual_lab.registry) == {}
 
 
-def test_a_service_that_starts_anew_judges_no_run_twice(known, tmp_path):
+def test_a_service_that_starts_anew_judges_no_run_twice(usual_lab, tmp_path):
     """What was judged is noted in the same commit."""
-    known.measures("pi-1", latency_p50_ms=30.0)
-    count = len(canary_runs.read_canary_runs(known.registry, "pi-1"))
-    again = Lab(tmp_path)
-    again.now_ns = known.now_ns
-    again.passes(60)
-    assert len(canary_runs.read_canary_runs(again.registry, "pi-1")) == count
-    assert devices.find_health_state(again.registry, "pi-1").good_runs == 0
-    again.registry.close()
+    usual_lab.measures("pi-1", latency_p50_ms=30.0)
+    count = len(canary_runs.read_canary_runs(usual_lab.registry, "pi-1"))
+    restarted = Lab(tmp_path)
+    restarted.now_ns = usual_lab.now_ns
+    restarted.passes(60)
+    assert len(canary_runs.read_canary_runs(restarted.registry, "pi-1")) == count
+    assert devices.find_health_state(restarted.registry, "pi-1").good_runs == 0
+    restarted.registry.close()
 
 
 @pytest.mark.slow

@@ -29,15 +29,15 @@ REASON = "the model 'ssd_mobilenet_v2_coco_quant' cannot be loaded by litert 2.1
 def registry(tmp_path):
     """Return a registry with two devices, of which one is busy and one failed, and a fleet.toml beside it."""
     (tmp_path / "fleet.toml").write_text('fleet = "lab"\n')
-    made = Registry(tmp_path / "registry.sqlite")
+    registry = Registry(tmp_path / "registry.sqlite")
     now_ns = time.time_ns()
-    with made.transaction() as connection:
+    with registry.transaction() as connection:
         for name in NAMES:
             devices.put(connection, Device(name, "lab", name, "orin-nano", (), "accepted", None, None, now_ns, now_ns))
         devices.put_reports(connection, [DeviceReport(name, "lab", DeviceState(state="online", session=1), now_ns) for name in NAMES])
         job = jobs.add(connection, NewJob(Doctor(), "doctor", 300.0), [(name, "lab") for name in NAMES], now_ns)
-    busy, failed = jobs.executions_of_job(made, job)
-    with made.transaction() as connection:
+    busy, failed = jobs.executions_of_job(registry, job)
+    with registry.transaction() as connection:
         jobs.update_executions(
             connection,
             [
@@ -45,8 +45,8 @@ def registry(tmp_path):
                 replace(failed, state="failed", attempt=1, sent_ns=now_ns, ended_ns=now_ns, reason=REASON),
             ],
         )
-    yield made
-    made.close()
+    yield registry
+    registry.close()
 
 
 def printed(table, width=80):
@@ -56,9 +56,9 @@ def printed(table, width=80):
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
-def folded(lines, place):
-    """Return what stands in the column that begins at `place`, in one line."""
-    return "".join(line[place:].strip() + " " for line in lines)
+def folded(lines, column):
+    """Return what stands in the column that begins at `column`, in one line."""
+    return "".join(line[column:].strip() + " " for line in lines)
 
 
 def test_the_list_cuts_nothing_off(registry, tmp_path):
@@ -75,18 +75,18 @@ def test_the_list_cuts_nothing_off(registry, tmp_path):
 @pytest.mark.parametrize("by", ["device", "job"])
 def test_executions_are_named_in_one_line_and_their_reason_goes_on_below(registry, by):
     """Every word of it, in the last column."""
-    held = jobs.executions_of_device(registry, NAMES[1]) + jobs.executions_of_device(registry, NAMES[0])
-    lines = printed(job_view.executions_table(held, lambda _: None, time.time_ns(), by=by))
-    assert all(any(line.startswith(getattr(one, by) + " ") for line in lines) for one in held)
-    place = lines[0].index("note")
-    assert REASON.replace(" ", "") in folded(lines, place).replace(" ", "")
-    assert place <= 64
+    executions = jobs.executions_of_device(registry, NAMES[1]) + jobs.executions_of_device(registry, NAMES[0])
+    lines = printed(job_view.executions_table(executions, lambda _: None, time.time_ns(), by=by))
+    assert all(any(line.startswith(getattr(execution, by) + " ") for line in lines) for execution in executions)
+    column = lines[0].index("note")
+    assert REASON.replace(" ", "") in folded(lines, column).replace(" ", "")
+    assert column <= 64
 
 
 def test_only_what_may_be_folded_is():
     """A hash stays whole beside a long remark."""
-    made = formatting.narrow_table(("bundle", "what", "count"), [("0123456789ab", "word " * 40, "7")], folded={"what"}, right={"count"})
-    lines = printed(made)
+    table = formatting.narrow_table(("bundle", "what", "count"), [("0123456789ab", "word " * 40, "7")], folded={"what"}, right={"count"})
+    lines = printed(table)
     assert lines[2].startswith("0123456789ab  word word")
     assert lines[2].endswith(" 7")
     assert "\n".join(lines).count("word") == 40
@@ -94,9 +94,9 @@ def test_only_what_may_be_folded_is():
 
 def test_the_boards_can_be_read_on_a_narrow_terminal():
     """What a board is called takes a few lines of words, not a column of letters."""
-    done = CliRunner().invoke(fleet, ["boards"], env={"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "80"})
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in done.stdout.splitlines()]
-    table = lines[: next(place for place, line in enumerate(lines) if ": " in line)]
+    result = CliRunner().invoke(fleet, ["boards"], env={"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "80"})
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in result.stdout.splitlines()]
+    table = lines[: next(index for index, line in enumerate(lines) if ": " in line)]
     assert max(map(len, table)) <= 80
     assert any("Raspberry Pi 5" in line for line in table)
     assert len(table) < 80

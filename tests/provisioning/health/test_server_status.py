@@ -52,12 +52,12 @@ def start_collector(lab):
 
 def test_without_service_and_broker_both_are_named(lab):
     """Each with its own line; a folder without a fleet is answered with `edgemeter fleet init`."""
-    found = problems(lab)
-    assert len(found) == 2
-    assert "the fleet's service is not running" in found[0]
-    assert f"the broker at mqtts://127.0.0.1:{lab.port} does not answer" in found[1]
-    said = CliRunner().invoke(collector, ["up", "--fleet", str(lab.path / "none")])
-    assert "edgemeter fleet init" in str(said.exception)
+    issues = problems(lab)
+    assert len(issues) == 2
+    assert "the fleet's service is not running" in issues[0]
+    assert f"the broker at mqtts://127.0.0.1:{lab.port} does not answer" in issues[1]
+    result = CliRunner().invoke(collector, ["up", "--fleet", str(lab.path / "none")])
+    assert "edgemeter fleet init" in str(result.exception)
 
 
 @pytest.mark.mosquitto
@@ -68,11 +68,11 @@ def test_list_and_run_report_what_is_down(lab):
     lab.stack.callback(lab.broker.kill)
     assert "the fleet's service is not running" in problems(lab)[0]
     start_service(lab)
-    assert wait_until(lambda: [one.split(",")[0] for one in problems(lab)] == ["no collector answers"])
+    assert wait_until(lambda: [problem.split(",")[0] for problem in problems(lab)] == ["no collector answers"])
     presence = start_collector(lab)
     assert wait_until(lambda: problems(lab) == [])
     presence.stop()
-    assert wait_until(lambda: [one.split(",")[0] for one in problems(lab)] == ["no collector answers"])
+    assert wait_until(lambda: [problem.split(",")[0] for problem in problems(lab)] == ["no collector answers"])
 
 
 def test_a_broker_that_went_away_is_named_by_the_age_of_the_status(lab, monkeypatch):
@@ -99,10 +99,10 @@ def test_a_board_that_takes_anothers_client_id_is_disconnected_and_shown(lab):
     assert wait_until(lambda: bool(thief.reasons))
     assert wait_until(lambda: bool(victim.reasons) and victim.session.is_connected())
 
-    def shown():
-        return [one["text"] for line in json.loads(lab.run("list", "--json"))["devices"] for one in line["concerns"]]
+    def concerns():
+        return [concern["text"] for line in json.loads(lab.run("list", "--json"))["devices"] for concern in line["concerns"]]
 
-    assert wait_until(lambda: any("'pi-2' connected with its client id" in text for text in shown()))
+    assert wait_until(lambda: any("'pi-2' connected with its client id" in text for text in concerns()))
     thief.close()
 
 

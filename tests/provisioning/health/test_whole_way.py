@@ -68,18 +68,18 @@ def served(broker, tmp_path, monkeypatch):
     folder = FleetFolder(tmp_path / "fleet")
     folder.path.mkdir()
     folder.fleet_file.write_text('fleet = "lab"\n[device.pi-1]\nboard = "pi5"\n')
-    one = service.FleetService(folder, address_of(broker))
-    one.start()
+    fleet_service = service.FleetService(folder, address_of(broker))
+    fleet_service.start()
     yield folder
-    one.stop()
+    fleet_service.stop()
 
 
 @pytest.fixture
 def board(broker, tmp_path):
     """Return a board whose agent is not there yet."""
-    one = Board(tmp_path / "home", broker)
-    yield one
-    one.end(signal.SIGKILL)
+    board = Board(tmp_path / "home", broker)
+    yield board
+    board.end(signal.SIGKILL)
 
 
 def until(folder, fits):
@@ -88,32 +88,32 @@ def until(folder, fits):
     registry = Registry(folder.registry, "read")
     try:
         while time.monotonic() < deadline:
-            found = devices.find_presence(registry, "pi-1")
-            if found is not None and fits(found):
-                return found
+            presence = devices.find_presence(registry, "pi-1")
+            if presence is not None and fits(presence):
+                return presence
             time.sleep(0.1)
     finally:
         registry.close()
-    pytest.fail(f"pi-1 said {found}")
+    pytest.fail(f"pi-1 said {presence}")
 
 
 def test_a_device_reports_its_status_and_how_it_ended_before(served, board):
     """First there was none; then it was killed, and reports it; then it got a signal."""
     board.start()
-    first = until(served, lambda one: one.state == "online" and one.health is not None)
+    first = until(served, lambda presence: presence.state == "online" and presence.health is not None)
     assert first.health.last_words.kind == "first"
     board.end(signal.SIGKILL)
-    assert until(served, lambda one: one.state == "lost").session == first.session
+    assert until(served, lambda presence: presence.state == "lost").session == first.session
     board.start()
-    second = until(served, lambda one: one.health.session != first.session)
+    second = until(served, lambda presence: presence.health.session != first.session)
     assert second.health.last_words.kind in {"killed", "unknown"}
-    shown = CliRunner().invoke(fleet, ["list", "--json", "--folder", str(served.path)], catch_exceptions=False).stdout
-    (line,) = json.loads(shown)["devices"]
+    text = CliRunner().invoke(fleet, ["list", "--json", "--folder", str(served.path)], catch_exceptions=False).stdout
+    (line,) = json.loads(text)["devices"]
     assert (line["device"], line["presence"], line["agent"]) == ("pi-1", "online", second.health.agent)
     board.end(signal.SIGTERM)
-    until(served, lambda one: one.state == "offline")
+    until(served, lambda presence: presence.state == "offline")
     board.start()
-    third = until(served, lambda one: one.health.session != second.health.session)
+    third = until(served, lambda presence: presence.health.session != second.health.session)
     assert third.health.last_words.kind == "clean"
 
 
@@ -121,8 +121,8 @@ def test_a_device_reports_its_status_and_how_it_ended_before(served, board):
 def test_a_canary_run_is_ordered_measured_and_kept(broker, board, tmp_path, monkeypatch):
     """The handlers of jobs and health together, and the model that ships, measured for real."""
     pytest.importorskip("ai_edge_litert")
-    made = {"jobs": JobHandler, "health": FleetHealthHandler}
-    monkeypatch.setattr(handler, "make_handlers", lambda *given: {name: kind(*given) for name, kind in made.items()})
+    handlers = {"jobs": JobHandler, "health": FleetHealthHandler}
+    monkeypatch.setattr(handler, "make_handlers", lambda *arguments: {name: kind(*arguments) for name, kind in handlers.items()})
     folder = FleetFolder(tmp_path / "fleet")
     folder.path.mkdir()
     serving = service.FleetService(folder, address_of(broker))
@@ -130,7 +130,7 @@ def test_a_canary_run_is_ordered_measured_and_kept(broker, board, tmp_path, monk
     registry = Registry(folder.registry)
     try:
         board.start()
-        until(folder, lambda one: one.state == "online" and one.health is not None)
+        until(folder, lambda presence: presence.state == "online" and presence.health is not None)
         with registry.transaction() as connection:
             canary_runs.plan_canary_now(connection, "pi-1", "lab", time.time_ns())
         deadline = time.monotonic() + 900
@@ -160,19 +160,19 @@ def test_what_a_device_measures_is_listed_until_it_is_gone(served, broker, tmp_p
         (line,) = json.loads(CliRunner().invoke(fleet, ["list", "--json", "--folder", str(served.path)], catch_exceptions=False).stdout)[
             "devices"
         ]
-        known = json.loads(CliRunner().invoke(collector, ["devices", "--json", "--ledger", str(ledger)], catch_exceptions=False).stdout)
-        return line["measuring"], known["devices"][0]["measuring"] if known["devices"] else None
+        document = json.loads(CliRunner().invoke(collector, ["devices", "--json", "--ledger", str(ledger)], catch_exceptions=False).stdout)
+        return line["measuring"], document["devices"][0]["measuring"] if document["devices"] else None
 
     try:
         says("state", messages.DeviceState(state="online", session=5))
         for run in (3, 4):
             now = messages.Measuring(suite="nightly", case="tiny litert", run=run, runs=12)
             says("activity", messages.Activity(session=5, measuring=now))
-            assert wait_until(lambda run=run: all(one is not None and one["run"] == run for one in listed()), 60)
-        shown = CliRunner().invoke(fleet, ["list", "--folder", str(served.path)], env={"COLUMNS": "200"}).stdout
-        assert "run 4 of 12" in shown
-        shown = CliRunner().invoke(fleet, ["show", "pi-1", "--folder", str(served.path)], env={"COLUMNS": "200"}).stdout
-        assert "tiny litert: run 4 of 12 of suite nightly" in shown
+            assert wait_until(lambda run=run: all(measuring is not None and measuring["run"] == run for measuring in listed()), 60)
+        text = CliRunner().invoke(fleet, ["list", "--folder", str(served.path)], env={"COLUMNS": "200"}).stdout
+        assert "run 4 of 12" in text
+        text = CliRunner().invoke(fleet, ["show", "pi-1", "--folder", str(served.path)], env={"COLUMNS": "200"}).stdout
+        assert "tiny litert: run 4 of 12 of suite nightly" in text
         says("state", messages.DeviceState(state="lost", session=5))
         assert wait_until(lambda: listed() == (None, None), 60)
     finally:

@@ -28,10 +28,10 @@ FLEET = "lab"
 
 def run_fleet(folder: Path, *arguments: object) -> str:
     """Return what an `edgemeter fleet` command says on stdout; raise what it raises."""
-    done = CliRunner().invoke(fleet, [str(one) for one in (*arguments, "--folder", folder)])
-    if done.exception is not None:
-        raise done.exception
-    return done.stdout
+    result = CliRunner().invoke(fleet, [str(argument) for argument in (*arguments, "--folder", folder)])
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
 
 
 class Lab:
@@ -116,9 +116,9 @@ class Board:
         self.home = path / "home"
         self.config = path / "config.toml"
         tree = path / "tree"
-        place = tree / "proc/device-tree/serial-number"
-        place.parent.mkdir(parents=True)
-        place.write_bytes(serial.encode() + b"\0")
+        serial_file = tree / "proc/device-tree/serial-number"
+        serial_file.parent.mkdir(parents=True)
+        serial_file.write_bytes(serial.encode() + b"\0")
         (tree / "proc/device-tree/model").write_text("A Board\0")
         self.machine = recorded(tree)
 

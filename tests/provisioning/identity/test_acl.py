@@ -12,20 +12,20 @@ SHIPPED = Path(collector.__file__).parent / "deploy"
 
 def rules(text):
     """Return who may do what: (user or None, line)."""
-    found, user = set(), None
+    lines, user = set(), None
     for line in text.splitlines():
         if line.startswith("user "):
             user = line.removeprefix("user ")
         elif line.strip() and not line.startswith("#"):
-            found.add((None if line.startswith("pattern") else user, line))
-    return found
+            lines.add((None if line.startswith("pattern") else user, line))
+    return lines
 
 
 def test_the_fleets_rules_are_the_labs_and_those_of_enrolment():
     """Neither has a rule that the other lacks, but for joining, power, what is measured now, and that a lab's broker serves any fleet."""
-    ours, theirs = rules(broker_files.access_rules(["+"])), rules((SHIPPED / "acl").read_text())
-    assert theirs - ours == set()
-    assert ours - theirs == {
+    fleet_rules, lab_rules = rules(broker_files.access_rules(["+"])), rules((SHIPPED / "acl").read_text())
+    assert lab_rules - fleet_rules == set()
+    assert fleet_rules - lab_rules == {
         (broker_files.SERVICE_USER, "topic read edgemeter/enrol/+/request"),
         (broker_files.SERVICE_USER, "topic write edgemeter/enrol/+/answer"),
         (broker_files.SERVICE_USER, "topic read edgemeter/v1/+/+/activity"),
@@ -44,5 +44,5 @@ def test_the_fleets_broker_has_the_labs_settings(tmp_path):
         lines = {line for line in text.splitlines() if line.strip() and not line.startswith("#")}
         return {line for line in lines if "/" not in line}
 
-    ours = settings(broker_files.configuration(FleetFolder(tmp_path), ServerEntry(broker="x")))
-    assert settings((SHIPPED / "mosquitto.conf").read_text()) - ours == set()
+    fleet_settings = settings(broker_files.configuration(FleetFolder(tmp_path), ServerEntry(broker="x")))
+    assert settings((SHIPPED / "mosquitto.conf").read_text()) - fleet_settings == set()

@@ -39,18 +39,18 @@ def pair():
 def test_a_certificate_holds_the_names_that_the_handler_chose_and_is_valid_from_2020(pair, tmp_path):
     """What openssl reads of it: name, dates, number, purpose; the chain holds under strict rules."""
     request = authority.read_request(csr(tmp_path, *P256))
-    made = Authority(pair).issue_device(request, "pi-7", "1", int(NOW.timestamp()) * NS)
+    issued = Authority(pair).issue_device(request, "pi-7", "1", int(NOW.timestamp()) * NS)
     (tmp_path / "ca.crt").write_bytes(pair.certificate)
-    (tmp_path / "one.crt").write_text(made.pem)
+    (tmp_path / "one.crt").write_text(issued.pem)
     text = openssl("x509", "-in", tmp_path / "one.crt", "-noout", "-text")
     assert "Subject: CN = pi-7" in text
     assert "Not Before: Jan  1 00:00:00 2020 GMT" in text
     assert "TLS Web Client Authentication" in text
     assert "CA:FALSE" in text
-    assert made.not_after_ns == int((NOW + timedelta(days=730)).timestamp()) * NS
+    assert issued.not_after_ns == int((NOW + timedelta(days=730)).timestamp()) * NS
     assert (
         openssl("x509", "-in", tmp_path / "one.crt", "-noout", "-serial").strip().lower()
-        == f"serial={made.number.zfill(len(made.number) + len(made.number) % 2)}"
+        == f"serial={issued.number.zfill(len(issued.number) + len(issued.number) % 2)}"
     )
     verified = openssl("verify", "-x509_strict", "-purpose", "sslclient", "-CAfile", tmp_path / "ca.crt", tmp_path / "one.crt")
     assert verified.strip().endswith("OK")
@@ -81,17 +81,17 @@ def test_what_is_no_csr_is_one_line():
     """Empty, garbled and cut-off text is refused in one line that says what was expected."""
     for text in ("", "x", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "\0" * 100, "ä" * 50):
         with table_row(text):
-            with pytest.raises(ConfigError, match="not a certificate signing request") as caught:
+            with pytest.raises(ConfigError, match="not a certificate signing request") as error:
                 authority.read_request(text)
-            assert "\n" not in str(caught.value)
+            assert "\n" not in str(error.value)
 
 
 def test_every_list_is_newer_than_the_one_before(pair, tmp_path):
     """However fast they follow each other, by date and by number, and none is dated in the future."""
     signing, listed, dates = Authority(pair), None, []
     for count in range(4):
-        listed = signing.revoked_list([f"{one:x}" for one in range(1, count + 1)], NOW, listed)
-        assert authority.revoked_numbers(listed) == {f"{one:x}" for one in range(1, count + 1)}
+        listed = signing.revoked_list([f"{number:x}" for number in range(1, count + 1)], NOW, listed)
+        assert authority.revoked_numbers(listed) == {f"{number:x}" for number in range(1, count + 1)}
         (tmp_path / "list").write_bytes(listed)
         dates.append(openssl("crl", "-in", tmp_path / "list", "-noout", "-lastupdate", "-crlnumber"))
     assert dates == sorted(set(dates))
@@ -126,6 +126,6 @@ def test_a_release_key_signs_what_openssl_verifies(tmp_path):
     (tmp_path / "release.pub").write_bytes(public)
     (tmp_path / "manifest").write_bytes(b"{}")
     openssl("dgst", "-sha256", "-sign", tmp_path / "release.key", "-out", tmp_path / "sig", tmp_path / "manifest")
-    said = openssl("dgst", "-sha256", "-verify", tmp_path / "release.pub", "-signature", tmp_path / "sig", tmp_path / "manifest")
-    assert said.strip() == "Verified OK"
+    output = openssl("dgst", "-sha256", "-verify", tmp_path / "release.pub", "-signature", tmp_path / "sig", tmp_path / "manifest")
+    assert output.strip() == "Verified OK"
     assert authority.public_of(private) == public

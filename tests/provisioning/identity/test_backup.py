@@ -15,7 +15,7 @@ from tests.provisioning.identity.lab import run_fleet
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def backed_up(tmp_path_factory):
     """Return a folder with a fleet, in which one device is revoked, and its backup `fleet.age` with `passphrase`."""
     path = tmp_path_factory.mktemp("made")
     (path / "passphrase").write_text("a long passphrase\n")
@@ -31,44 +31,44 @@ def made(tmp_path_factory):
 
 def files(folder):
     """Return the bytes and modes of a fleet's files but the registry, which is compared by what it says."""
-    found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file() and "registry" not in path.name}
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file() and "registry" not in path.name}
     links = {path.relative_to(folder).as_posix(): path.readlink() for path in folder.rglob("*") if path.is_symlink()}
-    return {name: (path.read_bytes(), stat.S_IMODE(path.stat().st_mode), links.get(name)) for name, path in found.items()}
+    return {name: (path.read_bytes(), stat.S_IMODE(path.stat().st_mode), links.get(name)) for name, path in paths.items()}
 
 
 @pytest.mark.slow
-def test_what_comes_back_is_what_was_there(made, tmp_path):
+def test_what_comes_back_is_what_was_there(backed_up, tmp_path):
     """Keys, certificates, inventory, registry with its revoked device, modes; not the content. `init` then adds nothing but paths."""
     restored = tmp_path / "restored"
-    said = run_fleet(restored, "restore", made / "fleet.age", "--passphrase-file", made / "passphrase")
-    assert "restored the fleet 'default' as of" in said
-    before = {name: one for name, one in files(made / "fleet").items() if not name.startswith("content/")}
+    text = run_fleet(restored, "restore", backed_up / "fleet.age", "--passphrase-file", backed_up / "passphrase")
+    assert "restored the fleet 'default' as of" in text
+    before = {name: content for name, content in files(backed_up / "fleet").items() if not name.startswith("content/")}
     assert files(restored) == before
     # The running broker finds newer lists of revoked certificates by these.
     assert any(link is not None for _, _, link in before.values())
     assert stat.S_IMODE(restored.stat().st_mode) == 0o700
-    was, now = (json.loads(run_fleet(folder, "list", "--json")) for folder in (made / "fleet", restored))
-    assert {one["device"] for one in now["devices"]} == {one["device"] for one in was["devices"]} >= {"pi-1", "pi-2"}
+    was, now = (json.loads(run_fleet(folder, "list", "--json")) for folder in (backed_up / "fleet", restored))
+    assert {entry["device"] for entry in now["devices"]} == {entry["device"] for entry in was["devices"]} >= {"pi-1", "pi-2"}
     run_fleet(restored, "init")
     assert str(restored) in (restored / "broker/mosquitto.conf").read_text()
-    assert FleetFolder(restored).ca_key.read_bytes() == FleetFolder(made / "fleet").ca_key.read_bytes()
+    assert FleetFolder(restored).ca_key.read_bytes() == FleetFolder(backed_up / "fleet").ca_key.read_bytes()
 
 
 @pytest.mark.slow
-def test_a_backup_reveals_nothing(made):
+def test_a_backup_reveals_nothing(backed_up):
     """No name of a device, no key."""
-    sealed = (made / "fleet.age").read_bytes()
+    sealed = (backed_up / "fleet.age").read_bytes()
     assert sealed.startswith(b"age-encryption.org/v1\n-> scrypt ")
     assert b"pi-1" not in sealed
     assert b"PRIVATE KEY" not in sealed
-    assert stat.S_IMODE((made / "fleet.age").stat().st_mode) == 0o600
+    assert stat.S_IMODE((backed_up / "fleet.age").stat().st_mode) == 0o600
 
 
 @pytest.mark.slow
-def test_a_spoilt_backup_is_one_line_and_restores_nothing(made, tmp_path):
+def test_a_spoilt_backup_is_one_line_and_restores_nothing(backed_up, tmp_path):
     """Cut short at the end and in its head, one bit changed, empty, another file."""
-    sealed = (made / "fleet.age").read_bytes()
-    for spoilt, said in (
+    sealed = (backed_up / "fleet.age").read_bytes()
+    for spoilt, message in (
         (sealed[:-20], "damaged or cut short"),
         (sealed[:100], "damaged or cut short"),
         (sealed[:-5000] + bytes([sealed[-5000] ^ 1]) + sealed[-4999:], "damaged or cut short"),
@@ -77,47 +77,47 @@ def test_a_spoilt_backup_is_one_line_and_restores_nothing(made, tmp_path):
     ):
         with table_row(spoilt[:30], len(spoilt)):
             (tmp_path / "spoilt.age").write_bytes(spoilt)
-            with pytest.raises(ConfigError, match=said) as caught:
-                run_fleet(tmp_path / "fleet", "restore", tmp_path / "spoilt.age", "--passphrase-file", made / "passphrase")
-            assert "\n" not in str(caught.value)
+            with pytest.raises(ConfigError, match=message) as error:
+                run_fleet(tmp_path / "fleet", "restore", tmp_path / "spoilt.age", "--passphrase-file", backed_up / "passphrase")
+            assert "\n" not in str(error.value)
             assert [path.name for path in tmp_path.iterdir()] == ["spoilt.age"]
 
 
-def test_a_machine_that_is_too_slow_for_the_passphrase_is_distinguished_from_damage(made, tmp_path):
+def test_a_machine_that_is_too_slow_for_the_passphrase_is_distinguished_from_damage(backed_up, tmp_path):
     """As made by a machine thousands of times as fast."""
-    sealed = re.sub(rb"(-> scrypt \S+) \d+", rb"\1 30", (made / "fleet.age").read_bytes(), count=1)
+    sealed = re.sub(rb"(-> scrypt \S+) \d+", rb"\1 30", (backed_up / "fleet.age").read_bytes(), count=1)
     (tmp_path / "fast.age").write_bytes(sealed)
     with pytest.raises(UnavailableError, match=r"too slow or too busy .* around \d+ seconds\.\): try again later"):
-        run_fleet(tmp_path / "fleet", "restore", tmp_path / "fast.age", "--passphrase-file", made / "passphrase")
+        run_fleet(tmp_path / "fleet", "restore", tmp_path / "fast.age", "--passphrase-file", backed_up / "passphrase")
     assert not (tmp_path / "fleet").exists()
 
 
 @pytest.mark.slow
-def test_a_wrong_passphrase_and_no_passphrase_are_one_line_each(made, tmp_path, monkeypatch):
+def test_a_wrong_passphrase_and_no_passphrase_are_one_line_each(backed_up, tmp_path, monkeypatch):
     """Another one, an empty file, no file, and no terminal to ask on."""
     (tmp_path / "wrong").write_text("another passphrase\n")
     (tmp_path / "empty").write_text("\n")
-    for file, said in (("wrong", "does not open the backup"), ("empty", "is empty"), ("none", "cannot read the passphrase")):
-        with pytest.raises(ConfigError, match=said):
-            run_fleet(tmp_path / "fleet", "restore", made / "fleet.age", "--passphrase-file", tmp_path / file)
+    for file, message in (("wrong", "does not open the backup"), ("empty", "is empty"), ("none", "cannot read the passphrase")):
+        with pytest.raises(ConfigError, match=message):
+            run_fleet(tmp_path / "fleet", "restore", backed_up / "fleet.age", "--passphrase-file", tmp_path / file)
     monkeypatch.delenv("EDGEMETER_BACKUP_PASSPHRASE_FILE", raising=False)
     with pytest.raises(ConfigError, match="EDGEMETER_BACKUP_PASSPHRASE_FILE"):
-        run_fleet(tmp_path / "fleet", "restore", made / "fleet.age")
+        run_fleet(tmp_path / "fleet", "restore", backed_up / "fleet.age")
     assert not (tmp_path / "fleet").exists()
 
 
 @pytest.mark.slow
-def test_an_older_state_does_not_replace_a_fleet(made, tmp_path):
+def test_an_older_state_does_not_replace_a_fleet(backed_up, tmp_path):
     """A folder with anything in it is refused; a rehearsal says what is in the backup and writes nothing."""
-    there = tmp_path / "fleet"
-    shutil.copytree(made / "fleet", there)
-    before = files(there)
+    folder = tmp_path / "fleet"
+    shutil.copytree(backed_up / "fleet", folder)
+    before = files(folder)
     with pytest.raises(ConfigError, match="is not empty"):
-        run_fleet(there, "restore", made / "fleet.age", "--passphrase-file", made / "passphrase")
-    assert files(there) == before
-    said = run_fleet(tmp_path / "new", "restore", made / "fleet.age", "--passphrase-file", made / "passphrase", "--dry-run")
-    assert "would restore the fleet 'default' as of" in said
-    assert "revoke again whoever was revoked" in said
+        run_fleet(folder, "restore", backed_up / "fleet.age", "--passphrase-file", backed_up / "passphrase")
+    assert files(folder) == before
+    text = run_fleet(tmp_path / "new", "restore", backed_up / "fleet.age", "--passphrase-file", backed_up / "passphrase", "--dry-run")
+    assert "would restore the fleet 'default' as of" in text
+    assert "revoke again whoever was revoked" in text
     assert not (tmp_path / "new").exists()
 
 
@@ -141,5 +141,5 @@ def test_a_key_of_the_authority_that_a_passphrase_protects(tmp_path, monkeypatch
     run_fleet(folder.path, "token", "pi-1", "--out", tmp_path)
     run_fleet(folder.path, "revoke", "pi-1")
     assert "nothing to make" in run_fleet(folder.path, "init")
-    given = ["openssl", "pkey", "-in", folder.ca_key, "-passin", f"file:{tmp_path / 'passphrase'}", "-noout"]
-    assert subprocess.run(given, check=False).returncode == 0
+    command = ["openssl", "pkey", "-in", folder.ca_key, "-passin", f"file:{tmp_path / 'passphrase'}", "-noout"]
+    assert subprocess.run(command, check=False).returncode == 0

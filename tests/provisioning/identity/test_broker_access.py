@@ -33,9 +33,9 @@ def test_openssl_finds_the_lists_of_an_authority_by_its_name():
     """The hash is the one that openssl prints."""
     for name in ("edgemeter fleet lab", " Our  Fleet ", "x" * 64, "Flotte ÄÖ é", "ISTANBUL İ"):
         with table_row(name):
-            made = authority.make_authority(name, datetime.now(timezone.utc))
-            printed = subprocess.run(["openssl", "x509", "-hash", "-noout"], input=made.certificate, capture_output=True, check=True).stdout
-            assert Authority(made).name_hash() == printed.decode().strip()
+            pair = authority.make_authority(name, datetime.now(timezone.utc))
+            printed = subprocess.run(["openssl", "x509", "-hash", "-noout"], input=pair.certificate, capture_output=True, check=True).stdout
+            assert Authority(pair).name_hash() == printed.decode().strip()
 
 
 def members(lab):
@@ -114,17 +114,17 @@ def test_the_broker_lives_through_expiring_sessions_and_200_access_changes(lab):
         while changes < ACCESS_CHANGES:
             victim += 1
             name = f"pi-{victim}"
-            one = lab.joined(name, f"1000{victim}")
-            device = one.client(name)
+            victim_board = lab.joined(name, f"1000{victim}")
+            device = victim_board.client(name)
             lab.run("revoke", name)
             assert wait_until(lambda device=device: bool(device.reasons), 10), name
-            assert not may_connect(one), name
+            assert not may_connect(victim_board), name
             lab.run("requests", "accept", name)
-            again = lab.token(name)
-            lab.with_token(again)
+            join_file = lab.token(name)
+            lab.with_token(join_file)
             lab.run("revoke", name)
             with pytest.raises(EdgemeterError):
-                lab.with_token(again)
+                lab.with_token(join_file)
             changes += 5
     finally:
         for attacker in attackers:
@@ -184,7 +184,7 @@ def test_a_tls_session_from_before_gives_a_revoked_device_nothing(lab):
         line.sendall(hello)
         line.recv(4)
         line.sendall(publish)
-    assert not wait_until(lambda: any(one.payload == b"xyz" for one in heard.messages), 1.0, patience=1.0)
+    assert not wait_until(lambda: any(message.payload == b"xyz" for message in heard.messages), 1.0, patience=1.0)
 
 
 def test_a_version_that_dies_of_reloads_is_named_where_a_reload_remains(lab):

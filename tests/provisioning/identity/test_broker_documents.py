@@ -20,21 +20,21 @@ OWN, OTHER = "edgemeter/v1/lab/pi-1", "edgemeter/v1/lab/pi-2"
 
 def block(kind, start):
     """Return the code block of that kind that holds `start`."""
-    return next(found for found in re.findall(rf"```{kind}\n(.*?)```", TEXT, re.DOTALL) if start in found)
+    return next(text for text in re.findall(rf"```{kind}\n(.*?)```", TEXT, re.DOTALL) if start in text)
 
 
 def expected():
     """Return who may do what: {(user or None, access, topic)}."""
     rules = {(None, "write", f"edgemeter/v1/FLEET/%u/{kind}") for kind in broker_files.DEVICE_WRITES}
     rules |= {(None, "read", f"edgemeter/v1/FLEET/%u/{kind}") for kind in broker_files.DEVICE_READS}
-    rules |= {(who, access, topic) for who, said in broker_files.SERVICE_RULES.items() for access, topic in said}
+    rules |= {(who, access, topic) for who, rules_of_user in broker_files.SERVICE_RULES.items() for access, topic in rules_of_user}
     rules |= {(broker_files.SERVICE_USER, access, topic) for access, topic in broker_files.ENROLMENT_RULES}
     return rules | {(None, "write", "edgemeter/enrol/%u/request"), (None, "read", "edgemeter/enrol/%u/answer")}
 
 
 def test_the_document_grants_what_the_acl_grants():
     """Every rule, and none beside them."""
-    found = set()
+    granted = set()
     for line in block("toml", "rules =").splitlines():
         action = re.search(r"\b(publish|subscribe)\b", line)
         if "deny" in line or action is None:
@@ -42,8 +42,8 @@ def test_the_document_grants_what_the_acl_grants():
         user = re.search(r'user = "([^"]+)"', line)
         for topic in re.findall(r'"((?:edgemeter|homeassistant)/[^"]+)"', line):
             access = {"publish": "write", "subscribe": "read"}[action[1]]
-            found.add((user[1] if user else None, access, topic))
-    assert found == expected()
+            granted.add((user[1] if user else None, access, topic))
+    assert granted == expected()
 
 
 @pytest.fixture
@@ -97,8 +97,8 @@ def server_at(folder: Path, lab) -> Server:
 @pytest.mark.rmqtt
 def test_rmqtt_holds_to_the_documents_rules(rmqtt):
     """A device publishes what is its own and nothing of another's; the fleet's service hears it and answers."""
-    lab, (one, _) = rmqtt
-    device = one.client("pi-1", f"{OWN}/command", f"{OTHER}/command")
+    lab, (board, _) = rmqtt
+    device = board.client("pi-1", f"{OWN}/command", f"{OTHER}/command")
     service = Peer(fleet_file.fleet_broker_address(lab.folder), "edgemeter/v1/+/+/job", "edgemeter/enrol/+/request", client_id="service")
     lab.stack.callback(service.close)
     for topic in (f"{OTHER}/job", f"{OWN}/command", "edgemeter/enrol/x/request"):

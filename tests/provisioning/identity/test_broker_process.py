@@ -18,9 +18,9 @@ SERVER = ServerEntry(broker="x")
 @pytest.fixture
 def folder(tmp_path):
     """Return a fleet's folder with a place for the broker."""
-    made = FleetFolder(tmp_path)
-    made.broker.mkdir()
-    return made
+    fleet = FleetFolder(tmp_path)
+    fleet.broker.mkdir()
+    return fleet
 
 
 def test_without_a_process_of_its_own_no_broker_is_running(folder):
@@ -55,7 +55,7 @@ def test_a_password_is_hashed_as_mosquitto_does(tmp_path):
     """The same salt gives the line that mosquitto_passwd writes."""
     command = ["mosquitto_passwd", "-c", "-b", tmp_path / "passwords", "claim", "a-token"]
     subprocess.run(command, check=True, capture_output=True, env={**os.environ})
-    name, _, theirs = (tmp_path / "passwords").read_text().strip().partition(":")
-    salt = base64.b64decode(theirs.split("$")[3])
-    assert (name, broker_files.hash_password("a-token", salt)) == ("claim", theirs)
+    name, _, hashed = (tmp_path / "passwords").read_text().strip().partition(":")
+    salt = base64.b64decode(hashed.split("$")[3])
+    assert (name, broker_files.hash_password("a-token", salt)) == ("claim", hashed)
     assert broker_files.hash_password("a-token") != broker_files.hash_password("a-token")

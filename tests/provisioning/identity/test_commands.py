@@ -17,16 +17,16 @@ from tests.fixtures.rows import table_row
 
 def test_a_token_stands_in_its_join_file_alone(lab, tmp_path):
     """Not in the table and not in the JSON; the file is its owner's alone; the device is expected from then on."""
-    said = lab.run("token", "pi-1", "pi-2", "pi-1", "--out", tmp_path / "cards", "--hours", "48")
-    made = json.loads(lab.run("token", "pi-3", "--out", tmp_path / "cards", "--json"))
+    text = lab.run("token", "pi-1", "pi-2", "pi-1", "--out", tmp_path / "cards", "--hours", "48")
+    document = json.loads(lab.run("token", "pi-3", "--out", tmp_path / "cards", "--json"))
     for name in ("pi-1", "pi-2", "pi-3"):
         path = tmp_path / "cards" / f"{name}.join.toml"
         token = identity.read_join_file(path).token
         assert len(token) >= 43
-        assert token not in said + json.dumps(made)
+        assert token not in text + json.dumps(document)
         assert path.stat().st_mode & 0o777 == 0o600
         assert devices.find(lab.registry, name).trust == "expected"
-    assert said.count("pi-1.join.toml") == 1
+    assert text.count("pi-1.join.toml") == 1
     assert len(certificates.open_tokens(lab.registry, 0)) == 3
 
 
@@ -47,20 +47,24 @@ def test_a_device_that_can_have_no_token_stops_no_other(lab, tmp_path):
     cards = tmp_path / "cards"
     (cards / "pi-2.join.toml").mkdir(parents=True)
     arguments = ["token", "pi-1", "pi-2", "pi-3", "--folder", str(lab.folder.path), "--out", str(cards)]
-    done = CliRunner().invoke(fleet, arguments)
-    assert "no token for 1 of 3 devices, the others have theirs: repeat it for pi-2" in str(done.exception)
-    lines = done.stdout.splitlines()
+    result = CliRunner().invoke(fleet, arguments)
+    assert "no token for 1 of 3 devices, the others have theirs: repeat it for pi-2" in str(result.exception)
+    lines = result.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["device", "pi-1", "pi-2", "pi-3"]
     assert "no token" in lines[2]
-    waiting = {one.device: one.token_id for one in certificates.open_tokens(lab.registry, time.time_ns())}
+    waiting = {token.device: token.token_id for token in certificates.open_tokens(lab.registry, time.time_ns())}
     assert waiting == {name: identity.token_id(identity.read_join_file(cards / f"{name}.join.toml").token) for name in ("pi-1", "pi-3")}
-    held = {one["username"] for one in json.loads(lab.folder.broker_access.read_text())["clients"]}
-    assert held == {"edgemeter-operator", *waiting.values()}
-    again = CliRunner().invoke(fleet, [*arguments, "--json"])
-    assert [(one["device"], "error" in one) for one in json.loads(again.stdout)] == [("pi-1", False), ("pi-2", True), ("pi-3", False)]
+    users = {client["username"] for client in json.loads(lab.folder.broker_access.read_text())["clients"]}
+    assert users == {"edgemeter-operator", *waiting.values()}
+    repeated = CliRunner().invoke(fleet, [*arguments, "--json"])
+    assert [(entry["device"], "error" in entry) for entry in json.loads(repeated.stdout)] == [
+        ("pi-1", False),
+        ("pi-2", True),
+        ("pi-3", False),
+    ]
     (cards / "pi-2.join.toml").rmdir()
     assert CliRunner().invoke(fleet, arguments).exit_code == 0
-    assert {one.device for one in certificates.open_tokens(lab.registry, time.time_ns())} == {"pi-1", "pi-2", "pi-3"}
+    assert {token.device for token in certificates.open_tokens(lab.registry, time.time_ns())} == {"pi-1", "pi-2", "pi-3"}
 
 
 def test_a_dry_run_makes_no_token(lab, tmp_path):
@@ -76,8 +80,10 @@ def test_hours_that_are_no_number_are_a_wrong_use(lab, tmp_path):
     """NaN is within no bounds."""
     for hours in ("nan", "inf", "-inf", "0"):
         with table_row(hours):
-            done = CliRunner().invoke(fleet, ["token", "pi-1", "--hours", hours, "--out", str(tmp_path), "--folder", str(lab.folder.path)])
-            assert done.exit_code == 2
+            result = CliRunner().invoke(
+                fleet, ["token", "pi-1", "--hours", hours, "--out", str(tmp_path), "--folder", str(lab.folder.path)]
+            )
+            assert result.exit_code == 2
             assert list(tmp_path.glob("*.join.toml")) == []
 
 
@@ -88,18 +94,18 @@ def test_the_inventory_states_what_is_expected(lab):
             '[circuit.rack]\nlimit_w = 10\n[device.pi-1]\nserial = "77"\nboard = "pi5"\ntags = ["coral"]\ncircuit = "rack"\npower_w = 9\n'
         )
     lab.token("pi-1")
-    found = devices.find(lab.registry, "pi-1")
+    device = devices.find(lab.registry, "pi-1")
     expected = {"serial": "77", "board": "pi5", "tags": ("coral",), "circuit": "rack", "power_w": 9}
-    assert {name: getattr(found, name) for name in expected} == expected
+    assert {name: getattr(device, name) for name in expected} == expected
 
 
 def test_a_name_that_no_device_may_have_is_refused(lab):
     """Those of services, and whatever a topic, a certificate or a file name cannot hold."""
     for name in ("edgemeter-operator", "edgemeter-fleet", "a/b", "+", "#", "", " x", "x" * 65, "a\nb", "../x", "a;b"):
         with table_row(name):
-            with pytest.raises(ConfigError) as caught:
+            with pytest.raises(ConfigError) as error:
                 lab.run("token", "--", name)
-            assert "\n" not in str(caught.value)
+            assert "\n" not in str(error.value)
             assert certificates.open_tokens(lab.registry, 0) == []
 
 
@@ -110,14 +116,14 @@ def test_a_device_is_revoked_without_a_broker_too(lab):
     assert devices.find(lab.registry, "pi-1").trust == "expected"
     assert "revoked" in lab.run("revoke", "pi-1")
     assert "already revoked" in lab.run("revoke", "pi-1")
-    held = json.loads(lab.folder.broker_access.read_text())["clients"]
-    assert held[1:] == [{"username": "pi-1", "disabled": True, "roles": [{"rolename": "revoked"}]}]
+    clients = json.loads(lab.folder.broker_access.read_text())["clients"]
+    assert clients[1:] == [{"username": "pi-1", "disabled": True, "roles": [{"rolename": "revoked"}]}]
     assert certificates.open_tokens(lab.registry, 0) == []
 
 
 def test_what_is_not_there_is_named_with_its_remedy(lab):
     """A device, any device, a bundle."""
-    for command, said in (
+    for command, message in (
         (("doctor", "nobody"), "no device matches 'nobody': `edgemeter fleet list` lists the 0 devices"),
         (("restart", "all"), "`edgemeter fleet token DEVICE` lets one join"),
         (("release", "add", "nothing.tar"), "there is no bundle 'nothing.tar'"),
@@ -125,9 +131,9 @@ def test_what_is_not_there_is_named_with_its_remedy(lab):
         *((command, "'pi-9'") for command in (("requests", "accept", "pi-9"), ("requests", "reject", "pi-9"), ("revoke", "pi-9"))),
     ):
         with table_row(command):
-            with pytest.raises(ConfigError) as caught:
+            with pytest.raises(ConfigError) as error:
                 lab.run(*command)
-            assert said in str(caught.value)
+            assert message in str(error.value)
 
 
 def test_a_sample_is_printed_and_loads(tmp_path):
@@ -143,8 +149,8 @@ def test_a_sample_is_printed_and_loads(tmp_path):
 def test_without_a_fleet_every_command_names_how_to_make_one(tmp_path):
     """One line that names the command."""
     for command in (["token", "x"], ["revoke", "x"], ["requests", "accept", "x"], ["requests"]):
-        done = CliRunner().invoke(fleet, [*command, "--folder", str(tmp_path / "none")])
-        assert "edgemeter fleet init" in str(done.exception), command
+        printed = CliRunner().invoke(fleet, [*command, "--folder", str(tmp_path / "none")])
+        assert "edgemeter fleet init" in str(printed.exception), command
         assert not (tmp_path / "none").exists(), command
     # It has no --public-key, so its error names none.
     result = CliRunner().invoke(fleet, ["release", "add", "x.tar", "--folder", str(tmp_path)])

@@ -18,16 +18,16 @@ def told_by(lab, command):
 def test_a_broker_elsewhere_that_could_not_be_notified_is_notified_later(lab, tmp_path, monkeypatch):
     """The files changed once, and the command is owed until it succeeds; not run twice a second."""
     told_by(lab, '["false"]')
-    one = Enforcement(lab.folder, lab.registry, broker_files.authority(lab.folder))
+    broker_enforcement = Enforcement(lab.folder, lab.registry, broker_files.authority(lab.folder))
     lab.folder.revoked.unlink()
     with pytest.raises(UnavailableError):
-        one.enforce(now())
+        broker_enforcement.enforce(now())
     mark = tmp_path / "told"
     told_by(lab, f'["touch", "{mark}"]')
-    assert one.enforce(now())
+    assert broker_enforcement.enforce(now())
     assert not mark.exists()
     monkeypatch.setattr(enforcement.time, "monotonic", lambda real=enforcement.time.monotonic: real() + enforcement.BROKER_RETRY_S)
-    assert not one.enforce(now())
+    assert not broker_enforcement.enforce(now())
     assert mark.exists()
 
 

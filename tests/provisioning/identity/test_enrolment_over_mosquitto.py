@@ -62,15 +62,15 @@ def test_a_board_joins_and_is_known(lab):
     identity = board.join(path)
     assert (identity.device, identity.fleet, identity.serial) == ("pi-1", "lab", "100000001")
     assert stat.S_IMODE(board.files.key.stat().st_mode) == 0o600
-    said = subprocess.run(
+    text = subprocess.run(
         ["openssl", "x509", "-in", board.files.certificate, "-noout", "-subject", "-startdate"], capture_output=True, text=True, check=True
     ).stdout
-    assert "CN = pi-1" in said
-    assert "Jan  1 00:00:00 2020 GMT" in said
+    assert "CN = pi-1" in text
+    assert "Jan  1 00:00:00 2020 GMT" in text
     assert secret not in path.read_text()
     assert board.files.joined.exists()
-    known = devices.find(lab.registry, "pi-1")
-    assert (known.trust, known.serial, known.board) == ("accepted", "100000001", "A Board")
+    device = devices.find(lab.registry, "pi-1")
+    assert (device.trust, device.serial, device.board) == ("accepted", "100000001", "A Board")
     assert board.client("pi-1").session.is_connected()
 
 
@@ -95,7 +95,7 @@ def test_a_token_works_once(lab, tmp_path):
     assert wait_until(lambda: claim not in lab.folder.broker_access.read_text())
     with pytest.raises(ConfigError, match="used, has expired"):
         lab.board("thief", "666").join(copy)
-    assert [one.serial for one in certificates.of_device(lab.registry, "pi-1")] == ["100000001"]
+    assert [certificate.serial for certificate in certificates.of_device(lab.registry, "pi-1")] == ["100000001"]
 
 
 def test_a_token_in_use_serves_no_second_key(lab):
@@ -190,7 +190,7 @@ def test_a_device_takes_nobodys_name_job_or_certificate(lab):
             csr=identity.certificate_request(lab.path / "x.key", wished), serial="100000001", serial_source="device-tree"
         )
         device.session.publish(f"{OWN}/renew", contract_identity.encode_identity(ask))
-        assert wait_until(lambda ask=ask: any(one.request == contract_identity.request_id(ask.csr) for one in answers(device)))
+        assert wait_until(lambda ask=ask: any(answer.request == contract_identity.request_id(ask.csr) for answer in answers(device)))
         assert answers(device)[-1].state == "refused"
     assert not [message for message in operator.messages if message.topic.startswith(OTHER) and message.topic.endswith("/job")]
     assert len(certificates.of_device(lab.registry, "pi-2")) == 1
@@ -247,7 +247,7 @@ def test_a_board_that_asks_again_gets_the_same_certificate(lab):
     for _ in range(3):
         peer.session.publish(contract_identity.request_topic(claim), contract_identity.encode_identity(ask))
     assert wait_until(lambda: len(peer.messages) == 3)
-    assert len({one.number for one in answers(peer)}) == 1
+    assert len({answer.number for answer in answers(peer)}) == 1
     assert len(certificates.of_device(lab.registry, "pi-1")) == 1
 
 
@@ -266,7 +266,7 @@ def test_a_board_that_was_flashed_anew_keeps_its_name(lab):
         old_address.host,
         old_address.port,
         "mqtts",
-        tls=type(old_address.tls)(*(lab.path / "old" / one for one in ("ca.crt", "device.crt", "device.key"))),
+        tls=type(old_address.tls)(*(lab.path / "old" / name for name in ("ca.crt", "device.crt", "device.key"))),
     )
     assert wait_until(lambda: is_out(old))
 
@@ -289,7 +289,7 @@ def test_a_name_of_another_board_waits_for_a_person(lab):
     with pytest.raises(TransientError, match="has not approved this board"):
         board.join(path, 2.0)
     waiting = certificates.undecided_requests(lab.registry)
-    assert [(one.device, one.serial) for one in waiting] == [("pi-1", "100000002")]
+    assert [(enrolment_request.device, enrolment_request.serial) for enrolment_request in waiting] == [("pi-1", "100000002")]
     assert "100000001" in json.loads(lab.run("requests", "--json"))[0]["why"]
     assert "would be accepted" in lab.run("requests", "accept", "pi-1", "--dry-run")
     assert certificates.undecided_requests(lab.registry) == waiting
@@ -303,8 +303,8 @@ def test_copies_of_one_system_are_reported_with_what_they_share(lab):
     """Two machines without a serial number, made from one image: the second learns how it becomes one of its own."""
     first, second = lab.board("first", "1"), lab.board("second", "1")
     for board in (first, second):
-        place = board.machine.root / "proc/device-tree/serial-number"
-        place.unlink()
+        serial_file = board.machine.root / "proc/device-tree/serial-number"
+        serial_file.unlink()
         (board.machine.root / "etc").mkdir()
         (board.machine.root / "etc/machine-id").write_text("3d1219c7c4c5404aaa1f6d2a48adfda4\n")
     first.join(lab.token("vm-1"))
@@ -320,14 +320,14 @@ def test_a_board_may_be_accepted_under_another_name(lab):
     first = lab.joined()
     board = lab.board("new", "100000002")
     path = lab.token("pi-1")
-    again = lab.path / "again.toml"
-    shutil.copy(path, again)
+    copy = lab.path / "again.toml"
+    shutil.copy(path, copy)
     with pytest.raises(TransientError):
         board.join(path, 2.0)
     with pytest.raises(ConfigError, match="fleet's services"):
         lab.run("requests", "accept", "pi-1", "--as", "edgemeter-operator")
     lab.run("requests", "accept", "pi-1", "--as", "pi-2")
-    assert board.join(again).device == "pi-2"
+    assert board.join(copy).device == "pi-2"
     assert certificates.revoked(lab.registry) == set()
     assert len(certificates.of_device(lab.registry, "pi-2")) == 1
     assert first.client("pi-1").session.is_connected()
@@ -437,10 +437,10 @@ def test_a_revoked_device_is_shown_as_revoked_in_every_view(lab):
     board = lab.joined()
     device = board.client("pi-1")
     device.session.publish(f"{OWN}/state", online(7), lasting="retained")
-    seen = Collected(lab, "there")
-    assert wait_until(lambda: seen.state() == "online", 10)
+    collected = Collected(lab, "there")
+    assert wait_until(lambda: collected.state() == "online", 10)
     lab.run("revoke", "pi-1")
-    assert wait_until(lambda: seen.state() == "revoked", 10)
+    assert wait_until(lambda: collected.state() == "revoked", 10)
     later = Collected(lab, "later")
     assert wait_until(lambda: later.state() == "revoked", 10)
     assert wait_until(lambda: presence_of(lab) == "offline", 10)
@@ -452,7 +452,7 @@ def test_a_revoked_device_is_shown_as_revoked_in_every_view(lab):
     shutil.rmtree(board.home)
     board.join(lab.token("pi-1"))
     board.client("pi-1").session.publish(f"{OWN}/state", online(8), lasting="retained")
-    assert wait_until(lambda: seen.state() == "online", 10)
+    assert wait_until(lambda: collected.state() == "online", 10)
     assert wait_until(lambda: presence_of(lab) == "online", 10)
 
 
@@ -472,22 +472,22 @@ class Collected:
 
     def state(self):
         """Return the state of the one device as `edgemeter collector devices` has it."""
-        said = CliRunner().invoke(ledger.devices, ["--ledger", str(self.ledger), "--json"], catch_exceptions=False).stdout
-        found = json.loads(said)["devices"]
-        return found[0]["state"] if found else None
+        text = CliRunner().invoke(ledger.devices, ["--ledger", str(self.ledger), "--json"], catch_exceptions=False).stdout
+        listed = json.loads(text)["devices"]
+        return listed[0]["state"] if listed else None
 
 
 def presence_of(lab):
     """Return whether pi-1 is there, by the registry."""
-    found = devices.find_presence(lab.registry, "pi-1")
-    return found and found.state
+    presence = devices.find_presence(lab.registry, "pi-1")
+    return presence and presence.state
 
 
 def test_two_revocations_in_one_second_both_hold(lab):
     """OpenSSL takes the newer list by its date, in seconds: each list is newer than the last."""
-    boards = [lab.joined(f"pi-{one}", f"10000000{one}") for one in range(1, 4)]
-    for one in (1, 2):
-        lab.run("revoke", f"pi-{one}")
+    boards = [lab.joined(f"pi-{number}", f"10000000{number}") for number in range(1, 4)]
+    for number in (1, 2):
+        lab.run("revoke", f"pi-{number}")
     assert wait_until(lambda: is_out(boards[0].address()) and is_out(boards[1].address()), 5)
     assert boards[2].client("pi-3").session.is_connected()
 
@@ -517,8 +517,8 @@ def test_the_brokers_sessions_outlive_a_reload(lab):
     board = lab.joined()
     device = board.client("pi-1", f"{OWN}/command")
     service = lab.service_client("fleet")
-    for one in range(5):
-        lab.token(f"pi-{one + 10}")
+    for number in range(5):
+        lab.token(f"pi-{number + 10}")
     service.session.publish(f"{OWN}/command", b"x")
     assert wait_until(lambda: len(device.messages) == 1)
     assert device.reasons == []
@@ -559,9 +559,9 @@ def test_who_takes_the_session_of_another_board_receives_nothing_of_it(lab):
             connected = disconnected = answered = staticmethod(lambda *_: None)
             received = staticmethod(heard[name].append)
 
-        made = MqttSession(boards[name].address(), SessionProfile("pi-1", "persistent"), Events)
-        made.connect()
-        return made
+        opened = MqttSession(boards[name].address(), SessionProfile("pi-1", "persistent"), Events)
+        opened.connect()
+        return opened
 
     boards = {"pi-1": lab.joined(), "pi-2": lab.joined("pi-2", "100000002")}
     victim = session("pi-1")
@@ -581,7 +581,7 @@ def test_who_takes_the_session_of_another_board_receives_nothing_of_it(lab):
     thief.close()
     victim = session("pi-1")
     service.session.publish(f"{OWN}/command", b"back")
-    assert wait_until(lambda: [one.payload for one in heard["pi-1"]][-1:] == [b"back"])
+    assert wait_until(lambda: [message.payload for message in heard["pi-1"]][-1:] == [b"back"])
     assert heard["pi-2"] == []
     victim.close()
 
@@ -657,8 +657,8 @@ def test_acceptance_by_hand_is_a_line_of_the_inventory(lab):
 def test_a_renewed_broker_certificate_is_in_use_after_a_restart(lab):
     """A further name: `init` asks for the restart; nobody who was enrolled is lost by it."""
     board = lab.joined()
-    asked = CliRunner().invoke(fleet, ["init", "--name", "other.example", "--folder", str(lab.folder.path)], catch_exceptions=False)
-    assert "restart the broker" in asked.stderr
+    result = CliRunner().invoke(fleet, ["init", "--name", "other.example", "--folder", str(lab.folder.path)], catch_exceptions=False)
+    assert "restart the broker" in result.stderr
     lab.restart_broker()
     assert "other.example" in authority.names_of(ssl.get_server_certificate((LOOPBACK, lab.enrol_port)).encode())
     assert board.client("pi-1~2").session.is_connected()

@@ -15,10 +15,10 @@ from tests.fixtures.rows import table_row
 
 def run(folder, *arguments):
     """Return what the command says; raise what it raises."""
-    done = CliRunner().invoke(fleet, ["init", "--folder", str(folder), *arguments])
-    if done.exception is not None:
-        raise done.exception
-    return done.stdout
+    result = CliRunner().invoke(fleet, ["init", "--folder", str(folder), *arguments])
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
 
 
 def openssl(*arguments):
@@ -48,9 +48,9 @@ def test_a_second_time_changes_nothing(tmp_path):
 
 def test_a_dry_run_makes_nothing_and_lists_what_would_be_made(tmp_path):
     """As many lines as the run makes."""
-    said = run(tmp_path / "f", "--broker", "broker.example", "--dry-run")
+    text = run(tmp_path / "f", "--broker", "broker.example", "--dry-run")
     assert not (tmp_path / "f").exists()
-    assert len(said.splitlines()) == len(run(tmp_path / "f", "--broker", "broker.example").splitlines())
+    assert len(text.splitlines()) == len(run(tmp_path / "f", "--broker", "broker.example").splitlines())
 
 
 def test_a_new_name_renews_the_brokers_certificate_alone(tmp_path):
@@ -115,9 +115,9 @@ def test_what_cannot_be_is_one_line(tmp_path):
         (["--broker", "bröker.example"], "ASCII"),
     ):
         with table_row(arguments):
-            with pytest.raises(ConfigError, match=why) as caught:
+            with pytest.raises(ConfigError, match=why) as error:
                 run(tmp_path / "f", *arguments)
-            assert "\n" not in str(caught.value)
+            assert "\n" not in str(error.value)
 
 
 def test_an_option_that_differs_from_the_inventory_is_a_question(tmp_path):

@@ -31,15 +31,15 @@ def server(tmp_path):
 
 def test_a_release_key_is_offline_from_the_start(server, offline):
     """The server never has the private key; a second `init` with the same key changes nothing, with another one it is refused."""
-    given = ("init", "--broker", "127.0.0.1", "--release-public-key", offline / "release.pub")
-    assert "signed elsewhere" in run_fleet(server, *given)
+    command = ("init", "--broker", "127.0.0.1", "--release-public-key", offline / "release.pub")
+    assert "signed elsewhere" in run_fleet(server, *command)
     folder = FleetFolder(server)
     assert folder.release_public_key.read_bytes() == (offline / "release.pub").read_bytes()
     assert not folder.release_key.exists()
-    assert "nothing to make" in run_fleet(server, *given)
+    assert "nothing to make" in run_fleet(server, *command)
     small_bundle.keys(offline)
     with pytest.raises(ConfigError, match="rotate --public-key"):
-        run_fleet(server, *given)
+        run_fleet(server, *command)
 
 
 def test_a_bundle_is_signed_where_the_key_is(server, offline, tmp_path):
@@ -88,17 +88,17 @@ def test_a_rotation_that_was_killed_is_completed_by_the_same_command(server, ste
     folder = FleetFolder(server)
     before = folder.release_public_key.read_bytes()
     run_fleet(server, "release", "rotate")
-    made, opened = folder.next_release_key.read_bytes(), folder.release_public_key.read_bytes()
+    private, opened = folder.next_release_key.read_bytes(), folder.release_public_key.read_bytes()
     if step == "begin":
         folder.release_public_key.write_bytes(before)
         run_fleet(server, "release", "rotate")
-        assert folder.next_release_key.read_bytes() == made
+        assert folder.next_release_key.read_bytes() == private
         assert release_keys.read_keys(folder.release_public_key).keys == release_keys.read_keys(folder.release_public_key).keys
     run_fleet(server, "release", "rotate", "--finish")
     if step == "finish":
         folder.release_public_key.write_bytes(opened)
         run_fleet(server, "release", "rotate", "--finish")
-    assert folder.release_key.read_bytes() == made
+    assert folder.release_key.read_bytes() == private
     # The pair fits: what the new key signs is taken by the keys that are left.
     document = b"anything"
     signature = folder.path / "signature"
@@ -116,8 +116,8 @@ def test_a_file_that_holds_no_public_key_is_refused(server, offline, tmp_path):
     small_bundle.openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384", "-out", tmp_path / "k")
     small_bundle.openssl("pkey", "-in", tmp_path / "k", "-pubout", "-out", other)
     cases["not on P-256"] = other.read_text()
-    for said, text in cases.items():
+    for message, text in cases.items():
         other.write_text(text)
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             run_fleet(server, "init", "--broker", "127.0.0.1", "--release-public-key", other, "--dry-run")
     assert not server.exists()

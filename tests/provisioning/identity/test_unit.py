@@ -25,8 +25,8 @@ ODD_NAME = 'our fleet 50%, $HOME and "b"'
 
 def setting(text, name):
     """Return the value of a setting that stands there once."""
-    (found,) = re.findall(rf"^{name}=(.*)$", text, re.MULTILINE)
-    return found
+    (value,) = re.findall(rf"^{name}=(.*)$", text, re.MULTILINE)
+    return value
 
 
 def test_init_writes_the_units_and_prints_how_to_install_them(tmp_path):
@@ -50,8 +50,8 @@ def test_systemd_takes_the_units(tmp_path, name):
     program.write_text("")
     program.chmod(0o755)
     units = [tmp_path / unit for unit in (BROKER_UNIT, SERVICE_UNIT, COLLECTOR_UNIT, TARGET)]
-    done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False, timeout=300)
-    assert (done.returncode, done.stderr) == (0, "")
+    completed = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False, timeout=300)
+    assert (completed.returncode, completed.stderr) == (0, "")
 
 
 @pytest.mark.needs("systemd-analyze")
@@ -92,8 +92,8 @@ def test_its_command_is_one_of_ours(tmp_path, unit, option, expected):
     text = fleet_units.unit_texts(FleetFolder(folder))[unit]
     words = [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(setting(text, "ExecStart"))]
     assert words[-2:] == [option, str(folder)]
-    done = subprocess.run([*words, "--help"], capture_output=True, text=True, check=True, timeout=300)
-    assert expected in done.stdout
+    completed = subprocess.run([*words, "--help"], capture_output=True, text=True, check=True, timeout=300)
+    assert expected in completed.stdout
 
 
 def test_every_variable_that_they_name_is_one_that_the_commands_read(tmp_path):

@@ -21,7 +21,7 @@ def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
 
 def test_a_wrong_file_is_one_line(tmp_path):
     """Missing, unknown, doubled, half a file."""
-    for text, said in (
+    for text, message in (
         ("", "fleet"),
         ('fleet = "a"\nfleets = 1', "fleets"),
         ('fleet = "a"\n[device.x]\ncircuit = "r"', r"\[circuit\.r\]"),
@@ -37,7 +37,7 @@ def test_a_wrong_file_is_one_line(tmp_path):
         with table_row(text):
             path = tmp_path / "fleet.toml"
             path.write_text(text)
-            with pytest.raises(ConfigError, match=said):
+            with pytest.raises(ConfigError, match=message):
                 fleet_file.read(path)
 
 

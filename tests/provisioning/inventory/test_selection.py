@@ -14,10 +14,10 @@ from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.rows import table_row
 
 
-def device(name, board=None, tags=(), **more):
+def device(name, board=None, tags=(), **fields):
     """Return a device of the fleet `lab`."""
-    said = {"fleet": "lab", "serial": None, "trust": "accepted", "circuit": None, "power_w": None, "enrolled_ns": None, "changed_ns": 0}
-    return Device(device=name, board=board, tags=tuple(tags), **(said | more))
+    defaults = {"fleet": "lab", "serial": None, "trust": "accepted", "circuit": None, "power_w": None, "enrolled_ns": None, "changed_ns": 0}
+    return Device(device=name, board=board, tags=tuple(tags), **(defaults | fields))
 
 
 FLEET = [
@@ -53,7 +53,7 @@ def test_a_selection_picks_these():
     ):
         with table_row(text):
             fits = selection.parse(text).fits
-            assert [one.device for one in FLEET if fits(one)] == expected
+            assert [candidate.device for candidate in FLEET if fits(candidate)] == expected
 
 
 def test_a_wrong_selection_points_at_the_place():
@@ -90,17 +90,17 @@ def test_every_random_expression_means_what_python_means():
             word = draw.choice(words)
             return word, f"{word!r} in has"
         if kind == "not":
-            ours, theirs = write(depth - 1)
-            return f"!({ours})", f"(not {theirs})"
-        (ours, theirs), (ours_2, theirs_2) = write(depth - 1), write(depth - 1)
+            selection_text, python_text = write(depth - 1)
+            return f"!({selection_text})", f"(not {python_text})"
+        (selection_text, python_text), (selection_2, python_2) = write(depth - 1), write(depth - 1)
         mark = "&" if kind == "and" else "|"
-        return f"({ours}){draw.choice(['', ' '])}{mark} ({ours_2})", f"({theirs} {kind} {theirs_2})"
+        return f"({selection_text}){draw.choice(['', ' '])}{mark} ({selection_2})", f"({python_text} {kind} {python_2})"
 
     for _ in range(300):
-        ours, theirs = write(4)
-        fits = selection.parse(ours).fits
-        for one in FLEET:
-            assert fits(one) == eval(theirs, {"has": {*one.tags, one.device}}), ours  # noqa: S307 - written above
+        selection_text, python_text = write(4)
+        fits = selection.parse(selection_text).fits
+        for candidate in FLEET:
+            assert fits(candidate) == eval(python_text, {"has": {*candidate.tags, candidate.device}}), selection_text  # noqa: S307 - written above
 
 
 def test_garbage_is_refused_or_read_but_never_a_traceback():
@@ -123,7 +123,7 @@ def test_the_fleet_file_overrides_what_people_state(tmp_path):
     registry = Registry(folder.registry)
     with registry.transaction() as connection:
         devices.put(connection, FLEET[0])
-    pi, new = sorted(selection.read_devices(folder, registry), key=lambda one: one.device != "pi5-01")
+    pi, new = sorted(selection.read_devices(folder, registry), key=lambda candidate: candidate.device != "pi5-01")
     merged = {"board": "pi5-8gb", "tags": ("rack", "coral"), "circuit": "b", "power_w": 3.0, "trust": "accepted"}
     assert {name: getattr(pi, name) for name in merged} == merged
     of_the_file = {"device": "new", "fleet": "lab", "serial": "7", "trust": "expected"}

@@ -36,9 +36,9 @@ PI = Device("a", "lab", "a", "pi5", (), "accepted", None, None, 1, 1)
 
 def photographs(folder, *names):
     """Write photographs that differ."""
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (8 + place, 6), (place, 0, 0)).save(folder / name)
+        Image.new("RGB", (8 + index, 6), (index, 0, 0)).save(folder / name)
 
 
 def write(path, text):
@@ -141,16 +141,16 @@ def dota(folder):
 FORMS = (maps, dota, coco, nothing, index, table, text, class_folders, class_list, yolo_yaml, yolo_folder, yolo_classes)
 
 
-def packed(store, folder, images, annotations, **more):
+def packed(store, folder, images, annotations, **settings):
     """Return what an order calls the data set of one case."""
-    return DataPacker(store).pack([Settings(images=images, annotations=annotations, **more)], folder)[images, annotations]
+    return DataPacker(store).pack([Settings(images=images, annotations=annotations, **settings)], folder)[images, annotations]
 
 
 def identity(data, images):
     """Return all that a data set is, apart from where it lies."""
-    said = {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
-    targets = {name: one.name if isinstance(one, Path) else one for name, one in (data.targets or {}).items()}
-    return said | {
+    fields = {field.name: getattr(data, field.name) for field in dataclasses.fields(data)}
+    targets = {name: target.name if isinstance(target, Path) else target for name, target in (data.targets or {}).items()}
+    return fields | {
         "targets": targets,
         "items": [(item.name, item.kind, item.path.relative_to(images)) for item in data.items],
         "needed": [path.relative_to(images) for path in data.needed],
@@ -161,29 +161,29 @@ def identity(data, images):
 def test_a_device_opens_the_same_data_set(store, tmp_path, form):
     """Name, hash, photographs, boxes, classes, groups, warnings, subset: all as here."""
     images, annotations = form(tmp_path / "here")
-    here = tmp_path / "here" / images
+    source = tmp_path / "here" / images
     for subset in (None, 1):
         with table_row(subset):
-            expected = dataset.open_folder(here, tmp_path / "here" / annotations if annotations else None, subset, 7)
+            expected = dataset.open_folder(source, tmp_path / "here" / annotations if annotations else None, subset, 7)
             content = packed(store, tmp_path / "here", images, annotations, subset=subset, seed=7)
-            place = tmp_path / f"device-{subset}" / content.sha256
-            place.parent.mkdir()
-            place.write_bytes(store.path(content.sha256).read_bytes())
-            there = measuring.open_data(place)
-            found = dataset.open_folder(there.images, there.annotations, subset, 7)
-            assert identity(found, there.images) == identity(expected, here)
+            path = tmp_path / f"device-{subset}" / content.sha256
+            path.parent.mkdir()
+            path.write_bytes(store.path(content.sha256).read_bytes())
+            received = measuring.open_data(path)
+            opened = dataset.open_folder(received.images, received.annotations, subset, 7)
+            assert identity(opened, received.images) == identity(expected, source)
 
 
 def test_of_a_subset_only_its_photographs_travel(store, tmp_path):
     """And those of each case that wants another part of the same data set, once; they need not be more here either."""
-    names = [f"{place}.png" for place in range(20)]
+    names = [f"{number}.png" for number in range(20)]
     photographs(tmp_path / "p", *names)
     write(tmp_path / "t.json", json.dumps(dict.fromkeys(names, 1)))
-    wanted = [(5, 0), (3, 0), (2, 9), (5, None)]
-    cases = [Settings(images="p", annotations="t.json", subset=subset, seed=seed) for subset, seed in wanted]
+    subsets = [(5, 0), (3, 0), (2, 9), (5, None)]
+    cases = [Settings(images="p", annotations="t.json", subset=subset, seed=seed) for subset, seed in subsets]
     (content,) = DataPacker(store).pack(cases, tmp_path).values()
-    chosen = [dataset.open_folder(tmp_path / "p", tmp_path / "t.json", subset, seed or 0) for subset, seed in wanted]
-    expected = {f"images/p/{path.name}" for one in chosen for path in one.needed}
+    opened = [dataset.open_folder(tmp_path / "p", tmp_path / "t.json", subset, seed or 0) for subset, seed in subsets]
+    expected = {f"images/p/{path.name}" for part in opened for path in part.needed}
     with zipfile.ZipFile(store.path(content.sha256)) as archive:
         assert {*archive.namelist()} == {*expected, "annotations/t.json"}
     assert 5 <= len(expected) <= 7
@@ -212,9 +212,9 @@ def test_what_is_missing_is_named_before_anything_is_kept(store, tmp_path):
     """A photograph that the ground truth names, the ground truth itself, the folder."""
     images, annotations = coco(tmp_path)
     (tmp_path / images / "deep" / "d.png").unlink()
-    with pytest.raises(ConfigError, match=r"1 of the 3 files .* first 'deep/d\.png'") as caught:
+    with pytest.raises(ConfigError, match=r"1 of the 3 files .* first 'deep/d\.png'") as error:
         packed(store, tmp_path, images, annotations)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(error.value)
     for gone in ((images, "gone.json"), ("gone", annotations)):
         with pytest.raises(ConfigError, match=r"no (annotations|folder of images) at .*gone"):
             packed(store, tmp_path, *gone)
@@ -226,17 +226,17 @@ def test_more_than_an_order_carries_is_refused_with_the_limit(store, tmp_path, m
     """Before it is packed, with what to do."""
     images, annotations = coco(tmp_path)
     monkeypatch.setattr(packing if limit == "LARGEST_DATA_BYTES" else data_archive, limit, 3)
-    with pytest.raises(ConfigError, match=r"has 4 files of .* MB, an order carries at most .*: .*subset = N") as caught:
+    with pytest.raises(ConfigError, match=r"has 4 files of .* MB, an order carries at most .*: .*subset = N") as error:
         packed(store, tmp_path, images, annotations)
-    assert ("at most 3 files of 2147.5 MB" if limit == "MOST_FILES" else "at most 200000 files of 0.0 MB") in str(caught.value)
+    assert ("at most 3 files of 2147.5 MB" if limit == "MOST_FILES" else "at most 200000 files of 0.0 MB") in str(error.value)
     assert not (tmp_path / "content").exists()
 
 
 def test_thousands_of_photographs_are_one_content(store, tmp_path):
     """3,000 photographs are one content, and their order uses a tenth of what an order may hold at most."""
     (tmp_path / "p").mkdir()
-    for place in range(3000):
-        (tmp_path / "p" / f"{place:012}.jpg").write_bytes(b"%d" % place)
+    for number in range(3000):
+        (tmp_path / "p" / f"{number:012}.jpg").write_bytes(b"%d" % number)
     suite = SuiteFile(name="n", case=[Settings(model=MODEL, images="p", mode="rapid")])
     work = packing.pack(suite, tmp_path, store).work
     assert len(work.data) == 1
@@ -266,12 +266,12 @@ def test_a_campaign_packs_a_data_set_once(store, tmp_path, monkeypatch):
     images, annotations = coco(tmp_path)
     opened = []
     open_folder = dataset.open_folder
-    monkeypatch.setattr(dataset, "open_folder", lambda *given: opened.append(given) or open_folder(*given))
+    monkeypatch.setattr(dataset, "open_folder", lambda *arguments: opened.append(arguments) or open_folder(*arguments))
     modes = tuple(CampaignMode(name=mode, case=Settings(mode=mode, images=images, annotations=annotations)) for mode in ("rapid", "quick"))
     written = CampaignFile(name="c", on="all", models=(MODEL, "edgemeter-shapes_fp32.tflite"), modes=modes)
     plan = planning.plan(written, tmp_path, None, store, [PI])
     assert len(opened) == 1
     assert len(plan.work) == 4
-    assert len({one.work.data for one in plan.work.values()}) == 1
-    largest = {one.sha256: one.size_bytes for packed in plan.work.values() for one in packed.work.contents}
+    assert len({packed.work.data for packed in plan.work.values()}) == 1
+    largest = {content.sha256: content.size_bytes for packed in plan.work.values() for content in packed.work.contents}
     assert plan.notes[-1].startswith(f"each device downloads up to {sum(largest.values()) / 1e6:.1f} MB")

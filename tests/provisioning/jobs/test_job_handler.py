@@ -13,9 +13,9 @@ from tests.fixtures.job_bench import SUITE, Bench, S
 @pytest.fixture
 def bench(tmp_path):
     """Return a bench."""
-    made = Bench(tmp_path)
-    yield made
-    made.registry.close()
+    bench = Bench(tmp_path)
+    yield bench
+    bench.registry.close()
 
 
 def test_an_order_goes_out_when_its_device_is_there_and_each_report_is_noted(bench):
@@ -30,14 +30,14 @@ def test_an_order_goes_out_when_its_device_is_there_and_each_report_is_noted(ben
     assert bench.held(job, "a").state == "sent"
     version = order.version
     for state in ("accepted", "running", "running", "done"):
-        more = {"runs": ("r1",), "figures": {"latency_p50_ms": 2.5}} if state == "done" else {"done_ratio": 0.5}
-        bench.report("a", order, state, version, **more)
+        fields = {"runs": ("r1",), "figures": {"latency_p50_ms": 2.5}} if state == "done" else {"done_ratio": 0.5}
+        bench.report("a", order, state, version, **fields)
         assert bench.poll() == [("a", ReportReceipt(noted=job, attempt=1, version=version + 1, state=state))]
         assert (bench.held(job, "a").state, bench.held(job, "a").version) == (state, version + 1)
         version += 1
-    done = bench.held(job, "a")
-    assert (done.runs, done.figures) == (("r1",), {"latency_p50_ms": 2.5})
-    assert (done.done_ratio, done.is_final) == (1.0, True)
+    ended = bench.held(job, "a")
+    assert (ended.runs, ended.figures) == (("r1",), {"latency_p50_ms": 2.5})
+    assert (ended.done_ratio, ended.is_final) == (1.0, True)
     assert bench.held(job, "b").state == "queued"
 
 
@@ -46,13 +46,13 @@ def test_one_execution_at_a_time_is_in_flight_on_a_device(bench):
     first, second = bench.add("a"), bench.add("a")
     doctor = bench.add("a", work=Doctor())
     bench.online("a")
-    seen = []
+    seen_jobs = []
     for _ in range(3):
-        ((_, order),) = [one for one in bench.poll() if isinstance(one[1], Order)]
-        seen.append(order.job)
-        assert [one for one in bench.poll() if isinstance(one[1], Order)] == []
+        ((_, order),) = [entry for entry in bench.poll() if isinstance(entry[1], Order)]
+        seen_jobs.append(order.job)
+        assert [entry for entry in bench.poll() if isinstance(entry[1], Order)] == []
         bench.report("a", order, "done", order.version)
-    assert seen == [doctor, first, second]
+    assert seen_jobs == [doctor, first, second]
 
 
 def test_an_order_that_is_not_acknowledged_comes_again_later_and_later(bench):
@@ -62,8 +62,8 @@ def test_an_order_that_is_not_acknowledged_comes_again_later_and_later(bench):
     ((_, order),) = bench.poll()
     times = []
     for second in range(160):
-        for device, again in bench.poll(1):
-            assert (device, again) == ("a", order)
+        for device, repeated in bench.poll(1):
+            assert (device, repeated) == ("a", order)
             times.append(second + 1)
     assert times == [10, 30, 70, 150]
     bench.online("a", state="lost")
@@ -82,7 +82,7 @@ def test_a_killed_service_sends_the_same_order_again_and_starts_no_other(bench):
     bench.kill()
     assert bench.poll() == []
     bench.online("a", "b")
-    assert sorted(bench.poll(), key=lambda one: one[0]) == orders
+    assert sorted(bench.poll(), key=lambda entry: entry[0]) == orders
     bench.report("a", orders[0][1], "running", orders[0][1].version)
     bench.poll()
     bench.kill()
@@ -141,12 +141,12 @@ def test_what_times_out_is_ended_on_the_device_and_tried_once_more(bench):
     bench.poll()
     ((_, ended),) = bench.poll(161)
     assert (ended.work, ended.attempt) == (Cancel(), 1)
-    held = bench.held(job, "a")
-    assert (held.state, held.reason) == ("queued", "attempt 1 timed out: not finished within 100 s, last state: accepted")
+    execution = bench.held(job, "a")
+    assert (execution.state, execution.reason) == ("queued", "attempt 1 timed out: not finished within 100 s, last state: accepted")
     assert bench.poll(20) == []
-    ((_, again),) = bench.poll(11)
-    assert (again.attempt, again.job) == (2, job)
-    assert again.version > order.version
+    ((_, retry),) = bench.poll(11)
+    assert (retry.attempt, retry.job) == (2, job)
+    assert retry.version > order.version
     bench.poll(161)
     assert (bench.held(job, "a").state, bench.held(job, "a").reason) == ("timed_out", "no answer to the order within 100 s")
 
@@ -159,7 +159,7 @@ def test_a_pause_of_the_service_gives_nobody_up(bench):
     bench.kill()
     bench.now_ns += 1000 * S
     bench.online("a")
-    assert [said for _, said in bench.poll(1)] == [order]
+    assert [message for _, message in bench.poll(1)] == [order]
     bench.report("a", order, "done", order.version)
     bench.poll()
     assert bench.held(job, "a").state == "done"
@@ -187,7 +187,7 @@ def test_a_result_that_comes_late_is_not_measured_again(bench):
     bench.report("a", order, "done", order.version, runs=("r",))
     bench.poll()
     assert bench.held(job, "a").state == "done"
-    assert [one for one in bench.poll(60) if isinstance(one[1], Order)] == []
+    assert [entry for entry in bench.poll(60) if isinstance(entry[1], Order)] == []
 
 
 def test_a_device_that_comes_back_reports_how_it_ended_before_it_is_ordered_again(bench):
@@ -205,7 +205,7 @@ def test_a_device_that_comes_back_reports_how_it_ended_before_it_is_ordered_agai
     bench.report("a", order, "done", order.version + 1)
     bench.poll(1)
     assert bench.held(job, "a").state == "done"
-    assert [one for one in bench.poll(60) if isinstance(one[1], Order)] == []
+    assert [entry for entry in bench.poll(60) if isinstance(entry[1], Order)] == []
 
 
 @pytest.mark.parametrize(
@@ -221,13 +221,13 @@ def test_what_was_interrupted_is_tried_again_and_what_is_wrong_is_not(bench, sta
     """An interruption or a timeout has a second attempt; a failure of the work and a rejection have none."""
     job = bench.add("a")
     bench.online("a")
-    seen = []
+    attempts_seen = []
     for _ in range(30):
         for _, order in bench.poll(5):
             if isinstance(order, Order):
-                seen.append(order.attempt)
+                attempts_seen.append(order.attempt)
                 bench.report("a", order, state, order.version, reason=reason)
-    assert seen == list(range(1, attempts + 1))
+    assert attempts_seen == list(range(1, attempts + 1))
     assert (bench.held(job, "a").state, bench.held(job, "a").reason) == (state, reason)
 
 
@@ -281,7 +281,7 @@ def test_what_a_revoked_device_was_to_do_is_over(bench):
     bench.online("a")
     bench.poll()
     revoke(bench)
-    assert [(bench.held(one, "a").state, bench.held(one, "a").reason) for one in (job, later)] == [
+    assert [(bench.held(job_name, "a").state, bench.held(job_name, "a").reason) for job_name in (job, later)] == [
         ("cancelled", "its device was revoked")
     ] * 2
     assert bench.held(job, "b").state == "queued"
@@ -291,18 +291,18 @@ def test_a_device_that_goes_on_with_what_is_over_is_ordered_to_end_it(bench):
     """A board that was revoked and came back measures no half hour for nobody."""
     order = revoked_while_running(bench)
     bench.report("a", order, "running", order.version + 1)
-    assert [type(one.work) for _, one in bench.poll() if isinstance(one, Order)] == [Cancel]
+    assert [type(command.work) for _, command in bench.poll() if isinstance(command, Order)] == [Cancel]
     bench.report("a", order, "cancelled", order.version + 2)
-    assert not [one for _, one in bench.poll() if isinstance(one, Order)]
+    assert not [command for _, command in bench.poll() if isinstance(command, Order)]
 
 
 def test_a_device_that_was_revoked_and_comes_back_learns_at_once_what_is_over(bench):
     """Without a report of its own, and once."""
     order = revoked_while_running(bench)
     bench.online("a", session=2)
-    ((device, told),) = bench.poll()
-    assert (device, type(told.work)) == ("a", Cancel)
-    assert (told.job, told.attempt) == (order.job, order.attempt)
+    ((device, cancel),) = bench.poll()
+    assert (device, type(cancel.work)) == ("a", Cancel)
+    assert (cancel.job, cancel.attempt) == (order.job, order.attempt)
     bench.online("a", session=3)
     assert bench.poll() == []
 
@@ -317,10 +317,10 @@ def test_a_watt_is_spent_once(bench):
     ((device, order),) = bench.poll()
     assert bench.poll(5) == []
     bench.add("b" if device == "a" else "a", work=Doctor())
-    assert [type(one.work) for _, one in bench.poll()] == [Doctor]
+    assert [type(command.work) for _, command in bench.poll()] == [Doctor]
     bench.report(device, order, "done", order.version)
     bench.poll()
-    assert len([one for _, one in bench.poll() if isinstance(one, Order)]) <= 1
+    assert len([entry for _, entry in bench.poll() if isinstance(entry, Order)]) <= 1
 
 
 def test_a_fleet_file_that_became_wrong_leaves_the_rules_as_they_were(bench):

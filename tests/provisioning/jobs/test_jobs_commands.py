@@ -46,23 +46,23 @@ class Fleet:
 
     def call(self, *arguments, code=0):
         """Call `edgemeter fleet` and return its standard output and error."""
-        done = CliRunner().invoke(fleet, [*arguments, "--folder", str(self.folder.path)])
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        assert done.exit_code == code, done.output
-        return done.stdout, done.stderr
+        result = CliRunner().invoke(fleet, [*arguments, "--folder", str(self.folder.path)])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, result.output
+        return result.stdout, result.stderr
 
-    def run(self, *more, code=0):
+    def run(self, *options, code=0):
         """Order the suite."""
-        return self.call("run", str(self.suite), "--on", "all", *more, code=code)
+        return self.call("run", str(self.suite), "--on", "all", *options, code=code)
 
 
 @pytest.fixture
 def lab(tmp_path):
     """Return a fleet that nobody serves."""
-    made = Fleet(tmp_path)
-    yield made
-    made.registry.close()
+    lab_fleet = Fleet(tmp_path)
+    yield lab_fleet
+    lab_fleet.registry.close()
 
 
 @pytest.fixture
@@ -83,17 +83,17 @@ def served(lab, tmp_path):
 @pytest.mark.mosquitto
 def test_a_run_is_followed_to_its_end(served):
     """Each device measures once; the revoked one is named and left out; the exit status is 0."""
-    said, told = served.run("--json")
-    found = json.loads(said)
-    assert {one["device"]: one["state"] for one in found["executions"]} == dict.fromkeys(NAMES, "done")
-    assert all(len(one["runs"]) == 1 for one in found["executions"])
-    assert "gone is skipped: it is revoked" in told
-    assert "a: done: 1 run" in told
-    assert dict(served.crowd.executed) == {(name, found["job"]): 1 for name in NAMES}
-    held = {path.name for path in served.folder.content.iterdir()}
-    assert len(held) == 3
-    said, _ = served.call("jobs", found["job"][:20])
-    assert "3 done" in said
+    text, notes = served.run("--json")
+    document = json.loads(text)
+    assert {execution["device"]: execution["state"] for execution in document["executions"]} == dict.fromkeys(NAMES, "done")
+    assert all(len(execution["runs"]) == 1 for execution in document["executions"])
+    assert "gone is skipped: it is revoked" in notes
+    assert "a: done: 1 run" in notes
+    assert dict(served.crowd.executed) == {(name, document["job"]): 1 for name in NAMES}
+    contents = {path.name for path in served.folder.content.iterdir()}
+    assert len(contents) == 3
+    text, _ = served.call("jobs", document["job"][:20])
+    assert "3 done" in text
 
 
 @pytest.mark.mosquitto
@@ -104,16 +104,20 @@ def test_what_is_interrupted_is_tried_once_more(served):
     with served.registry.transaction() as connection:
         job = jobs.add(connection, new, [(name, "lab") for name in NAMES], time.time_ns())
     ended = job_view.follow_job(served.folder, served.registry, job, Console(quiet=True))
-    assert [(one.device, one.state, one.attempt) for one in ended] == [("a", "done", 2), ("b", "failed", 2), ("c", "done", 1)]
-    said, _ = served.call("jobs", "--device", "b")
-    assert "interrupted by a restart" in said
+    assert [(execution.device, execution.state, execution.attempt) for execution in ended] == [
+        ("a", "done", 2),
+        ("b", "failed", 2),
+        ("c", "done", 1),
+    ]
+    text, _ = served.call("jobs", "--device", "b")
+    assert "interrupted by a restart" in text
 
 
 @pytest.mark.mosquitto
 def test_a_schedule_goes_to_devices_as_an_order(served):
     """With the suite packed, and its end without one."""
-    said, _ = served.call("schedule", "nightly", str(served.suite), "--cron", "0 2 * * *", "--on", "a", "--wait", "--json")
-    assert json.loads(said)["kind"] == "schedule"
+    text, _ = served.call("schedule", "nightly", str(served.suite), "--cron", "0 2 * * *", "--on", "a", "--wait", "--json")
+    assert json.loads(text)["kind"] == "schedule"
     served.call("schedule", "nightly", "--end", "--on", "a", "--wait")
     orders = [entry.order.work for entry in served.crowd.devices["a"].journal.values()]
     assert [(work.name, work.cron) for work in orders] == [("nightly", "0 2 * * *"), ("nightly", "")]
@@ -122,10 +126,10 @@ def test_a_schedule_goes_to_devices_as_an_order(served):
 
 def test_a_rehearsal_orders_nothing(lab):
     """Whom and what, by name and hash; no job, no content."""
-    said, told = lab.run("--dry-run")
-    assert "would order a: one" in said
-    assert "each device downloads up to 0.3 MB, except for what it has already" in told
-    assert "would send edgemeter-shapes_int8.tflite" in said
+    text, notes = lab.run("--dry-run")
+    assert "would order a: one" in text
+    assert "each device downloads up to 0.3 MB, except for what it has already" in notes
+    assert "would send edgemeter-shapes_int8.tflite" in text
     assert jobs.latest(lab.registry) == []
     assert not lab.folder.content.exists()
     assert json.loads(lab.run("--dry-run", "--json")[0])["devices"] == NAMES
@@ -137,9 +141,9 @@ def test_photographs_are_packed_reported_and_missed_before_anything_is_ordered(l
     shutil.copytree(scenes, lab.path / "scenes")
     with lab.suite.open("a") as file:
         file.write('images = "scenes/images"\nannotations = "scenes/annotations.json"\n')
-    said, told = lab.run("--dry-run")
-    assert re.search(r"would send [0-9a-f]{8}-images\.zip \(3\d{6} bytes, sha256 ", said)
-    assert "each device downloads up to 3.8 MB, 3.5 MB of it images" in told
+    text, notes = lab.run("--dry-run")
+    assert re.search(r"would send [0-9a-f]{8}-images\.zip \(3\d{6} bytes, sha256 ", text)
+    assert "each device downloads up to 3.8 MB, 3.5 MB of it images" in notes
     (lab.path / "scenes" / "images" / "scene_007.png").unlink()
     with pytest.raises(ConfigError, match=r"1 of the 112 files .* first 'scene_007\.png'"):
         lab.run("--detach")
@@ -150,13 +154,13 @@ def test_a_waiting_device_states_why(lab):
     """Who may never measure is left out at once; who may later waits, with the reason."""
     circuit = 'fleet = "lab"\n{}[circuit.x]\nlimit_w = 5\n[device.a]\ncircuit = "x"\npower_w = 7\n'
     lab.folder.fleet_file.write_text(circuit.format(""))
-    said, told = lab.run("--detach")
-    job = said.strip()
-    assert "a is skipped: it draws 7 W, but its circuit 'x' gives 5 W" in told
+    text, notes = lab.run("--detach")
+    job = text.strip()
+    assert "a is skipped: it draws 7 W, but its circuit 'x' gives 5 W" in notes
     assert lab.call("jobs", job)[0].count("waiting for its device") == 2
     lab.folder.fleet_file.write_text(circuit.format('quiet = ["00:00-00:00"]\n'))
     assert lab.call("jobs", job)[0].count("quiet hours 00:00-00:00") == 2
-    assert [one["job"] for one in json.loads(lab.call("jobs", "--json")[0])["jobs"]] == [job]
+    assert [entry["job"] for entry in json.loads(lab.call("jobs", "--json")[0])["jobs"]] == [job]
 
 
 def test_cancel_ends_one_device_or_all(lab):
@@ -166,7 +170,7 @@ def test_cancel_ends_one_device_or_all(lab):
     assert lab.call("cancel", job, "a")[0] == "a: cancelled\n"
     assert lab.call("cancel", job)[0] == "b: cancelled\nc: cancelled\n"
     assert lab.call("cancel", job)[0] == "nothing left to cancel\n"
-    assert {one.state for one in jobs.executions_of_job(lab.registry, job)} == {"cancelled"}
+    assert {execution.state for execution in jobs.executions_of_job(lab.registry, job)} == {"cancelled"}
     with pytest.raises(ConfigError, match="does not include device 'gone'"):
         lab.call("cancel", job, "gone")
     with pytest.raises(ConfigError, match="no job is named 'measure-9'"):
@@ -184,9 +188,9 @@ def test_a_follower_is_notified_when_nothing_moves(lab, monkeypatch):
     jobs.cancel(lab.registry, job, None, time.time_ns())
     follower.join(100)
     assert not follower.is_alive()
-    said = console.export_text()
-    assert said.count("is `edgemeter fleet serve` running") == 1
-    assert said.count("cancelled") == 3
+    text = console.export_text()
+    assert text.count("is `edgemeter fleet serve` running") == 1
+    assert text.count("cancelled") == 3
 
 
 def test_a_terminal_sees_a_table(lab):
@@ -201,13 +205,13 @@ def test_a_terminal_sees_a_table(lab):
             jobs.cancel(lab.registry, job, None, time.time_ns())
 
     ended = job_view.follow_job(lab.folder, lab.registry, job, console, sleep)
-    assert [one.state for one in ended] == ["cancelled"] * 3
+    assert [execution.state for execution in ended] == ["cancelled"] * 3
     assert "waiting for its device" in console.export_text()
 
 
 def test_a_wrong_option_is_one_line(lab):
     """Before anything is written; a mistake in the suite before one in the selection."""
-    for arguments, said in (
+    for arguments, message in (
         (("schedule", "x", "--on", "all"), "needs --cron"),
         (("schedule", "x", "--on", "all", "--cron", "0 2 * * *"), "either a suite or --canary-run"),
         (("schedule", "x", "--on", "all", "--cron", "0 25 * * *", "--canary-run"), "25"),
@@ -223,7 +227,7 @@ def test_a_wrong_option_is_one_line(lab):
         (("campaign", "start", "x.toml"), "campaign file"),
     ):
         with table_row(arguments):
-            with pytest.raises(ConfigError, match=said) as error:
+            with pytest.raises(ConfigError, match=message) as error:
                 lab.call(*(str(lab.suite) if word == "SUITE" else word for word in arguments))
             assert "\n" not in str(error.value)
             assert jobs.latest(lab.registry) == []
@@ -233,8 +237,12 @@ def test_a_wrong_option_is_one_line(lab):
 def test_a_device_that_fails_fails_the_command(served):
     """Exit status 1, with the others' results."""
     served.crowd.flaky = {"b": 1}
-    said, _ = served.run("--retries", "0", "--json", code=1)
-    assert {one["device"]: one["state"] for one in json.loads(said)["executions"]} == {"a": "done", "b": "failed", "c": "done"}
+    text, _ = served.run("--retries", "0", "--json", code=1)
+    assert {execution["device"]: execution["state"] for execution in json.loads(text)["executions"]} == {
+        "a": "done",
+        "b": "failed",
+        "c": "done",
+    }
 
 
 def test_the_jobs_of_a_device_that_is_not_there_are_no_empty_table(lab):
@@ -262,6 +270,6 @@ def test_a_timeout_that_is_no_number_is_a_wrong_use(lab):
 
 def test_a_rehearsed_schedule_is_json_for_machines(lab):
     """As that of `run`, and nothing is ordered."""
-    said = json.loads(lab.call("schedule", "n", "--canary-run", "--cron", "@daily", "--on", "all", "--dry-run", "--json")[0])
-    assert said == {"schedule": "n", "cron": "@daily", "devices": NAMES}
+    document = json.loads(lab.call("schedule", "n", "--canary-run", "--cron", "@daily", "--on", "all", "--dry-run", "--json")[0])
+    assert document == {"schedule": "n", "cron": "@daily", "devices": NAMES}
     assert json.loads(lab.call("jobs", "--json")[0])["jobs"] == []

@@ -30,30 +30,30 @@ class Device:
         """Start the agent anew: nothing but the journal is left, and what ran is interrupted."""
         self.journal = Journal(self.path)
         self.session += 1
-        for one in self.journal.open_ones():
-            if one.state == "running":
-                self.journal.ends(one.place, "failed", "interrupted by a restart")
+        for entry in self.journal.open_ones():
+            if entry.state == "running":
+                self.journal.ends(entry.place, "failed", "interrupted by a restart")
 
     def take(self, payload):
         """Take an order or an acknowledgement."""
-        said = orders.decode_command(payload)
-        if isinstance(said, ReportReceipt):
-            self.journal.noted(said)
+        command = orders.decode_command(payload)
+        if isinstance(command, ReportReceipt):
+            self.journal.noted(command)
             return
-        known = self.journal.find(said.job, said.attempt)
-        if known is not None:
-            self.journal.answer_again(known.place, said.version)
+        entry = self.journal.find(command.job, command.attempt)
+        if entry is not None:
+            self.journal.answer_again(entry.place, command.version)
         else:
-            self.journal.add(said)
+            self.journal.add(command)
 
     def work(self):
         """Go one step further with the order whose turn it is."""
-        for one in self.journal.open_ones()[:1]:
-            if one.state == "accepted":
-                self.journal.begins(one.place, "boot")
+        for entry in self.journal.open_ones()[:1]:
+            if entry.state == "accepted":
+                self.journal.begins(entry.place, "boot")
             elif self.draw.random() < 0.3:
-                self.done[one.order.job, one.order.attempt] += 1
-                self.journal.ends(one.place, "done")
+                self.done[entry.order.job, entry.order.attempt] += 1
+                self.journal.ends(entry.place, "done")
 
     def reports(self):
         """Return what the server has not acknowledged."""
@@ -113,15 +113,17 @@ def run_to_the_end(path, seed):
     bench = Bench(path / "server")
     devices = {name: Device(path / f"{name}.sqlite", draw) for name in NAMES}
     ordered = [bench.add(*NAMES, timeout_s=100_000.0, retries=50, retry_pause_s=5.0) for _ in range(2)]
-    line, versions, ended, held = Line(draw), {}, {}, []
+    line, versions, ended, executions = Line(draw), {}, {}, []
     for number in range(1000):
         turn(number, bench, devices, line)
-        held = [one for job in ordered for one in jobs.executions_of_job(bench.registry, job)]
-        check(held, versions, ended)
-        if all(one.is_final for one in held):
+        executions = [execution for job in ordered for execution in jobs.executions_of_job(bench.registry, job)]
+        check(executions, versions, ended)
+        if all(execution.is_final for execution in executions):
             break
         kill(draw, bench, devices)
-    assert {one.state for one in held} == {"done"}, [(one.device, one.state, one.reason) for one in held]
+    assert {execution.state for execution in executions} == {"done"}, [
+        (execution.device, execution.state, execution.reason) for execution in executions
+    ]
     for device in devices.values():
         assert Counter(job for job, _ in device.done.elements()) == Counter(ordered)
         device.journal.close()
@@ -136,13 +138,13 @@ def test_every_job_is_done_once_over_any_line(tmp_path):
             run_to_the_end(tmp_path / str(seed), seed)
 
 
-def check(held, versions, ended):
+def check(executions, versions, ended):
     """Versions only grow, what has ended stays as it is, and one execution at a time is in flight on a device."""
-    for one in held:
-        key = (one.job, one.device)
-        assert one.version >= versions.get(key, 0)
-        versions[key] = one.version
-        if one.state in FINAL:
-            assert ended.setdefault(key, one) == one
-    flying = Counter(one.device for one in held if one.state in jobs.IN_FLIGHT)
+    for execution in executions:
+        key = (execution.job, execution.device)
+        assert execution.version >= versions.get(key, 0)
+        versions[key] = execution.version
+        if execution.state in FINAL:
+            assert ended.setdefault(key, execution) == execution
+    flying = Counter(execution.device for execution in executions if execution.state in jobs.IN_FLIGHT)
     assert all(count == 1 for count in flying.values())

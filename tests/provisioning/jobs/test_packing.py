@@ -33,7 +33,7 @@ def unpacked(packed, store, folder):
     """Return the cases as a device reads them: the contents by name, the suite by the device's own reader."""
     folder.mkdir()
     document = store.path(packed.work.suite.sha256).read_bytes()
-    return order_suite.expand(order_suite.read(document), {one.name: store.path(one.sha256) for one in packed.work.models}, folder)
+    return order_suite.expand(order_suite.read(document), {model.name: store.path(model.sha256) for model in packed.work.models}, folder)
 
 
 def test_a_device_measures_the_same_cases(store, tmp_path):
@@ -48,8 +48,8 @@ def test_a_device_measures_the_same_cases(store, tmp_path):
     write(tmp_path / "other" / "x.toml", "", n=3.0)
     packed = packing.pack_file(path, store)
     cases = unpacked(packed, store, tmp_path / "device").cases
-    said = [(case.model.rsplit("/", 1)[1], case.precision, case.threads, case.queries, case.mode, case.name) for case in cases]
-    assert said == [
+    identities = [(case.model.rsplit("/", 1)[1], case.precision, case.threads, case.queries, case.mode, case.name) for case in cases]
+    assert identities == [
         ("m_fp32.replay.json", "fp32", 1, 32, "rapid", None),
         ("m_fp32.replay.json", "fp32", 2, 32, "rapid", None),
         ("m_int8.replay.json", "int8", 1, 32, "rapid", None),
@@ -70,11 +70,11 @@ def test_a_model_travels_with_its_weights_and_its_card(store, tmp_path):
         model_card.card_path(tmp_path / folder / "net 1.param").write_text(f"# {folder}")
     path = write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = ["a/net 1.param", "b/net 1.param"]\n')
     packed = packing.pack_file(path, store)
-    names = [one.name for one in packed.work.models]
+    names = [model.name for model in packed.work.models]
     prefix = hashlib.sha256(b"7767517\n").hexdigest()[:8]
     assert names == ["net_1.param", "net_1.bin", "net_1.param.toml", *(f"{prefix}-net_1.{end}" for end in ("param", "bin", "param.toml"))]
-    held = {one.name: store.path(one.sha256).read_bytes() for one in packed.work.models}
-    assert (held["net_1.bin"], held[f"{prefix}-net_1.bin"], held["net_1.param.toml"]) == (b"A", b"B", b"# a")
+    contents = {model.name: store.path(model.sha256).read_bytes() for model in packed.work.models}
+    assert (contents["net_1.bin"], contents[f"{prefix}-net_1.bin"], contents["net_1.param.toml"]) == (b"A", b"B", b"# a")
 
 
 def test_a_model_of_text_travels_with_its_tokenizer(store, tmp_path):
@@ -90,8 +90,8 @@ def test_a_model_of_text_travels_with_its_tokenizer(store, tmp_path):
     packed = packing.pack_file(path, store)
     device = tmp_path / "device"
     device.mkdir()
-    for one in packed.work.models:
-        (device / one.name).write_bytes(store.path(one.sha256).read_bytes())
+    for content in packed.work.models:
+        (device / content.name).write_bytes(store.path(content.sha256).read_bytes())
     for model in device.glob("*.onnx"):
         tokenizer = Path(model_card.read_card(model_card.card_path(model)).beside(model).text.tokenizer)
         assert tokenizer.read_bytes() == model.read_bytes()
@@ -101,27 +101,27 @@ def test_a_model_of_text_travels_with_its_tokenizer(store, tmp_path):
 def test_a_shipped_model_goes_by_its_name(store, tmp_path):
     """The very file that is here, with its card."""
     packed = packing.pack_file(write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\n'), store)
-    assert [one.name for one in packed.work.models] == ["edgemeter-shapes_int8.tflite", "edgemeter-shapes_int8.tflite.toml"]
+    assert [model.name for model in packed.work.models] == ["edgemeter-shapes_int8.tflite", "edgemeter-shapes_int8.tflite.toml"]
 
 
 def test_a_model_of_the_catalogue_is_fetched_by_its_name(store, tmp_path):
     """What is no file beside the suite."""
     write(tmp_path / "cache" / "x", "", big=1.0)
-    asked = []
+    searched = []
 
     def find(name):
-        asked.append(name)
+        searched.append(name)
         return tmp_path / "cache" / "big.replay.json"
 
     packed = packing.pack_file(write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "big-net"\n'), store, find)
-    assert (asked, packed.work.models[0].name) == (["big-net"], "big.replay.json")
+    assert (searched, packed.work.models[0].name) == (["big-net"], "big.replay.json")
     with pytest.raises(UnavailableError, match="no-such-net"):
         packing.pack_file(write(tmp_path / "suite.toml", 'name = "n"\n[[case]]\nmodel = "no-such-net"\n'), store)
 
 
 def test_a_suite_that_devices_would_refuse_is_refused_here(store, tmp_path):
     """The server finds the mistake before anything is sent."""
-    for text, said in (
+    for text, message in (
         ("", "name"),
         ('name = "n"\n[[case]]\nthreads = 1', "names no model"),
         ('name = "n"\n[[case]]\nmodel = "gone.onnx"', "no model at"),
@@ -131,5 +131,5 @@ def test_a_suite_that_devices_would_refuse_is_refused_here(store, tmp_path):
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nbackend = "a;rm -rf"', "backend"),
         ('name = "n"\n[[case]]\nmodel = "m.replay.json"\nspeed = 1', "speed"),
     ):
-        with table_row(text), pytest.raises(ConfigError, match=said):
+        with table_row(text), pytest.raises(ConfigError, match=message):
             packing.pack_file(write(tmp_path / "suite.toml", text, m=1.0), store)

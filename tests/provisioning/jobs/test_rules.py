@@ -51,11 +51,11 @@ def test_quiet_hours_are_local(monkeypatch):
     assert rules.quiet_window(["22:00-06:00"], at("23:00")) is None
 
 
-def busy_with(*held, rule):
+def busy_with(*candidates, rule):
     """Return what is in flight when these are."""
     busy = InFlight()
-    for one in held:
-        busy.begin(one, rule.places.get(one.device, DevicePlace()))
+    for candidate in candidates:
+        busy.begin(candidate, rule.places.get(candidate.device, DevicePlace()))
     return busy
 
 
@@ -64,7 +64,7 @@ A, B = Candidate(1, "a", 0), Candidate(2, "b", 0)
 
 def test_a_circuit_gives_what_it_gives():
     """Sums as people write them; nothing for a device that does not report."""
-    for power_a, power_b, limit_w, said in (
+    for power_a, power_b, limit_w, message in (
         (6.0, 4.0, 10.0, None),
         (0.1, 0.2, 0.3, None),
         (6.0, 4.1, 10.0, "6 of 10 W are in use"),
@@ -78,7 +78,7 @@ def test_a_circuit_gives_what_it_gives():
             rule = StartRules(circuits_w={"x": limit_w}, places={"a": DevicePlace("x", power_a), "b": DevicePlace("x", power_b)})
             busy = busy_with(A, rule=rule)
             why = busy.why_not(B, rule, 1)
-            assert why is None if said is None else said in why
+            assert why is None if message is None else message in why
             busy.end("a", 1)
             assert busy.why_not(B, rule, 1) is None or (power_b or 0) > limit_w
 
@@ -118,7 +118,7 @@ def test_cool_down_suspects_quiet_hours_and_the_most_in_flight():
     assert cooling.why_not(B, rule, at("12:00")) is None
 
 
-def drawn(draw):
+def random_day(draw):
     """Return rules and what is asked for, at random."""
     tags = ["box", "rack", "coral"]
     places = {
@@ -134,7 +134,7 @@ def drawn(draw):
         suspects={"d3": "odd"},
         most_in_flight={"c": draw.randint(1, 3)},
     )
-    asked = [
+    candidates = [
         Candidate(
             number,
             f"d{draw.randrange(12)}",
@@ -146,41 +146,43 @@ def drawn(draw):
         )
         for number in range(40)
     ]
-    return rule, asked
+    return rule, candidates
 
 
 def run_a_day(seed):
     """Start and end at random for a day: what is in flight is counted anew each time, and checked against the rules."""
     draw = random.Random(seed)  # noqa: S311 - a test
-    rule, asked = drawn(draw)
-    busy, flying, ended_ns, waiting, now_ns = InFlight(), {}, {}, list(asked), at("00:00")
+    rule, candidates = random_day(draw)
+    busy, flying, ended_ns, waiting, now_ns = InFlight(), {}, {}, list(candidates), at("00:00")
     for _ in range(150):
         now_ns += draw.randint(1, 1200) * S
         starting, why = rules.choose(waiting, busy, rule, now_ns, draw.randint(1, 5))
-        for one in starting:
-            assert one.device not in flying
-            assert one.due_ns <= now_ns
-            if one.measures:
+        for candidate in starting:
+            assert candidate.device not in flying
+            assert candidate.due_ns <= now_ns
+            if candidate.measures:
                 assert rules.quiet_window(rule.quiet, now_ns) is None
-                assert one.device not in rule.suspects
-                assert ended_ns.get(one.device, -(1 << 60)) + one.cool_down_s * S <= now_ns
-            waiting.remove(one)
-            flying[one.device] = one
-        assert set(why).isdisjoint(one.execution for one in starting)
+                assert candidate.device not in rule.suspects
+                assert ended_ns.get(candidate.device, -(1 << 60)) + candidate.cool_down_s * S <= now_ns
+            waiting.remove(candidate)
+            flying[candidate.device] = candidate
+        assert set(why).isdisjoint(candidate.execution for candidate in starting)
         check(flying, rule)
         for device in draw.sample(sorted(flying), draw.randint(0, len(flying))):
-            one = flying.pop(device)
+            candidate = flying.pop(device)
             busy.end(device, now_ns)
-            if one.measures:
+            if candidate.measures:
                 ended_ns[device] = now_ns
     # With nobody in flight and noon of the next day, only what is never allowed still waits.
     for device in list(flying):
         busy.end(device, now_ns)
     noon_ns = at("12:00") + 2 * 24 * 3600 * S
-    for one in waiting:
-        place = rule.places[one.device]
-        never = one.measures and (one.device in rule.suspects or (place.power_w or 0) > rule.circuits_w.get(place.circuit, 1e9))
-        assert (busy.why_not(one, rule, noon_ns) is not None) is bool(never), (one, place)
+    for candidate in waiting:
+        supply = rule.places[candidate.device]
+        never = candidate.measures and (
+            candidate.device in rule.suspects or (supply.power_w or 0) > rule.circuits_w.get(supply.circuit, 1e9)
+        )
+        assert (busy.why_not(candidate, rule, noon_ns) is not None) is bool(never), (candidate, supply)
 
 
 def test_no_rule_is_ever_violated_and_nothing_waits_for_nothing():
@@ -192,12 +194,12 @@ def test_no_rule_is_ever_violated_and_nothing_waits_for_nothing():
 
 def check(flying, rule):
     """Count what is in flight from nothing, and hold it against the rules."""
-    measuring = [one for one in flying.values() if one.measures]
+    measuring = [candidate for candidate in flying.values() if candidate.measures]
     for circuit, limit_w in rule.circuits_w.items():
-        here = [rule.places[one.device].power_w for one in measuring if rule.places[one.device].circuit == circuit]
-        assert len(here) <= 1 or None not in here
-        assert sum(power_w or 0.0 for power_w in here) <= limit_w + 1e-9
-    for one in measuring:
-        for tag in set(one.exclusive) & set(rule.places[one.device].tags):
-            assert [other for other in measuring if tag in rule.places[other.device].tags] == [one]
-    assert sum(one.campaign == "c" for one in flying.values()) <= rule.most_in_flight["c"]
+        powers_w = [rule.places[candidate.device].power_w for candidate in measuring if rule.places[candidate.device].circuit == circuit]
+        assert len(powers_w) <= 1 or None not in powers_w
+        assert sum(power_w or 0.0 for power_w in powers_w) <= limit_w + 1e-9
+    for candidate in measuring:
+        for tag in set(candidate.exclusive) & set(rule.places[candidate.device].tags):
+            assert [other for other in measuring if tag in rule.places[other.device].tags] == [candidate]
+    assert sum(candidate.campaign == "c" for candidate in flying.values()) <= rule.most_in_flight["c"]

@@ -24,9 +24,9 @@ def test_systemd_accepts_every_unit(tmp_path):
             re.sub(r"^ExecStart=\S+", f"ExecStart={shutil.which('true')}", unit.read_text(), flags=re.MULTILINE)
         )
     units = sorted(tmp_path.glob("*.service"))
-    told = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False, timeout=300)
+    completed = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True, check=False, timeout=300)
     assert units
-    assert (told.returncode, told.stdout + told.stderr) == (0, "")
+    assert (completed.returncode, completed.stdout + completed.stderr) == (0, "")
 
 
 def test_the_agent_can_be_watched_and_comes_back():
@@ -57,19 +57,19 @@ def test_both_faces_of_a_coral_have_a_rule():
 
 
 @pytest.mark.parametrize(
-    ("subsystem", "opened", "kept"), [("powercap", ["energy_uj"], ["uevent"]), ("hwmon", ["in1_input", "power1_average"], ["name"])]
+    ("subsystem", "opened", "closed"), [("powercap", ["energy_uj"], ["uevent"]), ("hwmon", ["in1_input", "power1_average"], ["name"])]
 )
-def test_a_sensor_becomes_readable_by_the_group_and_nothing_else_does(tmp_path, subsystem, opened, kept):
+def test_a_sensor_becomes_readable_by_the_group_and_nothing_else_does(tmp_path, subsystem, opened, closed):
     """The very command of the rule, on a folder as the kernel shows it to root alone."""
-    for name in (*opened, *kept):
+    for name in (*opened, *closed):
         (tmp_path / name).write_text("1\n")
         (tmp_path / name).chmod(0o400)
     command = re.search(rf'^SUBSYSTEM=="{subsystem}".*RUN\+="/bin/sh -c \'(.*)\'"$', RULES.read_text(), re.MULTILINE)[1]
     group = grp.getgrgid(os.getgid()).gr_name
-    here = command.replace("/sys%p", str(tmp_path)).replace("$$", "$").replace("chgrp edgemeter", f"chgrp {group}")
-    subprocess.run(["/bin/sh", "-c", here], check=True, timeout=150)
+    local_command = command.replace("/sys%p", str(tmp_path)).replace("$$", "$").replace("chgrp edgemeter", f"chgrp {group}")
+    subprocess.run(["/bin/sh", "-c", local_command], check=True, timeout=150)
     assert all((tmp_path / name).stat().st_mode & 0o777 == 0o440 for name in opened)
-    assert all((tmp_path / name).stat().st_mode & 0o777 == 0o400 for name in kept)
+    assert all((tmp_path / name).stat().st_mode & 0o777 == 0o400 for name in closed)
 
 
 def test_every_line_of_the_rules_is_a_comment_or_matches_before_it_assigns():

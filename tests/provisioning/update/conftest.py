@@ -21,6 +21,6 @@ def first(tmp_path_factory):
 @pytest.fixture
 def board(first, tmp_path):
     """Return a board on which version 1.0 runs, under supervision."""
-    made = copied(first, tmp_path)
-    yield made
-    made.close()
+    board = copied(first, tmp_path)
+    yield board
+    board.close()

@@ -18,36 +18,36 @@ PI4 = replace(BOOKWORM, sha256="d" * 64, board="pi4")
 
 def health(**changes):
     """Return what a device said of itself."""
-    said = {"agent": "1.0", "arch": "aarch64", "python": "3.11.2", "glibc": "2.36", **changes}
-    return Health(device="pi-1", fleet="lab", session=1, told_ns=1, **said)
+    fields = {"agent": "1.0", "arch": "aarch64", "python": "3.11.2", "glibc": "2.36", **changes}
+    return Health(device="pi-1", fleet="lab", session=1, told_ns=1, **fields)
 
 
-def chosen(said, *releases, device=DEVICE, **more):
+def choose(report, *releases, device=DEVICE, **options):
     """Return the release and the note."""
-    found = rollout.choose_release(device, said, releases, boards=BOARDS, **more)
-    return found.release, found.note
+    update_choice = rollout.choose_release(device, report, releases, boards=BOARDS, **options)
+    return update_choice.release, update_choice.note
 
 
 def test_a_device_gets_what_fits_its_python_c_library_and_board():
     """Of several that fit, the one for the newest C library."""
     everything = (PI4, TRIXIE, OLD_GLIBC, BOOKWORM)
-    assert chosen(health(), *everything) == (BOOKWORM, "")
-    assert chosen(health(python="3.13.1", glibc="2.41"), *everything) == (TRIXIE, "")
-    assert chosen(health(glibc="2.35"), *everything) == (OLD_GLIBC, "")
-    assert chosen(health(), *everything, device=replace(DEVICE, board="pi4")) == (PI4, "")
+    assert choose(health(), *everything) == (BOOKWORM, "")
+    assert choose(health(python="3.13.1", glibc="2.41"), *everything) == (TRIXIE, "")
+    assert choose(health(glibc="2.35"), *everything) == (OLD_GLIBC, "")
+    assert choose(health(), *everything, device=replace(DEVICE, board="pi4")) == (PI4, "")
 
 
 def test_an_unknown_board_gets_a_bundle_that_fits_and_a_note():
     """A name of one's own for a board is none that bundles are built for."""
     for board in (None, "my-board"):
-        release, note = chosen(health(), PI4, device=replace(DEVICE, board=board))
+        release, note = choose(health(), PI4, device=replace(DEVICE, board=board))
         assert release == PI4
         assert "fleet.toml" in note
 
 
 def test_a_device_that_stays_has_a_note_with_the_reason():
     """No release is chosen, and the note names the reason."""
-    for said, why in (
+    for report, why in (
         (None, "has not reported its state"),
         (health(arch="armv7l"), "no bundle fits: it is pi5, armv7l"),
         (health(python="3.12.3"), "Python 3.12"),
@@ -57,34 +57,34 @@ def test_a_device_that_stays_has_a_note_with_the_reason():
         (health(agent="2.0.1"), "older than 2.0.1"),
         (health(bad_agents=("2.0",)), "failed there before"),
     ):
-        with table_row(said):
-            release, note = chosen(said, BOOKWORM, TRIXIE)
+        with table_row(report):
+            release, note = choose(report, BOOKWORM, TRIXIE)
             assert release is None
             assert why in note
 
 
 def test_what_is_refused_can_be_allowed():
     """Going back, and trying again; an update under way is not ordered twice."""
-    assert chosen(health(agent="3.0"), BOOKWORM, even_if=("older",))[0] == BOOKWORM
-    assert chosen(health(bad_agents=("2.0",)), BOOKWORM, even_if=("bad",))[0] == BOOKWORM
-    assert chosen(health(), BOOKWORM, even_if=("older", "bad"), is_under_way=True) == (None, "an update is in progress")
-    assert chosen(health(agent="unknown"), BOOKWORM)[0] == BOOKWORM
+    assert choose(health(agent="3.0"), BOOKWORM, even_if=("older",))[0] == BOOKWORM
+    assert choose(health(bad_agents=("2.0",)), BOOKWORM, even_if=("bad",))[0] == BOOKWORM
+    assert choose(health(), BOOKWORM, even_if=("older", "bad"), is_under_way=True) == (None, "an update is in progress")
+    assert choose(health(agent="unknown"), BOOKWORM)[0] == BOOKWORM
 
 
 def test_the_content_of_a_release_distinguishes_it_from_another_of_the_same_version():
     """The version of a bundle ends in some digits of its content: another build is another release, and neither is the older one."""
     running, newer = replace(BOOKWORM, version="2.0+11111111"), replace(BOOKWORM, version="2.0+22222222", sha256="e" * 64, built_ns=2)
-    assert chosen(health(agent="2.0", release="2.0+11111111"), running, newer)[0] == newer
-    assert chosen(health(agent="2.0", release="2.0+22222222"), running, newer) == (None, "it runs this version")
-    assert chosen(health(agent="2.0", release="2.0+22222222", bad_agents=("2.0+11111111",)), running)[1].startswith("this version failed")
-    assert chosen(health(agent="2.0", release="2.0+22222222"), running)[0] == running
+    assert choose(health(agent="2.0", release="2.0+11111111"), running, newer)[0] == newer
+    assert choose(health(agent="2.0", release="2.0+22222222"), running, newer) == (None, "it runs this version")
+    assert choose(health(agent="2.0", release="2.0+22222222", bad_agents=("2.0+11111111",)), running)[1].startswith("this version failed")
+    assert choose(health(agent="2.0", release="2.0+22222222"), running)[0] == running
 
 
 def test_canaries_are_of_as_many_bundles_as_there_are():
     """So that each kind of board is tried first; the rest are the others, once."""
     devices = [replace(DEVICE, device=f"pi-{number}") for number in range(5)]
-    choices = [rollout.UpdateChoice(one, "1.0", release) for one, release in zip(devices, [BOOKWORM] * 3 + [TRIXIE] * 2, strict=True)]
-    first, rest = rollout.canaries([*choices, rollout.UpdateChoice(DEVICE, None, None, "stays")], 2)
-    assert [one.release for one in first] == [BOOKWORM, TRIXIE]
-    assert sorted(one.device.device for one in first + rest) == [f"pi-{number}" for number in range(5)]
+    choices = [rollout.UpdateChoice(device, "1.0", release) for device, release in zip(devices, [BOOKWORM] * 3 + [TRIXIE] * 2, strict=True)]
+    first, later = rollout.canaries([*choices, rollout.UpdateChoice(DEVICE, None, None, "stays")], 2)
+    assert [choice.release for choice in first] == [BOOKWORM, TRIXIE]
+    assert sorted(choice.device.device for choice in first + later) == [f"pi-{number}" for number in range(5)]
     assert rollout.canaries(choices, 99) == (rollout.canaries(choices, 5)[0], [])

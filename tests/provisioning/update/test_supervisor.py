@@ -106,7 +106,7 @@ def test_a_bundle_that_was_changed_is_refused(board):
         ("manifest", {"change": "manifest.json"}, "is not signed by"),
         ("signature", {"change": "manifest.sig"}, "is not signed by"),
         ("wheel", {"change": "wheels/edgemeter"}, "wheels/edgemeter"),
-        ("version", {"said": "9.9"}, "holds version '9.9', requested is '2.0'"),
+        ("version", {"manifest_version": "9.9"}, "holds version '9.9', requested is '2.0'"),
     ):
         with table_row(job):
             board.want(board.bundle("2.0", **changes), "2.0", job=job)
@@ -142,11 +142,11 @@ def test_an_update_request_with_anything_else_in_it_is_refused(board):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("held", [b"", b"[]", b"{", b"\xff" * 70_000, b"[" * 50_000, b'{"job": 1e999, "attempt": NaN}'])
-def test_garbage_is_thrown_away_and_the_next_request_is_granted(board, held):
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff" * 70_000, b"[" * 50_000, b'{"job": 1e999, "attempt": NaN}'])
+def test_garbage_is_thrown_away_and_the_next_request_is_granted(board, content):
     """In every file that the agent may write."""
     for name in ("wanted", "healthy", "bad", "outcome"):
-        (board.home / "update" / f"{name}.json").write_bytes(held)
+        (board.home / "update" / f"{name}.json").write_bytes(content)
     board.start()
     assert wait_until(lambda: not (board.home / "update" / "wanted.json").exists())
     board.want(board.bundle("2.0"), "2.0")
@@ -233,13 +233,13 @@ def test_the_version_that_runs_is_no_update(board):
 @pytest.mark.long
 def test_a_release_that_proved_itself_brings_its_supervisor(board):
     """The process goes on as the new one; a file that is no program is not taken."""
-    own, installer = board.root / "supervisor.py", (board.root / "install.py").read_bytes()
-    shutil.copy(supervisor.__file__, own)
-    board.script = own
+    script, installer = board.root / "supervisor.py", (board.root / "install.py").read_bytes()
+    shutil.copy(supervisor.__file__, script)
+    board.script = script
     board.start()
-    board.want(board.bundle("2.0", tools={"supervisor.py": own.read_text() + "# newer\n", "install.py": "def ("}), "2.0")
+    board.want(board.bundle("2.0", tools={"supervisor.py": script.read_text() + "# newer\n", "install.py": "def ("}), "2.0")
     assert board.outcome()["state"] == "done"
-    assert wait_until(lambda: own.read_text().endswith("# newer\n"))
+    assert wait_until(lambda: script.read_text().endswith("# newer\n"))
     assert (board.root / "install.py").read_bytes() == installer
     board.want(board.bundle("3.0"), "3.0", job="next")
     assert board.outcome("next")["state"] == "done", board.log()
@@ -484,5 +484,5 @@ def test_the_journal_holds_each_step_before_it_is_taken(board):
     with locked(board):
         board.want(board.bundle("2.0"), "2.0")
         assert wait_until(lambda: board.step() == ("taken", 0))
-        held = json.loads((board.root / "supervisor" / "journal.json").read_text())
-    assert (held["order"]["version"], held["from"]) == ("2.0", "1.0")
+        document = json.loads((board.root / "supervisor" / "journal.json").read_text())
+    assert (document["order"]["version"], document["from"]) == ("2.0", "1.0")

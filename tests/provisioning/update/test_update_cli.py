@@ -39,10 +39,15 @@ class World:
         for name in ("pi-1", "pi-2", "pi-3"):
             self.hear(name)
 
-    def hear(self, name, agent="1.0", standing="accepted", **said):
+    def hear(self, name, agent="1.0", standing="accepted", **fields):
         """Let a device be accepted and say what it is."""
         health = Health(
-            device=name, fleet="lab", session=1, told_ns=1, agent=agent, **{"arch": "aarch64", "python": "3.11.2", "glibc": "2.36", **said}
+            device=name,
+            fleet="lab",
+            session=1,
+            told_ns=1,
+            agent=agent,
+            **{"arch": "aarch64", "python": "3.11.2", "glibc": "2.36", **fields},
         )
         with self.registry.transaction() as connection:
             devices.put(connection, Device(name, "lab", None, "pi5", (), standing, None, None, None, 0))
@@ -50,10 +55,10 @@ class World:
 
     def call(self, *arguments):
         """Return what a command printed."""
-        done = CliRunner().invoke(fleet, [*map(str, arguments), "--folder", str(self.folder.path)])
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        return done
+        result = CliRunner().invoke(fleet, [*map(str, arguments), "--folder", str(self.folder.path)])
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
 
     def add(self, version="2.0", **changes):
         """Add a bundle, and return its path."""
@@ -63,11 +68,11 @@ class World:
 
     def orders(self):
         """Return the versions that devices are ordered to go to."""
-        found = {}
+        versions = {}
         for job in kept.latest(self.registry):
-            for one in kept.executions_of_job(self.registry, job.job):
-                found[one.device] = job.work.version
-        return found
+            for execution in kept.executions_of_job(self.registry, job.job):
+                versions[execution.device] = job.work.version
+        return versions
 
     def end(self, device, state="done", reason=None):
         """Let a device report."""
@@ -82,9 +87,9 @@ class World:
 @pytest.fixture
 def world(tmp_path):
     """Return a fleet."""
-    made = World(tmp_path)
-    yield made
-    made.registry.close()
+    world = World(tmp_path)
+    yield world
+    world.registry.close()
 
 
 def test_a_bundle_that_is_added_is_content_and_listed(world):
@@ -116,14 +121,14 @@ def test_a_dry_run_shows_who_runs_what_and_orders_nothing(world):
     world.hear("pi-3", bad_agents=("2.0",))
     world.hear("pi-4", standing="pending")
     world.add()
-    done = world.call("update", "--on", "all", "--dry-run")
-    assert done.exit_code == 0
-    assert "failed there before" in done.output
-    shown = {one["device"]: one for one in json.loads(world.call("update", "--on", "all", "--dry-run", "--json").output)}
-    assert (shown["pi-1"]["runs"], shown["pi-1"]["goes_to"]) == ("1.0", "2.0")
-    assert [shown[name]["goes_to"] for name in ("pi-2", "pi-3", "pi-4")] == [None, None, None]
-    assert shown["pi-3"]["bad"] == ["2.0"]
-    assert "pending" in shown["pi-4"]["note"]
+    result = world.call("update", "--on", "all", "--dry-run")
+    assert result.exit_code == 0
+    assert "failed there before" in result.output
+    planned = {entry["device"]: entry for entry in json.loads(world.call("update", "--on", "all", "--dry-run", "--json").output)}
+    assert (planned["pi-1"]["runs"], planned["pi-1"]["goes_to"]) == ("1.0", "2.0")
+    assert [planned[name]["goes_to"] for name in ("pi-2", "pi-3", "pi-4")] == [None, None, None]
+    assert planned["pi-3"]["bad"] == ["2.0"]
+    assert "pending" in planned["pi-4"]["note"]
     assert world.orders() == {}
 
 

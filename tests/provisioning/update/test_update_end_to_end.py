@@ -77,13 +77,13 @@ def fleet(folder, *arguments):
 def health(folder):
     """Return what the board last said of itself, None before."""
     with closing(Registry(folder.registry, "read")) as registry:
-        found = devices.find_presence(registry, "pi-1")
-    return found.health if found else None
+        presence = devices.find_presence(registry, "pi-1")
+    return presence.health if presence else None
 
 
 def runs(folder, version):
     """Return whether the fleet hears that the board runs that version."""
-    return wait_until(lambda: (said := health(folder)) is not None and said.agent == version, LONG_S)
+    return wait_until(lambda: (report := health(folder)) is not None and report.agent == version, LONG_S)
 
 
 @pytest.mark.needs("openssl")
@@ -93,21 +93,21 @@ def test_a_good_release_is_installed_and_a_bad_one_rolled_back(world):
     folder, board = world
     assert runs(folder, "1.0")
     assert fleet(folder, "release", "add", board.bundle("2.0", wheels=agent_wheels("2.0"))).returncode == 0
-    done = fleet(folder, "update", "--on", "pi-1", "--json")
-    assert done.returncode == 0, done.stdout + done.stderr + board.log()
-    assert json.loads(done.stdout)["ended"][0]["reason"] == "version 2.0 runs and is healthy"
+    result = fleet(folder, "update", "--on", "pi-1", "--json")
+    assert result.returncode == 0, result.stdout + result.stderr + board.log()
+    assert json.loads(result.stdout)["ended"][0]["reason"] == "version 2.0 runs and is healthy"
     assert runs(folder, "2.0")
     broken = {
         **agent_wheels("3.0"),
         "onnxruntime-9.9-py3-none-any.whl": wheel("onnxruntime", "9.9", {"onnxruntime/__init__.py": "1 / 0\n"}),
     }
     assert fleet(folder, "release", "add", board.bundle("3.0", wheels=broken)).returncode == 0
-    done = fleet(folder, "update", "--on", "pi-1", "--json")
-    assert done.returncode == 1, done.stdout + done.stderr + board.log()
-    reason = json.loads(done.stdout)["ended"][0]["reason"]
+    result = fleet(folder, "update", "--on", "pi-1", "--json")
+    assert result.returncode == 1, result.stdout + result.stderr + board.log()
+    reason = json.loads(result.stdout)["ended"][0]["reason"]
     assert reason.startswith("rolled back to 2.0, because onnxruntime 9.9 is installed but cannot be imported")
     assert runs(folder, "2.0")
     assert wait_until(lambda: health(folder).bad_agents == ("3.0",), LONG_S)
-    done = fleet(folder, "update", "--on", "pi-1")
-    assert "failed there before" in done.stdout
+    result = fleet(folder, "update", "--on", "pi-1")
+    assert "failed there before" in result.stdout
     assert board.releases() == ["1.0", "2.0"]

@@ -32,7 +32,7 @@ SHAPES = {
 def case_of(family):
     """Return a decoder for 3 classes on 64 x 64 pixels, and outputs of nothing."""
     strides = (8, 16, 32) if family == "edgemeter" else ()
-    card = make_card(family, wanted=make_input(), classes=3, strides=strides, nms_iou=0.5)
+    card = make_card(family, image_input=make_input(), classes=3, strides=strides, nms_iou=0.5)
     # Where dtypes tell, a family names its outputs.
     names = ("num_dets", "det_boxes", "det_scores", "det_classes") if family == "efficient-nms" else ()
     outputs = tuple(np.zeros(shape, np.float32) for shape in SHAPES[family])

@@ -41,7 +41,7 @@ def one_tensor(strides, objects, **settings):
 def decode(outputs, strides, **output):
     """Return the detections for a card with these strides."""
     card = make_card(
-        "nanodet", wanted=make_input(height=HEIGHT, width=WIDTH), strides=strides, nms_iou=0.6, **{"classes": CLASSES, **output}
+        "nanodet", image_input=make_input(height=HEIGHT, width=WIDTH), strides=strides, nms_iou=0.6, **{"classes": CLASSES, **output}
     )
     made = decoders.create(card, make_loaded(tensors(*(output.shape for output in outputs))))
     return made.decode(outputs, same_size(WIDTH, HEIGHT))

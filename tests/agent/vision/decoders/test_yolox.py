@@ -23,7 +23,7 @@ def head(**rows):
 
 def decode(tensor, **output):
     """Return the detections."""
-    made = decoders.create(make_card("yolox", wanted=WANTED, **{"classes": 2, "nms_iou": 0.65, **output}), make_loaded())
+    made = decoders.create(make_card("yolox", image_input=WANTED, **{"classes": 2, "nms_iou": 0.65, **output}), make_loaded())
     return made.decode([tensor], same_size(64, 32))
 
 
@@ -54,7 +54,7 @@ def test_the_threshold_is_on_objectness_times_class():
 
 def test_the_strides_are_the_cards():
     """A card may name others; the grid has to fit."""
-    made = decoders.create(make_card("yolox", wanted=WANTED, classes=2, strides=(32,)), make_loaded(tensors((1, 2, 7))))
+    made = decoders.create(make_card("yolox", image_input=WANTED, classes=2, strides=(32,)), make_loaded(tensors((1, 2, 7))))
     assert made.decode([np.zeros((1, 2, 7), np.float32)], same_size(64, 32)).boxes.shape == (0, 4)
 
 
@@ -66,7 +66,7 @@ def test_outputs_that_do_not_fit_are_refused():
                 decode(np.zeros(shape, np.float32))
             if len(shape) == 3:
                 with pytest.raises(ConfigError, match=r"shape \[1, 42, 7\]"):
-                    decoders.create(make_card("yolox", wanted=WANTED, classes=2), make_loaded(tensors(shape)))
+                    decoders.create(make_card("yolox", image_input=WANTED, classes=2), make_loaded(tensors(shape)))
 
 
 def test_boxes_decoded_inside_are_left_as_they_are():
