@@ -44,7 +44,7 @@ class FleetHandler(Protocol):
 
 HANDLERS: Mapping[str, str] = {
     "campaigns": "edgemeter.provisioning.campaigns.campaign_handler:CampaignHandler",
-    "enrolment": "edgemeter.provisioning.identity.enrolment_handler:EnrolmentHandler",
+    "enrolment": "edgemeter.provisioning.identity.enrolment:EnrolmentHandler",
     "jobs": "edgemeter.provisioning.jobs.job_handler:JobHandler",
     "content": "edgemeter.provisioning.content.content_handler:ContentHandler",
     "health": "edgemeter.provisioning.health.health_handler:FleetHealthHandler",

@@ -136,37 +136,36 @@ class Folder:
             os.fsync(self._folder)
 
 
-class Manager:
-    """Keeps the watchdog of the service manager alive, and runs commands meanwhile."""
+def pause(seconds: float) -> None:
+    """Sleep, and keep the watchdog of the service manager alive."""
+    notify("WATCHDOG=1")
+    time.sleep(seconds)
 
-    def pause(self, seconds: float) -> None:
-        """Sleep, and keep the watchdog alive."""
-        self.notify("WATCHDOG=1")
-        time.sleep(seconds)
 
-    def notify(self, state: str) -> None:
-        """Notify the service manager. Source: sd_notify(3)."""
-        name = os.environ.get("NOTIFY_SOCKET", "")
-        if name.startswith(("/", "@")):
-            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-                channel.sendto(state.encode(), "\0" + name[1:] if name.startswith("@") else name)
+def notify(state: str) -> None:
+    """Notify the service manager. Source: sd_notify(3)."""
+    name = os.environ.get("NOTIFY_SOCKET", "")
+    if name.startswith(("/", "@")):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.sendto(state.encode(), "\0" + name[1:] if name.startswith("@") else name)
 
-    def run(self, command: list[str], log: Path, patience_s: float, marks: dict[str, str]) -> tuple[int, str]:
-        """Run the command; return its status and its last line. It is killed after `patience_s`."""
-        environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **marks}
-        try:
-            with log.open("wb") as output:
-                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
-            until_s = time.monotonic() + patience_s
-            while process.poll() is None and time.monotonic() < until_s:
-                self.pause(0.1)
-            if process.poll() is None:
-                process.kill()
-                return process.wait(), f"{command[0]} took longer than {patience_s:.0f} s"
-            lines = log.read_text(errors="replace").strip().splitlines()
-        except OSError as error:
-            return -1, f"cannot run {command[0]!r}: {error}"
-        return process.returncode, lines[-1][-500:] if lines else f"{command[0]} ended with status {process.returncode} and printed nothing"
+
+def run(command: list[str], log: Path, patience_s: float, marks: dict[str, str]) -> tuple[int, str]:
+    """Run the command; return its status and its last line. It is killed after `patience_s`."""
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8", **marks}
+    try:
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
+        until_s = time.monotonic() + patience_s
+        while process.poll() is None and time.monotonic() < until_s:
+            pause(0.1)
+        if process.poll() is None:
+            process.kill()
+            return process.wait(), f"{command[0]} took longer than {patience_s:.0f} s"
+        lines = log.read_text(errors="replace").strip().splitlines()
+    except OSError as error:
+        return -1, f"cannot run {command[0]!r}: {error}"
+    return process.returncode, lines[-1][-500:] if lines else f"{command[0]} ended with status {process.returncode} and printed nothing"
 
 
 class Releases:
@@ -230,7 +229,6 @@ class Supervisor:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.manager = Manager()
         self.releases = Releases(options.root)
         self.own = options.root / "supervisor"
         self.own.mkdir(mode=0o700, exist_ok=True)
@@ -317,10 +315,10 @@ class Supervisor:
 
     def _bad(self) -> dict[str, Record]:
         """Return the versions that failed here."""
-        completion_items = self.update.read("bad.json").items()
+        failures = self.update.read("bad.json")
         return {
             version: failure
-            for version, failure in completion_items
+            for version, failure in failures.items()
             if isinstance(failure, dict) and isinstance(failure.get("attempts"), int)
         }
 
@@ -370,12 +368,12 @@ class Supervisor:
         """Refuse a release that does not fit, before anything is written: it takes about as much as the running one."""
         size_bytes = int(order["size_bytes"])
         needed_bytes = max(2 * size_bytes, size_bytes + self.releases.size_bytes(self.releases.current()))
-        if _free_bytes(self.options.root) < needed_bytes:
+        if shutil.disk_usage(str(self.options.root)).free < needed_bytes:
             self.releases.keep(order["version"])
-        free = _free_bytes(self.options.root)
-        if free < needed_bytes:
+        free_bytes = shutil.disk_usage(str(self.options.root)).free
+        if free_bytes < needed_bytes:
             needs = f"version {order['version']} needs {needed_bytes >> 20} MiB below {str(self.options.root)!r}"
-            raise Refused(f"no space: {needs}, {free >> 20} MiB are free")
+            raise Refused(f"no space: {needs}, {free_bytes >> 20} MiB are free")
 
     def _staged(self, order: Record) -> Path:
         """Return a copy of the bundle that only root can change, with the requested hash."""
@@ -391,7 +389,7 @@ class Supervisor:
                         # A slow card takes long: never sync so much at once that the watchdog expires.
                         target.flush()
                         os.fsync(target.fileno())
-                    self.manager.notify("WATCHDOG=1")
+                    notify("WATCHDOG=1")
                 target.flush()
                 os.fsync(target.fileno())
         except FileNotFoundError as error:
@@ -410,9 +408,7 @@ class Supervisor:
         command = [sys.executable, root / "install.py", "--bundle", staged, "--root", root, "--public-key", root / TRUSTED_KEYS]
         if "older" in order["even_if"]:
             command.append("--allow-downgrade")
-        status, output = self.manager.run(
-            [*map(str, command), "--switch", "no"], self.own / "install.log", self.options.install_s, {MARK: str(root)}
-        )
+        status, output = run([*map(str, command), "--switch", "no"], self.own / "install.log", self.options.install_s, {MARK: str(root)})
         if status != 0 or version not in self.releases.installed():
             raise Refused(f"version {version} cannot be installed: {output}")
 
@@ -454,7 +450,7 @@ class Supervisor:
             failed = self._failed_starts()
             if failed is not None and failed - (first if first is not None and first <= failed else 0) >= self.options.failed_starts:
                 return f"it was started {self.options.failed_starts} times and ended each time"
-            self.manager.pause(self.options.every_s)
+            pause(self.options.every_s)
         return f"it was not healthy within {self.options.healthy_within_s:.0f} s: {why}"
 
     def _roll_back(self, step: Record) -> None:
@@ -546,11 +542,11 @@ class Supervisor:
             self._roll_back_from(self.releases.current(), f"the agent was started {self.options.failed_starts} times and ended each time")
 
     def _failed_starts(self) -> int | None:
-        status, output = self.manager.run(shlex.split(self.options.starts_command), self.own / "starts.log", 30.0, {})
+        status, output = run(shlex.split(self.options.starts_command), self.own / "starts.log", 30.0, {})
         return int(output) if status == 0 and re.fullmatch("[0-9]{1,9}", output) else None
 
     def _restart(self) -> None:
-        status, output = self.manager.run(shlex.split(self.options.restart_command), self.own / "restart.log", 120.0, {})
+        status, output = run(shlex.split(self.options.restart_command), self.own / "restart.log", 120.0, {})
         if status != 0:
             logger.warning("cannot restart the agent: %s", output)
 
@@ -559,7 +555,7 @@ class Supervisor:
             if is_quiet:
                 # First, or the board would reboot forever.
                 self.update.remove("reboot")
-                status, output = self.manager.run(shlex.split(self.options.reboot_command), self.own / "restart.log", 120.0, {})
+                status, output = run(shlex.split(self.options.reboot_command), self.own / "restart.log", 120.0, {})
                 if status != 0:
                     logger.warning("cannot reboot: %s", output)
 
@@ -570,7 +566,7 @@ class Supervisor:
         try:
             until_s = time.monotonic() + patience_s
             while not (is_ours := _locked(descriptor)) and time.monotonic() < until_s:
-                self.manager.pause(self.options.every_s)
+                pause(self.options.every_s)
             if is_ours:
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"edgemeter-supervisor (pid {os.getpid()})\n".encode(), 0)
@@ -649,11 +645,6 @@ def _end_leftovers(root: Path) -> None:
                     os.kill(int(path.name), signal.SIGKILL)
 
 
-def _free_bytes(path: Path) -> int:
-    disk = os.statvfs(path)
-    return disk.f_bavail * disk.f_frsize
-
-
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -698,8 +689,7 @@ def main() -> int:
             logger.error("another supervisor holds %s", options.root / "supervisor.lock")
             return 1
         time.sleep(0.2)
-    manager = Manager()
-    manager.notify("READY=1")
+    notify("READY=1")
     supervisor = None
     while True:
         try:
@@ -711,8 +701,8 @@ def main() -> int:
             if supervisor is not None:
                 supervisor.close()
                 supervisor = None
-            manager.pause(options.every_s)
-        manager.pause(options.every_s)
+            pause(options.every_s)
+        pause(options.every_s)
 
 
 if __name__ == "__main__":

@@ -31,8 +31,9 @@ def test_an_order_goes_out_when_its_device_is_there_and_each_report_is_noted(ben
     version = order.version
     for state in ("accepted", "running", "running", "done"):
         fields = {"runs": ("r1",), "figures": {"latency_p50_ms": 2.5}} if state == "done" else {"done_ratio": 0.5}
-        bench.report("a", order, state, version, **fields)
-        assert bench.poll() == [("a", ReportReceipt(noted=job, attempt=1, version=version + 1, state=state))]
+        assert bench.report_and_poll("a", order, state, version, **fields) == [
+            ("a", ReportReceipt(noted=job, attempt=1, version=version + 1, state=state))
+        ]
         assert (bench.held(job, "a").state, bench.held(job, "a").version) == (state, version + 1)
         version += 1
     ended = bench.held(job, "a")
@@ -57,9 +58,7 @@ def test_one_execution_at_a_time_is_in_flight_on_a_device(bench):
 
 def test_an_order_that_is_not_acknowledged_comes_again_later_and_later(bench):
     """10 s, 20 s, 40 s ..., always the same attempt and version; at once when the device comes back."""
-    bench.add("a", timeout_s=10_000.0)
-    bench.online("a")
-    ((_, order),) = bench.poll()
+    _, order = bench.send(timeout_s=10_000.0)
     times = []
     for second in range(160):
         for device, repeated in bench.poll(1):
@@ -83,8 +82,7 @@ def test_a_killed_service_sends_the_same_order_again_and_starts_no_other(bench):
     assert bench.poll() == []
     bench.online("a", "b")
     assert sorted(bench.poll(), key=lambda entry: entry[0]) == orders
-    bench.report("a", orders[0][1], "running", orders[0][1].version)
-    bench.poll()
+    bench.report_and_poll("a", orders[0][1], "running", orders[0][1].version)
     bench.kill()
     bench.online("a", "b")
     assert bench.poll() == orders[1:]
@@ -92,32 +90,23 @@ def test_a_killed_service_sends_the_same_order_again_and_starts_no_other(bench):
 
 def test_a_stale_report_changes_nothing_and_gets_the_version_held(bench):
     """Reported twice, late, of another attempt, or after the end."""
-    job = bench.add("a", retries=0)
-    bench.online("a")
-    ((_, order),) = bench.poll()
-    bench.report("a", order, "running", order.version)
-    bench.poll()
+    job, order = bench.send(retries=0)
+    bench.report_and_poll("a", order, "running", order.version)
     for state, attempt, version in (("accepted", 1, order.version), ("running", 1, order.version), ("done", 2, order.version + 1)):
-        bench.report("a", msgspec.structs.replace(order, attempt=attempt), state, version)
-        ((_, noted),) = bench.poll()
+        ((_, noted),) = bench.report_and_poll("a", msgspec.structs.replace(order, attempt=attempt), state, version)
         assert noted.version > version
         assert (bench.held(job, "a").state, bench.held(job, "a").version) == ("running", order.version + 1)
-    bench.report("a", order, "failed", order.version + 1, reason="no such model")
-    bench.poll()
+    bench.report_and_poll("a", order, "failed", order.version + 1, reason="no such model")
     for state in ("done", "running"):
-        bench.report("a", order, state, order.version + 2)
-        bench.poll()
+        bench.report_and_poll("a", order, state, order.version + 2)
     assert (bench.held(job, "a").state, bench.held(job, "a").reason) == ("failed", "no such model")
 
 
 def test_a_result_is_taken_though_the_acknowledgement_before_it_was_lost(bench):
     """The device still expects the version before: its word of the end is later than what is held, so it counts."""
-    job = bench.add("a")
-    bench.online("a")
-    ((_, order),) = bench.poll()
+    job, order = bench.send()
     bench.report("a", order, "accepted", order.version)
-    bench.report("a", order, "done", order.version, runs=("r",))
-    bench.poll()
+    bench.report_and_poll("a", order, "done", order.version, runs=("r",))
     assert (bench.held(job, "a").state, bench.held(job, "a").runs) == ("done", ("r",))
 
 
@@ -126,19 +115,15 @@ def test_nobody_reports_for_another_device(bench):
     job = bench.add("a")
     bench.online("a", "b")
     ((_, order),) = bench.poll()
-    bench.report("b", order, "done", order.version)
-    bench.poll()
+    bench.report_and_poll("b", order, "done", order.version)
     assert bench.held(job, "a").state == "sent"
     assert bench.held(job, "b") is None
 
 
 def test_what_times_out_is_ended_on_the_device_and_tried_once_more(bench):
     """By the server's clock; the second attempt has its own number, and after it there is no third."""
-    job = bench.add("a")
-    bench.online("a")
-    ((_, order),) = bench.poll()
-    bench.report("a", order, "accepted", order.version)
-    bench.poll()
+    job, order = bench.send()
+    bench.report_and_poll("a", order, "accepted", order.version)
     ((_, ended),) = bench.poll(161)
     assert (ended.work, ended.attempt) == (Cancel(), 1)
     execution = bench.held(job, "a")
@@ -153,15 +138,12 @@ def test_what_times_out_is_ended_on_the_device_and_tried_once_more(bench):
 
 def test_a_pause_of_the_service_gives_nobody_up(bench):
     """Down for longer than the job may take: the device has a minute to report that it is done."""
-    job = bench.add("a", retries=0)
-    bench.online("a")
-    ((_, order),) = bench.poll()
+    job, order = bench.send(retries=0)
     bench.kill()
     bench.now_ns += 1000 * S
     bench.online("a")
     assert [message for _, message in bench.poll(1)] == [order]
-    bench.report("a", order, "done", order.version)
-    bench.poll()
+    bench.report_and_poll("a", order, "done", order.version)
     assert bench.held(job, "a").state == "done"
 
 
@@ -179,24 +161,18 @@ def test_a_device_that_is_silent_after_the_pause_is_given_up(bench):
 
 def test_a_result_that_comes_late_is_not_measured_again(bench):
     """Given up, but not yet sent again."""
-    job = bench.add("a")
-    bench.online("a")
-    ((_, order),) = bench.poll()
+    job, order = bench.send()
     bench.poll(161)
     assert bench.held(job, "a").state == "queued"
-    bench.report("a", order, "done", order.version, runs=("r",))
-    bench.poll()
+    bench.report_and_poll("a", order, "done", order.version, runs=("r",))
     assert bench.held(job, "a").state == "done"
     assert [entry for entry in bench.poll(60) if isinstance(entry[1], Order)] == []
 
 
 def test_a_device_that_comes_back_reports_how_it_ended_before_it_is_ordered_again(bench):
     """It measured while it was away; the retry is due, and its report is still on the way."""
-    job = bench.add("a")
-    bench.online("a")
-    ((_, order),) = bench.poll()
-    bench.report("a", order, "running", order.version)
-    bench.poll()
+    job, order = bench.send()
+    bench.report_and_poll("a", order, "running", order.version)
     bench.online("a", state="lost")
     bench.poll(161)
     bench.poll(600)
@@ -236,8 +212,7 @@ def test_a_cancelled_job_is_ended_at_once_or_by_its_device(bench):
     job = bench.add("a", "b")
     bench.online("a")
     ((_, order),) = bench.poll()
-    bench.report("a", order, "running", order.version)
-    bench.poll()
+    bench.report_and_poll("a", order, "running", order.version)
     other = Registry(bench.folder.registry)
     assert len(jobs.cancel(other, job, None, bench.now_ns)) == 2
     assert jobs.cancel(other, job, None, bench.now_ns) == []
@@ -247,8 +222,7 @@ def test_a_cancelled_job_is_ended_at_once_or_by_its_device(bench):
     assert (ended.job, ended.attempt) == (job, 1)
     assert bench.held(job, "b").state == "cancelled"
     assert bench.poll(11) == [("a", ended)]
-    bench.report("a", order, "cancelled", ended.version)
-    bench.poll()
+    bench.report_and_poll("a", order, "cancelled", ended.version)
     assert bench.held(job, "a").state == "cancelled"
     assert bench.poll(30) == []
 
@@ -262,11 +236,8 @@ def revoke(bench):
 
 def revoked_while_running(bench):
     """Return what device a was at when it was thrown out."""
-    job = bench.add("a")
-    bench.online("a")
-    ((_, order),) = bench.poll()
-    bench.report("a", order, "running", order.version)
-    bench.poll()
+    job, order = bench.send()
+    bench.report_and_poll("a", order, "running", order.version)
     revoke(bench)
     assert bench.held(job, "a").state == "cancelled"
     return order
@@ -318,8 +289,7 @@ def test_a_watt_is_spent_once(bench):
     assert bench.poll(5) == []
     bench.add("b" if device == "a" else "a", work=Doctor())
     assert [type(command.work) for _, command in bench.poll()] == [Doctor]
-    bench.report(device, order, "done", order.version)
-    bench.poll()
+    bench.report_and_poll(device, order, "done", order.version)
     assert len([entry for _, entry in bench.poll() if isinstance(entry, Order)]) <= 1
 
 
@@ -337,5 +307,6 @@ def test_a_fleet_file_that_became_wrong_leaves_the_rules_as_they_were(bench):
 
 def test_a_report_on_an_unknown_job_is_put_to_rest(bench):
     """A device that kept a job of a registry that is gone does not report it for ever."""
-    bench.report("a", Order(job="gone", attempt=1, version=1, work=Doctor(), timeout_s=1.0), "done", 7)
-    assert bench.poll() == [("a", ReportReceipt(noted="gone", attempt=1, version=8, state="done"))]
+    assert bench.report_and_poll("a", Order(job="gone", attempt=1, version=1, work=Doctor(), timeout_s=1.0), "done", 7) == [
+        ("a", ReportReceipt(noted="gone", attempt=1, version=8, state="done"))
+    ]
