@@ -4,19 +4,18 @@ import json
 import time
 
 import pytest
-from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.orders import Order
 from edgemeter.provisioning.campaigns import planning
 from edgemeter.provisioning.campaigns.campaign_handler import CampaignHandler
-from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import campaigns, devices, jobs
 from edgemeter.provisioning.registry.devices import Device
+from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.job_bench import Bench
 from tests.fixtures.rows import table_row
 from tests.provisioning import folder_bytes
@@ -75,11 +74,7 @@ class World(Bench):
 
     def call(self, *arguments, code=0):
         """Call `edgemeter fleet`."""
-        result = CliRunner().invoke(fleet, [*arguments, "--folder", str(self.folder.path)])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        assert result.exit_code == code, result.output
-        return result.stdout
+        return run_fleet(self.folder.path, *arguments, code=code).stdout
 
     def orders(self, seconds=2.0):
         """Let both handlers look, and return what goes out by device."""

@@ -21,6 +21,7 @@ from edgemeter.provisioning.jobs.job_handler import JobHandler
 from edgemeter.provisioning.registry import canary_runs, devices
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve import handler, service
+from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import address_of, mosquitto
 
@@ -107,8 +108,7 @@ def test_a_device_reports_its_status_and_how_it_ended_before(served, board):
     board.start()
     second = until(served, lambda presence: presence.health.session != first.session)
     assert second.health.last_words.kind in {"killed", "unknown"}
-    text = CliRunner().invoke(fleet, ["list", "--json", "--folder", str(served.path)], catch_exceptions=False).stdout
-    (line,) = json.loads(text)["devices"]
+    (line,) = json.loads(run_fleet(served.path, "list", "--json").stdout)["devices"]
     assert (line["device"], line["presence"], line["agent"]) == ("pi-1", "online", second.health.agent)
     board.end(signal.SIGTERM)
     until(served, lambda presence: presence.state == "offline")
@@ -157,9 +157,7 @@ def test_what_a_device_measures_is_listed_until_it_is_gone(served, broker, tmp_p
         peer.session.publish(f"edgemeter/v1/lab/pi-1/{kind}", messages.encode_message(message), lasting="retained")
 
     def listed():
-        (line,) = json.loads(CliRunner().invoke(fleet, ["list", "--json", "--folder", str(served.path)], catch_exceptions=False).stdout)[
-            "devices"
-        ]
+        (line,) = json.loads(run_fleet(served.path, "list", "--json").stdout)["devices"]
         document = json.loads(CliRunner().invoke(collector, ["devices", "--json", "--ledger", str(ledger)], catch_exceptions=False).stdout)
         return line["measuring"], document["devices"][0]["measuring"] if document["devices"] else None
 

@@ -6,8 +6,6 @@ from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
 
-from click.testing import CliRunner
-
 from edgemeter.agent.base.broker_address import BrokerAddress, parse_address
 from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.contract import identity
@@ -15,23 +13,15 @@ from edgemeter.agent.identity import joining
 from edgemeter.agent.identity.identity import IdentityFiles
 from edgemeter.agent.identity.joining import JoinPaths
 from edgemeter.agent.machine.machine import recorded
-from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.service import FleetService
+from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.mqtt_peer import Peer
 from tests.fixtures.servers import LOOPBACK, Server, free_port, mosquitto_binary
 
 FLEET = "lab"
-
-
-def run_fleet(folder: Path, *arguments: object) -> str:
-    """Return what an `edgemeter fleet` command says on stdout; raise what it raises."""
-    result = CliRunner().invoke(fleet, [str(argument) for argument in (*arguments, "--folder", folder)])
-    if result.exception is not None:
-        raise result.exception
-    return result.stdout
 
 
 class Lab:
@@ -54,7 +44,7 @@ class Lab:
 
     def run(self, *arguments: object) -> str:
         """Return what an `edgemeter fleet` command says on stdout; raise what it raises."""
-        return run_fleet(self.folder.path, *arguments)
+        return run_fleet(self.folder.path, *arguments).stdout
 
     def start(self) -> "Lab":
         """Start the broker and the service."""

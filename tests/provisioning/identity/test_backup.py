@@ -10,8 +10,8 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.rows import table_row
-from tests.provisioning.identity.lab import run_fleet
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +40,14 @@ def files(folder):
 def test_what_comes_back_is_what_was_there(backed_up, tmp_path):
     """Keys, certificates, inventory, registry with its revoked device, modes; not the content. `init` then adds nothing but paths."""
     restored = tmp_path / "restored"
-    text = run_fleet(restored, "restore", backed_up / "fleet.age", "--passphrase-file", backed_up / "passphrase")
+    text = run_fleet(restored, "restore", backed_up / "fleet.age", "--passphrase-file", backed_up / "passphrase").stdout
     assert "restored the fleet 'default' as of" in text
     before = {name: content for name, content in files(backed_up / "fleet").items() if not name.startswith("content/")}
     assert files(restored) == before
     # The running broker finds newer lists of revoked certificates by these.
     assert any(link is not None for _, _, link in before.values())
     assert stat.S_IMODE(restored.stat().st_mode) == 0o700
-    was, now = (json.loads(run_fleet(folder, "list", "--json")) for folder in (backed_up / "fleet", restored))
+    was, now = (json.loads(run_fleet(folder, "list", "--json").stdout) for folder in (backed_up / "fleet", restored))
     assert {entry["device"] for entry in now["devices"]} == {entry["device"] for entry in was["devices"]} >= {"pi-1", "pi-2"}
     run_fleet(restored, "init")
     assert str(restored) in (restored / "broker/mosquitto.conf").read_text()
@@ -115,7 +115,9 @@ def test_an_older_state_does_not_replace_a_fleet(backed_up, tmp_path):
     with pytest.raises(ConfigError, match="is not empty"):
         run_fleet(folder, "restore", backed_up / "fleet.age", "--passphrase-file", backed_up / "passphrase")
     assert files(folder) == before
-    text = run_fleet(tmp_path / "new", "restore", backed_up / "fleet.age", "--passphrase-file", backed_up / "passphrase", "--dry-run")
+    text = run_fleet(
+        tmp_path / "new", "restore", backed_up / "fleet.age", "--passphrase-file", backed_up / "passphrase", "--dry-run"
+    ).stdout
     assert "would restore the fleet 'default' as of" in text
     assert "revoke again whoever was revoked" in text
     assert not (tmp_path / "new").exists()
@@ -129,7 +131,7 @@ def test_a_key_of_the_authority_that_a_passphrase_protects(tmp_path, monkeypatch
     (tmp_path / "wrong").write_text("another\n")
     folder = FleetFolder(tmp_path / "fleet")
     run_fleet(folder.path, "init", "--broker", "127.0.0.1")
-    assert "protected by the passphrase" in run_fleet(folder.path, "init", "--ca-passphrase-file", tmp_path / "passphrase")
+    assert "protected by the passphrase" in run_fleet(folder.path, "init", "--ca-passphrase-file", tmp_path / "passphrase").stdout
     monkeypatch.delenv("EDGEMETER_CA_PASSPHRASE_FILE", raising=False)
     assert b"ENCRYPTED" in folder.ca_key.read_bytes()
     with pytest.raises(ConfigError, match="no terminal to ask on"):
@@ -140,6 +142,6 @@ def test_a_key_of_the_authority_that_a_passphrase_protects(tmp_path, monkeypatch
     monkeypatch.setenv("EDGEMETER_CA_PASSPHRASE_FILE", str(tmp_path / "passphrase"))
     run_fleet(folder.path, "token", "pi-1", "--out", tmp_path)
     run_fleet(folder.path, "revoke", "pi-1")
-    assert "nothing to make" in run_fleet(folder.path, "init")
+    assert "nothing to make" in run_fleet(folder.path, "init").stdout
     command = ["openssl", "pkey", "-in", folder.ca_key, "-passin", f"file:{tmp_path / 'passphrase'}", "-noout"]
     assert subprocess.run(command, check=False).returncode == 0

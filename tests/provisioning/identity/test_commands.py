@@ -12,6 +12,7 @@ from edgemeter.provisioning.campaigns import planning
 from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates, devices
+from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.rows import table_row
 
 
@@ -36,9 +37,7 @@ def test_a_token_whose_file_cannot_be_written_does_not_end_the_one_before(lab, t
     before = certificates.open_tokens(lab.registry, 0)
     (tmp_path / "file").touch()
     with pytest.raises(EdgemeterError, match="cannot write"):
-        CliRunner().invoke(
-            fleet, ["token", "pi-1", "--folder", str(lab.folder.path), "--out", str(tmp_path / "file" / "in")], catch_exceptions=False
-        )
+        lab.run("token", "pi-1", "--out", tmp_path / "file" / "in")
     assert certificates.open_tokens(lab.registry, 0) == before
 
 
@@ -80,10 +79,7 @@ def test_hours_that_are_no_number_are_a_wrong_use(lab, tmp_path):
     """NaN is within no bounds."""
     for hours in ("nan", "inf", "-inf", "0"):
         with table_row(hours):
-            result = CliRunner().invoke(
-                fleet, ["token", "pi-1", "--hours", hours, "--out", str(tmp_path), "--folder", str(lab.folder.path)]
-            )
-            assert result.exit_code == 2
+            run_fleet(lab.folder.path, "token", "pi-1", "--hours", hours, "--out", tmp_path, code=2)
             assert list(tmp_path.glob("*.join.toml")) == []
 
 

@@ -5,20 +5,16 @@ import stat
 import subprocess
 
 import pytest
-from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.identity import authority
+from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.rows import table_row
 
 
 def run(folder, *arguments):
     """Return what the command says; raise what it raises."""
-    result = CliRunner().invoke(fleet, ["init", "--folder", str(folder), *arguments])
-    if result.exception is not None:
-        raise result.exception
-    return result.stdout
+    return run_fleet(folder, "init", *arguments).stdout
 
 
 def openssl(*arguments):

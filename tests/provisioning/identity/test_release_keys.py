@@ -8,8 +8,8 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.bundle import manifest
 from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from tests.fixtures.fleet_command import run_fleet
 from tests.provisioning.bundle import small_bundle
-from tests.provisioning.identity.lab import run_fleet
 
 pytestmark = pytest.mark.needs("openssl")
 
@@ -32,11 +32,11 @@ def server(tmp_path):
 def test_a_release_key_is_offline_from_the_start(server, offline):
     """The server never has the private key; a second `init` with the same key changes nothing, with another one it is refused."""
     command = ("init", "--broker", "127.0.0.1", "--release-public-key", offline / "release.pub")
-    assert "signed elsewhere" in run_fleet(server, *command)
+    assert "signed elsewhere" in run_fleet(server, *command).stdout
     folder = FleetFolder(server)
     assert folder.release_public_key.read_bytes() == (offline / "release.pub").read_bytes()
     assert not folder.release_key.exists()
-    assert "nothing to make" in run_fleet(server, *command)
+    assert "nothing to make" in run_fleet(server, *command).stdout
     small_bundle.keys(offline)
     with pytest.raises(ConfigError, match="rotate --public-key"):
         run_fleet(server, *command)
@@ -50,15 +50,15 @@ def test_a_bundle_is_signed_where_the_key_is(server, offline, tmp_path):
         run_fleet(server, "release", "add", unsigned)
     by_openssl = tmp_path / "by-openssl.tar"
     by_openssl.write_bytes(unsigned.read_bytes())
-    assert "would sign 0.0.1" in run_fleet(server, "bundle", "sign", unsigned, "--key", offline / "release.key", "--dry-run")
+    assert "would sign 0.0.1" in run_fleet(server, "bundle", "sign", unsigned, "--key", offline / "release.key", "--dry-run").stdout
     run_fleet(server, "bundle", "sign", unsigned, "--key", offline / "release.key")
-    assert "0.0.1 for pc" in run_fleet(server, "release", "add", unsigned)
+    assert "0.0.1 for pc" in run_fleet(server, "release", "add", unsigned).stdout
     script = (
         f"tar xf {by_openssl} manifest.json && openssl dgst -sha256 -sign {offline}/release.key -out manifest.sig manifest.json"
         f" && tar rf {by_openssl} manifest.sig"
     )
     subprocess.run(script, shell=True, cwd=tmp_path, check=True)  # noqa: S602 - the command of the page
-    assert "0.0.1 for pc" in run_fleet(server, "release", "add", by_openssl)
+    assert "0.0.1 for pc" in run_fleet(server, "release", "add", by_openssl).stdout
 
 
 def test_a_rotation_has_both_keys_until_it_is_finished(server):

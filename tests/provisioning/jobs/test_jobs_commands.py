@@ -8,20 +8,19 @@ import threading
 import time
 
 import pytest
-from click.testing import CliRunner
 from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import order_suite
 from edgemeter.agent.contract.orders import Doctor
 from edgemeter.collector.load.tally import RecordTemplate
-from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import job_view
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.service import FleetService
+from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import address_of, mosquitto
@@ -46,10 +45,7 @@ class Fleet:
 
     def call(self, *arguments, code=0):
         """Call `edgemeter fleet` and return its standard output and error."""
-        result = CliRunner().invoke(fleet, [*arguments, "--folder", str(self.folder.path)])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        assert result.exit_code == code, result.output
+        result = run_fleet(self.folder.path, *arguments, code=code)
         return result.stdout, result.stderr
 
     def run(self, *options, code=0):

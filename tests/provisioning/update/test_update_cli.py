@@ -6,17 +6,16 @@ import threading
 import time
 
 import pytest
-from click.testing import CliRunner
 
 from edgemeter.agent.base import errors
 from edgemeter.agent.contract.health import Health
-from edgemeter.provisioning.cli.main import fleet
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry import jobs as kept
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
+from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.update_board import Board
@@ -55,10 +54,7 @@ class World:
 
     def call(self, *arguments):
         """Return what a command printed."""
-        result = CliRunner().invoke(fleet, [*map(str, arguments), "--folder", str(self.folder.path)])
-        if result.exception is not None and not isinstance(result.exception, SystemExit):
-            raise result.exception
-        return result
+        return run_fleet(self.folder.path, *arguments, code=None)
 
     def add(self, version="2.0", **changes):
         """Add a bundle, and return its path."""
