@@ -1,6 +1,7 @@
 """The commands `edgemeter fleet backup` and `fleet restore`."""
 
 import time
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -51,10 +52,10 @@ def restore(file: Path, passphrase_file: Path | None, folder: FleetFolder, *, dr
     from edgemeter.provisioning.identity.backup import check_backup, restore_backup
 
     passphrase = _passphrase(passphrase_file, is_new=False)
-    restored = check_backup(file, passphrase) if dry_run else restore_backup(file, folder, passphrase)
-    made_at = f"{restored.made.astimezone():%Y-%m-%d %H:%M %Z}"
+    head, files = check_backup(file, passphrase) if dry_run else restore_backup(file, folder, passphrase)
+    made_at = f"{datetime.fromtimestamp(head.made_ns / 1e9).astimezone():%Y-%m-%d %H:%M %Z}"
     verb = "would restore" if dry_run else "restored"
-    click.echo(f"{verb} the fleet {restored.fleet!r} as of {made_at}: {restored.files} files in {folder.path}")
+    click.echo(f"{verb} the fleet {head.fleet!r} as of {made_at}: {files} files in {folder.path}")
     click.echo("it does not know what happened since: revoke again whoever was revoked, and let newer devices join again", err=True)
     click.echo("next: `edgemeter fleet init` with this --folder writes the paths of this machine; then start broker and service", err=True)
 

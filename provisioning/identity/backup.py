@@ -14,8 +14,6 @@ import sqlite3
 import tarfile
 import tempfile
 from contextlib import closing
-from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +40,6 @@ class BackupHead(msgspec.Struct, frozen=True, kw_only=True):
     made_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """A folder that was restored: its fleet, when the backup was made, and how many files it has."""
-
-    fleet: str
-    made: datetime
-    files: int
-
-
 def back_up(folder: FleetFolder, fleet: str, target: Path, passphrase: str, now_ns: int) -> int:
     """Write the backup of the folder, whole or not at all; return its size in bytes. The registry may be in use meanwhile.
 
@@ -59,8 +48,7 @@ def back_up(folder: FleetFolder, fleet: str, target: Path, passphrase: str, now_
         UnavailableError: the library for the format is not installed.
     """
     encrypt = _library().passphrase.encrypt
-    plain = _packed(folder, BackupHead(schema=SCHEMA, fleet=fleet, made_ns=now_ns))
-    sealed: bytes = encrypt(plain, passphrase)
+    sealed: bytes = encrypt(_packed(folder, BackupHead(schema=SCHEMA, fleet=fleet, made_ns=now_ns)), passphrase)
     try:
         durable_file.write(target, sealed)
     except (OSError, UnavailableError) as error:
@@ -68,8 +56,8 @@ def back_up(folder: FleetFolder, fleet: str, target: Path, passphrase: str, now_
     return len(sealed)
 
 
-def check_backup(source: Path, passphrase: str) -> Restored:
-    """Return what a backup holds, after all of it was read.
+def check_backup(source: Path, passphrase: str) -> tuple[BackupHead, int]:
+    """Return the head of a backup and how many files it holds, after all of it was read.
 
     Raises:
         ConfigError: as `restore_backup`.
@@ -79,8 +67,8 @@ def check_backup(source: Path, passphrase: str) -> Restored:
         return restore_backup(source, FleetFolder(Path(scratch) / "fleet"), passphrase)
 
 
-def restore_backup(source: Path, folder: FleetFolder, passphrase: str) -> Restored:
-    """Unpack a backup as the fleet's folder, whole or not at all; return what it was.
+def restore_backup(source: Path, folder: FleetFolder, passphrase: str) -> tuple[BackupHead, int]:
+    """Unpack a backup as the fleet's folder, whole or not at all; return its head and how many files it holds.
 
     Raises:
         ConfigError: the folder has a fleet already, the file is no backup or is damaged, or the passphrase is wrong.
@@ -100,7 +88,7 @@ def restore_backup(source: Path, folder: FleetFolder, passphrase: str) -> Restor
             folder.path.rmdir()
         unpacked.replace(folder.path)
         durable_file.sync_folder(folder.path.parent)
-    return Restored(head.fleet, datetime.fromtimestamp(head.made_ns / 1e9, timezone.utc), files)
+    return head, files
 
 
 def _packed(folder: FleetFolder, head: BackupHead) -> bytes:
@@ -112,7 +100,10 @@ def _packed(folder: FleetFolder, head: BackupHead) -> bytes:
                 _add_path(tar, path.relative_to(folder.path).as_posix(), path)
             if folder.registry.exists():
                 copy = Path(scratch) / folder.registry.name
-                _copy_registry(folder.registry, copy)
+                # As of one moment, while the service writes to it.
+                address = folder.registry.absolute().as_uri() + "?mode=ro"
+                with closing(sqlite3.connect(address, uri=True)) as source, closing(sqlite3.connect(copy)) as target:
+                    source.backup(target)
                 _add(tar, folder.registry.name, copy.read_bytes())
     except (OSError, sqlite3.Error) as error:
         raise ConfigError(f"cannot read the fleet's folder {str(folder.path)!r} ({error}): run this as its owner") from error
@@ -136,12 +127,6 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o600) -> 
     info = tarfile.TarInfo(name)
     info.size, info.mode = len(content), mode
     tar.addfile(info, io.BytesIO(content))
-
-
-def _copy_registry(registry: Path, copy: Path) -> None:
-    """Copy the database as of one moment, while the service writes to it."""
-    with closing(sqlite3.connect(registry.absolute().as_uri() + "?mode=ro", uri=True)) as source, closing(sqlite3.connect(copy)) as target:
-        source.backup(target)
 
 
 def _decrypted(source: Path, passphrase: str, tries: int = 3) -> bytes:
