@@ -42,6 +42,21 @@ REMEDIES = (
 )
 
 HostKeys = Literal["accept-new", "strict"]
+# The slowest line on which a file still counts as moving.
+SLOWEST_BYTES_PER_S = 20_000
+HASH_S = 600.0
+# Makes the folder, removes files that do not belong there, lists the others. $1: the folder, then the names that belong.
+_LIST = """
+set -e
+umask 077; mkdir -p "$1"; cd "$1"; shift
+find . -type f | while IFS= read -r path; do
+    path=${path#./}; known=
+    for name in "$@"; do [ "$name" = "$path" ] && known=yes; done
+    if [ -z "$known" ]; then rm -f "$path"; continue; fi
+    printf '%s %s %s\\n' "$(sha256sum <"$path" | cut -d ' ' -f 1)" "$(($(wc -c <"$path")))" "$path"
+done
+"""
+_WRITE = 'umask 077; mkdir -p "$(dirname "$1")" && if [ "$2" = 0 ]; then cat > "$1"; else cat >> "$1"; fi'
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,24 +152,6 @@ class SshConnection:
 def last_line(text: str, length: int, otherwise: str = "no message") -> str:
     """Return the last line of what a program printed, cut to `length`."""
     return (text.strip().splitlines() or [otherwise])[-1][:length]
-
-
-# The slowest line on which a file still counts as moving.
-SLOWEST_BYTES_PER_S = 20_000
-HASH_S = 600.0
-
-# Makes the folder, removes files that do not belong there, lists the others. $1: the folder, then the names that belong.
-_LIST = """
-set -e
-umask 077; mkdir -p "$1"; cd "$1"; shift
-find . -type f | while IFS= read -r path; do
-    path=${path#./}; known=
-    for name in "$@"; do [ "$name" = "$path" ] && known=yes; done
-    if [ -z "$known" ]; then rm -f "$path"; continue; fi
-    printf '%s %s %s\\n' "$(sha256sum <"$path" | cut -d ' ' -f 1)" "$(($(wc -c <"$path")))" "$path"
-done
-"""
-_WRITE = 'umask 077; mkdir -p "$(dirname "$1")" && if [ "$2" = 0 ]; then cat > "$1"; else cat >> "$1"; fi'
 
 
 @dataclass(frozen=True, slots=True)

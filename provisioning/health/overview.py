@@ -46,6 +46,9 @@ ISSUE_ORDER = (
     "silent",
     "offline",
 )
+# Of each device the last job that brought runs.
+_LAST_MEASURED = """SELECT device, max(ended_ns) AS ended_ns, state, json_array_length(runs) AS runs FROM executions
+WHERE ended_ns IS NOT NULL AND runs != '[]' GROUP BY device"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +147,6 @@ class LastMeasured:
     ended_ns: int
     state: str
     runs: int
-
-
-# Of each device the last job that brought runs.
-_LAST_MEASURED = """SELECT device, max(ended_ns) AS ended_ns, state, json_array_length(runs) AS runs FROM executions
-WHERE ended_ns IS NOT NULL AND runs != '[]' GROUP BY device"""
 
 
 @dataclass(frozen=True, slots=True)

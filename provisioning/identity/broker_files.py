@@ -45,22 +45,10 @@ VERSION_S = 10.0
 
 ITERATIONS = 101
 SALT_BYTES = 12
-
-
-def hash_password(password: str, salt: bytes | None = None) -> str:
-    """Return `password` as the file holds it."""
-    salt = os.urandom(SALT_BYTES) if salt is None else salt
-    digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, ITERATIONS)
-    return f"$7${ITERATIONS}${b64encode(salt).decode()}${b64encode(digest).decode()}"
-
-
 AclAccess = Literal["read", "write"]
-
 COLLECTOR_USER, SERVICE_USER, OPERATOR_USER = "edgemeter-collector", "edgemeter-fleet", "edgemeter-operator"
-
 # Names of services: no device may have one.
 RESERVED_PREFIX = "edgemeter-"
-
 DEVICE_WRITES = ("birth", "state", "result", "activity", "progress", "job", "health", "want", "renew")
 DEVICE_READS = ("state", "receipt", "command", "content", "certificate")
 SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {
@@ -82,29 +70,11 @@ SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {
     # A revoked device cannot publish its state: the operator, who takes over its session, does.
     OPERATOR_USER: (("read", f"{TOPIC_ROOT}/#"), ("write", f"{TOPIC_ROOT}/+/+/command"), ("write", f"{TOPIC_ROOT}/+/+/state")),
 }
-
 # Plugs with Tasmota firmware, which have a listener of their own in conf.d: the service commands them and reads their answers.
 SWITCH_RULES: tuple[tuple[AclAccess, str], ...] = (("read", "stat/+/+"), ("write", "cmnd/+/+"))
 ENROLMENT_RULES: tuple[tuple[AclAccess, str], ...] = (("read", f"{ENROL}/+/request"), ("write", f"{ENROL}/+/answer"))
-
-
 # What the broker writes of its clients' coming and going: who took whose session.
 LOG_RULES: tuple[tuple[AclAccess, str], ...] = (("read", "$SYS/broker/log/#"),)
-
-
-def access_rules(fleets: Iterable[str]) -> str:
-    """Return the ACL: a device may use its own topics in these `fleets`, a token its own request and answer, a service what it needs."""
-    lines = []
-    for fleet in sorted(fleets):
-        lines += [f"pattern write {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_WRITES]
-        lines += [f"pattern read {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_READS]
-    lines += [f"pattern write {ENROL}/%u/request", f"pattern read {ENROL}/%u/answer"]
-    for who, rules in SERVICE_RULES.items():
-        further_rules = (*ENROLMENT_RULES, *SWITCH_RULES, *LOG_RULES) if who == SERVICE_USER else ()
-        lines += ["", f"user {who}", *(f"topic {access} {topic}" for access, topic in (*rules, *further_rules))]
-    return "\n".join(lines) + "\n"
-
-
 _CONFIGURATION = """\
 ## Written by `edgemeter fleet init`, which puts its own back: settings of yours go into a file in {broker}/conf.d.
 ## Start it as the owner of this folder, or as root, which then becomes that owner: mosquitto -c {broker}/mosquitto.conf
@@ -167,6 +137,26 @@ log_type notice
 
 include_dir {broker}/conf.d
 """
+
+
+def hash_password(password: str, salt: bytes | None = None) -> str:
+    """Return `password` as the file holds it."""
+    salt = os.urandom(SALT_BYTES) if salt is None else salt
+    digest = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, ITERATIONS)
+    return f"$7${ITERATIONS}${b64encode(salt).decode()}${b64encode(digest).decode()}"
+
+
+def access_rules(fleets: Iterable[str]) -> str:
+    """Return the ACL: a device may use its own topics in these `fleets`, a token its own request and answer, a service what it needs."""
+    lines = []
+    for fleet in sorted(fleets):
+        lines += [f"pattern write {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_WRITES]
+        lines += [f"pattern read {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_READS]
+    lines += [f"pattern write {ENROL}/%u/request", f"pattern read {ENROL}/%u/answer"]
+    for who, rules in SERVICE_RULES.items():
+        further_rules = (*ENROLMENT_RULES, *SWITCH_RULES, *LOG_RULES) if who == SERVICE_USER else ()
+        lines += ["", f"user {who}", *(f"topic {access} {topic}" for access, topic in (*rules, *further_rules))]
+    return "\n".join(lines) + "\n"
 
 
 def authority(folder: FleetFolder) -> Authority:

@@ -27,6 +27,9 @@ from edgemeter.provisioning.content.store import ContentStore
 # The most that an archive needs for one file, besides its bytes and twice its name.
 _ENTRY_BYTES = 256
 _LONGEST_NAME = 100
+FETCH_S = 3600.0
+SUITE_NAME = "suite.toml"
+FindModel = Callable[[str], Path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,6 @@ class DataPacker:
     def _put(self, use: DataUse) -> Data:
         files = _files(use)
         _refuse_large(use, files)
-
         content = self._store.put_written(partial(data_archive.write, files), "photographs.zip")
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", _folder_name(use.images))[:_LONGEST_NAME]
         return Data(sha256=content.sha256, size_bytes=content.size_bytes, name=f"{content.sha256[:8]}-{plain}.zip")
@@ -117,12 +119,6 @@ def _refuse_large(use: DataUse, files: dict[str, Path]) -> None:
             f"the data set {str(use.images)!r} has {len(files)} files of {size_bytes / 1e6:.1f} MB, an order carries at most "
             f"{data_archive.MOST_FILES} files of {LARGEST_DATA_BYTES / 1e6:.1f} MB: set subset = N, and annotations that name images"
         )
-
-
-FETCH_S = 3600.0
-SUITE_NAME = "suite.toml"
-
-FindModel = Callable[[str], Path]
 
 
 @dataclass(frozen=True, slots=True)

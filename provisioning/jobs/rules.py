@@ -27,6 +27,9 @@ from edgemeter.provisioning.registry.devices import suspects
 from edgemeter.provisioning.registry.registry import Registry
 
 logger = logging.getLogger(__name__)
+# Sums of watts are compared as people write them.
+_EPSILON_W = 1e-9
+RULES_POLL_S = 2.0
 
 
 def quiet_window(windows: Sequence[str], now_ns: int) -> str | None:
@@ -40,10 +43,6 @@ def quiet_window(windows: Sequence[str], now_ns: int) -> str | None:
         if first <= now < last if first < last else now >= first or now < last:
             return window
     return None
-
-
-# Sums of watts are compared as people write them.
-_EPSILON_W = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +201,6 @@ def choose(
         if len(starting) >= limit:
             break
     return starting, waiting
-
-
-RULES_POLL_S = 2.0
 
 
 class WatchedRules:

@@ -24,6 +24,7 @@ GRACE_S = 60.0
 INTERRUPTED = "interrupted"
 _RANK = {"sent": 0, "accepted": 1, "running": 2}
 _LAST_RANK = 3
+WAITS_FOR_DEVICE = "waiting for its device"
 
 
 def start_attempt(execution: Execution, job: Job, now_ns: int) -> Execution:
@@ -254,9 +255,6 @@ class JobQueue:
             self._in_flight[execution.device] = execution.id
             if execution.device not in self.busy:
                 self.busy.begin(self.candidate(execution), self._rules.places.get(execution.device, DevicePlace()))
-
-
-WAITS_FOR_DEVICE = "waiting for its device"
 
 
 class WaitReasons:

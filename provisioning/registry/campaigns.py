@@ -13,6 +13,12 @@ from edgemeter.provisioning.registry.registry import Registry, insert_rows
 
 GroupShare = Annotated[float, msgspec.Meta(gt=0, le=1)]
 DeviceCount = Annotated[int, msgspec.Meta(ge=1)]
+# paused: by hand; aborted: by a rule, with the reason.
+CampaignState: TypeAlias = Literal["running", "paused", "aborted", "done", "cancelled"]
+IS_OVER = frozenset({"done", "cancelled"})
+# pending: may still become done; lost: failed, rejected, timed out or cancelled.
+CellState: TypeAlias = Literal["done", "pending", "lost", "impossible"]
+CELL_STATES: tuple[CellState, ...] = ("done", "pending", "lost", "impossible")
 
 
 class AbortRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,11 +42,6 @@ class GroupRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     success_ratio: GroupShare = 0.8
     max_in_flight: DeviceCount | None = None
     abort: AbortRules = AbortRules()
-
-
-# paused: by hand; aborted: by a rule, with the reason.
-CampaignState: TypeAlias = Literal["running", "paused", "aborted", "done", "cancelled"]
-IS_OVER = frozenset({"done", "cancelled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +119,6 @@ def count_by_group(registry: Registry, campaign: str, since: int = 0) -> dict[tu
 def count_impossible(registry: Registry, campaign: str) -> int:
     """Return the number of cells that have no execution."""
     return int(registry.query("SELECT COUNT(*) AS n FROM campaign_cells WHERE campaign = ? AND job IS NULL", campaign)[0]["n"])
-
-
-# pending: may still become done; lost: failed, rejected, timed out or cancelled.
-CellState: TypeAlias = Literal["done", "pending", "lost", "impossible"]
-CELL_STATES: tuple[CellState, ...] = ("done", "pending", "lost", "impossible")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@ from typing import Literal
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.registry.registry import Registry, insert_rows, put_row
 
+KEPT_UNDECIDED = 10_000
+RequestDecision = Literal["accepted", "rejected"]
+
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
@@ -100,10 +103,6 @@ def close_token(connection: sqlite3.Connection, token_id: str, now_ns: int) -> N
 def close_tokens_of(connection: sqlite3.Connection, device: str, now_ns: int) -> None:
     """End every token of a device."""
     connection.execute("UPDATE claims SET closed_ns = ? WHERE device = ? AND closed_ns IS NULL", (now_ns, device))
-
-
-KEPT_UNDECIDED = 10_000
-RequestDecision = Literal["accepted", "rejected"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,24 @@ from edgemeter.provisioning.registry.registry import Registry, put_row
 
 # expected: in fleet.toml or given a token, not heard of yet; pending: waits for approval; revoked: out for good.
 TrustState = Literal["expected", "pending", "accepted", "revoked"]
+# A late Will of a session that is over says nothing about the session after it. Retained states come again each time the service starts,
+# also of a device that was disconnected, whose Will the broker's rules hold back.
+_STATE = """INSERT INTO presence (device, fleet, state, session, since_ns, heard_ns) VALUES (:device, :fleet, :state, :session, :now, :now)
+ON CONFLICT (device) DO UPDATE SET fleet = :fleet, since_ns = CASE WHEN state IS :state AND session IS :session THEN since_ns ELSE :now END,
+    state = :state, session = :session, heard_ns = :now
+WHERE (:state = 'online' OR presence.session IS NULL OR presence.session = :session)
+    AND NOT EXISTS (SELECT 1 FROM devices WHERE devices.device = presence.device AND standing = 'revoked')"""
+_HEALTH = """INSERT INTO presence (device, fleet, health, heard_ns) VALUES (?, ?, ?, ?)
+ON CONFLICT (device) DO UPDATE SET health = excluded.health, heard_ns = excluded.heard_ns"""
+_BIRTH = """INSERT INTO presence (device, fleet, birth, heard_ns) VALUES (?, ?, ?, ?)
+ON CONFLICT (device) DO UPDATE SET birth = excluded.birth, heard_ns = excluded.heard_ns"""
+# What the broker brings again after a restart of the service was received before.
+_ACTIVITY = """INSERT INTO presence (device, fleet, activity, heard_ns, activity_ns) VALUES (?, ?, ?, ?4, ?4)
+ON CONFLICT (device) DO UPDATE SET activity = excluded.activity, activity_ns = excluded.activity_ns
+WHERE activity IS NOT excluded.activity"""
+_STATEMENTS = {Birth: _BIRTH, Health: _HEALTH, Activity: _ACTIVITY}
+# A suspect device is good again after this many canary runs in a row within its band.
+GOOD_AGAIN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,25 +70,6 @@ def find(registry: Registry, device: str) -> Device | None:
 def find_by_serial(registry: Registry, serial: str) -> Device | None:
     """Return the device with that serial number, None when there is none."""
     return registry.row(Device, "SELECT * FROM devices WHERE serial = ?", serial)
-
-
-# A late Will of a session that is over says nothing about the session after it. Retained states come again each time the service starts,
-# also of a device that was disconnected, whose Will the broker's rules hold back.
-_STATE = """INSERT INTO presence (device, fleet, state, session, since_ns, heard_ns) VALUES (:device, :fleet, :state, :session, :now, :now)
-ON CONFLICT (device) DO UPDATE SET fleet = :fleet, since_ns = CASE WHEN state IS :state AND session IS :session THEN since_ns ELSE :now END,
-    state = :state, session = :session, heard_ns = :now
-WHERE (:state = 'online' OR presence.session IS NULL OR presence.session = :session)
-    AND NOT EXISTS (SELECT 1 FROM devices WHERE devices.device = presence.device AND standing = 'revoked')"""
-_HEALTH = """INSERT INTO presence (device, fleet, health, heard_ns) VALUES (?, ?, ?, ?)
-ON CONFLICT (device) DO UPDATE SET health = excluded.health, heard_ns = excluded.heard_ns"""
-_BIRTH = """INSERT INTO presence (device, fleet, birth, heard_ns) VALUES (?, ?, ?, ?)
-ON CONFLICT (device) DO UPDATE SET birth = excluded.birth, heard_ns = excluded.heard_ns"""
-
-# What the broker brings again after a restart of the service was received before.
-_ACTIVITY = """INSERT INTO presence (device, fleet, activity, heard_ns, activity_ns) VALUES (?, ?, ?, ?4, ?4)
-ON CONFLICT (device) DO UPDATE SET activity = excluded.activity, activity_ns = excluded.activity_ns
-WHERE activity IS NOT excluded.activity"""
-_STATEMENTS = {Birth: _BIRTH, Health: _HEALTH, Activity: _ACTIVITY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +165,6 @@ def lost_together(registry: Registry, since_ns: int, within_ns: int) -> tuple[in
 def presence_mentioning(registry: Registry, text: str) -> list[Presence]:
     """Return the devices whose health contains that text: those that may name it as a sensor."""
     return registry.rows(Presence, "SELECT * FROM presence WHERE instr(health, CAST(? AS BLOB)) > 0", text)
-
-
-# A suspect device is good again after this many canary runs in a row within its band.
-GOOD_AGAIN = 3
 
 
 @dataclass(frozen=True, slots=True)

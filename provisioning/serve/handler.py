@@ -8,6 +8,16 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
 
+HANDLERS: Mapping[str, str] = {
+    "campaigns": "edgemeter.provisioning.campaigns.campaign_handler:CampaignHandler",
+    "enrolment": "edgemeter.provisioning.identity.enrolment:EnrolmentHandler",
+    "jobs": "edgemeter.provisioning.jobs.job_handler:JobHandler",
+    "content": "edgemeter.provisioning.content.content_handler:ContentHandler",
+    "health": "edgemeter.provisioning.health.health_handler:FleetHealthHandler",
+    "status": "edgemeter.provisioning.health.server_status:StatusHandler",
+    "rescue": "edgemeter.provisioning.rescue.rescue_handler:RescueHandler",
+}
+
 
 class FleetPublish(Protocol):
     """Publishes a message at QoS 1."""
@@ -40,17 +50,6 @@ class FleetHandler(Protocol):
     def close(self) -> None:
         """Release what it holds."""
         ...
-
-
-HANDLERS: Mapping[str, str] = {
-    "campaigns": "edgemeter.provisioning.campaigns.campaign_handler:CampaignHandler",
-    "enrolment": "edgemeter.provisioning.identity.enrolment:EnrolmentHandler",
-    "jobs": "edgemeter.provisioning.jobs.job_handler:JobHandler",
-    "content": "edgemeter.provisioning.content.content_handler:ContentHandler",
-    "health": "edgemeter.provisioning.health.health_handler:FleetHealthHandler",
-    "status": "edgemeter.provisioning.health.server_status:StatusHandler",
-    "rescue": "edgemeter.provisioning.rescue.rescue_handler:RescueHandler",
-}
 
 
 def make_handlers(folder: FleetFolder, registry: Registry, publish: FleetPublish) -> dict[str, FleetHandler]:

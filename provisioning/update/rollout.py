@@ -22,6 +22,7 @@ from edgemeter.provisioning.update.releases import Release, releases_of_version
 
 # What an order may allow: an older version, and a version that failed there.
 Allowed: TypeAlias = Literal["older", "bad"]
+_UNDER_WAY = "SELECT device FROM executions WHERE ended_ns IS NULL AND job GLOB 'update-*'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +117,6 @@ def _python(text: str | None) -> str:
 
 def _numbers(text: str | None) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text or "")[:2])
-
-
-_UNDER_WAY = "SELECT device FROM executions WHERE ended_ns IS NULL AND job GLOB 'update-*'"
 
 
 def plan_update(

@@ -10,6 +10,7 @@ from edgemeter.provisioning.jobs.rules import Candidate, DevicePlace, InFlight, 
 from tests.fixtures.rows import table_row
 
 S = 1_000_000_000
+A, B = Candidate(1, "a", 0), Candidate(2, "b", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -57,9 +58,6 @@ def busy_with(*candidates, rule):
     for candidate in candidates:
         busy.begin(candidate, rule.places.get(candidate.device, DevicePlace()))
     return busy
-
-
-A, B = Candidate(1, "a", 0), Candidate(2, "b", 0)
 
 
 def test_a_circuit_gives_what_it_gives():
