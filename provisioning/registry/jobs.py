@@ -181,7 +181,15 @@ def add(
     highest_id = int(connection.execute("SELECT COALESCE(MAX(id), 0) FROM executions").fetchone()[0])
     rows = [
         Execution(
-            highest_id + n, serial + n, job, device, fleet, state, due_ns=now_ns, campaign=new.campaign, wave=waves and waves.get(device)
+            highest_id + n,
+            serial + n,
+            job,
+            device,
+            fleet,
+            state,
+            due_ns=now_ns,
+            campaign=new.campaign,
+            wave=waves.get(device) if waves else None,
         )
         for n, (device, fleet) in enumerate(devices, start=1)
     ]

@@ -23,8 +23,8 @@ ALLOWED = {
     "tests/requirements.py": "Debian keeps PostgreSQL's programs off PATH; devices are asked for their Python at two addresses",
     "tests/project/test_requirements.py": "states what is looked for",
     "tests/project/test_project_files.py": "linters of this project's environment come first, those on PATH after them",
-    "tests/provisioning/apply/test_found.py": "what a device answered",
-    "tests/provisioning/identity/test_unit.py": "the broker's unit names Debian's mosquitto",
+    "tests/provisioning/apply/test_board.py": "what a device answered",
+    "tests/provisioning/identity/test_fleet_units.py": "the broker's unit names Debian's mosquitto",
     "tests/provisioning/bundle/test_additions.py": "the interpreter that made this environment, not any on PATH",
     "tests/provisioning/bundle/test_system_packages.py": "the interpreter that made this environment, not any on PATH",
 }

@@ -1,6 +1,10 @@
-"""The fleet's ACL and the single lab's: one set of rules."""
+"""The broker's files: the fleet's ACL and the single lab's are one set of rules, and passwords are hashed as mosquitto does."""
 
+import base64
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from edgemeter import collector
 from edgemeter.provisioning.identity import broker_files
@@ -46,3 +50,14 @@ def test_the_fleets_broker_has_the_labs_settings(tmp_path):
 
     fleet_settings = settings(broker_files.configuration(FleetFolder(tmp_path), ServerEntry(broker="x")))
     assert settings((SHIPPED / "mosquitto.conf").read_text()) - fleet_settings == set()
+
+
+@pytest.mark.mosquitto
+def test_a_password_is_hashed_as_mosquitto_does(tmp_path):
+    """The same salt gives the line that mosquitto_passwd writes."""
+    command = ["mosquitto_passwd", "-c", "-b", tmp_path / "passwords", "claim", "a-token"]
+    subprocess.run(command, check=True, capture_output=True)
+    name, _, hashed = (tmp_path / "passwords").read_text().strip().partition(":")
+    salt = base64.b64decode(hashed.split("$")[3])
+    assert (name, broker_files.hash_password("a-token", salt)) == ("claim", hashed)
+    assert broker_files.hash_password("a-token") != broker_files.hash_password("a-token")
