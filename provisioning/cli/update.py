@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from rich.console import Console
 
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import ConfigError
@@ -15,6 +16,7 @@ from edgemeter.provisioning.cli.options import folder_option, format_option, jso
 from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import narrow_table
+from edgemeter.provisioning.jobs.job_view import follow_job
 from edgemeter.provisioning.registry.jobs import Execution
 from edgemeter.provisioning.update import releases, rollout
 from edgemeter.provisioning.update.rollout import Allowed, UpdateChoice
@@ -169,7 +171,8 @@ def update(
             for wave in rollout.update_waves(choices, canary):
                 jobs = rollout.order_update(registry, wave, even_if, timeout_s, time.time_ns())
                 click.echo(f"ordered: {', '.join(jobs)}", err=True)
-                ended += rollout.follow_update(folder, registry, jobs) if waits else []
+                if waits:
+                    ended += [execution for job in jobs for execution in follow_job(folder, registry, job, Console(stderr=True))]
                 if any(execution.state != "done" for execution in ended):
                     break
         except KeyboardInterrupt:

@@ -87,7 +87,11 @@ def init_steps(folder: FleetFolder, options: InitOptions, now: datetime) -> Iter
         )
     if options.ca_passphrase_file is not None and not (folder.ca_key.exists() and authority.is_encrypted(folder.ca_key.read_bytes())):
         passphrase = read_passphrase(options.ca_passphrase_file)
-        yield InitStep(folder.ca_key, "the authority's key, protected by the passphrase", lambda: _encrypt(folder.ca_key, passphrase))
+        yield InitStep(
+            folder.ca_key,
+            "the authority's key, protected by the passphrase",
+            lambda: durable_file.write(folder.ca_key, authority.encrypted(folder.ca_key.read_bytes(), passphrase)),
+        )
     yield from _broker_certificate(folder, options, server, now)
     for file, common_name in SERVICE_CERTIFICATES.items():
         yield from _service_certificate(folder, file, common_name, now)
@@ -238,10 +242,6 @@ def _release_key(folder: FleetFolder, public_key: Path | None) -> InitStep:
         return InitStep(path, "the key pair that signs releases", lambda: _make_release_key(folder))
     text = first_keys(public_key)
     return InitStep(path, "the public key of releases, which are signed elsewhere", lambda: durable_file.write(path, text, 0o644))
-
-
-def _encrypt(key: Path, passphrase: str) -> None:
-    durable_file.write(key, authority.encrypted(key.read_bytes(), passphrase))
 
 
 def _make_release_key(folder: FleetFolder) -> None:

@@ -5,18 +5,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from rich.console import Console
-
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.orders import Content, Update, version_key
 from edgemeter.provisioning.bundle import boards
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
-from edgemeter.provisioning.jobs.job_view import follow_job
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.devices import Device, read_presence
-from edgemeter.provisioning.registry.jobs import Execution, NewJob
+from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.update.releases import Release, releases_of_version
 
@@ -162,9 +159,3 @@ def order_update(registry: Registry, wave: Sequence[UpdateChoice], even_if: Sequ
             devices = [(choice.device.device, choice.device.fleet) for choice in wave if choice.release == release]
             names.append(jobs.add(connection, new, devices, now_ns))
     return names
-
-
-def follow_update(folder: FleetFolder, registry: Registry, names: Sequence[str]) -> list[Execution]:
-    """Return the executions of these jobs when all have ended; their progress is shown on stderr."""
-    console = Console(stderr=True)
-    return [execution for name in names for execution in follow_job(folder, registry, name, console)]
