@@ -14,6 +14,7 @@ from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.file_lock import DeviceLock, is_locked
 from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.messages import COLLECTOR_STATE_S, EVERY_COLLECTOR_STATE, decode_collector_state
 from edgemeter.provisioning.identity.broker_access import BrokerAccess
 from edgemeter.provisioning.identity.broker_files import RESERVED_PREFIX
@@ -34,7 +35,6 @@ PROBE_S = 2.0
 # Take-overs older than this are forgotten; a line that breaks now and then makes one or two.
 TAKE_OVER_S = 3600.0
 USUAL_TAKE_OVERS = 2
-_NS = 1_000_000_000
 _MOST = 1000
 # Source: mosquitto 2.0, src/handle_connect.c, its log lines.
 _TAKEN = re.compile(r"Client (.+) already connected, closing old connection\.\Z")
@@ -65,13 +65,13 @@ class ServerStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     def has_collector(self, now_ns: int) -> bool:
         """Return whether a collector receives results."""
-        limit_ns = 3 * COLLECTOR_STATE_S * _NS
+        limit_ns = 3 * COLLECTOR_STATE_S * NS_PER_S
         return any(collector.state == "online" and now_ns - collector.heard_ns < limit_ns for collector in self.collectors.values())
 
     def take_over_text(self, device: str, now_ns: int) -> str | None:
         """Return what people have to know of the take-overs of a device's session, None for nothing."""
         take_over = self.take_overs.get(device)
-        if take_over is None or now_ns - take_over.last_ns > TAKE_OVER_S * _NS:
+        if take_over is None or now_ns - take_over.last_ns > TAKE_OVER_S * NS_PER_S:
             return None
         times = f"{take_over.count} time{'s' * (take_over.count != 1)} within the hour"
         if take_over.by is not None:
@@ -96,7 +96,7 @@ def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
     if not is_locked(lock.path):
         issues = ["the fleet's service is not running: start it (sudo systemctl start edgemeter-fleet.target, or edgemeter fleet serve)"]
         return issues if _answers(folder) else [*issues, f"the broker at {_broker(folder)} does not answer: start it"]
-    if status is None or now_ns - status.written_ns > STALE_S * _NS:
+    if status is None or now_ns - status.written_ns > STALE_S * NS_PER_S:
         return [f"the broker at {_broker(folder)} does not answer the fleet's service: look at its log and start it"]
     if not status.has_collector(now_ns):
         return [f"no collector answers, so results stay on the devices: edgemeter collector up --fleet {folder.path}"]
@@ -159,7 +159,7 @@ class StatusHandler:
                     access.disconnect(user)
         if self._is_new or time.monotonic() - self._written_s >= WRITE_S:
             self._take_overs = {
-                name: take_over for name, take_over in self._take_overs.items() if now_ns - take_over.last_ns < TAKE_OVER_S * _NS
+                name: take_over for name, take_over in self._take_overs.items() if now_ns - take_over.last_ns < TAKE_OVER_S * NS_PER_S
             }
             status = ServerStatus(written_ns=now_ns, collectors=self._collectors, take_overs=self._take_overs)
             durable_file.write(self._folder.status, msgspec.json.encode(status))

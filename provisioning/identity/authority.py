@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.provisioning.registry.certificates import Certificate
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ LIST_DAYS = 30 * 365
 # OpenSSL takes the newer of two lists; dated back, each can be a second newer than the last, however fast they follow each other.
 DATED_BACK = timedelta(days=1)
 LONGEST_NAME = 64  # Source: RFC 5280, ub-common-name.
-_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +98,9 @@ class Authority:
         """Return a certificate of the name `device` for the key of the request, whatever name that requests, on the board `serial`."""
         from cryptography.x509.oid import ExtendedKeyUsageOID
 
-        now = datetime.fromtimestamp(now_ns // _NS, timezone.utc)
+        now = datetime.fromtimestamp(now_ns // NS_PER_S, timezone.utc)
         certificate = self._sign(device, request.public_key, ExtendedKeyUsageOID.CLIENT_AUTH, now, days)
-        number, not_after_ns = f"{certificate.serial_number:x}", int(certificate.not_valid_after_utc.timestamp()) * _NS
+        number, not_after_ns = f"{certificate.serial_number:x}", int(certificate.not_valid_after_utc.timestamp()) * NS_PER_S
         return Certificate(number, device, serial, request.key_sha256, _pem(certificate).decode(), now_ns, not_after_ns)
 
     def revoked_list(self, numbers: Iterable[str], now: datetime, previous: bytes | None) -> bytes:

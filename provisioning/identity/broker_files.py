@@ -19,6 +19,7 @@ from typing import Literal
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.identity import ENROL
 from edgemeter.agent.contract.messages import EVERY_CAMPAIGN_STATE, EVERY_COLLECTOR_STATE, TOPIC_ROOT
 from edgemeter.provisioning.identity.authority import Authority, KeyPair, is_encrypted, revoked_numbers
@@ -220,7 +221,7 @@ def renew(folder: FleetFolder, registry: Registry, signing: Authority, now: date
     with registry.transaction():
         # In a transaction, so that of two processes the later one writes the latest state.
         # After a fleet was renamed, some devices still have its previous name.
-        tokens = open_tokens(registry, int(now.timestamp() * 1_000_000_000))
+        tokens = open_tokens(registry, int(now.timestamp() * NS_PER_S))
         fleets = {*(device.fleet for device in devices.read(registry)), *(token.fleet for token in tokens)}
         rules = access_rules({fleet_file.read(folder.fleet_file).fleet, *fleets}).encode()
         changed = []
@@ -236,7 +237,7 @@ def _renew_list(folder: FleetFolder, registry: Registry, signing: Authority, now
     previous = folder.revoked.read_bytes() if folder.revoked.exists() else None
     listed = revoked_numbers(previous) if previous is not None else set()
     # A revoked certificate stays revoked, even if the registry was lost and recreated.
-    revoked = certificates.revoked(registry, int(now.timestamp() * 1_000_000_000)) | listed
+    revoked = certificates.revoked(registry, int(now.timestamp() * NS_PER_S)) | listed
     if previous is not None and revoked == listed:
         return False
     durable_file.write(folder.revoked, signing.revoked_list(revoked, now, previous))

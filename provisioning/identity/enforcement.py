@@ -9,6 +9,7 @@ from pathlib import Path
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.provisioning.identity import broker_files
@@ -28,7 +29,6 @@ COMMAND_TIMEOUT_S = 30.0
 PROGRAM = "mosquitto"
 # A broker that did not answer is retried after this.
 BROKER_RETRY_S = 30.0
-_NS = 1_000_000_000
 
 # Counts that change whenever the broker is to know something else: cheaper than working out what.
 _STATE = """SELECT
@@ -103,7 +103,7 @@ class Enforcement:
             ConfigError: a file of the fleet is damaged, or the broker runs with another configuration.
             UnavailableError: a file cannot be written, or the command of fleet.toml fails.
         """
-        now_ns = int(now.timestamp() * _NS)
+        now_ns = int(now.timestamp() * NS_PER_S)
         state = tuple(self._registry.query(_STATE, now_ns)[0])
         if state != self._state:
             changed = broker_files.renew(self._folder, self._registry, self._signing, now)
@@ -157,10 +157,10 @@ class Enforcement:
             raise
         self._is_absence_known = False
         for token in unknown:
-            if now_ns - token.made_ns > BROKER_RETRY_S * _NS:
+            if now_ns - token.made_ns > BROKER_RETRY_S * NS_PER_S:
                 logger.warning("the broker does not know the token of %r: make another (`edgemeter fleet token`)", token.device)
         # Whoever makes a token tells it to the broker within seconds.
-        return all(now_ns - token.made_ns > BROKER_RETRY_S * _NS for token in unknown)
+        return all(now_ns - token.made_ns > BROKER_RETRY_S * NS_PER_S for token in unknown)
 
     def _disconnect(self, access: BrokerAccess) -> None:
         for device in pending_disconnects(self._registry):

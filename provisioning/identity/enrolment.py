@@ -15,7 +15,7 @@ from sqlite3 import Connection
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
 from edgemeter.agent.contract.identity import (
     ENROL,
     EVERY_REQUEST,
@@ -43,7 +43,6 @@ from edgemeter.provisioning.serve.handler import FleetPublish
 
 logger = logging.getLogger(__name__)
 
-_NS = 1_000_000_000
 REFLASHED = "the board enrolled again with another key"
 
 # A board that requests in a loop does not fill the registry.
@@ -364,7 +363,7 @@ class EnrolmentHandler:
             answer = self._enrolment().settle(waiting, now_ns)
             _log_answer(waiting.topic, answer)
             self._publish(waiting.topic, encode_identity(answer))
-        self._enforcement.enforce(datetime.fromtimestamp(now_ns / _NS, timezone.utc))
+        self._enforcement.enforce(datetime.fromtimestamp(now_ns / NS_PER_S, timezone.utc))
 
     def close(self) -> None:
         """Hold nothing."""

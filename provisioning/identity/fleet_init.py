@@ -10,6 +10,7 @@ import msgspec
 
 from edgemeter.agent.base import config, durable_file
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.provisioning.identity import authority, broker_files, fleet_units
 from edgemeter.provisioning.identity.authority import SERVER_DAYS, KeyPair
@@ -225,7 +226,7 @@ def _renew(folder: FleetFolder, now: datetime) -> None:
         folder.registry.chmod(0o600)
         broker_files.renew(folder, registry, broker_files.authority(folder), now)
         if not folder.broker_access.exists():
-            write_access(folder, registry, int(now.timestamp() * 1_000_000_000))
+            write_access(folder, registry, int(now.timestamp() * NS_PER_S))
 
 
 def _make_folder(path: Path) -> None:

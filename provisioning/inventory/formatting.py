@@ -24,10 +24,8 @@ def age(passed_ns: int) -> str:
 
 def size(count_bytes: int) -> str:
     """Return a number of bytes: `12 GB`."""
-    for step, unit in _SIZES:
-        if count_bytes >= step:
-            return f"{count_bytes / step:.3g} {unit}"
-    return f"{count_bytes} bytes"
+    step, unit = next(((step, unit) for step, unit in _SIZES if count_bytes >= step), (1, "bytes"))
+    return f"{count_bytes / step:.3g} {unit}"
 
 
 def stamp(taken_ns: int | None) -> str | None:

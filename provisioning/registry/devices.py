@@ -23,15 +23,13 @@ ON CONFLICT (device) DO UPDATE SET fleet = :fleet, since_ns = CASE WHEN state IS
     state = :state, session = :session, heard_ns = :now
 WHERE (:state = 'online' OR presence.session IS NULL OR presence.session = :session)
     AND NOT EXISTS (SELECT 1 FROM devices WHERE devices.device = presence.device AND standing = 'revoked')"""
-_HEALTH = """INSERT INTO presence (device, fleet, health, heard_ns) VALUES (?, ?, ?, ?)
-ON CONFLICT (device) DO UPDATE SET health = excluded.health, heard_ns = excluded.heard_ns"""
-_BIRTH = """INSERT INTO presence (device, fleet, birth, heard_ns) VALUES (?, ?, ?, ?)
-ON CONFLICT (device) DO UPDATE SET birth = excluded.birth, heard_ns = excluded.heard_ns"""
+_LATEST = """INSERT INTO presence (device, fleet, {0}, heard_ns) VALUES (?, ?, ?, ?)
+ON CONFLICT (device) DO UPDATE SET {0} = excluded.{0}, heard_ns = excluded.heard_ns"""
 # What the broker brings again after a restart of the service was received before.
 _ACTIVITY = """INSERT INTO presence (device, fleet, activity, heard_ns, activity_ns) VALUES (?, ?, ?, ?4, ?4)
 ON CONFLICT (device) DO UPDATE SET activity = excluded.activity, activity_ns = excluded.activity_ns
 WHERE activity IS NOT excluded.activity"""
-_STATEMENTS = {Birth: _BIRTH, Health: _HEALTH, Activity: _ACTIVITY}
+_STATEMENTS = {Birth: _LATEST.format("birth"), Health: _LATEST.format("health"), Activity: _ACTIVITY}
 # A suspect device is good again after this many canary runs in a row within its band.
 GOOD_AGAIN = 3
 

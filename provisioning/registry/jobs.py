@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.orders import FINAL, LARGEST_ORDER_BYTES, Canary, JobState, Measure, Order, Work, encode_order
 from edgemeter.provisioning.registry.registry import Registry, columns, encoded, insert_rows
 
@@ -172,7 +173,7 @@ def add(
         ConfigError: the order would be larger than a device accepts.
     """
     kind = new.work.__struct_config__.tag
-    job = f"{kind}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_ns // 1_000_000_000))}-{secrets.token_hex(3)}"
+    job = f"{kind}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_ns // NS_PER_S))}-{secrets.token_hex(3)}"
     order = Order(job=job, attempt=1, version=1, work=new.work, timeout_s=new.timeout_s)
     if len(encode_order(order)) > LARGEST_ORDER_BYTES:
         raise ConfigError(f"the order {new.title!r} is larger than {LARGEST_ORDER_BYTES} bytes: name fewer models in one suite")
