@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -40,6 +40,12 @@ INPUTS = 4
 LIMIT_S = 20.0
 # The time of a query on plain loops, as a multiple of the timed one; measured 12 to 40, more on a machine with wide vectors.
 PLAIN_LOOPS = 60
+# By runtime: the backend and the options of its plain kernels.
+_PLAIN_KERNELS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "onnx": ("cpu", {"graph_optimisation": "none"}),
+    "pytorch": ("cpu", {"onednn": "off"}),
+}
+_NO_OTHERS = "there are no other kernels: the timed ones are the reference"
 SamePrediction = Callable[[int, Sequence[Array], Sequence[Array]], float | None]
 
 
@@ -75,7 +81,7 @@ def output_difference(one: Sequence[Array], other: Sequence[Array]) -> OutputDif
         return OutputDifference(is_identical=False, ratio=None)
     ratios = [_ratio(a, b) for a, b in zip(one, other, strict=True)]
     known = [ratio for ratio in ratios if ratio is not None]
-    identical = all(_is_equal(a, b) for a, b in zip(one, other, strict=True))
+    identical = all(arrays_equal(a, b) for a, b in zip(one, other, strict=True))
     return OutputDifference(identical, max(known, default=0.0) if len(known) == len(ratios) else None)
 
 
@@ -90,15 +96,16 @@ def summarise_check(compared: Sequence[ComparedOutputs]) -> OutputCheck:
     )
 
 
-def _is_equal(one: Array, other: Array) -> bool:
+def arrays_equal(one: Array, other: Array) -> bool:
+    """Return whether dtype and values are the same; NaN equals NaN."""
     return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
 
 
 def _ratio(one: Array, other: Array) -> float | None:
     """Return the largest difference of two values over the largest of their channel; None where values cannot be subtracted."""
     if one.shape != other.shape or one.dtype.kind not in "biuf" or other.dtype.kind not in "biuf":
-        return 0.0 if _is_equal(one, other) else None
-    if one.size == 0 or _is_equal(one, other):
+        return 0.0 if arrays_equal(one, other) else None
+    if one.size == 0 or arrays_equal(one, other):
         return 0.0
     a, b = one.astype(np.float64), other.astype(np.float64)
     finite = np.isfinite(a)
@@ -128,15 +135,6 @@ def _largest(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True)
-class ReferenceKernels:
-    """How the reference is run: which runtime, backend and settings."""
-
-    runtime: str
-    backend: str
-    options: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class TimedQuery:
     """One query of the timed part: which item of the data, the inputs, and the outputs that it gave."""
 
@@ -152,16 +150,19 @@ def agree(
     reference = choose_reference(case.runtime, loaded.backend, case.options, is_slow=p50_ms * PLAIN_LOOPS > limit_s * 1000 / 2)
     if isinstance(reference, str):
         return None, reference
+    backend, options = reference
+    request = reference_process.ReferenceRequest(case.model, case.runtime, backend, case.threads, dict(options))
+    kernels = ", ".join([backend, *(f"{key} {value}" for key, value in options.items())])
     try:
-        return _run_reference(case, reference, loaded, queries[:INPUTS], same_answer, limit_s)
+        return _run_reference(request, kernels, loaded, queries[:INPUTS], same_answer, limit_s)
     except (OSError, EdgemeterError) as error:
         # A failed comparison must not cost the measured run.
-        return None, f"the comparison with the reference ({_words(reference)}) failed: {error}"
+        return None, f"the comparison with the reference ({kernels}) failed: {error}"
 
 
 def _run_reference(
-    case: Case,
-    reference: ReferenceKernels,
+    request: reference_process.ReferenceRequest,
+    kernels: str,
     loaded: Loaded,
     queries: Sequence[TimedQuery],
     same_answer: SamePrediction | None,
@@ -169,51 +170,34 @@ def _run_reference(
 ) -> tuple[Agreement | None, str | None]:
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as name:
         folder = Path(name)
-        request = reference_process.ReferenceRequest(
-            case.model, reference.runtime, reference.backend, case.threads, dict(reference.options)
-        )
         (folder / reference_process.REQUEST).write_bytes(msgspec.json.encode(request))
-        for place, query in enumerate(queries):
-            reference_process.write_arrays(reference_process.inputs_file(folder, place), query.inputs)
+        for index, query in enumerate(queries):
+            reference_process.write_arrays(reference_process.arrays_file(folder, "inputs", index), query.inputs)
         why = _run_process(folder, limit_s)
-        outputs = [reference_process.read_arrays(reference_process.outputs_file(folder, place)) for place in range(len(queries))]
-        pairs = [
-            (query, reference_outputs) for query, reference_outputs in zip(queries, outputs, strict=True) if reference_outputs is not None
-        ]
+        pairs = []
+        for index, query in enumerate(queries):
+            outputs = reference_process.read_arrays(reference_process.arrays_file(folder, "outputs", index))
+            if outputs is not None:
+                pairs.append((query, outputs))
         if not pairs:
-            return None, f"the reference ({_words(reference)}) returned no outputs: {why or 'there are no queries'}"
-        about = msgspec.json.decode((folder / reference_process.ABOUT).read_bytes(), type=reference_process.ReferenceInfo)
-    return _compare(f"{about.package} {about.version} {_words(reference)}", loaded, pairs, same_answer), None
+            return None, f"the reference ({kernels}) returned no outputs: {why or 'there are no queries'}"
+        package = (folder / reference_process.PACKAGE).read_text(encoding="utf-8")
+    return _compare(f"{package} {kernels}", loaded, pairs, same_answer), None
 
 
-def choose_reference(runtime: str, backend: str, options: Mapping[str, str], *, is_slow: bool) -> ReferenceKernels | str:
-    """Return the reference for what was timed, or why there is none; `is_slow` excludes plain loops."""
+def choose_reference(runtime: str, backend: str, options: Mapping[str, str], *, is_slow: bool) -> tuple[str, Mapping[str, str]] | str:
+    """Return backend and options of the reference for what was timed, or why there is none; `is_slow` excludes plain loops."""
+    if runtime in _PLAIN_KERNELS:
+        plain_backend, plain_options = _PLAIN_KERNELS[runtime]
+        is_plain = backend == plain_backend and plain_options.items() <= options.items()
+        return _NO_OTHERS if is_plain else (plain_backend, plain_options)
     if runtime == "litert":
-        return _of_litert(backend, is_slow=is_slow)
-    if runtime == "onnx":
-        plain = ReferenceKernels("onnx", "cpu", {"graph_optimisation": "none"})
-        is_plain = (backend, options.get("graph_optimisation")) == ("cpu", "none")
-        return "there are no other kernels: the timed ones are the reference" if is_plain else plain
-    if runtime == "pytorch":
-        is_plain = (backend, options.get("onednn")) == ("cpu", "off")
-        reference = ReferenceKernels("pytorch", "cpu", {"onednn": "off"})
-        return "there are no other kernels: the timed ones are the reference" if is_plain else reference
+        if backend == "builtin" and is_slow:
+            return "the model is too slow for the reference kernels, and the builtin ones are the timed ones"
+        return _NO_OTHERS if backend == "reference" else ("builtin" if is_slow else "reference", {})
     if runtime == "replay":
         return "a replay runs no model, so there is nothing to compare"
     return f"no second implementation is known for runtime {runtime!r}"
-
-
-def _of_litert(backend: str, *, is_slow: bool) -> ReferenceKernels | str:
-    if backend == "reference":
-        return "there are no other kernels: the timed ones are the reference"
-    if backend == "builtin" and is_slow:
-        return "the model is too slow for the reference kernels, and the builtin ones are the timed ones"
-    return ReferenceKernels("litert", "builtin" if is_slow else "reference")
-
-
-def _words(reference: ReferenceKernels) -> str:
-    settings = "".join(f", {key} {value}" for key, value in reference.options.items())
-    return f"{reference.backend}{settings}"
 
 
 def _run_process(folder: Path, limit_s: float) -> str:

@@ -5,9 +5,11 @@ import os
 import re
 import statistics
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from edgemeter.agent import generators
 from edgemeter.agent.base.errors import UnavailableError
@@ -15,22 +17,22 @@ from edgemeter.agent.contract.model_file import FOLDER_CONFIG
 from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.contract.record_conditions import Model, Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
-from edgemeter.agent.contract.record_generation import Generation, LanguageModel, Quantisation
+from edgemeter.agent.contract.record_generation import Generation, LanguageModel
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine import job, process_usage, prompts
-from edgemeter.agent.engine.compile_count import CompileCount
+from edgemeter.agent.engine import job, process_usage
 from edgemeter.agent.engine.generation_queries import (
     GenerationSubject,
+    SyntheticPrompts,
     TimedGeneration,
     TimedRequest,
-    arrival_plan,
     moments_of,
+    prompts_dataset,
     run_open_loop,
     run_queries,
     series_of,
 )
-from edgemeter.agent.engine.loading import describe_runtime
+from edgemeter.agent.engine.loading import cold_start, describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
 from edgemeter.agent.engine.predictions import Emit
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
@@ -44,7 +46,7 @@ from edgemeter.agent.engine.scenarios.generation_statistics import (
 )
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
-from edgemeter.agent.engine.scenarios.timing import TimedQueries, no_collection
+from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
 from edgemeter.agent.engine.warm_up import looks_settled
 from edgemeter.agent.generators import Generated, Generator, Limits, LoadedGenerator
 from edgemeter.agent.recognition import recognise
@@ -73,10 +75,11 @@ class _GenerationTiming:
     done: TimedGeneration
     scheduled: Scheduling
     peak_mb: float
-    idles: list[Window | None] = field(default_factory=lambda: [None, None])
+    idle_before: Window | None
+    idle_after: Window | None
 
 
-def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, compiled: CompileCount | None = None) -> job.MeasuredRun:
+def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_counting: Callable[[], int] | None = None) -> job.MeasuredRun:
     """Measure one run of a generator; for the arguments see `measure.measure`.
 
     Raises:
@@ -87,14 +90,7 @@ def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, compiled: 
         before_mb = resident_mb()
         subject = _load(work.case, generator, emit)
         loaded_mb = resident_mb()
-        cold_query = subject.warm()
-        cold = ColdStart(
-            process_ms=(started_ns - work.spawned_ns) / 1e6,
-            import_ms=subject.loaded.import_ns / 1e6,
-            load_ms=subject.loaded.load_ns / 1e6,
-            first_ms=cold_query.token_ns[-1] / 1e6,
-            compiled_modules=compiled.stop() if compiled else None,
-        )
+        cold = cold_start(work, started_ns, subject.loaded, subject.warm().token_ns[-1], stop_counting)
         timing = _time(work, subject, emit)
         check = _repeat(subject, timing)
         memory = Memory(peak_mb=timing.peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
@@ -108,7 +104,7 @@ def _load(case: Case, generator: Generator, emit: Emit) -> GenerationSubject:
     prompt_tokens, output_tokens = case.prompt_tokens or 0, case.output_tokens or 0
     options = Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
     loaded = generator.load(Path(case.model), options, prompt_tokens + output_tokens)
-    synthetic = prompts.SyntheticPrompts(loaded, prompt_tokens, case.seed)
+    synthetic = SyntheticPrompts(loaded, prompt_tokens, case.seed)
     return GenerationSubject(generator, loaded, synthetic, Limits(output_tokens, ignore_end=True))
 
 
@@ -116,7 +112,9 @@ def _time(work: job.RunJob, subject: GenerationSubject, emit: Emit) -> _Generati
     case = work.case
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds))
     warmed, query_s = warm_up(subject, case.warm_up_seconds)
-    plan = arrival_plan(case, work.seed) if case.scenario == "poisson" else None
+    plan = None
+    if case.scenario == "poisson":
+        plan = TimingPlan(case.queries, case.seconds, expected_ns=0, seed=work.seed, rate_per_s=case.rate_per_s)
     expected_s = poisson.seconds(plan) if plan else max(case.seconds, case.queries * query_s)
     idles = work.idle and expected_s >= UNSURE_RATIO * work.energy_from_s
     before = idle("idle before", case, emit) if idles else None
@@ -126,7 +124,7 @@ def _time(work: job.RunJob, subject: GenerationSubject, emit: Emit) -> _Generati
     scheduled = scheduling_between(counted, read_scheduling())
     peak_mb = process_usage.peak_mb()
     after = idle("idle after", case, emit) if idles else None
-    return _GenerationTiming(warmed, done, scheduled, peak_mb, [before, after])
+    return _GenerationTiming(warmed, done, scheduled, peak_mb, before, after)
 
 
 def warm_up(subject: GenerationSubject, limit_s: float) -> tuple[WarmUp, float]:
@@ -187,7 +185,7 @@ def _measured(
         precision=case.precision or loaded.precision or "unknown",
         inputs=(prompt,),
         outputs=(Tensor(name="output", shape=(1, subject.limits.output_tokens), dtype="int32"),),
-        dataset=prompts.dataset(loaded, case.prompt_tokens or 0, case.output_tokens or 0, case.seed),
+        dataset=prompts_dataset(loaded, case.prompt_tokens or 0, case.output_tokens or 0, case.seed),
         latency=summarise_latency(moments.latency_ns),
         throughput_per_s=scenario.throughput_per_s(case.scenario, timed, len(queries)),
         preprocess=None,
@@ -200,8 +198,8 @@ def _measured(
         output_check=check,
         samples=series_of(timed, moments, window.start_ns),
         timed=window,
-        idle_before=timing.idles[0],
-        idle_after=timing.idles[1],
+        idle_before=timing.idle_before,
+        idle_after=timing.idle_after,
         guesses=(),
         scheduling=timing.scheduled,
         load=load_of_timed(timed, samples_per_query=1, calls_per_query=1, rate_per_s=case.rate_per_s),
@@ -217,6 +215,9 @@ def _generation(subject: GenerationSubject, queries: Sequence[TimedRequest], mom
     decoded = decode_tokens_per_s(moments, asked, window_ns)
     # The engine's timings of queries that overlap add up to more than the time that passed.
     own_prefill, own_decode = (None, None) if timed.overlap else _own_rates(answers)
+    model = msgspec.convert(loaded, LanguageModel, from_attributes=True)
+    if loaded.chat_template is not None:
+        model = msgspec.structs.replace(model, chat_template_sha256=hashlib.sha256(loaded.chat_template.encode()).hexdigest())
     encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens or 1)
     stated = [one.prompt_tokens - (one.cached_tokens or 0) for one in answers if one.prompt_tokens is not None]
     prefilled = sum(stated) if len(stated) == len(answers) else None
@@ -244,7 +245,7 @@ def _generation(subject: GenerationSubject, queries: Sequence[TimedRequest], mom
         encode_ms=encode_ms,
         encode_tokens=encode_tokens,
         network_round_trip_ms=loaded.network_round_trip_ms,
-        model=_language_model(loaded),
+        model=model,
     )
 
 
@@ -279,25 +280,6 @@ def _encoding(subject: GenerationSubject, prompt_tokens: int) -> tuple[float | N
     except UnavailableError:
         return None, None
     return statistics.median(spent_ms), tokens
-
-
-def _language_model(loaded: LoadedGenerator) -> LanguageModel:
-    found = loaded.quantisation
-    template = loaded.chat_template
-    return LanguageModel(
-        name=loaded.name,
-        architecture=loaded.architecture,
-        parameters=loaded.parameters,
-        read_parameters=loaded.read_parameters,
-        trained_context_tokens=loaded.trained_context_tokens,
-        weights_mb=loaded.weights_mb,
-        kv_cache_mb=loaded.kv_cache_mb,
-        kv_type=loaded.kv_type,
-        quantisation=None if found is None else Quantisation(file_type=found.file_type, bytes_ratio=dict(found.bytes_ratio)),
-        tokenizer_sha256=loaded.tokenizer_sha256,
-        digest_sha256=loaded.digest_sha256,
-        chat_template_sha256=None if template is None else hashlib.sha256(template.encode()).hexdigest(),
-    )
 
 
 def _describe_model(work: job.RunJob, loaded: LoadedGenerator) -> Model:

@@ -1,5 +1,9 @@
-"""Timed queries of a language model: one after the other, or as users arrive; and the moments of their tokens."""
+"""Timed queries of a language model: one after the other, or as users arrive; their prompts, and the moments of their tokens.
 
+Prompts are synthetic: seeded random tokens of exact length, another for each query, so that no cache of prefixes can help.
+"""
+
+import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,13 +12,61 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.case_identity import USUAL_KV_TYPE
 from edgemeter.agent.contract.record import Series
-from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.engine import prompts
-from edgemeter.agent.engine.scenarios import concurrent, poisson
+from edgemeter.agent.contract.record_conditions import DatasetInfo
+from edgemeter.agent.engine.scenarios import concurrent, poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
 from edgemeter.agent.generators import ConcurrentGenerator, Generated, Generator, Limits, LoadedGenerator, Query
+
+# Words for generators that take texts only; each is about one token to most tokenisers.
+WORDS = (
+    "time", "water", "light", "house", "river", "paper", "stone", "green", "north", "field", "night", "music", "table", "glass", "cloud",
+    "bread", "metal", "round", "small", "early", "power", "board", "model", "query", "price", "garden", "summer", "window", "street",
+    "market", "letter", "number", "simple", "quiet", "heavy", "bright",
+)  # fmt: skip
+
+
+def prompts_dataset(loaded: LoadedGenerator, prompt_tokens: int, output_tokens: int, seed: int) -> DatasetInfo:
+    """Return how such prompts are named in a record: all that must be equal for two runs to have done the same work.
+
+    These are the lengths and the seed, and where they are not the usual ones the type of the cache, speculation, the end of a query,
+    and that a server answered.
+    """
+    able = loaded.abilities
+    unusual = [
+        f"kv {loaded.kv_type}" if loaded.kv_type not in (None, USUAL_KV_TYPE) else "",
+        f"speculative {loaded.speculative}" if loaded.speculative else "",
+        "" if able.ignores_end else "to the end of text",
+        "" if able.is_local else "served",
+    ]
+    name = ", ".join([f"synthetic {prompt_tokens}+{output_tokens} tokens", *filter(None, unusual)])
+    return DatasetInfo(name=name, sha256=hashlib.sha256(f"{name} {seed}".encode()).hexdigest(), images=0, annotated=False)
+
+
+class SyntheticPrompts:
+    """Makes the prompt of each query by its number."""
+
+    def __init__(self, loaded: LoadedGenerator, prompt_tokens: int, seed: int) -> None:
+        self._loaded, self._tokens, self._seed = loaded, prompt_tokens, seed
+        fixed = len(loaded.first_tokens)
+        if loaded.text_tokens.size and prompt_tokens <= fixed:
+            raise ConfigError(f"a prompt of {prompt_tokens} tokens has no room beside the {fixed} that the model begins with: give more")
+
+    def of(self, number: int) -> list[int] | str:
+        """Return the prompt of query `number` (0, 1, ... or -1, -2, ...): tokens, or a text where the generator takes no tokens.
+
+        The first token that is not fixed differs from those of the other queries, until the vocabulary is used up.
+        """
+        draw = np.random.default_rng((self._seed, abs(number), number < 0))
+        known = self._loaded.text_tokens
+        if not known.size:
+            return " ".join([f"{number}:", *(WORDS[place] for place in draw.integers(0, len(WORDS), max(1, self._tokens - 2)))])
+        fixed = list(self._loaded.first_tokens)
+        begin = int(known[(self._seed * 7919 + number) % known.size])
+        rest = known[draw.integers(0, known.size, self._tokens - len(fixed) - 1)]
+        return [*fixed, begin, *map(int, rest)]
 
 
 class Stamps:
@@ -65,7 +117,7 @@ class GenerationSubject:
 
     generator: Generator
     loaded: LoadedGenerator
-    prompts: prompts.SyntheticPrompts
+    prompts: SyntheticPrompts
     limits: Limits
     warmed: int = 0
 
@@ -108,10 +160,11 @@ class TimedGeneration:
 
     def timed(self) -> TimedQueries:
         """Return them as every other scenario does."""
-        arrivals_ns = np.array([one.arrival_ns for one in self.queries], dtype=np.int64)
-        latency_ns = np.array([one.token_ns[-1] for one in self.queries], dtype=np.int64)
+        starts_ns, arrivals_ns, latency_ns = np.array(
+            [(query.start_ns, query.arrival_ns, query.token_ns[-1]) for query in self.queries], dtype=np.int64
+        ).T.copy()
         return TimedQueries(
-            starts_ns=np.array([one.start_ns for one in self.queries], dtype=np.int64),
+            starts_ns=starts_ns,
             latency_ns=latency_ns,
             kept={},
             begin_ns=self.begin_ns,
@@ -130,11 +183,6 @@ def run_queries(subject: GenerationSubject, count: int, seconds: float) -> Timed
         while len(done) < count or time.monotonic_ns() < deadline:
             done.append(subject.query(len(done)))
     return TimedGeneration(done, done[0].start_ns)
-
-
-def arrival_plan(case: Case, seed: int) -> TimingPlan:
-    """Return the plan by which users of a server arrive."""
-    return TimingPlan(case.queries, case.seconds, expected_ns=0, seed=seed, rate_per_s=case.rate_per_s)
 
 
 def run_open_loop(subject: GenerationSubject, plan: TimingPlan) -> TimedGeneration:
@@ -165,11 +213,8 @@ def moments_of(queries: Sequence[TimedRequest]) -> TokenMoments:
 
 def series_of(timed: TimedQueries, moments: TokenMoments, begin_ns: int) -> tuple[Series, ...]:
     """Return the raw samples of a record whose time counts from `begin_ns`."""
-    arrivals = () if timed.arrivals_ns is None else (samples.pack("arrival", "ns", timed.arrivals_ns - begin_ns),)
     return (
-        samples.pack("latency", "ns", moments.latency_ns),
-        samples.pack("query_start", "ns", timed.starts_ns - begin_ns),
-        *arrivals,
+        *scenario.time_series(timed, begin_ns),
         samples.pack("first_token", "ns", moments.first_ns),
         samples.pack("token", "ns", moments.token_ns),
         samples.pack("output_tokens", "tokens", moments.output_tokens),

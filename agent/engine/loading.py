@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from edgemeter.agent.audio.recordings import read_recording
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import AudioInput, Card, ImageInput, TextInput, card_path, read_card
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Tensor, TextForm
+from edgemeter.agent.contract.record_figures import ColdStart
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.datasets.dataset import Dataset, open_folder
 from edgemeter.agent.engine import job
@@ -65,7 +66,8 @@ def load_model(case: Case, runtime: runtimes.Runtime) -> LoadedModel:
     Raises:
         EdgemeterError: the runtime or a library is missing, the file is broken, or model and data do not fit.
     """
-    sha256 = case.sha256 or _hash_on_card(Path(case.model))
+    beside = card_path(Path(case.model))
+    sha256 = case.sha256 or (read_card(beside).sha256 if beside.exists() else None)
     options = runtimes.Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=sha256)
     loaded = runtime.load(Path(case.model), options)
     if case.images is None:
@@ -75,11 +77,6 @@ def load_model(case: Case, runtime: runtimes.Runtime) -> LoadedModel:
     known, guesses = recognise.card_for(Path(case.model), loaded)
     known = known.beside(Path(case.model))
     return LoadedModel(runtime, loaded, known, tuple(guesses), data, create(known, loaded, data))
-
-
-def _hash_on_card(model: Path) -> str | None:
-    beside = card_path(model)
-    return read_card(beside).sha256 if beside.exists() else None
 
 
 def _card_if_known(model: Path, loaded: Loaded) -> tuple[Card | None, tuple[str, ...]]:
@@ -142,6 +139,19 @@ def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
     )
 
 
+def cold_start(
+    work: job.RunJob, started_ns: int, loaded: Loaded | LoadedGenerator, first_ns: int, stop_counting: Callable[[], int] | None
+) -> ColdStart:
+    """Return what a cold start took: to the start of this process, its imports, the load and the first query (`first_ns`)."""
+    return ColdStart(
+        process_ms=(started_ns - work.spawned_ns) / 1e6,
+        import_ms=loaded.import_ns / 1e6,
+        load_ms=loaded.load_ns / 1e6,
+        first_ms=first_ns / 1e6,
+        compiled_modules=stop_counting() if stop_counting else None,
+    )
+
+
 def describe_runtime(case: Case, loaded: Loaded | LoadedGenerator) -> RuntimeInfo:
     """Return the runtime, or the generator, that ran the model."""
     return RuntimeInfo(
@@ -175,21 +185,12 @@ def describe_tensors(infos: Sequence[TensorInfo], arrays: Sequence[Array]) -> tu
     )
 
 
-def _text_form(card: Card) -> TextForm | None:
-    wanted = card.input
-    if not isinstance(wanted, TextInput):
-        return None
-    return TextForm(
-        tokens=wanted.tokens,
-        padding=wanted.padding,
-        stride_tokens=wanted.stride_tokens if card.task == "question-answering" else None,
-        tokenizer_sha256=wanted.tokenizer_sha256,
-    )
-
-
 def describe_dataset(data: Dataset | None, seed: int, card: Card | None = None) -> DatasetInfo:
     """Return the data that the model was timed on; `card` is its model's."""
-    text = None if card is None else _text_form(card)
+    text = None
+    if card is not None and isinstance(card.input, TextInput):
+        form = msgspec.convert(card.input, TextForm, from_attributes=True)
+        text = form if card.task == "question-answering" else msgspec.structs.replace(form, stride_tokens=None)
     if data is None:
         return msgspec.structs.replace(noise.dataset(seed), text=text)
     counts: dict[str, int] = {}

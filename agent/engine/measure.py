@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,24 +10,28 @@ import msgspec
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_accuracy import Agreement
 from edgemeter.agent.contract.record_conditions import Scheduling, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import agreement, job, loading, process_usage
-from edgemeter.agent.engine.compile_count import CompileCount
-from edgemeter.agent.engine.loading import describe_dataset, describe_model, describe_precision, describe_runtime, describe_tensors
+from edgemeter.agent.engine.loading import (
+    cold_start,
+    describe_dataset,
+    describe_model,
+    describe_precision,
+    describe_runtime,
+    describe_tensors,
+)
 from edgemeter.agent.engine.predictions import Emit, Evaluation, accuracy_gate, evaluate
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
 from edgemeter.agent.engine.scenarios import scenario
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
-from edgemeter.agent.engine.scenarios.scenario import QueryShape, join_batch, joined_batches, offered_load, query_shape
+from edgemeter.agent.engine.scenarios.scenario import QueryShape, join_batch, joined_batches, load_of_timed, query_shape
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
 from edgemeter.agent.engine.warm_up import Warmed, warm_up
 from edgemeter.agent.runtimes import Array
-from edgemeter.agent.tasks import Task
 
 UNSURE_RATIO = 0.75
 
@@ -60,15 +64,17 @@ class _Timing:
     idle_after: Window | None
 
 
-def measure(work: job.RunJob, started_ns: int, emit: Emit, compiled: CompileCount | None = None) -> job.MeasuredRun:
-    """Measure one run; `started_ns` is the monotonic clock at the start of this process, `compiled` counts since then, if at all.
+def measure(work: job.RunJob, started_ns: int, emit: Emit, stop_counting: Callable[[], int] | None = None) -> job.MeasuredRun:
+    """Measure one run; `started_ns` is the monotonic clock at the start of this process.
+
+    `stop_counting` returns how many modules were compiled since then, where that is counted.
 
     Raises:
         EdgemeterError: the run failed; its class shows what the caller can do.
     """
     runtime = runtimes.create(work.case.runtime)
     try:
-        start = _start(work, started_ns, emit, runtime, compiled)
+        start = _start(work, started_ns, emit, runtime, stop_counting)
         taken = _time(work, start, emit)
         outputs = describe_tensors(start.model.loaded.outputs, runtime.outputs())
         evaluated = evaluate(work, start.model, taken.prepared, taken.timed.kept, emit, is_by_item=taken.is_by_item)
@@ -85,15 +91,12 @@ def _agree(work: job.RunJob, start: _Start, taken: _Timing, p50_ms: float, emit:
         return None, 'agreement with a reference was not requested for this repeat (agreement = "first" or "never")'
     emit(job.Phase(name="agreement", seconds=agreement.LIMIT_S))
     queries = [agreement.TimedQuery(item, taken.prepared[item], outputs) for item, outputs in sorted(taken.timed.kept.items())]
-    same = _same_predictions(start.model.work) if start.model.work and taken.is_by_item else None
+    task = start.model.work if taken.is_by_item else None
+    same = None if task is None else lambda item, timed, reference: task.same_predictions(item, [timed], [reference])
     return agreement.agree(work.case, start.model.loaded, p50_ms, queries, same)
 
 
-def _same_predictions(task: Task) -> agreement.SamePrediction:
-    return lambda item, ours, theirs: task.same_predictions(item, [ours], [theirs])
-
-
-def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runtime, compiled: CompileCount | None) -> _Start:
+def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runtime, stop_counting: Callable[[], int] | None) -> _Start:
     emit(job.Phase(name="load"))
     before_mb = resident_mb()
     model = loading.load_model(work.case, runtime)
@@ -105,13 +108,7 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runt
     begin = time.monotonic_ns()
     call()
     first_ns = time.monotonic_ns() - begin
-    cold = ColdStart(
-        process_ms=(started_ns - work.spawned_ns) / 1e6,
-        import_ms=model.loaded.import_ns / 1e6,
-        load_ms=model.loaded.load_ns / 1e6,
-        first_ms=first_ns / 1e6,
-        compiled_modules=compiled.stop() if compiled else None,
-    )
+    cold = cold_start(work, started_ns, model.loaded, first_ns, stop_counting)
     return _Start(model, queries, item, first, before_mb, loaded_mb, cold)
 
 
@@ -169,7 +166,7 @@ def idle(name: Literal["idle before", "idle after"], case: Case, emit: Emit) -> 
 
 def _measured(work: job.RunJob, start: _Start, taken: _Timing, evaluated: Evaluation, outputs: Sequence[Tensor]) -> job.MeasuredRun:
     model, timed, warmed = start.model, taken.timed, taken.warmed
-    load = offered_load(work.case, start.queries, timed)
+    load = load_of_timed(timed, start.queries.samples, start.queries.calls, work.case.rate_per_s)
     window = scenario.window(work.case.scenario, timed)
     return job.MeasuredRun(
         model=describe_model(work, model),
@@ -185,13 +182,22 @@ def _measured(work: job.RunJob, start: _Start, taken: _Timing, evaluated: Evalua
         postprocess=summarise_stage(evaluated.postprocess_ns),
         cold_start=start.cold,
         warm_up=WarmUp(queries=warmed.queries, duration_ms=warmed.duration_ns / 1e6, steady=warmed.steady),
-        memory=_memory(start, taken),
+        memory=Memory(
+            peak_mb=taken.peak_mb,
+            before_load_mb=start.before_mb,
+            loaded_mb=start.loaded_mb,
+            prepared_inputs_mb=sum(array.nbytes for arrays in taken.prepared for array in arrays) / 1e6,
+        ),
         accuracy=evaluated.accuracy,
         accuracy_reason=evaluated.reason,
         output_check=evaluated.check,
         answers=evaluated.predictions,
         accuracy_gate=accuracy_gate(evaluated.accuracy, model.card, work.case.reference_accuracy, work.case.gate),
-        samples=_series(timed, window, evaluated),
+        samples=(
+            *scenario.time_series(timed, window.start_ns),
+            samples.pack("preprocess", "ns", evaluated.preprocess_ns),
+            samples.pack("postprocess", "ns", evaluated.postprocess_ns),
+        ),
         timed=window,
         scheduling=taken.scheduled,
         idle_before=taken.idle_before,
@@ -200,24 +206,4 @@ def _measured(work: job.RunJob, start: _Start, taken: _Timing, evaluated: Evalua
         batch=start.queries.batch,
         load=load,
         cpus=tuple(sorted(os.sched_getaffinity(0))) if work.case.cpus else None,
-    )
-
-
-def _memory(start: _Start, taken: _Timing) -> Memory:
-    return Memory(
-        peak_mb=taken.peak_mb,
-        before_load_mb=start.before_mb,
-        loaded_mb=start.loaded_mb,
-        prepared_inputs_mb=sum(array.nbytes for arrays in taken.prepared for array in arrays) / 1e6,
-    )
-
-
-def _series(timed: TimedQueries, window: Window, evaluated: Evaluation) -> tuple[Series, ...]:
-    arrivals = () if timed.arrivals_ns is None else (samples.pack("arrival", "ns", timed.arrivals_ns - window.start_ns),)
-    return (
-        samples.pack("latency", "ns", timed.latency_ns),
-        samples.pack("query_start", "ns", timed.starts_ns - window.start_ns),
-        *arrivals,
-        samples.pack("preprocess", "ns", evaluated.preprocess_ns),
-        samples.pack("postprocess", "ns", evaluated.postprocess_ns),
     )

@@ -80,13 +80,8 @@ def scheduling_between(first: SchedulingCounters, second: SchedulingCounters) ->
         ran_ms=_elapsed_ms(first.ran_ns, second.ran_ns),
         waited_ms=_elapsed_ms(first.waited_ns, second.waited_ns),
         preemptions=max(0, second.preemptions - first.preemptions),
-        cores=usable_cores(),
+        cores=len(os.sched_getaffinity(0)),
     )
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _counts(path: Path) -> tuple[int, int] | None:

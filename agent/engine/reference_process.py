@@ -4,11 +4,13 @@ It is a separate process because reference kernels may be far too slow, lack an 
 the run that has just been measured. It ends when its parent does.
 """
 
+import itertools
 import os
 import sys
 import threading
 import zipfile
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -17,7 +19,7 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.runtimes import Array
 
-REQUEST, ABOUT = "request.json", "about.json"
+REQUEST, PACKAGE = "request.json", "package.txt"
 
 
 class ReferenceRequest(msgspec.Struct, frozen=True):
@@ -28,14 +30,6 @@ class ReferenceRequest(msgspec.Struct, frozen=True):
     backend: str
     threads: int
     options: dict[str, str]
-
-
-class ReferenceInfo(msgspec.Struct, frozen=True):
-    """The runtime that ran it."""
-
-    package: str
-    version: str
-    backend: str
 
 
 def write_arrays(path: Path, arrays: list[Array]) -> None:
@@ -55,14 +49,9 @@ def read_arrays(path: Path) -> list[Array] | None:
         return None
 
 
-def inputs_file(folder: Path, place: int) -> Path:
-    """Return the file of the inputs of query `place`."""
-    return folder / f"inputs_{place}.npz"
-
-
-def outputs_file(folder: Path, place: int) -> Path:
-    """Return the file of the outputs of query `place`."""
-    return folder / f"outputs_{place}.npz"
+def arrays_file(folder: Path, kind: Literal["inputs", "outputs"], index: int) -> Path:
+    """Return the file of the inputs or outputs of query `index`."""
+    return folder / f"{kind}_{index}.npz"
 
 
 def main() -> int:
@@ -73,18 +62,18 @@ def main() -> int:
     runtime = runtimes.create(request.runtime)
     try:
         loaded = runtime.load(Path(request.model), runtimes.Options(request.threads, request.backend, request.options))
-        (folder / ABOUT).write_bytes(msgspec.json.encode(ReferenceInfo(loaded.package, loaded.version, loaded.backend)))
-        place = 0
-        while (inputs := read_arrays(inputs_file(folder, place))) is not None:
+        (folder / PACKAGE).write_text(f"{loaded.package} {loaded.version}", encoding="utf-8")
+        for index in itertools.count():
+            inputs = read_arrays(arrays_file(folder, "inputs", index))
+            if inputs is None:
+                return 0
             runtime.bind(inputs)()
-            write_arrays(outputs_file(folder, place), runtime.outputs())
-            place += 1
+            write_arrays(arrays_file(folder, "outputs", index), runtime.outputs())
     except EdgemeterError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     finally:
         runtime.close()
-    return 0
 
 
 def _end_with_parent() -> None:

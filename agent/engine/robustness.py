@@ -1,6 +1,5 @@
 """The accuracy on corrupted items: each is replaced by a file that holds it corrupted, so that this works for every task."""
 
-import dataclasses
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,32 +19,24 @@ from edgemeter.agent.text.typos import with_typos
 from edgemeter.agent.vision import corruptions, photograph
 from edgemeter.agent.vision.corruptions import SEVERITIES
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class HowCorrupted:
-    """A corruption of an item: which, how strong (1 to 5), and what its random numbers derive from (the seed and the item's hash)."""
-
-    name: str
-    severity: int
-    seed: int
-    identity: str
+# Which corruption, how strong (1 to 5), and what its random numbers derive from: the seed and the item's hash.
+CorruptionDraw = tuple[str, int, int, str]
 
 
-def _write_image(item: Item, how: HowCorrupted, path: Path) -> None:
-    pixels = np.asarray(photo_of(item))
-    photograph.write(corruptions.corrupt(pixels, how.name, how.severity, how.seed, how.identity), path)
+def _write_image(item: Item, draw: CorruptionDraw, path: Path) -> None:
+    photograph.write(corruptions.corrupt(np.asarray(photo_of(item)), *draw), path)
 
 
-def _write_recording(item: Item, how: HowCorrupted, path: Path) -> None:
-    write_wav(path, corrupt_recording(read_recording(item.file), how.name, how.severity, how.seed, how.identity))
+def _write_recording(item: Item, draw: CorruptionDraw, path: Path) -> None:
+    write_wav(path, corrupt_recording(read_recording(item.file), *draw))
 
 
-def _write_text(item: Item, how: HowCorrupted, path: Path) -> None:
-    path.write_text(with_typos(item.read_text(), how.name, how.severity, how.seed, how.identity), encoding="utf-8", newline="")
+def _write_text(item: Item, draw: CorruptionDraw, path: Path) -> None:
+    path.write_text(with_typos(item.read_text(), *draw), encoding="utf-8", newline="")
 
 
 # By kind of item: the suffix of the file, and what writes it. A BMP and a WAV of floats lose nothing and cost little.
-_WRITERS: Mapping[str, tuple[str, Callable[[Item, HowCorrupted, Path], None]]] = {
+_WRITERS: Mapping[str, tuple[str, Callable[[Item, CorruptionDraw, Path], None]]] = {
     "image": (".bmp", _write_image),
     "audio": (".wav", _write_recording),
     "text": (".txt", _write_text),
@@ -61,16 +52,10 @@ def robustness(
     predict: Callable[[Task, int], None],
     progress: Callable[[int, int], None],
 ) -> Robustness:
-    """Return the accuracy under each of these corruptions; `clean` is that on the items as they are.
+    """Return the accuracy under each of the corruptions `names`; `clean` is that on the items as they are.
 
-    Args:
-        items: those of the data set, as they are.
-        names: the corruptions.
-        seed: of the corruptions.
-        clean: the accuracy without any.
-        start: returns a new task over items that stand in for these, in the same order.
-        predict: lets the model predict one of them.
-        progress: called with the number of items that are done, and of all.
+    `start` returns a new task over items that stand in for these, in the same order; `predict` lets the model predict one of them;
+    `progress` is called with the number of items that are done, and of all.
 
     Raises:
         ConfigError: a corruption is unknown or for another kind of item, or an item cannot be read.
@@ -88,7 +73,7 @@ def robustness(
                 stand_ins = tuple(item.of_file(Path(folder) / f"{place}{suffix}") for place, item in enumerate(items))
                 work = start(stand_ins)
                 for index, identity in enumerate(identities):
-                    write(items[index], HowCorrupted(name, severity, seed, identity), stand_ins[index].path)
+                    write(items[index], (name, severity, seed, identity), stand_ins[index].path)
                     predict(work, index)
                     stand_ins[index].path.unlink()
                     done += 1

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
-from edgemeter.agent.contract.record_generation import TokenCounts
+from edgemeter.agent.contract.record_generation import Quantisation, TokenCounts
 from edgemeter.agent.runtimes import Options
 
 GENERATORS: Mapping[str, str] = {
@@ -53,14 +53,6 @@ class Limits:
     output_tokens: int
     ignore_end: bool = True
     stops: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FileQuantisation:
-    """How a model file stores its weights: the name of the whole (`Q4_0`), and the share of bytes of each tensor type, 0..1."""
-
-    file_type: str
-    bytes_ratio: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +96,7 @@ class LoadedGenerator:
     name: str | None = None
     architecture: str | None = None
     precision: str | None = None
-    quantisation: FileQuantisation | None = None
+    quantisation: Quantisation | None = None
     parameters: int | None = None
     digest_sha256: str | None = None
     read_parameters: int | None = None

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.generators import FileQuantisation
+from edgemeter.agent.contract.record_generation import Quantisation
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -108,14 +108,15 @@ class GgufModel:
         found = self.values.get(f"{self.architecture}.{key}")
         return found if isinstance(found, int) and not isinstance(found, bool) else None
 
-    def quantisation(self) -> FileQuantisation:
+    def quantisation(self) -> Quantisation:
         """Return how the weights are stored."""
         sizes: Counter[str] = Counter()
         for tensor in self.tensors:
             sizes[tensor.kind] += tensor.size_bytes
         stated = FILE_TYPES.get(self.values.get("general.file_type", -1))
         most = sizes.most_common(1)[0][0] if sizes else "unknown"
-        return FileQuantisation(stated or most, {kind: size / sizes.total() for kind, size in sizes.most_common()})
+        shares = {kind: size / sizes.total() for kind, size in sizes.most_common()}
+        return Quantisation(file_type=stated or most, bytes_ratio=shares)
 
     def text_tokens(self) -> NDArray[np.int32]:
         """Return the ids of tokens that stand for text (normal ones and bytes), int32 [n]; all where the file has no types."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.contract.record_figures import Latency
-from edgemeter.agent.engine.scenarios.latency_statistics import BOUND_CONFIDENCE, PERCENTILES, queries_needed, summarise_latency
+from edgemeter.agent.engine.scenarios.latency_statistics import BOUND_CONFIDENCE, PERCENTILES, latency_of, queries_needed, summarise_latency
 
 Times = NDArray[np.int64]
 
@@ -83,16 +83,8 @@ def summarise_gaps(moments: TokenMoments, asked_tokens: int) -> Latency | None:
     bounds = _resampled_bounds(sorted_ms, owner, np.array([*supported.values()]))
     for place, name in enumerate(supported if bounds is not None else ()):
         fields[f"{name}_low_ms"], fields[f"{name}_high_ms"] = (float(bound) for bound in bounds[:, place])  # type: ignore[index]
-    return Latency(
-        count=int(sorted_ms.size),
-        mean_ms=float(sorted_ms.mean()),
-        min_ms=float(sorted_ms[0]),
-        max_ms=float(sorted_ms[-1]),
-        sd_ms=float(sorted_ms.std(ddof=1)) if sorted_ms.size > 1 else 0.0,
-        early_stopping_ms={},
-        refused={name: queries_needed(level) for name, level in PERCENTILES.items() if name not in supported},
-        **fields,
-    )
+    refused = {name: queries_needed(level) for name, level in PERCENTILES.items() if name not in supported}
+    return latency_of(sorted_ms, fields, {}, refused)
 
 
 def _resampled_bounds(sorted_ms: NDArray[np.float64], owner: Times, levels: NDArray[np.float64]) -> NDArray[np.float64] | None:

@@ -1,6 +1,7 @@
 """Statistics of one run's latencies: percentiles with bounds, refused where too few queries support them."""
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -83,6 +84,13 @@ def summarise_latency(latency_ns: NDArray[np.int64]) -> Latency:
         stopping[name] = estimate
         fields[f"{name}_ms"] = float(np.quantile(sorted_ms, percentile))
         fields[f"{name}_low_ms"], fields[f"{name}_high_ms"] = order_bounds(sorted_ms, percentile)
+    return latency_of(sorted_ms, fields, stopping, refused)
+
+
+def latency_of(
+    sorted_ms: NDArray[np.float64], percentiles: Mapping[str, float | None], stopping: dict[str, float], refused: dict[str, int]
+) -> Latency:
+    """Return the latency part of a record from ascending durations [n >= 1] and the fields of their percentiles."""
     return Latency(
         count=int(sorted_ms.size),
         mean_ms=float(sorted_ms.mean()),
@@ -91,7 +99,7 @@ def summarise_latency(latency_ns: NDArray[np.int64]) -> Latency:
         sd_ms=float(sorted_ms.std(ddof=1)) if sorted_ms.size > 1 else 0.0,
         early_stopping_ms=stopping,
         refused=refused,
-        **fields,
+        **percentiles,
     )
 
 

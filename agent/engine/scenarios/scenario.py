@@ -8,6 +8,8 @@ import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import samples
+from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
@@ -128,13 +130,14 @@ def throughput_per_s(name: str, timed: TimedQueries, samples: int) -> float:
     return samples * 1e9 / max(spent_ns, 1)
 
 
-def offered_load(case: Case, queries: QueryShape, timed: TimedQueries) -> Load:
-    """Return the load that was offered, and how much of it was served."""
-    return load_of_timed(timed, queries.samples, queries.calls, case.rate_per_s)
+def time_series(timed: TimedQueries, begin_ns: int) -> tuple[Series, ...]:
+    """Return latencies, starts and arrivals as the raw samples of a record whose time counts from `begin_ns`."""
+    arrivals = () if timed.arrivals_ns is None else (samples.pack("arrival", "ns", timed.arrivals_ns - begin_ns),)
+    return samples.pack("latency", "ns", timed.latency_ns), samples.pack("query_start", "ns", timed.starts_ns - begin_ns), *arrivals
 
 
 def load_of_timed(timed: TimedQueries, samples_per_query: int, calls_per_query: int, rate_per_s: float | None) -> Load:
-    """Return the same from what a record holds."""
+    """Return the load that was offered, and how much of it was served."""
     served = int(timed.latency_ns.size)
     part = Load(samples_per_query=samples_per_query, calls_per_query=calls_per_query, samples=served * samples_per_query)
     if timed.arrivals_ns is None:

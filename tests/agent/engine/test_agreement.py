@@ -19,7 +19,6 @@ from edgemeter.agent.engine.agreement import (
     INPUTS,
     ComparedOutputs,
     OutputDifference,
-    ReferenceKernels,
     TimedQuery,
     agree,
     choose_reference,
@@ -132,15 +131,15 @@ def test_a_full_disk_or_a_prediction_that_cannot_be_decoded_costs_no_run(tmp_pat
 def test_the_reference_is_never_what_was_timed():
     """Other kernels of the same runtime, or a reason."""
     for timed_on, chosen in [
-        (("litert", "xnnpack", {}, False), ReferenceKernels("litert", "reference")),
-        (("litert", "builtin", {}, False), ReferenceKernels("litert", "reference")),
-        (("litert", "xnnpack", {}, True), ReferenceKernels("litert", "builtin")),
+        (("litert", "xnnpack", {}, False), ("reference", {})),
+        (("litert", "builtin", {}, False), ("reference", {})),
+        (("litert", "xnnpack", {}, True), ("builtin", {})),
         (("litert", "builtin", {}, True), "too slow"),
         (("litert", "reference", {}, False), "the timed ones are the reference"),
-        (("onnx", "cpu", {}, False), ReferenceKernels("onnx", "cpu", PLAIN)),
-        (("onnx", "tensorrt", PLAIN, True), ReferenceKernels("onnx", "cpu", PLAIN)),
+        (("onnx", "cpu", {}, False), ("cpu", PLAIN)),
+        (("onnx", "tensorrt", PLAIN, True), ("cpu", PLAIN)),
         (("onnx", "cpu", PLAIN, False), "the timed ones are the reference"),
-        (("pytorch", "cuda", {"onednn": "off"}, False), ReferenceKernels("pytorch", "cpu", {"onednn": "off"})),
+        (("pytorch", "cuda", {"onednn": "off"}, False), ("cpu", {"onednn": "off"})),
         (("pytorch", "cpu", {"onednn": "off"}, False), "the timed ones are the reference"),
         (("replay", "replay", {}, False), "runs no model"),
         (("somebodys", "npu", {}, False), "'somebodys'"),
@@ -157,7 +156,7 @@ def test_the_reference_process_ends_with_its_parent(tmp_path):
     (tmp_path / "m.replay.json").write_text(json.dumps(slow))
     request = reference_process.ReferenceRequest(str(tmp_path / "m.replay.json"), "replay", "replay", 1, {"wait": "sleep"})
     (tmp_path / reference_process.REQUEST).write_bytes(msgspec.json.encode(request))
-    reference_process.write_arrays(reference_process.inputs_file(tmp_path, 0), [np.zeros((1, 4), np.float32)])
+    reference_process.write_arrays(reference_process.arrays_file(tmp_path, "inputs", 0), [np.zeros((1, 4), np.float32)])
     command = [sys.executable, "-m", "edgemeter.agent.engine.reference_process", str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         with pytest.raises(subprocess.TimeoutExpired):

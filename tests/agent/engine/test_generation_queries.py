@@ -15,8 +15,8 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Settings, Suite, SuiteFile, expand
 from edgemeter.agent.engine import generating, generation_queries, job
-from edgemeter.agent.engine.prompts import SyntheticPrompts
 from edgemeter.agent.engine.scenarios import poisson
+from edgemeter.agent.engine.scenarios.timing import TimingPlan
 from edgemeter.agent.generators import Limits
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.session import session
@@ -71,7 +71,7 @@ def test_times_count_from_the_schedule_as_in_queueing_theory(tmp_path, one_by_on
     """Arrivals are those drawn before; none is answered sooner than by waiting in line from its arrival on (Lindley's recursion)."""
     work, run = measured(tmp_path, one_by_one, rate_per_s=100.0, queries=30)
     raw = {one.name: samples.unpack(one) for one in run.samples}
-    due = poisson.schedule_ns(generation_queries.arrival_plan(work.case, work.seed))
+    due = poisson.schedule_ns(TimingPlan(work.case.queries, work.case.seconds, 0, work.seed, rate_per_s=work.case.rate_per_s))
     assert np.array_equal(raw["arrival"], due)
     assert np.all(raw["query_start"] >= raw["arrival"])
     ends, earliest = np.sort(raw["arrival"] + raw["latency"]), 0
@@ -94,7 +94,7 @@ def test_a_query_that_is_sent_late_is_late_in_its_times(tmp_path):
     path.write_text(f'url = "{server.url}"\n')
     generator = generators.create("server")
     loaded = generator.load(path, Options(), 12)
-    subject = generation_queries.GenerationSubject(generator, loaded, SyntheticPrompts(loaded, 8, 0), Limits(4))
+    subject = generation_queries.GenerationSubject(generator, loaded, generation_queries.SyntheticPrompts(loaded, 8, 0), Limits(4))
     call = generator.bind_concurrent(subject.prompts.of(0), subject.limits)
     found = subject.answer(0, call, time.monotonic_ns() - 500_000_000)
     assert found.start_ns - found.arrival_ns >= 500_000_000
