@@ -130,6 +130,12 @@ class Database:
                 connection.close()
 
 
+def space_bytes(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the used and the free bytes in the file."""
+    pages, free, size_bytes = (_pragma(connection, name) for name in ("page_count", "freelist_count", "page_size"))
+    return (pages - free) * size_bytes, free * size_bytes
+
+
 def _operational(error: sqlite3.OperationalError, path: Path, form: FileFormat) -> ConfigError | UnavailableError | TransientError:
     text = str(error)
     # Where not even the log's index can be made, SQLite says no more than that of a full disk.

@@ -105,15 +105,9 @@ class Dropped:
     records: int = 0
 
 
-def used_bytes(connection: sqlite3.Connection) -> int:
-    """Return how much of the file holds something."""
-    pages, free, size_bytes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size"))
-    return int((pages - free) * size_bytes)
-
-
 def drop_receipted(connection: sqlite3.Connection, limit_bytes: int, now_ns: int, *, has_disk: bool) -> None:
     """Delete receipted records, the oldest first, within the caller's transaction: the old ones, and those that there is no room for."""
-    excess_bytes = used_bytes(connection) - int(KEPT_RATIO * limit_bytes)
+    excess_bytes = sqlite_file.space_bytes(connection)[0] - int(KEPT_RATIO * limit_bytes)
     if excess_bytes > 0:
         sizes = "SELECT row, size_bytes FROM receipted JOIN records USING (row) ORDER BY row"
         up_to, _ = _oldest(connection, sizes, excess_bytes + int(KEPT_SLACK_RATIO * limit_bytes))
@@ -148,7 +142,7 @@ def waiting_count(connection: sqlite3.Connection, device: str | None = None) -> 
 
 def drop_down_to(connection: sqlite3.Connection, limit_bytes: int) -> Dropped:
     """Drop what does not fit, within the caller's transaction; no receipted record is left then (`drop_receipted`)."""
-    excess_bytes = used_bytes(connection) - limit_bytes
+    excess_bytes = sqlite_file.space_bytes(connection)[0] - limit_bytes
     if excess_bytes <= 0:
         return Dropped()
     size_bytes = excess_bytes + int(SLACK_RATIO * limit_bytes)

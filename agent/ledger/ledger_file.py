@@ -3,7 +3,7 @@
 import itertools
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError
@@ -72,21 +72,6 @@ INSERT INTO identity VALUES (lower(hex(randomblob(8))));
 """
 
 
-def space_bytes(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Return the used and the free bytes in the file."""
-    pages, free, size_bytes = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count", "page_size"))
-    return (pages - free) * size_bytes, free * size_bytes
-
-
-def subject_id(connection: sqlite3.Connection, subject: tuple[str, ...]) -> int:
-    """Return the number of a subject, inserted if absent."""
-    names = ", ".join(SUBJECT_COLUMNS)
-    marks = ", ".join("?" * len(SUBJECT_COLUMNS))
-    connection.execute(f"INSERT INTO subjects ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING", subject)  # noqa: S608 - our own names
-    query = f"SELECT subject FROM subjects WHERE ({names}) = ({marks})"  # noqa: S608 - as above
-    return int(connection.execute(query, subject).fetchone()[0])
-
-
 LEDGER_FORMAT = sqlite_file.FileFormat(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
@@ -102,6 +87,9 @@ SUBJECTS_REMEMBERED = 10_000
 _MARKS = f"({', '.join('?' * len(RUN_COLUMNS))})"
 _HEAD = f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES "  # noqa: S608 - our own column names
 _TAIL = " ON CONFLICT (device, session, seq) DO NOTHING"
+_SUBJECT_NAMES, _SUBJECT_MARKS = ", ".join(SUBJECT_COLUMNS), ", ".join("?" * len(SUBJECT_COLUMNS))
+_ADD_SUBJECT = f"INSERT INTO subjects ({_SUBJECT_NAMES}) VALUES ({_SUBJECT_MARKS}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own names
+_SUBJECT = f"SELECT subject FROM subjects WHERE ({_SUBJECT_NAMES}) = ({_SUBJECT_MARKS})"  # noqa: S608 - as above
 _INSERT = [f"{_HEAD}{', '.join([_MARKS] * rows)}{_TAIL}" for rows in range(ROWS + 1)]
 
 
@@ -124,13 +112,13 @@ class LedgerWriter:
             for source in sources:
                 chunk += 1
                 some = source.records if isinstance(source, ArrivedBatch) else [one.record for one in source]
-                outcome = self._insert(some, chunk, self._forgotten_among(some) if has_forgotten else frozenset())
-                if outcome.inserted:
+                new, collided = self._insert(some, chunk, self._forgotten_among(some) if has_forgotten else frozenset())
+                if new:
                     self._add_chunk(chunk, source)
-                inserted += outcome.inserted
-                held += [key_of(record) for place, record in enumerate(some) if place not in outcome.collided]
-                if outcome.collided:
-                    collisions += rejections_of(source, sorted(outcome.collided))
+                inserted += new
+                held += [key_of(record) for index, record in enumerate(some) if index not in collided]
+                if collided:
+                    collisions += rejections_of(source, sorted(collided))
         except BaseException:
             # The subjects inserted in this transaction are rolled back with it.
             self._subjects.clear()
@@ -172,7 +160,8 @@ class LedgerWriter:
         self._connection.executemany("DELETE FROM runs WHERE row = ?", [(row,) for row, *_ in held])
         return [replace(invalid[place], topic=str(Topic(fleet, device, "result"))) for _, place, fleet, device in held]
 
-    def _insert(self, some: Sequence[RunRecord], chunk: int, left_out: frozenset[int]) -> "_InsertOutcome":
+    def _insert(self, some: Sequence[RunRecord], chunk: int, left_out: frozenset[int]) -> tuple[int, set[int]]:
+        """Return how many rows are new, and the indexes of those whose number belongs to another record."""
         rows = [self._values(record, chunk, place) for place, record in enumerate(some) if place not in left_out]
         inserted = 0
         collided: set[int] = set()
@@ -182,7 +171,7 @@ class LedgerWriter:
             inserted += count
             if count < len(slice_):
                 collided |= self._collided(slice_)
-        return _InsertOutcome(inserted, collided)
+        return inserted, collided
 
     def _values(self, record: RunRecord, chunk: int, place: int) -> tuple[object, ...]:
         subject = subject_of(record)
@@ -190,7 +179,8 @@ class LedgerWriter:
         if number is None:
             if len(self._subjects) >= SUBJECTS_REMEMBERED:
                 self._subjects.clear()
-            number = self._subjects[subject] = subject_id(self._connection, subject)
+            self._connection.execute(_ADD_SUBJECT, subject)
+            number = self._subjects[subject] = int(self._connection.execute(_SUBJECT, subject).fetchone()[0])
         state = record.verdict.state
         return record.device, record.session, record.seq, record.id, record.started_at_ns, number, state, chunk, place
 
@@ -223,11 +213,3 @@ class LedgerWriter:
         self._connection.execute(statement, (chunk, last_row, received_ns, body))
         if not is_checked:
             self._connection.execute("INSERT INTO unchecked VALUES (?)", (chunk,))
-
-
-@dataclass(frozen=True, slots=True)
-class _InsertOutcome:
-    """How many rows are new, and the places of those whose number belongs to another record."""
-
-    inserted: int
-    collided: set[int]

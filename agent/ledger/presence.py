@@ -101,17 +101,6 @@ def note_presence(connection: sqlite3.Connection, changes: Iterable[PresenceChan
             connection.execute(statement, (*name, msgspec.json.encode(change.message), change.received_ns))
 
 
-def read_devices(connection: sqlite3.Connection) -> list[DevicePresence]:
-    """Return every device, by fleet and name."""
-    query = "SELECT fleet, device, state, session, birth, changed_ns, health FROM presence ORDER BY fleet, device"
-    return [present_device(*row) for row in connection.execute(query)]
-
-
-def read_retained(connection: sqlite3.Connection) -> list[RetainedMessage]:
-    """Return the latest message of each topic, by topic."""
-    return [RetainedMessage(*row) for row in connection.execute("SELECT topic, payload, received_ns FROM retained ORDER BY topic")]
-
-
 def present_device(
     fleet: str, device: str, state: str | None, session: int | None, birth: bytes | None, changed_ns: int, health: bytes | None
 ) -> DevicePresence:

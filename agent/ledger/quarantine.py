@@ -143,25 +143,9 @@ def add(connection: sqlite3.Connection, rejections: Sequence[Rejection]) -> None
         connection.execute(_DROP, {**limits, **kept, "ours": f"{TOPIC_ROOT}/*"})
 
 
-def read(connection: sqlite3.Connection) -> list[QuarantinedMessage]:
-    """Return every entry, oldest first."""
-    query = "SELECT row, topic, payload, size_bytes, reason, received_ns, last_ns, times FROM quarantine ORDER BY row"
-    return [QuarantinedMessage(*row) for row in connection.execute(query)]
-
-
-def count(connection: sqlite3.Connection) -> int:
-    """Return how many entries there are."""
-    return int(connection.execute("SELECT count(*) FROM quarantine").fetchone()[0])
-
-
 def is_sinks(topic: str) -> bool:
     """Return whether a sink rejected the entry: then `topic` is the sink's name."""
     return not topic.startswith(f"{TOPIC_ROOT}/")
-
-
-def remove(connection: sqlite3.Connection, row: int) -> None:
-    """Remove an entry, within the caller's transaction."""
-    connection.execute("DELETE FROM quarantine WHERE row = ?", (row,))
 
 
 def entry_values(rejection: Rejection) -> tuple[object, ...]:

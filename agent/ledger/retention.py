@@ -1,16 +1,21 @@
 """Retention: what is removed from a ledger for its age or its size; raw samples are removed before records.
 
 Whole chunks are removed, oldest first. What the sinks in use do not have yet stays, whatever its age. The numbers of removed records are
-kept as ranges, so that a repeated one is not taken for new.
+kept as ranges, so that a repeated one is not taken for new. A file does not shrink; free space is reused.
 """
 
+import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.ledger.chunks import is_position_of
+from edgemeter.agent.base.sqlite_file import space_bytes
+from edgemeter.agent.ledger.chunks import is_position_of, without_samples
 
 SLICE_CHUNKS = 50
+# What is removed of one's own runs at once, so that a full ledger is not rearranged at every run: a tenth of the limit.
+_OWN_ROOM_SHARE = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +47,100 @@ def drained_row(positions: Mapping[str, int], sinks: Sequence[str]) -> int:
     """Return the row up to which each of the `sinks` has every record."""
     reached = (max((row for name, row in positions.items() if is_position_of(sink, name)), default=0) for sink in sinks)
     return min(reached, default=2**63 - 1)
+
+
+def apply_retention(connection: sqlite3.Connection, retention: Retention, now_ns: int) -> RetentionRemoved:
+    """Remove what is due in one slice of chunks, within the caller's transaction."""
+    drained = drained_row(dict(connection.execute("SELECT name, position FROM sinks")), retention.sinks)
+    is_too_large = retention.limit_bytes is not None and space_bytes(connection)[0] > retention.limit_bytes
+    stripped = _strip(connection, before_ns(retention.samples_days, now_ns), drained, is_any=is_too_large)
+    is_only_records_left = is_too_large and not stripped
+    records = _delete(connection, before_ns(retention.records_days, now_ns), drained, is_any=is_only_records_left)
+    return RetentionRemoved(records, stripped, is_all=not stripped and not records)
+
+
+def bound_own(connection: sqlite3.Connection, limit_bytes: int) -> None:
+    """Remove the oldest of the runs that this machine stored itself, within the caller's transaction: raw samples first, then records.
+
+    What a collector received is not touched; the newest run stays whole. What is removed makes room for some runs to come.
+    """
+    query = "SELECT chunk, last_row, length(body), has_samples FROM chunks WHERE is_own ORDER BY chunk"
+    own = connection.execute(query).fetchall()
+    over_bytes = sum(size for _, _, size, _ in own) - limit_bytes
+    if over_bytes <= 0:
+        return
+    over_bytes += limit_bytes // _OWN_ROOM_SHARE
+    for chunk, _, size_bytes, has_samples in own[:-1]:
+        if over_bytes > 0 and has_samples:
+            (body,) = connection.execute("SELECT body FROM chunks WHERE chunk = ?", (chunk,)).fetchone()
+            smaller = without_samples(body)
+            connection.execute("UPDATE chunks SET body = ?, has_samples = 0 WHERE chunk = ?", (smaller, chunk))
+            over_bytes -= size_bytes - len(smaller)
+    for chunk, last_row, _, _ in own[:-1]:
+        if over_bytes > 0:
+            over_bytes -= connection.execute("SELECT length(body) FROM chunks WHERE chunk = ?", (chunk,)).fetchone()[0]
+            name = connection.execute("SELECT device, session, seq, seq FROM runs WHERE row = ?", (last_row,)).fetchone()
+            _add_range(connection, name)
+            connection.execute("DELETE FROM runs WHERE row = ?", (last_row,))
+            connection.execute("DELETE FROM chunks WHERE chunk = ?", (chunk,))
+
+
+def _strip(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_any: bool) -> int:
+    query = """SELECT chunk, body FROM chunks WHERE has_samples AND (? OR received_ns < ?) AND last_row <= ?
+        AND chunk NOT IN (SELECT chunk FROM unchecked) ORDER BY received_ns LIMIT ?"""
+    found = connection.execute(query, (is_any, before_ns, drained, SLICE_CHUNKS)).fetchall()
+    for chunk, body in found:
+        try:
+            smaller = without_samples(body)
+        except ConfigError:
+            # A field that this version skips is broken text: it is removed with the record.
+            smaller = body
+        connection.execute("UPDATE chunks SET body = ?, has_samples = 0 WHERE chunk = ?", (smaller, chunk))
+    return len(found)
+
+
+def _delete(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_any: bool) -> int:
+    # Rows and chunks rise together, so that the oldest chunks are the lowest rows.
+    query = "SELECT chunk, last_row, received_ns FROM chunks WHERE last_row <= ? ORDER BY chunk LIMIT ?"
+    up_to: tuple[int, int] | None = None
+    for chunk, last_row, received_ns in connection.execute(query, (drained, SLICE_CHUNKS)):
+        if not is_any and received_ns >= before_ns:
+            break
+        up_to = chunk, last_row
+    if up_to is None:
+        return 0
+    chunk, last_row = up_to
+    _remember(connection, last_row)
+    connection.execute("DELETE FROM chunks WHERE chunk <= ?", (chunk,))
+    connection.execute("DELETE FROM unchecked WHERE chunk <= ?", (chunk,))
+    return connection.execute("DELETE FROM runs WHERE row <= ?", (last_row,)).rowcount
+
+
+def _remember(connection: sqlite3.Connection, last_row: int) -> None:
+    query = "SELECT device, session, seq FROM runs WHERE row <= ? ORDER BY device, session, seq"
+    begun: tuple[str, int, int, int] | None = None
+    for device, session, seq in connection.execute(query, (last_row,)).fetchall():
+        if begun is not None and begun[:2] == (device, session) and begun[3] + 1 == seq:
+            begun = (*begun[:3], seq)
+            continue
+        _add_range(connection, begun)
+        begun = (device, session, seq, seq)
+    _add_range(connection, begun)
+
+
+def _add_range(connection: sqlite3.Connection, added: tuple[str, int, int, int] | None) -> None:
+    if added is None:
+        return
+    device, session, first, last = added
+    before = connection.execute(
+        "SELECT first FROM forgotten WHERE device = ? AND session = ? AND last = ?", (device, session, first - 1)
+    ).fetchone()
+    after = connection.execute(
+        "SELECT last FROM forgotten WHERE device = ? AND session = ? AND first = ?", (device, session, last + 1)
+    ).fetchone()
+    if after is not None:
+        connection.execute("DELETE FROM forgotten WHERE device = ? AND session = ? AND first = ?", (device, session, last + 1))
+        last = after[0]
+    if before is not None:
+        first = before[0]
+    connection.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?, ?, ?)", (device, session, first, last))

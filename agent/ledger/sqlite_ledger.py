@@ -5,10 +5,9 @@ One `SqliteLedger` is one connection: use one object per thread. Readers and the
 
 import itertools
 import operator
-import sqlite3
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,6 +16,7 @@ import msgspec
 
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record import RunRecord, decode, encode
 from edgemeter.agent.ledger import presence, quarantine
 from edgemeter.agent.ledger.chunks import (
@@ -31,43 +31,36 @@ from edgemeter.agent.ledger.chunks import (
     is_position_of,
     unpack_chunk,
 )
-from edgemeter.agent.ledger.ledger import EVERY_RECORD, HeldRecord, LedgerFilter, LedgerStats
+from edgemeter.agent.ledger.ledger import EVERY_RECORD, GROWTH_DAYS, HeldRecord, LedgerFilter, LedgerPart, LedgerStats
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, LedgerWriter
 from edgemeter.agent.ledger.presence import SessionHeld, read_sessions
 from edgemeter.agent.ledger.quarantine import Rejection
-from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
-from edgemeter.agent.ledger.sqlite_retention import apply_retention, bound_own
-from edgemeter.agent.ledger.sqlite_stats import ledger_stats
+from edgemeter.agent.ledger.retention import Retention, RetentionRemoved, apply_retention, bound_own
+
+_CHUNK = "SELECT received_ns, body, NOT EXISTS (SELECT 1 FROM unchecked WHERE chunk = ?) FROM chunks WHERE chunk = ?"
 
 
-@dataclass(slots=True)
-class SqliteLedger:
-    """The ledger file at `path`; access `write` creates it if absent, `read` changes nothing.
+class SqliteLedger(sqlite_file.Database):
+    """The ledger file at `path`; access `write` creates it if absent, `read` changes nothing. For its methods see `Ledger`.
 
     Raises:
         ConfigError: the file is no ledger, or of a newer version (or absent, with access `read`).
         UnavailableError: it cannot be opened, or the disk is full.
     """
 
-    path: Path
-    access: sqlite_file.Access = "write"
-    defers_checks: bool = field(init=False, default=True, repr=False)
-    _connection: sqlite3.Connection = field(init=False, repr=False)
-    _writer: LedgerWriter = field(init=False, repr=False)
+    defers_checks = True
 
-    def __post_init__(self) -> None:
-        self._connection = sqlite_file.connect(self.path, LEDGER_FORMAT, self.access)
-        self._writer = LedgerWriter(self._connection)
+    def __init__(self, path: Path, access: sqlite_file.Access = "write") -> None:
+        super().__init__(path, LEDGER_FORMAT, access)
+        # Tuples take less time than named rows, and a ledger has many.
+        self.connection.row_factory = None
+        self._writer = LedgerWriter(self.connection)
 
     def __enter__(self) -> "SqliteLedger":  # noqa: PYI034 - Self needs Python 3.11
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-    def close(self) -> None:
-        """Close the file; may be called twice."""
-        self._connection.close()
 
     def commit(
         self,
@@ -76,19 +69,11 @@ class SqliteLedger:
         changes: Sequence[presence.PresenceChange | presence.RetainedMessage] = (),
         batches: Sequence[ArrivedBatch] = (),
     ) -> Committed:
-        """Commit what arrived in one transaction, durable when this returns; return the outcome.
-
-        A record whose number belongs to another record goes to the quarantine, as do the `rejections`; `changes` is what devices
-        reported about themselves.
-
-        Raises:
-            UnavailableError: the disk is full; nothing is committed.
-            TransientError: another process has locked the file; nothing is committed.
-        """
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
+        """See `Ledger`; `TransientError`: another process has locked the file."""
+        with self.transaction() as connection:
             committed, collisions = self._writer.keep(arrivals, batches)
-            quarantine.add(self._connection, [*rejections, *collisions])
-            presence.note_presence(self._connection, changes)
+            quarantine.add(connection, [*rejections, *collisions])
+            presence.note_presence(connection, changes)
         return committed
 
     def keep_own(self, record: RunRecord, limit_bytes: int) -> None:
@@ -102,44 +87,39 @@ class SqliteLedger:
             TransientError: another process has locked the file.
         """
         arrival = Arrival(record, encode(record), "", time.time_ns())
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
+        with self.transaction() as connection:
             committed, collisions = self._writer.keep([arrival], ())
             if collisions:
                 raise ConfigError(f"run {record.id} is not stored in {str(self.path)!r}: {collisions[0].reason}")
             if committed.inserted:
                 self._writer.mark_own(record)
-                bound_own(self._connection, limit_bytes)
+                bound_own(connection, limit_bytes)
 
     def check(self, limit_chunks: int) -> list[Rejection] | None:
         """Validate records of which only the envelope was; return those that are invalid, now quarantined; None if none was left."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            if not self._connection.execute("SELECT 1 FROM unchecked LIMIT 1").fetchone():
+        with self.mapped() as connection:
+            if not connection.execute("SELECT 1 FROM unchecked LIMIT 1").fetchone():
                 return None
-            with sqlite_file.transaction(self._connection):
+            with sqlite_file.transaction(connection):
                 rejections = self._writer.check(limit_chunks)
-                quarantine.add(self._connection, rejections)
+                quarantine.add(connection, rejections)
         return rejections
 
     def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
         """Remove one slice of what `retention` does not keep; call again until all is removed; raises as `commit`."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
-            return apply_retention(self._connection, retention, now_ns)
+        with self.transaction() as connection:
+            return apply_retention(connection, retention, now_ns)
 
     def records(
         self, *, with_samples: bool = False, after_row: int = 0, limit: int | None = None, where: LedgerFilter = EVERY_RECORD
     ) -> Iterator[HeldRecord]:
-        """Yield the records after `after_row` in the order of commits; without samples unless asked for.
-
-        Raises:
-            ConfigError: the file is damaged, or a record in it is of a newer schema.
-        """
+        """See `Ledger`; a record that is not checked yet and turns out to be invalid is left out: it will be quarantined."""
         for row, received_ns, payload, is_checked in self._texts(after_row, limit, where):
             try:
                 record = decode(payload)
             except ConfigError:
                 if is_checked:
                     raise
-                # It will be quarantined.
                 continue
             yield HeldRecord(
                 row, received_ns, record if with_samples or not record.samples else msgspec.structs.replace(record, samples=())
@@ -157,19 +137,17 @@ class SqliteLedger:
     def text(self, record: RunRecord | quarantine.RecordReference) -> bytes | None:
         """Return the stored JSON text of a record with its samples; None if it is not stored."""
         query = "SELECT place, body FROM runs JOIN chunks USING (chunk) WHERE device = ? AND session = ? AND seq = ? AND id = ?"
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            found = self._connection.execute(query, (record.device, record.session, record.seq, record.id)).fetchone()
-            return unpack_chunk(found[1])[found[0]] if found else None
+        rows = self.query(query, record.device, record.session, record.seq, record.id)
+        return next((unpack_chunk(body)[index] for index, body in rows), None)
 
     def ranges(self, device: str, session: int) -> list[tuple[int, int]]:
         """Return the ranges of sequence numbers (inclusive) that the ledger holds of one session, in order."""
         query = "SELECT seq FROM runs WHERE device = ? AND session = ? ORDER BY seq"
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return coalesce(seq for (seq,) in self._connection.execute(query, (device, session)))
+        return coalesce(seq for (seq,) in self.query(query, device, session))
 
     def count(self) -> int:
         """Return how many records the ledger holds."""
-        return int(self._value("SELECT count(*) FROM runs"))
+        return self._count("runs")
 
     def last_row(self) -> int:
         """Return the row of the newest record, 0 if there is none."""
@@ -178,7 +156,7 @@ class SqliteLedger:
     def rows(self) -> Iterator[int]:
         """Yield the row of every record."""
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            for (row,) in self._connection.execute("SELECT row FROM runs"):
+            for (row,) in self.connection.execute("SELECT row FROM runs"):
                 yield row
 
     def identity(self) -> str:
@@ -206,41 +184,35 @@ class SqliteLedger:
         return max((position for name, position in self.positions().items() if is_position_of(sink, name)), default=0)
 
     def advance(self, sink: str, position: int, rejections: Sequence[Rejection] = (), *, after: int | None = None) -> bool:
-        """Record that `sink` has every record up to row `position`, except the `rejections`, which are quarantined.
-
-        If `after` is given and is not the position now, somebody has set it back meanwhile: it stays, and False is returned.
-        """
+        """See `Ledger`."""
         statement = "INSERT INTO sinks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = excluded.position"
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
-            quarantine.add(self._connection, rejections)
-            held = dict(self._connection.execute("SELECT name, position FROM sinks"))
+        with self.transaction() as connection:
+            quarantine.add(connection, rejections)
+            held = dict(connection.execute("SELECT name, position FROM sinks"))
             name = next((name for name in held if is_position_of(sink, name)), sink)
             is_expected = after is None or held.get(name, 0) == after
             if is_expected:
-                self._connection.execute(statement, (name, position))
+                connection.execute(statement, (name, position))
         return is_expected
 
     def claim_position(self, sink: str, identity: str) -> None:
-        """Bind the position of `sink`, an address, to the bucket that is there now: another one there begins at row 0.
-
-        A bucket that moved from another address keeps its position; a position from before identities were known is this bucket's.
-        """
+        """See `Ledger`."""
         wanted = f"{sink}{IDENTITY_MARK}{identity}"
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
-            held = dict(self._connection.execute("SELECT name, position FROM sinks"))
+        with self.transaction() as connection:
+            held = dict(connection.execute("SELECT name, position FROM sinks"))
             if wanted in held:
                 return
             moved = next((name for name in held if name.endswith(f"{IDENTITY_MARK}{identity}")), sink)
-            self._connection.executemany("DELETE FROM sinks WHERE name = ?", [(name,) for name in held if is_position_of(sink, name)])
-            self._connection.execute("DELETE FROM sinks WHERE name = ?", (moved,))
-            self._connection.execute("INSERT INTO sinks VALUES (?, ?)", (wanted, held.get(moved, 0)))
+            connection.executemany("DELETE FROM sinks WHERE name = ?", [(name,) for name in held if is_position_of(sink, name)])
+            connection.execute("DELETE FROM sinks WHERE name = ?", (moved,))
+            connection.execute("INSERT INTO sinks VALUES (?, ?)", (wanted, held.get(moved, 0)))
 
     def set_back(self, name: str, since_ns: int | None) -> int:
         """Set the position `name` back to before what was received since then (None: to the beginning); return how many records follow."""
         query = "SELECT coalesce(min(row) - 1, (SELECT max(row) FROM runs), 0) FROM runs JOIN chunks USING (chunk) WHERE received_ns >= ?"
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
-            row = 0 if since_ns is None else int(self._connection.execute(query, (since_ns,)).fetchone()[0])
-            self._connection.execute("UPDATE sinks SET position = min(position, ?) WHERE name = ?", (row, name))
+        with self.transaction() as connection:
+            row = 0 if since_ns is None else int(connection.execute(query, (since_ns,)).fetchone()[0])
+            connection.execute("UPDATE sinks SET position = min(position, ?) WHERE name = ?", (row, name))
         return self.behind(name)
 
     def behind(self, name: str) -> int:
@@ -250,65 +222,100 @@ class SqliteLedger:
     def waiting_since_ns(self, position: int) -> int | None:
         """Return when the oldest record after row `position` was received, UTC in ns; None if there is none."""
         query = "SELECT received_ns FROM runs JOIN chunks USING (chunk) WHERE row > ? ORDER BY row LIMIT 1"
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            found = self._connection.execute(query, (position,)).fetchone()
-        return int(found[0]) if found else None
+        rows = self.query(query, position)
+        return int(rows[0][0]) if rows else None
 
     def quarantined(self) -> list[quarantine.QuarantinedMessage]:
         """Return the quarantined messages, oldest first."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return quarantine.read(self._connection)
+        query = "SELECT row, topic, payload, size_bytes, reason, received_ns, last_ns, times FROM quarantine ORDER BY row"
+        return [quarantine.QuarantinedMessage(*row) for row in self.query(query)]
 
     def quarantined_count(self) -> int:
         """Return how many messages are quarantined."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return quarantine.count(self._connection)
+        return self._count("quarantine")
 
     def release(self, row: int, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch], *, drain_again: bool) -> Committed:
-        """Commit the records of a quarantined entry and remove it, unless a number belongs to another record.
-
-        With `drain_again` a record that is stored already gets a new row, so that every sink receives it again.
-        """
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT), sqlite_file.transaction(self._connection):
+        """See `Ledger`."""
+        with self.transaction() as connection:
             if drain_again:
                 self._writer.drop([one.record for one in arrivals])
             committed, _ = self._writer.keep(arrivals, batches)
             if not committed.collisions:
-                quarantine.remove(self._connection, row)
+                connection.execute("DELETE FROM quarantine WHERE row = ?", (row,))
         return committed
 
     def sessions(self) -> list[SessionHeld]:
         """Return what is stored of every session of every device, and how many of its numbers are missing."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return read_sessions(self._connection)
+        with self.mapped() as connection:
+            return read_sessions(connection)
 
     def positions(self) -> dict[str, int]:
         """Return the row that each sink has reached, by its name."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return dict(self._connection.execute("SELECT name, position FROM sinks"))
+        return {name: position for name, position in self.query("SELECT name, position FROM sinks ORDER BY name")}  # noqa: C416 - typed as rows
 
     def devices(self) -> list[presence.DevicePresence]:
         """Return every device that reported its presence, by fleet and name."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return presence.read_devices(self._connection)
+        query = "SELECT fleet, device, state, session, birth, changed_ns, health FROM presence ORDER BY fleet, device"
+        return [presence.present_device(*row) for row in self.query(query)]
 
     def retained(self) -> list[presence.RetainedMessage]:
         """Return what is measured now: the latest message of each topic, by topic."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return presence.read_retained(self._connection)
+        return [presence.RetainedMessage(*row) for row in self.query("SELECT topic, payload, received_ns FROM retained ORDER BY topic")]
 
     def stats(self) -> LedgerStats:
-        """Return the ledger in numbers, without reading records."""
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return ledger_stats(self._connection, self.path)
+        """See `Ledger`."""
+        first_ns, last_ns, chunks = self.query("SELECT min(received_ns), max(received_ns), count(*) FROM chunks")[0]
+        kinds = self.query("SELECT device, subject, verdict, count(*) FROM runs GROUP BY device, subject, verdict")
+        verdicts: Counter[str] = Counter()
+        for _, _, verdict, count in sorted(kinds, key=operator.itemgetter(2)):
+            verdicts[verdict] += count
+        return LedgerStats(
+            path=str(self.path),
+            runs=verdicts.total(),
+            devices=len({device for device, *_ in kinds}),
+            cases=len({(device, subject) for device, subject, *_ in kinds}),
+            verdicts=dict(verdicts),
+            first_received_ns=first_ns,
+            last_received_ns=last_ns,
+            chunks=chunks,
+            chunks_with_samples=self._count("chunks WHERE has_samples"),
+            quarantined=self.quarantined_count(),
+            sinks=self.positions(),
+            last_row=self.last_row(),
+            growth_bytes_per_day=self._growth(last_ns),
+            parts=self._parts(),
+        )
+
+    def _growth(self, last_ns: int | None) -> float | None:
+        if last_ns is None:
+            return None
+        query = "SELECT coalesce(sum(length(body)), 0), min(received_ns) FROM chunks WHERE received_ns > ?"
+        size_bytes, first_ns = self.query(query, last_ns - GROWTH_DAYS * NS_PER_DAY)[0]
+        days = (last_ns - first_ns) / NS_PER_DAY
+        return float(size_bytes / days) if days >= 1 else None
+
+    def _parts(self) -> tuple[LedgerPart, ...]:
+        used_bytes, free_bytes = sqlite_file.space_bytes(self.connection)
+        query = "SELECT has_samples, sum(length(body)) FROM chunks GROUP BY has_samples"
+        sizes: dict[int, int] = {has_samples: size_bytes for has_samples, size_bytes in self.query(query)}  # noqa: C416 - as above
+        wal = self.path.with_name(f"{self.path.name}-wal")
+        return (
+            LedgerPart("records with raw samples", sizes.get(1, 0)),
+            LedgerPart("records without raw samples", sizes.get(0, 0)),
+            LedgerPart("rows, indexes, quarantine and the rest", max(0, used_bytes - sum(sizes.values()))),
+            LedgerPart("free, to be reused", free_bytes),
+            LedgerPart("not written back yet (WAL)", wal.stat().st_size if wal.exists() else 0),
+        )
 
     def size_bytes(self) -> int:
         """Return the size of the file."""
         return self.path.stat().st_size
 
     def _value(self, query: str, *parameters: object) -> Any:
-        with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            return self._connection.execute(query, parameters).fetchone()[0]
+        return self.query(query, *parameters)[0][0]
+
+    def _count(self, rows: str) -> int:
+        return int(self._value(f"SELECT count(*) FROM {rows}"))  # noqa: S608 - our own names
 
     def _texts(self, after_row: int, limit: int | None, where: LedgerFilter) -> Iterator[tuple[int, int, bytes, bool]]:
         for held in self._chunks(after_row, limit, where):
@@ -320,13 +327,9 @@ class SqliteLedger:
         conditions = "".join(f" AND {name} = ?" for name in wanted)
         joined = " JOIN subjects USING (subject)" if wanted.keys() & set(SUBJECT_COLUMNS) else ""
         query = f"SELECT row, place, chunk FROM runs{joined} WHERE row > ?{conditions} ORDER BY row LIMIT ?"  # noqa: S608 - our own names
+        # Not `self.mapped`: whoever goes on with the iteration must not hold the file.
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            found = self._connection.execute(query, (after_row, *wanted.values(), -1 if limit is None else limit))
+            found = self.connection.execute(query, (after_row, *wanted.values(), -1 if limit is None else limit))
             for chunk, rows in itertools.groupby(found, operator.itemgetter(2)):
-                received_ns, text, is_checked = self._chunk(chunk)
-                yield HeldChunk([(row, place) for row, place, _ in rows], received_ns, text, is_checked)
-
-    def _chunk(self, chunk: int) -> tuple[int, bytes, bool]:
-        query = "SELECT received_ns, body, NOT EXISTS (SELECT 1 FROM unchecked WHERE chunk = ?) FROM chunks WHERE chunk = ?"
-        received_ns, body, is_checked = self._connection.execute(query, (chunk, chunk)).fetchone()
-        return received_ns, chunk_text(body), bool(is_checked)
+                received_ns, body, is_checked = self.connection.execute(_CHUNK, (chunk, chunk)).fetchone()
+                yield HeldChunk([(row, place) for row, place, _ in rows], received_ns, chunk_text(body), bool(is_checked))

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from edgemeter.agent.base import durable_file, sqlite_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.sqlite_file import FileFormat
-from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, space_bytes
+from edgemeter.agent.base.sqlite_file import FileFormat, space_bytes
+from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT
 from edgemeter.collector.ledgers.place import LedgerPlace, beside
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT, watch_file_beside
 

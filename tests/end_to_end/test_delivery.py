@@ -252,7 +252,7 @@ def test_a_full_disk_at_the_collector_confirms_nothing_until_there_is_room(tmp_p
         collecting(address, tmp_path / "ledger") as collector,
         publishing(address, outbox) as publisher,
     ):
-        connection = collector._receiver._ledger._connection
+        connection = collector._receiver._ledger.connection
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages}")
         for _ in range(100):

@@ -3,10 +3,11 @@
 import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.sqlite_file import space_bytes
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.outbox_file import DROP_REASON, Dropped, used_bytes
+from edgemeter.agent.delivery.outbox_file import DROP_REASON, Dropped
 from tests.fixtures.record_factory import make_heavy_record, make_record
 from tests.fixtures.small_disk import fill, small_disk
 
@@ -38,7 +39,7 @@ def test_the_oldest_traces_go_first_and_every_record_stays(outbox, caplog):
     assert {record.samples_reason for record in waiting} == {DROP_REASON, None}
     assert all((record.samples_reason is None) == bool(record.samples) for record in waiting)
     assert outbox.dropped() == outbox.dropped("pi-1") == Dropped(traces=80 - len(whole))
-    assert used_bytes(outbox.connection) <= LIMIT_BYTES
+    assert space_bytes(outbox.connection)[0] <= LIMIT_BYTES
     assert caplog.text.count("the oldest raw traces are dropped, their records stay") == 1
 
 
@@ -52,7 +53,7 @@ def test_records_go_last_the_oldest_of_them(outbox, caplog):
     dropped = outbox.dropped("pi-1")
     assert dropped.records == 600 - len(waiting)
     assert dropped.traces <= 600
-    assert used_bytes(outbox.connection) <= LIMIT_BYTES
+    assert space_bytes(outbox.connection)[0] <= LIMIT_BYTES
     assert "the oldest records are dropped" in caplog.text
 
 

@@ -57,9 +57,9 @@ def test_a_thousand_invalid_records_behind_valid_envelopes_are_one_entry(ledger)
     broken = [contract_record.encode(one).replace(b'"latency":{', b'"latency":7,"other":{') for one in some]
     ledger.commit([], batches=[ArrivedBatch(some, zlib.compress(b"[" + b",".join(broken) + b"]"), TOPIC, 7, is_checked=False)])
     statements = []
-    ledger._connection.set_trace_callback(statements.append)
+    ledger.connection.set_trace_callback(statements.append)
     (rejection,) = ledger.check(8)
-    ledger._connection.set_trace_callback(None)
+    ledger.connection.set_trace_callback(None)
     assert rejection.reason.startswith("1000 records of this message, the first: not a run record")
     assert sum("last_row" in one for one in statements) == 1
     assert (ledger.count(), ledger.quarantined_count()) == (0, 1)
@@ -67,14 +67,14 @@ def test_a_thousand_invalid_records_behind_valid_envelopes_are_one_entry(ledger)
 
 def test_a_subject_that_went_with_a_failed_commit_is_made_again(ledger):
     """What the writer remembers is what the file has."""
-    pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
-    ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
+    pages = ledger.connection.execute("PRAGMA page_count").fetchone()[0]
+    ledger.connection.execute(f"PRAGMA max_page_count = {pages}")
     many = [make_record(session=5, seq=seq, model=make_model(name="new")) for seq in range(1, 400)]
     with pytest.raises(UnavailableError):
         ledger.commit([], batches=[arrived_batch([one], level=0) for one in many])
-    ledger._connection.execute("PRAGMA max_page_count = 1000000")
+    ledger.connection.execute("PRAGMA max_page_count = 1000000")
     assert ledger.commit([arrival(many[0])]).inserted == 1
     (held,) = ledger.records()
     assert held.record.model.name == "new"
     joined = "SELECT count(*) FROM runs JOIN subjects USING (subject)"
-    assert ledger._connection.execute(joined).fetchone() == (1,)
+    assert ledger.connection.execute(joined).fetchone() == (1,)

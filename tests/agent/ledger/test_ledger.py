@@ -38,12 +38,12 @@ def test_a_full_quarantine_costs_one_statement_and_not_at_every_commit(ledger, m
     monkeypatch.setattr(quarantine, "ROWS_LIMIT", 1000)
     ledger.commit([], flood("pi-1", 1000))
     statements = []
-    ledger._connection.set_trace_callback(statements.append)
+    ledger.connection.set_trace_callback(statements.append)
     for number in range(150):
         ledger.commit([], [Rejection("edgemeter/v1/lab/bad/result", b"%d" % number, "no", 1)])
     assert sum(one.startswith("DELETE FROM quarantine") for one in statements) == 2
     ledger.commit([], flood("bad", 5000))
-    ledger._connection.set_trace_callback(None)
+    ledger.connection.set_trace_callback(None)
     assert sum(one.startswith("DELETE FROM quarantine") for one in statements) == 3
     assert ledger.quarantined_count() == 900
 
@@ -112,12 +112,12 @@ def test_a_ledger_of_another_version_is_refused(tmp_path):
 def test_a_full_disk_keeps_nothing_of_the_batch_and_names_the_remedy(ledger):
     """SQLite's own limit on pages stands for the full disk: same error, same path."""
     ledger.commit([arrival(make_record(session=5, seq=1))])
-    pages = ledger._connection.execute("PRAGMA page_count").fetchone()[0]
-    ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
+    pages = ledger.connection.execute("PRAGMA page_count").fetchone()[0]
+    ledger.connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(UnavailableError, match="the disk is full: free some space"):
         ledger.commit([arrival(make_record(session=5, seq=seq)) for seq in range(2, 100)])
     assert ledger.ranges("pi-1", 5) == [(1, 1)]
-    ledger._connection.execute("PRAGMA max_page_count = 1000000")
+    ledger.connection.execute("PRAGMA max_page_count = 1000000")
     ledger.commit([arrival(make_record(session=5, seq=2))])
     assert ledger.ranges("pi-1", 5) == [(1, 2)]
 

@@ -1,8 +1,8 @@
 import pytest
 
+from edgemeter.agent.base.sqlite_file import space_bytes
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.ledger.chunks import Arrival
-from edgemeter.agent.ledger.ledger_file import space_bytes
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.fixtures.record_factory import make_record, make_series
@@ -42,12 +42,12 @@ def test_a_size_limit_takes_samples_first_and_then_the_oldest_records(tmp_path):
         for seq in range(1, 301):
             series = make_series(tuple((seq * 7919 * number) % 2**31 for number in range(4000)))
             ledger.commit([arrival(make_record(session=5, seq=seq, samples=(series,)), seq // 4)])
-        before = space_bytes(ledger._connection)[0]
+        before = space_bytes(ledger.connection)[0]
         gone, stripped = forget(ledger, Retention(limit_bytes=before * 3 // 4))
         assert (gone, 0 < stripped < 300) == (0, True)
         held = [bool(one.record.samples) for one in ledger.records(with_samples=True)]
         assert held == sorted(held)
         gone, _ = forget(ledger, Retention(limit_bytes=1_000_000))
         assert 0 < gone < 300
-        assert space_bytes(ledger._connection)[0] <= 1_000_000
+        assert space_bytes(ledger.connection)[0] <= 1_000_000
         assert ledger.ranges("pi-1", 5) == [(gone + 1, 300)]

@@ -53,7 +53,7 @@ def test_a_backup_brought_back_is_the_ledger_as_it_was(tmp_path):
     assert runs_of(path) == ["1-1", "1-2", "1-3"]
     with SqliteLedger(path) as ledger:
         assert (ledger.position("a sink"), ledger.identity()) == (2, named)
-        assert ledger._connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        assert ledger.connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     keep(path, 3, 4)
     assert runs_of(path) == ["1-1", "1-2", "1-3", "1-4"]
 
@@ -221,7 +221,7 @@ def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
     sizes = {part.name: part.size_bytes for part in found.parts}
     inside = sum(size for name, size in sizes.items() if "wal" not in name and "beside" not in name)
     with SqliteLedger(path, "read") as ledger:
-        pages, page_bytes = (ledger._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        pages, page_bytes = (ledger.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
     assert inside == pages * page_bytes
 
 
