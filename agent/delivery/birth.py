@@ -9,6 +9,7 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError
@@ -21,23 +22,13 @@ PATIENCE_S = 120.0
 
 def read(device: str, fleet: str, session: int, settings: config.Config) -> messages.Birth:
     """Return the birth of this device."""
-    from importlib.metadata import version  # noqa: PLC0415 - see above
-
     from edgemeter.agent.machine import fingerprint  # noqa: PLC0415 - see above
     from edgemeter.agent.power import detect  # noqa: PLC0415 - see above
 
-    here = fingerprint.read()
-    return messages.Birth(
-        device=device,
-        fleet=fleet,
-        session=session,
-        agent=version("edgemeter"),
-        board=here.board,
-        os=here.os,
-        arch=here.arch,
-        runtimes=here.libraries,
-        sensors=tuple(one.name for one in detect.detect_sensors(settings.sensors) if one.description),
-    )
+    machine = fingerprint.read()
+    sensors = tuple(sensor.name for sensor in detect.detect_sensors(settings.sensors) if sensor.description)
+    described = {"board": machine.board, "os": machine.os, "arch": machine.arch, "runtimes": machine.libraries, "sensors": sensors}
+    return _birth(device, fleet, session, **described)
 
 
 def read_apart(device: str, fleet: str, session: int, path: str | None) -> messages.Birth:
@@ -48,18 +39,13 @@ def read_apart(device: str, fleet: str, session: int, path: str | None) -> messa
         return messages.decode_birth(done.stdout)
     except (OSError, subprocess.SubprocessError, ConfigError) as error:
         logger.warning("cannot find out what this device can run (%s): it reports its name only", error)
+    return _birth(device, fleet, session, board=None, os=None, arch=platform.machine(), runtimes={})
+
+
+def _birth(device: str, fleet: str, session: int, **described: Any) -> messages.Birth:
     from importlib.metadata import version  # noqa: PLC0415 - see above
 
-    return messages.Birth(
-        device=device,
-        fleet=fleet,
-        session=session,
-        agent=version("edgemeter"),
-        board=None,
-        os=None,
-        arch=platform.machine(),
-        runtimes={},
-    )
+    return messages.Birth(device=device, fleet=fleet, session=session, agent=version("edgemeter"), **described)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@
 All times are monotonic seconds given by the caller.
 """
 
-import random
 import threading
 from collections.abc import Callable
 from typing import Literal
 
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.mqtt_session import SHORT_LIFE_S, SHORT_LIVES, TAKEN_OVER
+from edgemeter.agent.delivery.sender import retry_spread
 
 NameState = Literal["own", "beside", "displaced"]
 
@@ -26,14 +26,10 @@ LONGEST_DISPLACED_S = 3600.0
 FORGET_S = 600.0
 
 
-def _spread() -> float:
-    return random.uniform(0.75, 1.25)  # noqa: S311 - two namesakes do not come back at the same moment; no secret
-
-
 class BrokerName:
     """The name of one process of a device whose session is `session`; any thread may call."""
 
-    def __init__(self, lock: DeviceLock, session: int, *, is_resident: bool, spread: Callable[[], float] = _spread) -> None:
+    def __init__(self, lock: DeviceLock, session: int, *, is_resident: bool, spread: Callable[[], float] = retry_spread) -> None:
         self.state: NameState | None = None
         self._lock = lock
         self._session = session

@@ -172,12 +172,8 @@ class Outbox(Database):
 
     def fleets(self, device: str) -> list[str]:
         """Return the fleets that the records of `device` belong to: its own, and previous ones."""
-        return [
-            fleet
-            for (fleet,) in self.query(
-                "SELECT DISTINCT fleet FROM waiting JOIN records USING (row) WHERE device = ? ORDER BY fleet", device
-            )
-        ]
+        query = "SELECT DISTINCT fleet FROM waiting JOIN records USING (row) WHERE device = ? ORDER BY fleet"
+        return [fleet for (fleet,) in self.query(query, device)]
 
     def forget(self, receipt: Receipt) -> int:
         """Send the records that `receipt` names no more; return how many there were. While there is room, they stay."""
@@ -324,7 +320,9 @@ class Outbox(Database):
             if samples != NO_SAMPLES:
                 connection.execute("INSERT INTO samples VALUES (?, ?)", (row, samples))
             if record.clock_synchronised is False and record.stamped_by == "device" and record.environment.boot_id:
-                since_boot_ns = record.monotonic_ns + _suspended_ns()
+                # The monotonic clock stands still while the machine is suspended, the time since boot goes on.
+                suspended_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+                since_boot_ns = record.monotonic_ns + suspended_ns
                 connection.execute("INSERT INTO unstamped VALUES (?, ?, ?)", (row, record.environment.boot_id, since_boot_ns))
             drop_receipted(connection, self._limit_bytes, time.time_ns(), has_disk=has_disk_room(self.path))
             return drop_down_to(connection, self._limit_bytes)
@@ -336,11 +334,6 @@ class Outbox(Database):
         if dropped.records and not self._reported.records:
             logger.error("the outbox %s is full: the oldest records are dropped; bring a collector up, or raise the limit", self.path)
         self._reported = Dropped(self._reported.traces + dropped.traces, self._reported.records + dropped.records)
-
-
-def _suspended_ns() -> int:
-    # The monotonic clock stands still while the machine is suspended, the time since boot goes on.
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
 def _pending(row: int, device: str, fleet: str, session: int, seq: int, head: bytes, is_shed: int, samples: bytes | None) -> Pending:

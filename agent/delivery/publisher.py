@@ -336,9 +336,15 @@ class Publisher:
         if session is None or not session.is_connected():
             return IDLE_S
         self._welcome()
-        self._send_for_handlers(session)
+        while self._outgoing and session.room() > 0:
+            topic, payload, lasting = self._outgoing.popleft()
+            self._handler_messages.add(session.publish(topic, payload, lasting=lasting))
         if self._refusal is not None:
-            return self._await_permission()
+            left_s = self._refused_s + REFUSED_PAUSE_S - time.monotonic()
+            if left_s <= 0:
+                self._refusal = None
+                self._sender.restart()
+            return max(0.0, left_s)
         held_s = self._settle_stamps()
         pause_s = min(self._sender.send(session), self._name.wait_s(time.monotonic()))
         return pause_s if held_s is None else min(pause_s, held_s)
@@ -384,18 +390,6 @@ class Publisher:
             session.subscribe(self._listener.topics)
         self._refusal = None
         self._sender.restart()
-
-    def _send_for_handlers(self, session: MqttSession) -> None:
-        while self._outgoing and session.room() > 0:
-            topic, payload, lasting = self._outgoing.popleft()
-            self._handler_messages.add(session.publish(topic, payload, lasting=lasting))
-
-    def _await_permission(self) -> float:
-        left_s = self._refused_s + REFUSED_PAUSE_S - time.monotonic()
-        if left_s <= 0:
-            self._refusal = None
-            self._sender.restart()
-        return max(0.0, left_s)
 
     def _take_requests(self) -> None:
         while self._requests:

@@ -153,7 +153,8 @@ class SendWindow:
                 sent = self._sent.pop(key, None)
                 if sent is not None:
                     self._bytes -= sent.size_bytes
-                    self._learn(now_s - sent.at_s)
+                    delay_s = now_s - sent.at_s
+                    self._delay_s = delay_s if self._delay_s is None else 0.9 * self._delay_s + 0.1 * delay_s
 
     def gone(self, row: int) -> None:
         """Drop a record that is no longer in the outbox."""
@@ -216,9 +217,6 @@ class SendWindow:
         if last - first <= len(self._sent) + len(self._repeats):
             return [(session, seq) for seq in range(first, last + 1)]
         return [key for key in [*self._sent, *self._repeats] if key[0] == session and first <= key[1] <= last]
-
-    def _learn(self, delay_s: float) -> None:
-        self._delay_s = delay_s if self._delay_s is None else 0.9 * self._delay_s + 0.1 * delay_s
 
     def _pause_s(self, tries: int, longest_s: float) -> float:
         return min(longest_s, self.first_timeout_s * 2.0 ** min(tries - 1, 10)) * self._spread()
@@ -327,14 +325,8 @@ class Sender:
         self._window.skip(one)
         if one.row not in self.too_large:
             self.too_large.add(one.row)
-            size_bytes = len(batch.payload)
-            logger.error(
-                "record %d of session %d has %d bytes without samples, a message at most %d",
-                one.seq,
-                one.session,
-                size_bytes,
-                largest_bytes,
-            )
+            text = "record %d of session %d has %d bytes without samples, a message at most %d"
+            logger.error(text, one.seq, one.session, len(batch.payload), largest_bytes)
 
     def _publish(self, session: MqttSession, batch: Batch) -> int:
         first = batch.records[0]

@@ -27,10 +27,6 @@ GOODBYE_S = 5.0
 POLL_S = 1.0
 
 
-def _nothing() -> None:
-    """Do nothing while waiting."""
-
-
 class EnrolmentClient:
     """Requests certificates from the enrolment service. A context manager: `request` once or more, then `confirm`.
 
@@ -38,7 +34,7 @@ class EnrolmentClient:
     """
 
     def __init__(
-        self, address: BrokerAddress, client_id: str, request_topic: str, answer_topic: str, alive: Callable[[], object] = _nothing
+        self, address: BrokerAddress, client_id: str, request_topic: str, answer_topic: str, alive: Callable[[], object] = lambda: None
     ) -> None:
         self._address = address
         self._profile = SessionProfile(client_id)
@@ -74,18 +70,14 @@ class EnrolmentClient:
             self._answers.pop(request, None)
             self._session.publish(self._request_topic, encode_identity(question))
             answer = self._wait(request, min(time.monotonic() + pause_s, deadline))
-            if answer is None:
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            elif answer.state != "pending":
-                return answer
-            else:
+            if answer is not None and answer.state == "pending":
                 if reason != answer.reason:
                     logger.info("waiting for approval (`edgemeter fleet requests accept`): %s", answer.reason)
                 reason = answer.reason or "the request needs approval"
                 answer = self._wait(request, min(time.monotonic() + pause_s, deadline))
-                if answer is not None and answer.state != "pending":
-                    return answer
-                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            if answer is not None and answer.state != "pending":
+                return answer
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         raise TransientError(f"the fleet at {self._address} has not approved this board within {timeout_s:g} s ({reason}): try again later")
 
     def confirm(self, number: str) -> None:

@@ -117,9 +117,10 @@ def certificate_request(path: Path, common_name: str | None) -> str:
     """
     # A configuration of our own: a board's own one may be missing or ask for countries and cities.
     with tempfile.NamedTemporaryFile("w", suffix=".cnf") as settings:
-        settings.write(f"[req]\nprompt = no\nutf8 = yes\nstring_mask = utf8only\ndistinguished_name = name\n[name]\n{_name(common_name)}")
+        escaped = (common_name or "").replace("\\", "\\\\").replace("$", "\\$").replace("#", "\\#")
+        name, subject = (f'CN = "{escaped}"\n', []) if common_name else ("", ["-subj", "/"])
+        settings.write(f"[req]\nprompt = no\nutf8 = yes\nstring_mask = utf8only\ndistinguished_name = name\n[name]\n{name}")
         settings.flush()
-        subject = [] if common_name else ["-subj", "/"]
         made = _openssl("req", "-new", "-batch", "-sha256", "-key", str(path), "-config", settings.name, *subject)
     return made.decode("ascii")
 
@@ -130,13 +131,6 @@ def belong_together(certificate: Path, key: Path) -> bool:
         return _openssl("x509", "-in", str(certificate), "-noout", "-pubkey") == _openssl("pkey", "-in", str(key), "-pubout")
     except UnavailableError:
         return False
-
-
-def _name(common_name: str | None) -> str:
-    if common_name is None:
-        return ""
-    escaped = common_name.replace("\\", "\\\\").replace("$", "\\$").replace("#", "\\#")
-    return f'CN = "{escaped}"\n'
 
 
 def _openssl(*arguments: str) -> bytes:
@@ -187,46 +181,22 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
         return max(now_ns, self.seen_ns) >= self.issued_ns + int(life_ns * RENEW_AT_RATIO)
 
 
-@dataclass(frozen=True, slots=True)
 class IdentityFiles:
-    """The files of an identity in the agent's `home`."""
+    """The files of an identity in the agent's `home`.
 
-    home: Path
+    `key`, `certificate` and `ca` (the fleet's authority) are PEM, `identity` is JSON. For `next_key` a certificate was asked and has not
+    come yet; `joined` is the marker that the first boot waits for.
+    """
 
-    @property
-    def folder(self) -> Path:
-        """Their folder."""
-        return self.home / IDENTITY_FOLDER
-
-    @property
-    def key(self) -> Path:
-        """The device's private key, PEM."""
-        return self.folder / "device.key"
-
-    @property
-    def certificate(self) -> Path:
-        """The device's certificate, PEM."""
-        return self.folder / "device.crt"
-
-    @property
-    def ca(self) -> Path:
-        """The fleet's authority, PEM."""
-        return self.folder / "ca.crt"
-
-    @property
-    def identity(self) -> Path:
-        """The device's stored identity, JSON."""
-        return self.folder / "identity.json"
-
-    @property
-    def next_key(self) -> Path:
-        """The key for which a certificate was asked and has not come yet."""
-        return self.folder / "next.key"
-
-    @property
-    def joined(self) -> Path:
-        """The marker that the first boot waits for."""
-        return self.home / JOINED
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.folder = home / IDENTITY_FOLDER
+        self.key = self.folder / "device.key"
+        self.certificate = self.folder / "device.crt"
+        self.ca = self.folder / "ca.crt"
+        self.identity = self.folder / "identity.json"
+        self.next_key = self.folder / "next.key"
+        self.joined = home / JOINED
 
 
 def read_identity(home: Path) -> Identity | None:

@@ -3,6 +3,7 @@
 import logging
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -69,7 +70,11 @@ def join_fleet(path: Path, places: JoinPaths, machine: Machine = THIS_MACHINE, t
         identity = _enrol(wanted, places, machine, timeout_s)
     configure(places, identity, wanted.content_url)
     # The token has served: were it wiped later than the marker is made, a power cut between would leave it on the card for ever.
-    _wipe(path)
+    try:
+        wipe_secrets(path)
+    except EdgemeterError as error:
+        # The board has joined: the token is used up.
+        logger.warning("%s", error)
     durable_file.write(files.joined, b"", 0o644)
     return identity
 
@@ -179,28 +184,38 @@ def _enrol(wanted: JoinFile, places: JoinPaths, machine: Machine, timeout_s: flo
     address = _enrol_address(wanted, claim, files.ca)
     # A damaged file is reported before anything is sent.
     tls_context(TlsFiles(ca=files.ca))
+    request = CertificateRequest(csr="", serial=serial.serial, serial_source=serial.source, board=board_name(machine), device=wanted.device)
     with EnrolmentClient(address, claim, request_topic(claim), answer_topic(claim)) as client:
-        for _ in range(_TRIES):
-            if not files.next_key.exists():
-                make_key(files.next_key)
-            question = CertificateRequest(
-                csr=certificate_request(files.next_key, wanted.device),
-                serial=serial.serial,
-                serial_source=serial.source,
-                board=(board.model(machine) or "")[:200] or None,
-                device=wanted.device,
-            )
-            answer = _decision(client, question, timeout_s, address)
-            if answer.state == "accepted":
-                identity = take_certificate(files, answer, serial, wanted.broker, claim)
-                client.confirm(identity.number)
-                return identity
-            if answer.state != "again":
-                break
-            # The key came with a copied card.
-            logger.warning("the fleet reports: %s; making a new key", answer.reason)
-            files.next_key.unlink()
+        answer = ask_certificate(files, request, wanted.device, lambda signed: _decision(client, signed, timeout_s, address))
+        if answer.state == "accepted":
+            identity = take_certificate(files, answer, serial, wanted.broker, claim)
+            client.confirm(identity.number)
+            return identity
     raise ConfigError(f"the fleet {wanted.fleet!r} refuses this board: {answer.reason}")
+
+
+def ask_certificate(
+    files: IdentityFiles, request: CertificateRequest, common_name: str | None, ask: Callable[[CertificateRequest], EnrolmentAnswer]
+) -> EnrolmentAnswer:
+    """Return the answer to `request` with a CSR for the key in `files.next_key`; a key that came with a copied card is made anew.
+
+    Raises:
+        UnavailableError: there is no openssl, or a file cannot be written.
+    """
+    for _ in range(_TRIES):
+        if not files.next_key.exists():
+            make_key(files.next_key)
+        answer = ask(msgspec.structs.replace(request, csr=certificate_request(files.next_key, common_name)))
+        if answer.state != "again":
+            break
+        logger.warning("the fleet reports: %s; making a new key", answer.reason)
+        files.next_key.unlink()
+    return answer
+
+
+def board_name(machine: Machine) -> str | None:
+    """Return the board's model as a request names it."""
+    return (board.model(machine) or "")[:200] or None
 
 
 def _make_private(folder: Path) -> None:
@@ -247,11 +262,3 @@ def _enrol_address(wanted: JoinFile, claim: str, ca: Path) -> BrokerAddress:
         )
     found = broker_address.parse_address(wanted.enrol, environ={})
     return BrokerAddress(found.host, found.port, "mqtts", claim, wanted.token, TlsFiles(ca=ca))
-
-
-def _wipe(path: Path) -> None:
-    try:
-        wipe_secrets(path)
-    except EdgemeterError as error:
-        # The board has joined: the token is used up.
-        logger.warning("%s", error)

@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from edgemeter.agent.base.broker_address import BrokerAddress, parse_address
+from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.contract.identity import (
     CertificateHeld,
     CertificateRequest,
-    EnrolmentAnswer,
     decode_answer,
     encode_identity,
     request_id,
@@ -32,17 +31,14 @@ from edgemeter.agent.identity.identity import (
     certificate_request,
     clock_floor_ns,
     is_other_board,
-    make_key,
     read_board_serial,
     read_identity,
 )
-from edgemeter.agent.machine import board
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
 logger = logging.getLogger(__name__)
 
 MOVED_CARD_TIMEOUT_S = 600.0
-_TRIES = 3
 _TOPIC_KINDS: tuple[TopicKind, TopicKind] = ("renew", "certificate")
 
 
@@ -85,27 +81,13 @@ def _request(home: Path, identity: Identity, machine: Machine, alive: Callable[[
     request_topic, answer_topic = (str(Topic(identity.fleet, identity.device, kind)) for kind in _TOPIC_KINDS)
     # An id of its own: the board that the card was copied from stays connected.
     client_id = f"{identity.device}~{hashlib.sha256(serial.serial.encode()).hexdigest()[:12]}"
-    with EnrolmentClient(_address(identity, files), client_id, request_topic, answer_topic, alive) as client:
-        for _ in range(_TRIES):
-            if not files.next_key.exists():
-                make_key(files.next_key)
-            question = CertificateRequest(
-                csr=certificate_request(files.next_key, identity.device),
-                serial=serial.serial,
-                serial_source=serial.source,
-                board=(board.model(machine) or "")[:200] or None,
-            )
-            answer: EnrolmentAnswer = client.request(question, timeout_s)
-            if answer.state == "accepted":
-                return joining.take_certificate(files, answer, serial, identity.broker, None)
-            if answer.state != "again":
-                break
-            files.next_key.unlink()
+    address = parse_address(identity.broker, tls=TlsFiles(files.ca, files.certificate, files.key), environ={})
+    with EnrolmentClient(address, client_id, request_topic, answer_topic, alive) as client:
+        request = CertificateRequest(csr="", serial=serial.serial, serial_source=serial.source, board=joining.board_name(machine))
+        answer = joining.ask_certificate(files, request, identity.device, lambda signed: client.request(signed, timeout_s))
+        if answer.state == "accepted":
+            return joining.take_certificate(files, answer, serial, identity.broker, None)
     raise ConfigError(f"the fleet refuses this board, whose card belongs to {identity.device!r}: {answer.reason}")
-
-
-def _address(identity: Identity, files: IdentityFiles) -> BrokerAddress:
-    return parse_address(identity.broker, tls=TlsFiles(files.ca, files.certificate, files.key), environ={})
 
 
 POLL_S = 3600.0
@@ -165,7 +147,12 @@ class RenewalHandler:
         if self._requested_s is not None and now_s - self._requested_s < RETRY_S:
             return self._requested_s + RETRY_S - now_s
         if self._context.is_connected():
-            self._send_request(self._identity)
+            identity = self._identity
+            self._files.next_key.unlink(missing_ok=True)
+            csr = certificate_request(self._files.key, identity.device)
+            self._request = request_id(csr)
+            question = CertificateRequest(csr=csr, serial=identity.serial, serial_source=identity.serial_source)
+            self._context.publish(self._context.topic("renew"), encode_identity(question))
             self._requested_s = now_s
         return RETRY_S
 
@@ -174,10 +161,3 @@ class RenewalHandler:
 
     def _floor_ns(self) -> int:
         return clock_floor_ns(self._identity.seen_ns if self._identity else None)
-
-    def _send_request(self, identity: Identity) -> None:
-        self._files.next_key.unlink(missing_ok=True)
-        csr = certificate_request(self._files.key, identity.device)
-        self._request = request_id(csr)
-        question = CertificateRequest(csr=csr, serial=identity.serial, serial_source=identity.serial_source)
-        self._context.publish(self._context.topic("renew"), encode_identity(question))

@@ -24,7 +24,7 @@ from edgemeter.agent.doctor import examination
 from edgemeter.agent.jobs import journal
 from edgemeter.agent.jobs.execution import ANSWER_NS, Doing, ExecutionTask
 from edgemeter.agent.jobs.journal import Journal
-from edgemeter.agent.jobs.restart_update import carry_out_update
+from edgemeter.agent.jobs.restart_update import update_orders
 
 # Where an order's files stand while it is carried out.
 WORK_FOLDER = "job-work"
@@ -63,7 +63,7 @@ class OrderContext:
         return Path(self.task.contents[content.sha256])
 
 
-# By kind of work: what carries it out, given Here.
+# By kind of work: what carries it out, given the context and the work.
 WORK_FUNCTIONS: Mapping[type, str] = {
     Measure: "edgemeter.agent.jobs.measuring:measure",
     Canary: "edgemeter.agent.jobs.measuring:golden",
@@ -73,12 +73,9 @@ WORK_FUNCTIONS: Mapping[type, str] = {
 }
 
 
-def update(here: OrderContext) -> None:
+def update(here: OrderContext, work: Update) -> None:
     """Begin an update; the daemon reports its end, perhaps from another release."""
-    work = here.task.order.work
-    if not isinstance(work, Update):
-        raise TypeError(work)
-    carry_out_update(here.task.order, here.content(work.bundle), Path(here.task.home))
+    update_orders().carry_out(here.task.order, here.content(work.bundle), Path(here.task.home))
 
 
 def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | None = None) -> None:
@@ -100,7 +97,7 @@ def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | 
         settings = config.read(Path(task.config) if task.config else None)
         here = OrderContext(task, settings, lambda run: book.kept(task.place, run), report)
         module, _, name = WORK_FUNCTIONS[type(task.order.work)].partition(":")
-        outcome: OrderOutcome | None = getattr(import_module(module), name)(here)
+        outcome: OrderOutcome | None = getattr(import_module(module), name)(here, task.order.work)
         if outcome is not None:
             book.ends(task.place, outcome.state, _as_ordered(outcome.reason), figures=dict(outcome.figures), text=outcome.text)
     except (ConfigError, UnavailableError) as error:
@@ -134,18 +131,15 @@ _SECRETS = (
 _HEX = re.compile(r"[0-9a-f]{64}\Z")
 
 
-def doctor(here: OrderContext) -> OrderOutcome:
+def doctor(here: OrderContext, _work: Doctor) -> OrderOutcome:
     """Examine this device, as `edgemeter doctor --json` does."""
     settings = here.settings
     findings = examination.examine(broker=settings.broker, home=Path(here.task.home), settings=settings)
     return OrderOutcome(text=examination.as_json(findings))
 
 
-def logs(here: OrderContext) -> OrderOutcome:
+def logs(here: OrderContext, work: Logs) -> OrderOutcome:
     """Return the last lines of the agent's log: systemd's journal where it may be read, else what the agent kept in memory."""
-    work = here.task.order.work
-    if not isinstance(work, Logs):
-        raise TypeError(work)
     lines, where = _of_systemd(work.lines), f"journal of {UNIT}"
     if not lines:
         lines, where = list(here.task.log[-work.lines :]), "kept by the agent since its start"

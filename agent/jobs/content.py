@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.orders import Content
 
 HERE, FAILED, WRONG_HASH, INCOMPLETE = 0, 1, 3, 4
@@ -71,14 +71,18 @@ class DeviceContent:
             held = {path: _size_bytes(path) for path in sorted(self.folder.iterdir(), key=lambda path: path.lstat().st_mtime_ns)}
             kept_bytes = sum(held.values())
             here_bytes = self.part(wanted).stat().st_size if self.part(wanted).exists() else 0
+            needed_bytes = FREE_RATIO * wanted.size_bytes - here_bytes
             for path, size_bytes in held.items():
-                is_short = self._free_bytes() < self._needed_bytes(wanted, here_bytes)
+                is_short = self._free_bytes() < needed_bytes
                 if not is_short and kept_bytes + wanted.size_bytes - here_bytes <= self._limit_bytes:
                     break
                 if path.name.partition(".")[0] not in {*in_use, wanted.sha256}:
                     kept_bytes -= size_bytes
                     _remove(path)
-            self._refuse_when_full(wanted, here_bytes)
+            if (free_bytes := self._free_bytes()) < needed_bytes:
+                raise UnavailableError(
+                    f"no space: {wanted.name!r} needs {needed_bytes / 1e6:.1f} MB free (twice its size), only {free_bytes / 1e6:.1f} MB are"
+                )
             self.part(wanted).touch(mode=0o600)
         except OSError as error:
             raise UnavailableError(
@@ -88,19 +92,8 @@ class DeviceContent:
     def _unpacked(self, content: Content) -> Path:
         return self.folder / f"{content.sha256}{DATA}"
 
-    def _refuse_when_full(self, wanted: Content, here_bytes: int) -> None:
-        free, needed = self._free_bytes(), self._needed_bytes(wanted, here_bytes)
-        if free < needed:
-            raise UnavailableError(
-                f"no space: {wanted.name!r} needs {needed / 1e6:.1f} MB free (twice its size), only {free / 1e6:.1f} MB are"
-            )
-
     def _free_bytes(self) -> int:
         return shutil.disk_usage(self.folder).free
-
-    @staticmethod
-    def _needed_bytes(wanted: Content, here_bytes: int) -> int:
-        return FREE_RATIO * wanted.size_bytes - here_bytes
 
 
 def _size_bytes(path: Path) -> int:
@@ -119,7 +112,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
         path = path.rename(part)
     shutil.rmtree(path)
-
-
-class WrongContentError(EdgemeterError):
-    """The content has another hash than ordered."""

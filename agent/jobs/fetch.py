@@ -4,15 +4,12 @@
 tells the daemon how to go on; a file has its final name only when its hash is right.
 """
 
-import hashlib
 import http.client
 import logging
-import os
 import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import IO
 
 import msgspec
 
@@ -24,7 +21,7 @@ from edgemeter.agent.jobs.content import FAILED, HERE, INCOMPLETE, WRONG_HASH, F
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 30.0
-_PIECE_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 def bring(task: FetchTask) -> int:
@@ -42,9 +39,10 @@ def bring(task: FetchTask) -> int:
                 logger.warning("%s", error)
         if part.stat().st_size < task.content.size_bytes:
             return INCOMPLETE
-        if part.stat().st_size > task.content.size_bytes or _sha256(part) != task.content.sha256:
+        if part.stat().st_size > task.content.size_bytes or durable_file.sha256_of(part) != task.content.sha256:
             part.unlink()
             return WRONG_HASH
+        durable_file.sync(part)
         part.replace(task.final)
         durable_file.sync_folder(part.parent)
     except OSError as error:
@@ -65,24 +63,12 @@ def _download(task: FetchTask, part: Path, url: str) -> None:
             # A server without ranges sends all of it.
             file.seek(begin if answer.status == http.client.PARTIAL_CONTENT else 0)
             file.truncate()
-            _copy(answer, file, task.content.size_bytes - file.tell())
+            left_bytes = task.content.size_bytes - file.tell()
+            while left_bytes > 0 and (chunk := answer.read(min(_CHUNK_BYTES, left_bytes))):
+                file.write(chunk)
+                left_bytes -= len(chunk)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise UnavailableError(f"cannot fetch {where} ({error}): the rest comes over MQTT") from error
-
-
-def _copy(answer: IO[bytes], file: IO[bytes], left_bytes: int) -> None:
-    while left_bytes > 0 and (piece := answer.read(min(_PIECE_BYTES, left_bytes))):
-        file.write(piece)
-        left_bytes -= len(piece)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE_BYTES):
-            digest.update(piece)
-        os.fsync(file.fileno())
-    return digest.hexdigest()
 
 
 def main() -> int:

@@ -13,10 +13,10 @@ from contextlib import suppress
 
 import msgspec
 
-from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.contract.orders import Chunk, Content, Want, encode_order, split_chunk
 from edgemeter.agent.daemon.handler import HandlerContext
-from edgemeter.agent.jobs.content import HERE, INCOMPLETE, WRONG_HASH, DeviceContent, FetchTask, WrongContentError
+from edgemeter.agent.jobs.content import HERE, INCOMPLETE, WRONG_HASH, DeviceContent, FetchTask
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class ContentFetcher:
 
         Raises:
             UnavailableError: there is no space, or the server has no such content.
-            WrongContentError: the hash of what the server sent is wrong, twice.
+            EdgemeterError: the hash of what the server sent is wrong, twice.
         """
         missing = next((one for one in contents if not self._kept.is_here(one)), None)
         if missing is None:
@@ -190,7 +190,7 @@ class ContentFetcher:
         if self._wrong >= TRIES:
             message = f"what the server sent for {wanted.name!r} has not the hash {wanted.sha256[:12]}, {TRIES} times"
             self.stop()
-            raise WrongContentError(message)
+            raise EdgemeterError(message)
         self._kept.part(wanted).touch(mode=0o600)
         self._requested_to = 0
         return 0.0

@@ -33,15 +33,7 @@ from edgemeter.agent.jobs.content import DeviceContent
 from edgemeter.agent.jobs.execution import Doing, ExecutionProcess, ExecutionTask
 from edgemeter.agent.jobs.fetching import ContentFetcher
 from edgemeter.agent.jobs.journal import Journal
-from edgemeter.agent.jobs.restart_update import (
-    check_restart,
-    check_update,
-    request_restart,
-    restart_outcome,
-    update_outcome,
-    withdraw_restart,
-    withdraw_update,
-)
+from edgemeter.agent.jobs.restart_update import check_restart, request_restart, restart_outcome, update_orders, withdraw_restart
 from edgemeter.agent.jobs.schedules import Schedules, contents_of, due_contents
 from edgemeter.agent.machine import clock
 
@@ -69,10 +61,10 @@ class ReportSender:
             return IDLE_S
         now_s = self._clock_s()
         repeats: dict[tuple[int, int], tuple[float, float]] = {}
-        for due in self._journal.due(self._context.session):
-            key = (due.place, hash(due.report))
+        for place, report in self._journal.due(self._context.session):
+            key = (place, hash(report))
             at_s, pause_s = self._repeats.get(key, (now_s, FIRST_REPORT_PAUSE_S))
-            if at_s <= now_s and self._context.publish(self._context.topic("job"), due.report):
+            if at_s <= now_s and self._context.publish(self._context.topic("job"), report):
                 at_s, pause_s = now_s + pause_s, min(LONGEST_REPORT_PAUSE_S, 2 * pause_s)
             repeats[key] = (at_s, pause_s)
         self._repeats = repeats
@@ -145,9 +137,7 @@ class JobsHandler:
 
     def poll(self) -> float:
         """Start, follow and end what is due; send reports."""
-        pauses = [self._schedules.poll(), self._advance()]
-        pauses.append(self._reporting.send())
-        return min(pauses)
+        return min(self._schedules.poll(), self._advance(), self._reporting.send())
 
     def close(self) -> None:
         """End the running order: the journal knows that it was interrupted."""
@@ -210,7 +200,7 @@ class JobsHandler:
             if isinstance(work, Restart):
                 check_restart(work, self._context.home)
             if isinstance(work, Update):
-                check_update(work, self._context.home)
+                update_orders().check(work, self._context.home)
         except EdgemeterError as error:
             return str(error)
         return None
@@ -232,7 +222,7 @@ class JobsHandler:
         if isinstance(one.order.work, Restart):
             withdraw_restart(self._context.home)
         elif isinstance(one.order.work, Update):
-            withdraw_update(one.order, self._context.home)
+            update_orders().withdraw(one.order, self._context.home)
         self._journal.ends(one.place, state, reason)
 
     def _advance(self) -> float:
@@ -297,7 +287,7 @@ class JobsHandler:
         """Wait for an order that ends after a restart of the agent or of the board."""
         if not isinstance(one.order.work, Update):
             return RUNNING_POLL_S
-        if ended := update_outcome(one.order, self._context.home):
+        if ended := update_orders().came_of(one.order, self._context.home):
             self._journal.ends(one.place, *ended)
             return 0.0
         if self._started_place != one.place:
@@ -316,18 +306,16 @@ class JobsHandler:
         if isinstance(work, Measure) and (cool_s := self._measured_s + work.cool_down_s - self._clock_s()) > 0:
             self._note_waiting(one, f"cooling down for {work.cool_down_s:g} s")
             return cool_s
-        if _needs_quiet(one) and not self._takes_lock(one):
-            self._note_waiting(one, f"busy: waiting for {self._lock.holder()}")
-            return LOCK_POLL_S
+        if _needs_quiet(one):
+            has_lock = self._lock.take(f"job {one.order.job}")
+            if (note := self._lock.pop_note()) is not None:
+                logger.warning("%s", note)
+            if not has_lock:
+                self._note_waiting(one, f"busy: waiting for {self._lock.holder()}")
+                return LOCK_POLL_S
         if self._journal.begins(one.place, self._boot_id):
             self._start(one)
         return RUNNING_POLL_S
-
-    def _takes_lock(self, one: journal.JournalEntry) -> bool:
-        is_taken = self._lock.take(f"job {one.order.job}")
-        if (note := self._lock.pop_note()) is not None:
-            logger.warning("%s", note)
-        return is_taken
 
     def _gather(self, one: journal.JournalEntry) -> float | None:
         """Fetch what the order needs; return None when all of it is here, else the seconds to the next poll."""

@@ -6,7 +6,7 @@ The process that carries an order out writes its end here by itself: what it mea
 
 import sqlite3
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +87,6 @@ class JournalEntry:
         return self.state in FINAL
 
 
-@dataclass(frozen=True, slots=True)
-class DueSchedule:
-    """A report that the server has not acknowledged: the same bytes, however often they are sent."""
-
-    place: int
-    report: bytes
-
-
 class Journal(Database):
     """The journal at `path`."""
 
@@ -140,7 +132,7 @@ class Journal(Database):
                 "UPDATE executions SET text = NULL WHERE text IS NOT NULL AND place <= ? AND noted_change = change",
                 ((place or 0) - KEPT_TEXTS,),
             )
-        return self._must(place or 0)
+            return _execution(connection.execute("SELECT * FROM executions WHERE place = ?", (place,)).fetchone())
 
     def begins(self, place: int, boot_id: str | None) -> bool:
         """Note that it begins now, in this boot; return whether it still was to."""
@@ -191,17 +183,16 @@ class Journal(Database):
                 "UPDATE executions SET version = ?, report = NULL, report_change = NULL, noted_change = 0 WHERE place = ?", (version, place)
             )
 
-    def due(self, session: int) -> list[DueSchedule]:
-        """Return the reports to send: one of each execution whose state the server does not have, framed now or when it first was sent."""
+    def due(self, session: int) -> list[tuple[int, bytes]]:
+        """Return places and reports of the executions whose state the server does not have; each is framed when it is first sent."""
         with self.transaction() as connection:
             for row in connection.execute(
                 "SELECT * FROM executions WHERE schedule IS NULL AND report IS NULL AND noted_change < change ORDER BY place"
             ).fetchall():
-                report = encode_order(_report(row, session))
+                reported = {name: row[name] for name in ("job", "attempt", "state", "reason", "done_ratio", "text")}
+                report = encode_order(ExecutionReport(expected_version=row["version"], session=session, **reported, **_decoded(row)))
                 connection.execute("UPDATE executions SET report = ?, report_change = change WHERE place = ?", (report, row["place"]))
-        return [
-            DueSchedule(row["place"], row["report"]) for row in self.query("SELECT place, report FROM executions WHERE report IS NOT NULL")
-        ]
+        return [(place, report) for place, report in self.query("SELECT place, report FROM executions WHERE report IS NOT NULL")]
 
     def has_due(self) -> bool:
         """Return whether there is a report that the server does not have."""
@@ -228,44 +219,18 @@ class Journal(Database):
         with self.transaction() as connection:
             return connection.execute(statement, (*values, place, state)).rowcount == 1
 
-    def _must(self, place: int) -> JournalEntry:
-        found = self.read(place)
-        if found is None:
-            raise ValueError(f"the journal {str(self.path)!r} lost what was just written")
-        return found
 
-
-def _report(row: sqlite3.Row, session: int) -> ExecutionReport:
-    return ExecutionReport(
-        job=row["job"],
-        attempt=row["attempt"],
-        expected_version=row["version"],
-        state=row["state"],
-        session=session,
-        reason=row["reason"],
-        done_ratio=row["done_ratio"],
-        runs=tuple(msgspec.json.decode(row["runs"], type=list[str])),
-        figures=msgspec.json.decode(row["figures"], type=dict[str, float]),
-        text=row["text"],
-    )
+def _decoded(row: sqlite3.Row) -> dict[str, Any]:
+    """Return the columns that hold JSON."""
+    return {
+        "runs": tuple(msgspec.json.decode(row["runs"], type=list[str])),
+        "figures": msgspec.json.decode(row["figures"], type=dict[str, float]),
+    }
 
 
 def _execution(row: sqlite3.Row) -> JournalEntry:
-    return JournalEntry(
-        place=row["place"],
-        order=msgspec.json.decode(row["encoded"], type=Order),
-        schedule=row["schedule"],
-        state=row["state"],
-        reason=row["reason"],
-        done_ratio=row["done_ratio"],
-        runs=tuple(msgspec.json.decode(row["runs"], type=list[str])),
-        figures=msgspec.json.decode(row["figures"], type=dict[str, float]),
-        text=row["text"],
-        boot_id=row["boot_id"],
-        arrived_ns=row["arrived_ns"],
-        started_ns=row["started_ns"],
-        ended_ns=row["ended_ns"],
-    )
+    decoded = {**_decoded(row), "order": msgspec.json.decode(row["encoded"], type=Order)}
+    return JournalEntry(**{field.name: decoded[field.name] if field.name in decoded else row[field.name] for field in fields(JournalEntry)})
 
 
 def _cut(reason: str | None) -> str | None:

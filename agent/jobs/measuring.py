@@ -13,7 +13,7 @@ from edgemeter.agent.contract import data_archive, order_suite
 from edgemeter.agent.contract.data_archive import DataFolder
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.agent.contract.messages import Measuring
-from edgemeter.agent.contract.orders import Canary, FileName, Measure
+from edgemeter.agent.contract.orders import Canary, Measure
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Settings, Suite, SuiteFile, expand
 from edgemeter.agent.delivery.outbox import Outbox
@@ -73,20 +73,24 @@ CANARY_MODELS = (
 Keep = Callable[[RunRecord], RunRecord]
 
 
-def measure(here: OrderContext) -> OrderOutcome:
+def measure(here: OrderContext, work: Measure) -> OrderOutcome:
     """Measure the suite of the order; every record is in the outbox, and its run noted, before the next run begins.
 
     Raises:
         EdgemeterError: the suite is refused, or nothing could be measured.
     """
-    work = here.task.order.work
-    if not isinstance(work, Measure):
-        raise TypeError(work)
-    with _folder(here) as name:
+    # What a process that was killed left behind goes with the next one.
+    above = Path(here.task.home) / WORK_FOLDER
+    shutil.rmtree(above, ignore_errors=True)
+    above.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(dir=above) as name:
         folder = Path(name).resolve()
         ordered = order_suite.read(here.content(work.suite).read_bytes())
-        models = {one.name: here.content(one) for one in work.models}
-        suite = order_suite.expand(ordered, models, folder, data=_unpacked(here, work))
+        models = {model.name: here.content(model) for model in work.models}
+        if work.data:
+            here.report("unpacking images")
+        data = {archive.name: open_data(here.content(archive)) for archive in work.data}
+        suite = order_suite.expand(ordered, models, folder, data=data)
         session.check(suite)
         records, errors = _run(here, suite, keep_from=0)
     if errors and not records:
@@ -96,21 +100,12 @@ def measure(here: OrderContext) -> OrderOutcome:
     return OrderOutcome(state="failed" if errors else "done", reason="; ".join(notes) or None)
 
 
-def _unpacked(here: OrderContext, work: Measure) -> dict[FileName, DataFolder]:
-    if work.data:
-        here.report("unpacking images", None)
-    return {one.name: open_data(here.content(one)) for one in work.data}
-
-
-def golden(here: OrderContext) -> OrderOutcome:
+def golden(here: OrderContext, work: Canary) -> OrderOutcome:
     """Measure the shipped model in quick mode; with `discard_first` once before, since the first run after a start is not like the others.
 
     Raises:
         EdgemeterError: no runtime for it is installed, or the run failed.
     """
-    work = here.task.order.work
-    if not isinstance(work, Canary):
-        raise TypeError(work)
     model = next((file for file, library in CANARY_MODELS if find_spec(library) is not None), None)
     if model is None:
         raise UnavailableError(
@@ -180,11 +175,3 @@ class ProgressNotes:
         self._run = f"run {measuring.run} of {measuring.runs}: {measuring.case}"
         self._ratio = (measuring.run - 1) / measuring.runs
         self._here.report(self._run, self._ratio, measuring)
-
-
-def _folder(here: OrderContext) -> tempfile.TemporaryDirectory[str]:
-    # What a process that was killed left behind goes with the next one.
-    above = Path(here.task.home) / WORK_FOLDER
-    shutil.rmtree(above, ignore_errors=True)
-    above.mkdir(parents=True)
-    return tempfile.TemporaryDirectory(dir=above)

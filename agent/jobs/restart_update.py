@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.contract.orders import JobState, Order, Restart, Update
+from edgemeter.agent.contract.orders import Restart
 
 # The supervisor, which is root, reboots the board when this file appears, and removes it first.
 REQUEST = Path("update") / "reboot"
@@ -58,41 +58,6 @@ def restart_outcome(work: Restart, asked_in: str | None, boot_id: str | None) ->
     return "the board was restarted" if asked_in != boot_id or boot_id is None else None
 
 
-MODULE = "edgemeter.agent.update.order"
-
-
-def check_update(update: Update, home: Path) -> None:
-    """Find out whether this agent can go to that release.
-
-    Raises:
-        EdgemeterError: it cannot.
-    """
-    _module().check(update, home)
-
-
-def carry_out_update(order: Order, bundle: Path, home: Path) -> None:
-    """Begin the update; `update_outcome` returns how it ended.
-
-    Raises:
-        EdgemeterError: it cannot begin.
-    """
-    _module().carry_out(order, bundle, home)
-
-
-def update_outcome(order: Order, home: Path) -> tuple[JobState, str] | None:
-    """Return how the update ended, None while it goes on.
-
-    Raises:
-        EdgemeterError: that cannot be found out now.
-    """
-    ended: tuple[JobState, str] | None = _module().came_of(order, home)
-    return ended
-
-
-def withdraw_update(order: Order, home: Path) -> None:
-    """Give it up, where the supervisor has not begun."""
-    _module().withdraw(order, home)
-
-
-def _module() -> Any:
-    return import_module(MODULE)
+def update_orders() -> Any:
+    """Return the module that checks, begins and withdraws updates, and knows how they ended; few devices ever need it."""
+    return import_module("edgemeter.agent.update.order")

@@ -58,16 +58,8 @@ class Schedules:
 
     def read(self) -> list[Scheduled]:
         """Return all, by name."""
-        return [
-            Scheduled(
-                order=msgspec.json.decode(row["encoded"], type=Order),
-                since_ns=row["since_ns"],
-                next_ns=row["next_ns"],
-                last_ns=row["last_ns"],
-                remark=row["remark"],
-            )
-            for row in self._journal.query("SELECT * FROM schedules ORDER BY name")
-        ]
+        query = "SELECT encoded, since_ns, next_ns, last_ns, remark FROM schedules ORDER BY name"
+        return [Scheduled(msgspec.json.decode(encoded, type=Order), *columns) for encoded, *columns in self._journal.query(query)]
 
     def put(self, order: Order) -> str:
         """Keep the schedule of `order` instead of the one of that name, or end it where it has no times; return what was done.

@@ -30,7 +30,7 @@ def order(job="job-1", attempt=1, version=3, work=None):
 
 def reports(book):
     """Return the reports that are due."""
-    return [orders.decode_report(one.report) for one in book.due(7)]
+    return [orders.decode_report(report) for _, report in book.due(7)]
 
 
 def acknowledge(book, version, job="job-1"):

@@ -57,7 +57,7 @@ class Device:
 
     def reports(self):
         """Return what the server has not acknowledged."""
-        return [due.report for due in self.journal.due(self.session)]
+        return [report for _, report in self.journal.due(self.session)]
 
 
 class Line:
