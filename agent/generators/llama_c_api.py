@@ -15,7 +15,6 @@ from ctypes import (
     c_bool,
     c_char_p,
     c_double,
-    c_float,
     c_int,
     c_int8,
     c_int32,
@@ -184,11 +183,6 @@ def batch_of(tokens: "ctypes.Array[c_int32]", start: int, count: int) -> LlamaBa
     """Return `count` of the tokens from `start` on as a batch; the array has to outlive it."""
     pointer = ctypes.cast(ctypes.byref(tokens, start * 4), POINTER(c_int32))
     return LlamaBatch(count, pointer, None, None, None, None, None)
-
-
-def float_array(address: int, count: int) -> "ctypes.Array[c_float]":
-    """Return `count` floats at an address, not copied."""
-    return (c_float * count).from_address(address)
 
 
 def _unknown(what: str) -> UnavailableError:

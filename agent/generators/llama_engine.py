@@ -37,7 +37,7 @@ from edgemeter.agent.generators import (
     gguf_file,
 )
 from edgemeter.agent.generators import llama_c_api as api
-from edgemeter.agent.generators.adapter import check_tokens
+from edgemeter.agent.generators.adapter import check_tokens, log_likelihoods
 from edgemeter.agent.generators.gguf_file import TENSOR_TYPES, GgufModel
 from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import THIS_MACHINE
@@ -81,26 +81,23 @@ class LlamaCpp:
         self._api = api.open_library(Path(library.module.__file__))
         self._api.llama_log_set(self._log.callback, None)
         self._api.llama_backend_init()
-        backend = self._backend(options.backend)
+        has_gpu = bool(self._api.llama_supports_gpu_offload())
+        if options.backend == "gpu" and not has_gpu:
+            raise UnavailableError(
+                "this build of llama.cpp has no GPU backend: install a build of xllamacpp with CUDA or Vulkan, or use cpu"
+            )
+        backend = options.backend or ("gpu" if has_gpu else "cpu")
         begin = time.monotonic_ns()
         self._open(model, options, settings, context_tokens, backend)
         load_ns = time.monotonic_ns() - begin
         self._found = self._loaded(library, header, settings, context_tokens, backend, load_ns)
         return self._found
 
-    def _backend(self, asked: str | None) -> str:
-        has_gpu = bool(self._api.llama_supports_gpu_offload())
-        if asked == "gpu" and not has_gpu:
-            raise UnavailableError(
-                "this build of llama.cpp has no GPU backend: install a build of xllamacpp with CUDA or Vulkan, or use cpu"
-            )
-        return asked or ("gpu" if has_gpu else "cpu")
-
     def _open(self, model: Path, options: Options, settings: "_Settings", context_tokens: int, backend: str) -> None:
         layers = settings.gpu_layers if backend == "gpu" else 0
         self._model = self._api.llama_model_load_from_file(os.fsencode(model), api.model_params(self._api, layers))
         if not self._model:
-            raise ConfigError(f"llama.cpp cannot load {str(model)!r}: {self._log.last_error() or 'it gives no reason'}")
+            raise ConfigError(f"llama.cpp cannot load {str(model)!r}: {self._log.last_error()}")
         if self._api.llama_model_has_encoder(self._model) or self._api.llama_model_is_diffusion(self._model):
             raise ConfigError(f"{str(model)!r} does not generate token by token from a prompt alone: use a decoder-only model")
         params = api.context_params(
@@ -114,8 +111,7 @@ class LlamaCpp:
         )
         self._context = self._api.llama_init_from_model(self._model, params)
         if not self._context:
-            reason = self._log.last_error() or "it gives no reason"
-            raise ConfigError(f"llama.cpp cannot make a context of {context_tokens} tokens for {str(model)!r}: {reason}")
+            raise ConfigError(f"llama.cpp cannot make a context of {context_tokens} tokens for {str(model)!r}: {self._log.last_error()}")
         self._api.llama_set_n_threads(self._context, options.threads, options.threads)
         self._vocab = self._api.llama_model_get_vocab(self._model)
         self._vocabulary = self._api.llama_vocab_n_tokens(self._vocab)
@@ -217,12 +213,13 @@ class LlamaCpp:
 
     def _generate(self, answer: list[int], limits: Limits, stamp: Stamp) -> Ended:
         """Append tokens to `answer`, each stamped, until a limit ends them."""
-        decode, likeliest, vocab, is_end = self._decode, self._likeliest, self._vocab, self._api.llama_vocab_is_eog
+        decode, logits_of, vocab, is_end = self._decode, self._logits_of, self._vocab, self._api.llama_vocab_is_eog
         last = (ctypes.c_int32 * 1)()
         step = api.batch_of(last, 0, 1)
         stops = tuple(stop.encode() for stop in limits.stops)
         while True:
-            token = likeliest()
+            # Waits for the device.
+            token = int(logits_of(-1).argmax())
             stamp(1)
             answer.append(token)
             if not limits.ignore_end and is_end(vocab, token):
@@ -237,12 +234,7 @@ class LlamaCpp:
     def _generated(self, answer: Sequence[int], ended: Ended, prompt_tokens: int) -> Generated:
         timings = self._api.llama_perf_context(self._context)
         # A prompt of one token is one of the decode steps to the engine.
-        own = EngineTimings(
-            prefill_ms=timings.t_p_eval_ms,
-            prefilled_tokens=timings.n_p_eval,
-            decode_ms=timings.t_eval_ms,
-            decoded_tokens=timings.n_eval,
-        )
+        own = EngineTimings(timings.t_p_eval_ms, timings.n_p_eval, timings.t_eval_ms, timings.n_eval)
         return Generated(
             tokens=tuple(answer),
             text=self._text(answer).decode(errors="replace"),
@@ -271,17 +263,14 @@ class LlamaCpp:
             part.logits = ctypes.cast(wanted, ctypes.POINTER(ctypes.c_int8))
             self._decode(part)
             for place in range(part.n_tokens):
-                likely[start + place] = _ln_softmax(self._logits_of(place), tokens[start + place + 1])
+                pair = tokens[start + place : start + place + 2]
+                likely[start + place] = log_likelihoods(self._logits_of(place)[None], pair)[0]
         return likely
 
     def _decode(self, batch: api.LlamaBatch) -> None:
         status = self._api.llama_decode(self._context, batch)
         if status:
             raise MeasurementError(f"llama.cpp failed on {batch.n_tokens} tokens (status {status}): {self._log.last_error()}")
-
-    def _likeliest(self) -> int:
-        """Return the likeliest next token; waits for the device."""
-        return int(self._logits_of(-1).argmax())
 
     def _logits_of(self, place: int) -> NDArray[np.float32]:
         """Return the logits [vocabulary] of an output of the last batch, not copied."""
@@ -290,7 +279,7 @@ class LlamaCpp:
         if known is None:
             if not address:
                 raise MeasurementError("llama.cpp gives no logits: the model is no language model")
-            known = np.ctypeslib.as_array(api.float_array(address, self._vocabulary))
+            known = np.ctypeslib.as_array((ctypes.c_float * self._vocabulary).from_address(address))
             self._logits[address] = known
         return known
 
@@ -340,7 +329,7 @@ class _Log:
 
     def last_error(self) -> str:
         """Return the first error that was logged, which names the cause, in one line."""
-        return " ".join(self.errors[0].split())[:300] if self.errors else ""
+        return " ".join(self.errors[0].split())[:300] if self.errors else "it gives no reason"
 
     def search(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         """Return where a pattern was logged last."""
@@ -395,9 +384,3 @@ def _check_size(model: Path, header: GgufModel, context_tokens: int, settings: _
             f"{str(model)!r} needs {weights_mb:,.0f} MB for weights and {cache_mb:,.0f} MB for a context of {context_tokens} tokens, "
             f"{free_mb:,.0f} MB of memory are free: use a shorter context, a smaller kv_type, or a smaller model"
         )
-
-
-def _ln_softmax(logits: NDArray[np.float32], token: int) -> float:
-    values = logits.astype(np.float64)
-    highest = float(values.max())
-    return float(values[token]) - highest - float(np.log(np.exp(values - highest).sum()))

@@ -68,7 +68,7 @@ class OnnxGenai:
             architecture=str(self._model.type),
             precision=_precision(model, decoder),
             trained_context_tokens=trained,
-            chat_template=_tokenizer_config(model).get("chat_template"),
+            chat_template=_beside(model, "tokenizer_config.json").get("chat_template"),
             tokenizer_sha256=model_file.sha256(model.with_name("tokenizer.json")) if model.with_name("tokenizer.json").is_file() else None,
             abilities=GeneratorAbilities(likelihoods=True),
             facts={"providers": json.dumps(_part(decoder, "session_options").get("provider_options", []))},
@@ -90,7 +90,7 @@ class OnnxGenai:
 
     def _first_tokens(self, model: Path) -> tuple[int, ...]:
         bos = int(self._tokenizer.bos_token_id)
-        adds = bool(_tokenizer_config(model).get("add_bos_token")) or self._tokens("a")[:1] == [bos]
+        adds = bool(_beside(model, "tokenizer_config.json").get("add_bos_token")) or self._tokens("a")[:1] == [bos]
         return (bos,) if adds else ()
 
     def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
@@ -221,10 +221,6 @@ def _whole(described: Mapping[str, Any], key: str, model: Path) -> int:
 def _part(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = document.get(key)
     return found if isinstance(found, dict) else {}
-
-
-def _tokenizer_config(model: Path) -> Mapping[str, Any]:
-    return _beside(model, "tokenizer_config.json")
 
 
 def _beside(model: Path, name: str) -> Mapping[str, Any]:

@@ -87,7 +87,11 @@ class ServerGenerator:
 
     def _ask(self, connection: ServerConnection, model: Path, file: ServerFile, context_tokens: int) -> LoadedGenerator:
         known = ask_facts(connection, file)
-        _check_context(model, known, context_tokens)
+        if known.context_tokens is not None and context_tokens > known.context_tokens:
+            raise ConfigError(
+                f"{str(model)!r}: the server has a context of {known.context_tokens} tokens, {context_tokens} are needed: "
+                "start it with a longer context, or shorten prompt or output"
+            )
         self._open = connection, known.dialect
         # A server that does not tell refuses an id that it does not have.
         self._vocabulary = known.vocabulary or 1 << 31
@@ -265,7 +269,8 @@ class _ReceivedAnswer:
         last = self._last
         if abilities.counts == "usage" and last.output_tokens is None:
             raise MeasurementError("the server left out how many tokens it generated, which it told before: ask again, or read its log")
-        ended: Ended = "length" if last.ended is None else last.ended if last.ended != "end_or_stop" else _end_or_stop(limits)
+        end_or_stop: Ended = "stop" if limits.stops else "end_of_text"
+        ended: Ended = end_or_stop if last.ended == "end_or_stop" else last.ended or "length"
         return Generated(
             tokens=tuple(self._tokens) if len(self._tokens) == self._stamped else (),
             text="".join(self._pieces),
@@ -275,10 +280,6 @@ class _ReceivedAnswer:
             cached_tokens=last.cached_tokens,
             own=last.own,
         )
-
-
-def _end_or_stop(limits: Limits) -> Ended:
-    return "stop" if limits.stops else "end_of_text"
 
 
 _KEPT = ("ended", "prompt_tokens", "output_tokens", "cached_tokens", "own")
@@ -299,14 +300,6 @@ def _read(dialect: Dialect, content: bytes) -> Part:
             f"{dialect.package} sends what is no part of an answer ({one_line(error)}): {content[:60].decode(errors='replace')!r}; "
             "check server and endpoint in the server's file"
         ) from error
-
-
-def _check_context(model: Path, known: ServerFacts, context_tokens: int) -> None:
-    if known.context_tokens is not None and context_tokens > known.context_tokens:
-        raise ConfigError(
-            f"{str(model)!r}: the server has a context of {known.context_tokens} tokens, {context_tokens} are needed: "
-            "start it with a longer context, or shorten prompt or output"
-        )
 
 
 def _loaded(known: ServerFacts, url: str, probe: _ReceivedAnswer, context_tokens: int) -> LoadedGenerator:

@@ -55,9 +55,11 @@ def ask_facts(connection: ServerConnection, file: ServerFile) -> ServerFacts:
         return _of_ollama(connection, _model(connection, file))
     if kind == "llama-server":
         return _of_llama_server(connection)
-    if kind == "vllm":
-        return _of_vllm(connection, file)
     model = _model(connection, file)
+    if kind == "vllm":
+        listed = next((entry for entry in _models(connection) if entry.get("id") == model), {})
+        version = str(connection.ask("/version").document.get("version", "unknown"))
+        return ServerFacts(Vllm(model, file.endpoint), model, version, context_tokens=_count(listed, "max_model_len"))
     return ServerFacts(OpenAi(model, file.endpoint), model, "unknown")
 
 
@@ -110,13 +112,6 @@ def _of_llama_server(connection: ServerConnection) -> ServerFacts:
     )
 
 
-def _of_vllm(connection: ServerConnection, file: ServerFile) -> ServerFacts:
-    model = _model(connection, file)
-    listed = next((entry for entry in _models(connection) if entry.get("id") == model), {})
-    version = str(connection.ask("/version").document.get("version", "unknown"))
-    return ServerFacts(Vllm(model, file.endpoint), model, version, context_tokens=_count(listed, "max_model_len"))
-
-
 def _of_ollama(connection: ServerConnection, model: str) -> ServerFacts:
     version = str(connection.ask("/api/version").document.get("version", "unknown"))
     shown = connection.ask("/api/show", {"model": model}).document
@@ -141,9 +136,9 @@ def _digest(connection: ServerConnection, model: str) -> str | None:
     """Return the hash by which Ollama names the version of a model that it has."""
     listed = connection.ask("/api/tags").document.get("models")
     entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    digest = next((_text(entry, "digest") for entry in entries if model in (entry.get("name"), entry.get("model"))), None)
-    digest = digest.removeprefix("sha256:") if digest else ""
-    return digest if _SHA256.fullmatch(digest) else None
+    digest = next((_text(entry, "digest") for entry in entries if model in (entry.get("name"), entry.get("model"))), None) or ""
+    sha256 = digest.removeprefix("sha256:")
+    return sha256 if _SHA256.fullmatch(sha256) else None
 
 
 def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:

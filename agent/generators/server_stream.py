@@ -78,7 +78,9 @@ class ServerConnection:
                 self._refuse(path, response.status, _object(response.read(LONGEST_ANSWER_BYTES)))
             while line := response.readline(LONGEST_LINE_BYTES):
                 if len(line) >= LONGEST_LINE_BYTES:
-                    self._refuse_line(path)
+                    raise MeasurementError(
+                        f"{self._url}{path} sends a line of {LONGEST_LINE_BYTES >> 20} MiB or more: check url and endpoint"
+                    )
                 if stripped := line.strip():
                     yield stripped
             is_whole = True
@@ -116,9 +118,6 @@ class ServerConnection:
         if status < http.client.INTERNAL_SERVER_ERROR:
             raise UnavailableError(f"{asked}; the server does not take this request: check model and endpoint of the server's file")
         raise MeasurementError(f"{asked}; read the server's log")
-
-    def _refuse_line(self, path: str) -> None:
-        raise MeasurementError(f"{self._url}{path} sends a line of {LONGEST_LINE_BYTES >> 20} MiB or more: check url and endpoint")
 
 
 def error_message(document: Mapping[str, Any]) -> str:
