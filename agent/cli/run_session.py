@@ -128,7 +128,7 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
             # Receipts may take long, and disturb nobody.
             timeout_s = options["delivery_timeout"] if interruption is None else min(options["delivery_timeout"], HURRIED_S)
             try:
-                undelivered_count = delivery.drain(timeout_s)
+                undelivered_count = delivery.publisher.drain(timeout_s)
             except (KeyboardInterrupt, SystemExit) as error:
                 undelivered_count, interruption = delivery.waiting(), interruption or error
             undelivered = _undelivered(undelivered_count, delivery) if undelivered_count else None
@@ -162,7 +162,7 @@ def _measure(
         on_event = board.enter_context(session_progress())
         if delivery is not None:
             on_event = _reported(suite.name, delivery, on_event)
-            board.callback(delivery.report_activity, None)
+            board.callback(delivery.publisher.report_activity, None)
         recorder = _recorder(options, settings, on_event)
         keeping = RecordKeeping(delivery, open_own_runs(settings, report) if options.get("save", True) else None)
         interruption = keeping.follow(session.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep))
@@ -174,7 +174,7 @@ def _reported(suite: str, delivery: "Delivery", on_event: "session.OnEvent") -> 
     """Return what reports to the broker which run begins, and passes every event on."""
     from edgemeter.agent.session.session import ActivityReport
 
-    report = ActivityReport(suite, delivery.report_activity)
+    report = ActivityReport(suite, delivery.publisher.report_activity)
 
     def follow(event: "session.RunBegins | job.Event | session.RunEnds") -> None:
         report(event)
@@ -247,7 +247,7 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
         raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
     try:
         waiting = delivery.waiting()
-        remaining = delivery.drain(options["delivery_timeout"])
+        remaining = delivery.publisher.drain(options["delivery_timeout"])
         if remaining:
             raise TransientError(_undelivered(remaining, delivery))
         counts = delivery.others()
@@ -276,7 +276,7 @@ def write_document(path: Path, document: bytes, errors: list[EdgemeterError]) ->
 
 
 def _undelivered(remaining: int, delivery: "Delivery") -> str:
-    return f"{remaining} records are not delivered: {delivery.why_left()}; `edgemeter agent publish` sends them later"
+    return f"{remaining} records are not delivered: {delivery.publisher.why_left()}; `edgemeter agent publish` sends them later"
 
 
 def _recorder(options: Mapping[str, Any], settings: config.Config, on_event: "session.OnEvent") -> "BundleRecorder | None":

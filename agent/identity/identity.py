@@ -216,15 +216,6 @@ def read_identity(home: Path) -> Identity | None:
         ) from error
 
 
-def write_identity(home: Path, identity: Identity) -> None:
-    """Keep the identity.
-
-    Raises:
-        UnavailableError: it cannot be written.
-    """
-    durable_file.write(IdentityFiles(home).identity, msgspec.json.encode(identity))
-
-
 def is_other_board(home: Path, machine: Machine = THIS_MACHINE) -> bool:
     """Return whether the identity in `home` was made on another board than this one: the card was copied or moved.
 

@@ -4,6 +4,7 @@ import contextlib
 import os
 import time
 
+import msgspec
 import pytest
 
 from edgemeter.agent.base import config, durable_file
@@ -139,7 +140,8 @@ def test_the_name_in_the_certificate_is_the_devices(tmp_path):
     path = tmp_path / "config.toml"
     joining.configure(JoinPaths(tmp_path / "home", path), identity())
     assert config.read(path).device == "pi-1"
-    identity_identity.write_identity(tmp_path / "home", identity(device="pi-2", fleet="field"))
+    files = IdentityFiles(tmp_path / "home")
+    durable_file.write(files.identity, msgspec.json.encode(identity(device="pi-2", fleet="field")))
     assert (config.read(path).device, config.read(path).fleet) == ("pi-2", "field")
     IdentityFiles(tmp_path / "home").identity.write_text("garbage")
     assert config.read(path).device == "pi-1"

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 import msgspec
 import pytest
 
+from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
@@ -44,10 +45,16 @@ def board(lab):
     return made
 
 
+def change_identity(board, **changes):
+    """Change what the board stores of itself."""
+    changed = msgspec.structs.replace(identity.read_identity(board.home), **changes)
+    durable_file.write(board.files.identity, msgspec.json.encode(changed))
+
+
 def age(lab, board):
     """Let most of the certificate's life have passed."""
     known = identity.read_identity(board.home)
-    identity.write_identity(board.home, msgspec.structs.replace(known, issued_ns=known.issued_ns - YEARS_NS))
+    change_identity(board, issued_ns=known.issued_ns - YEARS_NS)
     with lab.registry.transaction() as connection:
         connection.execute("UPDATE certificates SET issued_ns = issued_ns - ?", (YEARS_NS,))
     return known
@@ -69,8 +76,7 @@ def states(operator):
 
 def this_board(board):
     """Make the identity this machine's: the process reads the real one's serial number."""
-    known = identity.read_identity(board.home)
-    identity.write_identity(board.home, msgspec.structs.replace(known, serial_path=None))
+    change_identity(board, serial_path=None)
 
 
 def test_a_certificate_is_renewed_over_the_live_session(lab, board):
@@ -158,9 +164,8 @@ def test_a_copied_card_publishes_nothing_in_the_first_boards_name(lab, board):
     copy.config.write_text(copy.config.read_text().replace(str(board.home), str(copy.home)))
     place = lab.path / "serial"
     place.write_text("another board's")
-    known = identity.read_identity(copy.home)
     # What this machine has at that place is not what the card remembers.
-    identity.write_identity(copy.home, msgspec.structs.replace(known, serial_path=str(place).lstrip("/")))
+    change_identity(copy, serial_path=str(place).lstrip("/"))
     operator = lab.service_client("operator")
     first = board.client("pi-1")
     process = up(lab, copy)

@@ -1,6 +1,5 @@
 """Drives the handler of jobs without a broker: what it publishes is kept, and content that it wants is handed to it."""
 
-import hashlib
 import time
 from collections import deque
 
@@ -8,9 +7,10 @@ from edgemeter.agent.base import config
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.contract.messages import parse_topic
-from edgemeter.agent.contract.orders import Chunk, Content, Measure, Order, ReportReceipt
+from edgemeter.agent.contract.orders import Measure
 from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.jobs.jobs_handler import JobsHandler
+from tests.agent.jobs.fleet_server import ServersEnd
 
 REPLAY = b"""{"format": "edgemeter-replay", "schema": 1, "latencies_ms": [2.0, 2.5],
  "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}], "outputs": [{"name": "y", "shape": [1, 3], "dtype": "float32"}]}"""
@@ -29,15 +29,15 @@ def suite(seconds=0, repeats=1):
     return ('name = "nightly"\n' + CASE.format(seconds=seconds, repeats=repeats)).encode()
 
 
-class Driver:
+class Driver(ServersEnd):
     """One device whose broker is this object; `start` and `stop` as a reboot does."""
 
     def __init__(self, home, settings=None):
         self.home = home
         self.settings = settings or config.Config()
-        self.reports = []
-        self.wants = []
-        self.contents = {}
+        self._on_the_way = deque()
+        # An acknowledgement is heard with the next poll, as over a line.
+        super().__init__(lambda payload, kind: self._on_the_way.append((payload, kind)))
         self.doings = []
         self.activities = []
         self.is_connected = True
@@ -45,9 +45,6 @@ class Driver:
         self.handler = None
         self.boot_id = "boot-1"
         self.change = lambda payload: payload
-        self.acknowledges = True
-        self._versions = {}
-        self._on_the_way = deque()
         self.start()
 
     def start(self):
@@ -74,12 +71,6 @@ class Driver:
             self.handler.close()
             self.handler = None
 
-    def hold(self, data, name):
-        """Keep content that the device may want."""
-        sha256 = hashlib.sha256(data).hexdigest()
-        self.contents[sha256] = data
-        return Content(sha256=sha256, size_bytes=len(data), name=name)
-
     def measure(self, document=None, models=(("m.replay.json", REPLAY),), **more):
         """Return the work of measuring a suite."""
         held = tuple(self.hold(data, name) for name, data in models)
@@ -87,8 +78,8 @@ class Driver:
 
     def order(self, work, job="job-1", attempt=1, version=1, timeout_s=300.0):
         """Give an order."""
-        self._versions.setdefault((job, attempt), version)
-        self.say(orders.encode_order(Order(job=job, attempt=attempt, version=version, work=work, timeout_s=timeout_s)))
+        super().order(work, job, attempt, version, timeout_s)
+        self.say(*self._on_the_way.pop())
 
     def say(self, payload, kind="command"):
         """Let the device hear any bytes."""
@@ -108,16 +99,8 @@ class Driver:
 
     def final(self, job="job-1", attempt=1):
         """Return the last report of a job, once it has ended."""
-
-        def ends():
-            return [one for one in self.reports if (one.job, one.attempt) == (job, attempt) and one.state in orders.FINAL]
-
-        assert self.until(ends), self.reports
-        return ends()[-1]
-
-    def states(self, job="job-1"):
-        """Return the states that were reported, each once, in order."""
-        return list(dict.fromkeys(one.state for one in self.reports if one.job == job))
+        assert self.until(lambda: self.ended(job, attempt)), self.reports
+        return self.ended(job, attempt)[-1]
 
     def _restart(self):
         self.restarts += 1
@@ -127,29 +110,14 @@ class Driver:
             return False
         kind = parse_topic(topic).kind
         if kind == "job":
-            report = orders.decode_report(payload)
-            self.reports.append(report)
-            if self.acknowledges:
-                self._acknowledge(report)
+            self.note(orders.decode_report(payload))
         elif kind == "progress":
             self.doings.append(messages.decode_progress(payload).doing)
         elif kind == "activity":
             assert (qos, lasting) == (0, "retained")
             self.activities.append(messages.decode_activity(payload).measuring)
         elif kind == "want":
-            want = orders.decode_want(payload)
-            self.wants.append(want)
-            data = self.contents.get(want.sha256)
-            head = Chunk(sha256=want.sha256, offset=want.offset, size_bytes=None if data is None else len(data))
-            piece = b"" if data is None else data[want.offset : want.offset + want.length]
-            changed = self.change(orders.join_chunk(head, piece))
+            changed = self.change(orders.join_chunk(*self.chunk(orders.decode_want(payload))))
             if changed is not None:
                 self._on_the_way.append((changed, "content"))
         return True
-
-    def _acknowledge(self, report):
-        key = (report.job, report.attempt)
-        if report.expected_version == self._versions.get(key, report.expected_version):
-            self._versions[key] = report.expected_version + 1
-        noted = ReportReceipt(noted=report.job, attempt=report.attempt, version=self._versions[key])
-        self._on_the_way.append((orders.encode_order(noted), "command"))

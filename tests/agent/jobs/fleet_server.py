@@ -19,19 +19,64 @@ def topic(kind):
     return str(Topic(FLEET, DEVICE, kind))
 
 
-class FleetServer:
-    """A server with one device; `contents` by hash is what it hands out, `acknowledges` whether it answers reports."""
+class ServersEnd:
+    """What a server of orders does over any line: `send(payload, kind)` is the line, `acknowledges` whether it answers reports."""
 
-    def __init__(self, address):
+    def __init__(self, send):
         self.reports = []
-        self.progress = []
-        self.activities = []
         self.wants = []
-        self.births = 0
         self.contents = {}
         self.acknowledges = True
-        self.change_piece = lambda _head, piece: piece
+        self._send = send
         self._versions = {}
+
+    def hold(self, data, name):
+        """Keep content, and return what an order calls it."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        self.contents[sha256] = data
+        return Content(sha256=sha256, size_bytes=len(data), name=name)
+
+    def order(self, work, job="job-1", attempt=1, version=1, timeout_s=300.0):
+        """Give an order."""
+        self._versions.setdefault((job, attempt), version)
+        self._send(orders.encode_order(Order(job=job, attempt=attempt, version=version, work=work, timeout_s=timeout_s)), "command")
+
+    def states(self, job="job-1"):
+        """Return the states that were reported, each once, in order."""
+        return list(dict.fromkeys(report.state for report in list(self.reports) if report.job == job))
+
+    def ended(self, job, attempt):
+        """Return the reports of a job that has ended."""
+        return [report for report in list(self.reports) if (report.job, report.attempt) == (job, attempt) and report.state in orders.FINAL]
+
+    def note(self, report):
+        """Keep a report, and acknowledge it."""
+        self.reports.append(report)
+        if not self.acknowledges:
+            return
+        key = (report.job, report.attempt)
+        if report.expected_version == self._versions.get(key, report.expected_version):
+            self._versions[key] = report.expected_version + 1
+        receipt = ReportReceipt(noted=report.job, attempt=report.attempt, version=self._versions[key])
+        self._send(orders.encode_order(receipt), "command")
+
+    def chunk(self, want):
+        """Note a request for content, and return head and bytes of the chunk that it asks for."""
+        self.wants.append(want)
+        data = self.contents.get(want.sha256)
+        head = Chunk(sha256=want.sha256, offset=want.offset, size_bytes=None if data is None else len(data))
+        return head, b"" if data is None else data[want.offset : want.offset + want.length]
+
+
+class FleetServer(ServersEnd):
+    """A server with one device over a real broker; `contents` by hash is what it hands out."""
+
+    def __init__(self, address):
+        super().__init__(self.say)
+        self.progress = []
+        self.activities = []
+        self.births = 0
+        self.change_piece = lambda _head, piece: piece
         self._subscribed = threading.Event()
         self.session = MqttSession(address, SessionProfile("edgemeter-fleet"), self)
         self.session.connect()
@@ -59,44 +104,20 @@ class FleetServer:
         elif kind == "progress":
             self.progress.append(message.payload)
         elif kind == "want":
-            self._hand_out(orders.decode_want(message.payload))
+            head, data = self.chunk(orders.decode_want(message.payload))
+            self.say(orders.join_chunk(head, self.change_piece(head, data)), "content")
         else:
-            self._note(orders.decode_report(message.payload))
-
-    def hold(self, data, name):
-        """Keep content, and return what an order calls it."""
-        sha256 = hashlib.sha256(data).hexdigest()
-        self.contents[sha256] = data
-        return Content(sha256=sha256, size_bytes=len(data), name=name)
-
-    def order(self, work, job="job-1", attempt=1, version=1, timeout_s=LONG_S):
-        """Order something, and return the order."""
-        order = Order(job=job, attempt=attempt, version=version, work=work, timeout_s=timeout_s)
-        self._versions.setdefault((job, attempt), version)
-        self.say(orders.encode_order(order))
-        return order
+            self.note(orders.decode_report(message.payload))
 
     def say(self, payload, kind="command"):
         """Publish any bytes to the device."""
         self.session.publish(topic(kind), payload)
         self.session.flush(5)
 
-    def states(self, job="job-1", attempt=1):
-        """Return the states that were reported, each once, in order."""
-        seen = []
-        for report in self.reports:
-            if (report.job, report.attempt) == (job, attempt) and report.state not in seen:
-                seen.append(report.state)
-        return seen
-
     def final(self, job="job-1", attempt=1, timeout_s=LONG_S):
         """Return the last report of a job that has ended, once it is here."""
-
-        def ends():
-            return [r for r in list(self.reports) if (r.job, r.attempt) == (job, attempt) and r.state in orders.FINAL]
-
-        wait_until(ends, timeout_s)
-        return ends()[-1]
+        wait_until(lambda: self.ended(job, attempt), timeout_s)
+        return self.ended(job, attempt)[-1]
 
     def wait_for(self, state, job="job-1"):
         """Return whether that state is reported in time."""
@@ -105,20 +126,3 @@ class FleetServer:
     def close(self):
         """End the session."""
         self.session.close()
-
-    def _note(self, report):
-        self.reports.append(report)
-        if not self.acknowledges:
-            return
-        key = (report.job, report.attempt)
-        if report.expected_version == self._versions.get(key, report.expected_version):
-            self._versions[key] = report.expected_version + 1
-        noted = ReportReceipt(noted=report.job, attempt=report.attempt, version=self._versions[key])
-        self.session.publish(topic("command"), orders.encode_order(noted))
-
-    def _hand_out(self, want):
-        self.wants.append(want)
-        data = self.contents.get(want.sha256)
-        head = Chunk(sha256=want.sha256, offset=want.offset, size_bytes=None if data is None else len(data))
-        piece = b"" if data is None else data[want.offset : want.offset + want.length]
-        self.session.publish(topic("content"), orders.join_chunk(head, self.change_piece(head, piece)))

@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -448,7 +449,8 @@ def test_an_update_that_ended_beyond_a_restart_is_reported_by_who_runs_then(devi
     """As the supervisor says; what waits behind it begins only then."""
     begun_update(device)
     said = [("done", "version 9.9 runs")]
-    monkeypatch.setattr(jobs_handler, "update_outcome", lambda _order, _home: said.pop() if said else None)
+    updates = SimpleNamespace(came_of=lambda _order, _home: said.pop() if said else None)
+    monkeypatch.setattr(jobs_handler, "update_orders", lambda: updates)
     device.start()
     final = device.final()
     assert (final.state, final.reason) == ("done", "version 9.9 runs")
