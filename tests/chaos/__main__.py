@@ -3,14 +3,13 @@
 import argparse
 import os
 import shutil
-import signal
 import sys
 import time
 from pathlib import Path
 
 from tests.chaos import faults
 from tests.chaos.shared_world import SHARED_FAULTS, SharedWorld
-from tests.chaos.world import Size, World
+from tests.chaos.world import Size, World, end_by_signal, say, status_of
 
 STALLED_S = 300.0
 # Faults, records and seconds between faults of `--full`: about an hour, and half an hour.
@@ -32,11 +31,11 @@ def main() -> int:
     rate_per_s = asked.rate or 1.25 * asked.records / (asked.faults * asked.gap)
     size = Size(asked.devices, asked.records, rate_per_s)
     with SharedWorld(Path(asked.influxd), size) if asked.ledger == "postgresql" else World(Path(asked.influxd), size) as world:
-        _say(f"seed {asked.seed}: {asked.devices} devices, {asked.records} records at {rate_per_s:.0f}/s, {asked.faults} faults")
+        say(f"seed {asked.seed}: {asked.devices} devices, {asked.records} records at {rate_per_s:.0f}/s, {asked.faults} faults")
         if not world.disks():
-            _say("no file system may be mounted here: no disk is filled")
-        struck = faults.strike(world, KNOWN[asked.ledger], asked.faults, asked.gap, asked.seed, _say)
-        _say("the dust settles ...")
+            say("no file system may be mounted here: no disk is filled")
+        struck = faults.strike(world, KNOWN[asked.ledger], asked.faults, asked.gap, asked.seed, say)
+        say("the dust settles ...")
         in_time = world.settle(STALLED_S)
         verdict = world.verdict()
         starts = {process.name: process.starts for process in world.processes()}
@@ -45,10 +44,7 @@ def main() -> int:
     print(f"seed {asked.seed}, {time.monotonic() - began:.0f} s{'' if in_time else ', CAME TO A STANDSTILL'}")
     print("faults: " + ", ".join(f"{name} {count}" for name, count in sorted(struck.items())))
     print("starts: " + ", ".join(f"{name} {count}" for name, count in starts.items()))
-    for example in verdict.examples:
-        print(f"  {example}")
-    print(verdict.line())
-    return 0 if verdict.holds else 1
+    return status_of(verdict)
 
 
 def _asked() -> argparse.Namespace:
@@ -70,12 +66,6 @@ def _asked() -> argparse.Namespace:
     return asked
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 if __name__ == "__main__":
-    # Whoever ends it leaves no server and no mount behind.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: sys.exit(1))
+    end_by_signal()
     sys.exit(main())
