@@ -1,51 +1,192 @@
-"""Facts about the device lock: one process at a time speaks for a device."""
+"""Facts about the run lock: one holder, gone with its process, handed to a child; one for all users of a board."""
 
+import os
 import subprocess
 import sys
-import textwrap
+import tempfile
+from pathlib import Path
 
 import pytest
 
+from edgemeter.agent.base import file_lock
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.file_lock import DeviceLock
+from edgemeter.agent.base.file_lock import RunLock
+from tests.fixtures.mqtt_peer import wait_until
+
+HOLD = """import sys, time, pathlib
+from edgemeter.agent.base.file_lock import RunLock
+lock = RunLock(pathlib.Path(sys.argv[1]))
+print(lock.take("another"), flush=True)
+time.sleep(60)"""
 
 
-def test_one_process_at_a_time_represents_a_device(tmp_path):
-    """Another gets the claim when it is released; another device has its own."""
-    first, other, third = (DeviceLock(tmp_path / "outbox", device) for device in ("pi-1", "pi-1", "pi-2"))
-    assert first.take()
-    assert first.take()
-    assert not other.take()
-    assert third.take()
+def test_it_is_held_by_one_and_free_again(tmp_path):
+    """Who waits is shown who holds it."""
+    assert not file_lock.is_run_locked(tmp_path)
+    first, second = RunLock(tmp_path), RunLock(tmp_path)
+    assert first.take("edgemeter run")
+    assert file_lock.is_run_locked(tmp_path)
+    assert not second.take("job nightly")
+    assert second.holder().startswith("edgemeter run (pid ")
     first.release()
     first.release()
-    assert other.take()
-    other.release()
-    third.release()
+    assert not file_lock.is_run_locked(tmp_path)
+    assert second.take("job nightly")
+    second.release()
 
 
-def test_a_killed_process_holds_no_claim(tmp_path):
-    """The lock goes with the process, not with a file that somebody has to delete."""
-    program = """
-        import os, signal, sys
-        from pathlib import Path
-        from edgemeter.agent.base.file_lock import DeviceLock
-        claim = DeviceLock(Path(sys.argv[1]), "pi-1")
-        print(claim.take(), flush=True)
-        sys.stdin.read()
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "outbox")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "True\n"
-        claim = DeviceLock(tmp_path / "outbox", "pi-1")
-        assert not claim.take()
+def test_it_goes_with_its_process(tmp_path):
+    """SIGKILL: nobody has to clean up."""
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE)
+    assert holder.stdout.readline() == b"True\n"
+    assert file_lock.is_run_locked(tmp_path)
+    holder.kill()
+    holder.wait()
+    holder.stdout.close()
+    assert not file_lock.is_run_locked(tmp_path)
+
+
+def test_a_child_holds_it_on_when_its_parent_has_let_go(tmp_path):
+    """Until the child ends."""
+    lock = RunLock(tmp_path)
+    assert lock.take("job")
+    child = subprocess.Popen(["sleep", "60"], pass_fds=(lock.descriptor(),))
+    lock.release()
+    assert file_lock.is_run_locked(tmp_path)
+    child.kill()
+    child.wait()
+    assert wait_until(lambda: not file_lock.is_run_locked(tmp_path))
+
+
+def test_a_waiting_run_reports_once_and_goes_on_when_the_lock_is_free(tmp_path):
+    """By a line that names the holder."""
+    first, second, said = RunLock(tmp_path), RunLock(tmp_path), []
+    assert first.take("edgemeter run")
+    pauses = []
+
+    def sleep(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            first.release()
+
+    second.wait("edgemeter compare", said.append, sleep)
+    assert len(said) == 1
+    assert "edgemeter run (pid" in said[0]
+    assert len(pauses) == 3
+    second.release()
+
+
+def test_a_folder_that_may_not_be_written_is_reported(tmp_path):
+    """`take` is an error; `run_lock` measures without, and reports that."""
+    wrong = tmp_path / "file"
+    wrong.write_text("x")
+    with pytest.raises(UnavailableError, match="cannot make the lock"):
+        RunLock(wrong).take("x")
+    said = []
+    with file_lock.run_lock(wrong, "edgemeter run", said.append):
+        pass
+    assert "cannot make the lock" in said[0]
+
+
+def test_garbage_in_the_file_is_no_holder_and_no_terminal_code(tmp_path):
+    """The name of the holder is printable whatever the file of the lock holds; an empty file names nobody."""
+    lock = RunLock(tmp_path)
+    lock.path.write_bytes(b"\x1b[2J\xff\xfe" + b"x" * 1000)
+    assert lock.holder().isprintable()
+    lock.path.write_bytes(b"")
+    assert lock.holder() == "another run"
+
+
+# Holds the lock of the board as another user, with another home; prints whether it is held, and why it is another lock.
+HOLD_AS = """import os, sys, time, pathlib
+from edgemeter.agent.base.file_lock import RunLock
+os.umask(0o077)
+lock = RunLock(pathlib.Path(sys.argv[1]))
+print(lock.take("another"), lock.path, lock.pop_note(), flush=True)
+time.sleep(60)"""
+NOBODY = 65534
+_BECOME = f"os.setgroups([]); os.setresgid(*[{NOBODY}] * 3); os.setresuid(*[{NOBODY}] * 3)\n"
+
+
+@pytest.fixture
+def board(monkeypatch):
+    """Return a folder as /run/lock is on Debian, which every user of this machine reaches, with the board's lock in it."""
+    if os.geteuid() != 0:
+        pytest.skip("several users take root")
+    with tempfile.TemporaryDirectory(prefix="edgemeter-lock-", dir="/run") as name:
+        folder = Path(name)
+        folder.chmod(0o1777)
+        monkeypatch.setenv("EDGEMETER_RUN_LOCK", str(folder / "edgemeter-run.lock"))
+        yield folder
+
+
+@pytest.fixture
+def hold_as_nobody(board):
+    """Return a function that starts a process of another user, which takes the lock; it returns the process and what it printed."""
+    started = []
+
+    def start():
+        (board / "home").mkdir(exist_ok=True)
+        os.chown(board / "home", NOBODY, NOBODY)
+        # What is imported is read as root: this tree may be closed to others.
+        code = f"import os\nfrom edgemeter.agent.base.file_lock import RunLock\n{_BECOME}{HOLD_AS}"
+        process = subprocess.Popen([sys.executable, "-c", code, str(board / "home")], stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        return process, process.stdout.readline().strip()
+
+    yield start
+    for process in started:
         process.kill()
         process.wait()
-        assert claim.take()
-        claim.release()
+        process.stdout.close()
 
 
-def test_a_place_that_cannot_be_written_ends_in_one_line(tmp_path):
-    """The folder is not there."""
-    with pytest.raises(UnavailableError, match="cannot make the lock"):
-        DeviceLock(tmp_path / "absent" / "outbox", "pi-1").take()
+def test_one_lock_serves_all_users_of_a_board(board, hold_as_nobody, tmp_path):
+    """Root waits for a user's run, and takes over the file that the user made, though the folder is sticky; then the user waits."""
+    process, said = hold_as_nobody()
+    assert said == f"True {board}/edgemeter-run.lock None"
+    mine = RunLock(tmp_path)
+    assert not mine.take("edgemeter run")
+    assert mine.holder().startswith("another (pid ")
+    assert file_lock.is_run_locked(tmp_path / "elsewhere")
+    process.kill()
+    process.wait()
+    assert mine.take("edgemeter run")
+    assert mine.pop_note() is None
+    assert hold_as_nobody()[1].startswith("False ")
+
+
+def test_a_file_that_may_only_be_read_is_locked_all_the_same(board, hold_as_nobody, tmp_path):
+    """As for an agent whose file system is read-only."""
+    (board / "edgemeter-run.lock").touch(0o644)
+    board.chmod(0o755)
+    _, said = hold_as_nobody()
+    assert said == f"True {board}/edgemeter-run.lock None"
+    assert not RunLock(tmp_path).take("edgemeter run")
+
+
+def test_a_folder_of_locks_that_may_not_be_written_is_noted_and_the_home_serves(board, hold_as_nobody):
+    """One line says what was tried and what it means."""
+    board.chmod(0o755)
+    _, said = hold_as_nobody()
+    assert said.startswith(f"True {board}/home/run.lock cannot make the lock '{board}/edgemeter-run.lock' (Permission denied)")
+    assert said.endswith("so runs of other users on this board do not wait for each other")
+    assert file_lock.is_run_locked(board / "home")
+
+
+@pytest.mark.parametrize("trap", ["link", "pipe"])
+def test_what_somebody_put_there_instead_of_a_file_is_not_touched(board, tmp_path, trap):
+    """A link leads nowhere, a pipe is not waited for."""
+    target = tmp_path / "target"
+    target.write_text("mine")
+    if trap == "link":
+        (board / "edgemeter-run.lock").symlink_to(target)
+    else:
+        os.mkfifo(board / "edgemeter-run.lock")
+    lock, said = RunLock(tmp_path / "home"), []
+    assert lock.take("edgemeter run")
+    assert "cannot make the lock" in lock.pop_note()
+    lock.release()
+    with file_lock.run_lock(tmp_path / "home", "edgemeter run", said.append):
+        assert target.read_text() == "mine"
+    assert [line.split(" (")[0] for line in said] == [f"note: cannot make the lock '{board}/edgemeter-run.lock'"]

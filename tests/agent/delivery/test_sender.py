@@ -1,10 +1,22 @@
-"""Facts about what goes out over a connection, and in how many messages."""
+"""Facts about what goes out over a connection, in which messages, and what waits for a receipt."""
 
+import os
 import zlib
 
 from edgemeter.agent.contract import messages, record
 from edgemeter.agent.contract.messages import Receipt
-from edgemeter.agent.delivery.sender import BATCH_BYTES, BATCH_RECORDS, SMALLEST_SHARE, Sender
+from edgemeter.agent.delivery.outbox import Pending
+from edgemeter.agent.delivery.sender import (
+    BATCH_BYTES,
+    BATCH_RECORDS,
+    COMPRESS_ABOVE_BYTES,
+    PACKET_OVERHEAD_BYTES,
+    SMALLEST_SHARE,
+    Sender,
+    SendWindow,
+    batches,
+    packed,
+)
 from tests.fixtures.record_factory import make_environment, make_record
 
 
@@ -133,3 +145,214 @@ def test_a_record_that_was_held_back_goes_when_it_may_and_no_other_goes_twice(ou
     line = Line()
     sender.send(line)
     assert line.seqs() == [3, 154]
+
+
+LARGE = 1 << 24
+
+
+def pending_text(row, payload, fleet="lab", session=1):
+    """Return a record of the outbox."""
+    return Pending(row, "pi-1", fleet, session, row, payload)
+
+
+def text_of(number, size_bytes=100):
+    """Return what passes for a record's JSON and cannot be compressed to less than half."""
+    return b'{"schema":1,"id":"%d","x":"%s"}' % (number, os.urandom(size_bytes // 2).hex().encode())
+
+
+def opened(payload):
+    """Return the records in a payload, told by its first byte as a collector tells."""
+    return messages.split_records(zlib.decompress(payload) if payload[:1] == b"\x78" else payload)
+
+
+def test_the_first_byte_shows_the_form_and_every_record_comes_out_as_it_went_in():
+    """One record, a list, and a list that was compressed."""
+    for count, first in [(1, b"{"), (3, b"["), (BATCH_RECORDS, b"\x78")]:
+        encoded = [text_of(number) for number in range(count)]
+        payload = packed(encoded)
+        assert payload[:1] == first, f"{count!r}"
+        assert opened(payload) == encoded, f"{count!r}"
+
+
+def test_a_large_record_is_compressed_and_a_small_one_is_not():
+    """The limit is on the text."""
+    small, large = (b'{"schema":1,"id":"a","x":"%s"}' % (b"x" * size) for size in (COMPRESS_ABOVE_BYTES - 200, COMPRESS_ABOVE_BYTES))
+    assert packed([small]) == small
+    assert len(packed([large])) < 100
+    assert opened(packed([large])) == [large]
+
+
+def test_a_topic_is_one_fleets():
+    """Records of a previous fleet go in a batch of their own, and the order stays."""
+    waiting = [
+        pending_text(1, text_of(1), "old"),
+        pending_text(2, text_of(2), session=2),
+        pending_text(3, text_of(3)),
+        pending_text(4, text_of(4), "old"),
+    ]
+    batched = list(batches(waiting, LARGE))
+    assert [[one.row for one in batch.records] for batch in batched] == [[1], [2, 3], [4]]
+    assert all(batch.fits for batch in batched)
+
+
+def test_no_batch_is_larger_than_the_broker_takes_unless_a_single_record_is():
+    """What does not fit is halved until it does; the one that never will is reported."""
+    sizes = [2000, 2000, 50_000, 2000, 2000]
+    waiting = [pending_text(row, text_of(row, size)) for row, size in enumerate(sizes, 1)]
+    limit_bytes = 5000 + PACKET_OVERHEAD_BYTES
+    batched = list(batches(waiting, limit_bytes))
+    assert [one for batch in batched for one in batch.records] == waiting
+    assert [batch.fits for batch in batched].count(False) == 1
+    assert all(len(batch.payload) <= 5000 for batch in batched if batch.fits)
+    assert [one.row for batch in batched if not batch.fits for one in batch.records] == [3]
+    assert [raw for batch in batched for raw in opened(batch.payload)] == [one.payload for one in waiting]
+
+
+def pending(*seqs):
+    """Return records of session 1 whose row is their number, 10 bytes each."""
+    return [Pending(seq, "pi", "lab", 1, seq, b"x" * 10) for seq in seqs]
+
+
+def receipt(*held):
+    """Return a receipt of session 1."""
+    return Receipt(session=1, held=held)
+
+
+def make_window(records=4, size=1000):
+    """Return a window without randomness, first timeout 5 s."""
+    return SendWindow(records, size, 5.0, lambda: 1.0)
+
+
+def test_the_window_is_bounded_in_records_and_opens_with_receipts():
+    """Backpressure from the collector reaches the device."""
+    window = make_window()
+    window.sent(pending(1, 2, 3, 4), 0.0)
+    assert window.room(0.0) == 0
+    window.receipted(receipt((1, 2)), 1.0)
+    assert window.room(1.0) == 2
+    assert window.after_row == 4
+
+
+def test_the_window_is_bounded_in_bytes():
+    """Large records count as what they are."""
+    window = make_window(records=100, size=30)
+    window.sent(pending(1, 2), 0.0)
+    assert (window.room(0.0), window.room_bytes()) == (98, 10)
+    window.sent(pending(3), 0.0)
+    assert window.room(0.0) == 0
+
+
+def test_silence_starts_again_at_the_oldest_record_and_waits_longer_each_time():
+    """No receipt at all: nobody is there, so the whole outbox waits."""
+    window = make_window()
+    now, pauses = 0.0, []
+    for _ in range(6):
+        window.sent(pending(1, 2), now)
+        now += 5.0
+        window.expire(now)
+        assert window.after_row == 0
+        assert window.room(now) == 0
+        pauses.append(window.wait_s(now))
+        now += pauses[-1]
+        assert window.room(now) == 4
+    assert pauses == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
+    assert window.resent == 12
+
+
+def test_a_receipt_ends_the_silence_at_once():
+    """The collector is back: nothing waits out an old pause."""
+    window = make_window()
+    window.sent(pending(1), 0.0)
+    window.expire(5.0)
+    assert window.room(5.0) == 0
+    window.receipted(receipt((1, 1)), 6.0)
+    assert window.room(6.0) == 4
+
+
+def test_a_rejected_record_is_sent_again_alone_and_does_not_hold_up_the_others():
+    """The collector lives and does not confirm 2: the window goes on without it."""
+    window = make_window(records=2)
+    window.sent(pending(1, 2), 0.0)
+    window.receipted(receipt((1, 1)), 1.0)
+    window.expire(5.0)
+    assert window.room(5.0) == 2
+    assert window.after_row == 2
+    assert window.due(9.9) == []
+    assert window.due(10.0) == [2]
+    assert window.due(19.9) == []
+    assert window.due(20.0) == [2]
+    assert window.resent == 2
+    window.receipted(receipt((2, 2)), 21.0)
+    assert window.due(1000.0) == []
+
+
+def test_a_slow_collector_is_given_longer():
+    """Receipts that take 8 s do not make every record come twice."""
+    window = make_window()
+    window.sent(pending(1, 2), 0.0)
+    window.receipted(receipt((1, 1)), 8.0)
+    assert window.timeout_s() == 32.0
+    window.expire(31.0)
+    assert window.due(1000.0) == []
+
+
+def test_a_new_connection_starts_again_at_the_oldest_record_at_once():
+    """What was on the old connection may be lost."""
+    window = make_window()
+    window.sent(pending(1, 2), 0.0)
+    window.expire(5.0)
+    window.restart()
+    assert (window.after_row, window.room(5.0)) == (0, 4)
+
+
+def test_a_receipt_for_everything_there_ever_was_is_as_quick_as_a_small_one():
+    """Ranges are walked over what is on the way, not over their numbers."""
+    window = make_window()
+    window.sent(pending(1, 2, 3), 0.0)
+    window.receipted(Receipt(session=2, held=((0, 2**53 - 1),)), 1.0)
+    assert window.room(1.0) == 1
+    window.receipted(receipt((2, 2**53 - 1)), 1.0)
+    assert window.room(1.0) == 3
+
+
+def test_a_record_that_another_process_delivered_is_off_the_way():
+    """Overdue and no longer in the outbox: nobody looks for it again."""
+    window = make_window()
+    window.sent(pending(1, 2), 0.0)
+    window.receipted(receipt((2, 2)), 1.0)
+    window.expire(6.0)
+    assert window.due(60.0) == [1]
+    window.gone(1)
+    assert window.due(10_000.0) == []
+    assert window.wait_s(10_000.0) == 60.0
+
+
+def test_what_the_broker_has_not_acknowledged_is_not_overdue():
+    """A slow line takes minutes; sent again it would only be longer. The time runs from the acknowledgement."""
+    window, unanswered = make_window(), {7, 8}
+    window.sent(pending(1, 2), 0.0, 7)
+    window.sent(pending(3), 0.0, 8)
+    for now in (6.0, 60.0, 600.0):
+        window.expire(now, unanswered.__contains__)
+        assert (window.resent, window.room(now)) == (0, 1)
+    unanswered.remove(7)
+    window.receipted(receipt((1, 1)), 601.0)
+    window.expire(604.9, unanswered.__contains__)
+    assert window.due(10_000.0) == []
+    window.expire(605.1, unanswered.__contains__)
+    assert window.due(10_000.0) == [2]
+
+
+def test_a_single_record_is_not_sent_again_while_it_is_on_its_way_again():
+    """The repeat counts from when the broker has it."""
+    window, unanswered = make_window(), set()
+    window.sent(pending(1, 2), 0.0, 7)
+    window.receipted(receipt((1, 1)), 1.0)
+    window.expire(5.0)
+    assert window.due(10.0) == [2]
+    window.sent_again(pending(2), 9)
+    unanswered.add(9)
+    window.expire(500.0, unanswered.__contains__)
+    assert window.due(500.0 - 0.1) == []
+    unanswered.clear()
+    assert window.due(10_000.0) == [2]

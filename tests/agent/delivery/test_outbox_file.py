@@ -1,0 +1,382 @@
+"""Facts about an outbox that is full, or whose disk is, and about records that stay in it after their receipt."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.sqlite_file import space_bytes
+from edgemeter.agent.contract import record
+from edgemeter.agent.contract.messages import AgainRequest, Receipt
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.outbox_file import DROP_REASON, KEPT_DAYS, RESERVE_BYTES, DiskReserve, Dropped, drop_receipted
+from tests.fixtures.record_factory import make_heavy_record, make_record
+from tests.fixtures.small_disk import fill, small_disk
+
+LOTS = 10**9
+LIMIT_BYTES = 1 << 20
+
+
+def pending(outbox):
+    """Return the records that wait, as they would be sent."""
+    return [record.decode(one.payload) for one in outbox.pending(100_000, LOTS)]
+
+
+@pytest.fixture
+def outbox(tmp_path):
+    """Return an empty outbox of at most 1 MiB."""
+    with Outbox(tmp_path / "outbox.sqlite", LIMIT_BYTES) as made:
+        yield made
+
+
+def test_the_oldest_traces_go_first_and_every_record_stays(outbox, caplog):
+    """Five times the limit in traces: all records are there, the newest with their samples, the rest state why they have none."""
+    for _ in range(80):
+        outbox.put(make_heavy_record())
+    waiting = pending(outbox)
+    assert [record.seq for record in waiting] == list(range(1, 81))
+    whole = [record.seq for record in waiting if record.samples]
+    assert whole == list(range(81 - len(whole), 81))
+    assert 5 <= len(whole) <= 17
+    assert {record.samples_reason for record in waiting} == {DROP_REASON, None}
+    assert all((record.samples_reason is None) == bool(record.samples) for record in waiting)
+    assert outbox.dropped() == outbox.dropped("pi-1") == Dropped(traces=80 - len(whole))
+    assert space_bytes(outbox.connection)[0] <= LIMIT_BYTES
+    assert caplog.text.count("the oldest raw traces are dropped, their records stay") == 1
+
+
+def test_records_go_last_the_oldest_of_them(outbox, caplog):
+    """When no trace is left to drop; what went is counted and reported, and the numbers go on."""
+    for _ in range(600):
+        outbox.put(make_record())
+    waiting = [record.seq for record in pending(outbox)]
+    assert waiting == list(range(601 - len(waiting), 601))
+    assert 50 < len(waiting) < 600
+    dropped = outbox.dropped("pi-1")
+    assert dropped.records == 600 - len(waiting)
+    assert dropped.traces <= 600
+    assert space_bytes(outbox.connection)[0] <= LIMIT_BYTES
+    assert "the oldest records are dropped" in caplog.text
+
+
+def test_the_newest_record_stays_even_when_it_alone_is_too_large(outbox):
+    """A measurement just made is not thrown away for its size; its trace may be."""
+    outbox.put(make_record())
+    outbox.put(make_record(case="x" * 2 * LIMIT_BYTES))
+    (last,) = pending(outbox)
+    assert (last.seq, len(last.case)) == (2, 2 * LIMIT_BYTES)
+
+
+def test_what_a_receipt_names_makes_room_without_loss(outbox):
+    """Space in the file is used again: an outbox that is emptied in time drops nothing."""
+    for seq in range(1, 101):
+        outbox.put(make_heavy_record())
+        outbox.forget(Receipt(session=outbox.session, held=((seq, seq),)))
+    assert outbox.dropped() == Dropped()
+    assert outbox.path.stat().st_size < LIMIT_BYTES
+
+
+def test_what_was_dropped_is_counted_per_device(outbox):
+    """Each device reports its own loss."""
+    for _ in range(30):
+        outbox.put(make_heavy_record(device="a"))
+    outbox.put(make_heavy_record(device="b"))
+    assert outbox.dropped("a").traces > 10
+    assert outbox.dropped("b") == Dropped()
+    assert outbox.dropped() == outbox.dropped("a")
+
+
+def put_all(outbox, count, make):
+    """Put so many records."""
+    for _ in range(count):
+        outbox.put(make())
+
+
+def test_on_a_full_disk_nothing_kept_is_lost_and_the_error_is_one_line(tmp_path):
+    """On a real file system that somebody else fills: a put fails and uses no number up; with room again it goes on."""
+    with small_disk(tmp_path / "disk", 3) as disk:
+        with Outbox(disk / "outbox.sqlite") as outbox:
+            put_all(outbox, 3, make_record)
+            fill(disk / "filler")
+            with pytest.raises(UnavailableError, match="the disk is full: free some space; nothing kept so far is lost") as caught:
+                put_all(outbox, 10_000, lambda: make_record(case="x" * 20_000, samples=()))
+            assert "\n" not in str(caught.value)
+            kept = [record.seq for record in pending(outbox)]
+            assert kept == list(range(1, len(kept) + 1))
+            assert outbox.dropped().records == 0
+            (disk / "filler").unlink()
+            assert outbox.put(make_record()).seq == len(kept) + 1
+        with Outbox(disk / "outbox.sqlite") as again:
+            assert again.count() == len(kept) + 1
+
+
+def put_until_full(outbox):
+    """Keep records until the disk takes no more; return how many it took."""
+    kept = 0
+    with contextlib.suppress(UnavailableError):
+        while kept < 100_000:
+            outbox.put(make_record(case="x" * 3000))
+            kept += 1
+    return kept
+
+
+def forget_all(outbox, kept, at_once):
+    """Give receipts for so many records at once until none is left."""
+    for first in range(1, kept + 1, at_once):
+        outbox.forget(Receipt(session=outbox.session, held=((first, min(kept, first + at_once - 1)),)))
+
+
+@pytest.mark.parametrize("size_mb", [4, pytest.param(24, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("at_once", [1, 64, 1000])
+def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(tmp_path, size_mb, at_once):
+    """Receipts are all that comes; afterwards there is room for as many records as before."""
+    with small_disk(tmp_path / "disk", size_mb) as disk, Outbox(disk / "outbox.sqlite") as outbox:
+        kept = put_until_full(outbox)
+        assert kept > 100
+        fill(disk / "somebody else's")
+        forget_all(outbox, kept, at_once)
+        assert outbox.count() == 0
+        assert put_until_full(outbox) > kept // 2
+
+
+def test_an_outbox_on_a_full_disk_can_be_opened_and_emptied(tmp_path):
+    """After a restart: what it holds goes out, new records are refused until there is room."""
+    with small_disk(tmp_path / "disk", 24) as disk:
+        with Outbox(disk / "outbox.sqlite") as outbox:
+            kept, session = put_until_full(outbox), outbox.session
+        fill(disk / "somebody else's")
+        with Outbox(disk / "outbox.sqlite") as again:
+            assert again.count() == kept
+            with pytest.raises(UnavailableError, match=r"outbox\.sqlite' cannot grow, the disk is full"):
+                put_all_until_refused(again)
+            again.forget(Receipt(session=session, held=((1, kept),)))
+            assert again.count() == 0
+            assert again.put(make_record()).session == again.session
+
+
+def put_all_until_refused(outbox):
+    """Keep records until one is refused."""
+    for _ in range(100_000):
+        outbox.put(make_record(case="x" * 3000))
+
+
+def test_the_reserve_is_room_on_the_disk_and_not_a_hole(tmp_path):
+    """Its blocks are taken; a second keep makes no second one."""
+    reserve = DiskReserve(tmp_path / "outbox.sqlite")
+    reserve.keep()
+    said = reserve.path.stat()
+    assert said.st_blocks * 512 >= said.st_size > 0
+    assert said.st_size <= RESERVE_BYTES
+    reserve.keep()
+    assert [path.name for path in tmp_path.iterdir()] == ["outbox.sqlite.reserve"]
+
+
+def test_another_failure_than_a_full_disk_is_reported_as_it_is(tmp_path):
+    """Whoever fails again without the reserve hears why; the next record makes the reserve whole."""
+    reserve = DiskReserve(tmp_path / "outbox.sqlite")
+    reserve.keep()
+
+    def broken():
+        message = "the disk is gone"
+        raise UnavailableError(message)
+
+    with pytest.raises(UnavailableError, match="the disk is gone"):
+        reserve.in_need(broken)
+    reserve.keep()
+    assert reserve.is_whole()
+
+
+def test_a_disk_without_room_for_the_logs_index_is_called_full(tmp_path):
+    """SQLite says `disk I/O error` then; the remedy must not be to move the outbox away."""
+    with small_disk(tmp_path / "disk", 4) as disk:
+        Outbox(disk / "outbox.sqlite").close()
+        DiskReserve(disk / "outbox.sqlite").path.unlink(missing_ok=True)
+        fill(disk / "somebody else's")
+        with pytest.raises(UnavailableError, match=r"outbox\.sqlite' cannot grow, the disk is full: free some space"):
+            Outbox(disk / "outbox.sqlite")
+
+
+def test_a_card_that_went_read_only_is_one_line(tmp_path):
+    """Worn cards do: the reserve cannot be given up then, which is no error of its own."""
+    with small_disk(tmp_path / "disk", 8) as disk:
+        with Outbox(disk / "outbox.sqlite") as outbox:
+            outbox.put(make_record())
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True, timeout=100)
+        with pytest.raises(UnavailableError, match=r"cannot use the outbox '.*outbox\.sqlite' .*: check that its folder may be written"):
+            Outbox(disk / "outbox.sqlite")
+        assert DiskReserve(disk / "outbox.sqlite").is_whole()
+
+
+DAY_NS = 86_400_000_000_000
+REQUEST = AgainRequest(again="0" * 32)
+
+
+def receipted(outbox, *some):
+    """Put records and give each its receipt; return them as they were sent."""
+    kept = [outbox.put(one) for one in some]
+    sent = [one.payload for one in outbox.pending(1000, LOTS)]
+    outbox.forget(Receipt(session=outbox.session, held=((kept[0].seq, kept[-1].seq),)))
+    return sent
+
+
+def waiting(outbox):
+    """Return the texts of what is to be sent."""
+    return [one.payload for one in outbox.pending(10_000, LOTS)]
+
+
+def test_a_request_brings_the_same_bytes_again_and_a_receipt_ends_it(outbox):
+    """Samples and all; until then they neither wait nor count, and afterwards they can be asked for once more."""
+    sent = receipted(outbox, make_heavy_record(), make_record(), make_record())
+    assert waiting(outbox) == []
+    assert outbox.count() == 0
+    assert outbox.is_empty("pi-1") is True
+    assert outbox.waiting() == {}
+    assert outbox.receipted("pi-1") == 3
+    assert outbox.send_again(REQUEST, "pi-1", "lab") == 1
+    assert waiting(outbox) == sent
+    assert (outbox.count("pi-1"), outbox.receipted("pi-1")) == (3, 0)
+    assert outbox.forget(Receipt(session=outbox.session, held=((1, 3),))) == 3
+    assert outbox.send_again(AgainRequest(again="1" * 32), "pi-1", "lab") == 1
+    assert waiting(outbox) == sent
+
+
+def test_a_request_is_served_once(outbox):
+    """The broker retains it, so that it comes with every connection."""
+    receipted(outbox, make_record())
+    assert outbox.send_again(REQUEST, "pi-1", "lab") == 1
+    outbox.forget(Receipt(session=outbox.session, held=((1, 1),)))
+    assert outbox.send_again(REQUEST, "pi-1", "lab") is None
+    with Outbox(outbox.path) as other:
+        assert other.send_again(REQUEST, "pi-1", "lab") is None
+    assert waiting(outbox) == []
+
+
+def test_only_what_is_asked_for_comes_again(outbox):
+    """Of this device and this fleet, kept since then; another device's outbox is not opened by a request."""
+    receipted(outbox, make_record())
+    receipted(outbox, make_record(fleet="before"))
+    receipted(outbox, make_record())
+    outbox.connection.execute("UPDATE records SET kept_ns = 1000 WHERE row = 1")
+    assert outbox.send_again(REQUEST, "pi-2", "lab") is None
+    assert outbox.send_again(AgainRequest(again="2" * 32, since_ns=1001), "pi-1", "lab") == 3
+    assert [one.row for one in outbox.pending(100, LOTS)] == [3]
+
+
+def test_receipted_records_make_room_before_any_trace_or_record_without_a_receipt(outbox):
+    """Ten times the limit goes through: nothing without a receipt is lost or loses its samples, and the file stays below its limit."""
+    for _ in range(100):
+        receipted(outbox, make_heavy_record(), make_heavy_record())
+        assert space_bytes(outbox.connection)[0] <= LIMIT_BYTES
+    kept = outbox.receipted("pi-1")
+    assert 3 <= kept <= 9
+    for _ in range(8):
+        outbox.put(make_heavy_record())
+    assert outbox.dropped() == Dropped()
+    assert all(record.decode(one).samples for one in waiting(outbox))
+    assert outbox.receipted("pi-1") < kept
+
+
+def test_what_was_asked_for_again_makes_room_too_and_is_not_called_dropped(outbox):
+    """A collector has it, or had it; what none ever had comes first."""
+    receipted(outbox, *(make_heavy_record() for _ in range(6)))
+    outbox.send_again(REQUEST, "pi-1", "lab")
+    kept = [outbox.put(make_heavy_record()).seq for _ in range(12)]
+    found = [record.decode(one) for one in waiting(outbox)]
+    assert [one.seq for one in found if one.seq >= kept[0]] == kept
+    assert all(one.samples for one in found)
+    assert outbox.dropped() == Dropped()
+
+
+def test_the_oldest_end_after_two_weeks(outbox):
+    """The next record that is put takes them away, as it is written anyway."""
+    receipted(outbox, make_record(), make_record())
+    outbox.connection.execute("UPDATE records SET kept_ns = kept_ns - ? WHERE row = 1", (int((KEPT_DAYS + 1) * DAY_NS),))
+    receipted(outbox, make_record())
+    outbox.send_again(REQUEST, "pi-1", "lab")
+    assert [one.row for one in outbox.pending(10, LOTS)] == [2, 3]
+
+
+def test_on_a_disk_with_little_room_they_do_not_pile_up(outbox):
+    """A card that is nearly full is for records without a receipt."""
+    receipted(outbox, make_record(), make_record())
+    outbox.put(make_record())
+    with outbox.transaction() as connection:
+        drop_receipted(connection, LIMIT_BYTES, 0, has_disk=False)
+    assert outbox.receipted("pi-1") == 0
+    assert outbox.count() == 1
+
+
+def test_a_full_disk_takes_new_records_in_the_place_of_receipted_ones(tmp_path):
+    """What a collector has does not keep out what none has."""
+    with small_disk(tmp_path / "disk", 24) as disk, Outbox(disk / "outbox.sqlite") as outbox:
+        for _ in range(100):
+            receipted(outbox, make_heavy_record())
+        assert outbox.receipted("pi-1") == 100
+        fill(disk / "somebody else's")
+        sizes = [outbox.put(make_heavy_record()).seq for _ in range(20)]
+        assert [record.decode(one).seq for one in waiting(outbox)] == sizes
+        assert outbox.dropped() == Dropped()
+
+
+def test_a_full_disk_serves_a_request_from_the_reserve(tmp_path):
+    """The list of what is to be sent is small; the receipts empty it again."""
+    with small_disk(tmp_path / "disk", 24) as disk, Outbox(disk / "outbox.sqlite") as outbox:
+        sent = receipted(outbox, *(make_heavy_record() for _ in range(100)))
+        fill(disk / "somebody else's")
+        assert outbox.send_again(REQUEST, "pi-1", "lab") == 1
+        assert waiting(outbox) == sent
+        outbox.forget(Receipt(session=outbox.session, held=((1, 100),)))
+        assert outbox.count() == 0
+
+
+def test_a_put_and_a_receipt_are_as_many_transactions_as_before(outbox):
+    """One that waits for the disk for a record, none for its receipt."""
+    statements = []
+    outbox.connection.set_trace_callback(statements.append)
+    outbox.put(make_record())
+    assert statements.count("COMMIT") == 1
+    statements.clear()
+    outbox.forget(Receipt(session=outbox.session, held=((1, 1),)))
+    assert statements.count("COMMIT") == 0
+    assert statements.index("PRAGMA synchronous = NORMAL") == 0
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_a_record_waits_or_was_receipted(tmp_path):
+    """A process that puts, receipts and answers requests is killed twenty times: every record is there, each once."""
+    path = tmp_path / "outbox.sqlite"
+    code = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from edgemeter.agent.contract.messages import AgainRequest, Receipt
+        from edgemeter.agent.delivery.outbox import Outbox
+        from tests.fixtures.record_factory import make_record
+        outbox = Outbox(Path(sys.argv[1]))
+        for number in range(10_000):
+            kept = outbox.put(make_record())
+            print(f"{kept.session} {kept.seq}", flush=True)
+            if number % 3:
+                outbox.forget(Receipt(session=kept.session, held=((1, kept.seq),)))
+            else:
+                outbox.send_again(AgainRequest(again=f"{kept.session:016x}{number:016x}"), "pi-1", "lab")
+    """)
+    put = set()
+    for turn in range(20):
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
+        ) as process:
+            for _ in range(1 + 2 * turn):
+                session, seq = map(int, process.stdout.readline().split())
+                put.add((session, seq))
+            os.kill(process.pid, signal.SIGKILL)
+    with Outbox(path) as outbox:
+        outbox.send_again(AgainRequest(again="f" * 32), "pi-1", "lab")
+        found = [(one.session, one.seq) for one in outbox.pending(100_000, LOTS)]
+    assert len(found) == len(set(found))
+    assert put <= set(found)
