@@ -9,12 +9,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from types import TracebackType
+from typing import Any, Literal, TypeVar
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 
 Access = Literal["write", "read"]
+_Opened = TypeVar("_Opened", bound="Database")
 BUSY_TIMEOUT_S = 30.0
 # The index of a log begins with this much, and a first transaction takes as much again.
 SMALLEST_ROOM_BYTES = 64 << 10
@@ -97,6 +99,12 @@ class Database:
         self._lock = threading.RLock()
         self._open: sqlite3.Connection | None = connect(path, form, access)
         self._open.row_factory = sqlite3.Row
+
+    def __enter__(self: _Opened) -> _Opened:  # noqa: PYI019 - Self needs Python 3.11
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
     @property
     def connection(self) -> sqlite3.Connection:

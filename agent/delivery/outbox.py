@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 
@@ -88,12 +87,6 @@ class Outbox(Database):
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         self._reserve.in_need(self._begin_session)
-
-    def __enter__(self) -> "Outbox":  # noqa: PYI034 - Self needs Python 3.11
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     @property
     def session(self) -> int:

@@ -51,28 +51,25 @@ SamePrediction = Callable[[int, Sequence[Array], Sequence[Array]], float | None]
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """How far two sets of outputs are apart; `ratio` is None where they cannot be subtracted: other number, shape or places of NaN."""
+    """How far two sets of outputs for one input are apart.
+
+    `ratio` is None where they cannot be subtracted: other number, shape or places of NaN. `common_ratio` is the share of common
+    predictions, where it is known.
+    """
 
     is_identical: bool
     ratio: float | None
+    common_ratio: float | None = None
 
     @property
     def is_rounding(self) -> bool:
         """Whether rounding explains it."""
         return self.ratio is not None and self.ratio <= SAME_RATIO
 
-
-@dataclass(frozen=True, slots=True)
-class ComparedOutputs:
-    """Two sets of outputs for one input: how far their values are apart, and the share of common predictions where it is known."""
-
-    values: OutputDifference
-    common_ratio: float | None
-
     @property
     def is_same(self) -> bool:
         """Whether both are the same: within rounding, or else in the predictions decoded from them."""
-        return self.values.is_rounding or (self.common_ratio is not None and self.common_ratio >= SAME_PREDICTION_RATIO)
+        return self.is_rounding or (self.common_ratio is not None and self.common_ratio >= SAME_PREDICTION_RATIO)
 
 
 def output_difference(one: Sequence[Array], other: Sequence[Array]) -> OutputDifference:
@@ -85,14 +82,13 @@ def output_difference(one: Sequence[Array], other: Sequence[Array]) -> OutputDif
     return OutputDifference(identical, max(known, default=0.0) if len(known) == len(ratios) else None)
 
 
-def summarise_check(compared: Sequence[ComparedOutputs]) -> OutputCheck:
+def summarise_check(compared: Sequence[OutputDifference]) -> OutputCheck:
     """Return the check of all outputs that were kept."""
-    ratios = [one.values.ratio for one in compared if one.values.ratio is not None]
     return OutputCheck(
         compared=len(compared),
-        identical=sum(one.values.is_identical for one in compared),
-        worst_ratio=max(ratios, default=None),
-        differing=sum(not one.is_same for one in compared),
+        identical=sum(difference.is_identical for difference in compared),
+        worst_ratio=max((difference.ratio for difference in compared if difference.ratio is not None), default=None),
+        differing=sum(not difference.is_same for difference in compared),
     )
 
 

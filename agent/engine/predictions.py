@@ -6,6 +6,7 @@ of photographs: yolov8n as Ultralytics exports it to int8 keeps 0.91 of its fp32
 an AP by several per cent. Below 0.9 it is another model; for MLPerf's strictness, set `gate = 0.99` in the suite.
 """
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
@@ -24,7 +25,7 @@ from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Ans
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.datasets.items import Item
 from edgemeter.agent.engine import job, loading
-from edgemeter.agent.engine.agreement import ComparedOutputs, output_difference, summarise_check
+from edgemeter.agent.engine.agreement import OutputDifference, arrays_equal, output_difference, summarise_check
 from edgemeter.agent.engine.loading import LoadedModel, describe_runtime, describe_tensors
 from edgemeter.agent.engine.robustness import robustness
 from edgemeter.agent.runtimes import Array
@@ -78,9 +79,7 @@ class PredictionLog:
 
 
 def _are_equal(one: Sequence[Array], other: Sequence[Array]) -> bool:
-    return len(one) == len(other) and all(
-        a.dtype == b.dtype and np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(one, other, strict=True)
-    )
+    return len(one) == len(other) and all(map(arrays_equal, one, other))
 
 
 def accuracy_gate(accuracy: Accuracy | None, known: Card | None, reference_accuracy: float | None, ratio: float) -> AccuracyGate | None:
@@ -149,7 +148,7 @@ def evaluate(
     before: list[int] = []
     after: list[int] = []
     log = PredictionLog()
-    differences: list[ComparedOutputs] = []
+    differences: list[OutputDifference] = []
     if not is_by_item:
         differences, kept = _by_call(model, prepared, kept, PredictionLog() if scoring else log), {}
     fewest = range(min(len(prepared), FEWEST_INPUTS) if is_by_item else 0)
@@ -222,30 +221,29 @@ def _flat(calls: Sequence[Sequence[Array]]) -> list[Array]:
 
 def _by_call(
     model: LoadedModel, prepared: Sequence[list[Array]], kept: dict[int, list[Array]], log: PredictionLog
-) -> list[ComparedOutputs]:
+) -> list[OutputDifference]:
     """Return how the outputs of these calls, run once more, differ from the kept ones."""
     found = []
     for place, outputs in sorted(kept.items()):
         model.runtime.bind(prepared[place])()
         again = model.runtime.outputs()
         log.add(prepared[place], again, None)
-        found.append(ComparedOutputs(output_difference(outputs, again), None))
+        found.append(output_difference(outputs, again))
     return found
 
 
-def _compared(model: LoadedModel, index: int, kept: Sequence[Array], again: Sequence[Sequence[Array]]) -> ComparedOutputs:
+def _compared(model: LoadedModel, index: int, kept: Sequence[Array], again: Sequence[Sequence[Array]]) -> OutputDifference:
     """Return the difference, and the share of common predictions where the values alone do not decide.
 
     For a classifier the values decide: two photographs of one class have the same prediction.
     """
     found = output_difference(kept, _flat(again))
     if found.is_rounding or model.work is None or model.card is None or model.card.task not in OF_OBJECTS:
-        return ComparedOutputs(found, None)
-    try:
-        return ComparedOutputs(found, model.work.same_predictions(index, [kept], again))
-    except ConfigError:
-        # Outputs that cannot be decoded are different.
-        return ComparedOutputs(found, None)
+        return found
+    # Outputs that cannot be decoded are different.
+    with contextlib.suppress(ConfigError):
+        return dataclasses.replace(found, common_ratio=model.work.same_predictions(index, [kept], again))
+    return found
 
 
 def annotated_objects(model: LoadedModel) -> int | None:

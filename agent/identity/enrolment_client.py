@@ -130,12 +130,9 @@ class EnrolmentClient:
                 failures += 1
                 if pause_until >= deadline:
                     raise TransientError(str(error)) from error
-                self._rest(pause_until)
-
-    def _rest(self, until: float) -> None:
-        while (left_s := until - time.monotonic()) > 0:
-            self._alive()
-            time.sleep(min(left_s, POLL_S))
+                while (left_s := pause_until - time.monotonic()) > 0:
+                    self._alive()
+                    time.sleep(min(left_s, POLL_S))
 
     def _wait(self, request: str, until: float) -> EnrolmentAnswer | None:
         """Return the answer, None when none came or the line broke and came back: what was asked before is lost then."""

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -55,12 +54,6 @@ class SqliteLedger(sqlite_file.Database):
         # Tuples take less time than named rows, and a ledger has many.
         self.connection.row_factory = None
         self._writer = LedgerWriter(self.connection)
-
-    def __enter__(self) -> "SqliteLedger":  # noqa: PYI034 - Self needs Python 3.11
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
     def commit(
         self,

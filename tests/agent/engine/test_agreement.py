@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,6 @@ from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.engine import reference_process
 from edgemeter.agent.engine.agreement import (
     INPUTS,
-    ComparedOutputs,
     OutputDifference,
     TimedQuery,
     agree,
@@ -26,6 +26,7 @@ from edgemeter.agent.engine.agreement import (
     summarise_check,
 )
 from edgemeter.agent.session import session
+from tests.fixtures.run_jobs import one_case
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "runtimes"
 PLAIN = {"graph_optimisation": "none"}
@@ -33,8 +34,7 @@ PLAIN = {"graph_optimisation": "none"}
 
 def timed(model, count=2, *, change=None, **settings):
     """Return the case, what was loaded, and queries as the timed part keeps them; `change` alters what was answered."""
-    written = contract_suite.SuiteFile(name="s", case=[contract_suite.Settings(model=str(model), **settings)])
-    (case,) = contract_suite.expand(written, MODELS).cases
+    case = one_case(model, **settings)
     runtime = runtimes.create(case.runtime)
     loaded = runtime.load(Path(case.model), runtimes.Options(extra=case.options, backend=case.backend))
     draw = np.random.default_rng(2)
@@ -242,7 +242,7 @@ def test_a_wrong_score_beside_boxes_in_pixels_is_seen():
 def test_outputs_of_another_order_are_the_same_when_the_predictions_are():
     """Suppression inside a model may swap two boxes; without a look at the answers that is a difference."""
     swapped = output_difference([np.array([[1.0, 2.0]])], [np.array([[2.0, 1.0]])])
-    check = summarise_check([ComparedOutputs(swapped, 1.0), ComparedOutputs(swapped, 0.98), ComparedOutputs(swapped, None)])
+    check = summarise_check([replace(swapped, common_ratio=ratio) for ratio in (1.0, 0.98, None)])
     assert check.compared == 3
     assert check.identical == 0
     assert check.differing == 2

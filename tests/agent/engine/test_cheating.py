@@ -12,11 +12,10 @@ from PIL import Image
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract import suite
-from edgemeter.agent.engine import job, measure
 from edgemeter.agent.engine import predictions as answers
 from edgemeter.agent.engine.loading import LoadedModel
 from edgemeter.agent.verdict import judge as verdict
+from tests.fixtures.run_jobs import rapid_run
 from tests.fixtures.vision_factory import make_card, make_loaded, tensors
 
 SIDE, CLASSES, ANCHORS, PHOTOGRAPHS, OBJECTS = 16, 2, 128, 15, 4
@@ -38,10 +37,7 @@ nms_iou = 0.7
 
 def run(model: Path, **settings):
     """Return what a rapid run in this process measures, and the names of the rules that it breaks."""
-    written = suite.Settings(model=str(model), mode="rapid", idle_seconds=0.0, **settings)
-    (case,) = suite.expand(suite.SuiteFile(name="s", case=[written]), model.parent).cases
-    work = job.RunJob(case=case, sha256="0" * 64, size_bytes=1, seed=3, accuracy=True, idle=False, spawned_ns=0)
-    found = measure.measure(work, 0, lambda _: None)
+    found = rapid_run(model, idle_seconds=0.0, **settings)
     # Another process on this machine may make a run of microseconds unsteady; here only the answers are judged.
     broken = [reason for reason in verdict.judge(found, ()).reasons if reason.partition(":")[0] in ANSWER_RULES]
     return found, broken

@@ -11,12 +11,13 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract import samples
-from edgemeter.agent.contract.suite import Case, Settings, SuiteFile, expand
+from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import generating, job
 from edgemeter.agent.engine.generation_queries import GenerationSubject, SyntheticPrompts, run_queries
 from edgemeter.agent.generators import Generated, Limits, LoadedGenerator
 from edgemeter.agent.generators.replay import ReplayGenerator
 from edgemeter.agent.runtimes import Options
+from tests.fixtures.run_jobs import one_case, run_job
 
 TINY = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.gguf"
 RECORDING = {
@@ -38,16 +39,13 @@ def recorded(folder: Path, **changes: Any) -> Path:
 def case_of(model: Path, **settings: Any) -> Case:
     """Return a short case of 20 prompt tokens and 6 more."""
     given = {"model": str(model), "mode": "rapid", "prompt_tokens": 20, "output_tokens": 6} | settings
-    (case,) = expand(SuiteFile(name="one", case=[Settings(**given)]), Path("/")).cases
-    return msgspec.structs.replace(case, warm_up_seconds=0.05)
+    return msgspec.structs.replace(one_case(**given), warm_up_seconds=0.05)
 
 
 def measured(model: Path, *, idle: bool = False, **settings: Any) -> job.MeasuredRun:
     """Measure a case in this process."""
-    case = case_of(model, **settings)
     now = time.monotonic_ns()
-    work = job.RunJob(case=case, sha256="a" * 64, size_bytes=1, seed=0, accuracy=False, idle=idle, spawned_ns=now)
-    return generating.measure_generation(work, now, lambda _: None)
+    return generating.measure_generation(run_job(case_of(model, **settings), idle=idle, spawned_ns=now), now, lambda _: None)
 
 
 def subject_of(model: Path, prompt_tokens: int = 20, output_tokens: int = 6) -> GenerationSubject:

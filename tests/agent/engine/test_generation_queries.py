@@ -13,14 +13,15 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.contract.suite import Settings, Suite, SuiteFile, expand
-from edgemeter.agent.engine import generating, generation_queries, job
+from edgemeter.agent.contract.suite import Suite
+from edgemeter.agent.engine import generating, generation_queries
 from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
 from edgemeter.agent.generators import Limits
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.session import session
 from tests.fixtures.language_server import LanguageServer, Reply, llama_cpp_server, llama_server
+from tests.fixtures.run_jobs import one_case, run_job
 
 SHIPPED = Path(__file__).resolve().parents[3] / "models" / "language" / "edgemeter-notes_q8_0.gguf"
 SERVICE_MS = 20
@@ -54,8 +55,7 @@ def one_by_one():
 def case_of(model, **settings):
     """Return a case of 8 prompt tokens and 4 more in an open loop."""
     given = {"model": str(model), "mode": "rapid", "prompt_tokens": 8, "output_tokens": 4, "scenario": "poisson"}
-    suite = expand(SuiteFile(name="s", case=[Settings(**given | settings)]), Path("/"))
-    return msgspec.structs.replace(suite.cases[0], warm_up_seconds=0.0)
+    return msgspec.structs.replace(one_case(**given | settings), warm_up_seconds=0.0)
 
 
 def measured(folder, server, **settings):
@@ -63,7 +63,7 @@ def measured(folder, server, **settings):
     path = folder / "m.server"
     path.write_text(f'url = "{server.url}"\n')
     now = time.monotonic_ns()
-    work = job.RunJob(case=case_of(path, **settings), sha256="a" * 64, size_bytes=1, seed=5, accuracy=False, idle=False, spawned_ns=now)
+    work = run_job(case_of(path, **settings), seed=5, spawned_ns=now)
     return work, generating.measure_generation(work, now, lambda _: None)
 
 
@@ -149,9 +149,8 @@ def test_a_generator_of_one_context_has_no_users(tmp_path):
     model.write_bytes(b'{"format": "edgemeter-generation-replay", "schema": 1, "queries": [{"first_ms": 1.0, "steps_ms": [0.2]}]}')
     case = msgspec.structs.replace(case_of("m.server", rate_per_s=5.0), model=str(model), runtime="replay")
     now = time.monotonic_ns()
-    work = job.RunJob(case=case, sha256="a" * 64, size_bytes=1, seed=0, accuracy=False, idle=False, spawned_ns=now)
     with pytest.raises(ConfigError, match="answers one query after the other"):
-        generating.measure_generation(work, now, lambda _: None)
+        generating.measure_generation(run_job(case, spawned_ns=now), now, lambda _: None)
 
 
 @pytest.mark.needs(module="xllamacpp")

@@ -6,11 +6,11 @@ import pytest
 from PIL import Image
 
 from edgemeter.agent.datasets.dataset import open_folder
-from edgemeter.agent.engine.job import RunJob
 from edgemeter.agent.engine.loading import LoadedModel, describe_dataset, describe_model
 from edgemeter.agent.recognition.recognise import recognise
 from edgemeter.agent.runtimes.replay import ReplayRuntime
 from tests.fixtures.replay_case import replay_case
+from tests.fixtures.run_jobs import run_job
 from tests.fixtures.vision_factory import make_loaded, tensors
 
 
@@ -51,5 +51,5 @@ def test_a_family_that_the_file_does_not_confirm_has_a_question_mark(tmp_path, c
     card, guesses = recognise(Path("m.onnx"), loaded)
     model = LoadedModel(ReplayRuntime(), loaded, card, guesses, None, None)
     case = replay_case(tmp_path, "m", 1.0)
-    work = RunJob(case=case, sha256="0" * 64, size_bytes=1, seed=0, accuracy=False, idle=False, spawned_ns=0)
+    work = run_job(case)
     assert describe_model(work, model).family == family

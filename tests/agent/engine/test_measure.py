@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from edgemeter.agent.contract import suite
-from edgemeter.agent.engine import job, measure
 from edgemeter.agent.engine.measure import may_give_energy
 from edgemeter.agent.engine.scenarios.scenario import SCENARIOS
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
+from tests.fixtures.run_jobs import one_case, rapid_run, run_job
 
 SIDE, CLASSES, ANCHORS, BATCH, PHOTOGRAPHS = 16, 2, 128, 4, 6
 
@@ -65,15 +64,12 @@ def photographs(tmp_path):
 @pytest.mark.parametrize(("scenario", "batch"), [("single_stream", BATCH), ("offline", BATCH)])
 def test_a_fixed_batch_is_timed_whole_and_scored(model, photographs, scenario, batch):
     """Every photograph is found as with a batch of 1; the record says how many samples a call takes."""
-    settings = suite.Settings(model=str(model), mode="rapid", idle_seconds=0.0, scenario=scenario, **photographs)
-    (case,) = suite.expand(suite.SuiteFile(name="s", case=[settings]), model.parent).cases
-    work = job.RunJob(case=case, sha256="0" * 64, size_bytes=1, seed=3, accuracy=True, idle=False, spawned_ns=0)
-    found = measure.measure(work, 0, lambda _: None)
+    found = rapid_run(model, idle_seconds=0.0, scenario=scenario, **photographs)
     assert found.accuracy.value == pytest.approx(1)
     assert (found.batch, found.inputs[0].shape, found.answers.found) == (batch, (BATCH, 3, SIDE, SIDE), PHOTOGRAPHS)
 
 
-def test_a_run_idles_where_its_timed_part_may_give_an_energy(tmp_path):
+def test_a_run_idles_where_its_timed_part_may_give_an_energy():
     """10 s and 100 inferences are the least that an energy is given for."""
     for queries, seconds, expected_ms, batch, idles in [
         # rapid: 64 queries are too few, however long one takes.
@@ -87,18 +83,7 @@ def test_a_run_idles_where_its_timed_part_may_give_an_energy(tmp_path):
         (128, 8.0, 0.2, 1, True),
         (128, 0.0, 60.0, 1, True),
     ]:
-        case = suite.expand(suite.SuiteFile(name="s", case=[suite.Settings(model="a.onnx")]), tmp_path).cases[0]
-        work = job.RunJob(
-            case=case,
-            sha256="0" * 64,
-            size_bytes=1,
-            seed=0,
-            accuracy=False,
-            idle=True,
-            energy_from_s=10.0,
-            energy_from_inferences=100,
-            spawned_ns=0,
-        )
+        work = run_job(one_case("a.onnx"), idle=True, energy_from_s=10.0, energy_from_inferences=100)
         plan = TimingPlan(queries=queries, seconds=seconds, expected_ns=int(expected_ms * 1e6), seed=0, batch=batch)
         assert may_give_energy(work, plan, SCENARIOS["single_stream"].seconds(plan)) == idles, (
             f"{queries!r}, {seconds!r}, {expected_ms!r}, {batch!r}"

@@ -1,7 +1,5 @@
 """Facts about `edgemeter.agent.engine.predictions`: their summary, and the accuracy gate."""
 
-from pathlib import Path
-
 import msgspec
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ from edgemeter.agent.contract.record_accuracy import GATE_RATIO, Answers
 from edgemeter.agent.engine.predictions import PredictionLog, accuracy_gate
 from tests.fixtures.record_factory import SHA_DATA, make_accuracy
 from tests.fixtures.rows import table_row
+from tests.fixtures.run_jobs import one_case
 from tests.fixtures.vision_factory import make_card
 
 
@@ -117,19 +116,13 @@ def test_without_an_accuracy_or_a_reference_there_is_no_gate():
     assert accuracy_gate(make_accuracy(), None, None, GATE_RATIO) is None
 
 
-def cases(**settings):
-    """Return the one case of a suite with these settings."""
-    (case,) = suite.expand(suite.SuiteFile(name="s", case=[suite.Settings(model="m.onnx", **settings)]), Path()).cases
-    return case
-
-
 def test_the_suite_sets_gate_and_reference_or_the_defaults_hold():
     """Nine tenths and no reference value; agreement is compared once, but not in rapid, where it would take longer than the run."""
-    usual, strict = cases(), cases(gate=0.99, reference_accuracy=0.37, agreement="every")
+    usual, strict = one_case("m.onnx"), one_case("m.onnx", gate=0.99, reference_accuracy=0.37, agreement="every")
     assert (usual.gate, usual.reference_accuracy, usual.agreement) == (GATE_RATIO, None, "first")
     assert (strict.gate, strict.reference_accuracy, strict.agreement) == (0.99, 0.37, "every")
-    assert cases(mode="rapid").agreement == "never"
-    assert cases(mode="rapid", agreement="first").agreement == "first"
+    assert one_case("m.onnx", mode="rapid").agreement == "never"
+    assert one_case("m.onnx", mode="rapid", agreement="first").agreement == "first"
 
 
 def test_a_gate_that_cannot_be_meant_is_refused(tmp_path):

@@ -6,9 +6,8 @@ import flatbuffers
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
-from edgemeter.agent.contract import suite
-from edgemeter.agent.engine import job, measure
 from edgemeter.agent.verdict import judge
+from tests.fixtures.run_jobs import rapid_run
 
 pytestmark = [pytest.mark.realdata, pytest.mark.slow]
 SOUND = "yolov8n_full_integer_quant.tflite"
@@ -30,16 +29,12 @@ def ruined(path: Path, factor: float) -> bytes:
 
 def broken_rules(model: Path, realdata: Path) -> tuple[float, list[str]]:
     """Return the AP of a rapid run in this process, and the rules about answers that it breaks."""
-    settings = suite.Settings(
-        model=str(model),
-        mode="rapid",
-        agreement="every",
+    found = rapid_run(
+        model,
+        agreement=True,
         images=str(realdata / "images" / "coco_tiny_80"),
         annotations=str(realdata / "annotations" / "coco_tiny_80_instances_val2017.json"),
     )
-    (case,) = suite.expand(suite.SuiteFile(name="s", case=[settings]), model.parent).cases
-    work = job.RunJob(case=case, sha256="0" * 64, size_bytes=1, seed=3, accuracy=True, agreement=True, idle=False, spawned_ns=0)
-    found = measure.measure(work, 0, lambda _: None)
     ours = {"outputs-differ", *(rule.name for rule in judge.accuracy_rules.RULES)}
     named = [reason.partition(":")[0] for reason in judge.judge(found, ()).reasons]
     assert found.agreement is not None, found.agreement_reason
