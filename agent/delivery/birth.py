@@ -35,8 +35,8 @@ def read_apart(device: str, fleet: str, session: int, path: str | None) -> messa
     """Return the birth of this device as another process finds it; its names alone if that fails. `path` is the configuration."""
     command = [sys.executable, "-m", "edgemeter.agent.delivery.birth", device, fleet, str(session), *([path] if path else [])]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, timeout=PATIENCE_S)
-        return messages.decode_birth(done.stdout)
+        completed = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, timeout=PATIENCE_S)
+        return messages.decode_birth(completed.stdout)
     except (OSError, subprocess.SubprocessError, ConfigError) as error:
         logger.warning("cannot find out what this device can run (%s): it reports its name only", error)
     return _birth(device, fleet, session, board=None, os=None, arch=platform.machine(), runtimes={})

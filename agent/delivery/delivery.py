@@ -27,10 +27,10 @@ class Delivery:
 
     def keep(self, record: RunRecord) -> RunRecord:
         """Return the record with its number in the outbox, once it is on disk; it is sent from then on."""
-        kept = self.outbox.put(record)
-        note_verdict(self.outbox.path.parent, kept.started_at_ns, kept.verdict.state)
+        numbered = self.outbox.put(record)
+        note_verdict(self.outbox.path.parent, numbered.started_at_ns, numbered.verdict.state)
         self.publisher.wake()
-        return kept
+        return numbered
 
     def waiting(self) -> int:
         """Return how many records of this device have no receipt yet."""

@@ -132,22 +132,24 @@ class Outbox(Database):
         `limit_bytes` counts their JSON; `after_row` goes on where an earlier call ended; `device` picks one device's, `fleet` one
         fleet's. Records whose stamp may still be set right are not among them.
         """
-        held = "row NOT IN (SELECT row FROM unstamped)"
-        query = f"{_SELECT} WHERE row > ?1 AND (?2 IS NULL OR device = ?2) AND (?3 IS NULL OR fleet = ?3) AND {held} ORDER BY row LIMIT ?4"
-        found: list[Pending] = []
+        condition = "row NOT IN (SELECT row FROM unstamped)"
+        query = (
+            f"{_SELECT} WHERE row > ?1 AND (?2 IS NULL OR device = ?2) AND (?3 IS NULL OR fleet = ?3) AND {condition} ORDER BY row LIMIT ?4"
+        )
+        records: list[Pending] = []
         left_bytes = limit_bytes
         with self.mapped() as connection:
             for size_bytes, *row in connection.execute(query, (after_row, device, fleet, limit_records)):
-                if found and size_bytes > left_bytes:
+                if records and size_bytes > left_bytes:
                     break
                 left_bytes -= size_bytes
-                found.append(_pending(*row))
-        return found
+                records.append(_pending(*row))
+        return records
 
     def read(self, row: int) -> Pending | None:
         """Return the record in that row, None when a receipt has named it meanwhile."""
-        found = self.query(f"{_SELECT} WHERE row = ?", row)
-        return _pending(*found[0][1:]) if found else None
+        rows = self.query(f"{_SELECT} WHERE row = ?", row)
+        return _pending(*rows[0][1:]) if rows else None
 
     def leave_samples(self, row: int, reason: str) -> bool:
         """Deliver the record in that row without its raw samples, and say why in it; return whether it had any."""
@@ -192,14 +194,14 @@ class Outbox(Database):
         return dropped
 
     def _end_some(self, connection: sqlite3.Connection, named: tuple[int, int, int]) -> int:
-        some = "SELECT row FROM waiting JOIN records USING (row) WHERE session = ? AND seq BETWEEN ? AND ?"
+        rows = "SELECT row FROM waiting JOIN records USING (row) WHERE session = ? AND seq BETWEEN ? AND ?"
         if not self._reserve.is_whole():
             # On a disk that is full none stays.
-            statement = f"DELETE FROM records WHERE row IN ({some} LIMIT {_FORGET_RECORDS})"  # noqa: S608 - our own words
+            statement = f"DELETE FROM records WHERE row IN ({rows} LIMIT {_FORGET_RECORDS})"  # noqa: S608 - our own words
             return connection.execute(statement, named).rowcount
         # Killed between the two, a record is sent again.
-        connection.execute(f"INSERT OR IGNORE INTO receipted {some} LIMIT {_FORGET_RECORDS}", named)
-        return connection.execute(f"DELETE FROM waiting WHERE row IN ({some} AND row IN (SELECT row FROM receipted))", named).rowcount  # noqa: S608 - as above
+        connection.execute(f"INSERT OR IGNORE INTO receipted {rows} LIMIT {_FORGET_RECORDS}", named)
+        return connection.execute(f"DELETE FROM waiting WHERE row IN ({rows} AND row IN (SELECT row FROM receipted))", named).rowcount  # noqa: S608 - as above
 
     def _give_back(self) -> None:
         # The disk was full: an outbox that is empty by now needs a few pages and holds on to all that it ever had.
@@ -222,15 +224,15 @@ class Outbox(Database):
         return self._reserve.in_need(lambda: self._send_again(request, device, fleet))
 
     def _send_again(self, request: AgainRequest, device: str, fleet: str) -> int | None:
-        again = """INSERT OR IGNORE INTO waiting SELECT row FROM receipted JOIN records USING (row)
+        statement = """INSERT OR IGNORE INTO waiting SELECT row FROM receipted JOIN records USING (row)
             WHERE device = ? AND fleet = ? AND kept_ns >= ?"""
         with self.transaction() as connection:
             if not connection.execute("INSERT OR IGNORE INTO requests (id) VALUES (?)", (request.again,)).rowcount:
                 return None
             connection.execute("DELETE FROM requests WHERE number <= (SELECT max(number) FROM requests) - ?", (_REQUESTS_REMEMBERED,))
-            connection.execute(again, (device, fleet, request.since_ns))
-            found = connection.execute("SELECT min(row) FROM waiting JOIN receipted USING (row)").fetchone()[0]
-        return None if found is None else int(found)
+            connection.execute(statement, (device, fleet, request.since_ns))
+            first_row = connection.execute("SELECT min(row) FROM waiting JOIN receipted USING (row)").fetchone()[0]
+        return None if first_row is None else int(first_row)
 
     def receipted(self, device: str) -> int:
         """Return how many records of `device` stay although a receipt has named them, and are not asked for again."""
@@ -262,8 +264,8 @@ class Outbox(Database):
 
     def first_unstamped(self) -> int | None:
         """Return the row of the oldest record that is held back, None if there is none."""
-        found = self.query("SELECT min(row) FROM unstamped")[0][0]
-        return None if found is None else int(found)
+        row = self.query("SELECT min(row) FROM unstamped")[0][0]
+        return None if row is None else int(row)
 
     def wait_for_clock(self, boot_id: str, until_s: float) -> None:
         """Let the records of this boot wait until then, seconds since boot; only the first time in a boot counts."""
@@ -282,12 +284,12 @@ class Outbox(Database):
         """
         query = "SELECT row, since_boot_ns, record FROM unstamped JOIN records USING (row) WHERE boot_id = ?"
         with self.transaction() as connection:
-            found = connection.execute(query, (boot_id,)).fetchall()
-            for row, since_boot_ns, head in found:
+            rows = connection.execute(query, (boot_id,)).fetchall()
+            for row, since_boot_ns, head in rows:
                 right = change_fields(head, started_at_ns=boot_ns + since_boot_ns, stamped_by="device-later")
                 connection.execute("UPDATE records SET record = ? WHERE row = ?", (right, row))
             connection.execute("DELETE FROM unstamped WHERE boot_id = ?", (boot_id,))
-        return len(found)
+        return len(rows)
 
     def leave_unstamped(self, all_but_boot_id: str = "") -> int:
         """Hold back no longer what was measured in other boots than this, or anything; return how many records that frees."""

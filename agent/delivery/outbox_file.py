@@ -115,8 +115,8 @@ def drop_receipted(connection: sqlite3.Connection, limit_bytes: int, now_ns: int
     oldest = connection.execute("SELECT kept_ns FROM receipted JOIN records USING (row) ORDER BY row LIMIT 1").fetchone()
     before_ns = now_ns - int(KEPT_DAYS * NS_PER_DAY)
     if oldest is not None and (oldest[0] < before_ns or not has_disk):
-        some = f"SELECT row FROM receipted JOIN records USING (row) WHERE kept_ns < ? OR ? ORDER BY row LIMIT {KEPT_STEP}"  # noqa: S608 - a number
-        connection.execute(f"DELETE FROM records WHERE row IN ({some})", (before_ns, not has_disk))  # noqa: S608 - our own words
+        rows = f"SELECT row FROM receipted JOIN records USING (row) WHERE kept_ns < ? OR ? ORDER BY row LIMIT {KEPT_STEP}"  # noqa: S608 - a number
+        connection.execute(f"DELETE FROM records WHERE row IN ({rows})", (before_ns, not has_disk))  # noqa: S608 - our own words
 
 
 def delete_receipted(connection: sqlite3.Connection) -> int:

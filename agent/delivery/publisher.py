@@ -150,22 +150,28 @@ class Publisher:
 
     def why_left(self) -> str:
         """Return why records are still in the outbox, in one line."""
-        kept = "the records stay in the outbox"
+        outlook = "the records stay in the outbox"
         if self._refusal is not None:
-            return f"the broker at {self.address} refuses device {self._birth.device!r} ({self._refusal}): allow it its own topics; {kept}"
+            return (
+                f"the broker at {self.address} refuses device {self._birth.device!r} ({self._refusal}): allow it its own topics; {outlook}"
+            )
         if self._session is None or not self._session.is_connected():
-            return f"the connection to the broker at {self.address} is down; {kept} and go out when it is back"
+            return f"the connection to the broker at {self.address} is down; {outlook} and go out when it is back"
         if self._sender.holds_previous:
-            return f"the broker at {self.address} refuses records of a previous fleet: deliver them to a broker of that fleet; {kept}"
+            return f"the broker at {self.address} refuses records of a previous fleet: deliver them to a broker of that fleet; {outlook}"
         if self._outbox.has_unstamped():
-            return f"they wait for this device's clock to be set: check that it can reach a time server (NTP); {kept}"
+            return f"they wait for this device's clock to be set: check that it can reach a time server (NTP); {outlook}"
         if self._sender.too_large:
             count, limit_bytes = len(self._sender.too_large), self._session.largest_bytes()
-            ours = limit_bytes >= LARGEST_MESSAGE_BYTES
-            remedy = "export them on the device (edgemeter bundle)" if ours else f"raise the packet limit of the broker at {self.address}"
-            return f"{count} records are larger than a message may be ({limit_bytes} bytes) even without raw samples: {remedy}; {kept}"
+            is_own_limit = limit_bytes >= LARGEST_MESSAGE_BYTES
+            remedy = (
+                "export them on the device (edgemeter bundle)"
+                if is_own_limit
+                else f"raise the packet limit of the broker at {self.address}"
+            )
+            return f"{count} records are larger than a message may be ({limit_bytes} bytes) even without raw samples: {remedy}; {outlook}"
         silent = " (or the broker refuses this device: MQTT 3.1.1 does not report it)" if self._session.version == "3.1.1" else ""
-        return f"no collector has confirmed them{silent}: check that one runs at {self.address} (`edgemeter collector up`); {kept}"
+        return f"no collector has confirmed them{silent}: check that one runs at {self.address} (`edgemeter collector up`); {outlook}"
 
     def report_activity(self, measuring: messages.Measuring | None) -> None:
         """Report what is measured now, at once or not at all: nothing may be sent later, while a query is timed.
@@ -236,16 +242,16 @@ class Publisher:
 
     def received(self, message: Message) -> None:
         """Session event: a receipt, or the device's state; anything else is ignored (amqtt sends retained messages to all clients)."""
-        own = f"/{self._birth.device}/"
+        suffix = f"/{self._birth.device}/"
         try:
-            if message.topic.endswith(f"{own}receipt"):
+            if message.topic.endswith(f"{suffix}receipt"):
                 received = messages.decode_from_collector(message.payload)
                 if isinstance(received, messages.Receipt):
                     self._receipts.append(received)
                 else:
                     self._requests.append((messages.parse_topic(message.topic).fleet, received))
                 self._wake.set()
-            elif message.topic.endswith(f"{own}state"):
+            elif message.topic.endswith(f"{suffix}state"):
                 self._name.state_seen(messages.decode_state(message.payload).session, time.monotonic())
             elif self._listener is not None and message.topic in self._listener.topics:
                 self._listener.received(message)
@@ -264,11 +270,11 @@ class Publisher:
         self._wake.set()
 
     def _concerns_previous_fleet(self, refusal: str) -> bool:
-        session, held = self._session, self._sender.holds_previous
+        session, was_holding = self._session, self._sender.holds_previous
         # A subscription to the receipts of a previous fleet, or one of its records.
         is_previous = "/receipt:" in refusal and f" {self._topic('receipt')}:" not in refusal
         is_previous = is_previous or (session is not None and self._sender.refused(session))
-        if is_previous and self._sender.holds_previous and not held:
+        if is_previous and self._sender.holds_previous and not was_holding:
             logger.warning("the broker at %s refuses results of a previous fleet: they stay in the outbox", self.address)
         return is_previous
 
@@ -364,11 +370,11 @@ class Publisher:
 
     def _settle_stamps(self) -> float | None:
         # Another process that has the outbox open may settle them too.
-        seen = [row for row in (self._first_held, self._outbox.first_unstamped()) if row is not None]
+        rows = [row for row in (self._first_held, self._outbox.first_unstamped()) if row is not None]
         held_s = self._stamping.settle()
         self._first_held = self._outbox.first_unstamped()
-        if seen and self._first_held != min(seen):
-            self._sender.look_back(min(seen))
+        if rows and self._first_held != min(rows):
+            self._sender.look_back(min(rows))
         return held_s
 
     def _greet(self, session: MqttSession) -> None:

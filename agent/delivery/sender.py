@@ -59,12 +59,12 @@ def packed(encoded: list[bytes]) -> bytes:
 
 def batches(pending: Sequence[Pending], largest_bytes: int) -> Iterator[Batch]:
     """Yield the records in their order, as few batches, each no larger than the broker accepts; a single record may be."""
-    for _, together in groupby(pending, key=lambda one: one.fleet):
+    for _, together in groupby(pending, key=lambda record: record.fleet):
         yield from _batches_of(list(together), largest_bytes - PACKET_OVERHEAD_BYTES)
 
 
 def _batches_of(together: list[Pending], largest_bytes: int) -> Iterator[Batch]:
-    payload = packed([one.payload for one in together])
+    payload = packed([record.payload for record in together])
     if len(payload) <= largest_bytes or len(together) == 1:
         yield Batch(together, payload, len(payload) <= largest_bytes)
         return
@@ -128,10 +128,10 @@ class SendWindow:
 
     def sent(self, pending: Iterable[Pending], now_s: float, message: int = 0) -> None:
         """Note records that were sent on, in the order of the outbox, and the number of the message that carries them."""
-        for one in pending:
-            self.after_row = max(self.after_row, one.row)
-            self._sent[one.session, one.seq] = _SentRecord(one.row, len(one.payload), now_s, message)
-            self._bytes += len(one.payload)
+        for record in pending:
+            self.after_row = max(self.after_row, record.row)
+            self._sent[record.session, record.seq] = _SentRecord(record.row, len(record.payload), now_s, message)
+            self._bytes += len(record.payload)
 
     def skip(self, pending: Pending) -> None:
         """Skip a record that cannot be sent on this connection."""
@@ -190,8 +190,8 @@ class SendWindow:
 
     def sent_again(self, pending: Iterable[Pending], message: int) -> None:
         """Note the number of the message that carries single records again."""
-        for one in pending:
-            if (sent := self._repeats.get((one.session, one.seq))) is not None:
+        for record in pending:
+            if (sent := self._repeats.get((record.session, record.seq))) is not None:
                 sent.message = message
 
     def due(self, now_s: float) -> list[int]:
@@ -285,15 +285,15 @@ class Sender:
         self._window.after_row = min(self._window.after_row, row - 1)
 
     def _send_again(self, session: MqttSession, now_s: float) -> None:
-        again: list[Pending] = []
+        repeats: list[Pending] = []
         for row in self._window.due(now_s):
-            one = self._outbox.read(row)
-            if one is None:
+            record = self._outbox.read(row)
+            if record is None:
                 self._window.gone(row)
             else:
-                again.append(one)
-        for first in range(0, len(again), BATCH_RECORDS):
-            for batch in batches(again[first : first + BATCH_RECORDS], session.largest_bytes()):
+                repeats.append(record)
+        for first in range(0, len(repeats), BATCH_RECORDS):
+            for batch in batches(repeats[first : first + BATCH_RECORDS], session.largest_bytes()):
                 if batch.fits:
                     self._window.sent_again(batch.records, self._publish(session, batch))
 
@@ -306,7 +306,7 @@ class Sender:
             waiting = self._outbox.pending(min(records, BATCH_RECORDS), limit_bytes, after_row=after, device=self._device, fleet=fleet)
             if not waiting:
                 return
-            new = [one for one in waiting if not self._window.holds(one)]
+            new = [record for record in waiting if not self._window.holds(record)]
             if not new:
                 self._window.skip(waiting[-1])
             # What does not fit into the broker's window stays behind the cursor, and is taken the next time.
@@ -321,16 +321,16 @@ class Sender:
                     self._pass_over(batch, session.largest_bytes())
 
     def _pass_over(self, batch: Batch, largest_bytes: int) -> None:
-        (one,) = batch.records
-        self._window.skip(one)
-        if one.row not in self.too_large:
-            self.too_large.add(one.row)
+        (record,) = batch.records
+        self._window.skip(record)
+        if record.row not in self.too_large:
+            self.too_large.add(record.row)
             text = "record %d of session %d has %d bytes without samples, a message at most %d"
-            logger.error(text, one.seq, one.session, len(batch.payload), largest_bytes)
+            logger.error(text, record.seq, record.session, len(batch.payload), largest_bytes)
 
     def _publish(self, session: MqttSession, batch: Batch) -> int:
         first = batch.records[0]
         number = session.publish(str(Topic(first.fleet, first.device, "result")), batch.payload)
         if first.fleet != self._fleet:
-            self._previous = {one for one in self._previous.copy() if session.is_on_its_way(one)} | {number}
+            self._previous = {message for message in self._previous.copy() if session.is_on_its_way(message)} | {number}
         return number

@@ -22,11 +22,11 @@ def note_verdict(home: Path, started_at_ns: int, verdict: str) -> None:
         with path.open("a", encoding="ascii") as file:
             file.write(f"{started_at_ns} {verdict}\n")
         if path.stat().st_size > REWRITE_BYTES:
-            beside = path.with_suffix(f".{os.getpid()}")
-            beside.write_text(
-                "".join(f"{started_ns} {kept}\n" for started_ns, kept in _verdict_lines(path)[-VERDICTS_KEPT:]), encoding="ascii"
+            temporary = path.with_suffix(f".{os.getpid()}")
+            temporary.write_text(
+                "".join(f"{started_ns} {state}\n" for started_ns, state in _verdict_lines(path)[-VERDICTS_KEPT:]), encoding="ascii"
             )
-            beside.replace(path)
+            temporary.replace(path)
 
 
 def recent_runs(home: Path) -> RecentRuns:

@@ -72,14 +72,14 @@ class OutputDifference:
         return self.is_rounding or (self.common_ratio is not None and self.common_ratio >= SAME_PREDICTION_RATIO)
 
 
-def output_difference(one: Sequence[Array], other: Sequence[Array]) -> OutputDifference:
+def output_difference(outputs: Sequence[Array], other: Sequence[Array]) -> OutputDifference:
     """Return how far two sets of outputs are apart, relative to the largest value of each channel."""
-    if len(one) != len(other):
+    if len(outputs) != len(other):
         return OutputDifference(is_identical=False, ratio=None)
-    ratios = [_ratio(a, b) for a, b in zip(one, other, strict=True)]
-    known = [ratio for ratio in ratios if ratio is not None]
-    identical = all(arrays_equal(a, b) for a, b in zip(one, other, strict=True))
-    return OutputDifference(identical, max(known, default=0.0) if len(known) == len(ratios) else None)
+    ratios = [_ratio(a, b) for a, b in zip(outputs, other, strict=True)]
+    comparable = [ratio for ratio in ratios if ratio is not None]
+    identical = all(arrays_equal(a, b) for a, b in zip(outputs, other, strict=True))
+    return OutputDifference(identical, max(comparable, default=0.0) if len(comparable) == len(ratios) else None)
 
 
 def summarise_check(compared: Sequence[OutputDifference]) -> OutputCheck:
@@ -92,18 +92,18 @@ def summarise_check(compared: Sequence[OutputDifference]) -> OutputCheck:
     )
 
 
-def arrays_equal(one: Array, other: Array) -> bool:
+def arrays_equal(array: Array, other: Array) -> bool:
     """Return whether dtype and values are the same; NaN equals NaN."""
-    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
+    return array.dtype == other.dtype and np.array_equal(array, other, equal_nan=array.dtype.kind in "fc")
 
 
-def _ratio(one: Array, other: Array) -> float | None:
+def _ratio(array: Array, other: Array) -> float | None:
     """Return the largest difference of two values over the largest of their channel; None where values cannot be subtracted."""
-    if one.shape != other.shape or one.dtype.kind not in "biuf" or other.dtype.kind not in "biuf":
-        return 0.0 if arrays_equal(one, other) else None
-    if one.size == 0 or arrays_equal(one, other):
+    if array.shape != other.shape or array.dtype.kind not in "biuf" or other.dtype.kind not in "biuf":
+        return 0.0 if arrays_equal(array, other) else None
+    if array.size == 0 or arrays_equal(array, other):
         return 0.0
-    a, b = one.astype(np.float64), other.astype(np.float64)
+    a, b = array.astype(np.float64), other.astype(np.float64)
     finite = np.isfinite(a)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True) or not np.isfinite(b[finite]).all():
         return None
@@ -125,8 +125,8 @@ def _largest(values: NDArray[np.float64]) -> NDArray[np.float64]:
     if values.ndim < 3 or len(sides) < 2:
         return np.asarray(overall)
     channel = min(sides)[1]
-    others = tuple(axis for axis in range(values.ndim) if axis != channel)
-    largest: NDArray[np.float64] = np.maximum(values.max(axis=others, keepdims=True), _FLOOR_RATIO * overall)
+    other_axes = tuple(axis for axis in range(values.ndim) if axis != channel)
+    largest: NDArray[np.float64] = np.maximum(values.max(axis=other_axes, keepdims=True), _FLOOR_RATIO * overall)
     return largest
 
 
@@ -221,20 +221,23 @@ def _run_process(folder: Path, limit_s: float) -> str:
 def _compare(
     reference: str, loaded: Loaded, pairs: Sequence[tuple[TimedQuery, list[Array]]], same_answer: SamePrediction | None
 ) -> Agreement:
-    found = [(real_values(query.outputs, loaded), real_values(outputs, loaded)) for query, outputs in pairs]
-    ratios = [output_difference(ours, theirs).ratio for ours, theirs in found]
+    real_pairs = [(real_values(query.outputs, loaded), real_values(outputs, loaded)) for query, outputs in pairs]
+    ratios = [output_difference(timed, expected).ratio for timed, expected in real_pairs]
     tensors = [
-        pair for ours, theirs in found for pair in zip(ours, theirs, strict=False) if pair[0].shape == pair[1].shape and pair[0].size
+        pair
+        for timed, expected in real_pairs
+        for pair in zip(timed, expected, strict=False)
+        if pair[0].shape == pair[1].shape and pair[0].size
     ]
     shares = [same_answer(query.item, query.outputs, outputs) for query, outputs in pairs] if same_answer else []
-    known = [share for share in shares if share is not None]
+    known_shares = [share for share in shares if share is not None]
     return Agreement(
         reference=reference,
         inputs=len(pairs),
         largest_difference=_worst(max, [_largest_difference(*pair) for pair in tensors]),
         largest_difference_ratio=None if None in ratios else max(ratio for ratio in ratios if ratio is not None),
         lowest_cosine=_worst(min, [_cosine(*pair) for pair in tensors]),
-        same_answer_ratio=sum(known) / len(known) if known else None,
+        same_answer_ratio=sum(known_shares) / len(known_shares) if known_shares else None,
     )
 
 
@@ -243,14 +246,14 @@ def _worst(pick: Callable[[Sequence[float]], float], values: Sequence[float]) ->
     return None if not values or not np.isfinite(values).all() else pick(values)
 
 
-def _largest_difference(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+def _largest_difference(array: NDArray[np.float32], other: NDArray[np.float32]) -> float:
     with np.errstate(invalid="ignore"):
-        return float(np.abs(one.astype(np.float64) - other.astype(np.float64)).max())
+        return float(np.abs(array.astype(np.float64) - other.astype(np.float64)).max())
 
 
-def _cosine(one: NDArray[np.float32], other: NDArray[np.float32]) -> float:
+def _cosine(array: NDArray[np.float32], other: NDArray[np.float32]) -> float:
     """Return the cosine of the angle between two tensors; of two that are all zeros 1, of one that is 0."""
-    a, b = one.astype(np.float64).ravel(), other.astype(np.float64).ravel()
+    a, b = array.astype(np.float64).ravel(), other.astype(np.float64).ravel()
     with np.errstate(invalid="ignore", over="ignore"):
         length = float(np.sqrt(a @ a) * np.sqrt(b @ b))
         if length == 0:

@@ -120,11 +120,11 @@ def _time(work: job.RunJob, subject: GenerationSubject, emit: Emit) -> _Generati
     before = idle("idle before", case, emit) if idles else None
     emit(job.Phase(name="timed", seconds=expected_s))
     counted = read_scheduling()
-    done = run_open_loop(subject, plan) if plan else run_queries(subject, case.queries, case.seconds)
+    generation = run_open_loop(subject, plan) if plan else run_queries(subject, case.queries, case.seconds)
     scheduled = scheduling_between(counted, read_scheduling())
     peak_mb = process_usage.peak_mb()
     after = idle("idle after", case, emit) if idles else None
-    return _GenerationTiming(warmed, done, scheduled, peak_mb, before, after)
+    return _GenerationTiming(warmed, generation, scheduled, peak_mb, before, after)
 
 
 def warm_up(subject: GenerationSubject, limit_s: float) -> tuple[WarmUp, float]:
@@ -138,9 +138,9 @@ def warm_up(subject: GenerationSubject, limit_s: float) -> tuple[WarmUp, float]:
     spent_s, settled = 0.0, False
     with no_collection():
         while len(first_ns) < FEWEST_WARM_UP or (not settled and spent_s < limit_s):
-            done = subject.warm()
-            first_ns.append(done.token_ns[0])
-            each_ns.append(round(done.tpot_ns))
+            query = subject.warm()
+            first_ns.append(query.token_ns[0])
+            each_ns.append(round(query.tpot_ns))
             spent_s = (time.monotonic_ns() - begin) / 1e9
             settled = spent_s >= min(SHORTEST_WARM_UP_S, limit_s) and has_settled(first_ns) and has_settled(each_ns)
     is_steady = settled or (has_settled(first_ns) and has_settled(each_ns))
@@ -164,10 +164,14 @@ def _repeat(subject: GenerationSubject, timing: _GenerationTiming) -> OutputChec
     not begin alike.
     """
     queries = timing.done.queries
-    chosen = [queries[place] for place in sorted({0, len(queries) // 2})[:REPEATED]]
-    pairs = [(one.answer, subject.query(one.number).answer) for one in chosen]
-    same = [(one.tokens, one.text) == (again.tokens, again.text) for one, again in pairs]
-    alike = [(one.tokens[:1], one.text[:1]) == (again.tokens[:1], again.text[:1]) for one, again in pairs] if timing.done.overlap else same
+    repeated = [queries[index] for index in sorted({0, len(queries) // 2})[:REPEATED]]
+    pairs = [(query.answer, subject.query(query.number).answer) for query in repeated]
+    same = [(answer.tokens, answer.text) == (repetition.tokens, repetition.text) for answer, repetition in pairs]
+    alike = (
+        [(answer.tokens[:1], answer.text[:1]) == (repetition.tokens[:1], repetition.text[:1]) for answer, repetition in pairs]
+        if timing.done.overlap
+        else same
+    )
     return OutputCheck(compared=len(same), identical=sum(same), worst_ratio=None, differing=len(alike) - sum(alike))
 
 
@@ -209,21 +213,21 @@ def _measured(
 
 
 def _generation(subject: GenerationSubject, queries: Sequence[TimedRequest], moments: TokenMoments, timed: TimedQueries) -> Generation:
-    loaded, asked = subject.loaded, subject.limits.output_tokens
-    answers = [one.answer for one in queries]
+    loaded, output_tokens = subject.loaded, subject.limits.output_tokens
+    answers = [query.answer for query in queries]
     window_ns = timed.end_ns - timed.begin_ns if timed.overlap else None
-    decoded = decode_tokens_per_s(moments, asked, window_ns)
+    decoded = decode_tokens_per_s(moments, output_tokens, window_ns)
     # The engine's timings of queries that overlap add up to more than the time that passed.
     own_prefill, own_decode = (None, None) if timed.overlap else _own_rates(answers)
     model = msgspec.convert(loaded, LanguageModel, from_attributes=True)
     if loaded.chat_template is not None:
         model = msgspec.structs.replace(model, chat_template_sha256=hashlib.sha256(loaded.chat_template.encode()).hexdigest())
     encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens or 1)
-    stated = [one.prompt_tokens - (one.cached_tokens or 0) for one in answers if one.prompt_tokens is not None]
-    prefilled = sum(stated) if len(stated) == len(answers) else None
+    prompt_counts = [answer.prompt_tokens - (answer.cached_tokens or 0) for answer in answers if answer.prompt_tokens is not None]
+    prefilled = sum(prompt_counts) if len(prompt_counts) == len(answers) else None
     return Generation(
         prompt_tokens=_most(answer.prompt_tokens for answer in answers),
-        output_tokens=asked,
+        output_tokens=output_tokens,
         context_tokens=loaded.context_tokens,
         prompts="synthetic",
         sampling="greedy",
@@ -232,11 +236,11 @@ def _generation(subject: GenerationSubject, queries: Sequence[TimedRequest], mom
         is_local=loaded.abilities.is_local,
         stamped_tokens_max=moments.stamped_tokens_max(),
         cached_tokens=_most(answer.cached_tokens for answer in answers),
-        ended_early=int((~moments.complete(asked)).sum()),
+        ended_early=int((~moments.complete(output_tokens)).sum()),
         speculative=loaded.speculative,
         ttft=summarise_latency(moments.first_ns),
-        tpot=summarise_tpot(moments, asked),
-        itl=summarise_gaps(moments, asked),
+        tpot=summarise_tpot(moments, output_tokens),
+        itl=summarise_gaps(moments, output_tokens),
         prefill_tokens_per_s=None if prefilled is None else prefill_tokens_per_s(moments, prefilled, window_ns),
         decode_tokens_per_s=decoded,
         weight_bandwidth_mb_per_s=None if decoded is None or loaded.weights_mb is None else decoded * loaded.weights_mb,
@@ -249,21 +253,21 @@ def _generation(subject: GenerationSubject, queries: Sequence[TimedRequest], mom
     )
 
 
-def _most(stated: Iterable[int | None]) -> int | None:
+def _most(counts: Iterable[int | None]) -> int | None:
     """Return the most of what is stated; None where not all of it is."""
-    known = list(stated)
-    return None if None in known else max(one for one in known if one is not None)
+    values = list(counts)
+    return None if None in values else max(value for value in values if value is not None)
 
 
 def _own_rates(answers: Sequence[Generated]) -> tuple[float | None, float | None]:
     """Return the engine's own rates over all queries, of prefill and of decoding; None where it does not state all of them."""
-    stated = [answer.own for answer in answers if answer.own is not None]
-    if len(stated) < len(answers):
+    timings = [answer.own for answer in answers if answer.own is not None]
+    if len(timings) < len(answers):
         return None, None
-    prefill_ms, decode_ms = sum(own.prefill_ms for own in stated), sum(own.decode_ms for own in stated)
+    prefill_ms, decode_ms = sum(timing.prefill_ms for timing in timings), sum(timing.decode_ms for timing in timings)
     return (
-        sum(own.prefilled_tokens for own in stated) * 1e3 / prefill_ms if prefill_ms > 0 else None,
-        sum(own.decoded_tokens for own in stated) * 1e3 / decode_ms if decode_ms > 0 else None,
+        sum(timing.prefilled_tokens for timing in timings) * 1e3 / prefill_ms if prefill_ms > 0 else None,
+        sum(timing.decoded_tokens for timing in timings) * 1e3 / decode_ms if decode_ms > 0 else None,
     )
 
 

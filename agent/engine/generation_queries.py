@@ -60,21 +60,21 @@ class SyntheticPrompts:
         The first token that is not fixed differs from those of the other queries, until the vocabulary is used up.
         """
         draw = np.random.default_rng((self._seed, abs(number), number < 0))
-        known = self._loaded.text_tokens
-        if not known.size:
-            return " ".join([f"{number}:", *(WORDS[place] for place in draw.integers(0, len(WORDS), max(1, self._tokens - 2)))])
+        text_tokens = self._loaded.text_tokens
+        if not text_tokens.size:
+            return " ".join([f"{number}:", *(WORDS[index] for index in draw.integers(0, len(WORDS), max(1, self._tokens - 2)))])
         fixed = list(self._loaded.first_tokens)
-        begin = int(known[(self._seed * 7919 + number) % known.size])
-        rest = known[draw.integers(0, known.size, self._tokens - len(fixed) - 1)]
-        return [*fixed, begin, *map(int, rest)]
+        begin = int(text_tokens[(self._seed * 7919 + number) % text_tokens.size])
+        following = text_tokens[draw.integers(0, text_tokens.size, self._tokens - len(fixed) - 1)]
+        return [*fixed, begin, *map(int, following)]
 
 
 class Stamps:
     """The moments of one query's stamps, in lists that were made before it; they grow if an engine gives more than it was asked for."""
 
-    def __init__(self, most: int) -> None:
-        self.moments_ns = [0] * most
-        self.tokens = [0] * most
+    def __init__(self, capacity: int) -> None:
+        self.moments_ns = [0] * capacity
+        self.tokens = [0] * capacity
         self.taken = 0
 
     def __call__(self, count: int) -> None:
@@ -142,7 +142,7 @@ class GenerationSubject:
         if not stamps.taken:
             raise MeasurementError("a query gave no token: try another prompt length, or another model")
         arrival = start if arrival_ns is None else arrival_ns
-        moments = [moment - arrival for place, moment in enumerate(stamps.moments_ns[: stamps.taken]) for _ in range(stamps.tokens[place])]
+        moments = [moment - arrival for index, moment in enumerate(stamps.moments_ns[: stamps.taken]) for _ in range(stamps.tokens[index])]
         return TimedRequest(number, start, arrival, tuple(moments), answer)
 
 
@@ -177,12 +177,12 @@ class TimedGeneration:
 
 def run_queries(subject: GenerationSubject, count: int, seconds: float) -> TimedGeneration:
     """Run queries one after the other until both `count` and `seconds` are reached; caches are dropped before each, outside the clock."""
-    done: list[TimedRequest] = []
+    requests: list[TimedRequest] = []
     with no_collection():
         deadline = time.monotonic_ns() + int(seconds * 1e9)
-        while len(done) < count or time.monotonic_ns() < deadline:
-            done.append(subject.query(len(done)))
-    return TimedGeneration(done, done[0].start_ns)
+        while len(requests) < count or time.monotonic_ns() < deadline:
+            requests.append(subject.query(len(requests)))
+    return TimedGeneration(requests, requests[0].start_ns)
 
 
 def run_open_loop(subject: GenerationSubject, plan: TimingPlan) -> TimedGeneration:
@@ -197,17 +197,17 @@ def run_open_loop(subject: GenerationSubject, plan: TimingPlan) -> TimedGenerati
         raise ConfigError(f"{subject.loaded.package} answers one query after the other: leave scenario poisson out, or measure a server")
     offsets_ns = poisson.schedule_ns(plan).tolist()
     calls = [generator.bind_concurrent(subject.prompts.of(number), subject.limits) for number in range(len(offsets_ns))]
-    begin_ns, done = concurrent.serve(offsets_ns, lambda number, arrival_ns: subject.answer(number, calls[number], arrival_ns))
-    return TimedGeneration(done, begin_ns, unserved=len(offsets_ns) - len(done), overlap=True)
+    begin_ns, requests = concurrent.serve(offsets_ns, lambda number, arrival_ns: subject.answer(number, calls[number], arrival_ns))
+    return TimedGeneration(requests, begin_ns, unserved=len(offsets_ns) - len(requests), overlap=True)
 
 
 def moments_of(queries: Sequence[TimedRequest]) -> TokenMoments:
     """Return the moments of all tokens as arrays."""
     return TokenMoments(
-        first_ns=np.array([one.token_ns[0] for one in queries], dtype=np.int64),
-        latency_ns=np.array([one.token_ns[-1] for one in queries], dtype=np.int64),
-        output_tokens=np.array([len(one.token_ns) for one in queries], dtype=np.int64),
-        token_ns=np.array([moment for one in queries for moment in one.token_ns], dtype=np.int64),
+        first_ns=np.array([query.token_ns[0] for query in queries], dtype=np.int64),
+        latency_ns=np.array([query.token_ns[-1] for query in queries], dtype=np.int64),
+        output_tokens=np.array([len(query.token_ns) for query in queries], dtype=np.int64),
+        token_ns=np.array([moment for query in queries for moment in query.token_ns], dtype=np.int64),
     )
 
 

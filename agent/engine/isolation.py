@@ -26,10 +26,10 @@ def run_isolated(work: job.RunJob, follow: Follow) -> job.MeasuredRun:
     Raises:
         EdgemeterError: what the run ended with; MeasurementError when the process died.
     """
-    found = _run(work, follow)
-    if not isinstance(found, job.MeasuredRun):
+    event = _run(work, follow)
+    if not isinstance(event, job.MeasuredRun):
         raise errors.MeasurementError(f"the process that was to time {work.case.model!r} only scored it: is_untimed was set")
-    return found
+    return event
 
 
 def score_isolated(work: job.RunJob, follow: Follow) -> job.Scored:
@@ -38,10 +38,10 @@ def score_isolated(work: job.RunJob, follow: Follow) -> job.Scored:
     Raises:
         EdgemeterError: what it ended with; MeasurementError when the process died.
     """
-    found = _run(msgspec.structs.replace(work, is_untimed=True), follow)
-    if not isinstance(found, job.Scored):
+    event = _run(msgspec.structs.replace(work, is_untimed=True), follow)
+    if not isinstance(event, job.Scored):
         raise errors.MeasurementError(f"the process that was to score {work.case.model!r} timed it")
-    return found
+    return event
 
 
 def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
@@ -62,7 +62,7 @@ def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
             env={**os.environ, "PYTHONSAFEPATH": "1"},
         )
         try:
-            found = _follow(process, msgspec.structs.replace(work, spawned_ns=time.monotonic_ns()), noted)
+            event = _follow(process, msgspec.structs.replace(work, spawned_ns=time.monotonic_ns()), noted)
             process.wait(timeout=60)
         finally:
             process.kill()
@@ -70,9 +70,9 @@ def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     pipe.close()
-        if found is None:
+        if event is None:
             raise _crash(work, process.returncode, stderr, is_loading=phase == "load")
-        return found
+        return event
 
 
 def _follow(process: subprocess.Popen[bytes], work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored | None:
@@ -103,12 +103,12 @@ def _crash(work: job.RunJob, status: int, stderr: IO[bytes], *, is_loading: bool
     if is_loading and status < 0:
         # Libraries abort on files that they do not understand.
         advice = advice or "; the file may be garbled: fetch or export it again"
-        what = (
+        text = (
             f"the runtime {work.case.runtime} crashed (signal {-status}, {signal.Signals(-status).name}) while loading {work.case.model!r}"
         )
-        return errors.MeasurementError(f"{what}{advice}{output}")
-    what = f"the process that ran {Path(work.case.model).name!r} on {work.case.runtime}"
-    return errors.MeasurementError(f"{what} {ending(status)}{advice}{output}")
+        return errors.MeasurementError(f"{text}{advice}{output}")
+    text = f"the process that ran {Path(work.case.model).name!r} on {work.case.runtime}"
+    return errors.MeasurementError(f"{text} {ending(status)}{advice}{output}")
 
 
 def error_of(kind: str, message: str) -> errors.EdgemeterError:

@@ -66,28 +66,28 @@ def load_model(case: Case, runtime: runtimes.Runtime) -> LoadedModel:
     Raises:
         EdgemeterError: the runtime or a library is missing, the file is broken, or model and data do not fit.
     """
-    beside = card_path(Path(case.model))
-    sha256 = case.sha256 or (read_card(beside).sha256 if beside.exists() else None)
+    card_file = card_path(Path(case.model))
+    sha256 = case.sha256 or (read_card(card_file).sha256 if card_file.exists() else None)
     options = runtimes.Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=sha256)
     loaded = runtime.load(Path(case.model), options)
     if case.images is None:
-        known, guesses = _card_if_known(Path(case.model), loaded)
-        return LoadedModel(runtime, loaded, known.beside(Path(case.model)) if known else None, guesses, None, None)
+        card, guesses = _card_if_known(Path(case.model), loaded)
+        return LoadedModel(runtime, loaded, card.beside(Path(case.model)) if card else None, guesses, None, None)
     data = open_folder(Path(case.images), Path(case.annotations) if case.annotations else None, case.subset, case.seed, case.reader)
-    known, guesses = recognise.card_for(Path(case.model), loaded)
-    known = known.beside(Path(case.model))
-    return LoadedModel(runtime, loaded, known, tuple(guesses), data, create(known, loaded, data))
+    card, guesses = recognise.card_for(Path(case.model), loaded)
+    card = card.beside(Path(case.model))
+    return LoadedModel(runtime, loaded, card, tuple(guesses), data, create(card, loaded, data))
 
 
 def _card_if_known(model: Path, loaded: Loaded) -> tuple[Card | None, tuple[str, ...]]:
     """Return the card of a model that is only timed: how to decode its outputs need not be known then."""
     try:
-        known, guesses = recognise.card_for(model, loaded)
+        card, guesses = recognise.card_for(model, loaded)
     except ConfigError:
         if card_path(model).exists():
             raise
         return None, ()
-    return known, tuple(guesses)
+    return card, tuple(guesses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,34 +107,34 @@ def prepare_calls(model: LoadedModel, first: list[list[Array]], seed: int) -> Pr
     if model.data is None:
         return PreparedCalls(model.noise(seed), is_by_item=True)
     fits = max(1, PREPARED_BYTES // max(1, sum(array.nbytes for array in first[0])))
-    most = min(PREPARED_INPUTS, fits)
+    limit = min(PREPARED_INPUTS, fits)
     items = [first]
-    while len(items) < len(model.data.items) and sum(map(len, items)) < most:
+    while len(items) < len(model.data.items) and sum(map(len, items)) < limit:
         items.append(model.calls_of(len(items), seed))
     calls = [call for item in items for call in item]
     is_by_item = all(len(item) == 1 for item in items)
-    return PreparedCalls(calls[:most], is_by_item, _recorded_s(model, len(items), len(calls)))
+    return PreparedCalls(calls[:limit], is_by_item, _recorded_s(model, len(items), len(calls)))
 
 
 def _recorded_s(model: LoadedModel, items: int, calls: int) -> float | None:
     """Return the mean length per call of the first recordings, up to the length that the model uses."""
-    wanted = model.card.input if model.card else None
-    if model.data is None or not isinstance(wanted, AudioInput) or any(item.kind != "audio" for item in model.data.items[:items]):
+    audio = model.card.input if model.card else None
+    if model.data is None or not isinstance(audio, AudioInput) or any(item.kind != "audio" for item in model.data.items[:items]):
         return None
-    longest = wanted.samples / wanted.sample_rate_hz if wanted.samples else math.inf
+    longest = audio.samples / audio.sample_rate_hz if audio.samples else math.inf
     return sum(min(read_recording(item.file).duration_s, longest) for item in model.data.items[:items]) / calls
 
 
 def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
     """Return the model, named as in the case or its card, else after its file."""
-    path, known = Path(work.case.model), model.card
+    path, card = Path(work.case.model), model.card
     return Model(
-        name=work.case.name or (known.name if known else recognise.name_of(path)),
+        name=work.case.name or (card.name if card else recognise.name_of(path)),
         sha256=work.sha256,
         file=path.name,
         format=path.suffix.lstrip(".").lower(),
         size_bytes=work.size_bytes,
-        task=known.task if known else "operator" if OPERATOR_MARK in model.loaded.metadata else "unknown",
+        task=card.task if card else "operator" if OPERATOR_MARK in model.loaded.metadata else "unknown",
         family=model.family,
     )
 

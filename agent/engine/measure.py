@@ -75,23 +75,23 @@ def measure(work: job.RunJob, started_ns: int, emit: Emit, stop_counting: Callab
     runtime = runtimes.create(work.case.runtime)
     try:
         start = _start(work, started_ns, emit, runtime, stop_counting)
-        taken = _time(work, start, emit)
+        timing = _time(work, start, emit)
         outputs = describe_tensors(start.model.loaded.outputs, runtime.outputs())
-        evaluated = evaluate(work, start.model, taken.prepared, taken.timed.kept, emit, is_by_item=taken.is_by_item)
-        measured = _measured(work, start, taken, evaluated, outputs)
+        evaluated = evaluate(work, start.model, timing.prepared, timing.timed.kept, emit, is_by_item=timing.is_by_item)
+        measured = _measured(work, start, timing, evaluated, outputs)
     finally:
         # Before the reference loads the model too: a small board may not have the memory for both.
         runtime.close()
-    agreed, why_not = _agree(work, start, taken, measured.latency.p50_ms or measured.latency.mean_ms, emit)
+    agreed, why_not = _agree(work, start, timing, measured.latency.p50_ms or measured.latency.mean_ms, emit)
     return msgspec.structs.replace(measured, agreement=agreed, agreement_reason=why_not)
 
 
-def _agree(work: job.RunJob, start: _Start, taken: _Timing, p50_ms: float, emit: Emit) -> tuple[Agreement | None, str | None]:
+def _agree(work: job.RunJob, start: _Start, timing: _Timing, p50_ms: float, emit: Emit) -> tuple[Agreement | None, str | None]:
     if not work.agreement:
         return None, 'agreement with a reference was not requested for this repeat (agreement = "first" or "never")'
     emit(job.Phase(name="agreement", seconds=agreement.LIMIT_S))
-    queries = [agreement.TimedQuery(item, taken.prepared[item], outputs) for item, outputs in sorted(taken.timed.kept.items())]
-    task = start.model.work if taken.is_by_item else None
+    queries = [agreement.TimedQuery(item, timing.prepared[item], outputs) for item, outputs in sorted(timing.timed.kept.items())]
+    task = start.model.work if timing.is_by_item else None
     same = None if task is None else lambda item, timed, reference: task.same_predictions(item, [timed], [reference])
     return agreement.agree(work.case, start.model.loaded, p50_ms, queries, same)
 
@@ -164,8 +164,8 @@ def idle(name: Literal["idle before", "idle after"], case: Case, emit: Emit) -> 
     return Window(begin, time.monotonic_ns())
 
 
-def _measured(work: job.RunJob, start: _Start, taken: _Timing, evaluated: Evaluation, outputs: Sequence[Tensor]) -> job.MeasuredRun:
-    model, timed, warmed = start.model, taken.timed, taken.warmed
+def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evaluation, outputs: Sequence[Tensor]) -> job.MeasuredRun:
+    model, timed, warmed = start.model, timing.timed, timing.warmed
     load = load_of_timed(timed, start.queries.samples, start.queries.calls, work.case.rate_per_s)
     window = scenario.window(work.case.scenario, timed)
     return job.MeasuredRun(
@@ -177,16 +177,16 @@ def _measured(work: job.RunJob, start: _Start, taken: _Timing, evaluated: Evalua
         dataset=describe_dataset(model.data, work.case.seed, model.card),
         latency=summarise_latency(timed.latency_ns),
         throughput_per_s=scenario.throughput_per_s(work.case.scenario, timed, load.samples),
-        real_time_factor=float(timed.latency_ns.mean()) / 1e9 / taken.recorded_s if taken.recorded_s else None,
+        real_time_factor=float(timed.latency_ns.mean()) / 1e9 / timing.recorded_s if timing.recorded_s else None,
         preprocess=summarise_stage(evaluated.preprocess_ns),
         postprocess=summarise_stage(evaluated.postprocess_ns),
         cold_start=start.cold,
         warm_up=WarmUp(queries=warmed.queries, duration_ms=warmed.duration_ns / 1e6, steady=warmed.steady),
         memory=Memory(
-            peak_mb=taken.peak_mb,
+            peak_mb=timing.peak_mb,
             before_load_mb=start.before_mb,
             loaded_mb=start.loaded_mb,
-            prepared_inputs_mb=sum(array.nbytes for arrays in taken.prepared for array in arrays) / 1e6,
+            prepared_inputs_mb=sum(array.nbytes for arrays in timing.prepared for array in arrays) / 1e6,
         ),
         accuracy=evaluated.accuracy,
         accuracy_reason=evaluated.reason,
@@ -199,9 +199,9 @@ def _measured(work: job.RunJob, start: _Start, taken: _Timing, evaluated: Evalua
             samples.pack("postprocess", "ns", evaluated.postprocess_ns),
         ),
         timed=window,
-        scheduling=taken.scheduled,
-        idle_before=taken.idle_before,
-        idle_after=taken.idle_after,
+        scheduling=timing.scheduled,
+        idle_before=timing.idle_before,
+        idle_after=timing.idle_after,
         guesses=model.guesses,
         batch=start.queries.batch,
         load=load,

@@ -78,11 +78,11 @@ class PredictionLog:
         )
 
 
-def _are_equal(one: Sequence[Array], other: Sequence[Array]) -> bool:
-    return len(one) == len(other) and all(map(arrays_equal, one, other))
+def _are_equal(arrays: Sequence[Array], other: Sequence[Array]) -> bool:
+    return len(arrays) == len(other) and all(map(arrays_equal, arrays, other))
 
 
-def accuracy_gate(accuracy: Accuracy | None, known: Card | None, reference_accuracy: float | None, ratio: float) -> AccuracyGate | None:
+def accuracy_gate(accuracy: Accuracy | None, card: Card | None, reference_accuracy: float | None, ratio: float) -> AccuracyGate | None:
     """Return what the run had to reach and whether it did; None without an accuracy or a reference value for it.
 
     The suite's `reference_accuracy` comes before the card's, which counts for the same metric, and the same data where it names any.
@@ -92,29 +92,29 @@ def accuracy_gate(accuracy: Accuracy | None, known: Card | None, reference_accur
     source: Literal["suite", "card"] = "suite"
     reference = reference_accuracy
     if reference is None:
-        source, reference = "card", _accuracy_on_card(accuracy, known)
+        source, reference = "card", _accuracy_on_card(accuracy, card)
     if reference is None:
         return None
-    needed = needed_value(reference, ratio, accuracy.better)
+    threshold = needed_value(reference, ratio, accuracy.better)
     return AccuracyGate(
         metric=accuracy.metric,
         value=accuracy.value,
         reference_value=reference,
         ratio=ratio,
-        needed_value=needed,
+        needed_value=threshold,
         source=source,
-        passed=is_reached(accuracy.value, needed, accuracy.better),
+        passed=is_reached(accuracy.value, threshold, accuracy.better),
     )
 
 
-def _accuracy_on_card(accuracy: Accuracy, known: Card | None) -> float | None:
+def _accuracy_on_card(accuracy: Accuracy, card: Card | None) -> float | None:
     """Return the accuracy that the card states for this data, if any."""
-    stated = known.accuracy if known else {}
-    value = stated.get("value")
-    if not isinstance(value, (int, float)) or stated.get("metric", accuracy.metric) != accuracy.metric:
+    card_accuracy = card.accuracy if card else {}
+    value = card_accuracy.get("value")
+    if not isinstance(value, (int, float)) or card_accuracy.get("metric", accuracy.metric) != accuracy.metric:
         return None
-    is_same_data = stated.get("dataset_sha256", accuracy.dataset_sha256) == accuracy.dataset_sha256
-    return float(value) if is_same_data and stated.get("images", accuracy.images) == accuracy.images else None
+    is_same_data = card_accuracy.get("dataset_sha256", accuracy.dataset_sha256) == accuracy.dataset_sha256
+    return float(value) if is_same_data and card_accuracy.get("images", accuracy.images) == accuracy.images else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def evaluate(
     work: job.RunJob,
     model: LoadedModel,
     prepared: Sequence[list[Array]],
-    kept: dict[int, list[Array]],
+    kept_outputs: dict[int, list[Array]],
     emit: Emit,
     *,
     is_by_item: bool = True,
@@ -150,23 +150,23 @@ def evaluate(
     log = PredictionLog()
     differences: list[OutputDifference] = []
     if not is_by_item:
-        differences, kept = _by_call(model, prepared, kept, PredictionLog() if scoring else log), {}
+        differences, kept_outputs = _by_call(model, prepared, kept_outputs, PredictionLog() if scoring else log), {}
     fewest = range(min(len(prepared), FEWEST_INPUTS) if is_by_item else 0)
-    items = range(len(model.data.items)) if scoring and model.data else sorted({*kept, *fewest})
-    for done, index in enumerate(items):
+    items = range(len(model.data.items)) if scoring and model.data else sorted({*kept_outputs, *fewest})
+    for position, index in enumerate(items):
         begin = time.monotonic_ns()
         calls = model.calls_of(index, work.case.seed) if scoring else [prepared[index]]
         ready = time.monotonic_ns()
         outputs = _run(model.runtime, calls)
-        if index in kept:
-            differences.append(_compared(model, index, kept[index], outputs))
+        if index in kept_outputs:
+            differences.append(_compared(model, index, kept_outputs[index], outputs))
         scores = None
         if scoring and model.work:
             begin_decoding = time.monotonic_ns()
             scores = model.work.predict(index, outputs)
             after.append(time.monotonic_ns() - begin_decoding)
             before.append(ready - begin)
-            emit(job.RunProgress(done=done + 1, total=len(items)))
+            emit(job.RunProgress(done=position + 1, total=len(items)))
         log.add(_flat(calls), _flat(outputs), scores)
     accuracy = _score(model, model.work, work.case, emit, corrupt=work.corrupt) if scoring and model.work else None
     return Evaluation(
@@ -199,20 +199,20 @@ def _robustness(model: LoadedModel, case: Case, clean: Accuracy, emit: Emit) -> 
     def predict(task: Task, index: int) -> None:
         task.predict(index, _run(model.runtime, prepared(task, index, model.loaded)))
 
-    def progress(done: int, total: int) -> None:
-        emit(job.RunProgress(done=done, total=total))
+    def progress(finished: int, total: int) -> None:
+        emit(job.RunProgress(done=finished, total=total))
 
     return robustness(data.items, case.corrupt, case.seed, clean, start, predict, progress)
 
 
 def _run(runtime: runtimes.Runtime, calls: Sequence[list[Array]]) -> list[list[Array]]:
     """Return the outputs of each call; those of several are copied, since the runtime may reuse their memory."""
-    found = []
+    results = []
     for inputs in calls:
         runtime.bind(inputs)()
         outputs = runtime.outputs()
-        found.append(outputs if len(calls) == 1 else [np.array(output) for output in outputs])
-    return found
+        results.append(outputs if len(calls) == 1 else [np.array(output) for output in outputs])
+    return results
 
 
 def _flat(calls: Sequence[Sequence[Array]]) -> list[Array]:
@@ -220,30 +220,30 @@ def _flat(calls: Sequence[Sequence[Array]]) -> list[Array]:
 
 
 def _by_call(
-    model: LoadedModel, prepared: Sequence[list[Array]], kept: dict[int, list[Array]], log: PredictionLog
+    model: LoadedModel, prepared: Sequence[list[Array]], kept_outputs: dict[int, list[Array]], log: PredictionLog
 ) -> list[OutputDifference]:
     """Return how the outputs of these calls, run once more, differ from the kept ones."""
-    found = []
-    for place, outputs in sorted(kept.items()):
-        model.runtime.bind(prepared[place])()
-        again = model.runtime.outputs()
-        log.add(prepared[place], again, None)
-        found.append(output_difference(outputs, again))
-    return found
+    differences = []
+    for index, outputs in sorted(kept_outputs.items()):
+        model.runtime.bind(prepared[index])()
+        repeated = model.runtime.outputs()
+        log.add(prepared[index], repeated, None)
+        differences.append(output_difference(outputs, repeated))
+    return differences
 
 
-def _compared(model: LoadedModel, index: int, kept: Sequence[Array], again: Sequence[Sequence[Array]]) -> OutputDifference:
+def _compared(model: LoadedModel, index: int, timed: Sequence[Array], repeated: Sequence[Sequence[Array]]) -> OutputDifference:
     """Return the difference, and the share of common predictions where the values alone do not decide.
 
     For a classifier the values decide: two photographs of one class have the same prediction.
     """
-    found = output_difference(kept, _flat(again))
-    if found.is_rounding or model.work is None or model.card is None or model.card.task not in OF_OBJECTS:
-        return found
+    difference = output_difference(timed, _flat(repeated))
+    if difference.is_rounding or model.work is None or model.card is None or model.card.task not in OF_OBJECTS:
+        return difference
     # Outputs that cannot be decoded are different.
     with contextlib.suppress(ConfigError):
-        return dataclasses.replace(found, common_ratio=model.work.same_predictions(index, [kept], again))
-    return found
+        return dataclasses.replace(difference, common_ratio=model.work.same_predictions(index, [timed], repeated))
+    return difference
 
 
 def annotated_objects(model: LoadedModel) -> int | None:
@@ -284,9 +284,9 @@ def score_untimed(work: job.RunJob, emit: Emit) -> job.Scored:
         log = PredictionLog()
         for index in range(len(model.data.items)):
             calls = prepared(model.work, index, model.loaded)
-            found = _run(runtime, calls)
-            outputs = found[0]
-            log.add(_flat(calls), _flat(found), model.work.predict(index, found))
+            results = _run(runtime, calls)
+            outputs = results[0]
+            log.add(_flat(calls), _flat(results), model.work.predict(index, results))
             emit(job.RunProgress(done=index + 1, total=len(model.data.items)))
         accuracy = _score(model, model.work, case, emit, corrupt=bool(case.corrupt))
     finally:

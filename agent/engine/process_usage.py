@@ -66,11 +66,11 @@ class SchedulingCounters:
 
 def read_scheduling(proc: str = "/proc") -> SchedulingCounters:
     """Return the counters up to now. Takes a few reads of small files: never call it between two clock reads."""
-    known = [counts for path in Path(proc).glob("self/task/*/schedstat") if (counts := _counts(path))]
+    thread_counts = [counts for path in Path(proc).glob("self/task/*/schedstat") if (counts := _counts(path))]
     preemptions, taken_ns = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw, time.monotonic_ns()
-    if not known:
+    if not thread_counts:
         return SchedulingCounters(None, None, preemptions, taken_ns)
-    return SchedulingCounters(sum(ran for ran, _ in known), sum(waited for _, waited in known), preemptions, taken_ns)
+    return SchedulingCounters(sum(ran for ran, _ in thread_counts), sum(waited for _, waited in thread_counts), preemptions, taken_ns)
 
 
 def scheduling_between(first: SchedulingCounters, second: SchedulingCounters) -> Scheduling:

@@ -43,8 +43,8 @@ def write_arrays(path: Path, arrays: list[Array]) -> None:
 def read_arrays(path: Path) -> list[Array] | None:
     """Return the arrays of a file in their order, None where it is absent."""
     try:
-        with np.load(path, allow_pickle=False) as found:
-            return [found[f"arr_{place}"] for place in range(len(found.files))]
+        with np.load(path, allow_pickle=False) as archive:
+            return [archive[f"arr_{index}"] for index in range(len(archive.files))]
     except (OSError, zipfile.BadZipFile):
         return None
 
@@ -66,7 +66,7 @@ def main() -> int:
         for index in itertools.count():
             inputs = read_arrays(arrays_file(folder, "inputs", index))
             if inputs is None:
-                return 0
+                break
             runtime.bind(inputs)()
             write_arrays(arrays_file(folder, "outputs", index), runtime.outputs())
     except EdgemeterError as error:
@@ -74,6 +74,7 @@ def main() -> int:
         return 1
     finally:
         runtime.close()
+    return 0
 
 
 def _end_with_parent() -> None:

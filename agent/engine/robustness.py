@@ -60,31 +60,31 @@ def robustness(
     Raises:
         ConfigError: a corruption is unknown or for another kind of item, or an item cannot be read.
     """
-    kind, wanted = _of_kind(items, names)
+    kind, fitting = _of_kind(items, names)
     suffix, write = _WRITERS[kind]
-    total = len(wanted) * len(SEVERITIES) * len(items)
+    total = len(fitting) * len(SEVERITIES) * len(items)
     identities = [item.sha256().hex() for item in items]
-    found: list[Corruption] = []
-    done = 0
-    for name in wanted:
+    results: list[Corruption] = []
+    finished = 0
+    for name in fitting:
         values: list[float | None] = []
         for severity in SEVERITIES:
             with tempfile.TemporaryDirectory() as folder:
-                stand_ins = tuple(item.of_file(Path(folder) / f"{place}{suffix}") for place, item in enumerate(items))
+                stand_ins = tuple(item.of_file(Path(folder) / f"{index}{suffix}") for index, item in enumerate(items))
                 work = start(stand_ins)
                 for index, identity in enumerate(identities):
                     write(items[index], (name, severity, seed, identity), stand_ins[index].path)
                     predict(work, index)
                     stand_ins[index].path.unlink()
-                    done += 1
-                    progress(done, total)
+                    finished += 1
+                    progress(finished, total)
             scored = work.score("value")
             values.append(None if scored is None else scored.value)
-        found.append(Corruption(name=name, values=tuple(values)))
-    known = [value for one in found for value in one.values if value is not None]
-    mean = sum(known) / len(known) if len(known) == len(wanted) * len(SEVERITIES) else None
+        results.append(Corruption(name=name, values=tuple(values)))
+    scores = [value for result in results for value in result.values if value is not None]
+    mean = sum(scores) / len(scores) if len(scores) == len(fitting) * len(SEVERITIES) else None
     drop = None if mean is None else gain(clean.value, clean.better) - gain(mean, clean.better)
-    return Robustness(seed=seed, mean_value=mean, drop_value=drop, corruptions=tuple(found))
+    return Robustness(seed=seed, mean_value=mean, drop_value=drop, corruptions=tuple(results))
 
 
 def _of_kind(items: Sequence[Item], names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -95,8 +95,8 @@ def _of_kind(items: Sequence[Item], names: Sequence[str]) -> tuple[str, tuple[st
             f"the data set holds items of kind {', '.join(kinds)}, corruptions are for one of {', '.join(_WRITERS)}: leave corrupt out"
         )
     (kind,) = kinds
-    ours = CORRUPTIONS[kind]
-    foreign = [name for name in names if name not in ours]
+    allowed = CORRUPTIONS[kind]
+    foreign = [name for name in names if name not in allowed]
     if foreign and len(names) < len(EVERY_CORRUPTION):
-        raise ConfigError(f"the corruption {foreign[0]!r} is not for items of kind {kind}: choose from {', '.join(ours)}, or all")
-    return kind, tuple(name for name in ours if name in names)
+        raise ConfigError(f"the corruption {foreign[0]!r} is not for items of kind {kind}: choose from {', '.join(allowed)}, or all")
+    return kind, tuple(name for name in allowed if name in names)

@@ -93,8 +93,8 @@ def _has_no_trend(window: NDArray[np.float64]) -> bool:
 
 def _spread_stays(window: NDArray[np.float64]) -> bool:
     half = window.size // 2
-    one, other = sorted((_spread(window[:half]), _spread(window[half:])))
-    return bool(other <= max(SPREAD_FACTOR * one, NEGLIGIBLE_SPREAD_RATIO * np.median(window)))
+    smaller, other = sorted((_spread(window[:half]), _spread(window[half:])))
+    return bool(other <= max(SPREAD_FACTOR * smaller, NEGLIGIBLE_SPREAD_RATIO * np.median(window)))
 
 
 def _spread(values: NDArray[np.float64]) -> float:
@@ -126,8 +126,8 @@ def theil_sen(values: NDArray[np.float64]) -> float:
 
     Source: Sen (1968).
     """
-    one, other = np.triu_indices(values.size, 1)
-    return float(np.median((values[other] - values[one]) / (other - one)))
+    earlier, other = np.triu_indices(values.size, 1)
+    return float(np.median((values[other] - values[earlier]) / (other - earlier)))
 
 
 @dataclass(frozen=True, slots=True)

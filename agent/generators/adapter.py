@@ -24,10 +24,10 @@ def check_tokens(prompt: Sequence[int] | str, limits: Limits, context_tokens: in
     wrong = next((token for token in prompt if not 0 <= token < vocabulary), None)
     if wrong is not None:
         raise ConfigError(f"the model has no token {wrong}: its ids are 0 to {vocabulary - 1}")
-    needed = len(prompt) + limits.output_tokens
-    if needed > context_tokens:
+    needed_tokens = len(prompt) + limits.output_tokens
+    if needed_tokens > context_tokens:
         raise ConfigError(
-            f"a prompt of {len(prompt)} tokens and {limits.output_tokens} of output need a context of {needed}, "
+            f"a prompt of {len(prompt)} tokens and {limits.output_tokens} of output need a context of {needed_tokens}, "
             f"{context_tokens} are allocated: shorten one of them"
         )
     return prompt
@@ -38,5 +38,5 @@ def log_likelihoods(logits: NDArray[np.float32], tokens: Sequence[int]) -> NDArr
     rows = logits[: len(tokens) - 1].astype(np.float64)
     highest = rows.max(axis=1)
     total = highest + np.log(np.exp(rows - highest[:, None]).sum(axis=1))
-    found: NDArray[np.float64] = rows[np.arange(len(rows)), np.asarray(tokens[1:])] - total
-    return found
+    likelihoods: NDArray[np.float64] = rows[np.arange(len(rows)), np.asarray(tokens[1:])] - total
+    return likelihoods

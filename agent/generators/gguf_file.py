@@ -105,18 +105,18 @@ class GgufModel:
 
     def number(self, key: str) -> int | None:
         """Return the whole number of `ARCHITECTURE.key`, None where there is none or it differs by layer."""
-        found = self.values.get(f"{self.architecture}.{key}")
-        return found if isinstance(found, int) and not isinstance(found, bool) else None
+        value = self.values.get(f"{self.architecture}.{key}")
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
 
     def quantisation(self) -> Quantisation:
         """Return how the weights are stored."""
         sizes: Counter[str] = Counter()
         for tensor in self.tensors:
             sizes[tensor.kind] += tensor.size_bytes
-        stated = FILE_TYPES.get(self.values.get("general.file_type", -1))
-        most = sizes.most_common(1)[0][0] if sizes else "unknown"
+        file_type = FILE_TYPES.get(self.values.get("general.file_type", -1))
+        largest_kind = sizes.most_common(1)[0][0] if sizes else "unknown"
         shares = {kind: size / sizes.total() for kind, size in sizes.most_common()}
-        return Quantisation(file_type=stated or most, bytes_ratio=shares)
+        return Quantisation(file_type=file_type or largest_kind, bytes_ratio=shares)
 
     def text_tokens(self) -> NDArray[np.int32]:
         """Return the ids of tokens that stand for text (normal ones and bytes), int32 [n]; all where the file has no types."""
@@ -134,7 +134,7 @@ class GgufModel:
         return round(sum(tensor.weights * self._read_ratio(tensor) for tensor in self.tensors))
 
     def _read_ratio(self, tensor: GgufTensor) -> float:
-        if tensor.name == "token_embd.weight" and any(one.name == "output.weight" for one in self.tensors):
+        if tensor.name == "token_embd.weight" and any(other.name == "output.weight" for other in self.tensors):
             return 0.0
         experts, used = self.number("expert_count"), self.number("expert_used_count")
         return used / experts if "_exps" in tensor.name and experts and used else 1.0
@@ -161,14 +161,14 @@ def read(model: Path) -> GgufModel:
         raise ConfigError(f"{str(model)!r} is not a GGUF file: it does not begin with GGUF; convert the model, or fetch it again")
     try:
         with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-            found = _GgufReader(data).model()
+            header = _GgufReader(data).model()
     except ValueError as error:
         raise ConfigError(f"{str(model)!r} is cut off or garbled: {error}; fetch it again") from error
     except OSError as error:
         raise ConfigError(f"cannot read the model {str(model)!r}: {error.strerror}") from error
-    if found.values.get("split.count", 0) > 1:
-        raise ConfigError(f"{str(model)!r} is one part of {found.values['split.count']}: join them into one file with llama-gguf-split")
-    return found
+    if header.values.get("split.count", 0) > 1:
+        raise ConfigError(f"{str(model)!r} is one part of {header.values['split.count']}: join them into one file with llama-gguf-split")
+    return header
 
 
 @dataclass(slots=True)
@@ -200,7 +200,7 @@ class _GgufReader:
         return GgufModel(values, tensors, self.tokenizer.hexdigest() if has_tokenizer else None, self.tokens)
 
     def tensors(self, count: int, alignment: int) -> tuple[GgufTensor, ...]:
-        found, ends = [], [0]
+        tensors, ends = [], [0]
         for _ in range(count):
             name = self.string()
             dimensions = self.number("I")
@@ -212,14 +212,14 @@ class _GgufReader:
                 raise ValueError(f"tensor {name!r} has the unknown type {number}")
             kind, block, block_bytes = TENSOR_TYPES[number]
             size = -(-weights // block) * block_bytes
-            found.append(GgufTensor(name, kind, weights, size))
+            tensors.append(GgufTensor(name, kind, weights, size))
             ends.append(offset + size)
         if alignment < 1:
             raise ValueError(f"its alignment is {alignment}")
-        needed = -(-self.at // alignment) * alignment + max(ends)
-        if needed > len(self.data):
-            raise ValueError(f"its tensors need {needed:,} bytes, the file has {len(self.data):,}")
-        return tuple(found)
+        needed_bytes = -(-self.at // alignment) * alignment + max(ends)
+        if needed_bytes > len(self.data):
+            raise ValueError(f"its tensors need {needed_bytes:,} bytes, the file has {len(self.data):,}")
+        return tuple(tensors)
 
     def number(self, code: str) -> int:
         begin, size = self.at, struct.calcsize(f"<{code}")
@@ -229,10 +229,10 @@ class _GgufReader:
         value: int = struct.unpack_from(f"<{code}", self.data, begin)[0]
         return value
 
-    def count(self, what: str) -> int:
+    def count(self, subject: str) -> int:
         number = self.number("Q")
         if number > _MOST_ENTRIES:
-            raise ValueError(f"it claims {number:,} {what}")
+            raise ValueError(f"it claims {number:,} {subject}")
         return number
 
     def skip_string(self) -> None:

@@ -168,8 +168,8 @@ def context_params(library: Any, *, tokens: int, batch: int, ubatch: int, kv_typ
     flags_at = raw.find(struct.pack("<????", False, True, True, True), types_at + 24, types_at + 48)
     if flash_at < 28 or flash_at % 4 or types_at < 0 or types_at % 8 or flags_at % 8 or any(raw[types_at + 8 : flags_at]):
         raise _unknown("llama_context_params")
-    for place, size in enumerate((tokens, batch, ubatch)):
-        params.set("I", 4 * place, size)
+    for index, size in enumerate((tokens, batch, ubatch)):
+        params.set("I", 4 * index, size)
     params.set("i", flash_at, flash_attention)
     params.set("i", types_at, KV_TYPES[kv_type])
     params.set("i", types_at + 4, KV_TYPES[kv_type])
@@ -185,8 +185,8 @@ def batch_of(tokens: "ctypes.Array[c_int32]", start: int, count: int) -> LlamaBa
     return LlamaBatch(count, pointer, None, None, None, None, None)
 
 
-def _unknown(what: str) -> UnavailableError:
+def _unknown(subject: str) -> UnavailableError:
     return UnavailableError(
-        f"this build of llama.cpp is not one that is known here ({what}): install the version that this edgemeter was tested with: "
+        f"this build of llama.cpp is not one that is known here ({subject}): install the version that this edgemeter was tested with: "
         "pip install 'edgemeter[llama]'"
     )

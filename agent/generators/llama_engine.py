@@ -151,12 +151,12 @@ class LlamaCpp:
     def _facts(self, settings: "_Settings", backend: str) -> dict[str, str]:
         """Return how the engine runs: what it was asked for, and what it got."""
         layers = self._api.llama_model_n_layer(self._model) + 1
-        asked = 0 if backend == "cpu" else layers if settings.gpu_layers < 0 else min(settings.gpu_layers, layers)
+        requested = 0 if backend == "cpu" else layers if settings.gpu_layers < 0 else min(settings.gpu_layers, layers)
         got = self._log.search(_OFFLOADED)
         flash = self._log.search(_FLASH_SET)
         return {
             "system_info": one_line(self._api.llama_print_system_info().decode(errors="replace")),
-            "gpu_layers_asked": str(asked),
+            "gpu_layers_asked": str(requested),
             "gpu_layers": got.group(1) if got else "0",
             "layers": str(layers),
             "batch": str(self._batch),
@@ -186,8 +186,8 @@ class LlamaCpp:
     def _chat(self, messages: Sequence[ChatMessage]) -> bytes:
         if self._template is None:
             raise UnavailableError("the model has no chat template: give a text, or use an instruction-tuned model")
-        chat = (api.LlamaMessage * len(messages))(*(api.LlamaMessage(one.role.encode(), one.text.encode()) for one in messages))
-        room = 1024 + 4 * sum(len(one.text.encode()) for one in messages)
+        chat = (api.LlamaMessage * len(messages))(*(api.LlamaMessage(message.role.encode(), message.text.encode()) for message in messages))
+        room = 1024 + 4 * sum(len(message.text.encode()) for message in messages)
         rendered = ctypes.create_string_buffer(room)
         size = self._api.llama_chat_apply_template(self._template, chat, len(messages), True, rendered, room)
         if not 0 <= size <= room:
@@ -196,10 +196,10 @@ class LlamaCpp:
 
     def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
         """Clear the cache, lay the prompt's batches out; see `Generator.bind`."""
-        found = self._open_model()
-        tokens = check_tokens(prompt, limits, found.context_tokens, self._vocabulary)
-        held = (ctypes.c_int32 * len(tokens))(*tokens)
-        parts = [api.batch_of(held, start, min(self._batch, len(tokens) - start)) for start in range(0, len(tokens), self._batch)]
+        loaded = self._open_model()
+        tokens = check_tokens(prompt, limits, loaded.context_tokens, self._vocabulary)
+        array = (ctypes.c_int32 * len(tokens))(*tokens)
+        parts = [api.batch_of(array, start, min(self._batch, len(tokens) - start)) for start in range(0, len(tokens), self._batch)]
         self._clear()
         answer: list[int] = []
 
@@ -207,7 +207,7 @@ class LlamaCpp:
             for part in parts:
                 self._decode(part)
             ended = self._generate(answer, limits, stamp)
-            return self._generated(answer, ended, len(held))
+            return self._generated(answer, ended, len(array))
 
         return query
 
@@ -234,7 +234,7 @@ class LlamaCpp:
     def _generated(self, answer: Sequence[int], ended: Ended, prompt_tokens: int) -> Generated:
         timings = self._api.llama_perf_context(self._context)
         # A prompt of one token is one of the decode steps to the engine.
-        own = EngineTimings(timings.t_p_eval_ms, timings.n_p_eval, timings.t_eval_ms, timings.n_eval)
+        engine_timings = EngineTimings(timings.t_p_eval_ms, timings.n_p_eval, timings.t_eval_ms, timings.n_eval)
         return Generated(
             tokens=tuple(answer),
             text=self._text(answer).decode(errors="replace"),
@@ -242,29 +242,29 @@ class LlamaCpp:
             prompt_tokens=prompt_tokens,
             cached_tokens=0,
             output_tokens=len(answer),
-            own=own if prompt_tokens > 1 else None,
+            own=engine_timings if prompt_tokens > 1 else None,
         )
 
     def likelihoods(self, tokens: Sequence[int]) -> NDArray[np.float64]:
         """Return the log likelihood of each token but the first; see `LikelihoodGenerator`."""
-        found = self._open_model()
+        loaded = self._open_model()
         if len(tokens) < 2:
             raise ConfigError(f"{len(tokens)} tokens have no likelihood: give 2 or more")
         # The last token is only scored.
-        check_tokens([*tokens[1:]], Limits(1), found.context_tokens + 1, self._vocabulary)
+        check_tokens([*tokens[1:]], Limits(1), loaded.context_tokens + 1, self._vocabulary)
         self._clear()
-        known = len(tokens) - 1
-        held = (ctypes.c_int32 * known)(*tokens[:-1])
-        most = max(1, min(self._batch, _LOGITS_BYTES // (4 * self._vocabulary)))
-        wanted = (ctypes.c_int8 * most)(*[1] * most)
-        likely = np.empty(known, np.float64)
-        for start in range(0, known, most):
-            part = api.batch_of(held, start, min(most, known - start))
-            part.logits = ctypes.cast(wanted, ctypes.POINTER(ctypes.c_int8))
+        count = len(tokens) - 1
+        array = (ctypes.c_int32 * count)(*tokens[:-1])
+        limit = max(1, min(self._batch, _LOGITS_BYTES // (4 * self._vocabulary)))
+        flags = (ctypes.c_int8 * limit)(*[1] * limit)
+        likely = np.empty(count, np.float64)
+        for start in range(0, count, limit):
+            part = api.batch_of(array, start, min(limit, count - start))
+            part.logits = ctypes.cast(flags, ctypes.POINTER(ctypes.c_int8))
             self._decode(part)
-            for place in range(part.n_tokens):
-                pair = tokens[start + place : start + place + 2]
-                likely[start + place] = log_likelihoods(self._logits_of(place)[None], pair)[0]
+            for position in range(part.n_tokens):
+                pair = tokens[start + position : start + position + 2]
+                likely[start + position] = log_likelihoods(self._logits_of(position)[None], pair)[0]
         return likely
 
     def _decode(self, batch: api.LlamaBatch) -> None:
@@ -272,23 +272,23 @@ class LlamaCpp:
         if status:
             raise MeasurementError(f"llama.cpp failed on {batch.n_tokens} tokens (status {status}): {self._log.last_error()}")
 
-    def _logits_of(self, place: int) -> NDArray[np.float32]:
+    def _logits_of(self, position: int) -> NDArray[np.float32]:
         """Return the logits [vocabulary] of an output of the last batch, not copied."""
-        address = self._api.llama_get_logits_ith(self._context, place)
-        known = self._logits.get(address)
-        if known is None:
+        address = self._api.llama_get_logits_ith(self._context, position)
+        logits = self._logits.get(address)
+        if logits is None:
             if not address:
                 raise MeasurementError("llama.cpp gives no logits: the model is no language model")
-            known = np.ctypeslib.as_array((ctypes.c_float * self._vocabulary).from_address(address))
-            self._logits[address] = known
-        return known
+            logits = np.ctypeslib.as_array((ctypes.c_float * self._vocabulary).from_address(address))
+            self._logits[address] = logits
+        return logits
 
     def _text(self, tokens: Sequence[int]) -> bytes:
-        held = (ctypes.c_int32 * len(tokens))(*tokens)
+        array = (ctypes.c_int32 * len(tokens))(*tokens)
         room = 64 + _TEXT_BYTES_PER_TOKEN * len(tokens)
         while True:
             text = ctypes.create_string_buffer(room)
-            size = self._api.llama_detokenize(self._vocab, held, len(tokens), text, room, False, True)
+            size = self._api.llama_detokenize(self._vocab, array, len(tokens), text, room, False, True)
             if size >= 0:
                 return text.raw[:size]
             room = -size
@@ -333,7 +333,7 @@ class _Log:
 
     def search(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         """Return where a pattern was logged last."""
-        return next((found for line in reversed(self.lines) if (found := pattern.search(line))), None)
+        return next((match for line in reversed(self.lines) if (match := pattern.search(line))), None)
 
 
 class _Settings:
@@ -363,10 +363,10 @@ def _whole(extra: Any, name: str, default: int, lowest: int = 1) -> int:
     return int(text)
 
 
-def _one_of(extra: Any, name: str, default: str, known: Any) -> str:
+def _one_of(extra: Any, name: str, default: str, allowed: Any) -> str:
     text: str = extra.get(name, default)
-    if text not in known:
-        raise ConfigError(f"runtime 'llama': {name} is {text!r}: choose one of {', '.join(known)}")
+    if text not in allowed:
+        raise ConfigError(f"runtime 'llama': {name} is {text!r}: choose one of {', '.join(allowed)}")
     return text
 
 

@@ -104,17 +104,17 @@ class OnnxGenai:
         return [int(token) for token in self._tokenizer.encode(text)] if text else []
 
     def _chat(self, messages: Sequence[ChatMessage]) -> str:
-        said = json.dumps([{"role": one.role, "content": one.text} for one in messages])
+        chat = json.dumps([{"role": message.role, "content": message.text} for message in messages])
         try:
-            return str(self._tokenizer.apply_chat_template(said))
+            return str(self._tokenizer.apply_chat_template(chat))
         except RuntimeError as error:
             raise UnavailableError(f"the model's chat template cannot be applied ({one_line(error)}): give a text") from error
 
     def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
         """Allocate a cache for the whole context; see `Generator.bind`."""
-        found = self._loaded()
-        tokens = np.asarray(check_tokens(prompt, limits, found.context_tokens, self._vocabulary), np.int32)
-        generator = self._generator(found.context_tokens, min_length=found.context_tokens if limits.ignore_end else 0)
+        loaded = self._loaded()
+        tokens = np.asarray(check_tokens(prompt, limits, loaded.context_tokens, self._vocabulary), np.int32)
+        generator = self._generator(loaded.context_tokens, min_length=loaded.context_tokens if limits.ignore_end else 0)
 
         def query(stamp: Stamp) -> Generated:
             try:
@@ -158,19 +158,19 @@ class OnnxGenai:
 
     def likelihoods(self, tokens: Sequence[int]) -> NDArray[np.float64]:
         """Return the log likelihood of each token but the first; see `LikelihoodGenerator`."""
-        found = self._loaded()
+        loaded = self._loaded()
         if len(tokens) < 2:
             raise ConfigError(f"{len(tokens)} tokens have no likelihood: give 2 or more")
         # The last token is only scored.
-        known = check_tokens(tokens[:-1], Limits(1), found.context_tokens, self._vocabulary)
+        context = check_tokens(tokens[:-1], Limits(1), loaded.context_tokens, self._vocabulary)
         check_tokens(tokens[-1:], Limits(1), 2, self._vocabulary)
-        generator = self._generator(found.context_tokens)
+        generator = self._generator(loaded.context_tokens)
         try:
-            generator.append_tokens(np.asarray(known, np.int32))
+            generator.append_tokens(np.asarray(context, np.int32))
             logits = np.asarray(generator.get_output("logits"), np.float32)[0]
         except RuntimeError as error:
-            raise MeasurementError(f"onnxruntime-genai failed on {len(known)} tokens: {one_line(error)}") from error
-        if len(logits) != len(known):
+            raise MeasurementError(f"onnxruntime-genai failed on {len(context)} tokens: {one_line(error)}") from error
+        if len(logits) != len(context):
             raise UnavailableError(
                 "this model gives the logits of the last position only: build it without pruning, or score its GGUF file"
             )
@@ -194,14 +194,14 @@ def _read(model: Path) -> Mapping[str, Any]:
     """
     model_file.head(model)
     try:
-        found = json.loads(model.read_bytes())
+        document = json.loads(model.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{str(model)!r} is no {CONFIG} of onnxruntime-genai: {one_line(error)}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("model"), dict):
+    if not isinstance(document, dict) or not isinstance(document.get("model"), dict):
         raise ConfigError(f"{str(model)!r} is no {CONFIG} of onnxruntime-genai: it has no part `model`")
     if model.name != CONFIG:
         raise ConfigError(f"{str(model)!r} has to be called {CONFIG}: the library finds it by that name in its folder")
-    return found
+    return document
 
 
 def _described(model: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -212,33 +212,33 @@ def _described(model: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _whole(described: Mapping[str, Any], key: str, model: Path) -> int:
-    found = described.get(key)
-    if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise ConfigError(f"{str(model)!r}: model.{key} is {found!r}, not a whole number of 1 or more: build the folder again")
-    return found
+    value = described.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"{str(model)!r}: model.{key} is {value!r}, not a whole number of 1 or more: build the folder again")
+    return value
 
 
 def _part(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = document.get(key)
-    return found if isinstance(found, dict) else {}
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
 
 
 def _beside(model: Path, name: str) -> Mapping[str, Any]:
     """Return a JSON object beside the model; empty if there is none, as the library has read what it needs."""
     try:
-        found = json.loads(model.with_name(name).read_bytes())
+        document = json.loads(model.with_name(name).read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _text_tokens(model: Path) -> NDArray[np.int32]:
     """Return the ids that stand for ordinary text, int32 [n]; empty where the tokenizer's file does not list them."""
     tokenizer = _beside(model, "tokenizer.json")
     listed = _part(tokenizer, "model").get("vocab")
-    known = dict(listed) if isinstance(listed, dict) else {str(pair[0]): place for place, pair in enumerate(listed or [])}
+    vocabulary = dict(listed) if isinstance(listed, dict) else {str(pair[0]): index for index, pair in enumerate(listed or [])}
     special = {entry.get("id") for entry in tokenizer.get("added_tokens") or []}
-    ids = [place for token, place in known.items() if place not in special and not (token.startswith("<0x") and len(token) == 6)]
+    ids = [index for token, index in vocabulary.items() if index not in special and not (token.startswith("<0x") and len(token) == 6)]
     return np.unique(np.asarray(ids, np.int32))
 
 

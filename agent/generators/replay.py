@@ -111,9 +111,9 @@ class ReplayGenerator:
         recorded = self._open()
         tokens = check_tokens(prompt, limits, self._context_tokens, recorded.vocabulary)
         played, spin = next(self._queries), self._spin_ns
-        wanted = min(limits.output_tokens, recorded.end_after_tokens or limits.output_tokens)
-        moments = _moments_ns(played, wanted, len(tokens) * recorded.prefill_ms_per_token)
-        answer = tuple((sum(tokens) + place) % recorded.vocabulary for place in range(wanted))
+        output_tokens = min(limits.output_tokens, recorded.end_after_tokens or limits.output_tokens)
+        moments = _moments_ns(played, output_tokens, len(tokens) * recorded.prefill_ms_per_token)
+        answer = tuple((sum(tokens) + index) % recorded.vocabulary for index in range(output_tokens))
 
         def query(stamp: Stamp) -> Generated:
             started_ns = time.monotonic_ns()
@@ -123,9 +123,9 @@ class ReplayGenerator:
             return Generated(
                 tokens=answer,
                 text="".join(chr(32 + token % 95) for token in answer),
-                ended="length" if wanted == limits.output_tokens else "end_of_text",
+                ended="length" if output_tokens == limits.output_tokens else "end_of_text",
                 prompt_tokens=len(tokens),
-                output_tokens=wanted,
+                output_tokens=output_tokens,
                 cached_tokens=recorded.cached_tokens,
                 own=_own(recorded, moments, len(tokens)),
             )
@@ -160,14 +160,14 @@ def read(model: Path) -> GenerationReplay:
         ) from error
 
 
-def _moments_ns(played: RecordedQuery, wanted: int, prefill_ms: float) -> list[tuple[int, int]]:
+def _moments_ns(played: RecordedQuery, output_tokens: int, prefill_ms: float) -> list[tuple[int, int]]:
     """Return when stamps come after the start, and of how many tokens each is."""
-    steps, left = cycle(played.steps_ms), wanted
+    steps, remaining = cycle(played.steps_ms), output_tokens
     at_ms, moments = played.first_ms + prefill_ms, []
-    while left > 0:
-        count = min(played.step_tokens, left)
+    while remaining > 0:
+        count = min(played.step_tokens, remaining)
         moments.append((round(at_ms * NS_PER_MS), count))
-        left -= count
+        remaining -= count
         at_ms += next(steps)
     return moments
 

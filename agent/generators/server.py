@@ -86,20 +86,20 @@ class ServerGenerator:
         return self._found
 
     def _ask(self, connection: ServerConnection, model: Path, file: ServerFile, context_tokens: int) -> LoadedGenerator:
-        known = ask_facts(connection, file)
-        if known.context_tokens is not None and context_tokens > known.context_tokens:
+        facts = ask_facts(connection, file)
+        if facts.context_tokens is not None and context_tokens > facts.context_tokens:
             raise ConfigError(
-                f"{str(model)!r}: the server has a context of {known.context_tokens} tokens, {context_tokens} are needed: "
+                f"{str(model)!r}: the server has a context of {facts.context_tokens} tokens, {context_tokens} are needed: "
                 "start it with a longer context, or shorten prompt or output"
             )
-        self._open = connection, known.dialect
+        self._open = connection, facts.dialect
         # A server that does not tell refuses an id that it does not have.
-        self._vocabulary = known.vocabulary or 1 << 31
+        self._vocabulary = facts.vocabulary or 1 << 31
         first = self._tokens("", special=True) or []
         words = self._tokens(_WORDS, special=False) or []
         probe = self._stream(_EVICTION, _SHORT, context_tokens, lambda _: None)
         return replace(
-            _loaded(known, file.url, probe, context_tokens),
+            _loaded(facts, file.url, probe, context_tokens),
             text_tokens=np.unique(np.asarray(words, np.int32)),
             first_tokens=tuple(first),
             network_round_trip_ms=statistics.median(self._ping() for _ in range(_PINGS)),
@@ -117,31 +117,31 @@ class ServerGenerator:
 
     def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
         """Make sure that the connection is open and nothing of the last query is kept, as far as the server can; see `Generator.bind`."""
-        found, (_, dialect) = self._loaded(), self._opened()
-        self._check_prompt(prompt, limits, found)
+        loaded, (_, dialect) = self._loaded(), self._opened()
+        self._check_prompt(prompt, limits, loaded)
         # Opens the connection again if the server has closed it, which a query must not pay for.
         self._ping()
         if dialect.evicts:
-            self._stream(_EVICTION, _SHORT, found.context_tokens, lambda _: None)
+            self._stream(_EVICTION, _SHORT, loaded.context_tokens, lambda _: None)
             self._ping()
 
         def query(stamp: Stamp) -> Generated:
-            return self._stream(prompt, limits, found.context_tokens, stamp).generated(found.abilities, limits)
+            return self._stream(prompt, limits, loaded.context_tokens, stamp).generated(loaded.abilities, limits)
 
         return query
 
     def bind_concurrent(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
         """Close the connection of the queries before, which takes a place in some servers; see `ConcurrentGenerator.bind_concurrent`."""
-        found, (kept, _) = self._loaded(), self._opened()
-        self._check_prompt(prompt, limits, found)
-        kept.close()
+        loaded, (connection, _) = self._loaded(), self._opened()
+        self._check_prompt(prompt, limits, loaded)
+        connection.close()
 
         def query(stamp: Stamp) -> Generated:
-            own = kept.another()
+            user_connection = connection.another()
             try:
-                return self._stream(prompt, limits, found.context_tokens, stamp, own).generated(found.abilities, limits)
+                return self._stream(prompt, limits, loaded.context_tokens, stamp, user_connection).generated(loaded.abilities, limits)
             finally:
-                own.close()
+                user_connection.close()
 
         return query
 
@@ -151,20 +151,20 @@ class ServerGenerator:
             self._open[0].close()
         self._open = self._found = None
 
-    def _check_prompt(self, prompt: Sequence[int] | str, limits: Limits, found: LoadedGenerator) -> None:
+    def _check_prompt(self, prompt: Sequence[int] | str, limits: Limits, loaded: LoadedGenerator) -> None:
         if not isinstance(prompt, str):
             if not self._opened()[1].takes_tokens:
-                raise ConfigError(f"{found.package} takes a prompt as text: give the text itself")
-            check_tokens(prompt, limits, found.context_tokens, self._vocabulary)
+                raise ConfigError(f"{loaded.package} takes a prompt as text: give the text itself")
+            check_tokens(prompt, limits, loaded.context_tokens, self._vocabulary)
         elif not prompt or limits.output_tokens < 1:
             raise ConfigError(f"cannot generate {limits.output_tokens} tokens from {len(prompt)} characters: give 1 or more of each")
 
     def _stream(
-        self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int, stamp: Stamp, own: ServerConnection | None = None
+        self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int, stamp: Stamp, own_connection: ServerConnection | None = None
     ) -> "_ReceivedAnswer":
-        """Ask, on its `own` connection if there is one, stamp what comes, and return all of it."""
-        kept, dialect = self._opened()
-        connection = own or kept
+        """Ask, on its `own_connection` connection if there is one, stamp what comes, and return all of it."""
+        shared, dialect = self._opened()
+        connection = own_connection or shared
         request, heard = dialect.request(prompt, limits, context_tokens), _ReceivedAnswer(stamp, limits.output_tokens)
         for line in connection.stream(request.path, request.content):
             content = _content(line)
@@ -184,8 +184,8 @@ class ServerGenerator:
         answer = connection.ask(request.path, request.content)
         tokens = answer.document.get("tokens")
         if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
-            said = error_message(answer.document) or f"status {answer.status}"
-            raise UnavailableError(f"{dialect.package} gives no tokens of a text ({said}): check that it serves a language model")
+            reason = error_message(answer.document) or f"status {answer.status}"
+            raise UnavailableError(f"{dialect.package} gives no tokens of a text ({reason}): check that it serves a language model")
         return tokens
 
     def _ping(self) -> float:
@@ -207,9 +207,9 @@ class ServerGenerator:
 class _ReceivedAnswer:
     """The received part of one query's answer: stamps each piece, and counts as the server does."""
 
-    def __init__(self, stamp: Stamp, most: int) -> None:
+    def __init__(self, stamp: Stamp, limit: int) -> None:
         self._stamp = stamp
-        self._most = most
+        self._most = limit
         self._stamped = 0
         self._pieces: list[str] = []
         self._tokens: list[int] = []
@@ -237,8 +237,8 @@ class _ReceivedAnswer:
             self._stamped += new
         self._pieces.append(part.text)
         self._tokens += part.tokens
-        told = {name: value for name in _KEPT if (value := getattr(part, name)) is not None}
-        self._last = replace(self._last, **told)
+        reported = {name: value for name in _KEPT if (value := getattr(part, name)) is not None}
+        self._last = replace(self._last, **reported)
 
     def check(self) -> None:
         """Return when the answer is whole.
@@ -302,26 +302,26 @@ def _read(dialect: Dialect, content: bytes) -> Part:
         ) from error
 
 
-def _loaded(known: ServerFacts, url: str, probe: _ReceivedAnswer, context_tokens: int) -> LoadedGenerator:
+def _loaded(facts: ServerFacts, url: str, probe: _ReceivedAnswer, context_tokens: int) -> LoadedGenerator:
     """Return what is known of the server, but for what is asked on the connection."""
     return LoadedGenerator(
-        package=known.dialect.package,
-        version=known.version,
+        package=facts.dialect.package,
+        version=facts.version,
         backend="http",
         import_ns=0,
         load_ns=0,
         context_tokens=context_tokens,
         text_tokens=np.empty(0, np.int32),
-        name=known.model or None,
-        precision=known.precision,
-        parameters=known.parameters,
-        digest_sha256=known.digest_sha256,
-        trained_context_tokens=known.trained_context_tokens,
-        chat_template=known.chat_template,
+        name=facts.model or None,
+        precision=facts.precision,
+        parameters=facts.parameters,
+        digest_sha256=facts.digest_sha256,
+        trained_context_tokens=facts.trained_context_tokens,
+        chat_template=facts.chat_template,
         abilities=GeneratorAbilities(
             counts="estimated" if probe.output_tokens is None else "usage",
-            ignores_end=known.dialect.ignores_end,
+            ignores_end=facts.dialect.ignores_end,
             is_local=False,
         ),
-        facts={"server_url": url, **known.facts},
+        facts={"server_url": url, **facts.facts},
     )

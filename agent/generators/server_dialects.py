@@ -137,20 +137,20 @@ class LlamaServer:
 
     def read(self, line: bytes) -> Part:
         """Return what a line says; the last one has no text, but all counters."""
-        said = msgspec.json.decode(line, type=_LlamaLine)
+        message = msgspec.json.decode(line, type=_LlamaLine)
         ends: Mapping[str, Ended] = {"limit": "length", "eos": "end_of_text", "word": "stop"}
-        timings = said.timings if said.stop else None
+        timings = message.timings if message.stop else None
         return Part(
-            has_output=bool(said.content or said.tokens),
-            text=said.content,
-            tokens=said.tokens,
-            total_tokens=said.tokens_predicted,
-            ended=ends.get(said.stop_type, "length") if said.stop else None,
-            prompt_tokens=said.tokens_evaluated if said.stop else None,
-            output_tokens=said.tokens_predicted if said.stop else None,
+            has_output=bool(message.content or message.tokens),
+            text=message.content,
+            tokens=message.tokens,
+            total_tokens=message.tokens_predicted,
+            ended=ends.get(message.stop_type, "length") if message.stop else None,
+            prompt_tokens=message.tokens_evaluated if message.stop else None,
+            output_tokens=message.tokens_predicted if message.stop else None,
             cached_tokens=timings.cache_n if timings else None,
             own=timings.own() if timings else None,
-            error=said.error,
+            error=message.error,
         )
 
 
@@ -220,11 +220,11 @@ class OpenAi:
 
     def read(self, line: bytes) -> Part:
         """Return what a line says; a chat's first line holds a role only, the last one the usage and often no choice."""
-        said = msgspec.json.decode(line, type=_OpenAiLine)
-        choice = said.choices[0] if said.choices else _Choice()
+        message = msgspec.json.decode(line, type=_OpenAiLine)
+        choice = message.choices[0] if message.choices else _Choice()
         delta = choice.delta or _Delta()
         text = choice.text or delta.text()
-        usage, details = said.usage, said.usage and said.usage.prompt_tokens_details
+        usage, details = message.usage, message.usage and message.usage.prompt_tokens_details
         return Part(
             has_output=bool(text or delta.tool_calls),
             text=text,
@@ -232,8 +232,8 @@ class OpenAi:
             prompt_tokens=usage.prompt_tokens if usage else None,
             output_tokens=usage.completion_tokens if usage else None,
             cached_tokens=details.cached_tokens if details else None,
-            own=said.timings.own() if said.timings else None,
-            error=said.error,
+            own=message.timings.own() if message.timings else None,
+            error=message.error,
         )
 
 
@@ -301,23 +301,23 @@ class Ollama:
 
     def read(self, line: bytes) -> Part:
         """Return what a line says; the count of the prompt is absent where all of it was cached."""
-        said = msgspec.json.decode(line, type=_OllamaLine)
-        text, evaluated, generated = said.response or said.thinking, said.prompt_eval_count, said.eval_count
-        own = None
-        if said.done and generated is not None and evaluated is not None:
-            own = EngineTimings(
-                prefill_ms=said.prompt_eval_duration / NS_PER_MS,
-                prefilled_tokens=evaluated - said.prompt_eval_cached_count,
-                decode_ms=said.eval_duration / NS_PER_MS,
+        message = msgspec.json.decode(line, type=_OllamaLine)
+        text, evaluated, generated = message.response or message.thinking, message.prompt_eval_count, message.eval_count
+        timings = None
+        if message.done and generated is not None and evaluated is not None:
+            timings = EngineTimings(
+                prefill_ms=message.prompt_eval_duration / NS_PER_MS,
+                prefilled_tokens=evaluated - message.prompt_eval_cached_count,
+                decode_ms=message.eval_duration / NS_PER_MS,
                 decoded_tokens=max(generated - 1, 0),
             )
         return Part(
             has_output=bool(text),
             text=text,
-            ended=("length" if said.done_reason == "length" else "end_or_stop") if said.done else None,
+            ended=("length" if message.done_reason == "length" else "end_or_stop") if message.done else None,
             prompt_tokens=evaluated,
             output_tokens=generated,
-            cached_tokens=said.prompt_eval_cached_count if said.done else None,
-            own=own,
-            error=said.error,
+            cached_tokens=message.prompt_eval_cached_count if message.done else None,
+            own=timings,
+            error=message.error,
         )

@@ -114,8 +114,8 @@ def _of_llama_server(connection: ServerConnection) -> ServerFacts:
 
 def _of_ollama(connection: ServerConnection, model: str) -> ServerFacts:
     version = str(connection.ask("/api/version").document.get("version", "unknown"))
-    shown = connection.ask("/api/show", {"model": model}).document
-    details, info = _part(shown, "details"), _part(shown, "model_info")
+    document = connection.ask("/api/show", {"model": model}).document
+    details, info = _part(document, "details"), _part(document, "model_info")
     trained = _count(info, f"{info.get('general.architecture')}.context_length")
     level = _text(details, "quantization_level")
     return ServerFacts(
@@ -127,7 +127,7 @@ def _of_ollama(connection: ServerConnection, model: str) -> ServerFacts:
         trained_context_tokens=trained,
         precision=level.lower() if level else None,
         parameters=_count(info, "general.parameter_count"),
-        chat_template=_text(shown, "template"),
+        chat_template=_text(document, "template"),
         digest_sha256=_digest(connection, model),
     )
 
@@ -142,15 +142,15 @@ def _digest(connection: ServerConnection, model: str) -> str | None:
 
 
 def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = document.get(name)
-    return found if isinstance(found, dict) else {}
+    value = document.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def _count(document: Mapping[str, Any], name: str) -> int | None:
-    found = document.get(name)
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
+    value = document.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _text(document: Mapping[str, Any], name: str) -> str | None:
-    found = document.get(name)
-    return found if isinstance(found, str) and found else None
+    value = document.get(name)
+    return value if isinstance(value, str) and value else None

@@ -109,15 +109,15 @@ class ServerConnection:
         return self._connection.getresponse()
 
     def _refuse(self, path: str, status: int, document: Mapping[str, Any]) -> None:
-        said = f": {message}" if (message := error_message(document)) else ""
-        asked = f"{self._url}{path} answers {status}{said}"
+        reason = f": {message}" if (message := error_message(document)) else ""
+        summary = f"{self._url}{path} answers {status}{reason}"
         if status == http.client.NOT_FOUND:
-            raise UnavailableError(f"{asked}; check url, model and endpoint of the server's file")
+            raise UnavailableError(f"{summary}; check url, model and endpoint of the server's file")
         if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
-            raise UnavailableError(f"{asked}; give its key as api_key_file in the server's file")
+            raise UnavailableError(f"{summary}; give its key as api_key_file in the server's file")
         if status < http.client.INTERNAL_SERVER_ERROR:
-            raise UnavailableError(f"{asked}; the server does not take this request: check model and endpoint of the server's file")
-        raise MeasurementError(f"{asked}; read the server's log")
+            raise UnavailableError(f"{summary}; the server does not take this request: check model and endpoint of the server's file")
+        raise MeasurementError(f"{summary}; read the server's log")
 
 
 def error_message(document: Mapping[str, Any]) -> str:
@@ -130,10 +130,10 @@ def error_message(document: Mapping[str, Any]) -> str:
 
 def _object(body: bytes) -> Mapping[str, Any]:
     try:
-        found = json.loads(body)
+        document = json.loads(body)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _reason(error: BaseException) -> str:

@@ -50,26 +50,26 @@ def read_board_serial(machine: Machine = THIS_MACHINE) -> BoardSerial:
     return BoardSerial(f"made-{secrets.token_hex(16)}", "made", None)
 
 
-def differs_from_board(known: BoardSerial, machine: Machine = THIS_MACHINE) -> bool:
-    """Return whether this board is surely another than the `known` one.
+def differs_from_board(board: BoardSerial, machine: Machine = THIS_MACHINE) -> bool:
+    """Return whether this board is surely another than the `board` one.
 
     A number that may not be read (some are root's) or was drawn at random proves nothing: the board counts as the same.
     """
-    if known.path is None:
+    if board.path is None:
         return False
-    here = _serial(machine, known.path)
-    if here is not None:
-        return here != known.serial
+    serial = _serial(machine, board.path)
+    if serial is not None:
+        return serial != board.serial
     # The number is gone, not hidden: a Pi's card in a board without a device tree, an eMMC's image on a card.
-    return not (machine.root / known.path).exists() and read_board_serial(machine).source not in {"made", "installation"}
+    return not (machine.root / board.path).exists() and read_board_serial(machine).source not in {"made", "installation"}
 
 
 def _places(machine: Machine) -> Iterator[tuple[SerialSource, str]]:
-    for source, place in _PLACES:
-        if "*" not in place:
-            yield source, place
+    for source, pattern in _PLACES:
+        if "*" not in pattern:
+            yield source, pattern
             continue
-        for path in machine.find(place):
+        for path in machine.find(pattern):
             if machine.line(path.parent / "type") == "MMC":
                 yield source, str(path)
 
@@ -121,8 +121,8 @@ def certificate_request(path: Path, common_name: str | None) -> str:
         name, subject = (f'CN = "{escaped}"\n', []) if common_name else ("", ["-subj", "/"])
         settings.write(f"[req]\nprompt = no\nutf8 = yes\nstring_mask = utf8only\ndistinguished_name = name\n[name]\n{name}")
         settings.flush()
-        made = _openssl("req", "-new", "-batch", "-sha256", "-key", str(path), "-config", settings.name, *subject)
-    return made.decode("ascii")
+        request = _openssl("req", "-new", "-batch", "-sha256", "-key", str(path), "-config", settings.name, *subject)
+    return request.decode("ascii")
 
 
 def belong_together(certificate: Path, key: Path) -> bool:
@@ -136,17 +136,19 @@ def belong_together(certificate: Path, key: Path) -> bool:
 def _openssl(*arguments: str) -> bytes:
     environment = {**os.environ, "LC_ALL": "C"}
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             ["openssl", *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=OPENSSL_S, env=environment, check=False
         )
     except FileNotFoundError as error:
         raise UnavailableError("openssl is not installed, and the device needs it to make its key: apt-get install openssl") from error
     except (OSError, subprocess.SubprocessError) as error:
         raise UnavailableError(f"openssl {arguments[0]} does not run ({error}): try again") from error
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        raise UnavailableError(f"openssl {arguments[0]} failed ({lines[0] if lines else done.returncode}): check the disk and the key file")
-    return done.stdout
+    if completed.returncode:
+        lines = completed.stderr.decode(errors="replace").strip().splitlines()
+        raise UnavailableError(
+            f"openssl {arguments[0]} failed ({lines[0] if lines else completed.returncode}): check the disk and the key file"
+        )
+    return completed.stdout
 
 
 IDENTITY_FOLDER = "identity"

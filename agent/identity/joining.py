@@ -63,12 +63,12 @@ def join_fleet(path: Path, places: JoinPaths, machine: Machine = THIS_MACHINE, t
         TransientError: no broker answers, or this board is not approved yet: try again later.
         UnavailableError: a file cannot be written, or there is no openssl.
     """
-    wanted = read_join_file(path)
+    join_file = read_join_file(path)
     files = IdentityFiles(places.home)
     identity = _joined_before(places, machine)
-    if identity is None or (wanted.token and token_id(wanted.token) != identity.claim):
-        identity = _enrol(wanted, places, machine, timeout_s)
-    configure(places, identity, wanted.content_url)
+    if identity is None or (join_file.token and token_id(join_file.token) != identity.claim):
+        identity = _enrol(join_file, places, machine, timeout_s)
+    configure(places, identity, join_file.content_url)
     # The token has served: were it wiped later than the marker is made, a power cut between would leave it on the card for ever.
     try:
         wipe_secrets(path)
@@ -121,9 +121,9 @@ def settle_identity(files: IdentityFiles) -> Identity | None:
         return None
     try:
         # `next.json` goes last: as long as it is there, this is done again.
-        for name, place in (("next.key", files.key), ("next.crt", files.certificate)):
+        for name, target in (("next.key", files.key), ("next.crt", files.certificate)):
             if (files.folder / name).exists():
-                (files.folder / name).replace(place)
+                (files.folder / name).replace(target)
         durable_file.sync_folder(files.folder)
         arrived.replace(files.identity)
         durable_file.sync_folder(files.folder)
@@ -155,11 +155,11 @@ def configure(places: JoinPaths, identity: Identity, content_url: str | None = N
             f"cannot read the configuration {str(places.config)!r} ({error}): correct it, or name another with --config"
         ) from error
     # Only above the first table: below it the same words are keys of that table.
-    head, table, rest = re.match(r"(.*?)(^[ \t]*\[|\Z)(.*)", before, re.DOTALL | re.MULTILINE).groups()  # type: ignore[union-attr]
-    ours = re.compile(rf"^[ \t]*(?:{'|'.join(settings)})[ \t]*=.*(?:\n|\Z)", re.MULTILINE)
-    kept = ours.sub("", head)
+    head, table, tail = re.match(r"(.*?)(^[ \t]*\[|\Z)(.*)", before, re.DOTALL | re.MULTILINE).groups()  # type: ignore[union-attr]
+    managed = re.compile(rf"^[ \t]*(?:{'|'.join(settings)})[ \t]*=.*(?:\n|\Z)", re.MULTILINE)
+    unmanaged = managed.sub("", head)
     lines = "".join(f"{name} = {msgspec.json.encode(value).decode()}\n" for name, value in settings.items())
-    after = f"{lines}{kept}{table}{rest}"
+    after = f"{lines}{unmanaged}{table}{tail}"
     if after != before:
         durable_file.write(places.config, after.encode(), 0o644)
 
@@ -173,25 +173,27 @@ def _joined_before(places: JoinPaths, machine: Machine) -> Identity | None:
     return identity
 
 
-def _enrol(wanted: JoinFile, places: JoinPaths, machine: Machine, timeout_s: float) -> Identity:
-    if not wanted.token:
+def _enrol(join_file: JoinFile, places: JoinPaths, machine: Machine, timeout_s: float) -> Identity:
+    if not join_file.token:
         raise ConfigError("the join file has no token any more, and this board has no identity: make another with `edgemeter fleet token`")
     files = IdentityFiles(places.home)
     _make_private(files.folder)
-    durable_file.write(files.ca, wanted.ca.encode(), 0o644)
+    durable_file.write(files.ca, join_file.ca.encode(), 0o644)
     serial = _serial(files, machine)
-    claim = token_id(wanted.token)
-    address = _enrol_address(wanted, claim, files.ca)
+    claim = token_id(join_file.token)
+    address = _enrol_address(join_file, claim, files.ca)
     # A damaged file is reported before anything is sent.
     tls_context(TlsFiles(ca=files.ca))
-    request = CertificateRequest(csr="", serial=serial.serial, serial_source=serial.source, board=board_name(machine), device=wanted.device)
+    request = CertificateRequest(
+        csr="", serial=serial.serial, serial_source=serial.source, board=board_name(machine), device=join_file.device
+    )
     with EnrolmentClient(address, claim, request_topic(claim), answer_topic(claim)) as client:
-        answer = ask_certificate(files, request, wanted.device, lambda signed: _decision(client, signed, timeout_s, address))
+        answer = ask_certificate(files, request, join_file.device, lambda signed: _decision(client, signed, timeout_s, address))
         if answer.state == "accepted":
-            identity = take_certificate(files, answer, serial, wanted.broker, claim)
+            identity = take_certificate(files, answer, serial, join_file.broker, claim)
             client.confirm(identity.number)
             return identity
-    raise ConfigError(f"the fleet {wanted.fleet!r} refuses this board: {answer.reason}")
+    raise ConfigError(f"the fleet {join_file.fleet!r} refuses this board: {answer.reason}")
 
 
 def ask_certificate(
@@ -228,25 +230,25 @@ def _make_private(folder: Path) -> None:
 
 
 def _serial(files: IdentityFiles, machine: Machine) -> BoardSerial:
-    found = read_board_serial(machine)
-    if found.path is not None:
-        return found
+    serial = read_board_serial(machine)
+    if serial.path is not None:
+        return serial
     # Drawn once: a board without any number is the same one with the next try.
-    drawn = files.folder / "drawn-serial"
-    if not drawn.exists():
-        durable_file.write(drawn, found.serial.encode())
-    return BoardSerial(drawn.read_text(encoding="ascii"), found.source, None)
+    path = files.folder / "drawn-serial"
+    if not path.exists():
+        durable_file.write(path, serial.serial.encode())
+    return BoardSerial(path.read_text(encoding="ascii"), serial.source, None)
 
 
 def _decision(client: EnrolmentClient, question: CertificateRequest, timeout_s: float, address: BrokerAddress) -> EnrolmentAnswer:
-    for left in range(_TRIES - 1, -1, -1):
+    for tries_left in range(_TRIES - 1, -1, -1):
         try:
             return client.request(question, timeout_s)
         except ConfigError as error:
             if "password" not in str(error).lower() and "uthori" not in str(error):
                 raise
             refused = error
-        if left:
+        if tries_left:
             # One that was made a moment ago is good when the broker has read its files.
             time.sleep(_TOKEN_S)
     raise ConfigError(
@@ -255,10 +257,10 @@ def _decision(client: EnrolmentClient, question: CertificateRequest, timeout_s: 
     ) from refused
 
 
-def _enrol_address(wanted: JoinFile, claim: str, ca: Path) -> BrokerAddress:
-    if urlsplit(wanted.enrol).scheme != "mqtts" or urlsplit(wanted.broker).scheme != "mqtts":
+def _enrol_address(join_file: JoinFile, claim: str, ca: Path) -> BrokerAddress:
+    if urlsplit(join_file.enrol).scheme != "mqtts" or urlsplit(join_file.broker).scheme != "mqtts":
         raise ConfigError(
-            f"the join file names {wanted.enrol!r} and {wanted.broker!r}: both have to be mqtts://, a token travels over TLS only"
+            f"the join file names {join_file.enrol!r} and {join_file.broker!r}: both have to be mqtts://, a token travels over TLS only"
         )
-    found = broker_address.parse_address(wanted.enrol, environ={})
-    return BrokerAddress(found.host, found.port, "mqtts", claim, wanted.token, TlsFiles(ca=ca))
+    address = broker_address.parse_address(join_file.enrol, environ={})
+    return BrokerAddress(address.host, address.port, "mqtts", claim, join_file.token, TlsFiles(ca=ca))

@@ -65,13 +65,13 @@ def settle_moved_card(
     )
     while True:
         try:
-            found = _request(home, identity, machine, alive, timeout_s or MOVED_CARD_TIMEOUT_S)
+            renewed = _request(home, identity, machine, alive, timeout_s or MOVED_CARD_TIMEOUT_S)
         except TransientError as error:
             if timeout_s is not None:
                 raise
             logger.warning("%s", error)
         else:
-            logger.info("this board is device %r now", found.device)
+            logger.info("this board is device %r now", renewed.device)
             return True
 
 

@@ -73,9 +73,9 @@ WORK_FUNCTIONS: Mapping[type, str] = {
 }
 
 
-def update(here: OrderContext, work: Update) -> None:
+def update(context: OrderContext, work: Update) -> None:
     """Begin an update; the daemon reports its end, perhaps from another release."""
-    update_orders().carry_out(here.task.order, here.content(work.bundle), Path(here.task.home))
+    update_orders().carry_out(context.task.order, context.content(work.bundle), Path(context.task.home))
 
 
 def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | None = None) -> None:
@@ -95,15 +95,15 @@ def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | 
 
     try:
         settings = config.read(Path(task.config) if task.config else None)
-        here = OrderContext(task, settings, lambda run: book.kept(task.place, run), report)
+        context = OrderContext(task, settings, lambda run: book.kept(task.place, run), report)
         module, _, name = WORK_FUNCTIONS[type(task.order.work)].partition(":")
-        outcome: OrderOutcome | None = getattr(import_module(module), name)(here, task.order.work)
+        outcome: OrderOutcome | None = getattr(import_module(module), name)(context, task.order.work)
         if outcome is not None:
             book.ends(task.place, outcome.state, _as_ordered(outcome.reason), figures=dict(outcome.figures), text=outcome.text)
     except (ConfigError, UnavailableError) as error:
         # Nothing was measured: the order cannot be carried out on this board.
-        found = book.read(task.place)
-        book.ends(task.place, "failed" if found and found.runs else "rejected", _as_ordered(str(error)))
+        entry = book.read(task.place)
+        book.ends(task.place, "failed" if entry and entry.runs else "rejected", _as_ordered(str(error)))
     except EdgemeterError as error:
         book.ends(task.place, "failed", _as_ordered(str(error)))
     finally:
@@ -131,32 +131,32 @@ _SECRETS = (
 _HEX = re.compile(r"[0-9a-f]{64}\Z")
 
 
-def doctor(here: OrderContext, _work: Doctor) -> OrderOutcome:
+def doctor(context: OrderContext, _work: Doctor) -> OrderOutcome:
     """Examine this device, as `edgemeter doctor --json` does."""
-    settings = here.settings
-    findings = examination.examine(broker=settings.broker, home=Path(here.task.home), settings=settings)
+    settings = context.settings
+    findings = examination.examine(broker=settings.broker, home=Path(context.task.home), settings=settings)
     return OrderOutcome(text=examination.as_json(findings))
 
 
-def logs(here: OrderContext, work: Logs) -> OrderOutcome:
+def logs(context: OrderContext, work: Logs) -> OrderOutcome:
     """Return the last lines of the agent's log: systemd's journal where it may be read, else what the agent kept in memory."""
     lines, where = _of_systemd(work.lines), f"journal of {UNIT}"
     if not lines:
-        lines, where = list(here.task.log[-work.lines :]), "kept by the agent since its start"
+        lines, where = list(context.task.log[-work.lines :]), "kept by the agent since its start"
     return OrderOutcome(reason=f"{len(lines)} lines, {where}", text=redacted("\n".join(lines)))
 
 
 def redacted(text: str) -> str:
     """Return the text without what looks like a secret; a sha256 is none."""
     for pattern in _SECRETS:
-        text = pattern.sub(lambda found: found[0] if _HEX.match(found[0]) else "[redacted]", text)
+        text = pattern.sub(lambda match: match[0] if _HEX.match(match[0]) else "[redacted]", text)
     return text
 
 
 def _of_systemd(lines: int) -> list[str]:
     command = ["journalctl", "--unit", UNIT, "--lines", str(lines), "--output", "short-iso", "--no-pager", "--quiet"]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=True)
+        completed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, check=True)
     except (OSError, subprocess.SubprocessError):
         return []
-    return done.stdout.decode(errors="replace").splitlines()
+    return completed.stdout.decode(errors="replace").splitlines()

@@ -60,30 +60,31 @@ class DeviceContent:
             with contextlib.suppress(OSError):
                 os.utime(path)
 
-    def make_room(self, wanted: Content, in_use: Collection[str]) -> None:
-        """Remove what is used least until `wanted` fits; begin its file.
+    def make_room(self, content: Content, in_use: Collection[str]) -> None:
+        """Remove what is used least until `content` fits; begin its file.
 
         Raises:
             UnavailableError: the disk has not twice its size free, or the folder cannot be written.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            held = {path: _size_bytes(path) for path in sorted(self.folder.iterdir(), key=lambda path: path.lstat().st_mtime_ns)}
-            kept_bytes = sum(held.values())
-            here_bytes = self.part(wanted).stat().st_size if self.part(wanted).exists() else 0
-            needed_bytes = FREE_RATIO * wanted.size_bytes - here_bytes
-            for path, size_bytes in held.items():
+            sizes = {path: _size_bytes(path) for path in sorted(self.folder.iterdir(), key=lambda path: path.lstat().st_mtime_ns)}
+            kept_bytes = sum(sizes.values())
+            here_bytes = self.part(content).stat().st_size if self.part(content).exists() else 0
+            needed_bytes = FREE_RATIO * content.size_bytes - here_bytes
+            for path, size_bytes in sizes.items():
                 is_short = self._free_bytes() < needed_bytes
-                if not is_short and kept_bytes + wanted.size_bytes - here_bytes <= self._limit_bytes:
+                if not is_short and kept_bytes + content.size_bytes - here_bytes <= self._limit_bytes:
                     break
-                if path.name.partition(".")[0] not in {*in_use, wanted.sha256}:
+                if path.name.partition(".")[0] not in {*in_use, content.sha256}:
                     kept_bytes -= size_bytes
                     _remove(path)
             if (free_bytes := self._free_bytes()) < needed_bytes:
                 raise UnavailableError(
-                    f"no space: {wanted.name!r} needs {needed_bytes / 1e6:.1f} MB free (twice its size), only {free_bytes / 1e6:.1f} MB are"
+                    f"no space: {content.name!r} needs {needed_bytes / 1e6:.1f} MB free (twice its size), "
+                    f"only {free_bytes / 1e6:.1f} MB are"
                 )
-            self.part(wanted).touch(mode=0o600)
+            self.part(content).touch(mode=0o600)
         except OSError as error:
             raise UnavailableError(
                 f"cannot keep content in {str(self.folder)!r} ({error.strerror}): check that the folder may be written"

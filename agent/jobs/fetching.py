@@ -34,9 +34,9 @@ ABSENT_TRIES = 3
 class ContentFetcher:
     """Fetches one content at a time; called from one thread."""
 
-    def __init__(self, context: HandlerContext, kept: DeviceContent, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, context: HandlerContext, store: DeviceContent, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._context = context
-        self._kept = kept
+        self._kept = store
         self._clock_s = clock_s
         self._wanted: Content | None = None
         self._child: subprocess.Popen[bytes] | None = None
@@ -55,7 +55,7 @@ class ContentFetcher:
             UnavailableError: there is no space, or the server has no such content.
             EdgemeterError: the hash of what the server sent is wrong, twice.
         """
-        missing = next((one for one in contents if not self._kept.is_here(one)), None)
+        missing = next((content for content in contents if not self._kept.is_here(content)), None)
         if missing is None:
             self.stop()
             return None
@@ -73,33 +73,33 @@ class ContentFetcher:
         Raises:
             ConfigError: it is not a chunk of content.
         """
-        chunk, piece = split_chunk(payload)
-        wanted = self._wanted
-        if wanted is None or chunk.sha256 != wanted.sha256 or self._child is not None:
+        chunk, data = split_chunk(payload)
+        content = self._wanted
+        if content is None or chunk.sha256 != content.sha256 or self._child is not None:
             return
-        if chunk.size_bytes != wanted.size_bytes:
-            self._refuse(wanted, chunk)
+        if chunk.size_bytes != content.size_bytes:
+            self._refuse(content, chunk)
         elif (
-            piece
-            and chunk.offset == self._size(wanted)
-            and chunk.offset + len(piece) <= wanted.size_bytes
+            data
+            and chunk.offset == self._size(content)
+            and chunk.offset + len(data) <= content.size_bytes
             and chunk.offset < self._requested_to
         ):
-            with self._kept.part(wanted).open("ab") as file:
-                file.write(piece)
+            with self._kept.part(content).open("ab") as file:
+                file.write(data)
             self._received_s = self._clock_s()
             self._timeout_s = TIMEOUT_S
 
     def progress(self) -> str | None:
         """Return the progress as text, None while nothing is fetched."""
-        wanted = self._wanted
-        if wanted is None:
+        content = self._wanted
+        if content is None:
             return None
         came = 0
         # A part is not there yet, or is whole by now.
         with suppress(OSError):
-            came = self._kept.part(wanted).stat().st_size
-        return f"fetching {wanted.name}, {came / 1e6:.1f} of {wanted.size_bytes / 1e6:.1f} MB"
+            came = self._kept.part(content).stat().st_size
+        return f"fetching {content.name}, {came / 1e6:.1f} of {content.size_bytes / 1e6:.1f} MB"
 
     def connected(self) -> None:
         """Request again: what was requested over the last connection is lost."""
@@ -115,37 +115,37 @@ class ContentFetcher:
             child.kill()
             child.wait()
 
-    def _refuse(self, wanted: Content, chunk: Chunk) -> None:
+    def _refuse(self, content: Content, chunk: Chunk) -> None:
         if chunk.size_bytes is not None:
-            self._failure = f"the server's {wanted.name!r} has {chunk.size_bytes} bytes instead of {wanted.size_bytes}"
+            self._failure = f"the server's {content.name!r} has {chunk.size_bytes} bytes instead of {content.size_bytes}"
             return
         self._absent += 1
         if self._absent >= ABSENT_TRIES:
-            self._failure = f"the server has no content {wanted.sha256[:12]} ({wanted.name!r})"
+            self._failure = f"the server has no content {content.sha256[:12]} ({content.name!r})"
 
-    def _go_on(self, wanted: Content) -> float:
+    def _go_on(self, content: Content) -> float:
         if self._failure is not None:
             failure = self._failure
             self.stop()
             raise UnavailableError(failure)
         if self._child is not None:
-            return self._follow(self._child, wanted)
-        if not self._is_tried_by_http or self._size(wanted) >= wanted.size_bytes:
+            return self._follow(self._child, content)
+        if not self._is_tried_by_http or self._size(content) >= content.size_bytes:
             self._is_tried_by_http = True
-            self._start_child(wanted)
+            self._start_child(content)
             return CHILD_POLL_S
-        return self._request(wanted)
+        return self._request(content)
 
-    def _request(self, wanted: Content) -> float:
-        size, now_s = self._size(wanted), self._clock_s()
+    def _request(self, content: Content) -> float:
+        size, now_s = self._size(content), self._clock_s()
         if self._requested_to == 0 or now_s - self._received_s > self._timeout_s:
             if self._requested_to:
                 self._timeout_s = min(LONGEST_TIMEOUT_S, 2 * self._timeout_s)
             self._requested_to = size
             self._received_s = now_s
-        while self._requested_to < min(wanted.size_bytes, size + OUTSTANDING * PIECE_BYTES):
-            length = min(PIECE_BYTES, wanted.size_bytes - self._requested_to)
-            want = Want(sha256=wanted.sha256, offset=self._requested_to, length=length)
+        while self._requested_to < min(content.size_bytes, size + OUTSTANDING * PIECE_BYTES):
+            length = min(PIECE_BYTES, content.size_bytes - self._requested_to)
+            want = Want(sha256=content.sha256, offset=self._requested_to, length=length)
             if not self._context.publish(self._context.topic("want"), encode_order(want), qos=0):
                 # No connection: when it is back, all of it again.
                 self._requested_to = 0
@@ -153,12 +153,12 @@ class ContentFetcher:
             self._requested_to += length
         return min(self._timeout_s, TIMEOUT_S)
 
-    def _start_child(self, wanted: Content) -> None:
+    def _start_child(self, content: Content) -> None:
         settings = self._context.settings
         task = FetchTask(
-            content=wanted,
-            part=str(self._kept.part(wanted)),
-            final=str(self._kept.path(wanted)),
+            content=content,
+            part=str(self._kept.part(content)),
+            final=str(self._kept.path(content)),
             url=settings.content_url,
             tls=(settings.broker_ca_file, settings.broker_certificate_file, settings.broker_key_file),
         )
@@ -171,7 +171,7 @@ class ContentFetcher:
             except BrokenPipeError:
                 return
 
-    def _follow(self, child: subprocess.Popen[bytes], wanted: Content) -> float:
+    def _follow(self, child: subprocess.Popen[bytes], content: Content) -> float:
         status = child.poll()
         if status is None:
             return CHILD_POLL_S
@@ -183,21 +183,21 @@ class ContentFetcher:
             self._requested_to = 0
             return 0.0
         if status != WRONG_HASH:
-            message = f"cannot bring {wanted.name!r} to its end (status {status}): see the agent's log"
+            message = f"cannot bring {content.name!r} to its end (status {status}): see the agent's log"
             self.stop()
             raise TransientError(message)
         self._wrong += 1
         if self._wrong >= TRIES:
-            message = f"what the server sent for {wanted.name!r} has not the hash {wanted.sha256[:12]}, {TRIES} times"
+            message = f"what the server sent for {content.name!r} has not the hash {content.sha256[:12]}, {TRIES} times"
             self.stop()
             raise EdgemeterError(message)
-        self._kept.part(wanted).touch(mode=0o600)
+        self._kept.part(content).touch(mode=0o600)
         self._requested_to = 0
         return 0.0
 
-    def _size(self, wanted: Content) -> int:
+    def _size(self, content: Content) -> int:
         try:
-            return self._kept.part(wanted).stat().st_size
+            return self._kept.part(content).stat().st_size
         except OSError as error:
             self.stop()
-            raise TransientError(f"the part of {wanted.name!r} that was here is gone ({error.strerror}): fetching begins again") from error
+            raise TransientError(f"the part of {content.name!r} that was here is gone ({error.strerror}): fetching begins again") from error

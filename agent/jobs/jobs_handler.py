@@ -61,8 +61,8 @@ class ReportSender:
             return IDLE_S
         now_s = self._clock_s()
         repeats: dict[tuple[int, int], tuple[float, float]] = {}
-        for place, report in self._journal.due(self._context.session):
-            key = (place, hash(report))
+        for number, report in self._journal.due(self._context.session):
+            key = (number, hash(report))
             at_s, pause_s = self._repeats.get(key, (now_s, FIRST_REPORT_PAUSE_S))
             if at_s <= now_s and self._context.publish(self._context.topic("job"), report):
                 at_s, pause_s = now_s + pause_s, min(LONGEST_REPORT_PAUSE_S, 2 * pause_s)
@@ -149,14 +149,14 @@ class JobsHandler:
         self._journal.close()
 
     def _recover(self) -> None:
-        for one in self._journal.open_ones():
-            if one.state != "running":
+        for entry in self._journal.open_ones():
+            if entry.state != "running":
                 continue
-            if isinstance(one.order.work, Restart):
-                if reason := restart_outcome(one.order.work, one.boot_id, self._boot_id):
-                    self._journal.ends(one.place, "done", reason)
-            elif not isinstance(one.order.work, Update):
-                self._journal.ends(one.place, "failed", INTERRUPTED)
+            if isinstance(entry.order.work, Restart):
+                if reason := restart_outcome(entry.order.work, entry.boot_id, self._boot_id):
+                    self._journal.ends(entry.place, "done", reason)
+            elif not isinstance(entry.order.work, Update):
+                self._journal.ends(entry.place, "failed", INTERRUPTED)
 
     def _refuse(self, payload: bytes, error: ConfigError) -> None:
         """Report to the server which order is rejected, if that can be read at all; nothing of it is kept."""
@@ -175,11 +175,11 @@ class JobsHandler:
         self._context.publish(self._context.topic("job"), encode_order(report))
 
     def _accept(self, order: Order) -> None:
-        known = self._journal.find(order.job, order.attempt)
+        entry = self._journal.find(order.job, order.attempt)
         if isinstance(order.work, Cancel):
-            self._cancel(order, known)
-        elif known is not None:
-            self._journal.answer_again(known.place, order.version)
+            self._cancel(order, entry)
+        elif entry is not None:
+            self._journal.answer_again(entry.place, order.version)
         elif (last := self._journal.last_attempt(order.job)) > order.attempt:
             self._journal.add(order, "rejected", f"attempt {last} of this job is known already")
         else:
@@ -205,25 +205,25 @@ class JobsHandler:
             return str(error)
         return None
 
-    def _cancel(self, order: Order, known: journal.JournalEntry | None) -> None:
-        if known is None:
+    def _cancel(self, order: Order, entry: journal.JournalEntry | None) -> None:
+        if entry is None:
             self._journal.add(order, "cancelled", "cancelled before it arrived")
             return
-        if not known.is_final:
-            self._give_up(known, "cancelled", "cancelled by the server")
-        self._journal.answer_again(known.place, order.version)
+        if not entry.is_final:
+            self._give_up(entry, "cancelled", "cancelled by the server")
+        self._journal.answer_again(entry.place, order.version)
 
-    def _give_up(self, one: journal.JournalEntry, state: JobState, reason: str) -> None:
+    def _give_up(self, entry: journal.JournalEntry, state: JobState, reason: str) -> None:
         # Killed first: then it writes nothing more.
-        if self._running is not None and self._running.place == one.place:
+        if self._running is not None and self._running.place == entry.place:
             self._running.end()
             self._set_idle()
         self._lock.release()
-        if isinstance(one.order.work, Restart):
+        if isinstance(entry.order.work, Restart):
             withdraw_restart(self._context.home)
-        elif isinstance(one.order.work, Update):
-            update_orders().withdraw(one.order, self._context.home)
-        self._journal.ends(one.place, state, reason)
+        elif isinstance(entry.order.work, Update):
+            update_orders().withdraw(entry.order, self._context.home)
+        self._journal.ends(entry.place, state, reason)
 
     def _advance(self) -> float:
         """Advance the order whose turn it is; return the seconds to the next poll."""
@@ -235,25 +235,25 @@ class JobsHandler:
         if not opened:
             self._fetching.stop()
             return IDLE_S
-        one = opened[0]
-        if one.state == "running":
-            return self._await(one)
+        entry = opened[0]
+        if entry.state == "running":
+            return self._await(entry)
         try:
-            return min(self._begin(one), self._next_deadline())
+            return min(self._begin(entry), self._next_deadline())
         except TransientError:
             raise
         except (ConfigError, UnavailableError) as error:
-            self._give_up(one, "rejected", str(error))
+            self._give_up(entry, "rejected", str(error))
         except EdgemeterError as error:
-            self._give_up(one, "failed", str(error))
+            self._give_up(entry, "failed", str(error))
         return 0.0
 
     def _end_overdue(self, opened: list[journal.JournalEntry]) -> None:
         now_s = self._clock_s()
-        self._deadlines_s = {one.place: self._deadlines_s.get(one.place, now_s + one.order.timeout_s) for one in opened}
-        for one in opened:
-            if now_s >= self._deadlines_s[one.place]:
-                self._give_up(one, "timed_out", f"not done in {one.order.timeout_s:g} s; {one.reason or one.state}")
+        self._deadlines_s = {entry.place: self._deadlines_s.get(entry.place, now_s + entry.order.timeout_s) for entry in opened}
+        for entry in opened:
+            if now_s >= self._deadlines_s[entry.place]:
+                self._give_up(entry, "timed_out", f"not done in {entry.order.timeout_s:g} s; {entry.reason or entry.state}")
 
     def _next_deadline(self) -> float:
         return max(0.0, min(self._deadlines_s.values(), default=float("inf")) - self._clock_s())
@@ -265,8 +265,8 @@ class JobsHandler:
             return False
         running.end()
         self._set_idle()
-        found = self._journal.read(running.place)
-        if found is not None and found.state == "running" and not (isinstance(found.order.work, Update) and status == 0):
+        entry = self._journal.read(running.place)
+        if entry is not None and entry.state == "running" and not (isinstance(entry.order.work, Update) and status == 0):
             self._journal.ends(running.place, "failed", running.failure())
         return True
 
@@ -276,50 +276,50 @@ class JobsHandler:
             return
         self._reported = latest
         self._report(latest.doing)
-        known = self._journal.read(running.place)
-        if latest.done_ratio is None or known is None or now_s - self._proceeded_s < PROGRESS_S:
+        entry = self._journal.read(running.place)
+        if latest.done_ratio is None or entry is None or now_s - self._proceeded_s < PROGRESS_S:
             return
-        if latest.done_ratio >= (known.done_ratio or 0.0) + PROGRESS_RATIO:
+        if latest.done_ratio >= (entry.done_ratio or 0.0) + PROGRESS_RATIO:
             self._proceeded_s = now_s
             self._journal.proceeds(running.place, latest.done_ratio)
 
-    def _await(self, one: journal.JournalEntry) -> float:
+    def _await(self, entry: journal.JournalEntry) -> float:
         """Wait for an order that ends after a restart of the agent or of the board."""
-        if not isinstance(one.order.work, Update):
+        if not isinstance(entry.order.work, Update):
             return RUNNING_POLL_S
-        if ended := update_orders().came_of(one.order, self._context.home):
-            self._journal.ends(one.place, *ended)
+        if ended := update_orders().came_of(entry.order, self._context.home):
+            self._journal.ends(entry.place, *ended)
             return 0.0
-        if self._started_place != one.place:
+        if self._started_place != entry.place:
             # Whether the update was requested before the restart is unknown; the supervisor ignores a second request for the same order.
-            self._start(one)
+            self._start(entry)
         return RUNNING_POLL_S
 
-    def _begin(self, one: journal.JournalEntry) -> float:
-        pause_s = self._gather(one)
+    def _begin(self, entry: journal.JournalEntry) -> float:
+        pause_s = self._gather(entry)
         if pause_s is not None:
             return pause_s
-        work = one.order.work
+        work = entry.order.work
         if isinstance(work, Schedule):
-            self._journal.ends(one.place, "done", self._schedules.put(one.order))
+            self._journal.ends(entry.place, "done", self._schedules.put(entry.order))
             return 0.0
         if isinstance(work, Measure) and (cool_s := self._measured_s + work.cool_down_s - self._clock_s()) > 0:
-            self._note_waiting(one, f"cooling down for {work.cool_down_s:g} s")
+            self._note_waiting(entry, f"cooling down for {work.cool_down_s:g} s")
             return cool_s
-        if _needs_quiet(one):
-            has_lock = self._lock.take(f"job {one.order.job}")
+        if _needs_quiet(entry):
+            has_lock = self._lock.take(f"job {entry.order.job}")
             if (note := self._lock.pop_note()) is not None:
                 logger.warning("%s", note)
             if not has_lock:
-                self._note_waiting(one, f"busy: waiting for {self._lock.holder()}")
+                self._note_waiting(entry, f"busy: waiting for {self._lock.holder()}")
                 return LOCK_POLL_S
-        if self._journal.begins(one.place, self._boot_id):
-            self._start(one)
+        if self._journal.begins(entry.place, self._boot_id):
+            self._start(entry)
         return RUNNING_POLL_S
 
-    def _gather(self, one: journal.JournalEntry) -> float | None:
+    def _gather(self, entry: journal.JournalEntry) -> float | None:
         """Fetch what the order needs; return None when all of it is here, else the seconds to the next poll."""
-        contents = contents_of(one)
+        contents = contents_of(entry)
         in_use = {content.sha256 for content in due_contents(self._schedules.read())}
         in_use |= {content.sha256 for waiting in self._journal.open_ones() for content in contents_of(waiting)}
         pause_s = self._fetching.fetch(contents, in_use)
@@ -354,8 +354,8 @@ class JobsHandler:
         if self._measuring is not None:
             self._report_activity(None)
 
-    def _start(self, one: journal.JournalEntry) -> None:
-        work = one.order.work
+    def _start(self, entry: journal.JournalEntry) -> None:
+        work = entry.order.work
         if isinstance(work, Restart):
             request_restart(work, self._context.home, self._context.restart)
             if work.what == "board":
@@ -363,29 +363,29 @@ class JobsHandler:
                 self._lock.release()
             return
         task = ExecutionTask(
-            order=one.order,
-            place=one.place,
+            order=entry.order,
+            place=entry.place,
             home=str(self._context.home.absolute()),
             device=self._context.device,
             fleet=self._context.fleet,
             config=str(self._context.config.absolute()) if self._context.config else None,
-            contents={content.sha256: str(self._kept.path(content).absolute()) for content in contents_of(one)},
+            contents={content.sha256: str(self._kept.path(content).absolute()) for content in contents_of(entry)},
             log=tuple(self._context.log()) if isinstance(work, Logs) else (),
         )
-        lock = self._lock.descriptor() if _needs_quiet(one) else None
+        lock = self._lock.descriptor() if _needs_quiet(entry) else None
         self._running = ExecutionProcess(task, self._context.wake, self._report_activity, lock)
-        self._reported, self._proceeded_s, self._started_place = None, self._clock_s(), one.place
+        self._reported, self._proceeded_s, self._started_place = None, self._clock_s(), entry.place
         # From here on only the child holds it, until it ends.
         self._lock.release()
 
-    def _note_waiting(self, one: journal.JournalEntry, why: str) -> None:
-        if one.reason != why:
-            self._journal.waits(one.place, why)
+    def _note_waiting(self, entry: journal.JournalEntry, why: str) -> None:
+        if entry.reason != why:
+            self._journal.waits(entry.place, why)
 
 
-def _needs_quiet(one: journal.JournalEntry) -> bool:
+def _needs_quiet(entry: journal.JournalEntry) -> bool:
     """Return whether the order needs the run lock; an update takes it by itself when it switches."""
-    return not isinstance(one.order.work, (Logs, Update))
+    return not isinstance(entry.order.work, (Logs, Update))
 
 
 class _OrderOutline(msgspec.Struct, frozen=True):

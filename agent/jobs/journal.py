@@ -98,9 +98,9 @@ class Journal(Database):
         rows = self.query("SELECT * FROM executions WHERE job = ? AND attempt = ?", job, attempt)
         return _execution(rows[0]) if rows else None
 
-    def read(self, place: int) -> JournalEntry | None:
+    def read(self, number: int) -> JournalEntry | None:
         """Return the execution at that place."""
-        rows = self.query("SELECT * FROM executions WHERE place = ?", place)
+        rows = self.query("SELECT * FROM executions WHERE place = ?", number)
         return _execution(rows[0]) if rows else None
 
     def open_ones(self) -> list[JournalEntry]:
@@ -119,41 +119,41 @@ class Journal(Database):
         """Keep an order that came for the first time, and return how it stands."""
         ended_ns = time.time_ns() if state in FINAL else None
         with self.transaction() as connection:
-            place = connection.execute(
+            number = connection.execute(
                 "INSERT INTO executions (job, attempt, encoded, schedule, state, reason, version, arrived_ns, ended_ns)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (order.job, order.attempt, encode_order(order), schedule, state, _cut(reason), order.version, time.time_ns(), ended_ns),
             ).lastrowid
             connection.execute(
                 "DELETE FROM executions WHERE place <= ? AND ended_ns IS NOT NULL AND (noted_change = change OR schedule IS NOT NULL)",
-                ((place or 0) - KEPT_EXECUTIONS,),
+                ((number or 0) - KEPT_EXECUTIONS,),
             )
             connection.execute(
                 "UPDATE executions SET text = NULL WHERE text IS NOT NULL AND place <= ? AND noted_change = change",
-                ((place or 0) - KEPT_TEXTS,),
+                ((number or 0) - KEPT_TEXTS,),
             )
-            return _execution(connection.execute("SELECT * FROM executions WHERE place = ?", (place,)).fetchone())
+            return _execution(connection.execute("SELECT * FROM executions WHERE place = ?", (number,)).fetchone())
 
-    def begins(self, place: int, boot_id: str | None) -> bool:
+    def begins(self, number: int, boot_id: str | None) -> bool:
         """Note that it begins now, in this boot; return whether it still was to."""
-        return self._change(place, "accepted", "state = 'running', reason = NULL, boot_id = ?, started_ns = ?", boot_id, time.time_ns())
+        return self._change(number, "accepted", "state = 'running', reason = NULL, boot_id = ?, started_ns = ?", boot_id, time.time_ns())
 
-    def waits(self, place: int, reason: str) -> bool:
+    def waits(self, number: int, reason: str) -> bool:
         """Note why it cannot begin yet."""
-        return self._change(place, "accepted", "reason = ?", _cut(reason))
+        return self._change(number, "accepted", "reason = ?", _cut(reason))
 
-    def proceeds(self, place: int, done_ratio: float) -> bool:
+    def proceeds(self, number: int, done_ratio: float) -> bool:
         """Note how much of it is done."""
-        return self._change(place, "running", "done_ratio = ?", done_ratio)
+        return self._change(number, "running", "done_ratio = ?", done_ratio)
 
-    def kept(self, place: int, run: str) -> None:
+    def kept(self, number: int, run: str) -> None:
         """Note a run that is in the outbox."""
         with self.transaction() as connection:
-            connection.execute("UPDATE executions SET runs = json_insert(runs, '$[#]', ?) WHERE place = ?", (run, place))
+            connection.execute("UPDATE executions SET runs = json_insert(runs, '$[#]', ?) WHERE place = ?", (run, number))
 
     def ends(
         self,
-        place: int,
+        number: int,
         state: JobState,
         reason: str | None = None,
         *,
@@ -162,25 +162,26 @@ class Journal(Database):
     ) -> bool:
         """Note how it ended; return False when that was settled already."""
         values = (state, _cut(reason), msgspec.json.encode(figures or {}).decode(), None if text is None else text[-_TEXT_CHARACTERS:])
-        what = "state = ?, reason = ?, figures = ?, text = ?, ended_ns = ?"
-        return self._change(place, "accepted", what, *values, time.time_ns()) or self._change(
-            place, "running", what, *values, time.time_ns()
+        changes = "state = ?, reason = ?, figures = ?, text = ?, ended_ns = ?"
+        return self._change(number, "accepted", changes, *values, time.time_ns()) or self._change(
+            number, "running", changes, *values, time.time_ns()
         )
 
-    def acknowledged(self, place: int, version: int) -> None:
+    def acknowledged(self, number: int, version: int) -> None:
         """Take note that the server holds this execution at `version`: an outstanding report that expected an earlier one is with it."""
         with self.transaction() as connection:
             connection.execute(
                 "UPDATE executions SET noted_change = report_change, report = NULL, report_change = NULL, version = ?1"
                 " WHERE place = ?2 AND report IS NOT NULL AND version < ?1",
-                (version, place),
+                (version, number),
             )
 
-    def answer_again(self, place: int, version: int) -> None:
+    def answer_again(self, number: int, version: int) -> None:
         """Report the state again, to a server that holds the execution at `version` and asks."""
         with self.transaction() as connection:
             connection.execute(
-                "UPDATE executions SET version = ?, report = NULL, report_change = NULL, noted_change = 0 WHERE place = ?", (version, place)
+                "UPDATE executions SET version = ?, report = NULL, report_change = NULL, noted_change = 0 WHERE place = ?",
+                (version, number),
             )
 
     def due(self, session: int) -> list[tuple[int, bytes]]:
@@ -192,32 +193,32 @@ class Journal(Database):
                 reported = {name: row[name] for name in ("job", "attempt", "state", "reason", "done_ratio", "text")}
                 report = encode_order(ExecutionReport(expected_version=row["version"], session=session, **reported, **_decoded(row)))
                 connection.execute("UPDATE executions SET report = ?, report_change = change WHERE place = ?", (report, row["place"]))
-        return [(place, report) for place, report in self.query("SELECT place, report FROM executions WHERE report IS NOT NULL")]
+        return [(number, report) for number, report in self.query("SELECT place, report FROM executions WHERE report IS NOT NULL")]
 
     def has_due(self) -> bool:
         """Return whether there is a report that the server does not have."""
-        wanted = "schedule IS NULL AND (report IS NOT NULL OR noted_change < change)"
-        return bool(self.query(f"SELECT 1 FROM executions WHERE {wanted} LIMIT 1"))  # noqa: S608 - our own text
+        condition = "schedule IS NULL AND (report IS NOT NULL OR noted_change < change)"
+        return bool(self.query(f"SELECT 1 FROM executions WHERE {condition} LIMIT 1"))  # noqa: S608 - our own text
 
     def noted(self, noted: ReportReceipt) -> None:
         """Take the server's acknowledgement; a report of another state than it holds is sent again, expecting its version."""
         rows = self.query("SELECT place, report FROM executions WHERE job = ? AND attempt = ?", noted.noted, noted.attempt)
         if not rows:
             return
-        place, report = rows[0]["place"], rows[0]["report"]
+        number, report = rows[0]["place"], rows[0]["report"]
         if report is None or noted.state in {None, decode_report(report).state, *FINAL}:
-            self.acknowledged(place, noted.version)
+            self.acknowledged(number, noted.version)
             return
         with self.transaction() as connection:
             connection.execute(
                 "UPDATE executions SET version = ?1, report = NULL, report_change = NULL WHERE place = ?2 AND version < ?1",
-                (noted.version, place),
+                (noted.version, number),
             )
 
-    def _change(self, place: int, state: JobState, what: str, *values: Any) -> bool:
-        statement = f"UPDATE executions SET change = change + 1, {what} WHERE place = ? AND state = ?"  # noqa: S608 - our own text
+    def _change(self, number: int, state: JobState, changes: str, *values: Any) -> bool:
+        statement = f"UPDATE executions SET change = change + 1, {changes} WHERE place = ? AND state = ?"  # noqa: S608 - our own text
         with self.transaction() as connection:
-            return connection.execute(statement, (*values, place, state)).rowcount == 1
+            return connection.execute(statement, (*values, number, state)).rowcount == 1
 
 
 def _decoded(row: sqlite3.Row) -> dict[str, Any]:

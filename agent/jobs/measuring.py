@@ -73,26 +73,26 @@ CANARY_MODELS = (
 Keep = Callable[[RunRecord], RunRecord]
 
 
-def measure(here: OrderContext, work: Measure) -> OrderOutcome:
+def measure(context: OrderContext, work: Measure) -> OrderOutcome:
     """Measure the suite of the order; every record is in the outbox, and its run noted, before the next run begins.
 
     Raises:
         EdgemeterError: the suite is refused, or nothing could be measured.
     """
     # What a process that was killed left behind goes with the next one.
-    above = Path(here.task.home) / WORK_FOLDER
+    above = Path(context.task.home) / WORK_FOLDER
     shutil.rmtree(above, ignore_errors=True)
     above.mkdir(parents=True)
     with tempfile.TemporaryDirectory(dir=above) as name:
         folder = Path(name).resolve()
-        ordered = order_suite.read(here.content(work.suite).read_bytes())
-        models = {model.name: here.content(model) for model in work.models}
+        ordered = order_suite.read(context.content(work.suite).read_bytes())
+        models = {model.name: context.content(model) for model in work.models}
         if work.data:
-            here.report("unpacking images")
-        data = {archive.name: open_data(here.content(archive)) for archive in work.data}
+            context.report("unpacking images")
+        data = {archive.name: open_data(context.content(archive)) for archive in work.data}
         suite = order_suite.expand(ordered, models, folder, data=data)
         session.check(suite)
-        records, errors = _run(here, suite, keep_from=0)
+        records, errors = _run(context, suite, keep_from=0)
     if errors and not records:
         # A runtime that is not installed, a model that none reads: the order is not for this board.
         raise errors[0]
@@ -100,7 +100,7 @@ def measure(here: OrderContext, work: Measure) -> OrderOutcome:
     return OrderOutcome(state="failed" if errors else "done", reason="; ".join(notes) or None)
 
 
-def golden(here: OrderContext, work: Canary) -> OrderOutcome:
+def golden(context: OrderContext, work: Canary) -> OrderOutcome:
     """Measure the shipped model in quick mode; with `discard_first` once before, since the first run after a start is not like the others.
 
     Raises:
@@ -113,7 +113,7 @@ def golden(here: OrderContext, work: Canary) -> OrderOutcome:
         )
     written = Settings(model=model, mode="quick", repeats=2 if work.discard_first else 1, accuracy="never", agreement="never")
     suite = expand(SuiteFile(name="golden", case=[written]), order_suite.SHIPPED)
-    records, errors = _run(here, suite, keep_from=int(work.discard_first))
+    records, errors = _run(context, suite, keep_from=int(work.discard_first))
     if errors or not records:
         raise errors[0] if errors else MeasurementError("the canary run gave no record")
     text = f"{model} on {records[-1].runtime.name}, quick"
@@ -129,41 +129,41 @@ def figures(record: RunRecord) -> dict[str, float]:
     return {entry.name: value for entry in in_view("canary") if (value := entry.value(record)) is not None}
 
 
-def _run(here: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunRecord], list[EdgemeterError]]:
+def _run(context: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunRecord], list[EdgemeterError]]:
     """Return the records that are in the outbox, and the errors of the runs that gave none; the first `keep_from` runs are not kept."""
-    who = session.DeviceIdentity(here.task.device, here.task.fleet)
-    settings = here.settings
-    seen: list[RunRecord] = []
+    who = session.DeviceIdentity(context.task.device, context.task.fleet)
+    settings = context.settings
+    records: list[RunRecord] = []
     with (
-        Outbox(Path(here.task.home) / OUTBOX, settings.outbox_limit_mb << 20) as outbox,
+        Outbox(Path(context.task.home) / OUTBOX, settings.outbox_limit_mb << 20) as outbox,
         open_sensors(None, settings.power, settings.sensors) as (sensors, why_no_power),
     ):
 
         def keep(record: RunRecord) -> RunRecord:
-            seen.append(record)
-            if len(seen) <= keep_from:
+            records.append(record)
+            if len(records) <= keep_from:
                 return record
-            kept = outbox.put(record)
-            note_verdict(outbox.path.parent, kept.started_at_ns, kept.verdict.state)
-            here.kept(kept.id)
-            return kept
+            numbered = outbox.put(record)
+            note_verdict(outbox.path.parent, numbered.started_at_ns, numbered.verdict.state)
+            context.kept(numbered.id)
+            return numbered
 
         errors = [
             outcome
-            for outcome in session.measure(suite, who, sensors, why_no_power, ProgressNotes(here, suite.name), keep)
+            for outcome in session.measure(suite, who, sensors, why_no_power, ProgressNotes(context, suite.name), keep)
             if isinstance(outcome, EdgemeterError)
         ]
-    return seen[keep_from:], errors
+    return records[keep_from:], errors
 
 
 class ProgressNotes:
     """Reports what a session does, and how much of it is done; nothing while a query is timed."""
 
-    def __init__(self, here: OrderContext, suite: str) -> None:
-        self._here = here
+    def __init__(self, context: OrderContext, suite: str) -> None:
+        self._here = context
         self._run = ""
         self._ratio = 0.0
-        self._activity = ActivityReport(suite, self._begin, here.task.order.job)
+        self._activity = ActivityReport(suite, self._begin, context.task.order.job)
 
     def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
         """Report one event."""

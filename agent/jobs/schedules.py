@@ -85,48 +85,48 @@ class Schedules:
     def poll(self) -> float:
         """Put what is due into the journal as an order of our own; return the seconds to the next poll."""
         now_ns = self._now_ns()
-        kept = self.read()
-        due = [one for one in kept if one.next_ns is not None and one.next_ns <= now_ns]
+        schedules = self.read()
+        due = [schedule for schedule in schedules if schedule.next_ns is not None and schedule.next_ns <= now_ns]
         if due and not self._is_right():
-            for one in due:
-                self._remark(one, _CLOCK_REMARK)
+            for schedule in due:
+                self._remark(schedule, _CLOCK_REMARK)
             return POLL_S
-        for one in due:
-            self._begin(one, now_ns)
+        for schedule in due:
+            self._begin(schedule, now_ns)
         # The wall clock may be set at any time: never longer than a minute.
-        left_s = [(one.next_ns - now_ns) / _NS for one in kept if one.next_ns is not None and one not in due]
+        left_s = [(schedule.next_ns - now_ns) / _NS for schedule in schedules if schedule.next_ns is not None and schedule not in due]
         return max(0.0, min([POLL_S, *left_s]))
 
-    def _begin(self, one: Scheduled, now_ns: int) -> None:
-        schedule = one.schedule
+    def _begin(self, scheduled: Scheduled, now_ns: int) -> None:
+        schedule = scheduled.schedule
         try:
             next_ns = cron.parse(schedule.cron).next_s(now_ns / _NS) * _NS
         except ConfigError as error:
-            self._remark(one, str(error))
+            self._remark(scheduled, str(error))
             return
         remark = None
         if any(open_one.schedule == schedule.name for open_one in self._journal.open_ones()):
             remark = f"skipped {local(now_ns)}: the previous one has not ended"
         else:
-            own = Order(
+            order = Order(
                 job=f"{schedule.name[:45].rstrip('-')}-{now_ns // _NS}",
                 attempt=1,
                 version=0,
                 work=schedule.work,
-                timeout_s=one.order.timeout_s,
+                timeout_s=scheduled.order.timeout_s,
             )
-            if self._journal.find(own.job, own.attempt) is None:
-                self._journal.add(own, schedule=schedule.name)
+            if self._journal.find(order.job, order.attempt) is None:
+                self._journal.add(order, schedule=schedule.name)
         with self._journal.transaction() as connection:
             values = (next_ns, now_ns, remark, schedule.name)
             connection.execute("UPDATE schedules SET next_ns = ?, last_ns = ?, remark = ? WHERE name = ?", values)
 
-    def _remark(self, one: Scheduled, remark: str) -> None:
-        if one.remark == remark:
+    def _remark(self, scheduled: Scheduled, remark: str) -> None:
+        if scheduled.remark == remark:
             return
-        logger.warning("schedule %r: %s", one.schedule.name, remark)
+        logger.warning("schedule %r: %s", scheduled.schedule.name, remark)
         with self._journal.transaction() as connection:
-            connection.execute("UPDATE schedules SET remark = ? WHERE name = ?", (remark, one.schedule.name))
+            connection.execute("UPDATE schedules SET remark = ? WHERE name = ?", (remark, scheduled.schedule.name))
 
 
 class ClockTrust:
@@ -162,14 +162,14 @@ class ClockTrust:
             return False
 
 
-def due_contents(kept: list[Scheduled]) -> list[Content]:
+def due_contents(schedules: list[Scheduled]) -> list[Content]:
     """Return what the schedules need to be here."""
-    return [content for one in kept for content in contents_of(one.order)]
+    return [content for scheduled in schedules for content in contents_of(scheduled.order)]
 
 
-def contents_of(what: Order | JournalEntry) -> tuple[Content, ...]:
+def contents_of(source: Order | JournalEntry) -> tuple[Content, ...]:
     """Return the contents that an order names."""
-    work = what.order.work if isinstance(what, JournalEntry) else what.work
+    work = source.order.work if isinstance(source, JournalEntry) else source.work
     if isinstance(work, Schedule):
         work = work.work
     if isinstance(work, Measure):

@@ -93,8 +93,8 @@ class HeldChunk:
     def payloads(self) -> Iterator[tuple[int, bytes]]:
         """Yield row and JSON text of each record."""
         payloads = _texts_in(self.text)
-        for row, place in self.rows:
-            yield row, payloads[place]
+        for row, index in self.rows:
+            yield row, payloads[index]
 
 
 def without_samples(body: bytes) -> bytes:
@@ -152,12 +152,12 @@ def portions(arrivals: Sequence[Arrival]) -> Iterator[list[Arrival]]:
     """Yield arrivals by the chunk that each portion becomes: received together, and not too large."""
     portion: list[Arrival] = []
     size_bytes = 0
-    for one in arrivals:
-        if portion and (size_bytes + len(one.payload) > CHUNK_TEXT_BYTES or one.received_ns != portion[0].received_ns):
+    for arrival in arrivals:
+        if portion and (size_bytes + len(arrival.payload) > CHUNK_TEXT_BYTES or arrival.received_ns != portion[0].received_ns):
             yield portion
             portion, size_bytes = [], 0
-        portion.append(one)
-        size_bytes += len(one.payload)
+        portion.append(arrival)
+        size_bytes += len(arrival.payload)
     if portion:
         yield portion
 
@@ -166,9 +166,9 @@ def rejections_of(source: Source, places: Iterable[int]) -> list[Rejection]:
     """Return the records of `source` at `places`, rejected because their numbers belong to other records."""
     if isinstance(source, ArrivedBatch):
         payloads = unpack_chunk(source.body)
-        found = [Rejection(source.topic, payloads[place], COLLISION, source.received_ns) for place in places]
-        return quarantine.of_one_message(found, source.body)
-    return [Rejection(source[place].topic, source[place].payload, COLLISION, source[place].received_ns) for place in places]
+        rejections = [Rejection(source.topic, payloads[index], COLLISION, source.received_ns) for index in places]
+        return quarantine.of_one_message(rejections, source.body)
+    return [Rejection(source[index].topic, source[index].payload, COLLISION, source[index].received_ns) for index in places]
 
 
 def key_of(record: RunRecord) -> RecordKey:

@@ -44,7 +44,7 @@ class LedgerFilter:
 
     def wanted(self) -> dict[str, str]:
         """Return the fields that are not None."""
-        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
+        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
 
 
 EVERY_RECORD = LedgerFilter()

@@ -103,7 +103,7 @@ class LedgerWriter:
     def keep(self, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch]) -> tuple[Committed, list[Rejection]]:
         """Store what arrived; return the outcome, and the records rejected because their number belongs to another record."""
         inserted = 0
-        held: list[RecordKey] = []
+        keys: list[RecordKey] = []
         collisions: list[Rejection] = []
         chunk = int(self._connection.execute("SELECT coalesce(max(chunk), 0) FROM chunks").fetchone()[0])
         has_forgotten = self._connection.execute("SELECT 1 FROM forgotten LIMIT 1").fetchone() is not None
@@ -111,19 +111,19 @@ class LedgerWriter:
             sources: Iterator[Source] = itertools.chain(portions(arrivals), batches)
             for source in sources:
                 chunk += 1
-                some = source.records if isinstance(source, ArrivedBatch) else [one.record for one in source]
-                new, collided = self._insert(some, chunk, self._forgotten_among(some) if has_forgotten else frozenset())
+                records = source.records if isinstance(source, ArrivedBatch) else [arrival.record for arrival in source]
+                new, collided = self._insert(records, chunk, self._forgotten_among(records) if has_forgotten else frozenset())
                 if new:
                     self._add_chunk(chunk, source)
                 inserted += new
-                held += [key_of(record) for index, record in enumerate(some) if index not in collided]
+                keys += [key_of(record) for index, record in enumerate(records) if index not in collided]
                 if collided:
                     collisions += rejections_of(source, sorted(collided))
         except BaseException:
             # The subjects inserted in this transaction are rolled back with it.
             self._subjects.clear()
             raise
-        return Committed(inserted, len(held) - inserted, len(collisions), tuple(held)), collisions
+        return Committed(inserted, len(keys) - inserted, len(collisions), tuple(keys)), collisions
 
     def mark_own(self, record: RunRecord) -> None:
         """Mark a record that this machine measured and stored itself: its chunk holds nothing else."""
@@ -136,33 +136,33 @@ class LedgerWriter:
         rejections: list[Rejection] = []
         for chunk, received_ns, body in self._connection.execute(query, (limit_chunks,)).fetchall():
             invalid: dict[int, Rejection] = {}
-            for place, payload in enumerate(unpack_chunk(body)):
+            for index, payload in enumerate(unpack_chunk(body)):
                 try:
                     decode(payload)
                 except ConfigError as error:
-                    invalid[place] = Rejection("", payload, str(error), received_ns)
+                    invalid[index] = Rejection("", payload, str(error), received_ns)
             if invalid:
                 rejections += quarantine.of_one_message(self._take_out(chunk, invalid), body)
             self._connection.execute("DELETE FROM unchecked WHERE chunk = ?", (chunk,))
         return rejections
 
-    def drop(self, some: Iterable[RunRecord]) -> None:
+    def drop(self, records: Iterable[RunRecord]) -> None:
         """Remove the rows of exactly these records, not of others with their numbers."""
         statement = "DELETE FROM runs WHERE device = ? AND session = ? AND seq = ? AND id = ?"
-        self._connection.executemany(statement, [(one.device, one.session, one.seq, one.id) for one in some])
+        self._connection.executemany(statement, [(record.device, record.session, record.seq, record.id) for record in records])
 
     def _take_out(self, chunk: int, invalid: Mapping[int, Rejection]) -> list[Rejection]:
         # The rows of a chunk are consecutive, and end at `last_row`.
         query = """SELECT row, place, fleet, runs.device FROM chunks
             JOIN runs ON row BETWEEN last_row - ? AND last_row AND runs.chunk = chunks.chunk
             JOIN subjects USING (subject) WHERE chunks.chunk = ? ORDER BY place"""
-        held = [one for one in self._connection.execute(query, (messages.LONGEST_BATCH, chunk)) if one[1] in invalid]
-        self._connection.executemany("DELETE FROM runs WHERE row = ?", [(row,) for row, *_ in held])
-        return [replace(invalid[place], topic=str(Topic(fleet, device, "result"))) for _, place, fleet, device in held]
+        rows = [row for row in self._connection.execute(query, (messages.LONGEST_BATCH, chunk)) if row[1] in invalid]
+        self._connection.executemany("DELETE FROM runs WHERE row = ?", [(row,) for row, *_ in rows])
+        return [replace(invalid[index], topic=str(Topic(fleet, device, "result"))) for _, index, fleet, device in rows]
 
-    def _insert(self, some: Sequence[RunRecord], chunk: int, left_out: frozenset[int]) -> tuple[int, set[int]]:
+    def _insert(self, records: Sequence[RunRecord], chunk: int, left_out: frozenset[int]) -> tuple[int, set[int]]:
         """Return how many rows are new, and the indexes of those whose number belongs to another record."""
-        rows = [self._values(record, chunk, place) for place, record in enumerate(some) if place not in left_out]
+        rows = [self._values(record, chunk, index) for index, record in enumerate(records) if index not in left_out]
         inserted = 0
         collided: set[int] = set()
         for start in range(0, len(rows), ROWS):
@@ -173,7 +173,7 @@ class LedgerWriter:
                 collided |= self._collided(slice_)
         return inserted, collided
 
-    def _values(self, record: RunRecord, chunk: int, place: int) -> tuple[object, ...]:
+    def _values(self, record: RunRecord, chunk: int, index: int) -> tuple[object, ...]:
         subject = subject_of(record)
         number = self._subjects.get(subject)
         if number is None:
@@ -182,23 +182,23 @@ class LedgerWriter:
             self._connection.execute(_ADD_SUBJECT, subject)
             number = self._subjects[subject] = int(self._connection.execute(_SUBJECT, subject).fetchone()[0])
         state = record.verdict.state
-        return record.device, record.session, record.seq, record.id, record.started_at_ns, number, state, chunk, place
+        return record.device, record.session, record.seq, record.id, record.started_at_ns, number, state, chunk, index
 
     def _collided(self, rows: Iterable[tuple[object, ...]]) -> set[int]:
         query = "SELECT id FROM runs WHERE device = ? AND session = ? AND seq = ?"
-        found = ((row[8], row[3], self._connection.execute(query, row[:3]).fetchone()[0]) for row in rows)
-        return {int(str(place)) for place, our_id, held_id in found if our_id != held_id}
+        pairs = ((row[8], row[3], self._connection.execute(query, row[:3]).fetchone()[0]) for row in rows)
+        return {int(str(index)) for index, our_id, held_id in pairs if our_id != held_id}
 
-    def _forgotten_among(self, some: Sequence[RunRecord]) -> frozenset[int]:
+    def _forgotten_among(self, records: Sequence[RunRecord]) -> frozenset[int]:
         query = "SELECT first, last FROM forgotten WHERE device = ? AND session = ?"
         ranges: dict[tuple[str, int | None], list[tuple[int, int]]] = {}
-        for record in some:
+        for record in records:
             name = (record.device, record.session)
             if name not in ranges:
                 ranges[name] = self._connection.execute(query, name).fetchall()
         return frozenset(
-            place
-            for place, record in enumerate(some)
+            index
+            for index, record in enumerate(records)
             if any(first <= (record.seq or 0) <= last for first, last in ranges[record.device, record.session])
         )
 
@@ -207,8 +207,8 @@ class LedgerWriter:
         if isinstance(source, ArrivedBatch):
             body, received_ns, is_checked = source.body, source.received_ns, source.is_checked
         else:
-            body = pack_chunk([one.payload for one in source])
-            received_ns, is_checked = source[0].received_ns, all(one.is_checked for one in source)
+            body = pack_chunk([arrival.payload for arrival in source])
+            received_ns, is_checked = source[0].received_ns, all(arrival.is_checked for arrival in source)
         statement = "INSERT INTO chunks (chunk, last_row, received_ns, body) VALUES (?, ?, ?, ?)"
         self._connection.execute(statement, (chunk, last_row, received_ns, body))
         if not is_checked:

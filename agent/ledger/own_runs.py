@@ -69,8 +69,8 @@ class OwnRuns:
         if not self._saved:
             return None
         named = [name[:_ID_LETTERS] for name in self._saved]
-        more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
-        return f"saved as {', '.join(named[:_NAMED])}{more} in {self.path}; see `edgemeter report`"
+        remaining = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+        return f"saved as {', '.join(named[:_NAMED])}{remaining} in {self.path}; see `edgemeter report`"
 
     def _store_waiting(self) -> None:
         try:

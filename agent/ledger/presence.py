@@ -131,7 +131,7 @@ def certificate_days(health: Health, now_ns: int) -> float | None:
 
 def calibration_days(health: Health) -> float | None:
     """Return the age of the oldest calibration of its sensors, days."""
-    return max((age for one in health.sensors if (age := one.calibration_age_days) is not None), default=None)
+    return max((age for sensor in health.sensors if (age := sensor.calibration_age_days) is not None), default=None)
 
 
 def clock_text(health: Health) -> str:
@@ -146,9 +146,9 @@ def clock_text(health: Health) -> str:
 def sensors_text(health: Health) -> str | None:
     """Return its sensors with the age of their calibrations."""
     texts = []
-    for one in health.sensors:
-        age = one.calibration_age_days
-        texts.append(f"{one.name}, {'never calibrated' if age is None else f'calibrated {age:.0f} days ago'}")
+    for sensor in health.sensors:
+        age = sensor.calibration_age_days
+        texts.append(f"{sensor.name}, {'never calibrated' if age is None else f'calibrated {age:.0f} days ago'}")
     return "; ".join(texts) or None
 
 
@@ -198,12 +198,12 @@ def read_sessions(connection: sqlite3.Connection) -> list[SessionHeld]:
     """Return what is stored of every session, by fleet, device and number."""
     forgotten = _forgotten(connection)
     query = """SELECT device, session, count(*), max(seq), max(row) FROM runs GROUP BY device, session"""
-    found = []
+    sessions = []
     for device, session, records, highest, row in connection.execute(query).fetchall():
         newest = "SELECT fleet, received_ns FROM runs JOIN subjects USING (subject) JOIN chunks USING (chunk) WHERE row = ?"
         fleet, received_ns = connection.execute(newest, (row,)).fetchone()
-        found.append(session_held(fleet, device, session, records, highest, received_ns, forgotten.get((device, session), ())))
-    return sorted(found, key=lambda one: (one.fleet, one.device, one.session))
+        sessions.append(session_held(fleet, device, session, records, highest, received_ns, forgotten.get((device, session), ())))
+    return sorted(sessions, key=lambda entry: (entry.fleet, entry.device, entry.session))
 
 
 def session_held(

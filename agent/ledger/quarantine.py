@@ -139,8 +139,8 @@ def add(connection: sqlite3.Connection, rejections: Sequence[Rejection]) -> None
     rows, kept_bytes = connection.execute(query, (f"{TOPIC_ROOT}/*",)).fetchone()
     if rows > ROWS_LIMIT or kept_bytes > TOTAL_LIMIT_BYTES:
         limits = {"rows": ROWS_LIMIT, "bytes": TOTAL_LIMIT_BYTES}
-        kept = {f"kept_{name}": int(limit * KEPT_RATIO) for name, limit in limits.items()}
-        connection.execute(_DROP, {**limits, **kept, "ours": f"{TOPIC_ROOT}/*"})
+        targets = {f"kept_{name}": int(limit * KEPT_RATIO) for name, limit in limits.items()}
+        connection.execute(_DROP, {**limits, **targets, "ours": f"{TOPIC_ROOT}/*"})
 
 
 def is_sinks(topic: str) -> bool:
@@ -150,7 +150,7 @@ def is_sinks(topic: str) -> bool:
 
 def entry_values(rejection: Rejection) -> tuple[object, ...]:
     """Return the columns of a new entry: digest, topic, payload, size_bytes, kept_bytes, reason, received_ns, last_ns."""
-    kept = rejection.payload[:PAYLOAD_LIMIT_BYTES]
+    payload = rejection.payload[:PAYLOAD_LIMIT_BYTES]
     digest = hashlib.sha256(b"\0".join((rejection.topic.encode(), rejection.reason.encode(), rejection.payload))).digest()
     stamps = (rejection.received_ns, rejection.received_ns)
-    return digest, rejection.topic, kept, len(rejection.payload), len(kept), rejection.reason, *stamps
+    return digest, rejection.topic, payload, len(rejection.payload), len(payload), rejection.reason, *stamps

@@ -65,18 +65,18 @@ def bound_own(connection: sqlite3.Connection, limit_bytes: int) -> None:
     What a collector received is not touched; the newest run stays whole. What is removed makes room for some runs to come.
     """
     query = "SELECT chunk, last_row, length(body), has_samples FROM chunks WHERE is_own ORDER BY chunk"
-    own = connection.execute(query).fetchall()
-    over_bytes = sum(size for _, _, size, _ in own) - limit_bytes
+    chunks = connection.execute(query).fetchall()
+    over_bytes = sum(size for _, _, size, _ in chunks) - limit_bytes
     if over_bytes <= 0:
         return
     over_bytes += limit_bytes // _OWN_ROOM_SHARE
-    for chunk, _, size_bytes, has_samples in own[:-1]:
+    for chunk, _, size_bytes, has_samples in chunks[:-1]:
         if over_bytes > 0 and has_samples:
             (body,) = connection.execute("SELECT body FROM chunks WHERE chunk = ?", (chunk,)).fetchone()
             smaller = without_samples(body)
             connection.execute("UPDATE chunks SET body = ?, has_samples = 0 WHERE chunk = ?", (smaller, chunk))
             over_bytes -= size_bytes - len(smaller)
-    for chunk, last_row, _, _ in own[:-1]:
+    for chunk, last_row, _, _ in chunks[:-1]:
         if over_bytes > 0:
             over_bytes -= connection.execute("SELECT length(body) FROM chunks WHERE chunk = ?", (chunk,)).fetchone()[0]
             name = connection.execute("SELECT device, session, seq, seq FROM runs WHERE row = ?", (last_row,)).fetchone()
@@ -88,15 +88,15 @@ def bound_own(connection: sqlite3.Connection, limit_bytes: int) -> None:
 def _strip(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_any: bool) -> int:
     query = """SELECT chunk, body FROM chunks WHERE has_samples AND (? OR received_ns < ?) AND last_row <= ?
         AND chunk NOT IN (SELECT chunk FROM unchecked) ORDER BY received_ns LIMIT ?"""
-    found = connection.execute(query, (is_any, before_ns, drained, SLICE_CHUNKS)).fetchall()
-    for chunk, body in found:
+    chunks = connection.execute(query, (is_any, before_ns, drained, SLICE_CHUNKS)).fetchall()
+    for chunk, body in chunks:
         try:
             smaller = without_samples(body)
         except ConfigError:
             # A field that this version skips is broken text: it is removed with the record.
             smaller = body
         connection.execute("UPDATE chunks SET body = ?, has_samples = 0 WHERE chunk = ?", (smaller, chunk))
-    return len(found)
+    return len(chunks)
 
 
 def _delete(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_any: bool) -> int:

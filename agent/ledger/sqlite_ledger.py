@@ -181,24 +181,24 @@ class SqliteLedger(sqlite_file.Database):
         statement = "INSERT INTO sinks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = excluded.position"
         with self.transaction() as connection:
             quarantine.add(connection, rejections)
-            held = dict(connection.execute("SELECT name, position FROM sinks"))
-            name = next((name for name in held if is_position_of(sink, name)), sink)
-            is_expected = after is None or held.get(name, 0) == after
+            positions = dict(connection.execute("SELECT name, position FROM sinks"))
+            name = next((name for name in positions if is_position_of(sink, name)), sink)
+            is_expected = after is None or positions.get(name, 0) == after
             if is_expected:
                 connection.execute(statement, (name, position))
         return is_expected
 
     def claim_position(self, sink: str, identity: str) -> None:
         """See `Ledger`."""
-        wanted = f"{sink}{IDENTITY_MARK}{identity}"
+        claimed = f"{sink}{IDENTITY_MARK}{identity}"
         with self.transaction() as connection:
-            held = dict(connection.execute("SELECT name, position FROM sinks"))
-            if wanted in held:
+            positions = dict(connection.execute("SELECT name, position FROM sinks"))
+            if claimed in positions:
                 return
-            moved = next((name for name in held if name.endswith(f"{IDENTITY_MARK}{identity}")), sink)
-            connection.executemany("DELETE FROM sinks WHERE name = ?", [(name,) for name in held if is_position_of(sink, name)])
+            moved = next((name for name in positions if name.endswith(f"{IDENTITY_MARK}{identity}")), sink)
+            connection.executemany("DELETE FROM sinks WHERE name = ?", [(name,) for name in positions if is_position_of(sink, name)])
             connection.execute("DELETE FROM sinks WHERE name = ?", (moved,))
-            connection.execute("INSERT INTO sinks VALUES (?, ?)", (wanted, held.get(moved, 0)))
+            connection.execute("INSERT INTO sinks VALUES (?, ?)", (claimed, positions.get(moved, 0)))
 
     def set_back(self, name: str, since_ns: int | None) -> int:
         """Set the position `name` back to before what was received since then (None: to the beginning); return how many records follow."""
@@ -231,7 +231,7 @@ class SqliteLedger(sqlite_file.Database):
         """See `Ledger`."""
         with self.transaction() as connection:
             if drain_again:
-                self._writer.drop([one.record for one in arrivals])
+                self._writer.drop([arrival.record for arrival in arrivals])
             committed, _ = self._writer.keep(arrivals, batches)
             if not committed.collisions:
                 connection.execute("DELETE FROM quarantine WHERE row = ?", (row,))
@@ -311,18 +311,18 @@ class SqliteLedger(sqlite_file.Database):
         return int(self._value(f"SELECT count(*) FROM {rows}"))  # noqa: S608 - our own names
 
     def _texts(self, after_row: int, limit: int | None, where: LedgerFilter) -> Iterator[tuple[int, int, bytes, bool]]:
-        for held in self._chunks(after_row, limit, where):
-            for row, payload in held.payloads():
-                yield row, held.received_ns, payload, held.is_checked
+        for chunk in self._chunks(after_row, limit, where):
+            for row, payload in chunk.payloads():
+                yield row, chunk.received_ns, payload, chunk.is_checked
 
     def _chunks(self, after_row: int, limit: int | None, where: LedgerFilter) -> Iterator[HeldChunk]:
-        wanted = where.wanted()
-        conditions = "".join(f" AND {name} = ?" for name in wanted)
-        joined = " JOIN subjects USING (subject)" if wanted.keys() & set(SUBJECT_COLUMNS) else ""
+        values = where.wanted()
+        conditions = "".join(f" AND {name} = ?" for name in values)
+        joined = " JOIN subjects USING (subject)" if values.keys() & set(SUBJECT_COLUMNS) else ""
         query = f"SELECT row, place, chunk FROM runs{joined} WHERE row > ?{conditions} ORDER BY row LIMIT ?"  # noqa: S608 - our own names
         # Not `self.mapped`: whoever goes on with the iteration must not hold the file.
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):
-            found = self.connection.execute(query, (after_row, *wanted.values(), -1 if limit is None else limit))
-            for chunk, rows in itertools.groupby(found, operator.itemgetter(2)):
+            matches = self.connection.execute(query, (after_row, *values.values(), -1 if limit is None else limit))
+            for chunk, rows in itertools.groupby(matches, operator.itemgetter(2)):
                 received_ns, body, is_checked = self.connection.execute(_CHUNK, (chunk, chunk)).fetchone()
-                yield HeldChunk([(row, place) for row, place, _ in rows], received_ns, chunk_text(body), bool(is_checked))
+                yield HeldChunk([(row, index) for row, index, _ in rows], received_ns, chunk_text(body), bool(is_checked))

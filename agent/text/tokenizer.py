@@ -50,10 +50,10 @@ class TextTokenizer:
 
     def call(self, text: str, context: str | None) -> tuple[TextWindow, bool]:
         """Return the text, or the pair of texts, as one call, and whether it had to be cut."""
-        whole = self._tokenizer.encode(text, context)
+        encoded = self._tokenizer.encode(text, context)
         limit = self._wanted.tokens or self.length
-        if limit is None or len(whole.ids) <= limit:
-            return _window(whole), False
+        if limit is None or len(encoded.ids) <= limit:
+            return _window(encoded), False
         self._tokenizer.enable_truncation(limit, strategy="longest_first")
         try:
             return _window(self._tokenizer.encode(text, context)), True
@@ -66,22 +66,22 @@ class TextTokenizer:
         Raises:
             ConfigError: a call has no room for the passage.
         """
-        asked = self._tokenizer.encode(question, add_special_tokens=False)
+        encoded = self._tokenizer.encode(question, add_special_tokens=False)
         passage = self._tokenizer.encode(context, add_special_tokens=False)
-        asked.truncate(self._wanted.question_tokens)
+        encoded.truncate(self._wanted.question_tokens)
         limit = self._wanted.tokens or self.length
         if limit is not None:
-            room = limit - len(asked.ids) - self._tokenizer.num_special_tokens_to_add(is_pair=True)
+            room = limit - len(encoded.ids) - self._tokenizer.num_special_tokens_to_add(is_pair=True)
             if room < 1:
                 raise ConfigError(
-                    f"model {self._model.name!r} takes {limit} tokens, a question of {len(asked.ids)} leaves none for the passage: lower "
+                    f"model {self._model.name!r} takes {limit} tokens, a question of {len(encoded.ids)} leaves none for the passage: lower "
                     "input.question_tokens in its card"
                 )
             passage.truncate(room, stride=max(room - self._wanted.stride_tokens, 0))
         parts = [passage, *passage.overflowing]
         starts = np.cumsum([0, *(min(len(part.ids), self._wanted.stride_tokens) for part in parts[:-1])])
         best = _most_context(starts.tolist(), [len(part.ids) for part in parts])
-        return [_window(self._tokenizer.post_process(asked, part), kept) for part, kept in zip(parts, best, strict=True)]
+        return [_window(self._tokenizer.post_process(encoded, part), most_context) for part, most_context in zip(parts, best, strict=True)]
 
     def inputs(self, window: TextWindow) -> dict[str, Array]:
         """Return the model's inputs by name, [1, tokens] each (its own batch where that is fixed), int32 or int64 as it declares."""
@@ -99,8 +99,8 @@ class TextTokenizer:
         """Return calls of random tokens, for timing only; 128 of them where the model takes any number."""
         draw = np.random.default_rng(seed)
         size, length = self._tokenizer.get_vocab_size(), self.length or 128
-        drawn = [tuple(draw.integers(0, size, length).tolist()) for _ in range(count)]
-        return [self.inputs(TextWindow(tokens, (1,) * length, (0,) * length, (None,) * length)) for tokens in drawn]
+        sequences = [tuple(draw.integers(0, size, length).tolist()) for _ in range(count)]
+        return [self.inputs(TextWindow(tokens, (1,) * length, (0,) * length, (None,) * length)) for tokens in sequences]
 
     def _tensor(self, info: TensorInfo, values: Sequence[int]) -> Array:
         batch = info.shape[0] if info.shape and info.shape[0] else 1
@@ -109,41 +109,41 @@ class TextTokenizer:
     def _length(self) -> int | None:
         """Return the tokens of every call; None where each has its own."""
         fixed = [size for info in self._loaded.inputs if len(info.shape) == 2 and (size := info.shape[1]) is not None]
-        wanted = self._wanted.tokens
+        tokens = self._wanted.tokens
         for info in self._loaded.inputs:
             if (
                 len(info.shape) != 2
                 or np.dtype(info.dtype).kind not in "iuf"
-                or not shape_fits((info.shape[0] or 1, wanted or max(fixed, default=1)), info.shape)
+                or not shape_fits((info.shape[0] or 1, tokens or max(fixed, default=1)), info.shape)
             ):
                 raise ConfigError(
                     f"input {info.name!r} of model {self._model.name!r} takes {describe_tensor(info.dtype, info.shape)}, its card has "
-                    f"{'any number of' if wanted is None else wanted} tokens: correct input.tokens, or export it with [1, tokens]"
+                    f"{'any number of' if tokens is None else tokens} tokens: correct input.tokens, or export it with [1, tokens]"
                 )
         if fixed and self._wanted.padding == "none":
             raise ConfigError(f"model {self._model.name!r} takes {max(fixed)} tokens always: remove input.padding from its card")
-        return None if self._wanted.padding == "none" else wanted or (max(fixed) if fixed else None)
+        return None if self._wanted.padding == "none" else tokens or (max(fixed) if fixed else None)
 
 
 def _read(model: Card) -> Any:
-    wanted = model.text
-    path = Path(wanted.tokenizer)
+    text_input = model.text
+    path = Path(text_input.tokenizer)
     try:
         library = import_module("tokenizers")
     except ImportError as error:
         raise UnavailableError("text needs tokenizers, which is not installed: pip install 'edgemeter[text]'") from error
     try:
-        found, text = sha256_of(path), path.read_text(encoding="utf-8")
+        sha256, text = sha256_of(path), path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigError(
             f"cannot read the tokenizer {str(path)!r} of model {model.name!r}: {error.strerror}: put it beside the model"
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"the tokenizer {str(path)!r} is not UTF-8 text: give a tokenizer.json") from error
-    if wanted.tokenizer_sha256 != found:
-        stated = f"sha256 {wanted.tokenizer_sha256}" if wanted.tokenizer_sha256 else "no input.tokenizer_sha256"
+    if text_input.tokenizer_sha256 != sha256:
+        card_hash = f"sha256 {text_input.tokenizer_sha256}" if text_input.tokenizer_sha256 else "no input.tokenizer_sha256"
         raise ConfigError(
-            f"the tokenizer {str(path)!r} has sha256 {found}, the card of model {model.name!r} has {stated}: correct one of them"
+            f"the tokenizer {str(path)!r} has sha256 {sha256}, the card of model {model.name!r} has {card_hash}: correct one of them"
         )
     try:
         return library.Tokenizer.from_str(text)
@@ -156,34 +156,34 @@ def _read(model: Card) -> Any:
 
 def _roles(model: Card, loaded: Loaded) -> tuple[Role, ...]:
     """Return what each input takes, by the card or else by its name."""
-    stated, names = model.text.inputs, [info.name for info in loaded.inputs]
+    declared, names = model.text.inputs, [info.name for info in loaded.inputs]
     listed = ", ".join(map(repr, names)) or "undeclared"
-    if stated and len(stated) != len(names):
-        raise ConfigError(f"model {model.name!r} has {len(names)} inputs ({listed}), its card names {len(stated)}: correct input.inputs")
-    if not stated and len(names) == 1:
+    if declared and len(declared) != len(names):
+        raise ConfigError(f"model {model.name!r} has {len(names)} inputs ({listed}), its card names {len(declared)}: correct input.inputs")
+    if not declared and len(names) == 1:
         return ("ids",)
-    known: list[Role] = list(stated)
-    if not stated:
+    roles: list[Role] = list(declared)
+    if not declared:
         for name in names:
-            known += [role for part, role in _ROLES if part in name.lower()][:1]
-    if len(known) < len(names) or len(set(known)) < len(known) or "ids" not in known:
+            roles += [role for part, role in _ROLES if part in name.lower()][:1]
+    if len(roles) < len(names) or len(set(roles)) < len(roles) or "ids" not in roles:
         raise ConfigError(
             f"what the inputs of model {model.name!r} take ({listed}) is not clear from their names: write input.inputs in its card, e.g. "
             '["ids", "mask", "types"]'
         )
-    return tuple(known)
+    return tuple(roles)
 
 
 def _window(encoded: Any, most_context: Sequence[bool] = ()) -> TextWindow:
     of_context = [number == 1 for number in encoded.sequence_ids]
     offsets = tuple(tuple(span) if inside else None for span, inside in zip(encoded.offsets, of_context, strict=True))
-    kept = iter(most_context)
+    flags = iter(most_context)
     return TextWindow(
         tokens=tuple(encoded.ids),
         mask=tuple(encoded.attention_mask),
         types=tuple(encoded.type_ids),
         offsets=offsets,
-        most_context=tuple(inside and next(kept, True) for inside in of_context),
+        most_context=tuple(inside and next(flags, True) for inside in of_context),
     )
 
 
@@ -195,9 +195,9 @@ def _most_context(starts: Sequence[int], lengths: Sequence[int]) -> list[list[bo
     """
     best: dict[int, tuple[float, int]] = {}
     for window, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-        for place in range(length):
-            score = min(place, length - 1 - place) + 0.01 * length
-            if start + place not in best or score > best[start + place][0]:
-                best[start + place] = (score, window)
+        for position in range(length):
+            score = min(position, length - 1 - position) + 0.01 * length
+            if start + position not in best or score > best[start + position][0]:
+                best[start + position] = (score, window)
     spans: Mapping[int, tuple[int, int]] = dict(enumerate(zip(starts, lengths, strict=True)))
-    return [[best[start + place][1] == window for place in range(length)] for window, (start, length) in spans.items()]
+    return [[best[start + position][1] == window for position in range(length)] for window, (start, length) in spans.items()]

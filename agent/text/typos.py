@@ -32,16 +32,16 @@ def with_typos(text: str, name: str, severity: int, seed: int, identity: str) ->
 
 
 def _swapped(word: str, is_hit: np.ndarray) -> str:
-    letters, place = list(word), 0
-    while place < len(letters) - 1:
-        if is_hit[place]:
-            letters[place : place + 2] = letters[place + 1], letters[place]
+    letters, index = list(word), 0
+    while index < len(letters) - 1:
+        if is_hit[index]:
+            letters[index : index + 2] = letters[index + 1], letters[index]
             # A letter moves once.
-            place += 1
-        place += 1
+            index += 1
+        index += 1
     return "".join(letters)
 
 
 def _dropped(word: str, is_hit: np.ndarray) -> str:
-    kept = [letter for letter, hit in zip(word[:-1], is_hit, strict=False) if not hit]
-    return "".join([*kept, word[-1]])
+    letters = [letter for letter, hit in zip(word[:-1], is_hit, strict=False) if not hit]
+    return "".join([*letters, word[-1]])

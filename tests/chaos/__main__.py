@@ -22,33 +22,35 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def main() -> int:
     """Run it; return 0 when nothing is lost and nothing doubled."""
-    asked = _asked()
-    if not Path(asked.influxd).is_file():
-        print(f"no InfluxDB 2 at {asked.influxd!r}: set EDGEMETER_INFLUXD", file=sys.stderr)
+    arguments = _asked()
+    if not Path(arguments.influxd).is_file():
+        print(f"no InfluxDB 2 at {arguments.influxd!r}: set EDGEMETER_INFLUXD", file=sys.stderr)
         return 2
     began = time.monotonic()
     # As fast as the faults last, so that something is on its way whenever one strikes.
-    rate_per_s = asked.rate or 1.25 * asked.records / (asked.faults * asked.gap)
-    size = Size(asked.devices, asked.records, rate_per_s)
-    with SharedWorld(Path(asked.influxd), size) if asked.ledger == "postgresql" else World(Path(asked.influxd), size) as world:
-        say(f"seed {asked.seed}: {asked.devices} devices, {asked.records} records at {rate_per_s:.0f}/s, {asked.faults} faults")
+    rate_per_s = arguments.rate or 1.25 * arguments.records / (arguments.faults * arguments.gap)
+    size = Size(arguments.devices, arguments.records, rate_per_s)
+    with SharedWorld(Path(arguments.influxd), size) if arguments.ledger == "postgresql" else World(Path(arguments.influxd), size) as world:
+        say(
+            f"seed {arguments.seed}: {arguments.devices} devices, {arguments.records} records at {rate_per_s:.0f}/s, {arguments.faults} faults"
+        )
         if not world.disks():
             say("no file system may be mounted here: no disk is filled")
-        struck = faults.strike(world, KNOWN[asked.ledger], asked.faults, asked.gap, asked.seed, say)
+        struck = faults.strike(world, KNOWN[arguments.ledger], arguments.faults, arguments.gap, arguments.seed, say)
         say("the dust settles ...")
         in_time = world.settle(STALLED_S)
         verdict = world.verdict()
         starts = {process.name: process.starts for process in world.processes()}
-        if asked.keep_logs:
-            shutil.copytree(world.folder, asked.keep_logs, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*NOT_LOGS))
-    print(f"seed {asked.seed}, {time.monotonic() - began:.0f} s{'' if in_time else ', CAME TO A STANDSTILL'}")
+        if arguments.keep_logs:
+            shutil.copytree(world.folder, arguments.keep_logs, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*NOT_LOGS))
+    print(f"seed {arguments.seed}, {time.monotonic() - began:.0f} s{'' if in_time else ', CAME TO A STANDSTILL'}")
     print("faults: " + ", ".join(f"{name} {count}" for name, count in sorted(struck.items())))
     print("starts: " + ", ".join(f"{name} {count}" for name, count in starts.items()))
     return status_of(verdict)
 
 
 def _asked() -> argparse.Namespace:
-    found = os.environ.get("EDGEMETER_INFLUXD") or str(ROOT.parent / "shared" / "bin" / "influxd")
+    influxd = os.environ.get("EDGEMETER_INFLUXD") or str(ROOT.parent / "shared" / "bin" / "influxd")
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description="Break everything at random, then count every record.")
     parser.add_argument("--ledger", choices=sorted(KNOWN), default="sqlite", help="postgresql: three collectors share one")
     parser.add_argument("--full", action="store_true", help="as many faults and records as a release has to survive")
@@ -58,12 +60,12 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--gap", type=float, help="seconds between faults, on average")
     parser.add_argument("--rate", type=float, help="records a second; default: so that they last as long as the faults")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--influxd", default=found)
+    parser.add_argument("--influxd", default=influxd)
     parser.add_argument("--keep-logs", metavar="DIR")
-    asked = parser.parse_args()
-    faults_, records, gap = FULL[asked.ledger] if asked.full else SHORT
-    asked.faults, asked.records, asked.gap = asked.faults or faults_, asked.records or records, asked.gap or gap
-    return asked
+    arguments = parser.parse_args()
+    faults_, records, gap = FULL[arguments.ledger] if arguments.full else SHORT
+    arguments.faults, arguments.records, arguments.gap = arguments.faults or faults_, arguments.records or records, arguments.gap or gap
+    return arguments
 
 
 if __name__ == "__main__":

@@ -32,28 +32,28 @@ class Journal:
         # A kill may have cut a line, which must neither swallow the next one nor become a statement.
         os.write(self._file, b" cut\n")
 
-    def note(self, what: str, number: int) -> None:
+    def note(self, event: str, number: int) -> None:
         """Write one line."""
-        os.write(self._file, f"{what} {number}\n".encode())
+        os.write(self._file, f"{event} {number}\n".encode())
 
 
 def read(path: Path) -> tuple[int, set[int]]:
     """Return the highest number that was meant to be kept, and those that were."""
-    meant, kept = 0, set()
-    for what, number in lines(path):
-        if what == "i":
+    meant, numbers = 0, set()
+    for event, number in lines(path):
+        if event == "i":
             meant = max(meant, number)
-        elif what == "k":
-            kept.add(number)
-    return meant, kept
+        elif event == "k":
+            numbers.add(number)
+    return meant, numbers
 
 
 def lines(path: Path) -> list[tuple[str, int]]:
     """Return the journal's whole lines."""
     text = path.read_text() if path.exists() else ""
     # A line that a kill cut short has no end of line of its own, and is no statement.
-    whole = [line.split(" ") for line in text.split("\n")[:-1]]
-    return [(parts[0], int(parts[1])) for parts in whole if len(parts) == 2 and parts[1].isdigit()]
+    fields = [line.split(" ") for line in text.split("\n")[:-1]]
+    return [(parts[0], int(parts[1])) for parts in fields if len(parts) == 2 and parts[1].isdigit()]
 
 
 class Agent:
@@ -92,8 +92,8 @@ class Agent:
     def is_done(self, records: int) -> bool:
         """Return whether it has kept so many and all have receipts; note how many were sent again."""
         if self.publisher.resent > self._resent:
-            more, self._resent = self.publisher.resent - self._resent, self.publisher.resent
-            self.journal.note("r", more)
+            resent, self._resent = self.publisher.resent - self._resent, self.publisher.resent
+            self.journal.note("r", resent)
         return len(self.journal.kept) >= records and self.outbox.is_empty(self.device)
 
 
@@ -111,8 +111,8 @@ def main(folder: Path, broker: str, records: int, rate_per_s: float, devices: li
             time.sleep(max(0.0, due_s - time.monotonic()))
         if time.monotonic() - looked_s > LOOK_S:
             looked_s = time.monotonic()
-            done = [agent.is_done(records) for agent in agents]
-            if all(done):
+            are_done = [agent.is_done(records) for agent in agents]
+            if all(are_done):
                 break
         if not open_agents:
             time.sleep(LOOK_S)

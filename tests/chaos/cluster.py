@@ -78,8 +78,8 @@ class Cluster(Scene):
         inner = [free_port() for _ in range(NODES)]
         peers = ", ".join(f'"{number + 1}@{LOOPBACK}:{port}"' for number, port in enumerate(inner))
         nodes = []
-        for number, (port, own) in enumerate(zip(ports, inner, strict=True)):
-            nodes.append(self._supervised(f"node-{number}", [str(self._rmqttd), "-f", str(self._node(number, port, own, peers))]))
+        for number, (port, inner_port) in enumerate(zip(ports, inner, strict=True)):
+            nodes.append(self._supervised(f"node-{number}", [str(self._rmqttd), "-f", str(self._node(number, port, inner_port, peers))]))
         for port in ports:
             await_port(port)
         # They answer before they know each other.
@@ -118,18 +118,18 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=200.0)
     parser.add_argument("--rmqttd", default=os.environ.get("EDGEMETER_RMQTTD") or str(ROOT.parent / "shared" / "bin" / "rmqttd"))
     parser.add_argument("--influxd", default=os.environ.get("EDGEMETER_INFLUXD") or str(ROOT.parent / "shared" / "bin" / "influxd"))
-    asked = parser.parse_args()
-    for program in (asked.rmqttd, asked.influxd):
+    arguments = parser.parse_args()
+    for program in (arguments.rmqttd, arguments.influxd):
         if not Path(program).is_file():
             print(f"{program} is not there: set EDGEMETER_RMQTTD, EDGEMETER_INFLUXD", file=sys.stderr)
             return 2
     began = time.monotonic()
-    with Cluster(Path(asked.rmqttd), Path(asked.influxd), asked.records, asked.rate) as cluster:
-        say(f"{NODES} nodes, {NODES} collectors, {AGENTS} agents, {asked.records} records at {asked.rate:.0f}/s")
-        _until(lambda: cluster.drained() > asked.records // 4)
+    with Cluster(Path(arguments.rmqttd), Path(arguments.influxd), arguments.records, arguments.rate) as cluster:
+        say(f"{NODES} nodes, {NODES} collectors, {AGENTS} agents, {arguments.records} records at {arguments.rate:.0f}/s")
+        _until(lambda: cluster.drained() > arguments.records // 4)
         cluster.lose_a_node()
         say(f"a node killed with {cluster.drained()} records delivered")
-        _until(lambda: cluster.drained() > asked.records // 2)
+        _until(lambda: cluster.drained() > arguments.records // 2)
         cluster.lose_a_collector()
         say(f"a collector killed with {cluster.drained()} records delivered")
         time.sleep(20)

@@ -35,10 +35,10 @@ class Counted:
         """Read the counter now."""
         try:
             with urllib.request.urlopen(self._url, timeout=2) as response:  # noqa: S310 - loopback
-                found = self._pattern.findall(response.read().decode())
+                counts = self._pattern.findall(response.read().decode())
         except (OSError, urllib.error.URLError):
             return
-        value = int(sum(map(float, found)))
+        value = int(sum(map(float, counts)))
         if value < self._now:
             self._ended += self._now
         self._now = value

@@ -95,20 +95,20 @@ class Node:
     def freeze(self, seconds: float) -> None:
         """Stop it and its back-ends for so long, as a virtual machine that is moved."""
         family = self._family()
-        for one in family:
+        for process in family:
             with contextlib.suppress(psutil.Error):
-                one.suspend()
+                process.suspend()
         time.sleep(seconds)
-        for one in reversed(family):
+        for process in reversed(family):
             with contextlib.suppress(psutil.Error):
-                one.resume()
+                process.resume()
 
     def strike_backend(self, number: signal.Signals, turn: int) -> None:
         """Send a signal to a back-end: SIGTERM ends its connection, SIGKILL makes the server recover."""
         with contextlib.suppress(psutil.Error, ProcessLookupError):
-            found = self.server.backends()
-            if found:
-                psutil.Process(found[turn % len(found)]).send_signal(number)
+            backends = self.server.backends()
+            if backends:
+                psutil.Process(backends[turn % len(backends)]).send_signal(number)
 
     def stop(self) -> None:
         """End everything and give the disks back."""

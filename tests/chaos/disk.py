@@ -14,17 +14,17 @@ class Disk:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.size_mb = size_mb
-        done = subprocess.run(
+        mounted = subprocess.run(
             ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "none", str(folder)], capture_output=True, check=False, timeout=100
         )
-        self.can_fill = done.returncode == 0
+        self.can_fill = mounted.returncode == 0
 
     def fill(self) -> None:
         """Leave no free page."""
         used = os.statvfs(self.folder)
         # What is written meanwhile makes the size too small, which the kernel refuses: ask again.
-        for more in (0, 16, 64):
-            pages = used.f_blocks - used.f_bfree + more
+        for extra_pages in (0, 16, 64):
+            pages = used.f_blocks - used.f_bfree + extra_pages
             if self._resize(f"{pages * PAGE_BYTES // 1024}k"):
                 return
 

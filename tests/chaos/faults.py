@@ -82,15 +82,15 @@ FAULTS = (
 )
 
 
-def strike(world: World, known: Sequence[Fault], faults: int, gap_s: float, seed: int, say: Callable[[str], None]) -> Counter[str]:
+def strike(world: World, kinds: Sequence[Fault], faults: int, gap_s: float, seed: int, say: Callable[[str], None]) -> Counter[str]:
     """Strike so many times, `gap_s` apart on average, faults overlapping; return how often each kind was struck, all whole again."""
     draw = random.Random(seed)  # noqa: S311 - the same faults for the same seed
-    known = [fault for fault in known if world.disks() or not fault.name.endswith("disk full")]
+    kinds = [fault for fault in kinds if world.disks() or not fault.name.endswith("disk full")]
     struck: Counter[str] = Counter()
     threads: dict[str, threading.Thread] = {}
     for number in range(faults):
         time.sleep(draw.expovariate(1 / gap_s))
-        (fault,) = draw.choices(known, [one.weight for one in known])
+        (fault,) = draw.choices(kinds, [kind.weight for kind in kinds])
         # One of a kind at a time: the end of one would heal the other.
         if fault.name in threads:
             threads[fault.name].join()

@@ -48,47 +48,49 @@ class Verdict:
 
 def expected(folder: Path) -> Expected:
     """Return what the journals in `folder` say."""
-    kept: set[str] = set()
+    kept_ids: set[str] = set()
     meant: set[str] = set()
     repeats = 0
     for journal in sorted(folder.glob("*.journal")):
-        for what, number in agents.lines(journal):
-            if what == "r":
+        for event, number in agents.lines(journal):
+            if event == "r":
                 repeats += number
             else:
-                (kept if what == "k" else meant).add(f"{journal.stem}:{number}")
-    return Expected(frozenset(kept), frozenset(meant), repeats)
+                (kept_ids if event == "k" else meant).add(f"{journal.stem}:{number}")
+    return Expected(frozenset(kept_ids), frozenset(meant), repeats)
 
 
 def in_ledger(ledger: str | Path) -> tuple[Counter[str], int]:
     """Return how often each id is in the ledger, and how many entries its quarantine has."""
     with open_ledger(ledger_place(str(ledger)), "read") as opened:
-        return Counter(held.record.id for held in opened.records()), len(opened.quarantined())
+        return Counter(held_record.record.id for held_record in opened.records()), len(opened.quarantined())
 
 
 def in_influx(server: Influx, devices: Iterable[str]) -> Counter[str]:
     """Return how many points of each id InfluxDB holds."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for device in devices:
-        found.update(row["id"] for row in server.query(f"SELECT id FROM run WHERE device = '{device}'"))  # noqa: S608 - our own names
-    return found
+        counts.update(row["id"] for row in server.query(f"SELECT id FROM run WHERE device = '{device}'"))  # noqa: S608 - our own names
+    return counts
 
 
-def judge(said: Expected, ledgers: list[Counter[str]], influx: Counter[str], quarantined: int, duplicates_dropped: int) -> Verdict:
+def judge(journals: Expected, ledgers: list[Counter[str]], influx: Counter[str], quarantined: int, duplicates_dropped: int) -> Verdict:
     """Return the verdict. Several ledgers may hold the same record; each only once, and InfluxDB only once in all."""
     together = set().union(*ledgers)
     # What a kill left between "meant" and "kept" was sent if it arrived anywhere.
-    sent = said.kept | (said.meant & (together | set(influx)))
-    foreign = (together | set(influx)) - said.meant
-    lost = [f"{one} not in a ledger" for one in sorted(sent - together)] + [f"{one} not in InfluxDB" for one in sorted(sent - set(influx))]
-    doubled = [f"{one} {times} times" for held in (*ledgers, influx) for one, times in sorted(held.items()) if times > 1]
-    doubled += [f"{one} was never sent" for one in sorted(foreign)]
+    sent = journals.kept | (journals.meant & (together | set(influx)))
+    foreign = (together | set(influx)) - journals.meant
+    lost = [f"{record_id} not in a ledger" for record_id in sorted(sent - together)] + [
+        f"{record_id} not in InfluxDB" for record_id in sorted(sent - set(influx))
+    ]
+    doubled = [f"{record_id} {times} times" for counts in (*ledgers, influx) for record_id, times in sorted(counts.items()) if times > 1]
+    doubled += [f"{record_id} was never sent" for record_id in sorted(foreign)]
     return Verdict(
         sent=len(sent),
         ledger=len(together),
         influx=sum(influx.values()),
         duplicates_dropped=duplicates_dropped,
-        retransmitted=said.retransmitted,
+        retransmitted=journals.retransmitted,
         quarantined=quarantined,
         lost=len(lost),
         doubled=len(doubled),

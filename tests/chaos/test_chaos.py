@@ -24,9 +24,11 @@ pytestmark = pytest.mark.slow
 
 def last_line(module, *arguments):
     """Return what the last line of a module's output says, which has to be a success."""
-    done = subprocess.run([sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False, timeout=1200, cwd=ROOT)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    completed = subprocess.run(
+        [sys.executable, "-m", module, *arguments], capture_output=True, text=True, check=False, timeout=1200, cwd=ROOT
+    )
+    assert completed.returncode == 0, completed.stdout[-3000:] + completed.stderr[-3000:]
+    return json.loads(completed.stdout.splitlines()[-1])
 
 
 @pytest.mark.mosquitto
@@ -84,8 +86,8 @@ def test_the_embedded_broker_killed_with_its_collector_loses_no_record(tmp_path)
             time.sleep(draw.uniform(1, 2))
             collector.kill(draw.uniform(0, 1))
         assert wait_until(devices.has_ended, 120), (tmp_path / "agents.log").read_text()[-2000:]
-    held, quarantined = in_ledger(ledger)
-    verdict = judge(expected(tmp_path), [held], held, quarantined, 0)
+    counts, quarantined = in_ledger(ledger)
+    verdict = judge(expected(tmp_path), [counts], counts, quarantined, 0)
     assert verdict.holds, verdict.examples
     assert verdict.sent == 600
     assert agents.read(tmp_path / "pi-1.journal")[0] == 300

@@ -31,8 +31,8 @@ def deliver(agents, records):
 
 def missing(pair, folder):
     """Return how many of the kept records the ledger does not hold."""
-    held, _ = in_ledger(pair.primary.server.address("edgemeter"))
-    return len(expected(folder).kept - set(held))
+    counts, _ = in_ledger(pair.primary.server.address("edgemeter"))
+    return len(expected(folder).kept - set(counts))
 
 
 @pytest.mark.postgresql
@@ -73,7 +73,7 @@ def test_what_a_failover_lost_the_devices_bring_again():
         subprocess.run([*EDGEMETER, "collector", "request-again", "--broker", address, "--ledger", pair.address], check=True, timeout=120)
         assert wait_until(lambda: missing(pair, folder) == 0, DELIVERED_WITHIN_S)
         collector.stop()
-        held, quarantined = in_ledger(pair.primary.server.address("edgemeter"))
-        verdict = judge(expected(folder), [held], held, quarantined, 0)
+        counts, quarantined = in_ledger(pair.primary.server.address("edgemeter"))
+        verdict = judge(expected(folder), [counts], counts, quarantined, 0)
         assert verdict.holds, verdict.examples
         assert verdict.sent == 600

@@ -143,13 +143,13 @@ class World(Scene):
 
     def settle(self, stalled_s: float) -> bool:
         """Wait until everything is delivered and drained; return False when nothing has moved for `stalled_s`."""
-        seen, moved_s = 0, time.monotonic()
+        before, moved_s = 0, time.monotonic()
         while time.monotonic() - moved_s < stalled_s:
-            drained = self._drained(seen)
+            drained = self._drained(before)
             if self.is_delivered() and drained >= len(expected(self.folder).kept):
                 return True
-            if drained != seen:
-                seen, moved_s = drained, time.monotonic()
+            if drained != before:
+                before, moved_s = drained, time.monotonic()
             time.sleep(1)
         return False
 
@@ -161,12 +161,12 @@ class World(Scene):
         """Return the disks that can be filled."""
         return [disk for disk in self._disks if disk.can_fill]
 
-    def _drained(self, seen: int) -> int:
+    def _drained(self, before: int) -> int:
         """Return how many points InfluxDB holds; what was seen before while it starts anew, which takes longer the more it holds."""
         try:
             return self.drained()
         except OSError:
-            return seen
+            return before
 
     def _build(self) -> None:
         self.agents_clock, self.collector_clock = Clock(self.folder / "agents.clock"), Clock(self.folder / "collector.clock")

@@ -31,32 +31,32 @@ def run_single_stream(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
     """
     order = plan.drawn(len(subject.inputs))
     capacity = plan.capacity()
-    kept = KeptOutputs(subject.outputs, capacity * 4 // 5)
+    kept_outputs = KeptOutputs(subject.outputs, capacity * 4 // 5)
     log_starts, log_ends = Moments(capacity), Moments(capacity)
     starts, ends = log_starts.values, log_ends.values
     bind, inputs, clock = subject.bind, subject.inputs, subject.clock
-    done = 0
+    count = 0
     with no_collection():
         begin = clock()
         deadline = begin + int(plan.seconds * 1e9)
         while True:
-            item = order[done % DRAWN]
+            item = order[count % DRAWN]
             call = bind(inputs[item])
             start = clock()
             call()
             end = clock()
-            starts[done] = start
-            ends[done] = end
-            if kept.wants(done, item):
-                kept.keep(item)
-            done += 1
-            if done >= plan.queries and end >= deadline:
+            starts[count] = start
+            ends[count] = end
+            if kept_outputs.wants(count, item):
+                kept_outputs.keep(item)
+            count += 1
+            if count >= plan.queries and end >= deadline:
                 break
-            if done == len(starts):
+            if count == len(starts):
                 log_starts.grow()
                 log_ends.grow()
-    begins, finished = log_starts.taken(done), log_ends.taken(done)
-    return TimedQueries(begins, finished - begins, kept.by_input, begin, int(finished[-1]))
+    begins, finished = log_starts.taken(count), log_ends.taken(count)
+    return TimedQueries(begins, finished - begins, kept_outputs.by_input, begin, int(finished[-1]))
 
 
 def run_multi_stream(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
@@ -67,33 +67,33 @@ def run_multi_stream(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
 def _one_by_one(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
     order = plan.drawn(len(subject.inputs))
     capacity = plan.capacity()
-    kept = KeptOutputs(subject.outputs, capacity * 4 // 5)
+    kept_outputs = KeptOutputs(subject.outputs, capacity * 4 // 5)
     starts, spent = Moments(capacity), Moments(capacity)
     bind, inputs, clock = subject.bind, subject.inputs, subject.clock
-    done = drawn = 0
+    count = draws = 0
     with no_collection():
         begin = end = clock()
         deadline = begin + int(plan.seconds * 1e9)
-        while done < plan.queries or end < deadline:
+        while count < plan.queries or end < deadline:
             query_ns = 0
-            for place in range(plan.calls):
-                item = order[drawn % DRAWN]
-                drawn += 1
+            for call_index in range(plan.calls):
+                item = order[draws % DRAWN]
+                draws += 1
                 call = bind(inputs[item])
                 start = clock()
                 call()
                 end = clock()
                 query_ns += end - start
-                if place == 0:
-                    starts.values[done] = start
-            spent.values[done] = query_ns
-            if kept.wants(done, item):
-                kept.keep(item)
-            done += 1
-            if done == len(spent.values):
+                if call_index == 0:
+                    starts.values[count] = start
+            spent.values[count] = query_ns
+            if kept_outputs.wants(count, item):
+                kept_outputs.keep(item)
+            count += 1
+            if count == len(spent.values):
                 starts.grow()
                 spent.grow()
-    return TimedQueries(starts.taken(done), spent.taken(done), kept.by_input, begin, end)
+    return TimedQueries(starts.taken(count), spent.taken(count), kept_outputs.by_input, begin, end)
 
 
 def offline_seconds(plan: TimingPlan) -> float:

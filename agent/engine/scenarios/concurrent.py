@@ -24,8 +24,8 @@ CHANCE_RATIO = 0.8
 T = TypeVar("T")
 
 
-def serve(offsets_ns: Iterable[int], answer: Callable[[int, int], T], most: int = MOST_IN_FLIGHT) -> tuple[int, list[T]]:
-    """Call `answer(place, arrival_ns)` at each arrival, in threads, `most` at once; return the beginning (monotonic ns) and the answers.
+def serve(offsets_ns: Iterable[int], answer: Callable[[int, int], T], limit: int = MOST_IN_FLIGHT) -> tuple[int, list[T]]:
+    """Call `answer(place, arrival_ns)` at each arrival, in threads, `limit` at once; return the beginning (monotonic ns) and the answers.
 
     `offsets_ns` count from the beginning. The answers are in the order of arrival; those that found no room have none.
 
@@ -34,19 +34,19 @@ def serve(offsets_ns: Iterable[int], answer: Callable[[int, int], T], most: int 
     """
     answers: list[Future[T]] = []
     in_flight: list[Future[T]] = []
-    with no_collection(), ThreadPoolExecutor(most) as pool:
+    with no_collection(), ThreadPoolExecutor(limit) as pool:
         begin_ns = time.monotonic_ns() + LEAD_NS
-        for place, offset_ns in enumerate(offsets_ns):
+        for index, offset_ns in enumerate(offsets_ns):
             # Not spun: that would take the interpreter from the threads that stamp.
             time.sleep(max(0, begin_ns + offset_ns - time.monotonic_ns()) / 1e9)
-            for one in in_flight:
-                if one.done():
-                    one.result()
-            in_flight = [one for one in in_flight if not one.done()]
-            if len(in_flight) < most:
-                in_flight.append(pool.submit(answer, place, begin_ns + offset_ns))
+            for future in in_flight:
+                if future.done():
+                    future.result()
+            in_flight = [future for future in in_flight if not future.done()]
+            if len(in_flight) < limit:
+                in_flight.append(pool.submit(answer, index, begin_ns + offset_ns))
                 answers.append(in_flight[-1])
-    return begin_ns, [one.result() for one in answers]
+    return begin_ns, [future.result() for future in answers]
 
 
 def in_flight_max(timed: TimedQueries) -> int:

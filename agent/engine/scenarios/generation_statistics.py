@@ -57,15 +57,15 @@ class TokenMoments:
 
 def tpot_ns(moments: TokenMoments, asked_tokens: int) -> Times:
     """Return the time per output token of each complete query, whole ns: (last - first) / (n - 1); empty for queries of one token."""
-    chosen = moments.complete(asked_tokens) & (moments.output_tokens > 1)
-    spent = (moments.latency_ns - moments.first_ns)[chosen]
-    return np.rint(spent / (moments.output_tokens[chosen] - 1)).astype(np.int64)
+    counted = moments.complete(asked_tokens) & (moments.output_tokens > 1)
+    spent = (moments.latency_ns - moments.first_ns)[counted]
+    return np.rint(spent / (moments.output_tokens[counted] - 1)).astype(np.int64)
 
 
 def summarise_tpot(moments: TokenMoments, asked_tokens: int) -> Latency | None:
     """Return the summary of TPOT over complete queries; None where there is none."""
-    found = tpot_ns(moments, asked_tokens)
-    return summarise_latency(found) if found.size else None
+    durations = tpot_ns(moments, asked_tokens)
+    return summarise_latency(durations) if durations.size else None
 
 
 def summarise_gaps(moments: TokenMoments, asked_tokens: int) -> Latency | None:
@@ -81,8 +81,8 @@ def summarise_gaps(moments: TokenMoments, asked_tokens: int) -> Latency | None:
     supported = {name: percentile for name, percentile in PERCENTILES.items() if gaps.size >= queries_needed(percentile)}
     fields: dict[str, float | None] = {f"{name}_ms": float(np.quantile(sorted_ms, level)) for name, level in supported.items()}
     bounds = _resampled_bounds(sorted_ms, owner, np.array([*supported.values()]))
-    for place, name in enumerate(supported if bounds is not None else ()):
-        fields[f"{name}_low_ms"], fields[f"{name}_high_ms"] = (float(bound) for bound in bounds[:, place])  # type: ignore[index]
+    for column, name in enumerate(supported if bounds is not None else ()):
+        fields[f"{name}_low_ms"], fields[f"{name}_high_ms"] = (float(bound) for bound in bounds[:, column])  # type: ignore[index]
     refused = {name: queries_needed(level) for name, level in PERCENTILES.items() if name not in supported}
     return latency_of(sorted_ms, fields, {}, refused)
 
@@ -98,15 +98,15 @@ def _resampled_bounds(sorted_ms: NDArray[np.float64], owner: Times, levels: NDAr
         return None
     times = int(np.clip(_MOST_PASSED // sorted_ms.size, _FEWEST_RESAMPLES, RESAMPLES))
     draw = np.random.default_rng(queries.size)
-    place = np.searchsorted(queries, owner)
-    found = np.empty((times, levels.size))
+    query_index = np.searchsorted(queries, owner)
+    percentiles = np.empty((times, levels.size))
     for row in range(times):
         weights = np.bincount(draw.integers(0, queries.size, queries.size), minlength=queries.size)
-        passed = np.cumsum(weights[place])
+        passed = np.cumsum(weights[query_index])
         at = np.searchsorted(passed, levels * passed[-1])
-        found[row] = sorted_ms[np.minimum(at, sorted_ms.size - 1)]
+        percentiles[row] = sorted_ms[np.minimum(at, sorted_ms.size - 1)]
     tail = (1 - BOUND_CONFIDENCE) / 2
-    bounds: NDArray[np.float64] = np.quantile(found, (tail, 1 - tail), axis=0)
+    bounds: NDArray[np.float64] = np.quantile(percentiles, (tail, 1 - tail), axis=0)
     return bounds
 
 
@@ -118,6 +118,6 @@ def prefill_tokens_per_s(moments: TokenMoments, processed_tokens: int, window_ns
 
 def decode_tokens_per_s(moments: TokenMoments, asked_tokens: int, window_ns: int | None = None) -> float | None:
     """Return the tokens after the first of complete queries, by the time that they took; where queries overlap by the window."""
-    chosen = moments.complete(asked_tokens) & (moments.output_tokens > 1)
-    spent_ns = int((moments.latency_ns - moments.first_ns)[chosen].sum()) if window_ns is None or not chosen.any() else window_ns
-    return int((moments.output_tokens[chosen] - 1).sum()) * 1e9 / spent_ns if spent_ns > 0 else None
+    counted = moments.complete(asked_tokens) & (moments.output_tokens > 1)
+    spent_ns = int((moments.latency_ns - moments.first_ns)[counted].sum()) if window_ns is None or not counted.any() else window_ns
+    return int((moments.output_tokens[counted] - 1).sum()) * 1e9 / spent_ns if spent_ns > 0 else None

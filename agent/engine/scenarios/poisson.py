@@ -50,29 +50,31 @@ def run(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
     due = schedule_ns(plan)
     offsets = due.tolist()
     order = plan.drawn(len(subject.inputs))
-    kept = KeptOutputs(subject.outputs, len(offsets))
+    kept_outputs = KeptOutputs(subject.outputs, len(offsets))
     starts, ends = Moments(len(offsets)), Moments(len(offsets))
     bind, inputs, clock = subject.bind, subject.inputs, subject.clock
-    done = 0
+    count = 0
     with no_collection():
         begin = clock() + LEAD_NS
         give_up = begin + GIVE_UP_RATIO * offsets[-1]
         for offset in offsets:
-            item = order[done % DRAWN]
+            item = order[count % DRAWN]
             call = bind(inputs[item])
             _wait_until(begin + offset, clock, subject.sleep)
             start = clock()
             call()
             end = clock()
-            starts.values[done] = start
-            ends.values[done] = end
-            if kept.wants(done, item):
-                kept.keep(item)
-            done += 1
-            if end > give_up and done >= FEWEST:
+            starts.values[count] = start
+            ends.values[count] = end
+            if kept_outputs.wants(count, item):
+                kept_outputs.keep(item)
+            count += 1
+            if end > give_up and count >= FEWEST:
                 break
-    arrivals, finished = begin + due[:done], ends.taken(done)
-    return TimedQueries(starts.taken(done), finished - arrivals, kept.by_input, begin, int(finished[-1]), arrivals, len(offsets) - done)
+    arrivals, finished = begin + due[:count], ends.taken(count)
+    return TimedQueries(
+        starts.taken(count), finished - arrivals, kept_outputs.by_input, begin, int(finished[-1]), arrivals, len(offsets) - count
+    )
 
 
 def _wait_until(moment_ns: int, clock: Clock, sleep: Callable[[float], None]) -> None:
@@ -95,6 +97,6 @@ def utilisation_ratio(timed: TimedQueries) -> float | None:
     before = np.concatenate(([timed.begin_ns], ends[:-1]))
     work = ends - np.maximum(arrivals, before)
     half = arrivals.size // 2
-    whole = float(work.sum()) / max(int(arrivals[-1]) - timed.begin_ns, 1)
-    late = float(work[half:].sum()) / max(int(arrivals[-1] - arrivals[half - 1]), 1) if half else whole
-    return max(whole, late)
+    overall = float(work.sum()) / max(int(arrivals[-1]) - timed.begin_ns, 1)
+    late = float(work[half:].sum()) / max(int(arrivals[-1] - arrivals[half - 1]), 1) if half else overall
+    return max(overall, late)

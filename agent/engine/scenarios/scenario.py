@@ -57,25 +57,25 @@ def query_shape(case: Case, inputs: Sequence[TensorInfo]) -> QueryShape:
     Raises:
         ConfigError: the model cannot take this batch, or this number of samples a query.
     """
-    own = declared_batch(inputs)
+    batch = declared_batch(inputs)
     if case.scenario == "offline":
-        if own is None:
+        if batch is None:
             return QueryShape(case.batch or 1, 1, case.batch or 1)
-        if case.batch in (None, own):
-            return QueryShape(own, 1, 1)
+        if case.batch in (None, batch):
+            return QueryShape(batch, 1, 1)
         raise ConfigError(
-            f"the model takes {own} samples a call, not {case.batch}: remove `batch`, or export it with an open batch dimension"
+            f"the model takes {batch} samples a call, not {case.batch}: remove `batch`, or export it with an open batch dimension"
         )
     if case.scenario == "multi_stream":
-        wanted = case.samples_per_query
-        if own is None:
-            return QueryShape(wanted, 1, wanted)
-        if wanted % own == 0:
-            return QueryShape(own, wanted // own, 1)
+        samples = case.samples_per_query
+        if batch is None:
+            return QueryShape(samples, 1, samples)
+        if samples % batch == 0:
+            return QueryShape(batch, samples // batch, 1)
         raise ConfigError(
-            f"the model takes {own} samples a call, and {wanted} a query is not a multiple: set samples_per_query = {own} or more"
+            f"the model takes {batch} samples a call, and {samples} a query is not a multiple: set samples_per_query = {batch} or more"
         )
-    return QueryShape(own or 1, 1, 1)
+    return QueryShape(batch or 1, 1, 1)
 
 
 def join_batch(items: Sequence[list[Array]]) -> list[Array]:
@@ -84,10 +84,10 @@ def join_batch(items: Sequence[list[Array]]) -> list[Array]:
     Raises:
         ConfigError: they differ in shape.
     """
-    if any(len({item[place].shape for item in items}) > 1 for place in range(len(items[0]))):
+    if any(len({item[index].shape for item in items}) > 1 for index in range(len(items[0]))):
         message = 'items of different lengths make no batch: pad them (padding = "tokens" in the card), or leave batch out'
         raise ConfigError(message)
-    return [np.concatenate([item[place] for item in items]) for place in range(len(items[0]))]
+    return [np.concatenate([item[index] for item in items]) for index in range(len(items[0]))]
 
 
 def joined_batches(prepared: Sequence[list[Array]], samples: int, limit_bytes: int, seed: int) -> list[list[Array]]:

@@ -118,9 +118,9 @@ class KeptOutputs:
         self._outputs = outputs
         self._every = max(1, likely // KEPT_OUTPUTS)
 
-    def wants(self, place: int, item: int) -> bool:
-        """Return whether the outputs of query `place`, which took input `item`, are to be kept."""
-        return place % self._every == 0 and len(self.by_input) < KEPT_OUTPUTS and item not in self.by_input
+    def wants(self, query: int, item: int) -> bool:
+        """Return whether the outputs of query `query`, which took input `item`, are to be kept."""
+        return query % self._every == 0 and len(self.by_input) < KEPT_OUTPUTS and item not in self.by_input
 
     def keep(self, item: int) -> None:
         """Copy the outputs of the last call."""

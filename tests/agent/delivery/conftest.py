@@ -23,5 +23,5 @@ def address(request, tmp_path_factory):
 @pytest.fixture
 def outbox(tmp_path):
     """Return an empty outbox."""
-    with Outbox(tmp_path / "outbox.sqlite") as made:
-        yield made
+    with Outbox(tmp_path / "outbox.sqlite") as new_outbox:
+        yield new_outbox

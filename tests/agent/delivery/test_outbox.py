@@ -23,8 +23,8 @@ LOTS = 10**9
 @pytest.fixture
 def outbox(tmp_path):
     """Return an empty outbox."""
-    with Outbox(tmp_path / "deep" / "outbox.sqlite") as made:
-        yield made
+    with Outbox(tmp_path / "deep" / "outbox.sqlite") as new_outbox:
+        yield new_outbox
 
 
 def reopened(outbox):
@@ -34,7 +34,7 @@ def reopened(outbox):
 
 def numbers(outbox, **how):
     """Return session and number of what is pending."""
-    return [(one.session, one.seq) for one in outbox.pending(1000, LOTS, **how)]
+    return [(pending.session, pending.seq) for pending in outbox.pending(1000, LOTS, **how)]
 
 
 def put_many(outbox, count):
@@ -45,10 +45,10 @@ def put_many(outbox, count):
 
 def test_put_numbers_records_from_one_without_gaps_and_keeps_them_whole(outbox):
     """What comes back out is the record with its number, samples and all."""
-    kept = [outbox.put(make_record()) for _ in range(3)]
-    assert [record.seq for record in kept] == [1, 2, 3]
-    assert {record.session for record in kept} == {outbox.session}
-    assert [record.decode(one.payload) for one in outbox.pending(10, LOTS)] == kept
+    records = [outbox.put(make_record()) for _ in range(3)]
+    assert [record.seq for record in records] == [1, 2, 3]
+    assert {record.session for record in records} == {outbox.session}
+    assert [record.decode(pending.payload) for pending in outbox.pending(10, LOTS)] == records
 
 
 def test_a_record_is_on_the_disk_before_put_returns(outbox):
@@ -107,10 +107,10 @@ def test_pending_stops_at_the_limits_but_never_at_nothing(outbox):
 
 def test_pending_goes_on_after_a_row_and_a_row_is_never_used_again(outbox):
     """A cursor into the outbox stays right whatever is forgotten."""
-    kept = [outbox.put(make_record()) for _ in range(3)]
+    records = [outbox.put(make_record()) for _ in range(3)]
     last = outbox.pending(10, LOTS)[-1].row
     outbox.forget(Receipt(session=outbox.session, held=((1, 3),)))
-    outbox.put(kept[0])
+    outbox.put(records[0])
     (only,) = outbox.pending(10, LOTS, after_row=last)
     assert only.seq == 4
     assert outbox.read(only.row) == only
@@ -151,13 +151,13 @@ def test_a_full_disk_keeps_the_number_and_the_records_so_far(outbox):
     outbox.put(make_record())
     pages = outbox.connection.execute("PRAGMA page_count").fetchone()[0]
     outbox.connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(UnavailableError, match="the disk is full: free some space; nothing kept so far is lost") as caught:
+    with pytest.raises(UnavailableError, match="the disk is full: free some space; nothing kept so far is lost") as refusal:
         put_many(outbox, 100)
-    assert "\n" not in str(caught.value)
-    kept = outbox.count()
+    assert "\n" not in str(refusal.value)
+    count = outbox.count()
     outbox.connection.execute("PRAGMA max_page_count = 1000000")
     outbox.put(make_record())
-    assert [seq for _, seq in numbers(outbox)] == list(range(1, kept + 2))
+    assert [seq for _, seq in numbers(outbox)] == list(range(1, count + 2))
 
 
 @pytest.mark.parametrize("content", [b"not a database at all" * 300, b"SQLite format 3\0" + b"\xff" * 4096])
@@ -218,12 +218,12 @@ def test_what_put_has_returned_survives_kill_9(tmp_path):
     writer = start_writer(path, 100_000)
     reported = [tuple(map(int, writer.stdout.readline().split())) for _ in range(40)]
     os.kill(writer.pid, signal.SIGKILL)
-    rest, _ = writer.communicate()
-    reported += [tuple(map(int, line.split())) for line in rest.splitlines() if line.count(" ") == 1]
+    output, _ = writer.communicate()
+    reported += [tuple(map(int, line.split())) for line in output.splitlines() if line.count(" ") == 1]
     with Outbox(path) as outbox:
-        kept = numbers(outbox) if outbox.count() <= 1000 else [(p.session, p.seq) for p in outbox.pending(200_000, LOTS)]
-        assert reported == kept[: len(reported)]
-        assert [seq for _, seq in kept] == list(range(1, len(kept) + 1))
+        waiting = numbers(outbox) if outbox.count() <= 1000 else [(p.session, p.seq) for p in outbox.pending(200_000, LOTS)]
+        assert reported == waiting[: len(reported)]
+        assert [seq for _, seq in waiting] == list(range(1, len(waiting) + 1))
         assert outbox.put(make_record()).seq == 1
 
 
@@ -235,10 +235,10 @@ def test_several_processes_make_and_fill_one_outbox_at_the_same_time(tmp_path):
     for writer in writers:
         writer.stdout.close()
     with Outbox(path) as outbox:
-        kept = numbers(outbox)
-        sessions = {session for session, _ in kept}
+        waiting = numbers(outbox)
+        sessions = {session for session, _ in waiting}
         assert len(sessions) == 3
-        assert all(sorted(seq for s, seq in kept if s == session) == list(range(1, 26)) for session in sessions)
+        assert all(sorted(seq for s, seq in waiting if s == session) == list(range(1, 26)) for session in sessions)
 
 
 def test_an_outbox_keeps_the_fields_of_a_record_and_only_numbers_are_set(outbox):

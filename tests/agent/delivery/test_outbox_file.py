@@ -25,14 +25,14 @@ LIMIT_BYTES = 1 << 20
 
 def pending(outbox):
     """Return the records that wait, as they would be sent."""
-    return [record.decode(one.payload) for one in outbox.pending(100_000, LOTS)]
+    return [record.decode(waiting_record.payload) for waiting_record in outbox.pending(100_000, LOTS)]
 
 
 @pytest.fixture
 def outbox(tmp_path):
     """Return an empty outbox of at most 1 MiB."""
-    with Outbox(tmp_path / "outbox.sqlite", LIMIT_BYTES) as made:
-        yield made
+    with Outbox(tmp_path / "outbox.sqlite", LIMIT_BYTES) as new_outbox:
+        yield new_outbox
 
 
 def test_the_oldest_traces_go_first_and_every_record_stays(outbox, caplog):
@@ -41,12 +41,12 @@ def test_the_oldest_traces_go_first_and_every_record_stays(outbox, caplog):
         outbox.put(make_heavy_record())
     waiting = pending(outbox)
     assert [record.seq for record in waiting] == list(range(1, 81))
-    whole = [record.seq for record in waiting if record.samples]
-    assert whole == list(range(81 - len(whole), 81))
-    assert 5 <= len(whole) <= 17
+    with_samples = [record.seq for record in waiting if record.samples]
+    assert with_samples == list(range(81 - len(with_samples), 81))
+    assert 5 <= len(with_samples) <= 17
     assert {record.samples_reason for record in waiting} == {DROP_REASON, None}
     assert all((record.samples_reason is None) == bool(record.samples) for record in waiting)
-    assert outbox.dropped() == outbox.dropped("pi-1") == Dropped(traces=80 - len(whole))
+    assert outbox.dropped() == outbox.dropped("pi-1") == Dropped(traces=80 - len(with_samples))
     assert space_bytes(outbox.connection)[0] <= LIMIT_BYTES
     assert caplog.text.count("the oldest raw traces are dropped, their records stay") == 1
 
@@ -104,32 +104,32 @@ def test_on_a_full_disk_nothing_kept_is_lost_and_the_error_is_one_line(tmp_path)
         with Outbox(disk / "outbox.sqlite") as outbox:
             put_all(outbox, 3, make_record)
             fill(disk / "filler")
-            with pytest.raises(UnavailableError, match="the disk is full: free some space; nothing kept so far is lost") as caught:
+            with pytest.raises(UnavailableError, match="the disk is full: free some space; nothing kept so far is lost") as refusal:
                 put_all(outbox, 10_000, lambda: make_record(case="x" * 20_000, samples=()))
-            assert "\n" not in str(caught.value)
-            kept = [record.seq for record in pending(outbox)]
-            assert kept == list(range(1, len(kept) + 1))
+            assert "\n" not in str(refusal.value)
+            seqs = [record.seq for record in pending(outbox)]
+            assert seqs == list(range(1, len(seqs) + 1))
             assert outbox.dropped().records == 0
             (disk / "filler").unlink()
-            assert outbox.put(make_record()).seq == len(kept) + 1
-        with Outbox(disk / "outbox.sqlite") as again:
-            assert again.count() == len(kept) + 1
+            assert outbox.put(make_record()).seq == len(seqs) + 1
+        with Outbox(disk / "outbox.sqlite") as reopened:
+            assert reopened.count() == len(seqs) + 1
 
 
 def put_until_full(outbox):
     """Keep records until the disk takes no more; return how many it took."""
-    kept = 0
+    count = 0
     with contextlib.suppress(UnavailableError):
-        while kept < 100_000:
+        while count < 100_000:
             outbox.put(make_record(case="x" * 3000))
-            kept += 1
-    return kept
+            count += 1
+    return count
 
 
-def forget_all(outbox, kept, at_once):
+def forget_all(outbox, count, at_once):
     """Give receipts for so many records at once until none is left."""
-    for first in range(1, kept + 1, at_once):
-        outbox.forget(Receipt(session=outbox.session, held=((first, min(kept, first + at_once - 1)),)))
+    for first in range(1, count + 1, at_once):
+        outbox.forget(Receipt(session=outbox.session, held=((first, min(count, first + at_once - 1)),)))
 
 
 @pytest.mark.parametrize("size_mb", [4, pytest.param(24, marks=pytest.mark.slow)])
@@ -137,27 +137,27 @@ def forget_all(outbox, kept, at_once):
 def test_an_outbox_that_filled_its_disk_empties_itself_and_gives_the_room_back(tmp_path, size_mb, at_once):
     """Receipts are all that comes; afterwards there is room for as many records as before."""
     with small_disk(tmp_path / "disk", size_mb) as disk, Outbox(disk / "outbox.sqlite") as outbox:
-        kept = put_until_full(outbox)
-        assert kept > 100
+        count = put_until_full(outbox)
+        assert count > 100
         fill(disk / "somebody else's")
-        forget_all(outbox, kept, at_once)
+        forget_all(outbox, count, at_once)
         assert outbox.count() == 0
-        assert put_until_full(outbox) > kept // 2
+        assert put_until_full(outbox) > count // 2
 
 
 def test_an_outbox_on_a_full_disk_can_be_opened_and_emptied(tmp_path):
     """After a restart: what it holds goes out, new records are refused until there is room."""
     with small_disk(tmp_path / "disk", 24) as disk:
         with Outbox(disk / "outbox.sqlite") as outbox:
-            kept, session = put_until_full(outbox), outbox.session
+            count, session = put_until_full(outbox), outbox.session
         fill(disk / "somebody else's")
-        with Outbox(disk / "outbox.sqlite") as again:
-            assert again.count() == kept
+        with Outbox(disk / "outbox.sqlite") as reopened:
+            assert reopened.count() == count
             with pytest.raises(UnavailableError, match=r"outbox\.sqlite' cannot grow, the disk is full"):
-                put_all_until_refused(again)
-            again.forget(Receipt(session=session, held=((1, kept),)))
-            assert again.count() == 0
-            assert again.put(make_record()).session == again.session
+                put_all_until_refused(reopened)
+            reopened.forget(Receipt(session=session, held=((1, count),)))
+            assert reopened.count() == 0
+            assert reopened.put(make_record()).session == reopened.session
 
 
 def put_all_until_refused(outbox):
@@ -170,9 +170,9 @@ def test_the_reserve_is_room_on_the_disk_and_not_a_hole(tmp_path):
     """Its blocks are taken; a second keep makes no second one."""
     reserve = DiskReserve(tmp_path / "outbox.sqlite")
     reserve.keep()
-    said = reserve.path.stat()
-    assert said.st_blocks * 512 >= said.st_size > 0
-    assert said.st_size <= RESERVE_BYTES
+    stat = reserve.path.stat()
+    assert stat.st_blocks * 512 >= stat.st_size > 0
+    assert stat.st_size <= RESERVE_BYTES
     reserve.keep()
     assert [path.name for path in tmp_path.iterdir()] == ["outbox.sqlite.reserve"]
 
@@ -217,17 +217,17 @@ DAY_NS = 86_400_000_000_000
 REQUEST = AgainRequest(again="0" * 32)
 
 
-def receipted(outbox, *some):
+def receipted(outbox, *records):
     """Put records and give each its receipt; return them as they were sent."""
-    kept = [outbox.put(one) for one in some]
-    sent = [one.payload for one in outbox.pending(1000, LOTS)]
-    outbox.forget(Receipt(session=outbox.session, held=((kept[0].seq, kept[-1].seq),)))
+    numbered = [outbox.put(unsent) for unsent in records]
+    sent = [waiting_record.payload for waiting_record in outbox.pending(1000, LOTS)]
+    outbox.forget(Receipt(session=outbox.session, held=((numbered[0].seq, numbered[-1].seq),)))
     return sent
 
 
 def waiting(outbox):
     """Return the texts of what is to be sent."""
-    return [one.payload for one in outbox.pending(10_000, LOTS)]
+    return [waiting_record.payload for waiting_record in outbox.pending(10_000, LOTS)]
 
 
 def test_a_request_brings_the_same_bytes_again_and_a_receipt_ends_it(outbox):
@@ -265,7 +265,7 @@ def test_only_what_is_asked_for_comes_again(outbox):
     outbox.connection.execute("UPDATE records SET kept_ns = 1000 WHERE row = 1")
     assert outbox.send_again(REQUEST, "pi-2", "lab") is None
     assert outbox.send_again(AgainRequest(again="2" * 32, since_ns=1001), "pi-1", "lab") == 3
-    assert [one.row for one in outbox.pending(100, LOTS)] == [3]
+    assert [waiting_record.row for waiting_record in outbox.pending(100, LOTS)] == [3]
 
 
 def test_receipted_records_make_room_before_any_trace_or_record_without_a_receipt(outbox):
@@ -273,23 +273,23 @@ def test_receipted_records_make_room_before_any_trace_or_record_without_a_receip
     for _ in range(100):
         receipted(outbox, make_heavy_record(), make_heavy_record())
         assert space_bytes(outbox.connection)[0] <= LIMIT_BYTES
-    kept = outbox.receipted("pi-1")
-    assert 3 <= kept <= 9
+    count = outbox.receipted("pi-1")
+    assert 3 <= count <= 9
     for _ in range(8):
         outbox.put(make_heavy_record())
     assert outbox.dropped() == Dropped()
-    assert all(record.decode(one).samples for one in waiting(outbox))
-    assert outbox.receipted("pi-1") < kept
+    assert all(record.decode(payload).samples for payload in waiting(outbox))
+    assert outbox.receipted("pi-1") < count
 
 
 def test_what_was_asked_for_again_makes_room_too_and_is_not_called_dropped(outbox):
     """A collector has it, or had it; what none ever had comes first."""
     receipted(outbox, *(make_heavy_record() for _ in range(6)))
     outbox.send_again(REQUEST, "pi-1", "lab")
-    kept = [outbox.put(make_heavy_record()).seq for _ in range(12)]
-    found = [record.decode(one) for one in waiting(outbox)]
-    assert [one.seq for one in found if one.seq >= kept[0]] == kept
-    assert all(one.samples for one in found)
+    seqs = [outbox.put(make_heavy_record()).seq for _ in range(12)]
+    decoded = [record.decode(payload) for payload in waiting(outbox)]
+    assert [run.seq for run in decoded if run.seq >= seqs[0]] == seqs
+    assert all(run.samples for run in decoded)
     assert outbox.dropped() == Dropped()
 
 
@@ -299,7 +299,7 @@ def test_the_oldest_end_after_two_weeks(outbox):
     outbox.connection.execute("UPDATE records SET kept_ns = kept_ns - ? WHERE row = 1", (int((KEPT_DAYS + 1) * DAY_NS),))
     receipted(outbox, make_record())
     outbox.send_again(REQUEST, "pi-1", "lab")
-    assert [one.row for one in outbox.pending(10, LOTS)] == [2, 3]
+    assert [waiting_record.row for waiting_record in outbox.pending(10, LOTS)] == [2, 3]
 
 
 def test_on_a_disk_with_little_room_they_do_not_pile_up(outbox):
@@ -320,7 +320,7 @@ def test_a_full_disk_takes_new_records_in_the_place_of_receipted_ones(tmp_path):
         assert outbox.receipted("pi-1") == 100
         fill(disk / "somebody else's")
         sizes = [outbox.put(make_heavy_record()).seq for _ in range(20)]
-        assert [record.decode(one).seq for one in waiting(outbox)] == sizes
+        assert [record.decode(payload).seq for payload in waiting(outbox)] == sizes
         assert outbox.dropped() == Dropped()
 
 
@@ -377,6 +377,6 @@ def test_killed_at_any_moment_a_record_waits_or_was_receipted(tmp_path):
             os.kill(process.pid, signal.SIGKILL)
     with Outbox(path) as outbox:
         outbox.send_again(AgainRequest(again="f" * 32), "pi-1", "lab")
-        found = [(one.session, one.seq) for one in outbox.pending(100_000, LOTS)]
-    assert len(found) == len(set(found))
-    assert put <= set(found)
+        waiting_keys = [(waiting_record.session, waiting_record.seq) for waiting_record in outbox.pending(100_000, LOTS)]
+    assert len(waiting_keys) == len(set(waiting_keys))
+    assert put <= set(waiting_keys)

@@ -88,7 +88,7 @@ def test_a_record_that_nobody_takes_holds_up_no_other(address, outbox):
         publisher.connect()
         assert wait_until(lambda: outbox.count() == 1)
         publisher.close()
-    assert [one.seq for one in outbox.pending(10, 10**9)] == [2]
+    assert [pending.seq for pending in outbox.pending(10, 10**9)] == [2]
 
 
 def test_another_devices_records_in_the_same_outbox_stay_there(address, outbox):
@@ -111,10 +111,10 @@ def test_records_of_a_previous_fleet_go_out_on_that_fleets_topic_and_are_receipt
 
 def test_birth_and_state_are_retained_and_a_goodbye_is_offline(address, outbox):
     """Who comes later still learns who is there."""
-    with connected(address, outbox, device="pi-7"), peer(address, f"{messages.TOPIC_ROOT}/lab/pi-7/+", client_id="first") as one:
-        assert wait_until(lambda: last_state(one) == "online")
-        assert wait_until(lambda: [message for message in one.messages if message.topic.endswith("/birth")])
-        births = [message for message in one.messages if message.topic.endswith("/birth")]
+    with connected(address, outbox, device="pi-7"), peer(address, f"{messages.TOPIC_ROOT}/lab/pi-7/+", client_id="first") as first_peer:
+        assert wait_until(lambda: last_state(first_peer) == "online")
+        assert wait_until(lambda: [message for message in first_peer.messages if message.topic.endswith("/birth")])
+        births = [message for message in first_peer.messages if message.topic.endswith("/birth")]
         assert messages.decode_birth(births[0].payload) == make_birth(outbox, "pi-7")
     with peer(address, f"{messages.TOPIC_ROOT}/lab/pi-7/+", client_id="second") as two:
         assert wait_until(lambda: last_state(two) == "offline")
@@ -122,7 +122,11 @@ def test_birth_and_state_are_retained_and_a_goodbye_is_offline(address, outbox):
 
 def activities(listener):
     """Return what a listener was sent of what is measured."""
-    return [messages.decode_activity(one.payload) for one in listener.messages if one.topic == f"{messages.TOPIC_ROOT}/lab/pi-1/activity"]
+    return [
+        messages.decode_activity(message.payload)
+        for message in listener.messages
+        if message.topic == f"{messages.TOPIC_ROOT}/lab/pi-1/activity"
+    ]
 
 
 MEASURING = messages.Measuring(suite="nightly", case="tiny-detector", run=3, runs=12)
@@ -185,7 +189,7 @@ def test_a_run_that_begins_without_a_broker_is_not_reported_later(tmp_path, outb
             assert wait_until(publisher.is_connected)
         with peer(address, ALL, client_id="later") as later:
             assert wait_until(lambda: activities(later))
-            assert [one.measuring for one in activities(later)] == [None]
+            assert [activity.measuring for activity in activities(later)] == [None]
 
 
 def test_garbage_on_the_receipt_topic_is_ignored(address, outbox, caplog):
@@ -211,9 +215,9 @@ def test_the_embedded_broker_gets_3_1_1_and_mosquitto_gets_5(address, outbox, re
 def test_no_broker_is_one_line_with_the_remedy(outbox):
     """What the issue asks for, word by word."""
     remedy = r"no MQTT broker answers at 127\.0\.0\.1:1 \(Connection refused\): start one \(.*\) or leave out --broker"
-    with pytest.raises(UnavailableError, match=remedy) as caught:
+    with pytest.raises(UnavailableError, match=remedy) as refusal:
         make_publisher(parse_address("127.0.0.1:1"), outbox).connect(1)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_host_name_that_nobody_knows_is_named_as_that(outbox):
@@ -283,7 +287,7 @@ def test_the_next_process_represents_the_device_when_the_first_has_gone(address,
     """The lock goes with the process that held it."""
     with connected(address, outbox):
         pass
-    with Outbox(outbox.path) as again, connected(address, again) as publisher:
+    with Outbox(outbox.path) as reopened, connected(address, reopened) as publisher:
         assert publisher._session.profile.client_id == "pi-1"
 
 
@@ -296,16 +300,16 @@ def test_two_boards_of_one_name_end_in_a_warning_and_not_in_a_fight(tmp_path, ca
         Outbox(tmp_path / "a") as one_box,
         Outbox(tmp_path / "b") as other_box,
         peer(address, messages.EVERY_RESULT, confirm=always),
-        connected(address, one_box) as one,
+        connected(address, one_box) as first_publisher,
         connected(address, other_box) as other,
     ):
         assert wait_until(lambda: "another process publishes as device 'pi-1'" in caplog.text, 60.0)
         put(one_box, 2)
-        one.wake()
+        first_publisher.wake()
         put(other_box, 2)
         other.wake()
-        assert (one.drain(10), other.drain(10)) == (0, 0)
-        assert one._session.profile.client_id == f"pi-1~{one_box.session}"
+        assert (first_publisher.drain(10), other.drain(10)) == (0, 0)
+        assert first_publisher._session.profile.client_id == f"pi-1~{one_box.session}"
         assert other._session.profile.client_id == "pi-1"
 
 
@@ -472,9 +476,9 @@ def test_a_record_with_seventeen_megabytes_of_samples_arrives_without_them_and_r
         connected(address, outbox) as publisher,
     ):
         assert publisher.drain(30) == 0
-    arrived = [record.decode(raw) for one in collector.messages for raw in messages.split_records(unpacked(one.payload))]
-    assert [one.seq for one in arrived] == [1, 2, 3]
-    assert [bool(one.samples) for one in arrived] == [True, False, True]
+    arrived = [record.decode(raw) for message in collector.messages for raw in messages.split_records(unpacked(message.payload))]
+    assert [run.seq for run in arrived] == [1, 2, 3]
+    assert [bool(run.samples) for run in arrived] == [True, False, True]
     assert arrived[1].samples_reason == TOO_LARGE_REASON
     assert arrived[1].latency == make_record().latency
 

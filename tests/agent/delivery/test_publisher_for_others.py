@@ -64,9 +64,9 @@ def test_a_flood_of_others_is_refused_and_the_broker_is_not_overrun(address, out
     with peer(address, WANT) as server:
         publisher.connect()
         assert listener.is_connected.wait(150)
-        taken = sum(publisher.publish(WANT, b"%d" % place) for place in range(5 * WAITING_MESSAGES))
-        assert taken >= WAITING_MESSAGES
-        assert wait_until(lambda: len(server.messages) == taken, 30), (len(server.messages), taken)
+        accepted = sum(publisher.publish(WANT, b"%d" % number) for number in range(5 * WAITING_MESSAGES))
+        assert accepted >= WAITING_MESSAGES
+        assert wait_until(lambda: len(server.messages) == accepted, 30), (len(server.messages), accepted)
         assert server.reasons == []
         publisher.close()
 

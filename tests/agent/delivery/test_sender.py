@@ -138,9 +138,9 @@ def test_a_record_that_was_held_back_goes_when_it_may_and_no_other_goes_twice(ou
     receipt = Receipt(session=outbox.session, held=((1, 2), (10, 20)))
     sender.receipted(receipt)
     outbox.forget(receipt)
-    held = outbox.first_unstamped()
+    first_row = outbox.first_unstamped()
     outbox.leave_unstamped()
-    sender.look_back(held)
+    sender.look_back(first_row)
     put(outbox, 1)
     line = Line()
     sender.send(line)
@@ -191,7 +191,7 @@ def test_a_topic_is_one_fleets():
         pending_text(4, text_of(4), "old"),
     ]
     batched = list(batches(waiting, LARGE))
-    assert [[one.row for one in batch.records] for batch in batched] == [[1], [2, 3], [4]]
+    assert [[pending_record.row for pending_record in batch.records] for batch in batched] == [[1], [2, 3], [4]]
     assert all(batch.fits for batch in batched)
 
 
@@ -201,11 +201,11 @@ def test_no_batch_is_larger_than_the_broker_takes_unless_a_single_record_is():
     waiting = [pending_text(row, text_of(row, size)) for row, size in enumerate(sizes, 1)]
     limit_bytes = 5000 + PACKET_OVERHEAD_BYTES
     batched = list(batches(waiting, limit_bytes))
-    assert [one for batch in batched for one in batch.records] == waiting
+    assert [pending_record for batch in batched for pending_record in batch.records] == waiting
     assert [batch.fits for batch in batched].count(False) == 1
     assert all(len(batch.payload) <= 5000 for batch in batched if batch.fits)
-    assert [one.row for batch in batched if not batch.fits for one in batch.records] == [3]
-    assert [raw for batch in batched for raw in opened(batch.payload)] == [one.payload for one in waiting]
+    assert [pending_record.row for batch in batched if not batch.fits for pending_record in batch.records] == [3]
+    assert [raw for batch in batched for raw in opened(batch.payload)] == [pending_record.payload for pending_record in waiting]
 
 
 def pending(*seqs):
@@ -213,9 +213,9 @@ def pending(*seqs):
     return [Pending(seq, "pi", "lab", 1, seq, b"x" * 10) for seq in seqs]
 
 
-def receipt(*held):
+def receipt(*ranges):
     """Return a receipt of session 1."""
-    return Receipt(session=1, held=held)
+    return Receipt(session=1, held=ranges)
 
 
 def make_window(records=4, size=1000):

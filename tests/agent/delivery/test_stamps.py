@@ -56,13 +56,13 @@ def measured(began_s, boot_id=BOOT, **changes):
 
 def pending(outbox):
     """Return what may be sent."""
-    return [record.decode(one.payload) for one in outbox.pending(100, LOTS)]
+    return [record.decode(waiting_record.payload) for waiting_record in outbox.pending(100, LOTS)]
 
 
 def test_a_record_waits_for_the_clock_and_is_stamped_when_that_is_right(outbox, world):
     """The stamp is when the run began by the right clock, to a millisecond; nothing else of the record changes."""
     stamping = stamping_of(outbox, world)
-    kept = outbox.put(measured(began_s=12.5))
+    numbered = outbox.put(measured(began_s=12.5))
     assert stamping.settle() is not None
     assert pending(outbox) == []
     world.since_boot_s, world.is_synchronised = 50.0, True
@@ -70,20 +70,20 @@ def test_a_record_waits_for_the_clock_and_is_stamped_when_that_is_right(outbox, 
     (record,) = pending(outbox)
     assert record.started_at_ns == pytest.approx(BOOTED_AT_NS + 12.5 * NS, abs=1e6)
     assert record.stamped_by == "device-later"
-    assert msgspec.structs.replace(record, started_at_ns=kept.started_at_ns, stamped_by="device") == kept
+    assert msgspec.structs.replace(record, started_at_ns=numbered.started_at_ns, stamped_by="device") == numbered
 
 
 def test_without_a_right_clock_it_goes_out_as_it_is_and_is_never_changed_after(outbox, world):
     """Patience ends; from then on every copy that is sent is the same, whatever the clock does."""
     stamping = stamping_of(outbox, world)
-    kept = outbox.put(measured(began_s=12.5))
+    numbered = outbox.put(measured(began_s=12.5))
     world.since_boot_s = PATIENCE_AFTER_BOOT_S + 1
     assert stamping.settle() is None
-    assert pending(outbox) == [kept]
+    assert pending(outbox) == [numbered]
     world.is_synchronised = True
     stamping.settle()
-    assert pending(outbox) == [kept]
-    assert (kept.stamped_by, kept.clock_synchronised) == ("device", False)
+    assert pending(outbox) == [numbered]
+    assert (numbered.stamped_by, numbered.clock_synchronised) == ("device", False)
 
 
 def test_when_the_network_comes_back_the_clock_is_waited_for_again(outbox, world):
@@ -105,7 +105,7 @@ def test_a_shaky_link_without_a_time_server_delivers_after_a_minute(outbox, worl
     """One deadline a boot, not one a connection, nor one a process: the network comes back every ten seconds and sets no clock."""
     world.since_boot_s = 3600.0
     stamping = stamping_of(outbox, world)
-    kept = outbox.put(measured(began_s=100.0))
+    numbered = outbox.put(measured(began_s=100.0))
     waited_s = 0.0
     while not pending(outbox):
         if is_new_process:
@@ -115,7 +115,7 @@ def test_a_shaky_link_without_a_time_server_delivers_after_a_minute(outbox, worl
         world.since_boot_s += 10.0
         waited_s += 10.0
         assert waited_s <= PATIENCE_ONLINE_S + 20
-    assert pending(outbox) == [kept]
+    assert pending(outbox) == [numbered]
 
 
 def test_an_unstamped_record_holds_back_itself_alone(outbox, world):
@@ -154,9 +154,9 @@ def test_what_needs_no_stamp_or_can_have_none_is_not_held_back(outbox, says):
 def test_a_receipt_or_a_restart_leaves_no_half_state(outbox, world):
     """The hold lies in the file, and goes with its record."""
     outbox.put(measured(began_s=5.0))
-    with Outbox(outbox.path) as again:
-        assert again.has_unstamped()
-        assert pending(again) == []
-        again.forget(Receipt(session=outbox.session, held=((1, 1),)))
-        assert not again.has_unstamped()
+    with Outbox(outbox.path) as reopened:
+        assert reopened.has_unstamped()
+        assert pending(reopened) == []
+        reopened.forget(Receipt(session=outbox.session, held=((1, 1),)))
+        assert not reopened.has_unstamped()
     assert stamping_of(outbox, world).settle() is None

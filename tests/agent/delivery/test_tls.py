@@ -36,9 +36,9 @@ def stranger(tmp_path_factory):
 
 
 @contextmanager
-def broker(folder, authority: Authority, own: Pair, *settings: str, port: int | None = None):
+def broker(folder, authority: Authority, pair: Pair, *settings: str, port: int | None = None):
     """Keep a mosquitto with TLS up for the block."""
-    files = (f"cafile {authority.certificate}", f"certfile {own.certificate}", f"keyfile {own.key}")
+    files = (f"cafile {authority.certificate}", f"certfile {pair.certificate}", f"keyfile {pair.key}")
     server: Server = mosquitto(folder, "set_tcp_nodelay true", *files, *settings)
     if port is not None:
         configuration = Path(server.command[-1])
@@ -73,10 +73,10 @@ def at(port, host="127.0.0.1", **files):
 
 def refusal(address):
     """Return the one line in which asking the broker ends."""
-    with pytest.raises(EdgemeterError) as caught:
+    with pytest.raises(EdgemeterError) as refused:
         broker_address.mqtt_version(address, 5)
-    assert "\n" not in str(caught.value)
-    return caught.value
+    assert "\n" not in str(refused.value)
+    return refused.value
 
 
 def delivers(address, tmp_path):
@@ -101,15 +101,15 @@ def test_records_go_through_tls_by_address_and_by_name(with_tls, authority, tmp_
 @pytest.mark.mosquitto
 def test_records_go_through_mtls(with_mtls, authority, tmp_path):
     """With a certificate of the broker's authority, and no password."""
-    own = authority.signed("pi-1")
-    assert delivers(at(with_mtls, ca=authority.certificate, certificate=own.certificate, key=own.key), tmp_path)
+    pair = authority.signed("pi-1")
+    assert delivers(at(with_mtls, ca=authority.certificate, certificate=pair.certificate, key=pair.key), tmp_path)
 
 
 @pytest.mark.mosquitto
 def test_the_environment_names_the_files_too(with_mtls, authority):
     """For a service that has no options."""
-    own = authority.signed("pi-1")
-    names = {"CA": authority.certificate, "CERTIFICATE": own.certificate, "KEY": own.key}
+    pair = authority.signed("pi-1")
+    names = {"CA": authority.certificate, "CERTIFICATE": pair.certificate, "KEY": pair.key}
     environ = {f"EDGEMETER_MQTT_{name}_FILE": str(path) for name, path in names.items()}
     assert broker_address.mqtt_version(parse_address(f"mqtts://127.0.0.1:{with_mtls}", environ=environ), 5) == "5"
 
@@ -145,8 +145,8 @@ def test_an_expired_certificate_is_refused(authority, tmp_path):
 def test_a_missing_foreign_or_expired_certificate_of_ours_is_reported(with_mtls, authority, stranger):
     """What the broker wants, not only that the connection broke."""
     assert "requires a client certificate" in str(refusal(at(with_mtls, ca=authority.certificate)))
-    for own in (stranger.signed("pi-1"), authority.signed("pi-1", when=EXPIRED)):
-        error = refusal(at(with_mtls, ca=authority.certificate, certificate=own.certificate, key=own.key))
+    for pair in (stranger.signed("pi-1"), authority.signed("pi-1", when=EXPIRED)):
+        error = refusal(at(with_mtls, ca=authority.certificate, certificate=pair.certificate, key=pair.key))
         assert isinstance(error, ConfigError)
         assert "rejects our certificate" in str(error)
 
@@ -177,9 +177,9 @@ def test_a_tls_alert_in_reply_to_plain_mqtt_is_reported():
 @pytest.mark.filterwarnings("ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning")
 def test_renewed_certificates_are_taken_without_a_restart(authority, stranger, tmp_path):
     """The broker comes back with another authority; so have the device's files meanwhile, and it delivers over the same session."""
-    own = authority.signed("pi-1")
+    pair = authority.signed("pi-1")
     files = TlsFiles(*(tmp_path / name for name in ("ca.pem", "own.pem", "own.key")))
-    _write(files, authority, own)
+    _write(files, authority, pair)
     asks = ("require_certificate true",)
     port = free_port()
     address = parse_address(f"mqtts://127.0.0.1:{port}", tls=files, environ={})
@@ -197,9 +197,9 @@ def test_renewed_certificates_are_taken_without_a_restart(authority, stranger, t
             publisher.close()
 
 
-def _write(files, authority, own):
+def _write(files, authority, pair):
     """Put an authority's certificate and one of its pairs in place."""
-    for path, source in ((files.ca, authority.certificate), (files.certificate, own.certificate), (files.key, own.key)):
+    for path, source in ((files.ca, authority.certificate), (files.certificate, pair.certificate), (files.key, pair.key)):
         path.write_bytes(source.read_bytes())
 
 
@@ -214,26 +214,26 @@ def test_certificates_without_tls_are_refused():
 @pytest.mark.parametrize("which", ["ca", "certificate", "key"])
 def test_a_missing_file_is_named(authority, tmp_path, which):
     """Which one, and where it was looked for."""
-    own = authority.signed("pi-1")
-    files = {"ca": authority.certificate, "certificate": own.certificate, "key": own.key} | {which: tmp_path / "absent"}
-    with pytest.raises(ConfigError, match=r"cannot read the broker's .*absent' \(No such file") as caught:
+    pair = authority.signed("pi-1")
+    files = {"ca": authority.certificate, "certificate": pair.certificate, "key": pair.key} | {which: tmp_path / "absent"}
+    with pytest.raises(ConfigError, match=r"cannot read the broker's .*absent' \(No such file") as refused:
         tls_context(TlsFiles(**files))
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_files_that_hold_something_else_or_do_not_belong_together_are_reported(authority, tmp_path):
     """A text for a CA, a key of another certificate, a key without a certificate, a key with a passphrase (which nobody is asked for)."""
-    one, other = authority.signed("pi-1"), authority.signed("pi-2")
+    pair, other = authority.signed("pi-1"), authority.signed("pi-2")
     text = tmp_path / "text"
     text.write_text("no PEM\n")
     locked = tmp_path / "locked.key"
-    subprocess.run(["openssl", "pkey", "-in", one.key, "-aes256", "-passout", "pass:secret", "-out", locked], check=True, timeout=150)
+    subprocess.run(["openssl", "pkey", "-in", pair.key, "-aes256", "-passout", "pass:secret", "-out", locked], check=True, timeout=150)
     for files, says in (
         (TlsFiles(ca=text), "holds no CA certificate"),
-        (TlsFiles(certificate=one.certificate, key=other.key), "are not a certificate with its key"),
-        (TlsFiles(certificate=text, key=one.key), "are not a certificate with its key"),
-        (TlsFiles(certificate=one.certificate, key=locked), "without a passphrase"),
-        (TlsFiles(key=one.key), "no certificate for it"),
+        (TlsFiles(certificate=pair.certificate, key=other.key), "are not a certificate with its key"),
+        (TlsFiles(certificate=text, key=pair.key), "are not a certificate with its key"),
+        (TlsFiles(certificate=pair.certificate, key=locked), "without a passphrase"),
+        (TlsFiles(key=pair.key), "no certificate for it"),
     ):
         with pytest.raises(ConfigError, match=says):
             tls_context(files)

@@ -8,8 +8,8 @@ def test_the_last_runs_are_counted_and_older_ones_go(tmp_path):
     """A thousand runs leave a hundred, and a file that stays small."""
     for number in range(1000):
         verdict_log.note_verdict(tmp_path, 1_700_000_000_000_000_000 + number, "suspect" if number >= 970 else "valid")
-    found = verdict_log.recent_runs(tmp_path)
-    assert found == RecentRuns(last_ns=1_700_000_000_000_000_999, last_verdict="suspect", verdicts={"valid": 70, "suspect": 30})
+    recent = verdict_log.recent_runs(tmp_path)
+    assert recent == RecentRuns(last_ns=1_700_000_000_000_000_999, last_verdict="suspect", verdicts={"valid": 70, "suspect": 30})
     assert (tmp_path / verdict_log.VERDICTS_FILE).stat().st_size <= verdict_log.REWRITE_BYTES + 40
 
 

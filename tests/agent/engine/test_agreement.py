@@ -53,61 +53,61 @@ def timed(model, count=2, *, change=None, **settings):
 )
 def test_sound_kernels_agree_with_the_reference(model, reference):
     """The same file on other kernels gives the same, to rounding; the record states package, version and kernels."""
-    found, why = agree(*timed(MODELS / model)[:2], 1.0, timed(MODELS / model)[2], None)
+    agreement, why = agree(*timed(MODELS / model)[:2], 1.0, timed(MODELS / model)[2], None)
     assert why is None
-    assert found.reference.endswith(reference)
-    assert any(sign.isdigit() for sign in found.reference)
-    assert (found.inputs, found.same_answer_ratio) == (2, None)
+    assert agreement.reference.endswith(reference)
+    assert any(sign.isdigit() for sign in agreement.reference)
+    assert (agreement.inputs, agreement.same_answer_ratio) == (2, None)
     # One step of the int8 output is 0.25 real units; floats are equal.
-    assert found.largest_difference <= (0.25 if "int8" in model else 1e-6)
-    assert found.lowest_cosine == pytest.approx(1.0, abs=1e-3)
+    assert agreement.largest_difference <= (0.25 if "int8" in model else 1e-6)
+    assert agreement.lowest_cosine == pytest.approx(1.0, abs=1e-3)
 
 
 def test_wrong_kernels_do_not_agree():
     """Outputs of the other sign: a cosine of -1, and a difference of twice the largest value, in real values."""
     case, loaded, queries = timed(MODELS / "onnx.onnx", change=lambda array: -array)
-    found, _ = agree(case, loaded, 1.0, queries, None)
+    agreement, _ = agree(case, loaded, 1.0, queries, None)
     largest = max(float(np.abs(query.outputs[0]).max()) for query in queries)
-    assert found.lowest_cosine == pytest.approx(-1.0)
-    assert found.largest_difference == pytest.approx(2 * largest, rel=1e-5)
-    assert found.largest_difference_ratio == pytest.approx(2.0, rel=1e-5)
+    assert agreement.lowest_cosine == pytest.approx(-1.0)
+    assert agreement.largest_difference == pytest.approx(2 * largest, rel=1e-5)
+    assert agreement.largest_difference_ratio == pytest.approx(2.0, rel=1e-5)
 
 
 def test_predictions_are_compared_where_there_is_a_task():
     """The mean over inputs, of those that are known."""
-    asked = []
+    calls = []
 
-    def same_answer(item, ours, theirs):
-        asked.append((item, ours[0].shape, theirs[0].shape))
+    def same_answer(item, timed, reference):
+        calls.append((item, timed[0].shape, reference[0].shape))
         return {0: 1.0, 1: None, 2: 0.5}[item]
 
-    found, _ = agree(*timed(MODELS / "onnx.onnx", 3)[:2], 1.0, timed(MODELS / "onnx.onnx", 3)[2], same_answer)
-    assert found.same_answer_ratio == 0.75
-    assert asked == [(item, (1, 4), (1, 4)) for item in range(3)]
+    agreement, _ = agree(*timed(MODELS / "onnx.onnx", 3)[:2], 1.0, timed(MODELS / "onnx.onnx", 3)[2], same_answer)
+    assert agreement.same_answer_ratio == 0.75
+    assert calls == [(item, (1, 4), (1, 4)) for item in range(3)]
 
 
 def test_outputs_that_are_no_numbers_have_no_figure():
     """NaN on our side: no differences are stated, and the record holds nothing that JSON cannot hold."""
     case, loaded, queries = timed(MODELS / "onnx.onnx", change=lambda array: array * np.float32("nan"))
-    found, _ = agree(case, loaded, 1.0, queries, None)
-    assert (found.largest_difference, found.largest_difference_ratio, found.lowest_cosine) == (None, None, None)
+    agreement, _ = agree(case, loaded, 1.0, queries, None)
+    assert (agreement.largest_difference, agreement.largest_difference_ratio, agreement.lowest_cosine) == (None, None, None)
 
 
 def test_more_inputs_than_a_few_are_not_asked_for():
     """What it takes is bounded by number as well as by time."""
     case, loaded, queries = timed(MODELS / "onnx.onnx", INPUTS + 3)
-    found, _ = agree(case, loaded, 1.0, queries, None)
-    assert found.inputs == INPUTS
+    agreement, _ = agree(case, loaded, 1.0, queries, None)
+    assert agreement.inputs == INPUTS
 
 
 def test_a_reference_that_takes_too_long_or_breaks_is_a_reason(tmp_path):
     """The run is not lost: the record states what was tried, and the result."""
     case, loaded, queries = timed(MODELS / "onnx.onnx")
-    found, why = agree(case, loaded, 1.0, queries, None, limit_s=0.01)
-    assert (found, why) == (None, "the reference (cpu, graph_optimisation none) returned no outputs: it took longer than 0.01 s")
+    agreement, why = agree(case, loaded, 1.0, queries, None, limit_s=0.01)
+    assert (agreement, why) == (None, "the reference (cpu, graph_optimisation none) returned no outputs: it took longer than 0.01 s")
     (tmp_path / "broken.onnx").write_bytes(b"not a model")
-    found, why = agree(msgspec.structs.replace(case, model=str(tmp_path / "broken.onnx")), loaded, 1.0, queries, None)
-    assert found is None
+    agreement, why = agree(msgspec.structs.replace(case, model=str(tmp_path / "broken.onnx")), loaded, 1.0, queries, None)
+    assert agreement is None
     assert "cannot run" in why
     assert "broken.onnx" in why
 
@@ -123,14 +123,14 @@ def test_a_full_disk_or_a_prediction_that_cannot_be_decoded_costs_no_run(tmp_pat
     _, why = agree(case, loaded, 1.0, queries, undecodable)
     assert why.endswith("failed: item 0: these are no detections")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
-    found, why = agree(case, loaded, 1.0, queries, None)
-    assert found is None
+    agreement, why = agree(case, loaded, 1.0, queries, None)
+    assert agreement is None
     assert "No such file or directory" in why
 
 
 def test_the_reference_is_never_what_was_timed():
     """Other kernels of the same runtime, or a reason."""
-    for timed_on, chosen in [
+    for timed_on, expected in [
         (("litert", "xnnpack", {}, False), ("reference", {})),
         (("litert", "builtin", {}, False), ("reference", {})),
         (("litert", "xnnpack", {}, True), ("builtin", {})),
@@ -145,8 +145,8 @@ def test_the_reference_is_never_what_was_timed():
         (("somebodys", "npu", {}, False), "'somebodys'"),
     ]:
         runtime, backend, options, is_slow = timed_on
-        found = choose_reference(runtime, backend, options, is_slow=is_slow)
-        assert chosen in found if isinstance(chosen, str) else found == chosen, f"{timed_on!r}"
+        reference = choose_reference(runtime, backend, options, is_slow=is_slow)
+        assert expected in reference if isinstance(expected, str) else reference == expected, f"{timed_on!r}"
 
 
 def test_the_reference_process_ends_with_its_parent(tmp_path):
@@ -201,7 +201,7 @@ def test_equal_outputs_are_identical_even_where_they_are_no_numbers():
 
 def test_what_cannot_be_subtracted_differs():
     """Another shape or number of tensors, NaN on one side, infinity of the other sign, something where nothing was."""
-    for one, other in [
+    for outputs, other in [
         ([np.zeros((1, 3, 6))], [np.zeros((1, 4, 6))]),
         ([FLOATS], [FLOATS, FLOATS]),
         ([NAN], [np.array([1.0, 2.0, 3.0], np.float32)]),
@@ -210,8 +210,8 @@ def test_what_cannot_be_subtracted_differs():
         ([np.zeros(3)], [np.array([0.0, 1e-9, 0.0])]),
         ([np.array(["a"])], [np.array(["b"])]),
     ]:
-        found = output_difference(one, other)
-        assert (found.is_identical, found.ratio, found.is_rounding) == (False, None, False), f"{one!r}, {other!r}"
+        difference = output_difference(outputs, other)
+        assert (difference.is_identical, difference.ratio, difference.is_rounding) == (False, None, False), f"{outputs!r}, {other!r}"
 
 
 def test_noise_of_float_kernels_is_rounding_and_a_changed_value_is_not():
@@ -224,8 +224,8 @@ def test_noise_of_float_kernels_is_rounding_and_a_changed_value_is_not():
 
 def test_one_step_of_an_integer_is_a_difference():
     """Integer kernels have no noise."""
-    one = np.arange(100, dtype=np.int8)
-    assert not output_difference([one], [changed(one, 50, 51)]).is_rounding
+    outputs = np.arange(100, dtype=np.int8)
+    assert not output_difference([outputs], [changed(outputs, 50, 51)]).is_rounding
 
 
 def test_a_wrong_score_beside_boxes_in_pixels_is_seen():

@@ -37,10 +37,10 @@ nms_iou = 0.7
 
 def run(model: Path, **settings):
     """Return what a rapid run in this process measures, and the names of the rules that it breaks."""
-    found = rapid_run(model, idle_seconds=0.0, **settings)
+    measured = rapid_run(model, idle_seconds=0.0, **settings)
     # Another process on this machine may make a run of microseconds unsteady; here only the answers are judged.
-    broken = [reason for reason in verdict.judge(found, ()).reasons if reason.partition(":")[0] in ANSWER_RULES]
-    return found, broken
+    broken = [reason for reason in verdict.judge(measured, ()).reasons if reason.partition(":")[0] in ANSWER_RULES]
+    return measured, broken
 
 
 ANSWER_RULES = {"outputs-differ", *(rule.name for rule in verdict.accuracy_rules.RULES)}
@@ -59,9 +59,9 @@ ANSWER_RULES = {"outputs-differ", *(rule.name for rule in verdict.accuracy_rules
 def test_a_runtime_that_cheats_is_caught_and_an_honest_one_is_not(tmp_path, monkeypatch, cheat, rules):
     """Caching, answering from the input before, answering before it is done, overflowing, and outputs of another shape each time."""
     monkeypatch.setitem(runtimes.RUNTIMES, "cheat", f"tests.fixtures.cheats:{cheat}")
-    found, broken = run(tmp_path / "model.cheat", runtime="cheat")
+    measured, broken = run(tmp_path / "model.cheat", runtime="cheat")
     assert [reason.partition(":")[0] for reason in broken] == rules
-    assert found.output_check.compared >= 2
+    assert measured.output_check.compared >= 2
 
 
 def test_a_runtime_that_repeats_its_first_output_is_noted_on_noise_and_invalid_on_photographs(tmp_path, monkeypatch):
@@ -71,8 +71,10 @@ def test_a_runtime_that_repeats_its_first_output_is_noted_on_noise_and_invalid_o
     assert broken == []
     assert [note.partition(":")[0] for note in verdict.judge(on_noise, ()).notes if note.startswith("constant")] == ["constant-on-noise"]
     # What the same outputs for photographs come to.
-    seen = msgspec.structs.replace(on_noise, dataset=msgspec.structs.replace(on_noise.dataset, images=8))
-    assert [reason.partition(":")[0] for reason in verdict.judge(seen, ()).reasons if reason.startswith("constant")] == ["constant-output"]
+    on_photographs = msgspec.structs.replace(on_noise, dataset=msgspec.structs.replace(on_noise.dataset, images=8))
+    assert [reason.partition(":")[0] for reason in verdict.judge(on_photographs, ()).reasons if reason.startswith("constant")] == [
+        "constant-output"
+    ]
 
 
 class Undecodable:
@@ -88,8 +90,8 @@ def test_kept_outputs_that_cannot_be_decoded_differ():
     """A detector whose timed outputs are not even of its own shape is no error that hides it, but a difference."""
     loaded = make_loaded(tensors((1, 6, 20)))
     model = LoadedModel(None, loaded, make_card("yolov8"), (), None, Undecodable())
-    found = answers._compared(model, 0, [np.zeros((1, 3))], [[np.zeros((1, 6, 20))]])
-    assert not found.is_same
+    difference = answers._compared(model, 0, [np.zeros((1, 3))], [[np.zeros((1, 6, 20))]])
+    assert not difference.is_same
 
 
 def int8_model(scale: float) -> bytes:
@@ -131,8 +133,8 @@ def photographs(tmp_path):
         truth["images"].append({"id": number + 1, "file_name": f"{number:02}.png", "width": SIDE, "height": SIDE})
         for x, y, width, height, kind in zip(*(answer[:4, :OBJECTS] / 255 * SIDE), kinds.tolist(), strict=True):
             box = {"bbox": [x - width / 2, y - height / 2, width, height], "area": width * height, "iscrowd": 0}
-            place = {"id": len(truth["annotations"]) + 1, "image_id": number + 1, "category_id": kind + 1}
-            truth["annotations"].append(place | box)
+            annotation = {"id": len(truth["annotations"]) + 1, "image_id": number + 1, "category_id": kind + 1}
+            truth["annotations"].append(annotation | box)
     (tmp_path / "truth.json").write_text(json.dumps(truth))
     return {"images": str(folder), "annotations": str(tmp_path / "truth.json")}
 
@@ -152,8 +154,8 @@ def test_a_model_that_its_quantisation_ruined_is_caught_without_a_reference(tmp_
     model = tmp_path / "int8.tflite"
     model.write_bytes(int8_model(scale))
     (tmp_path / "int8.tflite.toml").write_text(CARD)
-    found, broken = run(model, **photographs)
+    measured, broken = run(model, **photographs)
     assert [reason.partition(":")[0] for reason in broken] == rules
     assert evidence in " ".join(broken)
-    assert (found.accuracy.value > 0.9) == (not rules)
-    assert found.answers.objects == PHOTOGRAPHS * OBJECTS
+    assert (measured.accuracy.value > 0.9) == (not rules)
+    assert measured.answers.objects == PHOTOGRAPHS * OBJECTS

@@ -38,8 +38,8 @@ def recorded(folder: Path, **changes: Any) -> Path:
 
 def case_of(model: Path, **settings: Any) -> Case:
     """Return a short case of 20 prompt tokens and 6 more."""
-    given = {"model": str(model), "mode": "rapid", "prompt_tokens": 20, "output_tokens": 6} | settings
-    return msgspec.structs.replace(one_case(**given), warm_up_seconds=0.05)
+    merged = {"model": str(model), "mode": "rapid", "prompt_tokens": 20, "output_tokens": 6} | settings
+    return msgspec.structs.replace(one_case(**merged), warm_up_seconds=0.05)
 
 
 def measured(model: Path, *, idle: bool = False, **settings: Any) -> job.MeasuredRun:
@@ -58,24 +58,24 @@ def subject_of(model: Path, prompt_tokens: int = 20, output_tokens: int = 6) -> 
 def test_a_run_states_lengths_moments_and_rates(tmp_path):
     """What was asked for is what was generated, and every moment is kept."""
     run = measured(recorded(tmp_path, own_ratio=1.0))
-    found = run.generation
-    assert found is not None
-    assert found.prompt_tokens == 20
-    assert found.output_tokens == 6
-    assert found.ended_early == 0
-    assert found.counts == "exact"
-    assert run.latency.count == found.ttft.count == 11
-    raw = {one.name: samples.unpack(one) for one in run.samples}
+    generation = run.generation
+    assert generation is not None
+    assert generation.prompt_tokens == 20
+    assert generation.output_tokens == 6
+    assert generation.ended_early == 0
+    assert generation.counts == "exact"
+    assert run.latency.count == generation.ttft.count == 11
+    raw = {series.name: samples.unpack(series) for series in run.samples}
     assert raw["token"].size == 11 * 6
     assert np.array_equal(raw["first_token"], raw["token"][::6])
     assert np.array_equal(raw["latency"], raw["token"][5::6])
-    assert found.ttft.min_ms >= 1.0
-    assert found.tpot is not None
-    assert found.tpot.mean_ms == pytest.approx((raw["latency"] - raw["first_token"]).mean() / 5 / 1e6, rel=1e-4)
-    assert found.decode_tokens_per_s == pytest.approx(11 * 5 / (raw["latency"] - raw["first_token"]).sum() * 1e9)
-    assert found.prefill_tokens_per_s == pytest.approx(11 * 20 / raw["first_token"].sum() * 1e9)
-    assert found.weight_bandwidth_mb_per_s == pytest.approx(2.0 * found.decode_tokens_per_s)
-    assert found.own_decode_tokens_per_s == pytest.approx(5000.0)
+    assert generation.ttft.min_ms >= 1.0
+    assert generation.tpot is not None
+    assert generation.tpot.mean_ms == pytest.approx((raw["latency"] - raw["first_token"]).mean() / 5 / 1e6, rel=1e-4)
+    assert generation.decode_tokens_per_s == pytest.approx(11 * 5 / (raw["latency"] - raw["first_token"]).sum() * 1e9)
+    assert generation.prefill_tokens_per_s == pytest.approx(11 * 20 / raw["first_token"].sum() * 1e9)
+    assert generation.weight_bandwidth_mb_per_s == pytest.approx(2.0 * generation.decode_tokens_per_s)
+    assert generation.own_decode_tokens_per_s == pytest.approx(5000.0)
     assert run.precision == "q8_0"
     assert run.output_check.compared == run.output_check.identical == 2
 
@@ -100,7 +100,7 @@ def test_the_timed_prompts_of_a_case_are_the_same_however_long_the_warm_up_was(t
         subject = subject_of(recorded(tmp_path))
         for _ in range(before):
             subject.warm()
-        answers.append([one.answer.tokens for one in run_queries(subject, 3, 0.0).queries])
+        answers.append([query.answer.tokens for query in run_queries(subject, 3, 0.0).queries])
     assert answers[0] == answers[1]
 
 
@@ -116,29 +116,29 @@ def test_a_generator_of_texts_gets_texts_that_differ_from_the_start():
 
 def test_queries_that_end_early_are_counted_and_kept_out_of_tpot(tmp_path):
     """The model ends its text after four of six tokens."""
-    found = measured(recorded(tmp_path, end_after_tokens=4)).generation
-    assert found is not None
-    assert (found.ended_early, found.ttft.count) == (11, 11)
-    assert found.tpot is found.itl is found.decode_tokens_per_s is None
+    generation = measured(recorded(tmp_path, end_after_tokens=4)).generation
+    assert generation is not None
+    assert (generation.ended_early, generation.ttft.count) == (11, 11)
+    assert generation.tpot is generation.itl is generation.decode_tokens_per_s is None
 
 
 def test_tokens_that_come_together_have_no_inter_token_latency(tmp_path):
     """A stream of chunks has a TPOT and the size of its chunks."""
-    found = measured(recorded(tmp_path, queries=[{"first_ms": 0.5, "steps_ms": [0.3], "step_tokens": 3}])).generation
-    assert found is not None
-    assert found.stamped_tokens_max == 3
-    assert found.itl is None
-    assert found.tpot is not None
+    generation = measured(recorded(tmp_path, queries=[{"first_ms": 0.5, "steps_ms": [0.3], "step_tokens": 3}])).generation
+    assert generation is not None
+    assert generation.stamped_tokens_max == 3
+    assert generation.itl is None
+    assert generation.tpot is not None
 
 
 def test_cached_tokens_are_subtracted_and_shown(tmp_path):
     """Prefill counts what was processed."""
     run = measured(recorded(tmp_path, cached_tokens=10))
-    found = run.generation
-    assert found is not None
-    assert found.cached_tokens == 10
-    spent_ns = next(samples.unpack(one) for one in run.samples if one.name == "first_token").sum()
-    assert found.prefill_tokens_per_s == pytest.approx(11 * 10 / spent_ns * 1e9)
+    generation = run.generation
+    assert generation is not None
+    assert generation.cached_tokens == 10
+    spent_ns = next(samples.unpack(series) for series in run.samples if series.name == "first_token").sum()
+    assert generation.prefill_tokens_per_s == pytest.approx(11 * 10 / spent_ns * 1e9)
 
 
 class Talkative(ReplayGenerator):
@@ -155,7 +155,7 @@ def test_an_engine_that_gives_more_than_it_was_asked_for_is_measured(tmp_path, m
     model = recorded(tmp_path)
     monkeypatch.setattr("edgemeter.agent.generators.replay.check_tokens", lambda prompt, *_: prompt)
     run = measured(model)
-    assert next(samples.unpack(one) for one in run.samples if one.name == "output_tokens").tolist() == [9] * 11
+    assert next(samples.unpack(series) for series in run.samples if series.name == "output_tokens").tolist() == [9] * 11
     assert run.generation is not None
     assert run.generation.ended_early == 0
 
@@ -225,18 +225,18 @@ def test_llama_is_measured_from_its_file(tmp_path):
     model = tmp_path / "tiny.Q4_K_M.gguf"
     shutil.copy(TINY, model)
     run = measured(model)
-    found = run.generation
-    assert found is not None
+    generation = run.generation
+    assert generation is not None
     # All quantisations of a model share its name; the type is what the header says.
     assert (run.model.name, run.precision) == ("tiny", "q8_0")
-    assert found.model.architecture == "llama"
-    assert found.model.quantisation is not None
-    assert found.model.quantisation.file_type == "Q8_0"
-    assert found.own_decode_tokens_per_s is not None
-    assert found.decode_tokens_per_s is not None
-    assert found.own_decode_tokens_per_s >= found.decode_tokens_per_s
-    assert found.encode_ms is not None
-    assert found.cached_tokens == found.ended_early == 0
+    assert generation.model.architecture == "llama"
+    assert generation.model.quantisation is not None
+    assert generation.model.quantisation.file_type == "Q8_0"
+    assert generation.own_decode_tokens_per_s is not None
+    assert generation.decode_tokens_per_s is not None
+    assert generation.own_decode_tokens_per_s >= generation.decode_tokens_per_s
+    assert generation.encode_ms is not None
+    assert generation.cached_tokens == generation.ended_early == 0
 
 
 def test_idle_surrounds_the_timed_part_where_there_is_a_sensor(tmp_path):

@@ -47,15 +47,15 @@ class OneByOne:
 @pytest.fixture
 def one_by_one():
     """Yield a server of one place."""
-    found = OneByOne()
-    yield found.server
-    found.server.close()
+    server = OneByOne()
+    yield server.server
+    server.server.close()
 
 
 def case_of(model, **settings):
     """Return a case of 8 prompt tokens and 4 more in an open loop."""
-    given = {"model": str(model), "mode": "rapid", "prompt_tokens": 8, "output_tokens": 4, "scenario": "poisson"}
-    return msgspec.structs.replace(one_case(**given | settings), warm_up_seconds=0.0)
+    usual = {"model": str(model), "mode": "rapid", "prompt_tokens": 8, "output_tokens": 4, "scenario": "poisson"}
+    return msgspec.structs.replace(one_case(**usual | settings), warm_up_seconds=0.0)
 
 
 def measured(folder, server, **settings):
@@ -70,7 +70,7 @@ def measured(folder, server, **settings):
 def test_times_count_from_the_schedule_as_in_queueing_theory(tmp_path, one_by_one):
     """Arrivals are those drawn before; none is answered sooner than by waiting in line from its arrival on (Lindley's recursion)."""
     work, run = measured(tmp_path, one_by_one, rate_per_s=100.0, queries=30)
-    raw = {one.name: samples.unpack(one) for one in run.samples}
+    raw = {series.name: samples.unpack(series) for series in run.samples}
     due = poisson.schedule_ns(TimingPlan(work.case.queries, work.case.seconds, 0, work.seed, rate_per_s=work.case.rate_per_s))
     assert np.array_equal(raw["arrival"], due)
     assert np.all(raw["query_start"] >= raw["arrival"])
@@ -96,11 +96,11 @@ def test_a_query_that_is_sent_late_is_late_in_its_times(tmp_path):
     loaded = generator.load(path, Options(), 12)
     subject = generation_queries.GenerationSubject(generator, loaded, generation_queries.SyntheticPrompts(loaded, 8, 0), Limits(4))
     call = generator.bind_concurrent(subject.prompts.of(0), subject.limits)
-    found = subject.answer(0, call, time.monotonic_ns() - 500_000_000)
-    assert found.start_ns - found.arrival_ns >= 500_000_000
-    assert found.token_ns[0] >= 500_000_000
-    assert found.tpot_ns < 500_000_000 / 3
-    assert generation_queries.TimedGeneration([found], found.arrival_ns, overlap=True).timed().latency_ns[0] == found.token_ns[-1]
+    request = subject.answer(0, call, time.monotonic_ns() - 500_000_000)
+    assert request.start_ns - request.arrival_ns >= 500_000_000
+    assert request.token_ns[0] >= 500_000_000
+    assert request.tpot_ns < 500_000_000 / 3
+    assert generation_queries.TimedGeneration([request], request.arrival_ns, overlap=True).timed().latency_ns[0] == request.token_ns[-1]
     generator.close()
     server.close()
 
@@ -113,9 +113,11 @@ def test_rates_are_over_the_window_and_prompts_are_never_the_same(tmp_path, one_
     assert run.generation.prefill_tokens_per_s == pytest.approx(12 * 8 / window_s)
     assert run.throughput_per_s == pytest.approx(12 / window_s)
     assert run.generation.own_decode_tokens_per_s is None
-    asked = [one for one in one_by_one.contents("/completion") if one["n_predict"] == 4 and isinstance(one["prompt"], list)]
-    assert all(one["cache_prompt"] is False for one in asked)
-    assert len({tuple(one["prompt"]) for one in asked}) == len(asked) - run.output_check.compared
+    contents = [
+        content for content in one_by_one.contents("/completion") if content["n_predict"] == 4 and isinstance(content["prompt"], list)
+    ]
+    assert all(content["cache_prompt"] is False for content in contents)
+    assert len({tuple(content["prompt"]) for content in contents}) == len(contents) - run.output_check.compared
     assert len(one_by_one.connections) >= 12
 
 
@@ -131,16 +133,16 @@ def test_64_unanswered_queries_are_counted_and_never_late(tmp_path, one_by_one):
 
 def test_a_server_that_fails_under_load_is_one_line(tmp_path, one_by_one):
     """A refusal is no latency."""
-    answer, asked = one_by_one.routes["/completion"], []
+    answer, contents = one_by_one.routes["/completion"], []
 
     def refuse(content):
-        asked.append(content)
-        return Reply({"error": "no slot"}, status=503) if len(asked) > WARM_UP_MOST else answer(content)
+        contents.append(content)
+        return Reply({"error": "no slot"}, status=503) if len(contents) > WARM_UP_MOST else answer(content)
 
     one_by_one.routes["/completion"] = refuse
-    with pytest.raises(MeasurementError, match="503: no slot") as caught:
+    with pytest.raises(MeasurementError, match="503: no slot") as refusal:
         measured(tmp_path, one_by_one, rate_per_s=50.0, queries=20)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_generator_of_one_context_has_no_users(tmp_path):

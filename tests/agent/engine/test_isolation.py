@@ -28,13 +28,13 @@ def test_a_runtime_that_aborts_while_it_loads_is_one_line_that_names_the_file(tm
     """Signal, file and remedy, with the library's own last words; no trace."""
     install(tmp_path / "site", "fragile", [(runtimes.ENTRY_POINTS, "fragile", "fragile:Fragile")], MODULE)
     (tmp_path / "garbled.pte").write_bytes(b"\0" * 64)
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "edgemeter.agent.cli", "run", "-q", "garbled.pte", "--runtime", "fragile", "--mode", "rapid"],
         capture_output=True, text=True, check=False, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path / "site"), "EDGEMETER_HOME": str(tmp_path / "home")},
     )  # fmt: skip
-    assert done.returncode == 1
-    (line,) = [line for line in done.stderr.splitlines() if "crashed" in line]
+    assert completed.returncode == 1
+    (line,) = [line for line in completed.stderr.splitlines() if "crashed" in line]
     assert "the runtime fragile crashed (signal 6, SIGABRT) while loading '" in line
     assert "garbled.pte'; the file may be garbled: fetch or export it again; its last output: E check failed: tensor_meta" in line
-    assert "Traceback" not in done.stderr
+    assert "Traceback" not in completed.stderr

@@ -35,20 +35,20 @@ def test_our_early_stopping_estimate_is_loadgens_own(name, skewed_call, tmp_path
     """On the latencies that LoadGen took, our estimate and the number of discarded queries are those of its summary, to the nanosecond."""
     summary = loadgen.single_stream(skewed_call, tmp_path, queries=QUERIES, percentile=latency_statistics.PERCENTILES[name])
     assert len(summary.latency_ns) == QUERIES
-    ours = latency_statistics.summarise_latency(np.array(summary.latency_ns, dtype=np.int64))
-    assert round(ours.early_stopping_ms[name] * 1e6) == summary.figures["early_stopping_latency_ss"]
+    latency = latency_statistics.summarise_latency(np.array(summary.latency_ns, dtype=np.int64))
+    assert round(latency.early_stopping_ms[name] * 1e6) == summary.figures["early_stopping_latency_ss"]
     discarded = latency_statistics.over_latency_limit(QUERIES, latency_statistics.PERCENTILES[name]) - 1
     assert f"Would discard {discarded} highest latency queries" in summary.figures["early_stopping_result"]
-    assert round(ours.early_stopping_ms["p99"] * 1e6) == summary.figures["early_stopping_latency_ms"]
+    assert round(latency.early_stopping_ms["p99"] * 1e6) == summary.figures["early_stopping_latency_ms"]
 
 
 def test_our_percentiles_lie_beside_loadgens(skewed_call, tmp_path):
     """LoadGen states element floor(n p) of the sorted latencies; ours, which interpolates, lies at most one element below it."""
     summary = loadgen.single_stream(skewed_call, tmp_path, queries=QUERIES)
-    ours = latency_statistics.summarise_latency(np.array(summary.latency_ns, dtype=np.int64))
+    latency = latency_statistics.summarise_latency(np.array(summary.latency_ns, dtype=np.int64))
     ordered = sorted(summary.latency_ns)
-    for name, theirs in STATED.items():
-        place = int(QUERIES * latency_statistics.PERCENTILES[name])
-        stated = summary.figures[f"result_{theirs}_percentile_latency_ns"]
-        assert stated == ordered[place]
-        assert ordered[place - 1] <= round(getattr(ours, f"{name}_ms") * 1e6, 3) <= stated
+    for name, percentile in STATED.items():
+        index = int(QUERIES * latency_statistics.PERCENTILES[name])
+        figure_ns = summary.figures[f"result_{percentile}_percentile_latency_ns"]
+        assert figure_ns == ordered[index]
+        assert ordered[index - 1] <= round(getattr(latency, f"{name}_ms") * 1e6, 3) <= figure_ns

@@ -64,9 +64,9 @@ def photographs(tmp_path):
 @pytest.mark.parametrize(("scenario", "batch"), [("single_stream", BATCH), ("offline", BATCH)])
 def test_a_fixed_batch_is_timed_whole_and_scored(model, photographs, scenario, batch):
     """Every photograph is found as with a batch of 1; the record says how many samples a call takes."""
-    found = rapid_run(model, idle_seconds=0.0, scenario=scenario, **photographs)
-    assert found.accuracy.value == pytest.approx(1)
-    assert (found.batch, found.inputs[0].shape, found.answers.found) == (batch, (BATCH, 3, SIDE, SIDE), PHOTOGRAPHS)
+    measured = rapid_run(model, idle_seconds=0.0, scenario=scenario, **photographs)
+    assert measured.accuracy.value == pytest.approx(1)
+    assert (measured.batch, measured.inputs[0].shape, measured.answers.found) == (batch, (BATCH, 3, SIDE, SIDE), PHOTOGRAPHS)
 
 
 def test_a_run_idles_where_its_timed_part_may_give_an_energy():

@@ -22,8 +22,8 @@ def arrays(*values):
 def logged(inputs, outputs, scores=None, objects=None):
     """Return the summary of these answers."""
     log = PredictionLog()
-    for place, (one, other) in enumerate(zip(inputs, outputs, strict=True)):
-        log.add(one, other, None if scores is None else np.array(scores[place], np.float32))
+    for index, (model_inputs, other) in enumerate(zip(inputs, outputs, strict=True)):
+        log.add(model_inputs, other, None if scores is None else np.array(scores[index], np.float32))
     return log.summary(objects)
 
 
@@ -47,26 +47,26 @@ def test_an_empty_prediction_is_not_alike():
 def test_nan_and_infinity_are_counted_and_do_not_spoil_the_scores():
     """An answer counts once, however many of its values are no numbers."""
     outputs = [[np.array([np.nan, np.inf])], [np.array([1.0, 2.0])], [np.array([-np.inf, 0.0])]]
-    found = logged(arrays(1, 2, 3), outputs, scores=[[np.nan], [0.5], []], objects=9)
-    assert found.not_finite == 2
-    assert found.found == 1
-    assert found.highest_score == 0.5
-    assert found.objects == 9
+    summary = logged(arrays(1, 2, 3), outputs, scores=[[np.nan], [0.5], []], objects=9)
+    assert summary.not_finite == 2
+    assert summary.found == 1
+    assert summary.highest_score == 0.5
+    assert summary.objects == 9
 
 
 def test_a_detector_that_finds_nothing_has_no_score():
     """No boxes: 0 found, no highest score, and the objects that were there."""
-    found = logged(arrays(1, 2), arrays(3, 4), scores=[[], []], objects=30)
-    assert found.found == 0
-    assert found.highest_score is None
-    assert found.distinct_scores == 0
-    assert found.objects == 30
+    summary = logged(arrays(1, 2), arrays(3, 4), scores=[[], []], objects=30)
+    assert summary.found == 0
+    assert summary.highest_score is None
+    assert summary.distinct_scores == 0
+    assert summary.objects == 30
 
 
 def test_scores_are_counted_apart():
     """Five boxes with two different scores."""
-    found = logged(arrays(1, 2), arrays(3, 4), scores=[[0.25, 0.5, 0.25], [0.5, 0.5]], objects=5)
-    assert (found.found, found.distinct_scores, found.highest_score) == (5, 2, 0.5)
+    summary = logged(arrays(1, 2), arrays(3, 4), scores=[[0.25, 0.5, 0.25], [0.5, 0.5]], objects=5)
+    assert (summary.found, summary.distinct_scores, summary.highest_score) == (5, 2, 0.5)
 
 
 def test_no_prediction_counts_nothing():
@@ -81,11 +81,11 @@ def card(**accuracy):
 
 def test_the_suites_value_comes_before_the_cards():
     """Whoever writes the suite knows which reference is meant."""
-    found = accuracy_gate(make_accuracy(value=0.02), card(value=0.02), 0.4, GATE_RATIO)
-    assert found.source == "suite"
-    assert found.reference_value == 0.4
-    assert found.needed_value == pytest.approx(0.36)
-    assert found.passed is False
+    gate = accuracy_gate(make_accuracy(value=0.02), card(value=0.02), 0.4, GATE_RATIO)
+    assert gate.source == "suite"
+    assert gate.reference_value == 0.4
+    assert gate.needed_value == pytest.approx(0.36)
+    assert gate.passed is False
 
 
 def test_reaching_the_gate_passes():
@@ -96,7 +96,7 @@ def test_reaching_the_gate_passes():
 
 def test_a_card_counts_for_the_same_metric_and_data_only():
     """An AP on other photographs is no reference for these."""
-    for stated, is_known in [
+    for card_accuracy, is_known in [
         ({"value": 0.6}, True),
         ({"value": 0.6, "metric": "coco_ap", "dataset_sha256": SHA_DATA, "images": 80}, True),
         ({"value": 0.6, "metric": "top1"}, False),
@@ -105,9 +105,9 @@ def test_a_card_counts_for_the_same_metric_and_data_only():
         ({"value": "good"}, False),
         ({}, False),
     ]:
-        found = accuracy_gate(make_accuracy(value=0.58), card(**stated), None, GATE_RATIO)
-        assert (found is not None) == is_known, f"{stated!r}"
-        assert found is None or (found.source, found.passed) == ("card", True), f"{stated!r}"
+        gate = accuracy_gate(make_accuracy(value=0.58), card(**card_accuracy), None, GATE_RATIO)
+        assert (gate is not None) == is_known, f"{card_accuracy!r}"
+        assert gate is None or (gate.source, gate.passed) == ("card", True), f"{card_accuracy!r}"
 
 
 def test_without_an_accuracy_or_a_reference_there_is_no_gate():

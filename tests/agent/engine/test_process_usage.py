@@ -21,9 +21,9 @@ def test_cores_of_ours_may_be_chosen():
 
 def test_a_core_that_is_not_there_is_named_with_those_that_are():
     """The message names them, and the alternatives."""
-    one = min(os.sched_getaffinity(0))
-    with pytest.raises(ConfigError, match=rf"cpus {one}, 4000: 4000 not available here; choose from .*{one}"):
-        process_usage.check_affinity([4000, one])
+    core = min(os.sched_getaffinity(0))
+    with pytest.raises(ConfigError, match=rf"cpus {core}, 4000: 4000 not available here; choose from .*{core}"):
+        process_usage.check_affinity([4000, core])
 
 
 SPIN = """\
@@ -38,17 +38,20 @@ while time.monotonic() < end: pass
 def test_the_times_of_all_threads_are_counted_together(tmp_path):
     """Ran and waited, ns; a thread without counters is left out."""
     threads = {f"self/task/{thread}/schedstat": f"{thread}000000 {thread}00000 9\n" for thread in (1, 2, 3)}
-    found = process_usage.read_scheduling(str(write(tmp_path, threads | {"self/task/4/schedstat": "garbage\n"})))
-    assert (found.ran_ns, found.waited_ns) == (6_000_000, 600_000)
+    counters = process_usage.read_scheduling(str(write(tmp_path, threads | {"self/task/4/schedstat": "garbage\n"})))
+    assert (counters.ran_ns, counters.waited_ns) == (6_000_000, 600_000)
 
 
 def test_a_kernel_without_counters_gives_none(tmp_path):
     """Unknown is null, not zero; preemptions are counted elsewhere, and a thread that ended takes no time back."""
     empty = process_usage.read_scheduling(str(tmp_path))
     assert (empty.ran_ns, empty.waited_ns) == (None, None)
-    known = process_usage.SchedulingCounters(5_000_000, 1_000_000, 3, 10_000_000)
-    assert (process_usage.scheduling_between(empty, known).ran_ms, process_usage.scheduling_between(empty, known).waited_ms) == (None, None)
-    after = process_usage.scheduling_between(known, process_usage.SchedulingCounters(4_000_000, 3_500_000, 7, 30_000_000))
+    counters = process_usage.SchedulingCounters(5_000_000, 1_000_000, 3, 10_000_000)
+    assert (process_usage.scheduling_between(empty, counters).ran_ms, process_usage.scheduling_between(empty, counters).waited_ms) == (
+        None,
+        None,
+    )
+    after = process_usage.scheduling_between(counters, process_usage.SchedulingCounters(4_000_000, 3_500_000, 7, 30_000_000))
     assert after.ran_ms == 0.0
     assert after.waited_ms == 2.5
     assert after.preemptions == 4
@@ -73,14 +76,14 @@ def test_waiting_for_a_core_that_somebody_else_uses_is_seen():
     if process_usage.read_scheduling().waited_ns is None:
         pytest.skip("this kernel keeps no schedstat")
     core = min(os.sched_getaffinity(0))
-    found = []
+    schedulings = []
 
     def work():
         os.sched_setaffinity(0, {core})
         first, end = process_usage.read_scheduling(), time.monotonic() + 0.5
         while time.monotonic() < end:
             pass
-        found.append(process_usage.scheduling_between(first, process_usage.read_scheduling()))
+        schedulings.append(process_usage.scheduling_between(first, process_usage.read_scheduling()))
 
     spin = subprocess.Popen([sys.executable, "-c", SPIN, str(core)], stdout=subprocess.PIPE)
     try:
@@ -91,4 +94,4 @@ def test_waiting_for_a_core_that_somebody_else_uses_is_seen():
     finally:
         spin.kill()
         spin.communicate()
-    assert found[0].waited_ms > 0.25 * found[0].window_ms
+    assert schedulings[0].waited_ms > 0.25 * schedulings[0].window_ms

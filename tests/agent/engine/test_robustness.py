@@ -25,7 +25,7 @@ class Letters:
         """Read the stand-in."""
         item, before = self.items[index], TEXTS[index].text
         assert (item.name, item.context, item.kind) == (TEXTS[index].name, TEXTS[index].context, "text")
-        self.wrong.append(sum(one != other for one, other in zip(item.read_text(), before, strict=True)) / len(before))
+        self.wrong.append(sum(letter != other for letter, other in zip(item.read_text(), before, strict=True)) / len(before))
 
     def score(self, parts):
         """Return the mean error."""
@@ -35,18 +35,18 @@ class Letters:
 
 def found_with(items, names):
     """Return the robustness, and how the progress was told."""
-    told = []
-    found = robustness(items, corruption_names(names), 0, CLEAN, Letters, Letters.predict, lambda *at: told.append(at))
-    return found, told
+    reports = []
+    result = robustness(items, corruption_names(names), 0, CLEAN, Letters, Letters.predict, lambda *at: reports.append(at))
+    return result, reports
 
 
 def test_typos_stand_in_for_texts_and_an_error_that_grows_is_a_drop():
     """Five severities of swaps; the drop is positive where the error is larger than on clean data."""
-    found, told = found_with(TEXTS, ["character_swap"])
-    (swap,) = found.corruptions
+    result, reports = found_with(TEXTS, ["character_swap"])
+    (swap,) = result.corruptions
     assert swap.values[4] > swap.values[2] > swap.values[0] > 0
-    assert found.drop_value == pytest.approx(found.mean_value - 0.1)
-    assert told == [(done, 10) for done in range(1, 11)]
+    assert result.drop_value == pytest.approx(result.mean_value - 0.1)
+    assert reports == [(finished, 10) for finished in range(1, 11)]
 
 
 def test_all_are_those_that_fit_the_data():

@@ -18,9 +18,9 @@ def ruined(path: Path, factor: float) -> bytes:
     model = schema.ModelT.InitFromPackedBuf(path.read_bytes(), 0)
     (graph,) = model.subgraphs
     codes = [code.builtinCode for code in model.operatorCodes]
-    convolutions = [one for one in graph.operators if codes[one.opcodeIndex] == schema.BuiltinOperator.CONV_2D]
-    for one in convolutions[3:12]:
-        quantisation = graph.tensors[one.outputs[0]].quantization
+    convolutions = [operator for operator in graph.operators if codes[operator.opcodeIndex] == schema.BuiltinOperator.CONV_2D]
+    for convolution in convolutions[3:12]:
+        quantisation = graph.tensors[convolution.outputs[0]].quantization
         quantisation.scale = [quantisation.scale[0] * factor]
     builder = flatbuffers.Builder(1 << 20)
     builder.Finish(model.Pack(builder), b"TFL3")
@@ -29,16 +29,16 @@ def ruined(path: Path, factor: float) -> bytes:
 
 def broken_rules(model: Path, realdata: Path) -> tuple[float, list[str]]:
     """Return the AP of a rapid run in this process, and the rules about answers that it breaks."""
-    found = rapid_run(
+    measured = rapid_run(
         model,
         agreement=True,
         images=str(realdata / "images" / "coco_tiny_80"),
         annotations=str(realdata / "annotations" / "coco_tiny_80_instances_val2017.json"),
     )
-    ours = {"outputs-differ", *(rule.name for rule in judge.accuracy_rules.RULES)}
-    named = [reason.partition(":")[0] for reason in judge.judge(found, ()).reasons]
-    assert found.agreement is not None, found.agreement_reason
-    return found.accuracy.value, [name for name in named if name in ours]
+    accuracy_rules = {"outputs-differ", *(rule.name for rule in judge.accuracy_rules.RULES)}
+    named = [reason.partition(":")[0] for reason in judge.judge(measured, ()).reasons]
+    assert measured.agreement is not None, measured.agreement_reason
+    return measured.accuracy.value, [name for name in named if name in accuracy_rules]
 
 
 @pytest.mark.long

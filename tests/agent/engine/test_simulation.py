@@ -65,7 +65,7 @@ def test_the_interval_over_runs_covers_the_device(family, runs):
     draw = np.random.default_rng(runs)
     rows = family.session(draw, DEVICES, runs, RUN_SPREAD).tolist()
     intervals = [run_statistics.median_interval(row) for row in rows]
-    assert covers_as_stated(sum(one.low <= 1 <= one.high for one in intervals), DEVICES)
+    assert covers_as_stated(sum(interval.low <= 1 <= interval.high for interval in intervals), DEVICES)
 
 
 @pytest.mark.parametrize("ratio", [1.0, 1.03, 0.8])
@@ -73,22 +73,22 @@ def test_the_interval_over_runs_covers_the_device(family, runs):
 def test_the_interval_of_a_ratio_covers_it(family, ratio):
     """With ten pairs the 95% interval holds the true ratio 93-97% of the time, while the machine drifts and throttles, too."""
     intervals = [run_statistics.pair_interval(row) for row in log_ratios(family, DEVICES, ratio, RUN_SPREAD, seed=3)]
-    assert covers_as_stated(sum(one.low <= np.log(ratio) <= one.high for one in intervals), DEVICES)
+    assert covers_as_stated(sum(interval.low <= np.log(ratio) <= interval.high for interval in intervals), DEVICES)
 
 
 @pytest.mark.parametrize("devices", SIZES)
 @pytest.mark.parametrize("ratio", [1.0, 1.03, 0.8])
 def test_stopping_early_leaves_the_interval_as_good(ratio, devices):
     """Over all families together, what is stated after stopping early holds the true ratio at least 93% of the time."""
-    found = [one for family in FAMILIES for one in judged(log_ratios(family, devices // 4, ratio, RUN_SPREAD, seed=4))]
-    assert covers_as_stated(sum(one.low <= ratio <= one.high for one in found), len(found))
+    judgements = [judgement for family in FAMILIES for judgement in judged(log_ratios(family, devices // 4, ratio, RUN_SPREAD, seed=4))]
+    assert covers_as_stated(sum(judgement.low <= ratio <= judgement.high for judgement in judgements), len(judgements))
 
 
 @pytest.mark.parametrize("devices", SIZES)
 @pytest.mark.parametrize("family", [*STEADY, FAMILIES[2]], ids=lambda family: family.name)
 def test_a_slowdown_of_three_percent_is_found(family, devices):
     """Within ten runs a side at least nine of ten are called slower, at the run-to-run spread of a 0.2 ms model on a shared VM."""
-    states = [one.state for one in judged(log_ratios(family, devices, 1.03, RUN_SPREAD, seed=5))]
+    states = [judgement.state for judgement in judged(log_ratios(family, devices, 1.03, RUN_SPREAD, seed=5))]
     assert states.count("higher") / devices >= 0.9
     assert "lower" not in states
 
@@ -98,7 +98,7 @@ def test_a_slowdown_of_three_percent_is_found(family, devices):
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_a_against_a_is_hardly_ever_a_difference(family, spread, devices):
     """At most 1% of comparisons of a device with itself are called faster or slower, however wide the spread (99% sampling bound)."""
-    states = [one.state for one in judged(log_ratios(family, devices, 1.0, spread, seed=6))]
+    states = [judgement.state for judgement in judged(log_ratios(family, devices, 1.0, spread, seed=6))]
     alarms = states.count("lower") + states.count("higher")
     assert alarms <= 0.01 * devices + 2.33 * (0.0099 * devices) ** 0.5
 
@@ -108,10 +108,10 @@ def test_false_alarms_over_all_devices_are_at_most_one_percent():
     """Over 12,000 comparisons of a device with itself (four families, three spreads) at most 1% are alarms."""
     seeds = range(100, 103)
     states = [
-        one.state
+        judgement.state
         for family in FAMILIES
         for seed, spread in zip(seeds, (RUN_SPREAD, WIDER_RUN_SPREAD, 0.05), strict=True)
-        for one in judged(log_ratios(family, 1000, 1.0, spread, seed))
+        for judgement in judged(log_ratios(family, 1000, 1.0, spread, seed))
     ]
     assert (states.count("lower") + states.count("higher")) / len(states) <= 0.01
 
@@ -128,17 +128,17 @@ def run_of(latency_ms):
 def reasons_of(shape, devices: int, *conditions: Condition) -> list[tuple[str, str]]:
     """Return state and reasons of the verdict on runs of 1,024 skewed queries whose speed follows `shape` over the run."""
     draw = np.random.default_rng(8)
-    place = np.arange(1024) / 1024
-    runs = [run_of(5 * shape(place, draw.random()) * draw.lognormal(0, 0.05, 1024)) for _ in range(devices)]
-    return [(found.state, " ".join(found.reasons)) for found in (verdict.judge(run, conditions) for run in runs)]
+    progress = np.arange(1024) / 1024
+    runs = [run_of(5 * shape(progress, draw.random()) * draw.lognormal(0, 0.05, 1024)) for _ in range(devices)]
+    return [(judgement.state, " ".join(judgement.reasons)) for judgement in (verdict.judge(run, conditions) for run in runs)]
 
 
 @pytest.mark.parametrize("devices", SIZES)
 def test_drift_within_a_run_makes_it_suspect(devices):
     """A run that slows down by 15% is suspect for its drift; steady ones are valid in at least 99 of 100 cases."""
-    drifting = reasons_of(lambda place, _: 1 + 0.15 * place, devices)
+    drifting = reasons_of(lambda progress, _: 1 + 0.15 * progress, devices)
     assert all(state != "valid" and "drift" in reasons for state, reasons in drifting)
-    steady = reasons_of(lambda place, _: np.ones_like(place), devices)
+    steady = reasons_of(lambda progress, _: np.ones_like(progress), devices)
     assert sum(state == "valid" for state, _ in steady) >= 0.99 * devices
 
 
@@ -146,8 +146,8 @@ def test_drift_within_a_run_makes_it_suspect(devices):
 def test_throttling_within_a_run_is_seen(devices):
     """With the board's own flag the run is invalid, throttled; without one, a step of 30% amid the run still makes it suspect."""
 
-    def step(place, moment):
-        return np.where(place > 0.2 + 0.6 * moment, 1.3, 1.0)
+    def step(progress, moment):
+        return np.where(progress > 0.2 + 0.6 * moment, 1.3, 1.0)
 
     reasons_seen = reasons_of(step, devices, Condition(when="during", throttled_now=True))
     assert all(state == "invalid" and "throttled" in reasons for state, reasons in reasons_seen)

@@ -100,9 +100,9 @@ def test_a_settled_series_is_found_to_be_so_soon():
     for deviation_ratio, queries in [(0.001, 100), (0.01, 250), (0.05, 600), (0.2, 600)]:
         for kind in ["normal", "skewed", "bimodal", "autocorrelated", "spiked"]:
             draw = np.random.default_rng(11)
-            found = [first_settled(noisy(draw, kind, deviation_ratio)) for _ in range(SERIES)]
-            assert None not in found, f"{kind!r}, {deviation_ratio!r}"
-            assert np.quantile(found, 0.95) <= queries, f"{kind!r}, {deviation_ratio!r}"
+            counts = [first_settled(noisy(draw, kind, deviation_ratio)) for _ in range(SERIES)]
+            assert None not in counts, f"{kind!r}, {deviation_ratio!r}"
+            assert np.quantile(counts, 0.95) <= queries, f"{kind!r}, {deviation_ratio!r}"
 
 
 @pytest.mark.slow
@@ -113,8 +113,8 @@ def test_an_unsettled_series_is_not_called_steady():
             for deviation_ratio in [0.002, 0.01, 0.05]:
                 draw = np.random.default_rng(12)
                 level = 1 + excess_ratio * np.exp(-np.arange(LENGTH) / time_constant)
-                found = [first_settled(level * noisy(draw, "normal", deviation_ratio)) for _ in range(SERIES)]
-                too_early = sum(count is not None and level[count - 1] - 1 > max(0.02, deviation_ratio / 2) for count in found)
+                counts = [first_settled(level * noisy(draw, "normal", deviation_ratio)) for _ in range(SERIES)]
+                too_early = sum(count is not None and level[count - 1] - 1 > max(0.02, deviation_ratio / 2) for count in counts)
                 assert too_early <= SERIES // 10, f"{deviation_ratio!r}, {excess_ratio!r}, {time_constant!r}"
 
 
@@ -123,8 +123,8 @@ def test_what_goes_on_rising_or_falling_never_settles(growth_ratio):
     """By 0.1% with every query, or down by 0.03%, under a scatter of 0.2%."""
     draw = np.random.default_rng(13)
     line = (1 + growth_ratio) ** np.arange(LENGTH)
-    found = [first_settled(line * noisy(draw, "normal", 0.002)) for _ in range(SERIES)]
-    assert sum(count is not None for count in found) <= SERIES // 10
+    counts = [first_settled(line * noisy(draw, "normal", 0.002)) for _ in range(SERIES)]
+    assert sum(count is not None for count in counts) <= SERIES // 10
 
 
 def test_a_scatter_that_grows_is_not_settled():
@@ -159,8 +159,8 @@ def test_mann_kendall_knows_trends_and_ties():
 def test_mann_kendall_finds_a_trend_by_chance_in_five_percent():
     """Under no trend its statistic is about standard normal."""
     draw = np.random.default_rng(15)
-    found = np.mean([abs(warm_up.mann_kendall(draw.standard_normal(32))) > 1.96 for _ in range(2000)])
-    assert 0.035 <= found <= 0.065
+    share = np.mean([abs(warm_up.mann_kendall(draw.standard_normal(32))) > 1.96 for _ in range(2000)])
+    assert 0.035 <= share <= 0.065
 
 
 def test_theil_sen_is_the_slope_of_most():

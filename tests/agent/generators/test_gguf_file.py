@@ -37,17 +37,17 @@ def written(folder: Path, values: list[bytes], tensors: list[bytes], data: int =
 
 def test_the_header_holds_size_quantisation_and_cache():
     """Weights that a token reads leave the input table out; the cache is keys and values of all layers."""
-    found = read(TINY)
-    assert found.architecture == "llama"
-    assert found.number("context_length") == 256
-    quantisation = found.quantisation()
+    model = read(TINY)
+    assert model.architecture == "llama"
+    assert model.number("context_length") == 256
+    quantisation = model.quantisation()
     assert quantisation.file_type == "Q8_0"
     assert sum(quantisation.bytes_ratio.values()) == pytest.approx(1.0)
     table_mb = 268 * 32 * 34 / 32 / 1e6
-    assert found.weights_mb() == pytest.approx(sum(one.size_bytes for one in found.tensors) / 1e6 - table_mb)
+    assert model.weights_mb() == pytest.approx(sum(tensor.size_bytes for tensor in model.tensors) / 1e6 - table_mb)
     # 2 (keys, values) x 2 layers x 2 heads x 8 x 100 tokens x 2 bytes
-    assert found.kv_cache_mb(100, 2) == pytest.approx(2 * 2 * 2 * 8 * 100 * 2 / 1e6)
-    assert found.text_tokens().tolist() == list(range(3, 268))
+    assert model.kv_cache_mb(100, 2) == pytest.approx(2 * 2 * 2 * 8 * 100 * 2 / 1e6)
+    assert model.text_tokens().tolist() == list(range(3, 268))
 
 
 def test_a_tied_input_table_is_read_and_of_a_mixture_only_the_experts_used(tmp_path):
@@ -58,8 +58,8 @@ def test_a_tied_input_table_is_read_and_of_a_mixture_only_the_experts_used(tmp_p
         entry("mix.expert_used_count", 4, struct.pack("<I", 2)),
     ]
     tensors = [tensor("token_embd.weight", 1000, 0), tensor("blk.0.ffn_up_exps.weight", 1000, 1, 4000)]
-    found = read(written(tmp_path, values, tensors, 6000))
-    assert found.weights_mb() == pytest.approx((4000 + 2000 / 4) / 1e6)
+    model = read(written(tmp_path, values, tensors, 6000))
+    assert model.weights_mb() == pytest.approx((4000 + 2000 / 4) / 1e6)
 
 
 def test_heads_that_differ_by_layer_are_added(tmp_path):
@@ -75,13 +75,13 @@ def test_heads_that_differ_by_layer_are_added(tmp_path):
 
 def test_every_cut_ends_in_one_line(tmp_path):
     """Wherever a file is cut off before the end of its tensors, it is refused with its name."""
-    whole = TINY.read_bytes()
+    content = TINY.read_bytes()
     path = tmp_path / "cut.gguf"
-    for length in [*range(1, 300, 7), *range(300, len(whole) - 100, 1009)]:
-        path.write_bytes(whole[:length])
-        with pytest.raises(ConfigError, match=r"cut\.gguf") as caught:
+    for length in [*range(1, 300, 7), *range(300, len(content) - 100, 1009)]:
+        path.write_bytes(content[:length])
+        with pytest.raises(ConfigError, match=r"cut\.gguf") as refusal:
             read(path)
-        assert "\n" not in str(caught.value)
+        assert "\n" not in str(refusal.value)
 
 
 def test_what_cannot_be_is_named(tmp_path):
@@ -114,5 +114,5 @@ def test_types_and_their_sizes_are_those_of_the_package_gguf():
     """The tables of numbers equal those of the project that defines them."""
     gguf = pytest.importorskip("gguf")
     assert dict(TENSOR_TYPES) == {int(kind): (kind.name, *sizes) for kind, sizes in gguf.GGML_QUANT_SIZES.items()}
-    stated = {int(kind): kind.name.removeprefix("ALL_").removeprefix("MOSTLY_") for kind in gguf.LlamaFileType if kind.name != "GUESSED"}
-    assert dict(FILE_TYPES) == stated
+    names = {int(kind): kind.name.removeprefix("ALL_").removeprefix("MOSTLY_") for kind in gguf.LlamaFileType if kind.name != "GUESSED"}
+    assert dict(FILE_TYPES) == names

@@ -21,15 +21,15 @@ TINY = Path(__file__).resolve().parents[2] / "fixtures" / "generators" / "llama.
 @pytest.fixture
 def opened():
     """Return what opens the tiny model with these settings; all are closed in the end."""
-    made: list[LlamaCpp] = []
+    engines: list[LlamaCpp] = []
 
     def load(context: int = 200, **extra: str):
-        made.append(LlamaCpp())
-        return made[-1], made[-1].load(TINY, Options(extra=extra), context)
+        engines.append(LlamaCpp())
+        return engines[-1], engines[-1].load(TINY, Options(extra=extra), context)
 
     yield load
-    for one in made:
-        one.close()
+    for engine in engines:
+        engine.close()
 
 
 def test_batches_and_flash_attention_change_no_token(opened):
@@ -37,23 +37,23 @@ def test_batches_and_flash_attention_change_no_token(opened):
     prompt = [1, *range(40, 90)]
     answers = set()
     for extra in ({}, {"batch": "7"}, {"batch": "16", "ubatch": "5"}):
-        engine, found = opened(**extra)
+        engine, loaded = opened(**extra)
         answers.add(engine.bind(prompt, Limits(12))(lambda _: None).tokens)
-        assert found.facts["batch"] == extra.get("batch", "200")
+        assert loaded.facts["batch"] == extra.get("batch", "200")
     assert len(answers) == 1
 
 
 def test_the_greedy_text_is_the_likeliest_by_its_own_likelihoods(opened):
     """Every token of a text is at least as likely as another would have been in its place."""
-    engine, found = opened()
+    engine, loaded = opened()
     prompt = [1, 100, 101, 102]
     answer = list(engine.bind(prompt, Limits(5))(lambda _: None).tokens)
-    chosen = engine.likelihoods([*prompt, *answer])[len(prompt) - 1 :]
-    for place in range(5):
+    likelihoods = engine.likelihoods([*prompt, *answer])[len(prompt) - 1 :]
+    for position in range(5):
         for other in (3, 50, 260):
-            rival = engine.likelihoods([*prompt, *answer[:place], other])[-1]
-            assert chosen[place] >= rival - 1e-6
-    everything = [engine.likelihoods([*prompt, token])[-1] for token in range(found.text_tokens.max() + 1)]
+            rival = engine.likelihoods([*prompt, *answer[:position], other])[-1]
+            assert likelihoods[position] >= rival - 1e-6
+    everything = [engine.likelihoods([*prompt, token])[-1] for token in range(loaded.text_tokens.max() + 1)]
     assert float(np.exp(everything).sum()) == pytest.approx(1.0, abs=1e-4)
 
 
@@ -63,11 +63,11 @@ def test_its_own_timings_count_the_same_tokens_within_ours(opened):
     stamps: list[int] = []
     query = engine.bind([1, *range(10, 60)], Limits(40))
     begin = time.monotonic_ns()
-    own = query(lambda _: stamps.append(time.monotonic_ns())).own
-    assert own is not None
-    assert (own.prefilled_tokens, own.decoded_tokens) == (51, 39)
-    assert 0 < own.prefill_ms <= (stamps[0] - begin) / 1e6 + 0.01
-    assert 0 < own.decode_ms <= (stamps[-1] - stamps[0]) / 1e6 + 0.05
+    timings = query(lambda _: stamps.append(time.monotonic_ns())).own
+    assert timings is not None
+    assert (timings.prefilled_tokens, timings.decoded_tokens) == (51, 39)
+    assert 0 < timings.prefill_ms <= (stamps[0] - begin) / 1e6 + 0.01
+    assert 0 < timings.decode_ms <= (stamps[-1] - stamps[0]) / 1e6 + 0.05
 
 
 def test_the_end_of_text_ends_a_query_only_if_it_may(opened):
@@ -87,8 +87,8 @@ def test_a_stop_text_ends_a_query(opened):
     """A query is over as soon as its text holds one of the stops."""
     engine, _ = opened()
     prompt = [1, 100, 101, 102]
-    whole = engine.bind(prompt, Limits(20))(lambda _: None)
-    stop = next(sign for sign in whole.text if sign.isalnum() and sign.isascii())
+    answer = engine.bind(prompt, Limits(20))(lambda _: None)
+    stop = next(sign for sign in answer.text if sign.isalnum() and sign.isascii())
     stopped = engine.bind(prompt, Limits(20, stops=(stop,)))(lambda _: None)
     assert stopped.ended == "stop"
     assert stopped.text.endswith(stop)
@@ -121,10 +121,10 @@ def test_a_wrong_setting_is_one_line(opened):
 
 def test_what_the_engine_refuses_is_reported_in_its_words(opened, tmp_path):
     """An unknown architecture, and a cache type that the model's heads do not allow, are reported in llama.cpp's words."""
-    whole = TINY.read_bytes()
+    content = TINY.read_bytes()
     path = tmp_path / "other.gguf"
     # Same length, so that everything stays in place.
-    path.write_bytes(whole.replace(struct.pack("<Q", 5) + b"llama", struct.pack("<Q", 5) + b"nopes", 1))
+    path.write_bytes(content.replace(struct.pack("<Q", 5) + b"llama", struct.pack("<Q", 5) + b"nopes", 1))
     engine = LlamaCpp()
     with pytest.raises(ConfigError, match="unknown model architecture: 'nopes'"):
         engine.load(path, Options(), 20)

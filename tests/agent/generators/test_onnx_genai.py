@@ -36,13 +36,13 @@ def folder(tmp_path):
 
 def test_the_model_is_described_as_in_its_folder(genai):
     """Context, precision, tokens of ordinary text and the beginning of text are the model's own."""
-    _, found = genai
-    assert found.architecture == "llama"
-    assert found.backend == "cpu"
-    assert found.precision == "fp16"
-    assert found.trained_context_tokens == 4096
-    assert found.first_tokens == (1,)
-    assert (found.text_tokens.min(), found.text_tokens.max()) == (259, 511)
+    _, loaded = genai
+    assert loaded.architecture == "llama"
+    assert loaded.backend == "cpu"
+    assert loaded.precision == "fp16"
+    assert loaded.trained_context_tokens == 4096
+    assert loaded.first_tokens == (1,)
+    assert (loaded.text_tokens.min(), loaded.text_tokens.max()) == (259, 511)
 
 
 def test_it_generates_as_llama_cpp_does(genai):
@@ -54,7 +54,7 @@ def test_it_generates_as_llama_cpp_does(genai):
     tokens = generator.encode(QUESTION)
     assert tokens == other.encode(QUESTION)
     # The end of text, which one never chooses and the other goes on behind, is never likely in these notes.
-    answers = [one.bind(tokens, Limits(40))(lambda _: None) for one in (generator, other)]
+    answers = [engine.bind(tokens, Limits(40))(lambda _: None) for engine in (generator, other)]
     assert answers[0].tokens == answers[1].tokens
     assert answers[0].text == answers[1].text
     assert answers[0].text.startswith(" The electric current.\n")
@@ -112,10 +112,10 @@ def test_every_file_of_the_folder_is_part_of_the_models_hash(folder):
 def test_a_broken_folder_is_one_line(folder, change, match):
     """Nothing but a ConfigError, which names the file."""
     change(folder)
-    with pytest.raises(ConfigError, match=match) as caught:
+    with pytest.raises(ConfigError, match=match) as refusal:
         create("genai").load(folder, Options(), 64)
-    assert str(folder) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert str(folder) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_another_name_is_refused(folder):

@@ -31,10 +31,10 @@ def opened(folder: Path, **changes: object) -> ReplayGenerator:
 def stamps_of(generator: ReplayGenerator, output_tokens: int, prompt: list[int]) -> list[tuple[float, int]]:
     """Return the stamps of a query: ms after its start, tokens."""
     query = generator.bind(prompt, Limits(output_tokens))
-    found: list[tuple[float, int]] = []
+    stamps: list[tuple[float, int]] = []
     begin = time.monotonic_ns()
-    query(lambda count: found.append(((time.monotonic_ns() - begin) / 1e6, count)))
-    return found
+    query(lambda count: stamps.append(((time.monotonic_ns() - begin) / 1e6, count)))
+    return stamps
 
 
 def test_stamps_come_no_earlier_than_recorded_and_queries_take_turns(tmp_path):
@@ -55,10 +55,10 @@ def test_a_recorded_end_of_text_ends_a_query_early(tmp_path):
 
 def test_own_timings_are_a_multiple_of_the_moments_played(tmp_path):
     """An engine whose own timings are off can be played."""
-    own = opened(tmp_path, own_ratio=2.0, cached_tokens=1).bind([1, 2], Limits(3))(lambda _: None).own
-    assert own is not None
-    assert (own.prefill_ms, own.decode_ms) == pytest.approx((8.0, 6.0))
-    assert (own.prefilled_tokens, own.decoded_tokens) == (1, 2)
+    timings = opened(tmp_path, own_ratio=2.0, cached_tokens=1).bind([1, 2], Limits(3))(lambda _: None).own
+    assert timings is not None
+    assert (timings.prefill_ms, timings.decode_ms) == pytest.approx((8.0, 6.0))
+    assert (timings.prefilled_tokens, timings.decoded_tokens) == (1, 2)
 
 
 def test_a_wrong_key_is_named(tmp_path):

@@ -18,9 +18,9 @@ LONG = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 9}}
 MODELS = Reply({"data": [{"id": "tiny"}]})
 
 
-def text(piece, reason=None):
+def text(words, reason=None):
     """Return a chunk of /v1/completions."""
-    return {"choices": [{"text": piece, "finish_reason": reason}]}
+    return {"choices": [{"text": words, "finish_reason": reason}]}
 
 
 def chat(delta, reason=None):
@@ -66,7 +66,7 @@ def loaded(serve):
 
 def openai(stream, path="/v1/completions"):
     """Return the routes of a server with OpenAI's interface that answers `stream` to all but the generator's own short questions."""
-    return {"/v1/models": lambda _: MODELS, path: lambda asked: WHOLE if "Another" in str(asked) else stream}
+    return {"/v1/models": lambda _: MODELS, path: lambda content: WHOLE if "Another" in str(content) else stream}
 
 
 def ask(generator, output=3, prompt="the board", stops=()):
@@ -78,14 +78,14 @@ def ask(generator, output=3, prompt="the board", stops=()):
 
 def test_a_stream_is_stamped_and_counted_by_usage(loaded):
     """Pings, empty lines, an empty piece and the usage in a chunk without choices are no tokens."""
-    server, generator, found = loaded(openai(events(text(""), text("a"), text("b"), text("c", "length"), USAGE)))
+    server, generator, facts = loaded(openai(events(text(""), text("a"), text("b"), text("c", "length"), USAGE)))
     answer, stamps = ask(generator)
     assert answer.text == "abc"
     assert answer.ended == "length"
     assert answer.prompt_tokens == 5
     assert answer.output_tokens == 3
     assert stamps == [1, 1, 1]
-    assert (found.abilities.counts, found.abilities.is_local, found.abilities.ignores_end) == ("usage", False, False)
+    assert (facts.abilities.counts, facts.abilities.is_local, facts.abilities.ignores_end) == ("usage", False, False)
     assert server.contents("/v1/completions")[-1] == {
         "model": "tiny",
         "prompt": "the board",
@@ -98,11 +98,11 @@ def test_a_stream_is_stamped_and_counted_by_usage(loaded):
 
 def test_all_requests_go_over_one_connection(loaded):
     """The round trip is measured where the queries go, and no query pays for opening a connection."""
-    server, generator, found = loaded(openai(WHOLE))
+    server, generator, facts = loaded(openai(WHOLE))
     for _ in range(3):
         ask(generator)
     assert len(server.connections) == 1
-    assert found.network_round_trip_ms > 0
+    assert facts.network_round_trip_ms > 0
 
 
 def test_another_prompt_drops_what_a_server_keeps(loaded):
@@ -110,8 +110,8 @@ def test_another_prompt_drops_what_a_server_keeps(loaded):
     server, generator, _ = loaded(openai(WHOLE))
     ask(generator)
     ask(generator)
-    asked = [(one["prompt"].split()[0], one["max_tokens"]) for one in server.contents("/v1/completions")]
-    assert asked == [("Another", 4), *[("Another", 4), ("the", 3)] * 2]
+    prompts = [(content["prompt"].split()[0], content["max_tokens"]) for content in server.contents("/v1/completions")]
+    assert prompts == [("Another", 4), *[("Another", 4), ("the", 3)] * 2]
 
 
 def test_a_chat_begins_with_its_first_content(loaded):
@@ -134,9 +134,9 @@ def test_tokens_joined_in_one_piece_are_counted_from_the_usage(loaded):
 def test_without_usage_pieces_are_counted_as_estimated(loaded):
     """A server that never reports its count is measured, and marked."""
     stream = events(text("a"), text("b", "stop"))
-    _, generator, found = loaded({"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: stream})
+    _, generator, facts = loaded({"/v1/models": lambda _: MODELS, "/v1/completions": lambda _: stream})
     answer, _ = ask(generator)
-    assert found.abilities.counts == "estimated"
+    assert facts.abilities.counts == "estimated"
     assert answer.output_tokens == 2
     assert answer.prompt_tokens is None
     assert answer.cached_tokens is None
@@ -153,20 +153,20 @@ def test_cached_tokens_are_reported(loaded):
 
 def test_llama_server_takes_tokens_and_reports_all(loaded):
     """Prompts are tokens, the cache is off, the end of text ignored, and timings are its own."""
-    server, generator, found = loaded(llama_server())
+    server, generator, facts = loaded(llama_server())
     answer, stamps = ask(generator, 4, [1, 50, 60])
     assert stamps == [1] * 4
     assert (answer.tokens, answer.prompt_tokens, answer.ended) == ((111, 112, 113, 114), 3, "length")
     assert answer.own == EngineTimings(prefill_ms=1.0, prefilled_tokens=3, decode_ms=2.0, decoded_tokens=3)
-    asked = server.contents("/completion")[-1]
-    assert asked["prompt"] == [1, 50, 60]
-    assert asked["cache_prompt"] is False
-    assert asked["ignore_eos"] is True
-    assert asked["n_predict"] == 4
-    assert found.first_tokens == (1,)
-    assert found.precision == "q8_0"
-    assert found.trained_context_tokens == 4096
-    assert found.version == "b1"
+    content = server.contents("/completion")[-1]
+    assert content["prompt"] == [1, 50, 60]
+    assert content["cache_prompt"] is False
+    assert content["ignore_eos"] is True
+    assert content["n_predict"] == 4
+    assert facts.first_tokens == (1,)
+    assert facts.precision == "q8_0"
+    assert facts.trained_context_tokens == 4096
+    assert facts.version == "b1"
 
 
 def test_vllm_counts_in_every_chunk(loaded):
@@ -176,20 +176,20 @@ def test_vllm_counts_in_every_chunk(loaded):
         "/health": lambda _: Reply({}),
         "/version": lambda _: Reply({"version": "0.12"}),
         "/v1/models": lambda _: Reply({"data": [{"id": "tiny", "owned_by": "vllm", "max_model_len": 4096}]}),
-        "/tokenize": lambda asked: Reply({"tokens": ([1] if asked["add_special_tokens"] else []) + list(asked["prompt"].encode())}),
+        "/tokenize": lambda content: Reply({"tokens": ([1] if content["add_special_tokens"] else []) + list(content["prompt"].encode())}),
         "/v1/completions": lambda _: stream,
     }
-    server, generator, found = loaded(routes)
+    server, generator, facts = loaded(routes)
     answer, stamps = ask(generator, 3, [1, 2, 3])
     assert (stamps, answer.output_tokens) == ([1, 2], 3)
-    assert (found.package, found.version, generator.encode("ab")) == ("vllm", "0.12", [1, 97, 98])
+    assert (facts.package, facts.version, generator.encode("ab")) == ("vllm", "0.12", [1, 97, 98])
     ask(generator, 3, [1, 2, 3])
-    one, other = server.contents("/v1/completions")[-2:]
-    assert one["prompt"] == [1, 2, 3]
-    assert one["ignore_eos"] is True
-    assert one["min_tokens"] == 3
-    assert one["stream_options"]["continuous_usage_stats"] is True
-    assert one["cache_salt"] != other["cache_salt"]
+    first, other = server.contents("/v1/completions")[-2:]
+    assert first["prompt"] == [1, 2, 3]
+    assert first["ignore_eos"] is True
+    assert first["min_tokens"] == 3
+    assert first["stream_options"]["continuous_usage_stats"] is True
+    assert first["cache_salt"] != other["cache_salt"]
 
 
 def test_ollama_reports_durations_and_gets_the_context_it_needs(loaded):
@@ -205,20 +205,20 @@ def test_ollama_reports_durations_and_gets_the_context_it_needs(loaded):
         "/api/tags": lambda _: Reply({"models": [{"name": "other:1b", "digest": "cd" * 32}, {"name": "tiny:1b", "digest": "ab" * 32}]}),
         "/api/generate": lambda _: Reply(lines=lines),
     }
-    server, generator, found = loaded(routes)
+    server, generator, facts = loaded(routes)
     answer, stamps = ask(generator)
     assert answer.output_tokens == 3
     assert answer.prompt_tokens == 9
     assert answer.cached_tokens == 2
     assert stamps == [1, 1, 1]
     assert answer.own == EngineTimings(prefill_ms=7.0, prefilled_tokens=7, decode_ms=4.0, decoded_tokens=2)
-    assert found.package == "ollama"
-    assert found.version == "0.9"
-    assert found.precision == "q4_k_m"
-    assert found.trained_context_tokens == 2048
-    assert found.digest_sha256 == "ab" * 32
-    asked = server.contents("/api/generate")[-1]
-    assert (asked["raw"], asked["options"]["num_ctx"], asked["options"]["num_predict"]) == (True, CONTEXT, 3)
+    assert facts.package == "ollama"
+    assert facts.version == "0.9"
+    assert facts.precision == "q4_k_m"
+    assert facts.trained_context_tokens == 2048
+    assert facts.digest_sha256 == "ab" * 32
+    content = server.contents("/api/generate")[-1]
+    assert (content["raw"], content["options"]["num_ctx"], content["options"]["num_predict"]) == (True, CONTEXT, 3)
 
 
 @pytest.mark.parametrize(
@@ -267,9 +267,9 @@ def test_a_bad_reply_is_one_line_and_the_next_query_works(loaded, reply, kind, m
     routes = openai(reply)
     server, generator, _ = loaded(routes)
     query = generator.bind("the board", Limits(3))
-    with pytest.raises(kind, match=match) as caught:
+    with pytest.raises(kind, match=match) as refusal:
         query(lambda _: None)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refusal.value)
     server.routes |= openai(WHOLE)
     assert ask(generator)[0].text == "abc"
 
@@ -287,10 +287,10 @@ def test_a_bad_reply_is_one_line_and_the_next_query_works(loaded, reply, kind, m
 def test_a_server_that_cannot_generate_is_unavailable(serve, routes, keys, match):
     """It is asked for two tokens when it is loaded, so that a run does not begin."""
     _, path = serve(routes, *keys)
-    with pytest.raises(UnavailableError, match=match) as caught:
+    with pytest.raises(UnavailableError, match=match) as refusal:
         create("server").load(path, Options(), CONTEXT)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert str(path) in str(refusal.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_no_server_is_unavailable(serve):
@@ -337,10 +337,10 @@ def llama_cpp(tmp_path_factory):
 @pytest.mark.needs(module="xllamacpp")
 def test_llama_cpp_behind_http_generates_what_it_does_in_this_process(llama_cpp):
     """The same prompt as tokens gives the same tokens, exact in length, with nothing cached, and timings that the stamps enclose."""
-    own, served = create("llama"), create("server")
-    inside, found = own.load(MODEL, Options(), CONTEXT), served.load(llama_cpp, Options(), CONTEXT)
+    inner, served = create("llama"), create("server")
+    inside, facts = inner.load(MODEL, Options(), CONTEXT), served.load(llama_cpp, Options(), CONTEXT)
     prompt = [*inside.first_tokens, *inside.text_tokens[5:20].tolist()]
-    expected = own.bind(prompt, Limits(12))(lambda _: None)
+    expected = inner.bind(prompt, Limits(12))(lambda _: None)
     for _ in range(2):
         answer = served.bind(prompt, Limits(12))(lambda _: None)
         assert answer.tokens == expected.tokens
@@ -350,10 +350,10 @@ def test_llama_cpp_behind_http_generates_what_it_does_in_this_process(llama_cpp)
         assert answer.cached_tokens == 0
         assert answer.ended == "length"
         assert (answer.own.prefilled_tokens, answer.own.decoded_tokens) == (16, 11)
-    assert served.encode("the board") == own.encode("the board")
-    assert found.package == "llama-server"
-    assert found.parameters == inside.parameters
-    own.close()
+    assert served.encode("the board") == inner.encode("the board")
+    assert facts.package == "llama-server"
+    assert facts.parameters == inside.parameters
+    inner.close()
     served.close()
 
 
@@ -363,9 +363,9 @@ def test_llama_cpp_by_openais_interface_counts_by_usage(llama_cpp):
     path = llama_cpp.with_name("openai.server")
     path.write_text(llama_cpp.read_text() + 'server = "openai"\n')
     generator = create("server")
-    found = generator.load(path, Options(), CONTEXT)
+    facts = generator.load(path, Options(), CONTEXT)
     answer, stamps = ask(generator, 5)
-    assert (answer.output_tokens, sum(stamps), found.abilities.counts) == (5, 5, "usage")
+    assert (answer.output_tokens, sum(stamps), facts.abilities.counts) == (5, 5, "usage")
     assert answer.prompt_tokens > 1
     assert answer.cached_tokens <= 1
     generator.close()

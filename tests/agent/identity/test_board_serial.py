@@ -42,11 +42,11 @@ def test_the_surest_number_is_taken(tmp_path):
         ],
     ):
         with table_row(files):
-            found = identity.read_board_serial(tree(folder / "tree", files))
+            board_serial = identity.read_board_serial(tree(folder / "tree", files))
             if expected is None:
-                assert (found.source, found.path) == ("made", None)
+                assert (board_serial.source, board_serial.path) == ("made", None)
             else:
-                assert (found.serial, found.source) == expected
+                assert (board_serial.serial, board_serial.source) == expected
 
 
 def test_a_number_of_many_characters_is_cut():
@@ -56,20 +56,20 @@ def test_a_number_of_many_characters_is_cut():
 
 def test_another_board_is_recognised_by_the_source_of_the_number(tmp_path):
     """The same number is the same board; another is another; a board without such a source is another."""
-    known = identity.read_board_serial(tree(tmp_path / "a", PI))
-    assert not identity.differs_from_board(known, tree(tmp_path / "a", {}))
-    assert identity.differs_from_board(known, tree(tmp_path / "b", {**PI, "proc/device-tree/serial-number": b"10000000abcdef02\0"}))
-    assert identity.differs_from_board(known, tree(tmp_path / "c", EMMC))
+    board_serial = identity.read_board_serial(tree(tmp_path / "a", PI))
+    assert not identity.differs_from_board(board_serial, tree(tmp_path / "a", {}))
+    assert identity.differs_from_board(board_serial, tree(tmp_path / "b", {**PI, "proc/device-tree/serial-number": b"10000000abcdef02\0"}))
+    assert identity.differs_from_board(board_serial, tree(tmp_path / "c", EMMC))
 
 
 def test_an_unreadable_number_proves_nothing(tmp_path):
     """Root joined by a number that the agent's user may not read: it is no copied card."""
-    known = BoardSerial("03000200", "dmi", "sys/class/dmi/id/product_uuid")
-    there = tree(tmp_path / "a", {"sys/class/dmi/id/product_uuid": "", "etc/machine-id": "1"})
-    assert not identity.differs_from_board(known, there)
+    board_serial = BoardSerial("03000200", "dmi", "sys/class/dmi/id/product_uuid")
+    unreadable = tree(tmp_path / "a", {"sys/class/dmi/id/product_uuid": "", "etc/machine-id": "1"})
+    assert not identity.differs_from_board(board_serial, unreadable)
     if os.geteuid() != 0:
         (tmp_path / "a/sys/class/dmi/id/product_uuid").chmod(0)
-        assert not identity.differs_from_board(known, there)
+        assert not identity.differs_from_board(board_serial, unreadable)
 
 
 def test_a_drawn_number_proves_nothing(tmp_path):

@@ -18,16 +18,16 @@ def test_a_broker_that_accepts_when_the_time_is_up_is_connected_again(tmp_path):
     broker = mosquitto(tmp_path)
     broker.start()
     client = EnrolmentClient(broker_address.parse_address(f"127.0.0.1:{broker.port}", environ={}), "one", "request", "answer")
-    taken = threading.Event()
+    is_held = threading.Event()
 
     def hold_up():
         with client._changed:
-            taken.set()
+            is_held.set()
             time.sleep(CONNECT_TIMEOUT_S + 1)
 
     holder = threading.Thread(target=hold_up)
     holder.start()
-    taken.wait()
+    is_held.wait()
     try:
         with client:
             client._connect(time.monotonic() + 60)

@@ -31,10 +31,10 @@ def lab(tmp_path):
 def run(lab, path, *options):
     """Return what the command says; raise what it raises."""
     places = ["--home", str(lab.path / "home"), "--config", str(lab.path / "config.toml")]
-    done = CliRunner().invoke(agent, ["join", str(path), *places, *options])
-    if done.exception is not None:
-        raise done.exception
-    return done.stdout
+    result = CliRunner().invoke(agent, ["join", str(path), *places, *options])
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
 
 
 def test_it_joins_once_and_reports_that_again_without_a_network(lab):
@@ -55,8 +55,8 @@ def test_it_joins_once_and_reports_that_again_without_a_network(lab):
 def test_it_waits_for_a_broker_and_a_service_that_start_later(lab, order):
     """Boards get their power before the server does."""
     path = lab.token("pi-1")
-    said = []
-    thread = threading.Thread(target=lambda: said.append(run(lab, path, "--wait", "60")))
+    lines = []
+    thread = threading.Thread(target=lambda: lines.append(run(lab, path, "--wait", "60")))
     thread.start()
     time.sleep(1.0)
     lab.broker.start()
@@ -65,7 +65,7 @@ def test_it_waits_for_a_broker_and_a_service_that_start_later(lab, order):
         time.sleep(3.0)
     lab.serve()
     thread.join(300)
-    assert said == [f"device 'pi-1' of fleet 'lab', broker mqtts://127.0.0.1:{lab.port}\n"]
+    assert lines == [f"device 'pi-1' of fleet 'lab', broker mqtts://127.0.0.1:{lab.port}\n"]
 
 
 def test_it_goes_on_when_the_broker_dies_while_it_waits_for_a_person(lab):
@@ -74,15 +74,15 @@ def test_it_goes_on_when_the_broker_dies_while_it_waits_for_a_person(lab):
     lab.folder.fleet_file.write_text(text.replace("[server]\n", '[server]\naccept = "hand"\n'))
     lab.start()
     path = lab.token("pi-1")
-    said = []
-    thread = threading.Thread(target=lambda: said.append(run(lab, path, "--wait", "90")))
+    lines = []
+    thread = threading.Thread(target=lambda: lines.append(run(lab, path, "--wait", "90")))
     thread.start()
     assert wait_until(lambda: "pi-1" in lab.run("requests", "--json"), 20)
     lab.broker.kill()
     lab.broker.start()
     lab.run("requests", "accept", "pi-1")
     thread.join(450)
-    assert len(said) == 1
+    assert len(lines) == 1
     assert identity_identity.read_identity(lab.path / "home").device == "pi-1"
 
 
@@ -97,8 +97,8 @@ def test_killed_at_any_moment_it_joins_the_next_time(lab):
         with subprocess.Popen(command, env={**os.environ}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             time.sleep(tenth / 10)
             process.kill()
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert (completed.returncode, "Traceback" in completed.stderr) == (0, False), completed.stderr
     assert identity.read_join_file(path).token is None
     assert identity_identity.read_identity(lab.path / "home").device == "pi-1"
     listed = lab.registry.query("SELECT * FROM certificates WHERE revoked_ns IS NULL")
@@ -108,9 +108,9 @@ def test_killed_at_any_moment_it_joins_the_next_time(lab):
 def test_nobody_there_is_for_later_and_no_token_is_for_a_person(lab):
     """The first boot tries the one again and again; the other ends with the remedy. Both are one line."""
     path = lab.token("pi-1")
-    with pytest.raises(TransientError) as caught:
+    with pytest.raises(TransientError) as refusal:
         run(lab, path, "--wait", "2")
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refusal.value)
     identity.wipe_secrets(path)
     with pytest.raises(ConfigError, match="no token any more"):
         run(lab, path)
@@ -124,9 +124,9 @@ def test_a_damaged_authority_is_not_called_a_bad_token(lab, damage):
     text = path.read_text()
     assert damage[0] in text
     path.write_text(text.replace(*damage))
-    with pytest.raises(ConfigError, match="holds no CA certificate") as caught:
+    with pytest.raises(ConfigError, match="holds no CA certificate") as refusal:
         run(lab, path, "--wait", "5")
-    assert "token" not in str(caught.value).replace("edgemeter fleet token", "")
+    assert "token" not in str(refusal.value).replace("edgemeter fleet token", "")
     path.write_text(text)
     assert "device 'pi-1' of fleet 'lab'" in run(lab, path)
 
@@ -147,7 +147,7 @@ def test_a_broker_of_another_authority_gets_no_token(lab):
 def test_a_token_travels_over_tls_only(lab, address):
     """Whatever the file says."""
     path = lab.token("pi-1")
-    found = identity.read_join_file(path)
-    path.write_text(path.read_text().replace(found.enrol, address))
+    join_file = identity.read_join_file(path)
+    path.write_text(path.read_text().replace(join_file.enrol, address))
     with pytest.raises(ConfigError, match="over TLS only"):
         run(lab, path, "--wait", "2")

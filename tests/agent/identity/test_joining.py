@@ -33,9 +33,9 @@ def signing():
 @pytest.fixture
 def files(tmp_path):
     """Return a home with a key for which a certificate was asked."""
-    made = IdentityFiles(tmp_path / "home")
-    identity_identity.make_key(made.next_key)
-    return made
+    identity_files = IdentityFiles(tmp_path / "home")
+    identity_identity.make_key(identity_files.next_key)
+    return identity_files
 
 
 def accepted(signing, key, device="pi-1"):
@@ -61,18 +61,18 @@ def test_key_and_certificate_change_together_whenever_the_power_goes(signing, fi
     for cut in range(6):
         identity_identity.make_key(files.next_key)
         answer = accepted(signing, files.next_key, f"pi-{cut + 2}")
-        left = [cut]
+        steps_left = [cut]
 
-        def write(path, content, mode=0o600, real=durable_file.write, left=left):
-            if left[0] == 0:
+        def write(path, content, mode=0o600, real=durable_file.write, steps_left=steps_left):
+            if steps_left[0] == 0:
                 raise KeyboardInterrupt
-            left[0] -= 1
+            steps_left[0] -= 1
             real(path, content, mode)
 
-        def sync(folder, real=durable_file.sync_folder, left=left):
-            if left[0] == 0:
+        def sync(folder, real=durable_file.sync_folder, steps_left=steps_left):
+            if steps_left[0] == 0:
                 raise KeyboardInterrupt
-            left[0] -= 1
+            steps_left[0] -= 1
             real(folder)
 
         with monkeypatch.context() as patch:
@@ -81,11 +81,11 @@ def test_key_and_certificate_change_together_whenever_the_power_goes(signing, fi
             with contextlib.suppress(KeyboardInterrupt):
                 joining.take_certificate(files, answer, SERIAL, BROKER, "00")
         joining.settle_identity(files)
-        found = identity_identity.read_identity(files.home)
+        stored = identity_identity.read_identity(files.home)
         assert identity_identity.belong_together(files.certificate, files.key), cut
-        assert found.device in {old.device, f"pi-{cut + 2}"}
-        assert f"CN = {found.device}" in identity_identity._openssl("x509", "-in", str(files.certificate), "-noout", "-subject").decode()
-        old = found
+        assert stored.device in {old.device, f"pi-{cut + 2}"}
+        assert f"CN = {stored.device}" in identity_identity._openssl("x509", "-in", str(files.certificate), "-noout", "-subject").decode()
+        old = stored
     assert old.device == "pi-7"
 
 
@@ -101,8 +101,8 @@ def test_a_certificate_for_another_key_changes_nothing(signing, files, tmp_path)
 
 def identity(**changes):
     """Return an identity."""
-    said = {"device": "pi-1", "fleet": "lab", "serial": "1", "serial_source": "emmc", "serial_path": "x", "broker": BROKER, "number": "1"}
-    return Identity(**{**said, "claim": None, "issued_ns": 100 * NS, "not_after_ns": 400 * NS, "seen_ns": 100 * NS, **changes})
+    fields = {"device": "pi-1", "fleet": "lab", "serial": "1", "serial_source": "emmc", "serial_path": "x", "broker": BROKER, "number": "1"}
+    return Identity(**{**fields, "claim": None, "issued_ns": 100 * NS, "not_after_ns": 400 * NS, "seen_ns": 100 * NS, **changes})
 
 
 def test_the_configuration_keeps_what_was_there(tmp_path):
@@ -114,13 +114,13 @@ def test_the_configuration_keeps_what_was_there(tmp_path):
     text = path.read_text()
     joining.configure(places, identity(), "https://content.example")
     assert path.read_text() == text
-    found = config.read(path)
-    assert found.device == "pi-1"
-    assert found.fleet == "lab"
-    assert found.broker == BROKER
-    assert found.content_url == "https://content.example"
-    assert (found.power, found.sensors) == (("replay",), {"replay": {"path": "trace.csv", "device": "x"}})
-    assert found.broker_key_file == str(tmp_path / "home/identity/device.key")
+    settings = config.read(path)
+    assert settings.device == "pi-1"
+    assert settings.fleet == "lab"
+    assert settings.broker == BROKER
+    assert settings.content_url == "https://content.example"
+    assert (settings.power, settings.sensors) == (("replay",), {"replay": {"path": "trace.csv", "device": "x"}})
+    assert settings.broker_key_file == str(tmp_path / "home/identity/device.key")
     assert "# mine" in text
 
 
@@ -149,9 +149,9 @@ def test_the_name_in_the_certificate_is_the_devices(tmp_path):
 
 def test_a_certificate_is_due_at_two_thirds_of_its_life_by_the_best_clock():
     """A clock that is behind counts as what the server reported last."""
-    one = identity()
-    assert not one.is_due(299 * NS)
-    assert one.is_due(300 * NS)
+    joined = identity()
+    assert not joined.is_due(299 * NS)
+    assert joined.is_due(300 * NS)
     assert identity(seen_ns=300 * NS).is_due(0)
 
 

@@ -40,9 +40,9 @@ def lab(tmp_path):
 @pytest.fixture
 def board(lab):
     """Return a board that has joined."""
-    made = lab.board("pi-1", "100000001")
-    made.join(lab.token("pi-1"))
-    return made
+    joined_board = lab.board("pi-1", "100000001")
+    joined_board.join(lab.token("pi-1"))
+    return joined_board
 
 
 def change_identity(board, **changes):
@@ -53,11 +53,11 @@ def change_identity(board, **changes):
 
 def age(lab, board):
     """Let most of the certificate's life have passed."""
-    known = identity.read_identity(board.home)
-    change_identity(board, issued_ns=known.issued_ns - YEARS_NS)
+    stored = identity.read_identity(board.home)
+    change_identity(board, issued_ns=stored.issued_ns - YEARS_NS)
     with lab.registry.transaction() as connection:
         connection.execute("UPDATE certificates SET issued_ns = issued_ns - ?", (YEARS_NS,))
-    return known
+    return stored
 
 
 def up(lab, board):
@@ -81,12 +81,12 @@ def this_board(board):
 
 def test_a_certificate_is_renewed_over_the_live_session(lab, board):
     """At two thirds of its life: another number, the same key, the session stays, the old one is not revoked."""
-    known = age(lab, board)
+    before = age(lab, board)
     this_board(board)
     key = board.files.key.read_bytes()
     operator = lab.service_client("operator")
     up(lab, board)
-    assert wait_until(lambda: identity.read_identity(board.home).number != known.number, LONG_S)
+    assert wait_until(lambda: identity.read_identity(board.home).number != before.number, LONG_S)
     assert identity.belong_together(board.files.certificate, board.files.key)
     assert board.files.key.read_bytes() == key
     assert len(certificates.of_device(lab.registry, "pi-1")) == 2
@@ -162,10 +162,10 @@ def test_a_copied_card_publishes_nothing_in_the_first_boards_name(lab, board):
     shutil.copytree(board.home, copy.home, dirs_exist_ok=True)
     shutil.copy(board.config, copy.config)
     copy.config.write_text(copy.config.read_text().replace(str(board.home), str(copy.home)))
-    place = lab.path / "serial"
-    place.write_text("another board's")
+    path = lab.path / "serial"
+    path.write_text("another board's")
     # What this machine has at that place is not what the card remembers.
-    change_identity(copy, serial_path=str(place).lstrip("/"))
+    change_identity(copy, serial_path=str(path).lstrip("/"))
     operator = lab.service_client("operator")
     first = board.client("pi-1")
     process = up(lab, copy)
@@ -210,29 +210,29 @@ def a_context(board, home=None):
 
 def test_a_renewal_ends_the_earlier_certificate_once_the_new_one_was_used(lab, board):
     """Not when it is issued, but a week after the device first connects with it; nobody else can end it; a revocation ends both at once."""
-    known = age(lab, board)
+    before = age(lab, board)
     this_board(board)
     process = up(lab, board)
-    assert wait_until(lambda: identity.read_identity(board.home).number != known.number, LONG_S)
+    assert wait_until(lambda: identity.read_identity(board.home).number != before.number, LONG_S)
     renewed = identity.read_identity(board.home).number
     # A number that is none of the device's ends nothing.
     stranger = a_context(board)
     stranger.publish(stranger.topic("renew"), contract_identity.encode_identity(CertificateHeld(held="0a")))
     process.terminate()
     process.wait()
-    assert all(one.revoked_ns is None for one in certificates.of_device(lab.registry, "pi-1"))
+    assert all(certificate.revoked_ns is None for certificate in certificates.of_device(lab.registry, "pi-1"))
     up(lab, board)
     ends = {}
 
     def is_ended():
-        ends.update({one.number: one.revoked_ns for one in certificates.of_device(lab.registry, "pi-1")})
-        return ends[known.number] is not None
+        ends.update({certificate.number: certificate.revoked_ns for certificate in certificates.of_device(lab.registry, "pi-1")})
+        return ends[before.number] is not None
 
     assert wait_until(is_ended, LONG_S)
     assert ends[renewed] is None
     week_ns = 7 * 86_400 * 10**9
-    assert abs(ends[known.number] - time.time_ns() - week_ns) < week_ns / 7
+    assert abs(ends[before.number] - time.time_ns() - week_ns) < week_ns / 7
     assert certificates.revoked(lab.registry) == set()
-    assert certificates.revoked(lab.registry, ends[known.number]) == {known.number}
+    assert certificates.revoked(lab.registry, ends[before.number]) == {before.number}
     lab.run("revoke", "pi-1")
-    assert certificates.revoked(lab.registry) == {known.number, renewed}
+    assert certificates.revoked(lab.registry) == {before.number, renewed}

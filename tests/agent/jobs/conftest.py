@@ -24,9 +24,9 @@ def broker(tmp_path):
 @pytest.fixture
 def server(broker):
     """Return the server's end."""
-    made = FleetServer(address_of(broker))
-    yield made
-    made.close()
+    fleet_server = FleetServer(address_of(broker))
+    yield fleet_server
+    fleet_server.close()
 
 
 class Agent:
@@ -50,10 +50,10 @@ class Agent:
     def begin(self, **environment):
         """Start it."""
         # INVOCATION_ID is how systemd names this start: somebody starts it again.
-        own = {"EDGEMETER_HOME": str(self.home), "INVOCATION_ID": "test", **environment}
+        variables = {"EDGEMETER_HOME": str(self.home), "INVOCATION_ID": "test", **environment}
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--config", str(self.config)]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, env=os.environ | own, stderr=log, stdout=log)
+            self.process = subprocess.Popen(command, env=os.environ | variables, stderr=log, stdout=log)
 
     def kill(self):
         """End it at once, as a power cut does."""
@@ -68,9 +68,9 @@ def agent(tmp_path, broker, server):
     """Return an agent that is not started yet."""
     home = tmp_path / "home"
     home.mkdir()
-    made = Agent(home, broker, server)
-    yield made
-    made.kill()
+    new_agent = Agent(home, broker, server)
+    yield new_agent
+    new_agent.kill()
 
 
 @pytest.fixture
@@ -78,6 +78,6 @@ def device(tmp_path):
     """Return a device without a broker, its handler made."""
     home = tmp_path / "device"
     home.mkdir()
-    made = Driver(home)
-    yield made
-    made.stop()
+    driver = Driver(home)
+    yield driver
+    driver.stop()

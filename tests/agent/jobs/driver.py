@@ -71,10 +71,10 @@ class Driver(ServersEnd):
             self.handler.close()
             self.handler = None
 
-    def measure(self, document=None, models=(("m.replay.json", REPLAY),), **more):
+    def measure(self, document=None, models=(("m.replay.json", REPLAY),), **fields):
         """Return the work of measuring a suite."""
-        held = tuple(self.hold(data, name) for name, data in models)
-        return Measure(suite=self.hold(document or suite(), "suite.toml"), models=held, **more)
+        contents = tuple(self.hold(data, name) for name, data in models)
+        return Measure(suite=self.hold(document or suite(), "suite.toml"), models=contents, **fields)
 
     def order(self, work, job="job-1", attempt=1, version=1, timeout_s=300.0):
         """Give an order."""

@@ -76,7 +76,7 @@ class FleetServer(ServersEnd):
         self.progress = []
         self.activities = []
         self.births = 0
-        self.change_piece = lambda _head, piece: piece
+        self.change_piece = lambda _head, data: data
         self._subscribed = threading.Event()
         self.session = MqttSession(address, SessionProfile("edgemeter-fleet"), self)
         self.session.connect()

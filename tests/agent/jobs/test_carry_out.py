@@ -22,10 +22,10 @@ def test_what_looks_like_a_secret_is_taken_out():
         ("-----BEGIN PRIVATE KEY-----\nMHcCAQEE", "MHcCAQEE"),
     ]:
         with table_row(line):
-            found = redacted(f"before {line}")
-            assert secret not in found
-            assert found.startswith("before ")
-            assert "[redacted]" in found
+            shortened = redacted(f"before {line}")
+            assert secret not in shortened
+            assert shortened.startswith("before ")
+            assert "[redacted]" in shortened
 
 
 def test_what_is_none_stays():

@@ -29,13 +29,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         """Answer it."""
-        told = self.headers["Range"]
-        self.server.asked.append((self.path, told))
+        byte_range = self.headers["Range"]
+        self.server.asked.append((self.path, byte_range))
         data = self.server.data
         if self.path != f"/content/{SHA256}":
             self.send_error(404)
             return
-        begin = int(told.removeprefix("bytes=").removesuffix("-")) if told and self.server.has_ranges else 0
+        begin = int(byte_range.removeprefix("bytes=").removesuffix("-")) if byte_range and self.server.has_ranges else 0
         self.send_response(206 if begin else 200)
         self.send_header("Content-Length", str(len(data) - begin))
         self.end_headers()
@@ -48,13 +48,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     """Return a running server."""
-    made = Server()
-    thread = threading.Thread(target=made.serve_forever)
+    http_server = Server()
+    thread = threading.Thread(target=http_server.serve_forever)
     thread.start()
-    yield made
-    made.shutdown()
+    yield http_server
+    http_server.shutdown()
     thread.join()
-    made.server_close()
+    http_server.server_close()
 
 
 @pytest.fixture

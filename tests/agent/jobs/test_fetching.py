@@ -39,7 +39,7 @@ def test_the_server_hears_how_far_it_is_and_when_all_is_here(device):
     """Name and size of what is fetched; the last word on it is not that something is missing."""
     device.order(device.measure())
     assert device.final().state == "done"
-    fetched = [one for one in device.doings if one.startswith("fetching ")]
+    fetched = [doing for doing in device.doings if doing.startswith("fetching ")]
     assert fetched[0] == "fetching suite.toml, 0.0 of 0.0 MB"
     assert device.doings[len(fetched)] == jobs_handler.GATHERED
     device.change = lambda _payload: None
@@ -51,13 +51,13 @@ def test_the_server_hears_how_far_it_is_and_when_all_is_here(device):
 
 def test_what_came_survives_a_restart(device, part):
     """The next start asks for the rest."""
-    seen = []
+    payloads = []
 
-    def some(payload):
-        seen.append(payload)
-        return payload if len(seen) <= 3 else None
+    def drop_some(payload):
+        payloads.append(payload)
+        return payload if len(payloads) <= 3 else None
 
-    device.change = some
+    device.change = drop_some
     ask(device)
     assert device.until(lambda: part.exists() and part.stat().st_size > fetching.PIECE_BYTES)
     device.stop()
@@ -90,10 +90,10 @@ def test_a_lost_piece_is_asked_for_again(device, monkeypatch):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda head, piece: (Chunk(sha256="b" * 64, offset=head.offset, size_bytes=head.size_bytes), piece),
-        lambda head, piece: (Chunk(sha256=head.sha256, offset=head.offset + 1, size_bytes=head.size_bytes), piece),
-        lambda head, piece: (Chunk(sha256=head.sha256, offset=2**52, size_bytes=head.size_bytes), piece),
-        lambda head, piece: (head, piece + b"x" * (head.size_bytes or 0)),
+        lambda head, data: (Chunk(sha256="b" * 64, offset=head.offset, size_bytes=head.size_bytes), data),
+        lambda head, data: (Chunk(sha256=head.sha256, offset=head.offset + 1, size_bytes=head.size_bytes), data),
+        lambda head, data: (Chunk(sha256=head.sha256, offset=2**52, size_bytes=head.size_bytes), data),
+        lambda head, data: (head, data + b"x" * (head.size_bytes or 0)),
         lambda head, _piece: (head, b""),
     ],
 )
@@ -125,13 +125,13 @@ def test_a_wrong_hash_fails_the_job_at_the_second_time(device):
 
 def test_what_is_used_least_goes_first_and_never_what_is_in_use(tmp_path):
     """Room for new content is made by removing what was used longest ago, except what a job still needs."""
-    kept = DeviceContent(tmp_path, 350)
+    store = DeviceContent(tmp_path, 350)
     folder = tmp_path / CONTENT_FOLDER
     folder.mkdir()
-    contents = [Content(sha256=f"{place:064x}", size_bytes=100, name="m") for place in range(4)]
-    for place, content in enumerate(contents[:3]):
+    contents = [Content(sha256=f"{number:064x}", size_bytes=100, name="m") for number in range(4)]
+    for number, content in enumerate(contents[:3]):
         (folder / content.sha256).write_bytes(b"x" * 100)
-        os.utime(folder / content.sha256, (place, place))
-    kept.used(contents[1])
-    kept.make_room(contents[3], {contents[0].sha256})
+        os.utime(folder / content.sha256, (number, number))
+    store.used(contents[1])
+    store.make_room(contents[3], {contents[0].sha256})
     assert sorted(path.name for path in folder.iterdir()) == [contents[0].sha256, contents[1].sha256, f"{contents[3].sha256}.part"]

@@ -31,7 +31,7 @@ def records(home):
     with Outbox(home / "outbox.sqlite") as outbox:
         # This machine's clock may not be kept: records would wait for it.
         outbox.leave_unstamped()
-        return [msgspec.json.decode(one.payload) for one in outbox.pending(1000, 1 << 30)]
+        return [msgspec.json.decode(pending.payload) for pending in outbox.pending(1000, 1 << 30)]
 
 
 def test_a_suite_is_fetched_measured_and_reported(server, agent):
@@ -42,7 +42,7 @@ def test_a_suite_is_fetched_measured_and_reported(server, agent):
     assert final.state == "done", final
     assert [record["id"] for record in records(agent.home)] == list(final.runs)
     assert len(final.runs) == 2
-    assert any(b"m.replay.json" in said for said in server.progress)
+    assert any(b"m.replay.json" in line for line in server.progress)
     assert not file_lock.is_run_locked(agent.home)
 
 
@@ -56,13 +56,16 @@ def test_nothing_about_a_run_is_sent_while_its_queries_are_timed(server, agent):
     assert final.state == "done", final
     assert wait_until(lambda: len(server.activities) == 3, LONG_S)
     (first_ns, first), (second_ns, second), (end_ns, end) = server.activities
-    assert [one.measuring and (one.measuring.run, one.measuring.runs, one.measuring.job) for one in (first, second, end)] == [
+    assert [
+        activity.measuring and (activity.measuring.run, activity.measuring.runs, activity.measuring.job)
+        for activity in (first, second, end)
+    ] == [
         (1, 2, "job-1"),
         (2, 2, "job-1"),
         None,
     ]
-    timed = [one["windows"] for one in records(agent.home)]
-    windows = [(one["timed_start_ns"], one["timed_start_ns"] + one["timed_end_ns"]) for one in timed]
+    timed = [record["windows"] for record in records(agent.home)]
+    windows = [(window["timed_start_ns"], window["timed_start_ns"] + window["timed_end_ns"]) for window in timed]
     assert all(window_end_ns - begin_ns > 0.9e9 for begin_ns, window_end_ns in windows)
     assert first_ns < windows[0][0] < windows[0][1] < second_ns < windows[1][0] < windows[1][1] < end_ns
 
@@ -96,7 +99,7 @@ def test_an_order_reaches_an_agent_that_was_away(server, agent, broker):
 def test_killed_at_any_moment_each_job_is_done_once(server, agent):
     """SIGKILL again and again, and every order that has not ended comes again: no job is measured twice, and none is forgotten."""
     draw = random.Random(7)  # noqa: S311 - the same every time
-    works = {f"job-{place}": measure(server, seconds=draw.choice([0, 1])) for place in range(KILLS + 3)}
+    works = {f"job-{number}": measure(server, seconds=draw.choice([0, 1])) for number in range(KILLS + 3)}
     for _ in range(KILLS):
         agent.start()
         for job, work in works.items():
@@ -108,12 +111,12 @@ def test_killed_at_any_moment_each_job_is_done_once(server, agent):
     ended = {job: server.final(job, timeout_s=2 * LONG_S) for job in works}
     assert {final.state for final in ended.values()} <= {"done", "failed"}
     assert all(final.reason == "interrupted by a restart" for final in ended.values() if final.state == "failed")
-    kept = [record["id"] for record in records(agent.home)]
-    told = [run for final in ended.values() for run in final.runs]
+    ids = [record["id"] for record in records(agent.home)]
+    reported = [run for final in ended.values() for run in final.runs]
     assert all(len(final.runs) == 1 for final in ended.values() if final.state == "done")
-    assert len(set(kept)) == len(kept) <= len(works)
+    assert len(set(ids)) == len(ids) <= len(works)
     # A kill between the outbox and the journal leaves a run that no report names, never one that is not there.
-    assert set(told) <= set(kept)
+    assert set(reported) <= set(ids)
     # One at a time: a kill interrupts one at most.
     assert sum(final.state == "done" for final in ended.values()) >= 3
 
@@ -164,10 +167,10 @@ def test_the_watchdog_is_fed_by_the_loop_itself(agent, tmp_path):
         assert manager.recv(100) == b"WATCHDOG=1"
         agent.process.send_signal(signal.SIGTERM)
         assert agent.process.wait(LONG_S) == 0
-        said = set()
+        notices = set()
         manager.setblocking(False)
         try:
             while True:
-                said.add(manager.recv(100))
+                notices.add(manager.recv(100))
         except BlockingIOError:
-            assert b"STOPPING=1" in said
+            assert b"STOPPING=1" in notices

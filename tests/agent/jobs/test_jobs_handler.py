@@ -28,7 +28,7 @@ def kept_runs(home):
     with Outbox(home / "outbox.sqlite") as outbox:
         # This machine's clock may not be kept: records would wait for it.
         outbox.leave_unstamped()
-        return [msgspec.json.decode(one.payload)["id"] for one in outbox.pending(100, 1 << 30)]
+        return [msgspec.json.decode(pending.payload)["id"] for pending in outbox.pending(100, 1 << 30)]
 
 
 def test_a_suite_is_fetched_and_measured_and_its_runs_are_named(device):
@@ -49,7 +49,7 @@ def test_what_an_order_measures_is_reported_run_by_run_and_its_end(device):
     device.final("nightly-7")
     # Its process ends after its result.
     assert device.until(lambda: device.activities[-1] is None)
-    runs = [(one.suite, one.run, one.runs, one.failed, one.job) for one in device.activities[1:-1]]
+    runs = [(activity.suite, activity.run, activity.runs, activity.failed, activity.job) for activity in device.activities[1:-1]]
     assert runs == [("nightly", 1, 2, 0, "nightly-7"), ("nightly", 2, 2, 0, "nightly-7")]
     assert "m.replay.json" in device.activities[1].case
 
@@ -90,8 +90,8 @@ def test_an_order_that_comes_again_is_acknowledged_and_not_done_again(device):
     runs = device.final().runs
     device.reports.clear()
     device.order(work, version=9)
-    again = device.final()
-    assert (again.state, again.runs, again.expected_version) == ("done", runs, 9)
+    report = device.final()
+    assert (report.state, report.runs, report.expected_version) == ("done", runs, 9)
     device.stop()
     device.start()
     device.reports.clear()
@@ -106,7 +106,7 @@ def test_orders_are_done_one_at_a_time_in_the_order_of_arrival(device):
     device.order(Logs(), job="second")
     device.order(device.measure(), job="third")
     assert {device.final(job).state for job in ("first", "second", "third")} == {"done"}
-    with_times = {one.order.job: one for one in Journal(device.home / journal.JOURNAL_FILE).latest(3)}
+    with_times = {entry.order.job: entry for entry in Journal(device.home / journal.JOURNAL_FILE).latest(3)}
     assert with_times["first"].ended_ns <= with_times["second"].started_ns
     assert with_times["second"].ended_ns <= with_times["third"].started_ns
 
@@ -120,7 +120,7 @@ def test_what_runs_at_a_restart_is_interrupted_and_publishes_nothing_more(device
     final = device.final()
     assert (final.state, final.reason) == ("failed", "interrupted by a restart")
     device.order(device.measure(suite(seconds=30)), version=7)
-    assert device.until(lambda: len([one for one in device.reports if one.state == "failed"]) > 1)
+    assert device.until(lambda: len([report for report in device.reports if report.state == "failed"]) > 1)
     assert device.states() == ["accepted", "running", "failed"]
     assert kept_runs(device.home) == []
 
@@ -129,12 +129,12 @@ def test_what_waits_at_a_restart_is_done_after_it(device):
     """It was accepted, and not begun."""
     device.contents.clear()
     work = device.measure()
-    held, device.contents = device.contents, {}
+    contents, device.contents = device.contents, {}
     device.change = lambda _payload: None
     device.order(work)
     assert device.until(lambda: device.states() == ["accepted"])
     device.stop()
-    device.contents, device.change = held, lambda payload: payload
+    device.contents, device.change = contents, lambda payload: payload
     device.start()
     assert device.final().state == "done"
 
@@ -194,7 +194,9 @@ def test_a_job_waits_while_somebody_measures_by_hand(device):
     by_hand = RunLock(device.home)
     assert by_hand.take("edgemeter run")
     device.order(device.measure())
-    assert device.until(lambda: any(one.reason and one.reason.startswith("busy: waiting for edgemeter run") for one in device.reports))
+    assert device.until(
+        lambda: any(report.reason and report.reason.startswith("busy: waiting for edgemeter run") for report in device.reports)
+    )
     assert device.states() == ["accepted"]
     by_hand.release()
     assert device.final().state == "done"
@@ -206,9 +208,9 @@ def test_cool_down_lies_between_two_measurements(device):
     device.final("first")
     device.order(device.measure(cool_down_s=3.0), job="second")
     device.final("second")
-    first, second = sorted(Journal(device.home / journal.JOURNAL_FILE).latest(2), key=lambda one: one.place)
+    first, second = sorted(Journal(device.home / journal.JOURNAL_FILE).latest(2), key=lambda entry: entry.place)
     assert second.started_ns - first.ended_ns > 2.5e9
-    assert any(one.reason == "cooling down for 3 s" for one in device.reports)
+    assert any(report.reason == "cooling down for 3 s" for report in device.reports)
 
 
 @pytest.mark.parametrize(
@@ -264,8 +266,8 @@ def test_a_suite_that_is_not_for_this_board_is_rejected(device, document, models
 def test_too_many_orders_are_refused(device):
     """Those that wait stay."""
     device.order(device.measure(suite(seconds=30)), job="first")
-    for place in range(jobs_handler.MOST_WAITING):
-        device.order(Logs(), job=f"more-{place}")
+    for number in range(jobs_handler.MOST_WAITING):
+        device.order(Logs(), job=f"more-{number}")
     assert device.final(f"more-{jobs_handler.MOST_WAITING - 1}").reason.startswith("busy")
     assert device.states("more-0") == ["accepted"]
 
@@ -331,12 +333,12 @@ def test_a_schedule_needs_its_content_once_and_no_connection_after(device):
     with book.transaction() as connection:
         connection.execute("UPDATE schedules SET next_ns = 1")
     device.handler._schedules._is_right = lambda: True
-    assert device.until(lambda: any(one.schedule and one.state == "done" for one in book.latest(5)))
+    assert device.until(lambda: any(entry.schedule and entry.state == "done" for entry in book.latest(5)))
     assert len(kept_runs(device.home)) == 1
     device.is_connected = True
     device.handler.connected()
     device.handler.poll()
-    assert {one.job for one in device.reports} == {"job-1"}
+    assert {report.job for report in device.reports} == {"job-1"}
     device.order(Schedule(name="nightly", cron="", work=orders.Canary()), job="end")
     assert "ended" in device.final("end").reason
     assert book.query("SELECT * FROM schedules") == []
@@ -358,8 +360,8 @@ def test_garbage_changes_nothing(device):
     draw = random.Random(0)  # noqa: S311 - the same every time
     device.order(device.measure(suite(seconds=1)))
     right = orders.encode_order(ReportReceipt(noted="job-1", attempt=1, version=2))
-    for place in range(2000):
-        payload = bytearray(right if place % 2 else draw.randbytes(draw.randrange(200)))
+    for number in range(2000):
+        payload = bytearray(right if number % 2 else draw.randbytes(draw.randrange(200)))
         for _ in range(draw.randrange(1, 4)):
             if payload:
                 payload[draw.randrange(len(payload))] = draw.randrange(256)
@@ -373,7 +375,7 @@ def test_garbage_changes_nothing(device):
             with pytest.raises(ConfigError):
                 device.say(payload, kind)
     assert device.final().state == "done"
-    assert [one.order.job for one in Journal(device.home / journal.JOURNAL_FILE).latest(9)] == ["job-1"]
+    assert [entry.order.job for entry in Journal(device.home / journal.JOURNAL_FILE).latest(9)] == ["job-1"]
 
 
 def test_a_forged_acknowledgement_is_mended_by_the_next_order(device):
@@ -397,13 +399,13 @@ def test_a_forged_acknowledgement_is_mended_by_the_next_order(device):
 
 def test_a_disk_without_space_rejects_the_order(tmp_path):
     """Before anything of it is fetched."""
-    made = Driver(tmp_path, config.Config())
-    made.order(Measure(suite=Content(sha256="a" * 64, size_bytes=1 << 50, name="suite.toml")))
-    final = made.final()
-    made.stop()
+    driver = Driver(tmp_path, config.Config())
+    driver.order(Measure(suite=Content(sha256="a" * 64, size_bytes=1 << 50, name="suite.toml")))
+    final = driver.final()
+    driver.stop()
     assert final.state == "rejected"
     assert "no space" in final.reason
-    assert made.wants == []
+    assert driver.wants == []
 
 
 def test_the_processes_of_a_job_end_with_an_agent_that_is_killed(device):
@@ -429,10 +431,10 @@ def alive(group):
 
 def test_the_child_needs_no_agent_to_write_its_end(tmp_path):
     """Nothing but the standard input and the journal: a task that is none ends it with a status."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "edgemeter.agent.jobs.execute"], input=b"{}\n", capture_output=True, cwd=tmp_path, check=False
     )
-    assert done.returncode != 0
+    assert completed.returncode != 0
 
 
 def begun_update(device):
@@ -448,8 +450,8 @@ def begun_update(device):
 def test_an_update_that_ended_beyond_a_restart_is_reported_by_who_runs_then(device, monkeypatch):
     """As the supervisor says; what waits behind it begins only then."""
     begun_update(device)
-    said = [("done", "version 9.9 runs")]
-    updates = SimpleNamespace(came_of=lambda _order, _home: said.pop() if said else None)
+    outcomes = [("done", "version 9.9 runs")]
+    updates = SimpleNamespace(came_of=lambda _order, _home: outcomes.pop() if outcomes else None)
     monkeypatch.setattr(jobs_handler, "update_orders", lambda: updates)
     device.start()
     final = device.final()

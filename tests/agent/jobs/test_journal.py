@@ -18,9 +18,9 @@ def path(tmp_path):
 @pytest.fixture
 def book(path):
     """Return an empty journal."""
-    made = Journal(path)
-    yield made
-    made.close()
+    journal_file = Journal(path)
+    yield journal_file
+    journal_file.close()
 
 
 def order(job="job-1", attempt=1, version=3, work=None):
@@ -40,32 +40,32 @@ def acknowledge(book, version, job="job-1"):
 
 def test_an_order_comes_back_as_it_was_given_after_a_restart(book, path):
     """A journal that is opened again has every field of the order, and its state."""
-    given = order(work=Canary(discard_first=True))
-    book.add(given)
+    ordered = order(work=Canary(discard_first=True))
+    book.add(ordered)
     book.close()
-    again = Journal(path)
-    assert again.find("job-1", 1).order == given
-    assert (again.find("job-1", 1).state, again.find("job-1", 2), again.last_attempt("job-1")) == ("accepted", None, 1)
-    again.close()
+    reopened = Journal(path)
+    assert reopened.find("job-1", 1).order == ordered
+    assert (reopened.find("job-1", 1).state, reopened.find("job-1", 2), reopened.last_attempt("job-1")) == ("accepted", None, 1)
+    reopened.close()
 
 
 def test_a_report_is_the_same_bytes_until_it_is_acknowledged(book, path):
     """What happened meanwhile, and a restart, change the next report, not this one: the server may hold it already."""
-    place = book.add(order()).place
+    number = book.add(order()).place
     first = book.due(7)
-    book.begins(place, "boot")
-    book.ends(place, "done")
+    book.begins(number, "boot")
+    book.ends(number, "done")
     assert book.due(8) == first
     book.close()
-    again = Journal(path)
-    assert again.due(9) == first
-    acknowledge(again, 4)
-    (following,) = reports(again)
+    reopened = Journal(path)
+    assert reopened.due(9) == first
+    acknowledge(reopened, 4)
+    (following,) = reports(reopened)
     assert (following.state, following.expected_version) == ("done", 4)
-    acknowledge(again, 5)
-    assert reports(again) == []
-    assert not again.has_due()
-    again.close()
+    acknowledge(reopened, 5)
+    assert reports(reopened) == []
+    assert not reopened.has_due()
+    reopened.close()
 
 
 def test_an_acknowledgement_of_an_earlier_version_is_none(book):
@@ -81,22 +81,22 @@ def test_an_acknowledgement_of_an_earlier_version_is_none(book):
 
 def test_what_has_ended_stays_as_it_ended(book):
     """Whoever comes first: the process of the job, or who gives it up."""
-    place = book.add(order()).place
-    assert book.begins(place, "boot")
-    assert not book.begins(place, "boot")
-    assert book.ends(place, "cancelled", "by the server")
-    assert not book.ends(place, "done", figures={"latency_p50_ms": 1.0})
-    found = book.read(place)
-    assert (found.state, found.reason, found.figures) == ("cancelled", "by the server", {})
+    number = book.add(order()).place
+    assert book.begins(number, "boot")
+    assert not book.begins(number, "boot")
+    assert book.ends(number, "cancelled", "by the server")
+    assert not book.ends(number, "done", figures={"latency_p50_ms": 1.0})
+    entry = book.read(number)
+    assert (entry.state, entry.reason, entry.figures) == ("cancelled", "by the server", {})
 
 
 def test_runs_and_figures_stand_in_the_report(book):
     """Each run as it was kept, also of a job that failed afterwards."""
-    place = book.add(order()).place
-    book.begins(place, None)
-    book.kept(place, "run-1")
-    book.kept(place, "run-2")
-    book.ends(place, "failed", "two\nlines", figures={"latency_p50_ms": 2.5}, text="x" * 300_000)
+    number = book.add(order()).place
+    book.begins(number, None)
+    book.kept(number, "run-1")
+    book.kept(number, "run-2")
+    book.ends(number, "failed", "two\nlines", figures={"latency_p50_ms": 2.5}, text="x" * 300_000)
     (report,) = reports(book)
     assert report.runs == ("run-1", "run-2")
     assert report.figures == {"latency_p50_ms": 2.5}
@@ -106,8 +106,8 @@ def test_runs_and_figures_stand_in_the_report(book):
 
 def test_what_a_schedule_began_is_not_reported(book):
     """The server ordered no such job."""
-    place = book.add(order(), schedule="nightly").place
-    book.begins(place, None)
+    number = book.add(order(), schedule="nightly").place
+    book.begins(number, None)
     assert reports(book) == []
     assert not book.has_due()
 
@@ -118,12 +118,12 @@ def test_only_what_ended_and_was_reported_is_forgotten(book, monkeypatch):
     open_one = book.add(order("open")).place
     untold = book.add(order("untold")).place
     book.ends(untold, "done")
-    for place in range(10):
-        job = f"told-{place}"
+    for index in range(10):
+        job = f"told-{index}"
         book.ends(book.add(order(job)).place, "done")
         book.due(7)
         acknowledge(book, 4, job)
-    assert [one.place for one in book.latest(99)][-2:] == [untold, open_one]
+    assert [entry.place for entry in book.latest(99)][-2:] == [untold, open_one]
     assert len(book.latest(99)) <= 7
 
 
@@ -137,11 +137,11 @@ def test_a_file_that_is_none_of_ours_is_refused(path):
 def test_long_texts_are_kept_of_few_orders(book, monkeypatch):
     """Once the server has them; one that it does not have stays."""
     monkeypatch.setattr(journal, "KEPT_TEXTS", 2)
-    for place in range(6):
-        job = f"doctor-{place}"
+    for index in range(6):
+        job = f"doctor-{index}"
         book.ends(book.add(order(job)).place, "done", text="x" * 1000)
         book.due(7)
-        if place:
+        if index:
             acknowledge(book, 4, job)
     book.add(order("last"))
-    assert [one.order.job for one in book.latest(9) if one.text] == ["doctor-5", "doctor-0"]
+    assert [entry.order.job for entry in book.latest(9) if entry.text] == ["doctor-5", "doctor-0"]

@@ -39,25 +39,25 @@ def test_it_is_unpacked_once_and_takes_the_place_of_its_archive(archive, tmp_pat
     """A second job finds it as the first left it; for the fetching it is here."""
     size_bytes = archive.stat().st_size
     assert DeviceContent(tmp_path, 10_000).is_here(content(size_bytes))
-    found = measuring.open_data(archive)
-    assert sorted(path.name for path in found.images.iterdir()) == ["a.jpg", "b.jpg"]
-    assert found.annotations is None
+    data = measuring.open_data(archive)
+    assert sorted(path.name for path in data.images.iterdir()) == ["a.jpg", "b.jpg"]
+    assert data.annotations is None
     assert names(tmp_path) == [".data"]
     assert DeviceContent(tmp_path, 10_000).is_here(content(size_bytes))
-    inode = (found.images / "a.jpg").stat().st_ino
-    assert measuring.open_data(archive) == found
-    assert (found.images / "a.jpg").stat().st_ino == inode
+    inode = (data.images / "a.jpg").stat().st_ino
+    assert measuring.open_data(archive) == data
+    assert (data.images / "a.jpg").stat().st_ino == inode
 
 
 def test_a_power_cut_leaves_nothing_that_passes_for_whole(archive, tmp_path, monkeypatch):
     """Between any two files, before and after the folder gets its name: the next job has all of it."""
-    taken = []
+    extracted = []
     take_out = data_archive._take_out
 
-    def cut(*given):
-        if len(taken) == 1:
+    def cut(*arguments):
+        if len(extracted) == 1:
             os._exit(0)
-        taken.append(take_out(*given))
+        extracted.append(take_out(*arguments))
 
     monkeypatch.setattr(data_archive, "_take_out", cut)
     if (child := os.fork()) == 0:
@@ -86,17 +86,17 @@ def test_what_cannot_be_unpacked_leaves_nothing(archive, tmp_path):
 def test_a_card_that_is_full_half_way_keeps_the_archive_and_nothing_half(archive, tmp_path, monkeypatch):
     """Somebody else has filled it meanwhile: one line, and with space again all of it."""
     with small_disk(tmp_path / "card", 1) as card:
-        place = card / SHA256
-        place.write_bytes(archive.read_bytes())
+        card_archive = card / SHA256
+        card_archive.write_bytes(archive.read_bytes())
         (card / "ballast").write_bytes(b"x" * (shutil.disk_usage(card).free - 4096))
         with pytest.raises(UnavailableError, match="no space"):
-            measuring.open_data(place)
+            measuring.open_data(card_archive)
         monkeypatch.setattr(data_archive, "_must_fit", lambda *_given: None)
         with pytest.raises(UnavailableError, match="No space left"):
-            measuring.open_data(place)
+            measuring.open_data(card_archive)
         assert {path.name for path in card.iterdir()} == {SHA256, "ballast"}
         (card / "ballast").unlink()
-        assert len(list(measuring.open_data(place).images.iterdir())) == 2
+        assert len(list(measuring.open_data(card_archive).images.iterdir())) == 2
 
 
 def test_a_folder_that_cannot_be_made_is_reported(archive, tmp_path):
@@ -109,28 +109,28 @@ def test_a_folder_that_cannot_be_made_is_reported(archive, tmp_path):
 def test_it_is_cleaned_by_the_same_limit(archive, tmp_path):
     """It counts with what it takes, goes when it was used longest ago, whole, and never while an order names it."""
     measuring.open_data(archive)
-    kept = DeviceContent(tmp_path, 1000)
-    wanted = content(700, "e" * 64)
-    kept.make_room(wanted, {SHA256})
+    store = DeviceContent(tmp_path, 1000)
+    ordered = content(700, "e" * 64)
+    store.make_room(ordered, {SHA256})
     assert names(tmp_path)[0] == ".data"
-    kept.make_room(content(100, "f" * 64), set())
+    store.make_room(content(100, "f" * 64), set())
     assert names(tmp_path)[0] == ".data"
-    kept.make_room(wanted, set())
+    store.make_room(ordered, set())
     assert [name for name in names(tmp_path) if name.startswith(".")] == []
-    assert not kept.is_here(content(1))
+    assert not store.is_here(content(1))
 
 
 def test_what_was_used_lately_stays(archive, tmp_path):
     """Of two data sets the older goes."""
     size_bytes = archive.stat().st_size
     measuring.open_data(archive)
-    kept = DeviceContent(tmp_path, 1500)
+    store = DeviceContent(tmp_path, 1500)
     other = tmp_path / CONTENT_FOLDER / ("c" * 64)
     other.write_bytes(b"x" * 500)
     os.utime(other, (2, 2))
     os.utime(archive.with_name(f"{SHA256}.data"), (1, 1))
-    kept.used(content(size_bytes))
-    kept.make_room(content(600, "e" * 64), set())
+    store.used(content(size_bytes))
+    store.make_room(content(600, "e" * 64), set())
     assert names(tmp_path)[0] == ".data"
     assert not other.exists()
 
@@ -140,7 +140,7 @@ def test_what_a_cut_left_while_it_was_removed_goes_too(archive, tmp_path):
     part = tmp_path / CONTENT_FOLDER / f"{SHA256}.data.part"
     measuring.open_data(archive)
     archive.with_name(f"{SHA256}.data").rename(part)
-    kept = DeviceContent(tmp_path, 1000)
-    assert not kept.is_here(content(1))
-    kept.make_room(content(900, "e" * 64), set())
+    store = DeviceContent(tmp_path, 1000)
+    assert not store.is_here(content(1))
+    store.make_room(content(900, "e" * 64), set())
     assert not part.exists()

@@ -30,18 +30,18 @@ def archive():
     return target.getvalue(), data
 
 
-def work(device, archive, name="scenes.zip", said="scenes.zip"):
+def work(device, archive, name="scenes.zip", images="scenes.zip"):
     """Return the work of measuring the detector on the scenes."""
-    held = device.hold(archive, name)
-    data = Data(sha256=held.sha256, size_bytes=held.size_bytes, name=name)
-    return Measure(suite=device.hold(f'{CASE}"{said}"\n'.encode(), "suite.toml"), data=(data,))
+    packed = device.hold(archive, name)
+    data = Data(sha256=packed.sha256, size_bytes=packed.size_bytes, name=name)
+    return Measure(suite=device.hold(f'{CASE}"{images}"\n'.encode(), "suite.toml"), data=(data,))
 
 
 def records(device):
     """Return the records in the outbox."""
     with Outbox(device.home / "outbox.sqlite") as outbox:
         outbox.leave_unstamped()
-        return [msgspec.json.decode(one.payload) for one in outbox.pending(1000, 1 << 30)]
+        return [msgspec.json.decode(pending.payload) for pending in outbox.pending(1000, 1 << 30)]
 
 
 @pytest.mark.long
@@ -60,14 +60,14 @@ def test_photographs_of_an_order_give_accuracy(device, archive):
         assert (record["dataset"]["name"], record["dataset"]["subset"]["drawn_from"]) == ("images", data.subset.drawn_from)
         assert 0 < record["accuracy"]["value"] <= 1
         assert record["accuracy"]["images"] == SUBSET
-    kept = device.home / "content"
-    assert (kept / f"{hashlib.sha256(packed).hexdigest()}.data").is_dir()
-    assert not (kept / hashlib.sha256(packed).hexdigest()).exists()
+    contents = device.home / "content"
+    assert (contents / f"{hashlib.sha256(packed).hexdigest()}.data").is_dir()
+    assert not (contents / hashlib.sha256(packed).hexdigest()).exists()
 
 
 def test_photographs_that_the_order_does_not_name_are_refused(device, archive):
     """By another name; nothing is measured."""
-    device.order(work(device, archive[0], said="other.zip"))
+    device.order(work(device, archive[0], images="other.zip"))
     final = device.final()
     assert final.state == "rejected"
     assert "unknown photographs 'other.zip'" in final.reason
@@ -96,6 +96,6 @@ def test_a_schedule_measures_on_its_photographs(device, archive):
     with book.transaction() as connection:
         connection.execute("UPDATE schedules SET next_ns = 1")
     device.handler._schedules._is_right = lambda: True
-    assert device.until(lambda: any(one.schedule and one.state == "done" for one in book.latest(5)))
+    assert device.until(lambda: any(entry.schedule and entry.state == "done" for entry in book.latest(5)))
     book.close()
     assert records(device)[0]["accuracy"]["dataset_sha256"] == archive[1].sha256

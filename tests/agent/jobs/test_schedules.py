@@ -36,12 +36,12 @@ class Board:
 
     def begun(self):
         """Return the jobs that schedules began, the first first."""
-        return [one for one in reversed(self.book.latest(99)) if one.schedule]
+        return [entry for entry in reversed(self.book.latest(99)) if entry.schedule]
 
     def end(self):
         """Let all of them end."""
-        for one in self.begun():
-            self.book.ends(one.place, "done")
+        for entry in self.begun():
+            self.book.ends(entry.place, "done")
 
     def at(self, seconds):
         """Let the board look at that time."""
@@ -54,9 +54,9 @@ def board(tmp_path, monkeypatch):
     """Return a board in UTC."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-    made = Board(tmp_path / JOURNAL_FILE)
-    yield made
-    made.book.close()
+    board_in_utc = Board(tmp_path / JOURNAL_FILE)
+    yield board_in_utc
+    board_in_utc.book.close()
     monkeypatch.undo()
     time.tzset()
 
@@ -68,8 +68,8 @@ def test_each_time_begins_once(board):
     assert board.begun() == []
     for second in range(0, 300, 10):
         board.at(HOUR_S + second)
-    (one,) = board.begun()
-    assert (one.schedule, one.order.work, one.order.timeout_s) == ("nightly", Canary(), 60.0)
+    (entry,) = board.begun()
+    assert (entry.schedule, entry.order.work, entry.order.timeout_s) == ("nightly", Canary(), 60.0)
     board.end()
     board.at(2 * HOUR_S)
     assert len(board.begun()) == 2
@@ -116,7 +116,7 @@ def test_a_schedule_of_the_same_name_takes_the_place_and_an_empty_one_ends_it(bo
     """And what was never there is not an error."""
     board.order("0 * * * *")
     board.order("30 * * * *")
-    assert [one.schedule.cron for one in board.schedules.read()] == ["30 * * * *"]
+    assert [scheduled.schedule.cron for scheduled in board.schedules.read()] == ["30 * * * *"]
     assert board.order("") == "schedule 'nightly' ended"
     assert board.order(" ") == "no schedule 'nightly' existed"
     assert board.at(100 * HOUR_S) == 60
@@ -128,19 +128,19 @@ def test_times_that_are_none_are_refused(board):
     board.order("0 * * * *")
     with pytest.raises(ConfigError):
         board.order("0 * * *")
-    assert [one.schedule.cron for one in board.schedules.read()] == ["0 * * * *"]
+    assert [scheduled.schedule.cron for scheduled in board.schedules.read()] == ["0 * * * *"]
 
 
 def test_a_clock_is_trusted_when_something_set_it(tmp_path):
     """A time server, once since the start; or a clock chip. Not before this release was made, and not because nobody can tell."""
-    said = [False]
-    trust = ClockTrust(lambda: said[0], tmp_path / "rtc", arch="aarch64")
+    synchronised = [False]
+    trust = ClockTrust(lambda: synchronised[0], tmp_path / "rtc", arch="aarch64")
     assert not trust.is_right()
-    said[0] = None
+    synchronised[0] = None
     assert not trust.is_right()
-    said[0] = True
+    synchronised[0] = True
     assert trust.is_right()
-    said[0] = False
+    synchronised[0] = False
     assert trust.is_right()
     chip = tmp_path / "rtc" / "rtc0"
     chip.mkdir(parents=True)

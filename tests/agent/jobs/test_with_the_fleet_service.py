@@ -66,22 +66,22 @@ def server(broker):
 @pytest.fixture
 def folder(tmp_path, broker):
     """Return the folder of a fleet of one device, which is served."""
-    made = FleetFolder(tmp_path / "fleet")
-    registry = Registry(made.registry)
+    fleet_folder = FleetFolder(tmp_path / "fleet")
+    registry = Registry(fleet_folder.registry)
     with registry.transaction() as connection:
         devices.put(connection, Device(DEVICE, FLEET, "serial", "pi5", (), "accepted", None, None, 1, 1))
     registry.close()
-    service = FleetService(made, address_of(broker))
+    service = FleetService(fleet_folder, address_of(broker))
     service.start()
-    yield made
+    yield fleet_folder
     service.stop()
 
 
 def called(folder, *arguments, code=0):
     """Return what an `edgemeter fleet` command prints."""
-    done = CliRunner().invoke(fleet, [*map(str, arguments), "--folder", str(folder.path)])
-    assert done.exit_code == code, done.output
-    return done.stdout
+    result = CliRunner().invoke(fleet, [*map(str, arguments), "--folder", str(folder.path)])
+    assert result.exit_code == code, result.output
+    return result.stdout
 
 
 def test_a_suite_goes_from_a_command_to_the_device_and_its_result_back(folder, agent, tmp_path):
@@ -107,8 +107,8 @@ def test_a_device_that_is_killed_while_it_measures_does_it_in_the_second_attempt
     agent.start()
 
     def ended():
-        found = json.loads(called(folder, "jobs", job, "--json"))
-        return [one for one in found["executions"] if one["state"] == "done"]
+        document = json.loads(called(folder, "jobs", job, "--json"))
+        return [execution for execution in document["executions"] if execution["state"] == "done"]
 
     # The server waits a minute before a retry.
     for _ in range(150):
@@ -138,32 +138,34 @@ corrupt = ["brightness"]
 def scenes(tmp_path):
     """Return a folder with the shipped detector, the shipped scenes, a suite and a campaign over them."""
     pytest.importorskip("ai_edge_litert")
-    made = tmp_path / "scenes"
-    made.mkdir()
-    shutil.copytree(SCENES, made / "scenes")
+    scenes_folder = tmp_path / "scenes"
+    scenes_folder.mkdir()
+    shutil.copytree(SCENES, scenes_folder / "scenes")
     for name in (MODEL, f"{MODEL}.toml"):
-        shutil.copy(SHIPPED / name, made)
-    (made / "suite.toml").write_text(f'name = "shapes"\n[[case]]\nmodel = "{MODEL}"\n{CASE}')
-    (made / "campaign.toml").write_text(f'name = "autumn"\non = "all"\nmodels = ["{MODEL}"]\n[[modes]]\nname = "m"\n[modes.case]{CASE}')
-    return made
+        shutil.copy(SHIPPED / name, scenes_folder)
+    (scenes_folder / "suite.toml").write_text(f'name = "shapes"\n[[case]]\nmodel = "{MODEL}"\n{CASE}')
+    (scenes_folder / "campaign.toml").write_text(
+        f'name = "autumn"\non = "all"\nmodels = ["{MODEL}"]\n[[modes]]\nname = "m"\n[modes.case]{CASE}'
+    )
+    return scenes_folder
 
 
 def measured_here(scenes):
     """Return what `edgemeter run` on this machine says of the suite."""
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(scenes / "suite.toml"), "--device", "server-1", "--json"]
     home = {"EDGEMETER_HOME": str(scenes / "home")}
-    done = subprocess.run(command, capture_output=True, env=os.environ | home, check=True)
-    (scenes / "here.json").write_bytes(done.stdout)
-    return json.loads(done.stdout)["runs"]
+    completed = subprocess.run(command, capture_output=True, env=os.environ | home, check=True)
+    (scenes / "here.json").write_bytes(completed.stdout)
+    return json.loads(completed.stdout)["runs"]
 
 
 def measured_there(agent, scenes):
     """Return what the device has in its outbox."""
     with Outbox(agent.home / "outbox.sqlite") as outbox:
         outbox.leave_unstamped()
-        found = [msgspec.Raw(one.payload) for one in outbox.pending(100, 1 << 30)]
-    (scenes / "there.json").write_bytes(msgspec.json.encode({"runs": found}))
-    return [json.loads(bytes(one)) for one in found]
+        payloads = [msgspec.Raw(pending.payload) for pending in outbox.pending(100, 1 << 30)]
+    (scenes / "there.json").write_bytes(msgspec.json.encode({"runs": payloads}))
+    return [json.loads(bytes(payload)) for payload in payloads]
 
 
 @pytest.mark.long
@@ -174,19 +176,19 @@ def test_a_device_measures_the_accuracy_that_is_measured_here(folder, agent, sce
     rehearsed = json.loads(called(folder, *call, "--dry-run"))["contents"]
     (execution,) = json.loads(called(folder, *call))["executions"]
     assert execution["state"] == "done", execution
-    here, there = measured_here(scenes), measured_there(agent, scenes)
-    assert [run["id"] for run in there] == execution["runs"]
+    local_runs, device_runs = measured_here(scenes), measured_there(agent, scenes)
+    assert [run["id"] for run in device_runs] == execution["runs"]
     for key in ("accuracy", "dataset", "case", "suite", "model"):
-        assert there[0][key] == here[0][key], key
-    assert there[0]["accuracy"]["value"] > 0
-    assert there[0]["accuracy"]["robustness"]["corruptions"][0]["name"] == "brightness"
-    assert there[0]["dataset"]["subset"]["images"] == 24
+        assert device_runs[0][key] == local_runs[0][key], key
+    assert device_runs[0]["accuracy"]["value"] > 0
+    assert device_runs[0]["accuracy"]["robustness"]["corruptions"][0]["name"] == "brightness"
+    assert device_runs[0]["dataset"]["subset"]["images"] == 24
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "compare", "--reference", "server-1", "--json"]
     stores = [word for name in ("here", "there") for word in ("--store", str(scenes / f"{name}.json"))]
     compared = json.loads(subprocess.run([*command, *stores], capture_output=True, check=True).stdout)
     assert {row["device"] for row in compared["rows"]} == {"server-1", DEVICE}, compared["left_out"]
-    held = {path.name.partition(".")[0] for path in (agent.home / "content").iterdir()}
-    assert held == {one["sha256"] for one in rehearsed}
+    contents = {path.name.partition(".")[0] for path in (agent.home / "content").iterdir()}
+    assert contents == {content["sha256"] for content in rehearsed}
 
 
 @pytest.mark.long
@@ -195,15 +197,15 @@ def test_a_campaign_measures_accuracy_too(folder, agent, scenes):
     agent.start()
     called(folder, "campaign", "start", scenes / "campaign.toml")
     for _ in range(150):
-        found = json.loads(called(folder, "campaign", "status", "autumn", "--json"))
-        if found["state"] != "running":
+        status = json.loads(called(folder, "campaign", "status", "autumn", "--json"))
+        if status["state"] != "running":
             break
         time.sleep(1.0)
-    assert (found["state"], found["cells"]["done"]) == ("done", 1), found
-    (there,) = measured_there(agent, scenes)
-    assert there["accuracy"]["images"] == 24
+    assert (status["state"], status["cells"]["done"]) == ("done", 1), status
+    (run,) = measured_there(agent, scenes)
+    assert run["accuracy"]["images"] == 24
     call = ("run", scenes / "suite.toml", "--on", "all", "--dry-run", "--json")
-    sent = {one["sha256"]: one["name"] for one in json.loads(called(folder, *call))["contents"]}
+    sent = {content["sha256"]: content["name"] for content in json.loads(called(folder, *call))["contents"]}
     assert [name for sha256, name in sent.items() if (agent.home / "content" / f"{sha256}.data").is_dir()] == [
         name for name in sent.values() if name.endswith(".zip")
     ]
@@ -229,14 +231,14 @@ def collector(tmp_path, broker):
     running = []
 
     def start():
-        made = Collector(address_of(broker), tmp_path / "ledger.sqlite")
-        made.start()
-        running.append(made)
-        return made
+        collector = Collector(address_of(broker), tmp_path / "ledger.sqlite")
+        collector.start()
+        running.append(collector)
+        return collector
 
     yield start
-    for one in running:
-        one.stop()
+    for collector in running:
+        collector.stop()
 
 
 def begun(folder, tmp_path, seconds):
@@ -246,10 +248,10 @@ def begun(folder, tmp_path, seconds):
     called(folder, "campaign", "start", tmp_path / "campaign.toml")
 
 
-def seen(tmp_path):
+def activities_in(tmp_path):
     """Return what the page says is measured, by device, and how far campaigns are."""
-    found = read_activities(LedgerSource(tmp_path / "ledger.sqlite"), time.time_ns())
-    return {one.device: one for one in found.devices}, [one.progress for one in found.campaigns]
+    activities = read_activities(LedgerSource(tmp_path / "ledger.sqlite"), time.time_ns())
+    return {activity.device: activity for activity in activities.devices}, [activity.progress for activity in activities.campaigns]
 
 
 def test_a_page_follows_a_campaign_run_by_run_and_lets_a_lost_device_go(folder, agent, collector, tmp_path):
@@ -261,10 +263,10 @@ def test_a_page_follows_a_campaign_run_by_run_and_lets_a_lost_device_go(folder, 
     registry.close()
     agent.start()
     begun(folder, tmp_path, seconds=60)
-    assert wait_until(lambda: DEVICE in seen(tmp_path)[0] and seen(tmp_path)[1], LONG_S)
-    assert wait_until(lambda: seen(tmp_path)[1][0].done == 1, LONG_S), seen(tmp_path)
-    assert wait_until(lambda: seen(tmp_path)[0].get(DEVICE) and seen(tmp_path)[1][0].running == 1, LONG_S)
-    measured, (campaign,) = seen(tmp_path)
+    assert wait_until(lambda: DEVICE in activities_in(tmp_path)[0] and activities_in(tmp_path)[1], LONG_S)
+    assert wait_until(lambda: activities_in(tmp_path)[1][0].done == 1, LONG_S), activities_in(tmp_path)
+    assert wait_until(lambda: activities_in(tmp_path)[0].get(DEVICE) and activities_in(tmp_path)[1][0].running == 1, LONG_S)
+    measured, (campaign,) = activities_in(tmp_path)
     now = measured[DEVICE]
     assert now.fleet == FLEET
     assert now.measuring.run == 1
@@ -281,10 +283,10 @@ def test_a_page_follows_a_campaign_run_by_run_and_lets_a_lost_device_go(folder, 
     first.stop()
     collector()
     time.sleep(1.0)
-    again = seen(tmp_path)[0][DEVICE]
-    assert again == now
+    measured_again = activities_in(tmp_path)[0][DEVICE]
+    assert measured_again == now
     agent.kill()
-    assert wait_until(lambda: DEVICE not in seen(tmp_path)[0], LONG_S)
+    assert wait_until(lambda: DEVICE not in activities_in(tmp_path)[0], LONG_S)
 
 
 @pytest.mark.long
@@ -293,8 +295,8 @@ def test_when_a_session_is_over_nothing_is_measured(folder, agent, collector, tm
     collector()
     agent.start()
     begun(folder, tmp_path, seconds=0)
-    assert wait_until(lambda: seen(tmp_path)[1] and seen(tmp_path)[1][0].done == 2, LONG_S), seen(tmp_path)
-    assert wait_until(lambda: not seen(tmp_path)[0], LONG_S)
+    assert wait_until(lambda: activities_in(tmp_path)[1] and activities_in(tmp_path)[1][0].done == 2, LONG_S), activities_in(tmp_path)
+    assert wait_until(lambda: not activities_in(tmp_path)[0], LONG_S)
     source = LedgerSource(tmp_path / "ledger.sqlite")
-    assert {one.device: one.state for one in source.devices()}[DEVICE] == "online"
-    assert wait_until(lambda: seen(tmp_path)[1][0].state == "done", LONG_S), seen(tmp_path)
+    assert {device.device: device.state for device in source.devices()}[DEVICE] == "online"
+    assert wait_until(lambda: activities_in(tmp_path)[1][0].state == "done", LONG_S), activities_in(tmp_path)

@@ -28,22 +28,22 @@ def arrival(record):
     return Arrival(record, contract_record.encode(record), "edgemeter/v1/lab/pi-1/result", 100)
 
 
-def held(path):
+def stored_records(path):
     """Return the records of a ledger with their samples, in the order in which they came."""
     with SqliteLedger(path, "read") as ledger:
-        return [one.record for one in ledger.records(with_samples=True)]
+        return [held_record.record for held_record in ledger.records(with_samples=True)]
 
 
 def test_a_run_is_in_the_default_ledger_with_its_samples_and_numbers(tmp_path, monkeypatch):
     """Home is made where it is missing; what is returned is what is stored."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "new" / "home"))
     own_runs = open_own_runs(config.Config(), pytest.fail)
-    kept = [own_runs.keep(unnumbered(samples=(make_series(),))) for _ in range(3)]
-    assert held(tmp_path / "new" / "home" / "ledger.sqlite") == kept
-    assert [one.seq for one in kept] == [1, 2, 3]
-    assert kept[0].samples
+    runs = [own_runs.keep(unnumbered(samples=(make_series(),))) for _ in range(3)]
+    assert stored_records(tmp_path / "new" / "home" / "ledger.sqlite") == runs
+    assert [run.seq for run in runs] == [1, 2, 3]
+    assert runs[0].samples
     words = own_runs.finish()
-    assert words == f"saved as {kept[0].id[:8]}, {kept[1].id[:8]} and 1 more in {own_runs.path}; see `edgemeter report`"
+    assert words == f"saved as {runs[0].id[:8]}, {runs[1].id[:8]} and 1 more in {own_runs.path}; see `edgemeter report`"
     assert own_runs.error is None
 
 
@@ -56,9 +56,9 @@ def test_without_measurements_nothing_is_reported(tmp_path):
 def test_two_sessions_have_different_numbers(tmp_path):
     """The ledger knows a record by device, session and number."""
     path = tmp_path / "ledger.sqlite"
-    kept = [OwnRuns(path, PLENTY_BYTES).keep(unnumbered()) for _ in range(2)]
-    assert held(path) == kept
-    assert len({one.session for one in kept}) == 2
+    runs = [OwnRuns(path, PLENTY_BYTES).keep(unnumbered()) for _ in range(2)]
+    assert stored_records(path) == runs
+    assert len({run.session for run in runs}) == 2
 
 
 @pytest.mark.parametrize("is_received_first", [True, False])
@@ -72,7 +72,7 @@ def test_a_run_that_a_collector_on_this_machine_receives_too_is_stored_once(tmp_
         assert own_runs.keep(record) == record
         committed = ledger.commit([arrival(record)])
         assert (committed.inserted, committed.duplicates, committed.held) == (0, 1, (("lab", "pi-1", 7, 1),))
-    assert held(path) == [record]
+    assert stored_records(path) == [record]
     assert own_runs.error is None
 
 
@@ -93,7 +93,7 @@ def test_two_processes_at_once_lose_nothing(tmp_path):
     for writer in writers:
         writer.join(60)
     assert [writer.exitcode for writer in writers] == [0, 0]
-    assert len(held(path)) == 40
+    assert len(stored_records(path)) == 40
 
 
 def test_beyond_the_limit_old_samples_go_first_then_old_runs_and_never_what_a_collector_received(tmp_path):
@@ -103,15 +103,15 @@ def test_beyond_the_limit_old_samples_go_first_then_old_runs_and_never_what_a_co
     with SqliteLedger(path) as ledger:
         ledger.commit([arrival(received)])
     own_runs = OwnRuns(path, 40_000)
-    kept = [own_runs.keep(unnumbered(samples=(random_series(20_000),))) for _ in range(3)]
-    bare = [msgspec.structs.replace(one, samples=()) for one in kept]
-    assert held(path) == [received, bare[0], bare[1], kept[2]]
+    runs = [own_runs.keep(unnumbered(samples=(random_series(20_000),))) for _ in range(3)]
+    bare = [msgspec.structs.replace(run, samples=()) for run in runs]
+    assert stored_records(path) == [received, bare[0], bare[1], runs[2]]
     small = OwnRuns(path, 10_000)
     last = small.keep(unnumbered(samples=(random_series(20_000),)))
-    assert held(path) == [received, last]
+    assert stored_records(path) == [received, last]
     assert small.error is None
     with SqliteLedger(path) as ledger:
-        assert ledger.commit([arrival(kept[0])]).inserted == 0
+        assert ledger.commit([arrival(runs[0])]).inserted == 0
 
 
 def random_series(size_bytes):
@@ -127,14 +127,14 @@ def test_a_locked_ledger_is_tried_again_at_the_end(tmp_path, monkeypatch):
     own_runs.check()
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    kept = [own_runs.keep(unnumbered()) for _ in range(2)]
+    runs = [own_runs.keep(unnumbered()) for _ in range(2)]
     assert "has been locked by another process" in str(own_runs.error)
-    assert held(path) == []
+    assert stored_records(path) == []
     holder.execute("ROLLBACK")
     holder.close()
-    assert own_runs.finish().startswith(f"saved as {kept[0].id[:8]}, {kept[1].id[:8]} in ")
+    assert own_runs.finish().startswith(f"saved as {runs[0].id[:8]}, {runs[1].id[:8]} in ")
     assert own_runs.error is None
-    assert held(path) == kept
+    assert stored_records(path) == runs
 
 
 def test_a_damaged_ledger_is_one_line_and_left_alone(tmp_path):
@@ -160,10 +160,10 @@ def test_a_full_disk_is_one_line_with_the_remedy(tmp_path):
     """The runs that fit are stored, those that do not are returned."""
     with small_disk(tmp_path / "home", 1) as disk:
         own_runs = OwnRuns(disk / "ledger.sqlite", PLENTY_BYTES)
-        kept = [own_runs.keep(unnumbered(samples=(random_series(300_000),))) for _ in range(5)]
+        runs = [own_runs.keep(unnumbered(samples=(random_series(300_000),))) for _ in range(5)]
         saved = own_runs.finish()
-        stored = held(disk / "ledger.sqlite")
-    assert stored == kept[: len(stored)]
+        stored = stored_records(disk / "ledger.sqlite")
+    assert stored == runs[: len(stored)]
     assert 0 < len(stored) < 5
     assert saved.startswith("saved as ")
     assert "the disk is full: free some space" in str(own_runs.error)

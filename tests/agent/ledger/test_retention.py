@@ -19,10 +19,10 @@ def arrival(record, day):
 @pytest.fixture
 def ledger(tmp_path):
     """Return a ledger with a record of each day from 1 to 99."""
-    with SqliteLedger(tmp_path / "ledger.sqlite") as made:
+    with SqliteLedger(tmp_path / "ledger.sqlite") as new_ledger:
         for day in range(1, 100):
-            made.commit([arrival(make_record(session=5, seq=day), day)])
-        yield made
+            new_ledger.commit([arrival(make_record(session=5, seq=day), day)])
+        yield new_ledger
 
 
 def forget(ledger, policy):
@@ -45,8 +45,8 @@ def test_a_size_limit_takes_samples_first_and_then_the_oldest_records(tmp_path):
         before = space_bytes(ledger.connection)[0]
         gone, stripped = forget(ledger, Retention(limit_bytes=before * 3 // 4))
         assert (gone, 0 < stripped < 300) == (0, True)
-        held = [bool(one.record.samples) for one in ledger.records(with_samples=True)]
-        assert held == sorted(held)
+        have_samples = [bool(held_record.record.samples) for held_record in ledger.records(with_samples=True)]
+        assert have_samples == sorted(have_samples)
         gone, _ = forget(ledger, Retention(limit_bytes=1_000_000))
         assert 0 < gone < 300
         assert space_bytes(ledger.connection)[0] <= 1_000_000

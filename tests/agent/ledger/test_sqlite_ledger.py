@@ -28,8 +28,8 @@ def arrival(record, received_ns=7, *, is_checked=True):
 @pytest.fixture
 def ledger(tmp_path):
     """Return an empty ledger."""
-    with SqliteLedger(tmp_path / "deep" / "ledger.sqlite") as made:
-        yield made
+    with SqliteLedger(tmp_path / "deep" / "ledger.sqlite") as new_ledger:
+        yield new_ledger
 
 
 def flood(device, count, size=1):
@@ -45,17 +45,17 @@ def test_a_full_quarantine_costs_one_statement_and_not_at_every_commit(ledger, m
     ledger.connection.set_trace_callback(statements.append)
     for number in range(150):
         ledger.commit([], [Rejection("edgemeter/v1/lab/bad/result", b"%d" % number, "no", 1)])
-    assert sum(one.startswith("DELETE FROM quarantine") for one in statements) == 2
+    assert sum(statement.startswith("DELETE FROM quarantine") for statement in statements) == 2
     ledger.commit([], flood("bad", 5000))
     ledger.connection.set_trace_callback(None)
-    assert sum(one.startswith("DELETE FROM quarantine") for one in statements) == 3
+    assert sum(statement.startswith("DELETE FROM quarantine") for statement in statements) == 3
     assert ledger.quarantined_count() == 900
 
 
 def test_a_collector_keeps_the_name_that_its_ledger_gave_it(ledger, tmp_path):
     """The name is random, of the file, and stays."""
-    with SqliteLedger(tmp_path / "deep" / "ledger.sqlite") as again, SqliteLedger(tmp_path / "other.sqlite") as other:
-        assert again.identity() == ledger.identity()
+    with SqliteLedger(tmp_path / "deep" / "ledger.sqlite") as reopened, SqliteLedger(tmp_path / "other.sqlite") as other:
+        assert reopened.identity() == ledger.identity()
         assert other.identity() != ledger.identity()
 
 
@@ -80,9 +80,9 @@ def test_a_store_that_is_not_ours_is_refused_in_one_line_and_left_as_it_was(tmp_
     else:
         path.write_bytes(b"time,latency\n1,2\n" * 99 if kind == "text" else bytes(range(256)) * 40)
     before = path.read_bytes() if path.is_file() else None
-    with pytest.raises(ConfigError, match=r"not an edgemeter ledger.*give the path of a ledger") as caught:
+    with pytest.raises(ConfigError, match=r"not an edgemeter ledger.*give the path of a ledger") as refusal:
         SqliteLedger(path, access)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refusal.value)
     assert before is None or path.read_bytes() == before
 
 
@@ -137,12 +137,12 @@ def test_a_reader_of_a_new_ledger_sees_all_of_it_or_nothing(tmp_path):
         with SqliteLedger(path, "read") as reader:
             assert reader.count() == 0
         maker.join()
-        assert {one.name.split("-")[0] for one in path.parent.iterdir()} == {"ledger.sqlite"}
+        assert {path_beside.name.split("-")[0] for path_beside in path.parent.iterdir()} == {"ledger.sqlite"}
 
 
 def arrived_batch(many, received_ns=7, *, level=6):
     """Return records as they arrive in one message."""
-    text = b"[" + b",".join(contract_record.encode(one) for one in many) + b"]"
+    text = b"[" + b",".join(contract_record.encode(record) for record in many) + b"]"
     return ArrivedBatch(many, zlib.compress(text, level), TOPIC, received_ns)
 
 
@@ -156,29 +156,29 @@ def test_what_was_committed_unread_is_read_and_what_is_no_record_goes_to_quarant
         [Arrival(make_record(session=6, seq=1), broken.replace(b'"session":5', b'"session":6'), TOPIC, 7, is_checked=False)],
         batches=[ArrivedBatch([good[0], bad, good[1]], zlib.compress(text), TOPIC, 7, is_checked=False)],
     )
-    assert [held.record for held in ledger.records(with_samples=True)] == good
-    found = []
-    while (some := ledger.check(1)) is not None:
-        found += some
-    assert [one.topic for one in found] == [TOPIC, TOPIC]
+    assert [held_record.record for held_record in ledger.records(with_samples=True)] == good
+    rejections = []
+    while (rejected := ledger.check(1)) is not None:
+        rejections += rejected
+    assert [rejection.topic for rejection in rejections] == [TOPIC, TOPIC]
     assert all("$.latency" in entry.reason for entry in ledger.quarantined())
     assert {entry.payload for entry in ledger.quarantined()} == {broken, broken.replace(b'"session":5', b'"session":6')}
-    assert [held.record for held in ledger.records(with_samples=True)] == good
+    assert [held_record.record for held_record in ledger.records(with_samples=True)] == good
     assert ledger.count() == 2
     assert ledger.check(1) is None
 
 
 def test_a_thousand_invalid_records_behind_valid_envelopes_are_one_entry(ledger):
     """They are read after the commit, and taken out by one query of the rows of their chunk."""
-    some = [make_record(session=5, seq=seq) for seq in range(1, 1001)]
-    broken = [contract_record.encode(one).replace(b'"latency":{', b'"latency":7,"other":{') for one in some]
-    ledger.commit([], batches=[ArrivedBatch(some, zlib.compress(b"[" + b",".join(broken) + b"]"), TOPIC, 7, is_checked=False)])
+    records = [make_record(session=5, seq=seq) for seq in range(1, 1001)]
+    broken = [contract_record.encode(record).replace(b'"latency":{', b'"latency":7,"other":{') for record in records]
+    ledger.commit([], batches=[ArrivedBatch(records, zlib.compress(b"[" + b",".join(broken) + b"]"), TOPIC, 7, is_checked=False)])
     statements = []
     ledger.connection.set_trace_callback(statements.append)
     (rejection,) = ledger.check(8)
     ledger.connection.set_trace_callback(None)
     assert rejection.reason.startswith("1000 records of this message, the first: not a run record")
-    assert sum("last_row" in one for one in statements) == 1
+    assert sum("last_row" in statement for statement in statements) == 1
     assert (ledger.count(), ledger.quarantined_count()) == (0, 1)
 
 
@@ -188,10 +188,10 @@ def test_a_subject_that_went_with_a_failed_commit_is_made_again(ledger):
     ledger.connection.execute(f"PRAGMA max_page_count = {pages}")
     many = [make_record(session=5, seq=seq, model=make_model(name="new")) for seq in range(1, 400)]
     with pytest.raises(UnavailableError):
-        ledger.commit([], batches=[arrived_batch([one], level=0) for one in many])
+        ledger.commit([], batches=[arrived_batch([record], level=0) for record in many])
     ledger.connection.execute("PRAGMA max_page_count = 1000000")
     assert ledger.commit([arrival(many[0])]).inserted == 1
-    (held,) = ledger.records()
-    assert held.record.model.name == "new"
+    (held_record,) = ledger.records()
+    assert held_record.record.model.name == "new"
     joined = "SELECT count(*) FROM runs JOIN subjects USING (subject)"
     assert ledger.connection.execute(joined).fetchone() == (1,)

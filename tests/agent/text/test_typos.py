@@ -26,20 +26,20 @@ def test_letters_are_dropped_at_the_stated_rate():
     """Of those that are not the last of their word; every word stays, and so does all that is no letter."""
     for severity in range(1, 6):
         with table_row(severity):
-            found = with_typos(TEXT, "character_drop", severity, 0, "a")
+            typos = with_typos(TEXT, "character_drop", severity, 0, "a")
             words = re.findall(r"[^\W\d_]+", TEXT)
             expected = RATES[severity - 1] * (LETTERS - len(words))
-            assert len(TEXT) - len(found) == pytest.approx(expected, abs=4 * expected**0.5)
-            assert len(re.findall(r"[^\W\d_]+", found)) == len(words)
-            assert re.sub(r"[^\W\d_]", "", found) == re.sub(r"[^\W\d_]", "", TEXT)
+            assert len(TEXT) - len(typos) == pytest.approx(expected, abs=4 * expected**0.5)
+            assert len(re.findall(r"[^\W\d_]+", typos)) == len(words)
+            assert re.sub(r"[^\W\d_]", "", typos) == re.sub(r"[^\W\d_]", "", TEXT)
 
 
 def test_neighbours_are_swapped_within_words():
     """All letters are still there, word by word, and more places differ with every severity."""
     for severity in range(1, 6):
-        found = with_typos(TEXT, "character_swap", severity, 0, "a")
-        assert [Counter(word) for word in found.split()] == [Counter(word) for word in TEXT.split()], f"{severity!r}"
-        moved = sum(one != other for one, other in zip(found, TEXT, strict=True)) / 2
+        typos = with_typos(TEXT, "character_swap", severity, 0, "a")
+        assert [Counter(word) for word in typos.split()] == [Counter(word) for word in TEXT.split()], f"{severity!r}"
+        moved = sum(letter != other for letter, other in zip(typos, TEXT, strict=True)) / 2
         assert moved == pytest.approx(RATES[severity - 1] * (LETTERS - len(TEXT.split())), rel=0.35), f"{severity!r}"
 
 

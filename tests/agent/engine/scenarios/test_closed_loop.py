@@ -44,9 +44,9 @@ def test_inputs_are_drawn_repeatably_and_all_occur():
 
 def test_some_outputs_are_kept_with_their_input():
     """What is kept under an index is what that input gave."""
-    kept = closed_loop.run_single_stream(World(lambda _: 1_000).subject(), plan()).kept
-    assert len(kept) >= 2
-    assert all(arrays[0][0] == index for index, arrays in kept.items())
+    kept_outputs = closed_loop.run_single_stream(World(lambda _: 1_000).subject(), plan()).kept
+    assert len(kept_outputs) >= 2
+    assert all(arrays[0][0] == index for index, arrays in kept_outputs.items())
 
 
 def test_half_an_hour_of_queries_is_kept_whole():
@@ -101,17 +101,17 @@ def test_queries_are_samples_and_batches_are_counted_up():
 
 def test_throughput_is_over_the_whole_window():
     """Copying a batch in counts as work here, and does not in single_stream."""
-    whole = closed_loop.run_offline(World(lambda _: 1_000).subject(), plan(batch=8))
-    assert scenario.throughput_per_s("offline", whole, 13 * 8) == pytest.approx(8e9 / (1_000 + BIND_NS))
+    batches = closed_loop.run_offline(World(lambda _: 1_000).subject(), plan(batch=8))
+    assert scenario.throughput_per_s("offline", batches, 13 * 8) == pytest.approx(8e9 / (1_000 + BIND_NS))
     calls = closed_loop.run_single_stream(World(lambda _: 1_000).subject(), plan())
     assert scenario.throughput_per_s("single_stream", calls, 100) == pytest.approx(1e9 / 1_000)
 
 
 def test_the_window_begins_with_the_work():
     """Offline it begins before the first batch is copied in, in single_stream with the first query."""
-    whole = closed_loop.run_offline(World(lambda _: 1_000).subject(), plan(batch=8))
-    assert scenario.window("offline", whole).start_ns == whole.starts_ns[0] - BIND_NS
-    assert scenario.window("single_stream", whole).start_ns == whole.starts_ns[0]
+    batches = closed_loop.run_offline(World(lambda _: 1_000).subject(), plan(batch=8))
+    assert scenario.window("offline", batches).start_ns == batches.starts_ns[0] - BIND_NS
+    assert scenario.window("single_stream", batches).start_ns == batches.starts_ns[0]
 
 
 def test_a_scenario_estimates_its_duration():

@@ -25,45 +25,45 @@ def test_each_user_is_served_beside_the_others():
     """Three who wait for each other all get through, and none before its arrival; the answers are in the order of arrival."""
     meeting = threading.Barrier(3, timeout=150)
 
-    def answer(place, arrival_ns):
+    def answer(index, arrival_ns):
         started = time.monotonic_ns()
         meeting.wait()
-        return place, started - arrival_ns
+        return index, started - arrival_ns
 
     _, answers = concurrent.serve([0, MS, 2 * MS], answer)
-    assert [place for place, _ in answers] == [0, 1, 2]
+    assert [index for index, _ in answers] == [0, 1, 2]
     assert min(late for _, late in answers) >= 0
 
 
 def test_who_finds_no_room_is_left_out_and_not_put_off():
     """Two places, taken until all have arrived: the third and fourth are never asked."""
-    asked = []
+    answered = []
     last_came = threading.Event()
 
-    def answer(place, _):
-        asked.append(place)
+    def answer(index, _):
+        answered.append(index)
         last_came.wait(150)
-        return place
+        return index
 
     def arrivals():
         yield from (0, 0, MS, 2 * MS)
         last_came.set()
 
-    _, answers = concurrent.serve(arrivals(), answer, most=2)
-    assert answers == asked == [0, 1]
+    _, answers = concurrent.serve(arrivals(), answer, limit=2)
+    assert answers == answered == [0, 1]
 
 
 def test_the_first_failure_ends_the_schedule():
     """Whoever arrives later is not asked any more."""
-    asked = []
+    answered = []
 
-    def answer(place, _):
-        asked.append(place)
+    def answer(index, _):
+        answered.append(index)
         raise MeasurementError("the server failed")
 
     with pytest.raises(MeasurementError, match="the server failed"):
         concurrent.serve([0, 50 * MS, 100 * MS], answer)
-    assert asked == [0]
+    assert answered == [0]
 
 
 def test_the_most_in_flight_are_counted():

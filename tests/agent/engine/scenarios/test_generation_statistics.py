@@ -16,10 +16,10 @@ from edgemeter.agent.engine.scenarios.generation_statistics import (
 def moments(*queries: list[int]) -> TokenMoments:
     """Return the moments of queries, each given by those of its tokens, ns."""
     return TokenMoments(
-        first_ns=np.array([one[0] for one in queries]),
-        latency_ns=np.array([one[-1] for one in queries]),
-        output_tokens=np.array([len(one) for one in queries]),
-        token_ns=np.array([moment for one in queries for moment in one]),
+        first_ns=np.array([query[0] for query in queries]),
+        latency_ns=np.array([query[-1] for query in queries]),
+        output_tokens=np.array([len(query) for query in queries]),
+        token_ns=np.array([moment for query in queries for moment in query]),
     )
 
 
@@ -70,20 +70,20 @@ def test_bounds_of_gaps_are_wider_where_queries_differ():
     for _ in range(40):
         levels = draw.normal(1_000_000, 100_000, 60)
         gaps = (levels[:, None] + draw.normal(0, 5_000, (60, 50))).astype(np.int64)
-        found = summarise_gaps(moments(*np.cumsum(np.c_[np.full(60, 10_000_000), gaps], axis=1).tolist()), 51)
-        assert found is not None
-        assert found.p50_low_ms is not None
-        assert found.p50_high_ms is not None
-        covered += found.p50_low_ms <= 1.0 <= found.p50_high_ms
+        latency = summarise_gaps(moments(*np.cumsum(np.c_[np.full(60, 10_000_000), gaps], axis=1).tolist()), 51)
+        assert latency is not None
+        assert latency.p50_low_ms is not None
+        assert latency.p50_high_ms is not None
+        covered += latency.p50_low_ms <= 1.0 <= latency.p50_high_ms
     assert covered >= 33
 
 
 def test_gaps_of_few_queries_have_percentiles_without_bounds():
     """Ten queries cannot be resampled; what too few gaps support is refused."""
-    few = moments(*([100 + 10 * place for place in range(12)] for _ in range(10)))
-    found = summarise_gaps(few, 12)
-    assert found is not None
-    assert found.count == 110
-    assert found.p90_ms is not None
-    assert found.p90_low_ms is None
-    assert found.refused == {"p95": 130, "p99": 662, "p99_9": 6636}
+    few = moments(*([100 + 10 * index for index in range(12)] for _ in range(10)))
+    latency = summarise_gaps(few, 12)
+    assert latency is not None
+    assert latency.count == 110
+    assert latency.p90_ms is not None
+    assert latency.p90_low_ms is None
+    assert latency.refused == {"p95": 130, "p99": 662, "p99_9": 6636}

@@ -13,13 +13,13 @@ from edgemeter.agent.runtimes import TensorInfo
 def case(tmp_path, *lines):
     """Return the case with these lines."""
     written = msgspec.toml.decode("\n".join(['name = "b"', "[[case]]", 'model = "m.onnx"', *lines]), type=suite.SuiteFile)
-    (one,) = suite.expand(written, tmp_path).cases
-    return one
+    (only_case,) = suite.expand(written, tmp_path).cases
+    return only_case
 
 
 def takes(*shapes):
     """Return the inputs of a model."""
-    return [TensorInfo(f"x{place}", shape, "float32") for place, shape in enumerate(shapes)]
+    return [TensorInfo(f"x{index}", shape, "float32") for index, shape in enumerate(shapes)]
 
 
 OPEN, ONE, FOUR = takes((None, 3, 8, 8)), takes((1, 3, 8, 8)), takes((4, 3, 8, 8))
@@ -43,8 +43,8 @@ def test_the_models_shape_and_the_scenario_make_the_query(tmp_path):
         ((OFFLINE, "batch = 4"), FOUR, (4, 1, 1)),
         (('scenario = "poisson"', "rate_per_s = 5.0"), OPEN, (1, 1, 1)),
     ]:
-        found = scenario.query_shape(case(tmp_path, *lines), inputs)
-        assert (found.batch, found.calls, found.joined) == shape, f"{lines!r}"
+        shape_of_query = scenario.query_shape(case(tmp_path, *lines), inputs)
+        assert (shape_of_query.batch, shape_of_query.calls, shape_of_query.joined) == shape, f"{lines!r}"
 
 
 @pytest.mark.parametrize(
