@@ -31,9 +31,8 @@ def main() -> int:
     rate_per_s = arguments.rate or 1.25 * arguments.records / (arguments.faults * arguments.gap)
     size = Size(arguments.devices, arguments.records, rate_per_s)
     with SharedWorld(Path(arguments.influxd), size) if arguments.ledger == "postgresql" else World(Path(arguments.influxd), size) as world:
-        say(
-            f"seed {arguments.seed}: {arguments.devices} devices, {arguments.records} records at {rate_per_s:.0f}/s, {arguments.faults} faults"
-        )
+        load = f"{arguments.devices} devices, {arguments.records} records at {rate_per_s:.0f}/s"
+        say(f"seed {arguments.seed}: {load}, {arguments.faults} faults")
         if not world.disks():
             say("no file system may be mounted here: no disk is filled")
         struck = faults.strike(world, KNOWN[arguments.ledger], arguments.faults, arguments.gap, arguments.seed, say)
