@@ -49,15 +49,12 @@ class PublisherListener(Protocol):
     @property
     def topics(self) -> Sequence[str]:
         """The topics to subscribe to with every connection."""
-        ...
 
     def connected(self) -> None:
         """Note that a connection is up and `topics` are subscribed to."""
-        ...
 
     def received(self, message: Message) -> None:
         """Take one message on one of `topics`."""
-        ...
 
 
 class Publisher:

@@ -167,7 +167,6 @@ class Generator(Protocol):
             ConfigError: the file is not a model of this generator, is broken, or needs what this machine lacks: also more context than
                 the model was trained for, or memory holds.
         """
-        ...
 
     def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
         """Return the tokens of a text, or of a chat by the model's own template; with the begin-of-text token where the model wants one.
@@ -175,7 +174,6 @@ class Generator(Protocol):
         Raises:
             UnavailableError: the generator does not tell (a server that takes text only), or the model has no chat template.
         """
-        ...
 
     def bind(self, prompt: Sequence[int] | str, limits: Limits) -> Query:
         """Drop every cache, make `prompt` ready, and return the bare query; it runs once.
@@ -187,11 +185,9 @@ class Generator(Protocol):
             ConfigError: the prompt with its output exceeds the context, holds ids that the model does not have, or has to be tokens here.
             MeasurementError: (the query) the engine failed or the server broke off.
         """
-        ...
 
     def close(self) -> None:
         """Release everything."""
-        ...
 
 
 @runtime_checkable
@@ -206,7 +202,6 @@ class ConcurrentGenerator(Protocol):
         Raises:
             ConfigError: see `Generator.bind`.
         """
-        ...
 
 
 @runtime_checkable
@@ -219,7 +214,6 @@ class LikelihoodGenerator(Protocol):
         Raises:
             ConfigError: the sequence exceeds the context.
         """
-        ...
 
 
 def names() -> list[str]:

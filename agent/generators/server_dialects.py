@@ -68,11 +68,9 @@ class Dialect(Protocol):
 
     def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
         """Return the request for a streamed query."""
-        ...
 
     def tokenise(self, text: str, *, special: bool) -> Request | None:
         """Return the request whose answer holds the tokens of `text`, begun as the model wants if `special`; None: it has none."""
-        ...
 
     def read(self, line: bytes) -> Part:
         """Return what a line says, after `data:`.
@@ -80,7 +78,6 @@ class Dialect(Protocol):
         Raises:
             msgspec.MsgspecError: it is nothing that this server says.
         """
-        ...
 
 
 class _Timings(msgspec.Struct):

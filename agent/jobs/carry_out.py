@@ -46,7 +46,6 @@ class ReportProgress(Protocol):
 
     def __call__(self, doing: str, done_ratio: float | None = None, measuring: Measuring | None = None) -> None:
         """Report it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,23 +116,18 @@ class Ledger(Protocol):
 
     def close(self) -> None:
         """Close it; may be called twice."""
-        ...
 
     def identity(self) -> str:
         """Return the id of the ledger: random, created with it, 16 hexadecimal digits."""
-        ...
 
     def epoch(self) -> str:
         """Return what changes when rows may be numbered differently: a file derived from another epoch must be rebuilt."""
-        ...
 
     def safety(self) -> str:
         """Return on how many disks a record is when its receipt is sent, in words."""
-        ...
 
     def stall(self) -> str | None:
         """Return what a commit that does not end waits for, if that can be seen from outside, in words."""
-        ...
 
     def commit(
         self,
@@ -146,119 +141,92 @@ class Ledger(Protocol):
         A record whose number belongs to another record goes to the quarantine, as do the `rejections`; `changes` is what devices
         reported about themselves.
         """
-        ...
 
     def check(self, limit_chunks: int) -> list[Rejection] | None:
         """Validate records of which only the envelope was; return those that are invalid, now quarantined; None if none was left."""
-        ...
 
     def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
         """Remove one slice of what `retention` does not keep; call again until all is removed."""
-        ...
 
     def records(
         self, *, with_samples: bool = False, after_row: int = 0, limit: int | None = None, where: LedgerFilter = EVERY_RECORD
     ) -> Iterator[HeldRecord]:
         """Yield the records after `after_row` in the order of commits; without samples unless asked for."""
-        ...
 
     def texts(self, *, after_row: int = 0, limit: int | None = None) -> Iterator[tuple[int, int, bytes]]:
         """Yield row, time of receipt in ns and JSON text of the records after `after_row`, in the order of commits."""
-        ...
 
     def chunks(self, *, after_row: int = 0) -> Iterator[HeldChunk]:
         """Yield the records after `after_row` in the order of commits, as many together as are stored together."""
-        ...
 
     def text(self, record: RunRecord | RecordReference) -> bytes | None:
         """Return the stored JSON text of a record with its samples; None if it is not stored."""
-        ...
 
     def ranges(self, device: str, session: int) -> list[tuple[int, int]]:
         """Return the ranges of sequence numbers (inclusive) that the ledger holds of one session, in order."""
-        ...
 
     def count(self) -> int:
         """Return how many records the ledger holds."""
-        ...
 
     def last_row(self) -> int:
         """Return the row of the newest record, 0 if there is none."""
-        ...
 
     def rows(self) -> Iterator[int]:
         """Yield the row of every record."""
-        ...
 
     def lease(self, work: str) -> bool:
         """Return whether this object has the `work` for the next `LEASE_S`, which one at a time does; call again to prolong it."""
-        ...
 
     def position(self, sink: str) -> int:
         """Return the row up to which `sink` has every record, 0 at first."""
-        ...
 
     def positions(self) -> dict[str, int]:
         """Return the row that each sink has reached, by its name."""
-        ...
 
     def advance(self, sink: str, position: int, rejections: Sequence[Rejection] = (), *, after: int | None = None) -> bool:
         """Record that `sink` has every record up to row `position`, except the `rejections`, which are quarantined.
 
         If `after` is given and is not the position now, somebody has set it back meanwhile: it stays, and False is returned.
         """
-        ...
 
     def claim_position(self, sink: str, identity: str) -> None:
         """Bind the position of `sink`, an address, to the bucket that is there now: another one there begins at row 0.
 
         A bucket that moved from another address keeps its position; a position from before identities were known is this bucket's.
         """
-        ...
 
     def set_back(self, name: str, since_ns: int | None) -> int:
         """Set the position `name` back to before what was received since then (None: to the beginning); return how many records follow."""
-        ...
 
     def behind(self, name: str) -> int:
         """Return how many records lie behind the position `name`."""
-        ...
 
     def waiting_since_ns(self, position: int) -> int | None:
         """Return when the oldest record after row `position` was received, UTC in ns; None if there is none."""
-        ...
 
     def quarantined(self) -> list[QuarantinedMessage]:
         """Return the quarantined messages, oldest first."""
-        ...
 
     def quarantined_count(self) -> int:
         """Return how many messages are quarantined."""
-        ...
 
     def release(self, row: int, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch], *, drain_again: bool) -> Committed:
         """Commit the records of a quarantined entry and remove it, unless a number belongs to another record.
 
         With `drain_again` a record that is stored already gets a new row, so that every sink receives it again.
         """
-        ...
 
     def sessions(self) -> list[SessionHeld]:
         """Return what is stored of every session of every device, and how many of its numbers are missing."""
-        ...
 
     def devices(self) -> list[DevicePresence]:
         """Return every device that reported its presence, by fleet and name."""
-        ...
 
     def retained(self) -> list[RetainedMessage]:
         """Return what is measured now: the latest message of each topic, by topic."""
-        ...
 
     def stats(self) -> LedgerStats:
         """Return the ledger in numbers, without reading records."""
-        ...
 
     def size_bytes(self) -> int:
         """Return how much of a disk it takes."""
-        ...
