@@ -18,20 +18,7 @@ from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.sqlite_file import Database
 from edgemeter.agent.contract.messages import AgainRequest, Receipt
 from edgemeter.agent.contract.record import NO_SAMPLES, RunRecord, change_fields, encode, join_samples, split_samples
-from edgemeter.agent.delivery.outbox_file import (
-    DROP_REASON,
-    FORMAT,
-    DiskReserve,
-    Dropped,
-    delete_receipted,
-    drop_down_to,
-    drop_receipted,
-    dropped_count,
-    has_disk_room,
-    waiting_count,
-)
-
-__all__ = ["FORMAT", "LIMIT_BYTES", "Dropped", "Outbox", "Pending"]
+from edgemeter.agent.delivery import outbox_file
 
 logger = logging.getLogger(__name__)
 
@@ -79,10 +66,10 @@ class Outbox(Database):
 
     def __init__(self, path: Path, limit_bytes: int = LIMIT_BYTES) -> None:
         self._limit_bytes = limit_bytes
-        self._reserve = DiskReserve(path)
-        self._reserve.in_need(partial(super().__init__, path, FORMAT))
+        self._reserve = outbox_file.DiskReserve(path)
+        self._reserve.in_need(partial(super().__init__, path, outbox_file.FORMAT))
         self._device: str | None = None
-        self._reported = Dropped()
+        self._reported = outbox_file.Dropped()
         with self.mapped() as connection:
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
@@ -206,7 +193,7 @@ class Outbox(Database):
     def _give_back(self) -> None:
         # The disk was full: an outbox that is empty by now needs a few pages and holds on to all that it ever had.
         with contextlib.suppress(UnavailableError, TransientError), self.mapped() as connection:
-            delete_receipted(connection)
+            outbox_file.delete_receipted(connection)
             if connection.execute("SELECT 1 FROM records LIMIT 1").fetchone() is None:
                 connection.execute("VACUUM")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -214,7 +201,7 @@ class Outbox(Database):
 
     def _delete_receipted(self) -> int:
         with self.mapped() as connection:
-            return delete_receipted(connection)
+            return outbox_file.delete_receipted(connection)
 
     def send_again(self, request: AgainRequest, device: str, fleet: str) -> int | None:
         """Let the receipted records that `request` asks for wait again; return the row of the first, None if there is none.
@@ -242,7 +229,7 @@ class Outbox(Database):
     def count(self, device: str | None = None) -> int:
         """Return how many records are to be sent, of one device or of all."""
         with self.mapped() as connection:
-            return waiting_count(connection, device)
+            return outbox_file.waiting_count(connection, device)
 
     def waiting(self) -> dict[str, int]:
         """Return how many records are to be sent, by device."""
@@ -253,10 +240,10 @@ class Outbox(Database):
         """Return whether no record of `device` is to be sent."""
         return not self.query("SELECT 1 FROM waiting JOIN records USING (row) WHERE device = ? LIMIT 1", device)
 
-    def dropped(self, device: str | None = None) -> Dropped:
+    def dropped(self, device: str | None = None) -> outbox_file.Dropped:
         """Return what had to go since the file was made because the outbox or the disk was full, of one device or of all."""
         with self.mapped() as connection:
-            return dropped_count(connection, device)
+            return outbox_file.dropped_count(connection, device)
 
     def has_unstamped(self) -> bool:
         """Return whether a record is held back because its stamp may still be set right."""
@@ -304,7 +291,7 @@ class Outbox(Database):
         self._session = secrets.randbits(_RANDOM_BITS) << _COUNTER_BITS | (times % ((1 << _COUNTER_BITS) - 1) + 1)
         self._last_seq = 0
 
-    def _insert(self, record: RunRecord) -> Dropped:
+    def _insert(self, record: RunRecord) -> outbox_file.Dropped:
         payload = encode(record)
         head, samples = split_samples(payload)
         values = (record.device, record.fleet, record.session, record.seq, time.time_ns(), len(payload), head)
@@ -319,19 +306,19 @@ class Outbox(Database):
                 suspended_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
                 since_boot_ns = record.monotonic_ns + suspended_ns
                 connection.execute("INSERT INTO unstamped VALUES (?, ?, ?)", (row, record.environment.boot_id, since_boot_ns))
-            drop_receipted(connection, self._limit_bytes, time.time_ns(), has_disk=has_disk_room(self.path))
-            return drop_down_to(connection, self._limit_bytes)
+            outbox_file.drop_receipted(connection, self._limit_bytes, time.time_ns(), has_disk=outbox_file.has_disk_room(self.path))
+            return outbox_file.drop_down_to(connection, self._limit_bytes)
 
-    def _report_dropped(self, dropped: Dropped) -> None:
+    def _report_dropped(self, dropped: outbox_file.Dropped) -> None:
         # Logged the first time; `dropped` has the count.
         if dropped.traces and not self._reported.traces:
             logger.warning("the outbox %s is full: the oldest raw traces are dropped, their records stay", self.path)
         if dropped.records and not self._reported.records:
             logger.error("the outbox %s is full: the oldest records are dropped; bring a collector up, or raise the limit", self.path)
-        self._reported = Dropped(self._reported.traces + dropped.traces, self._reported.records + dropped.records)
+        self._reported = outbox_file.Dropped(self._reported.traces + dropped.traces, self._reported.records + dropped.records)
 
 
 def _pending(row: int, device: str, fleet: str, session: int, seq: int, head: bytes, is_shed: int, samples: bytes | None) -> Pending:
     if is_shed:
-        head = change_fields(head, samples_reason=DROP_REASON)
+        head = change_fields(head, samples_reason=outbox_file.DROP_REASON)
     return Pending(row, device, fleet, session, seq, join_samples(head, samples or NO_SAMPLES))

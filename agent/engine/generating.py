@@ -20,18 +20,7 @@ from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
 from edgemeter.agent.contract.record_generation import Generation, LanguageModel
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine import job, process_usage
-from edgemeter.agent.engine.generation_queries import (
-    GenerationSubject,
-    SyntheticPrompts,
-    TimedGeneration,
-    TimedRequest,
-    moments_of,
-    prompts_dataset,
-    run_open_loop,
-    run_queries,
-    series_of,
-)
+from edgemeter.agent.engine import generation_queries, job, process_usage
 from edgemeter.agent.engine.loading import cold_start, describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
 from edgemeter.agent.engine.predictions import Emit
@@ -72,7 +61,7 @@ class _GenerationTiming:
     """The timed part and what directly surrounds it."""
 
     warm_up: WarmUp
-    done: TimedGeneration
+    done: generation_queries.TimedGeneration
     scheduled: Scheduling
     peak_mb: float
     idle_before: Window | None
@@ -99,16 +88,16 @@ def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_count
         generator.close()
 
 
-def _load(case: Case, generator: Generator, emit: Emit) -> GenerationSubject:
+def _load(case: Case, generator: Generator, emit: Emit) -> generation_queries.GenerationSubject:
     emit(job.Phase(name="load"))
     prompt_tokens, output_tokens = case.prompt_tokens or 0, case.output_tokens or 0
     options = Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
     loaded = generator.load(Path(case.model), options, prompt_tokens + output_tokens)
-    synthetic = SyntheticPrompts(loaded, prompt_tokens, case.seed)
-    return GenerationSubject(generator, loaded, synthetic, Limits(output_tokens, ignore_end=True))
+    synthetic = generation_queries.SyntheticPrompts(loaded, prompt_tokens, case.seed)
+    return generation_queries.GenerationSubject(generator, loaded, synthetic, Limits(output_tokens, ignore_end=True))
 
 
-def _time(work: job.RunJob, subject: GenerationSubject, emit: Emit) -> _GenerationTiming:
+def _time(work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit) -> _GenerationTiming:
     case = work.case
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds))
     warmed, query_s = warm_up(subject, case.warm_up_seconds)
@@ -120,14 +109,16 @@ def _time(work: job.RunJob, subject: GenerationSubject, emit: Emit) -> _Generati
     before = idle("idle before", case, emit) if idles else None
     emit(job.Phase(name="timed", seconds=expected_s))
     counted = read_scheduling()
-    generation = run_open_loop(subject, plan) if plan else run_queries(subject, case.queries, case.seconds)
+    generation = (
+        generation_queries.run_open_loop(subject, plan) if plan else generation_queries.run_queries(subject, case.queries, case.seconds)
+    )
     scheduled = scheduling_between(counted, read_scheduling())
     peak_mb = process_usage.peak_mb()
     after = idle("idle after", case, emit) if idles else None
     return _GenerationTiming(warmed, generation, scheduled, peak_mb, before, after)
 
 
-def warm_up(subject: GenerationSubject, limit_s: float) -> tuple[WarmUp, float]:
+def warm_up(subject: generation_queries.GenerationSubject, limit_s: float) -> tuple[WarmUp, float]:
     """Run whole queries until TTFT and TPOT have settled, for `limit_s` but at least two; return what was seen, and the s of a query.
 
     Both have settled where `looks_settled` says so of four or more queries, or where the last two of fewer are within 2% of each other.
@@ -157,7 +148,7 @@ def has_settled(durations_ns: Sequence[int]) -> bool:
     return abs(last - before) <= LAST_TWO_RATIO * before
 
 
-def _repeat(subject: GenerationSubject, timing: _GenerationTiming) -> OutputCheck:
+def _repeat(subject: generation_queries.GenerationSubject, timing: _GenerationTiming) -> OutputCheck:
     """Generate from a few of the timed prompts again: greedy generation gives the same tokens.
 
     A server sums in another order for a batch of users than for one, so that answers may part later on: then they differ only if they do
@@ -176,11 +167,16 @@ def _repeat(subject: GenerationSubject, timing: _GenerationTiming) -> OutputChec
 
 
 def _measured(
-    work: job.RunJob, subject: GenerationSubject, timing: _GenerationTiming, cold: ColdStart, memory: Memory, check: OutputCheck
+    work: job.RunJob,
+    subject: generation_queries.GenerationSubject,
+    timing: _GenerationTiming,
+    cold: ColdStart,
+    memory: Memory,
+    check: OutputCheck,
 ) -> job.MeasuredRun:
     case, loaded = work.case, subject.loaded
     queries, timed = timing.done.queries, timing.done.timed()
-    moments, window = moments_of(queries), scenario.window(case.scenario, timed)
+    moments, window = generation_queries.moments_of(queries), scenario.window(case.scenario, timed)
     prompt_tokens = queries[0].answer.prompt_tokens
     prompt = Tensor(name="prompt", shape=(1,) if prompt_tokens is None else (1, prompt_tokens), dtype="int32")
     return job.MeasuredRun(
@@ -189,7 +185,7 @@ def _measured(
         precision=case.precision or loaded.precision or "unknown",
         inputs=(prompt,),
         outputs=(Tensor(name="output", shape=(1, subject.limits.output_tokens), dtype="int32"),),
-        dataset=prompts_dataset(loaded, case.prompt_tokens or 0, case.output_tokens or 0, case.seed),
+        dataset=generation_queries.prompts_dataset(loaded, case.prompt_tokens or 0, case.output_tokens or 0, case.seed),
         latency=summarise_latency(moments.latency_ns),
         throughput_per_s=scenario.throughput_per_s(case.scenario, timed, len(queries)),
         preprocess=None,
@@ -200,7 +196,7 @@ def _measured(
         accuracy=None,
         accuracy_reason=NOTHING_TO_SCORE,
         output_check=check,
-        samples=series_of(timed, moments, window.start_ns),
+        samples=generation_queries.series_of(timed, moments, window.start_ns),
         timed=window,
         idle_before=timing.idle_before,
         idle_after=timing.idle_after,
@@ -212,7 +208,12 @@ def _measured(
     )
 
 
-def _generation(subject: GenerationSubject, queries: Sequence[TimedRequest], moments: TokenMoments, timed: TimedQueries) -> Generation:
+def _generation(
+    subject: generation_queries.GenerationSubject,
+    queries: Sequence[generation_queries.TimedRequest],
+    moments: TokenMoments,
+    timed: TimedQueries,
+) -> Generation:
     loaded, output_tokens = subject.loaded, subject.limits.output_tokens
     answers = [query.answer for query in queries]
     window_ns = timed.end_ns - timed.begin_ns if timed.overlap else None
@@ -271,7 +272,7 @@ def _own_rates(answers: Sequence[Generated]) -> tuple[float | None, float | None
     )
 
 
-def _encoding(subject: GenerationSubject, prompt_tokens: int) -> tuple[float | None, int | None]:
+def _encoding(subject: generation_queries.GenerationSubject, prompt_tokens: int) -> tuple[float | None, int | None]:
     """Return how long the tokenisation of a text takes that is about as long as a prompt, ms, and its tokens; None if it cannot be told."""
     try:
         per_sentence = max(1, len(subject.generator.encode(SENTENCE)))

@@ -62,15 +62,17 @@ class Dialect(Protocol):
 
     package: str
     ping_path: str
-    takes_tokens: bool
-    ignores_end: bool
-    evicts: bool
+    takes_tokens: bool = False
+    ignores_end: bool = False
+    evicts: bool = True
 
     def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
-        """Return the request for a streamed query."""
+        """Return the request for a streamed query, greedy."""
 
     def tokenise(self, text: str, *, special: bool) -> Request | None:
         """Return the request whose answer holds the tokens of `text`, begun as the model wants if `special`; None: it has none."""
+        del text, special
+        return None
 
     def read(self, line: bytes) -> Part:
         """Return what a line says, after `data:`.
@@ -103,7 +105,7 @@ class _LlamaLine(msgspec.Struct):
     error: Any = None
 
 
-class LlamaServer:
+class LlamaServer(Dialect):
     """llama.cpp's own server, by its native endpoint."""
 
     package, ping_path = "llama-server", "/health"
@@ -185,11 +187,10 @@ class _OpenAiLine(msgspec.Struct):
     error: Any = None
 
 
-class OpenAi:
+class OpenAi(Dialect):
     """Any server with OpenAI's interface, by what all of them know."""
 
     package, ping_path = "OpenAI-compatible server", "/v1/models"
-    takes_tokens, ignores_end, evicts = False, False, True
 
     def __init__(self, model: str, endpoint: Endpoint) -> None:
         self._model, self._endpoint = model, endpoint
@@ -209,11 +210,6 @@ class OpenAi:
                 raise ConfigError("a chat takes a text, not tokens: set endpoint to completions, or give a text")
             return Request("/v1/chat/completions", {**shared, "messages": [{"role": "user", "content": prompt}]})
         return Request("/v1/completions", {**shared, "prompt": prompt if isinstance(prompt, str) else list(prompt)})
-
-    def tokenise(self, text: str, *, special: bool) -> Request | None:
-        """Return None: the interface has no tokeniser."""
-        del text, special
-        return None
 
     def read(self, line: bytes) -> Part:
         """Return what a line says; a chat's first line holds a role only, the last one the usage and often no choice."""
@@ -277,11 +273,10 @@ class _OllamaLine(msgspec.Struct):
     error: Any = None
 
 
-class Ollama:
+class Ollama(Dialect):
     """Ollama, by its native endpoint, which states durations; raw, so that no template is put around the prompt."""
 
     package, ping_path = "ollama", "/api/version"
-    takes_tokens, ignores_end, evicts = False, False, True
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -290,11 +285,6 @@ class Ollama:
         """Return a greedy query in a context that holds it: a shorter one would cut the prompt in silence."""
         options = {"num_predict": limits.output_tokens, "temperature": 0, "seed": 0, "num_ctx": context_tokens, "stop": list(limits.stops)}
         return Request("/api/generate", {"model": self._model, "prompt": prompt, "raw": True, "stream": True, "options": options})
-
-    def tokenise(self, text: str, *, special: bool) -> Request | None:
-        """Return None: it has no tokeniser to ask."""
-        del text, special
-        return None
 
     def read(self, line: bytes) -> Part:
         """Return what a line says; the count of the prompt is absent where all of it was cached."""

@@ -10,23 +10,7 @@ from edgemeter.agent.base import cron
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.file_lock import RunLock, is_locked
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.orders import (
-    LARGEST_ORDER_BYTES,
-    Cancel,
-    ExecutionReport,
-    JobId,
-    JobState,
-    Logs,
-    Measure,
-    Order,
-    ReportReceipt,
-    Restart,
-    Schedule,
-    Update,
-    decode_command,
-    encode_order,
-)
+from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.daemon.handler import IDLE_S, HandlerContext
 from edgemeter.agent.jobs import journal
 from edgemeter.agent.jobs.content import DeviceContent
@@ -126,11 +110,11 @@ class JobsHandler:
             self._fetching.received(message.payload)
             return
         try:
-            command = decode_command(message.payload)
+            command = orders.decode_command(message.payload)
         except ConfigError as error:
             self._refuse(message.payload, error)
             raise
-        if isinstance(command, ReportReceipt):
+        if isinstance(command, orders.ReportReceipt):
             self._journal.noted(command)
         else:
             self._accept(command)
@@ -152,19 +136,19 @@ class JobsHandler:
         for entry in self._journal.open_ones():
             if entry.state != "running":
                 continue
-            if isinstance(entry.order.work, Restart):
+            if isinstance(entry.order.work, orders.Restart):
                 if reason := restart_outcome(entry.order.work, entry.boot_id, self._boot_id):
                     self._journal.ends(entry.place, "done", reason)
-            elif not isinstance(entry.order.work, Update):
+            elif not isinstance(entry.order.work, orders.Update):
                 self._journal.ends(entry.place, "failed", INTERRUPTED)
 
     def _refuse(self, payload: bytes, error: ConfigError) -> None:
         """Report to the server which order is rejected, if that can be read at all; nothing of it is kept."""
         try:
-            outline = msgspec.json.decode(payload[:LARGEST_ORDER_BYTES], type=_OrderOutline)
+            outline = msgspec.json.decode(payload[: orders.LARGEST_ORDER_BYTES], type=_OrderOutline)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return
-        report = ExecutionReport(
+        report = orders.ExecutionReport(
             job=outline.job,
             attempt=outline.attempt,
             expected_version=outline.version,
@@ -172,11 +156,11 @@ class JobsHandler:
             session=self._context.session,
             reason=str(error)[:2000],
         )
-        self._context.publish(self._context.topic("job"), encode_order(report))
+        self._context.publish(self._context.topic("job"), orders.encode_order(report))
 
-    def _accept(self, order: Order) -> None:
+    def _accept(self, order: orders.Order) -> None:
         entry = self._journal.find(order.job, order.attempt)
-        if isinstance(order.work, Cancel):
+        if isinstance(order.work, orders.Cancel):
             self._cancel(order, entry)
         elif entry is not None:
             self._journal.answer_again(entry.place, order.version)
@@ -189,23 +173,23 @@ class JobsHandler:
             why = self._why_not(order)
             self._journal.add(order, "rejected" if why else "accepted", why)
 
-    def _why_not(self, order: Order) -> str | None:
+    def _why_not(self, order: orders.Order) -> str | None:
         waiting = self._journal.open_ones()
         if len(waiting) >= MOST_WAITING:
             return f"busy: {len(waiting)} orders are waiting"
         work = order.work
         try:
-            if isinstance(work, Schedule) and work.cron.strip():
+            if isinstance(work, orders.Schedule) and work.cron.strip():
                 cron.parse(work.cron)
-            if isinstance(work, Restart):
+            if isinstance(work, orders.Restart):
                 check_restart(work, self._context.home)
-            if isinstance(work, Update):
+            if isinstance(work, orders.Update):
                 update_orders().check(work, self._context.home)
         except EdgemeterError as error:
             return str(error)
         return None
 
-    def _cancel(self, order: Order, entry: journal.JournalEntry | None) -> None:
+    def _cancel(self, order: orders.Order, entry: journal.JournalEntry | None) -> None:
         if entry is None:
             self._journal.add(order, "cancelled", "cancelled before it arrived")
             return
@@ -213,15 +197,15 @@ class JobsHandler:
             self._give_up(entry, "cancelled", "cancelled by the server")
         self._journal.answer_again(entry.place, order.version)
 
-    def _give_up(self, entry: journal.JournalEntry, state: JobState, reason: str) -> None:
+    def _give_up(self, entry: journal.JournalEntry, state: orders.JobState, reason: str) -> None:
         # Killed first: then it writes nothing more.
         if self._running is not None and self._running.place == entry.place:
             self._running.end()
             self._set_idle()
         self._lock.release()
-        if isinstance(entry.order.work, Restart):
+        if isinstance(entry.order.work, orders.Restart):
             withdraw_restart(self._context.home)
-        elif isinstance(entry.order.work, Update):
+        elif isinstance(entry.order.work, orders.Update):
             update_orders().withdraw(entry.order, self._context.home)
         self._journal.ends(entry.place, state, reason)
 
@@ -266,7 +250,7 @@ class JobsHandler:
         running.end()
         self._set_idle()
         entry = self._journal.read(running.place)
-        if entry is not None and entry.state == "running" and not (isinstance(entry.order.work, Update) and status == 0):
+        if entry is not None and entry.state == "running" and not (isinstance(entry.order.work, orders.Update) and status == 0):
             self._journal.ends(running.place, "failed", running.failure())
         return True
 
@@ -285,7 +269,7 @@ class JobsHandler:
 
     def _await(self, entry: journal.JournalEntry) -> float:
         """Wait for an order that ends after a restart of the agent or of the board."""
-        if not isinstance(entry.order.work, Update):
+        if not isinstance(entry.order.work, orders.Update):
             return RUNNING_POLL_S
         if ended := update_orders().came_of(entry.order, self._context.home):
             self._journal.ends(entry.place, *ended)
@@ -300,10 +284,10 @@ class JobsHandler:
         if pause_s is not None:
             return pause_s
         work = entry.order.work
-        if isinstance(work, Schedule):
+        if isinstance(work, orders.Schedule):
             self._journal.ends(entry.place, "done", self._schedules.put(entry.order))
             return 0.0
-        if isinstance(work, Measure) and (cool_s := self._measured_s + work.cool_down_s - self._clock_s()) > 0:
+        if isinstance(work, orders.Measure) and (cool_s := self._measured_s + work.cool_down_s - self._clock_s()) > 0:
             self._note_waiting(entry, f"cooling down for {work.cool_down_s:g} s")
             return cool_s
         if _needs_quiet(entry):
@@ -356,7 +340,7 @@ class JobsHandler:
 
     def _start(self, entry: journal.JournalEntry) -> None:
         work = entry.order.work
-        if isinstance(work, Restart):
+        if isinstance(work, orders.Restart):
             request_restart(work, self._context.home, self._context.restart)
             if work.what == "board":
                 # The supervisor takes it before it acts.
@@ -370,7 +354,7 @@ class JobsHandler:
             fleet=self._context.fleet,
             config=str(self._context.config.absolute()) if self._context.config else None,
             contents={content.sha256: str(self._kept.path(content).absolute()) for content in contents_of(entry)},
-            log=tuple(self._context.log()) if isinstance(work, Logs) else (),
+            log=tuple(self._context.log()) if isinstance(work, orders.Logs) else (),
         )
         lock = self._lock.descriptor() if _needs_quiet(entry) else None
         self._running = ExecutionProcess(task, self._context.wake, self._report_activity, lock)
@@ -385,10 +369,10 @@ class JobsHandler:
 
 def _needs_quiet(entry: journal.JournalEntry) -> bool:
     """Return whether the order needs the run lock; an update takes it by itself when it switches."""
-    return not isinstance(entry.order.work, (Logs, Update))
+    return not isinstance(entry.order.work, (orders.Logs, orders.Update))
 
 
 class _OrderOutline(msgspec.Struct, frozen=True):
-    job: JobId
+    job: orders.JobId
     attempt: int
     version: messages.Number

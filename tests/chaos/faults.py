@@ -7,9 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tests.chaos.disk import Disk
+from tests.chaos.proxy import Mode, Proxy
 from tests.chaos.world import World
 
 DAY_NS = 86_400 * 10**9
+INFLUX_FAILURES: tuple[Mode, ...] = ("500", "503", "429", "slow", "lost-answer", "refuse", "stall")
 
 Strike = Callable[[World, random.Random], None]
 
@@ -23,44 +26,18 @@ class Fault:
     strike: Strike
 
 
-def _kill_agents(world: World, draw: random.Random) -> None:
-    draw.choice(world.agents).kill(draw.uniform(0, 2))
-
-
-def _kill_broker(world: World, draw: random.Random) -> None:
-    world.broker.kill(draw.uniform(0, 2))
-
-
-def _kill_collector(world: World, draw: random.Random) -> None:
-    draw.choice(world.collectors).kill(draw.uniform(0, 2))
-
-
-def _kill_influx(world: World, draw: random.Random) -> None:
-    world.influx_server.kill(draw.uniform(0, 2))
-
-
-def _cut(world: World, draw: random.Random) -> None:
-    draw.choice([world.agents_net, *world.collector_nets, world.influx_net]).cut()
-
-
-def _stall(world: World, draw: random.Random) -> None:
-    proxy = draw.choice([world.agents_net, *world.collector_nets])
-    proxy.set("stall")
-    time.sleep(draw.uniform(0.5, 4))
-    proxy.set("pass")
-
-
-def _influx_answers(world: World, draw: random.Random) -> None:
-    world.influx_net.set(draw.choice(["500", "503", "429", "slow", "lost-answer", "refuse", "stall"]))
-    time.sleep(draw.uniform(0.5, 3))
-    world.influx_net.set("pass")
-
-
-def _fill_disk(world: World, draw: random.Random) -> None:
-    disk = draw.choice(world.disks())
+def fill_disk(disk: Disk, seconds: float) -> None:
+    """Leave a disk full for so long."""
     disk.fill()
-    time.sleep(draw.uniform(0.5, 3))
+    time.sleep(seconds)
     disk.free()
+
+
+def disturb(proxy: Proxy, mode: Mode, seconds: float) -> None:
+    """Let a proxy misbehave for so long."""
+    proxy.set(mode)
+    time.sleep(seconds)
+    proxy.set("pass")
 
 
 def _step_clock(world: World, draw: random.Random) -> None:
@@ -70,14 +47,18 @@ def _step_clock(world: World, draw: random.Random) -> None:
 
 
 FAULTS = (
-    Fault("agents killed", 4, _kill_agents),
-    Fault("broker killed", 2, _kill_broker),
-    Fault("collector killed", 3, _kill_collector),
-    Fault("InfluxDB killed", 1, _kill_influx),
-    Fault("connections cut", 4, _cut),
-    Fault("network stalled", 2, _stall),
-    Fault("InfluxDB failing", 3, _influx_answers),
-    Fault("disk full", 2, _fill_disk),
+    Fault("agents killed", 4, lambda world, draw: draw.choice(world.agents).kill(draw.uniform(0, 2))),
+    Fault("broker killed", 2, lambda world, draw: world.broker.kill(draw.uniform(0, 2))),
+    Fault("collector killed", 3, lambda world, draw: draw.choice(world.collectors).kill(draw.uniform(0, 2))),
+    Fault("InfluxDB killed", 1, lambda world, draw: world.influx_server.kill(draw.uniform(0, 2))),
+    Fault("connections cut", 4, lambda world, draw: draw.choice([world.agents_net, *world.collector_nets, world.influx_net]).cut()),
+    Fault(
+        "network stalled",
+        2,
+        lambda world, draw: disturb(draw.choice([world.agents_net, *world.collector_nets]), "stall", draw.uniform(0.5, 4)),
+    ),
+    Fault("InfluxDB failing", 3, lambda world, draw: disturb(world.influx_net, draw.choice(INFLUX_FAILURES), draw.uniform(0.5, 3))),
+    Fault("disk full", 2, lambda world, draw: fill_disk(draw.choice(world.disks()), draw.uniform(0.5, 3))),
     Fault("clock stepped", 2, _step_clock),
 )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from tests.chaos.database import Node, Pair
-from tests.chaos.faults import FAULTS, Fault
+from tests.chaos.faults import FAULTS, Fault, disturb, fill_disk
 from tests.chaos.judge import Verdict
 from tests.chaos.world import EDGEMETER, Size, World
 
@@ -60,55 +60,6 @@ def _either(world: World, draw: random.Random) -> Node:
     return draw.choices(_of(world).nodes, [1, 1])[0]
 
 
-def _kill_server(world: World, draw: random.Random) -> None:
-    _either(world, draw).kill(draw.uniform(0, 2))
-
-
-def _freeze_server(world: World, draw: random.Random) -> None:
-    _either(world, draw).freeze(draw.uniform(0.5, 5))
-
-
-def _end_backend(world: World, draw: random.Random) -> None:
-    _of(world).primary.strike_backend(signal.SIGTERM, draw.randrange(100))
-
-
-def _kill_backend(world: World, draw: random.Random) -> None:
-    _of(world).primary.strike_backend(signal.SIGKILL, draw.randrange(100))
-
-
-def _cut_commit(world: World, draw: random.Random) -> None:
-    _of(world).primary.proxy.arm("before" if draw.random() < 0.3 else "after")
-
-
-def _cut_server(world: World, draw: random.Random) -> None:
-    _either(world, draw).proxy.cut()
-
-
-def _stall_server(world: World, draw: random.Random) -> None:
-    proxy = _of(world).primary.proxy
-    proxy.set("stall")
-    time.sleep(draw.uniform(0.5, 6))
-    proxy.set("pass")
-
-
-def _fill_data(world: World, draw: random.Random) -> None:
-    disk = _of(world).primary.data_disk
-    disk.fill()
-    time.sleep(draw.uniform(1, 4))
-    disk.free()
-
-
-def _fill_wal(world: World, draw: random.Random) -> None:
-    disk = _either(world, draw).wal_disk
-    disk.fill()
-    time.sleep(draw.uniform(1, 4))
-    disk.free()
-
-
-def _fail_over(world: World, _: random.Random) -> None:
-    _of(world).failover()
-
-
 def _freeze_collector(world: World, draw: random.Random) -> None:
     pid = draw.choice(world.collectors).pid()
     if pid is not None:
@@ -122,14 +73,14 @@ def _freeze_collector(world: World, draw: random.Random) -> None:
 SHARED_FAULTS = (
     *FAULTS,
     Fault("collector frozen", 2, _freeze_collector),
-    Fault("COMMIT cut", 6, _cut_commit),
-    Fault("PostgreSQL killed", 4, _kill_server),
-    Fault("PostgreSQL frozen", 2, _freeze_server),
-    Fault("back-end ended", 3, _end_backend),
-    Fault("back-end killed", 2, _kill_backend),
-    Fault("PostgreSQL cut off", 2, _cut_server),
-    Fault("PostgreSQL stalled", 1, _stall_server),
-    Fault("PostgreSQL's disk full", 2, _fill_data),
-    Fault("WAL disk full", 2, _fill_wal),
-    Fault("failover", 1, _fail_over),
+    Fault("COMMIT cut", 6, lambda world, draw: _of(world).primary.proxy.arm("before" if draw.random() < 0.3 else "after")),
+    Fault("PostgreSQL killed", 4, lambda world, draw: _either(world, draw).kill(draw.uniform(0, 2))),
+    Fault("PostgreSQL frozen", 2, lambda world, draw: _either(world, draw).freeze(draw.uniform(0.5, 5))),
+    Fault("back-end ended", 3, lambda world, draw: _of(world).primary.strike_backend(signal.SIGTERM, draw.randrange(100))),
+    Fault("back-end killed", 2, lambda world, draw: _of(world).primary.strike_backend(signal.SIGKILL, draw.randrange(100))),
+    Fault("PostgreSQL cut off", 2, lambda world, draw: _either(world, draw).proxy.cut()),
+    Fault("PostgreSQL stalled", 1, lambda world, draw: disturb(_of(world).primary.proxy, "stall", draw.uniform(0.5, 6))),
+    Fault("PostgreSQL's disk full", 2, lambda world, draw: fill_disk(_of(world).primary.data_disk, draw.uniform(1, 4))),
+    Fault("WAL disk full", 2, lambda world, draw: fill_disk(_either(world, draw).wal_disk, draw.uniform(1, 4))),
+    Fault("failover", 1, lambda world, _: _of(world).failover()),
 )

@@ -13,16 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.engine.scenarios.timing import (
-    DRAWN,
-    Clock,
-    KeptOutputs,
-    Moments,
-    TimedQueries,
-    TimingPlan,
-    TimingSubject,
-    no_collection,
-)
+from edgemeter.agent.engine.scenarios import timing
 
 # Sleeping wakes up to about 0.1 ms late: the rest is spun.
 SPIN_NS = 200_000
@@ -32,7 +23,7 @@ GIVE_UP_RATIO = 2
 FEWEST = 11
 
 
-def schedule_ns(plan: TimingPlan) -> NDArray[np.int64]:
+def schedule_ns(plan: timing.TimingPlan) -> NDArray[np.int64]:
     """Return when each query arrives, after the beginning, int64 [n]: as many as `queries`, or as the rate brings in `seconds`."""
     rate_per_s = plan.rate_per_s or 1.0
     count = max(plan.queries, math.ceil(rate_per_s * plan.seconds))
@@ -40,25 +31,25 @@ def schedule_ns(plan: TimingPlan) -> NDArray[np.int64]:
     return (np.cumsum(gaps_s) * 1e9).astype(np.int64)
 
 
-def seconds(plan: TimingPlan) -> float:
+def seconds(plan: timing.TimingPlan) -> float:
     """Return the expected duration at a rate that can be sustained."""
     return float(schedule_ns(plan)[-1]) / 1e9
 
 
-def run(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
+def run(subject: timing.TimingSubject, plan: timing.TimingPlan) -> timing.TimedQueries:
     """Serve the schedule and return the latency of every query that was served, from its scheduled arrival."""
     due = schedule_ns(plan)
     offsets = due.tolist()
     order = plan.drawn(len(subject.inputs))
-    kept_outputs = KeptOutputs(subject.outputs, len(offsets))
-    starts, ends = Moments(len(offsets)), Moments(len(offsets))
+    kept_outputs = timing.KeptOutputs(subject.outputs, len(offsets))
+    starts, ends = timing.Moments(len(offsets)), timing.Moments(len(offsets))
     bind, inputs, clock = subject.bind, subject.inputs, subject.clock
     count = 0
-    with no_collection():
+    with timing.no_collection():
         begin = clock() + LEAD_NS
         give_up = begin + GIVE_UP_RATIO * offsets[-1]
         for offset in offsets:
-            item = order[count % DRAWN]
+            item = order[count % timing.DRAWN]
             call = bind(inputs[item])
             _wait_until(begin + offset, clock, subject.sleep)
             start = clock()
@@ -72,12 +63,12 @@ def run(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
             if end > give_up and count >= FEWEST:
                 break
     arrivals, finished = begin + due[:count], ends.taken(count)
-    return TimedQueries(
+    return timing.TimedQueries(
         starts.taken(count), finished - arrivals, kept_outputs.by_input, begin, int(finished[-1]), arrivals, len(offsets) - count
     )
 
 
-def _wait_until(moment_ns: int, clock: Clock, sleep: Callable[[float], None]) -> None:
+def _wait_until(moment_ns: int, clock: timing.Clock, sleep: Callable[[float], None]) -> None:
     rest_ns = moment_ns - clock()
     if rest_ns > SPIN_NS:
         sleep((rest_ns - SPIN_NS) / 1e9)
@@ -85,7 +76,7 @@ def _wait_until(moment_ns: int, clock: Clock, sleep: Callable[[float], None]) ->
         pass
 
 
-def utilisation_ratio(timed: TimedQueries) -> float | None:
+def utilisation_ratio(timed: timing.TimedQueries) -> float | None:
     """Return the share of the arrivals' time in which a query was being worked on; None for a closed loop.
 
     Work on a query begins at its arrival or when the one before it is done, whichever is later. At 1 or more the queue grows without end:

@@ -13,14 +13,7 @@ from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine.scenarios import concurrent, poisson
-from edgemeter.agent.engine.scenarios.closed_loop import (
-    offline_seconds,
-    run_multi_stream,
-    run_offline,
-    run_single_stream,
-    single_stream_seconds,
-)
+from edgemeter.agent.engine.scenarios import closed_loop, concurrent, poisson
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_stage
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
 from edgemeter.agent.runtimes import Array, TensorInfo
@@ -112,9 +105,9 @@ class Scenario:
 
 
 SCENARIOS: Mapping[str, Scenario] = {
-    "single_stream": Scenario(run_single_stream, over_window=False, seconds=single_stream_seconds),
-    "multi_stream": Scenario(run_multi_stream, over_window=False, seconds=single_stream_seconds),
-    "offline": Scenario(run_offline, over_window=True, seconds=offline_seconds),
+    "single_stream": Scenario(closed_loop.run_single_stream, over_window=False, seconds=closed_loop.single_stream_seconds),
+    "multi_stream": Scenario(closed_loop.run_multi_stream, over_window=False, seconds=closed_loop.single_stream_seconds),
+    "offline": Scenario(closed_loop.run_offline, over_window=True, seconds=closed_loop.offline_seconds),
     "poisson": Scenario(poisson.run, over_window=True, seconds=poisson.seconds),
 }
 

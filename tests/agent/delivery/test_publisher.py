@@ -24,7 +24,7 @@ from edgemeter.agent.delivery.publisher import Publisher
 from edgemeter.agent.delivery.sender import TOO_LARGE_REASON
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.publishing import TUNED, always, last_state, make_birth, peer, put, started
+from tests.fixtures.publishing import TUNED, Listener, always, last_state, make_birth, peer, put, started
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.servers import free_port, mosquitto
 
@@ -364,22 +364,6 @@ class Namesake:
 
     def answered(self, _refusal):
         """Ignore it."""
-
-
-class Listener:
-    """Keeps what it hears."""
-
-    topics = ("edgemeter/v1/lab/pi-1/command",)
-
-    def __init__(self):
-        self.heard = []
-
-    def connected(self):
-        """Ignore it."""
-
-    def received(self, message):
-        """Keep it."""
-        self.heard.append(message.payload)
 
 
 @with_mosquitto

@@ -1,34 +1,14 @@
 """Facts about a publisher that other parts of the agent use: their messages go out and come in, and never hold up a result."""
 
-import threading
-
 import pytest
 
 from edgemeter.agent.contract import messages
 from edgemeter.agent.delivery.publisher import WAITING_MESSAGES, Publisher
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.publishing import TUNED, always, make_birth, peer, put, started
+from tests.fixtures.publishing import TUNED, Listener, always, make_birth, peer, put, started
 from tests.fixtures.servers import mosquitto
 
 COMMAND, JOB, WANT = (f"{messages.TOPIC_ROOT}/lab/pi-1/{kind}" for kind in ("command", "job", "want"))
-
-
-class Listener:
-    """Keeps what it hears."""
-
-    topics = (COMMAND,)
-
-    def __init__(self):
-        self.heard = []
-        self.is_connected = threading.Event()
-
-    def connected(self):
-        """Keep it."""
-        self.is_connected.set()
-
-    def received(self, message):
-        """Keep it."""
-        self.heard.append(message.payload)
 
 
 @pytest.fixture

@@ -3,12 +3,15 @@
 import time
 from collections import deque
 
+import msgspec
+
 from edgemeter.agent.base import config
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.contract.messages import parse_topic
 from edgemeter.agent.contract.orders import Measure
 from edgemeter.agent.daemon.handler import HandlerContext
+from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.jobs.jobs_handler import JobsHandler
 from tests.agent.jobs.fleet_server import ServersEnd
 
@@ -27,6 +30,14 @@ repeats = {repeats}
 def suite(seconds=0, repeats=1):
     """Return a suite of one short case."""
     return ('name = "nightly"\n' + CASE.format(seconds=seconds, repeats=repeats)).encode()
+
+
+def records_in(home):
+    """Return the records in the outbox of an agent's home, as JSON documents."""
+    with Outbox(home / "outbox.sqlite") as outbox:
+        # This machine's clock may not be kept: records would wait for it.
+        outbox.leave_unstamped()
+        return [msgspec.json.decode(pending.payload) for pending in outbox.pending(1000, 1 << 30)]
 
 
 class Driver(ServersEnd):

@@ -5,14 +5,12 @@ import signal
 import socket
 import time
 
-import msgspec
 import pytest
 
 from edgemeter.agent.base import file_lock
 from edgemeter.agent.contract import orders
 from edgemeter.agent.contract.orders import Canary, Measure, Restart
-from edgemeter.agent.delivery.outbox import Outbox
-from tests.agent.jobs.driver import REPLAY, suite
+from tests.agent.jobs.driver import REPLAY, records_in, suite
 from tests.agent.jobs.fleet_server import LONG_S, topic
 from tests.fixtures.mqtt_peer import wait_until
 
@@ -26,21 +24,13 @@ def measure(server, seconds=0, repeats=1):
     return Measure(suite=server.hold(suite(seconds, repeats), "suite.toml"), models=(server.hold(REPLAY, "m.replay.json"),))
 
 
-def records(home):
-    """Return the records in the outbox."""
-    with Outbox(home / "outbox.sqlite") as outbox:
-        # This machine's clock may not be kept: records would wait for it.
-        outbox.leave_unstamped()
-        return [msgspec.json.decode(pending.payload) for pending in outbox.pending(1000, 1 << 30)]
-
-
 def test_a_suite_is_fetched_measured_and_reported(server, agent):
     """Accepted, running, done, with the ids of the runs, which are in the outbox; what it did was reported meanwhile."""
     agent.start()
     server.order(measure(server, repeats=2))
     final = server.final()
     assert final.state == "done", final
-    assert [record["id"] for record in records(agent.home)] == list(final.runs)
+    assert [record["id"] for record in records_in(agent.home)] == list(final.runs)
     assert len(final.runs) == 2
     assert any(b"m.replay.json" in line for line in server.progress)
     assert not file_lock.is_run_locked(agent.home)
@@ -64,7 +54,7 @@ def test_nothing_about_a_run_is_sent_while_its_queries_are_timed(server, agent):
         (2, 2, "job-1"),
         None,
     ]
-    timed = [record["windows"] for record in records(agent.home)]
+    timed = [record["windows"] for record in records_in(agent.home)]
     windows = [(window["timed_start_ns"], window["timed_start_ns"] + window["timed_end_ns"]) for window in timed]
     assert all(window_end_ns - begin_ns > 0.9e9 for begin_ns, window_end_ns in windows)
     assert first_ns < windows[0][0] < windows[0][1] < second_ns < windows[1][0] < windows[1][1] < end_ns
@@ -111,7 +101,7 @@ def test_killed_at_any_moment_each_job_is_done_once(server, agent):
     ended = {job: server.final(job, timeout_s=2 * LONG_S) for job in works}
     assert {final.state for final in ended.values()} <= {"done", "failed"}
     assert all(final.reason == "interrupted by a restart" for final in ended.values() if final.state == "failed")
-    ids = [record["id"] for record in records(agent.home)]
+    ids = [record["id"] for record in records_in(agent.home)]
     reported = [run for final in ended.values() for run in final.runs]
     assert all(len(final.runs) == 1 for final in ended.values() if final.state == "done")
     assert len(set(ids)) == len(ids) <= len(works)
@@ -131,7 +121,7 @@ def test_the_canary_run_is_in_the_report(server, agent):
     assert final.state == "done", final
     assert final.figures["latency_p50_ms"] > 0
     assert "the first of two runs was discarded" in final.text
-    assert [record["id"] for record in records(agent.home)] == list(final.runs)
+    assert [record["id"] for record in records_in(agent.home)] == list(final.runs)
     assert len(final.runs) == 1
 
 

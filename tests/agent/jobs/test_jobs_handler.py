@@ -13,10 +13,9 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.file_lock import RunLock
 from edgemeter.agent.contract import orders
 from edgemeter.agent.contract.orders import Cancel, Content, Doctor, Logs, Measure, ReportReceipt, Restart, Schedule, Update
-from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.jobs import jobs_handler, journal
 from edgemeter.agent.jobs.journal import Journal
-from tests.agent.jobs.driver import Driver, suite
+from tests.agent.jobs.driver import Driver, records_in, suite
 
 pytestmark = pytest.mark.slow
 
@@ -25,10 +24,7 @@ ABSENT = Content(sha256="e" * 64, size_bytes=10, name="suite.toml")
 
 def kept_runs(home):
     """Return the ids of the runs in the outbox."""
-    with Outbox(home / "outbox.sqlite") as outbox:
-        # This machine's clock may not be kept: records would wait for it.
-        outbox.leave_unstamped()
-        return [msgspec.json.decode(pending.payload)["id"] for pending in outbox.pending(100, 1 << 30)]
+    return [record["id"] for record in records_in(home)]
 
 
 def test_a_suite_is_fetched_and_measured_and_its_runs_are_named(device):

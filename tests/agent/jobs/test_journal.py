@@ -18,9 +18,8 @@ def path(tmp_path):
 @pytest.fixture
 def book(path):
     """Return an empty journal."""
-    journal_file = Journal(path)
-    yield journal_file
-    journal_file.close()
+    with Journal(path) as journal_file:
+        yield journal_file
 
 
 def order(job="job-1", attempt=1, version=3, work=None):

@@ -3,14 +3,13 @@
 import hashlib
 import io
 
-import msgspec
 import pytest
 
 from edgemeter.agent.contract import data_archive, order_suite
 from edgemeter.agent.contract.orders import Data, Measure, Schedule
 from edgemeter.agent.datasets.dataset import open_folder
-from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.jobs.journal import JOURNAL_FILE, Journal
+from tests.agent.jobs.driver import records_in
 
 pytestmark = pytest.mark.slow
 
@@ -37,13 +36,6 @@ def work(device, archive, name="scenes.zip", images="scenes.zip"):
     return Measure(suite=device.hold(f'{CASE}"{images}"\n'.encode(), "suite.toml"), data=(data,))
 
 
-def records(device):
-    """Return the records in the outbox."""
-    with Outbox(device.home / "outbox.sqlite") as outbox:
-        outbox.leave_unstamped()
-        return [msgspec.json.decode(pending.payload) for pending in outbox.pending(1000, 1 << 30)]
-
-
 @pytest.mark.long
 def test_photographs_of_an_order_give_accuracy(device, archive):
     """The data set has the identity that it has on the server; a second job fetches and unpacks nothing."""
@@ -55,7 +47,7 @@ def test_photographs_of_an_order_give_accuracy(device, archive):
     device.order(ordered, job="job-2")
     assert device.final("job-2").state == "done"
     assert len(device.wants) == wants
-    for record in records(device):
+    for record in records_in(device.home):
         assert record["dataset"]["sha256"] == record["accuracy"]["dataset_sha256"] == data.sha256
         assert (record["dataset"]["name"], record["dataset"]["subset"]["drawn_from"]) == ("images", data.subset.drawn_from)
         assert 0 < record["accuracy"]["value"] <= 1
@@ -98,4 +90,4 @@ def test_a_schedule_measures_on_its_photographs(device, archive):
     device.handler._schedules._is_right = lambda: True
     assert device.until(lambda: any(entry.schedule and entry.state == "done" for entry in book.latest(5)))
     book.close()
-    assert records(device)[0]["accuracy"]["dataset_sha256"] == archive[1].sha256
+    assert records_in(device.home)[0]["accuracy"]["dataset_sha256"] == archive[1].sha256

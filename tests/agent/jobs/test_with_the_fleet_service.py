@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.order_suite import SHIPPED
-from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.web.activity import read_activities
@@ -24,7 +23,7 @@ from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.service import FleetService
-from tests.agent.jobs.driver import REPLAY, suite
+from tests.agent.jobs.driver import REPLAY, records_in, suite
 from tests.agent.jobs.fleet_server import DEVICE, FLEET, LONG_S
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import address_of
@@ -161,11 +160,9 @@ def measured_here(scenes):
 
 def measured_there(agent, scenes):
     """Return what the device has in its outbox."""
-    with Outbox(agent.home / "outbox.sqlite") as outbox:
-        outbox.leave_unstamped()
-        payloads = [msgspec.Raw(pending.payload) for pending in outbox.pending(100, 1 << 30)]
-    (scenes / "there.json").write_bytes(msgspec.json.encode({"runs": payloads}))
-    return [json.loads(bytes(payload)) for payload in payloads]
+    runs = records_in(agent.home)
+    (scenes / "there.json").write_bytes(msgspec.json.encode({"runs": runs}))
+    return runs
 
 
 @pytest.mark.long

@@ -95,10 +95,10 @@ def test_what_does_not_fit_the_model_is_refused(tmp_path):
     for arguments, match in [
         ({"names": ("args_0", "args_1")}, "not clear from their names: write input.inputs"),
         ({"names": ("input_ids", "token_ids")}, "not clear from their names"),
-        ({"more": 'inputs = ["ids"]\n'}, "has 3 inputs .* its card names 1"),
+        ({"card_lines": 'inputs = ["ids"]\n'}, "has 3 inputs .* its card names 1"),
         ({"shape": (1, 16)}, r"takes int64 \[1, 16\], its card has 12 tokens"),
         ({"shape": (1, 12, 4)}, "export it with"),
-        ({"shape": (1, 12), "more": 'padding = "none"\n'}, "takes 12 tokens always"),
+        ({"shape": (1, 12), "card_lines": 'padding = "none"\n'}, "takes 12 tokens always"),
     ]:
         with table_row(arguments), pytest.raises(ConfigError, match=match):
             make_tokenizer(tmp_path, **arguments)
