@@ -15,6 +15,7 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract import suite as contract_suite
+from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.engine import reference_process
 from edgemeter.agent.engine.agreement import (
     INPUTS,
@@ -214,45 +215,30 @@ def test_what_cannot_be_subtracted_differs():
         assert (difference.is_identical, difference.ratio, difference.is_rounding) == (False, None, False), f"{outputs!r}, {other!r}"
 
 
-def test_noise_of_float_kernels_is_rounding_and_a_changed_value_is_not():
-    """Another order of summing moves the sixth digit; one value of 240 that moves by a tenth is seen."""
+def test_rounding_is_told_from_a_changed_value():
+    """Another order of summing moves the sixth digit of floats; integers have no noise, and a channel is judged by its own values."""
     noisy = (FLOATS * (1 + 1e-6 * RNG.normal(size=FLOATS.shape))).astype(np.float32)
-    assert output_difference([FLOATS], [noisy]).is_rounding
-    assert not output_difference([FLOATS], [noisy]).is_identical
-    assert not output_difference([FLOATS], [changed(FLOATS, (0, 3, 7), FLOATS[0, 3, 7] + 0.1)]).is_rounding
-
-
-def test_one_step_of_an_integer_is_a_difference():
-    """Integer kernels have no noise."""
-    outputs = np.arange(100, dtype=np.int8)
-    assert not output_difference([outputs], [changed(outputs, 50, 51)]).is_rounding
-
-
-def test_a_wrong_score_beside_boxes_in_pixels_is_seen():
-    """Of a YOLO's one tensor the boxes reach 640: by them a score that is wrong by 0.5 would be rounding."""
+    integers = np.arange(100, dtype=np.int8)
+    # A YOLO's one tensor: its boxes reach 640, by which a score that is wrong by 0.5 would be rounding.
     tensor = np.zeros((1, 84, 8400), np.float32)
     tensor[0, :4] = RNG.uniform(0, 640, (4, 8400))
     tensor[0, 4:] = RNG.uniform(0, 1, (80, 8400))
-    assert not output_difference([tensor], [changed(tensor, (0, 10, 5), tensor[0, 10, 5] + 0.5)]).is_rounding
     # Of a class that the photograph does not show all scores are noise.
     tensor[0, 20] = 1e-7
-    assert output_difference([tensor], [changed(tensor, (0, 20, 5), 3e-7)]).is_rounding
+    for name, outputs, other, is_rounding in [
+        ("float kernels", FLOATS, noisy, True),
+        ("one value of 240", FLOATS, changed(FLOATS, (0, 3, 7), FLOATS[0, 3, 7] + 0.1), False),
+        ("one step of an integer", integers, changed(integers, 50, 51), False),
+        ("a score beside boxes in pixels", tensor, changed(tensor, (0, 10, 5), tensor[0, 10, 5] + 0.5), False),
+        ("a score of a class that is not there", tensor, changed(tensor, (0, 20, 5), 3e-7), True),
+    ]:
+        difference = output_difference([outputs], [other])
+        assert (difference.is_rounding, difference.is_identical) == (is_rounding, False), name
 
 
 def test_outputs_of_another_order_are_the_same_when_the_predictions_are():
     """Suppression inside a model may swap two boxes; without a look at the answers that is a difference."""
     swapped = output_difference([np.array([[1.0, 2.0]])], [np.array([[2.0, 1.0]])])
     check = summarise_check([replace(swapped, common_ratio=ratio) for ratio in (1.0, 0.98, None)])
-    assert check.compared == 3
-    assert check.identical == 0
-    assert check.differing == 2
-    assert check.worst_ratio == 0.5
-
-
-def test_a_check_of_nothing_has_no_ratio():
-    """No output kept: nothing compared, nothing differing."""
-    check = summarise_check([])
-    assert check.compared == 0
-    assert check.identical == 0
-    assert check.differing == 0
-    assert check.worst_ratio is None
+    assert check == OutputCheck(compared=3, identical=0, worst_ratio=0.5, differing=2)
+    assert summarise_check([]) == OutputCheck(compared=0, identical=0, worst_ratio=None, differing=0)

@@ -27,50 +27,25 @@ def logged(inputs, outputs, scores=None, objects=None):
     return log.summary(objects)
 
 
-def test_different_predictions_are_not_alike():
-    """Of a model that depends on its input nothing is counted."""
-    assert logged(arrays(1, 2, 3), arrays(4, 5, 6)) == Answers(inputs=3, alike=0, not_finite=0)
-
-
-def test_equal_predictions_for_different_inputs_are_counted():
-    """All but the first are alike; the same input again is no wonder, and counts as no other input would."""
-    assert logged(arrays(1, 2, 3), arrays(7, 7, 7)).alike == 2
-    assert logged(arrays(1, 1, 1), arrays(7, 7, 7)).alike == 0
-
-
-def test_an_empty_prediction_is_not_alike():
-    """Nothing found in four photographs is four times nothing, not a cached output."""
-    nothing = [[np.zeros((0, 6), np.float32)]] * 4
-    assert logged(arrays(1, 2, 3, 4), nothing).alike == 0
-
-
-def test_nan_and_infinity_are_counted_and_do_not_spoil_the_scores():
-    """An answer counts once, however many of its values are no numbers."""
-    outputs = [[np.array([np.nan, np.inf])], [np.array([1.0, 2.0])], [np.array([-np.inf, 0.0])]]
-    summary = logged(arrays(1, 2, 3), outputs, scores=[[np.nan], [0.5], []], objects=9)
-    assert summary.not_finite == 2
-    assert summary.found == 1
-    assert summary.highest_score == 0.5
-    assert summary.objects == 9
-
-
-def test_a_detector_that_finds_nothing_has_no_score():
-    """No boxes: 0 found, no highest score, and the objects that were there."""
-    summary = logged(arrays(1, 2), arrays(3, 4), scores=[[], []], objects=30)
-    assert summary.found == 0
-    assert summary.highest_score is None
-    assert summary.distinct_scores == 0
-    assert summary.objects == 30
-
-
-def test_scores_are_counted_apart():
-    """Five boxes with two different scores."""
-    summary = logged(arrays(1, 2), arrays(3, 4), scores=[[0.25, 0.5, 0.25], [0.5, 0.5]], objects=5)
-    assert (summary.found, summary.distinct_scores, summary.highest_score) == (5, 2, 0.5)
-
-
-def test_no_prediction_counts_nothing():
-    """Nothing was run after timing."""
+def test_predictions_are_summarised():
+    """What is alike, what is no number, and the scores of boxes."""
+    nothing = [[np.zeros((0, 6), np.float32)]] * 3
+    no_numbers = [[np.array([np.nan, np.inf])], [np.array([1.0, 2.0])], [np.array([-np.inf, 0.0])]]
+    plain, boxes = {"inputs": 3, "alike": 0, "not_finite": 0}, {"objects": 9}
+    for name, inputs, outputs, scores, expected in [
+        ("a model that depends on its input", (1, 2, 3), arrays(4, 5, 6), None, plain),
+        ("all but the first are alike", (1, 2, 3), arrays(7, 7, 7), None, plain | {"alike": 2}),
+        ("the same input again is no wonder", (1, 1, 1), arrays(7, 7, 7), None, plain),
+        ("nothing found is no cached output", (1, 2, 3), nothing, None, plain),
+        ("an answer without numbers counts once, and spoils no score", (1, 2, 3), no_numbers, [[np.nan], [0.5], []],
+         plain | boxes | {"not_finite": 2, "found": 1, "highest_score": 0.5, "distinct_scores": 1}),
+        ("a detector that finds nothing has no score", (1, 2, 3), arrays(4, 5, 6), [[], [], []],
+         plain | boxes | {"found": 0, "highest_score": None, "distinct_scores": 0}),
+        ("scores are counted apart", (1, 2, 3), arrays(4, 5, 6), [[0.25, 0.5, 0.25], [0.5, 0.5], []],
+         plain | boxes | {"found": 5, "highest_score": 0.5, "distinct_scores": 2}),
+    ]:  # fmt: skip
+        with table_row(name):
+            assert logged(arrays(*inputs), outputs, scores, objects=9) == Answers(**expected)
     assert PredictionLog().summary(None) is None
 
 

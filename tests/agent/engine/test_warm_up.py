@@ -6,65 +6,37 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.engine import warm_up
+from tests.fixtures.rows import table_row
 from tests.fixtures.timing_world import World
 
 MS = 1_000_000
 
 
-def warm(script, limit_s=10.0):
-    """Return the result of a warm-up with queries that take as long as scripted."""
-    return warm_up.warm_up(World(script).subject(), limit_s)
+NOISE = np.random.default_rng(8).normal(0.0, 1.0, 10_000)
 
 
-def test_a_settled_model_is_steady_after_few_queries():
-    """Ten milliseconds each: 64 queries."""
-    warmed = warm(lambda _: 10 * MS)
-    assert (warmed.steady, warmed.queries, warmed.median_ns) == (True, 64, 10 * MS)
-
-
-def test_a_quick_model_is_warmed_for_half_a_second():
-    """Clocks take tens of milliseconds to rise: 64 queries of 0.1 ms do not suffice."""
-    warmed = warm(lambda _: MS // 10)
-    assert warmed.steady
-    assert 0.5e9 <= warmed.duration_ns <= 0.7e9
-
-
-def test_a_latency_that_keeps_falling_is_never_steady():
-    """A warm-up that improves by 1% with every query reaches its limit and reports it."""
-    warmed = warm(lambda n: int(1e9 * 0.99**n), 60.0)
-    assert not warmed.steady
-    assert warmed.duration_ns >= 60e9
-
-
-def test_a_clock_that_rises_late_is_waited_for():
-    """The first 0.4 s run at half speed: the level that is reported is the one after."""
-    warmed = warm(lambda n: 4 * MS if n < 100 else 2 * MS)
-    assert warmed.steady
-    assert warmed.median_ns == 2 * MS
-    assert warmed.queries >= 200
-
-
-def test_noise_needs_no_long_warm_up():
-    """Queries that scatter by 20% settle within the 10 s of quick mode."""
-    noise = np.random.default_rng(8).normal(1.0, 0.2, 10_000).clip(0.3)
-    warmed = warm(lambda n: int(10 * MS * noise[n]))
-    assert warmed.steady
-    assert warmed.queries <= 600
-
-
-def test_a_limit_that_comes_first_asks_only_that_it_looks_settled():
-    """A hundred queries that scatter by 5% cannot show small trends within the limit: no trend is seen, and that has to do."""
-    noise = np.random.default_rng(8).normal(1.0, 0.05, 1_000)
-    warmed = warm(lambda n: int(100 * MS * noise[n]))
-    assert warmed.steady
-    assert 95 <= warmed.queries <= 105
-
-
-def test_a_model_too_slow_for_a_trend_is_judged_by_its_halves():
-    """Six queries of 2 s that agree are steady; four that halve are not; two are unknown."""
-    assert warm(lambda _: 2_000 * MS, 11.0).steady
-    assert not warm(lambda n: 8_000 * MS // 2**n, 14.5).steady
-    assert not warm(lambda _: 20_000 * MS, 11.0).steady
+def test_a_warm_up_ends_when_the_latency_has_settled():
+    """Or with its limit; clocks take tens of milliseconds to rise, so that 64 queries of 0.1 ms do not suffice."""
+    for name, script, limit_s, is_steady, fewest, most in [
+        ("constant", lambda _: 10 * MS, 10.0, True, 64, 64),
+        ("quick: half a second", lambda _: MS // 10, 10.0, True, 4_900, 6_950),
+        ("better by 1% with every query", lambda n: int(1e9 * 0.99**n), 60.0, False, 91, 100),
+        ("half the speed for 0.4 s", lambda n: 4 * MS if n < 100 else 2 * MS, 10.0, True, 200, 5_000),
+        ("a scatter of 20%", lambda n: int(10 * MS * max(0.3, 1 + 0.2 * NOISE[n])), 10.0, True, 64, 600),
+        # A hundred queries that scatter by 5% cannot show small trends within the limit: no trend is seen, and that has to do.
+        ("a scatter of 5%, cut off", lambda n: int(100 * MS * (1 + 0.05 * NOISE[n])), 10.0, True, 95, 105),
+        # Too slow for a trend: judged by its halves.
+        ("six that agree", lambda _: 2_000 * MS, 11.0, True, 6, 6),
+        ("four that halve", lambda n: 8_000 * MS // 2**n, 14.5, False, 4, 4),
+        ("two, which is unknown", lambda _: 20_000 * MS, 11.0, False, 2, 2),
+    ]:
+        with table_row(name):
+            warmed = warm_up.warm_up(World(script).subject(), limit_s)
+            assert warmed.steady == is_steady
+            assert fewest <= warmed.queries <= most
+            # The level that is reported is the one of the last queries.
+            level_ns = script(warmed.queries - 1)
+            assert "scatter" in name or not is_steady or warmed.median_ns == level_ns
 
 
 LENGTH = 12_000
