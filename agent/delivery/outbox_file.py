@@ -41,7 +41,11 @@ class DiskReserve:
             return
         making = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         try:
-            _allocate(making)
+            disk = os.statvfs(making.parent)
+            size_bytes = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // RESERVE_SHARE_OF_DISK)
+            with making.open("wb") as file:
+                # Not a hole: room that nobody else gets.
+                os.posix_fallocate(file.fileno(), 0, max(1, size_bytes))
             making.replace(self.path)
         except OSError as error:
             making.unlink(missing_ok=True)
@@ -69,14 +73,6 @@ class DiskReserve:
             # It was not there; or nothing can be changed here, as on a card that has gone read-only, or in somebody else's folder.
             return False
         return True
-
-
-def _allocate(path: Path) -> None:
-    disk = os.statvfs(path.parent)
-    size_bytes = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // RESERVE_SHARE_OF_DISK)
-    with path.open("wb") as file:
-        # Not a hole: room that nobody else gets.
-        os.posix_fallocate(file.fileno(), 0, max(1, size_bytes))
 
 
 # More goes than must, so that not every further record has to look for room.

@@ -229,12 +229,14 @@ def _compare(
         for pair in zip(timed, expected, strict=False)
         if pair[0].shape == pair[1].shape and pair[0].size
     ]
+    with np.errstate(invalid="ignore"):
+        differences = [float(np.abs(np.subtract(*pair, dtype=np.float64)).max()) for pair in tensors]
     shares = [same_answer(query.item, query.outputs, outputs) for query, outputs in pairs] if same_answer else []
     known_shares = [share for share in shares if share is not None]
     return Agreement(
         reference=reference,
         inputs=len(pairs),
-        largest_difference=_worst(max, [_largest_difference(*pair) for pair in tensors]),
+        largest_difference=_worst(max, differences),
         largest_difference_ratio=None if None in ratios else max(ratio for ratio in ratios if ratio is not None),
         lowest_cosine=_worst(min, [_cosine(*pair) for pair in tensors]),
         same_answer_ratio=sum(known_shares) / len(known_shares) if known_shares else None,
@@ -244,11 +246,6 @@ def _compare(
 def _worst(pick: Callable[[Sequence[float]], float], values: Sequence[float]) -> float | None:
     # NaN is not comparable: with one, the worst is unknown.
     return None if not values or not np.isfinite(values).all() else pick(values)
-
-
-def _largest_difference(array: NDArray[np.float32], other: NDArray[np.float32]) -> float:
-    with np.errstate(invalid="ignore"):
-        return float(np.abs(array.astype(np.float64) - other.astype(np.float64)).max())
 
 
 def _cosine(array: NDArray[np.float32], other: NDArray[np.float32]) -> float:

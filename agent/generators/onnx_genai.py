@@ -56,6 +56,8 @@ class OnnxGenai:
         self._open(model, options)
         load_ns = time.monotonic_ns() - began_ns
         decoder, texts = _part(described, "decoder"), _text_tokens(model)
+        bos = int(self._tokenizer.bos_token_id)
+        adds_bos = bool(_beside(model, "tokenizer_config.json").get("add_bos_token")) or self._tokens("a")[:1] == [bos]
         self._found = LoadedGenerator(
             package=library.package,
             version=library.version,
@@ -64,7 +66,7 @@ class OnnxGenai:
             load_ns=load_ns,
             context_tokens=context_tokens,
             text_tokens=texts[texts < self._vocabulary],
-            first_tokens=self._first_tokens(model),
+            first_tokens=(bos,) if adds_bos else (),
             architecture=str(self._model.type),
             precision=_precision(model, decoder),
             trained_context_tokens=trained,
@@ -87,11 +89,6 @@ class OnnxGenai:
             self._ends = frozenset(int(token) for token in self._tokenizer.eos_token_ids)
         except RuntimeError as error:
             raise ConfigError(f"onnxruntime-genai cannot load {str(model)!r}: {one_line(error)}") from error
-
-    def _first_tokens(self, model: Path) -> tuple[int, ...]:
-        bos = int(self._tokenizer.bos_token_id)
-        adds = bool(_beside(model, "tokenizer_config.json").get("add_bos_token")) or self._tokens("a")[:1] == [bos]
-        return (bos,) if adds else ()
 
     def encode(self, prompt: str | Sequence[ChatMessage]) -> list[int]:
         """Return the tokens of a text or chat; see `Generator.encode`."""

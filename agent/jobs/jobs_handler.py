@@ -212,7 +212,11 @@ class JobsHandler:
     def _advance(self) -> float:
         """Advance the order whose turn it is; return the seconds to the next poll."""
         opened = self._journal.open_ones()
-        self._end_overdue(opened)
+        now_s = self._clock_s()
+        self._deadlines_s = {entry.place: self._deadlines_s.get(entry.place, now_s + entry.order.timeout_s) for entry in opened}
+        for entry in opened:
+            if now_s >= self._deadlines_s[entry.place]:
+                self._give_up(entry, "timed_out", f"not done in {entry.order.timeout_s:g} s; {entry.reason or entry.state}")
         if self._running is not None and not self._has_ended(self._running):
             return min(RUNNING_POLL_S, self._next_deadline())
         opened = self._journal.open_ones()
@@ -231,13 +235,6 @@ class JobsHandler:
         except EdgemeterError as error:
             self._give_up(entry, "failed", str(error))
         return 0.0
-
-    def _end_overdue(self, opened: list[journal.JournalEntry]) -> None:
-        now_s = self._clock_s()
-        self._deadlines_s = {entry.place: self._deadlines_s.get(entry.place, now_s + entry.order.timeout_s) for entry in opened}
-        for entry in opened:
-            if now_s >= self._deadlines_s[entry.place]:
-                self._give_up(entry, "timed_out", f"not done in {entry.order.timeout_s:g} s; {entry.reason or entry.state}")
 
     def _next_deadline(self) -> float:
         return max(0.0, min(self._deadlines_s.values(), default=float("inf")) - self._clock_s())

@@ -7,6 +7,7 @@ import logging
 import platform
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,13 +154,11 @@ class ClockTrust:
         if time.time_ns() < self._oldest_ns:
             return False
         self._was_synchronised = self._was_synchronised or self._synchronised() is True
-        return self._was_synchronised or self._is_set_at_boot or self._has_chip()
-
-    def _has_chip(self) -> bool:
-        try:
+        if self._was_synchronised or self._is_set_at_boot:
+            return True
+        with suppress(OSError):
             return any((chip / "hctosys").read_text().strip() == "1" for chip in self._rtc.iterdir())
-        except OSError:
-            return False
+        return False
 
 
 def due_contents(schedules: list[Scheduled]) -> list[Content]:

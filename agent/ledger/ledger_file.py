@@ -125,11 +125,6 @@ class LedgerWriter:
             raise
         return Committed(inserted, len(keys) - inserted, len(collisions), tuple(keys)), collisions
 
-    def mark_own(self, record: RunRecord) -> None:
-        """Mark a record that this machine measured and stored itself: its chunk holds nothing else."""
-        statement = "UPDATE chunks SET is_own = 1 WHERE chunk = (SELECT chunk FROM runs WHERE device = ? AND session = ? AND seq = ?)"
-        self._connection.execute(statement, (record.device, record.session, record.seq))
-
     def check(self, limit_chunks: int) -> list[Rejection]:
         """Validate chunks of which only the envelopes were; remove and return the invalid records."""
         query = "SELECT chunk, received_ns, body FROM unchecked JOIN chunks USING (chunk) ORDER BY chunk LIMIT ?"

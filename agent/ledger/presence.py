@@ -196,7 +196,9 @@ class SessionHeld:
 
 def read_sessions(connection: sqlite3.Connection) -> list[SessionHeld]:
     """Return what is stored of every session, by fleet, device and number."""
-    forgotten = _forgotten(connection)
+    forgotten: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for device, session, first, last in connection.execute("SELECT device, session, first, last FROM forgotten"):
+        forgotten.setdefault((device, session), []).append((first, last))
     query = """SELECT device, session, count(*), max(seq), max(row) FROM runs GROUP BY device, session"""
     sessions = []
     for device, session, records, highest, row in connection.execute(query).fetchall():
@@ -212,10 +214,3 @@ def session_held(
     """Return a session with `records` up to number `highest`; the ranges `forgotten` are not missing."""
     gone = sum(max(0, min(last, highest) - first + 1) for first, last in forgotten)
     return SessionHeld(fleet, device, session, records, highest - records - gone, received_ns)
-
-
-def _forgotten(connection: sqlite3.Connection) -> dict[tuple[str, int], list[tuple[int, int]]]:
-    ranges: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    for device, session, first, last in connection.execute("SELECT device, session, first, last FROM forgotten"):
-        ranges.setdefault((device, session), []).append((first, last))
-    return ranges

@@ -85,7 +85,10 @@ class SqliteLedger(sqlite_file.Database):
             if collisions:
                 raise ConfigError(f"run {record.id} is not stored in {str(self.path)!r}: {collisions[0].reason}")
             if committed.inserted:
-                self._writer.mark_own(record)
+                # Its chunk holds nothing else.
+                chunk = "(SELECT chunk FROM runs WHERE device = ? AND session = ? AND seq = ?)"
+                key = (record.device, record.session, record.seq)
+                connection.execute(f"UPDATE chunks SET is_own = 1 WHERE chunk = {chunk}", key)  # noqa: S608 - our own words
                 bound_own(connection, limit_bytes)
 
     def check(self, limit_chunks: int) -> list[Rejection] | None:

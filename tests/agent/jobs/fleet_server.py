@@ -72,7 +72,8 @@ class FleetServer(ServersEnd):
     """A server with one device over a real broker; `contents` by hash is what it hands out."""
 
     def __init__(self, address):
-        super().__init__(self.say)
+        # Not flushed: that would wait in the thread which receives.
+        super().__init__(lambda payload, kind: self.session.publish(topic(kind), payload))
         self.progress = []
         self.activities = []
         self.births = 0
@@ -105,9 +106,14 @@ class FleetServer(ServersEnd):
             self.progress.append(message.payload)
         elif kind == "want":
             head, data = self.chunk(orders.decode_want(message.payload))
-            self.say(orders.join_chunk(head, self.change_piece(head, data)), "content")
+            self._send(orders.join_chunk(head, self.change_piece(head, data)), "content")
         else:
             self.note(orders.decode_report(message.payload))
+
+    def order(self, work, **settings):
+        """Give an order, and return when the broker has it."""
+        super().order(work, **settings)
+        self.session.flush(5)
 
     def say(self, payload, kind="command"):
         """Publish any bytes to the device."""
