@@ -1,6 +1,5 @@
 """Facts about whole runs: a runtime that does not do the work, or a model that was ruined, is caught by name."""
 
-import json
 from pathlib import Path
 
 import flatbuffers
@@ -8,14 +7,13 @@ import msgspec
 import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
-from PIL import Image
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.engine import predictions as answers
 from edgemeter.agent.engine.loading import LoadedModel
 from edgemeter.agent.verdict import judge as verdict
-from tests.fixtures.run_jobs import rapid_run
+from tests.fixtures.run_jobs import rapid_run, write_photographs
 from tests.fixtures.vision_factory import make_card, make_loaded, tensors
 
 SIDE, CLASSES, ANCHORS, PHOTOGRAPHS, OBJECTS = 16, 2, 128, 15, 4
@@ -120,23 +118,16 @@ def int8_model(scale: float) -> bytes:
 def photographs(tmp_path):
     """Return a folder of pictures whose pixels are a detector's answer, and annotations that this answer fits."""
     draw = np.random.default_rng(4)
-    folder = tmp_path / "photographs"
-    folder.mkdir()
-    truth = {"images": [], "annotations": [], "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]}
-    for number in range(PHOTOGRAPHS):
+    pictures = []
+    for _ in range(PHOTOGRAPHS):
         answer = np.zeros((4 + CLASSES, ANCHORS), np.uint8)
         answer[0:2, :OBJECTS] = draw.integers(60, 195, (2, OBJECTS))
         answer[2:4, :OBJECTS] = draw.integers(40, 100, (2, OBJECTS))
         kinds = draw.integers(0, CLASSES, OBJECTS)
         answer[4 + kinds, range(OBJECTS)] = draw.integers(26, 50, OBJECTS)
-        Image.fromarray(answer.reshape(SIDE, SIDE, 3)).save(folder / f"{number:02}.png")
-        truth["images"].append({"id": number + 1, "file_name": f"{number:02}.png", "width": SIDE, "height": SIDE})
-        for x, y, width, height, kind in zip(*(answer[:4, :OBJECTS] / 255 * SIDE), kinds.tolist(), strict=True):
-            box = {"bbox": [x - width / 2, y - height / 2, width, height], "area": width * height, "iscrowd": 0}
-            annotation = {"id": len(truth["annotations"]) + 1, "image_id": number + 1, "category_id": kind + 1}
-            truth["annotations"].append(annotation | box)
-    (tmp_path / "truth.json").write_text(json.dumps(truth))
-    return {"images": str(folder), "annotations": str(tmp_path / "truth.json")}
+        boxes = (answer[:4, :OBJECTS] / 255 * SIDE).T.tolist()
+        pictures.append((answer.reshape(SIDE, SIDE, 3), zip(boxes, (kinds + 1).tolist(), strict=True)))
+    return write_photographs(tmp_path, pictures)
 
 
 @pytest.mark.parametrize(

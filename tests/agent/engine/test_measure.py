@@ -1,15 +1,12 @@
 """Facts about `edgemeter.agent.engine.measure`: a batch that is fixed above 1 is timed whole and scored; when a run idles."""
 
-import json
-
 import numpy as np
 import pytest
-from PIL import Image
 
 from edgemeter.agent.engine.measure import may_give_energy
 from edgemeter.agent.engine.scenarios.scenario import SCENARIOS
 from edgemeter.agent.engine.scenarios.timing import TimingPlan
-from tests.fixtures.run_jobs import one_case, rapid_run, run_job
+from tests.fixtures.run_jobs import one_case, rapid_run, run_job, write_photographs
 
 SIDE, CLASSES, ANCHORS, BATCH, PHOTOGRAPHS = 16, 2, 128, 4, 6
 
@@ -45,20 +42,14 @@ def model(tmp_path):
 @pytest.fixture
 def photographs(tmp_path):
     """Return a folder of pictures that are a detector's answer themselves: in each one box, and annotations that it fits."""
-    folder = tmp_path / "photographs"
-    folder.mkdir()
-    truth = {"images": [], "annotations": [], "categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]}
+    pictures = []
     for number in range(1, PHOTOGRAPHS + 1):
         answer = np.zeros((4 + CLASSES, ANCHORS), np.uint8)
         answer[:4, 7] = (100 + 5 * number, 120, 80, 60)
         answer[4 + number % CLASSES, 7] = 200
-        Image.fromarray(answer.reshape(3, SIDE, SIDE).transpose(1, 2, 0)).save(folder / f"{number}.png")
-        x, y, width, height = (answer[:4, 7] / 255 * SIDE).tolist()
-        truth["images"].append({"id": number, "file_name": f"{number}.png", "width": SIDE, "height": SIDE})
-        box = {"bbox": [x - width / 2, y - height / 2, width, height], "area": width * height, "iscrowd": 0}
-        truth["annotations"].append({"id": number, "image_id": number, "category_id": number % CLASSES + 1, **box})
-    (tmp_path / "truth.json").write_text(json.dumps(truth))
-    return {"images": str(folder), "annotations": str(tmp_path / "truth.json")}
+        pixels = answer.reshape(3, SIDE, SIDE).transpose(1, 2, 0)
+        pictures.append((pixels, [((answer[:4, 7] / 255 * SIDE).tolist(), number % CLASSES + 1)]))
+    return write_photographs(tmp_path, pictures)
 
 
 @pytest.mark.parametrize(("scenario", "batch"), [("single_stream", BATCH), ("offline", BATCH)])
