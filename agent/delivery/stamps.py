@@ -8,6 +8,7 @@ connection: a link that comes and goes without a time server delivers all the sa
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from edgemeter.agent.delivery.outbox import Outbox
 
@@ -22,16 +23,10 @@ def since_boot_ns() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
-def _synchronised() -> bool | None:
+def _clock() -> Any:
     from edgemeter.agent.machine import clock  # noqa: PLC0415 - most devices never ask, and the agent that stays is to be light
 
-    return clock.synchronised()
-
-
-def _boot_id() -> str | None:
-    from edgemeter.agent.machine import clock  # noqa: PLC0415 - as above
-
-    return clock.boot_id()
+    return clock
 
 
 class Stamping:
@@ -40,8 +35,8 @@ class Stamping:
     def __init__(
         self,
         outbox: Outbox,
-        synchronised: Callable[[], bool | None] = _synchronised,
-        boot_id: Callable[[], str | None] = _boot_id,
+        synchronised: Callable[[], bool | None] = lambda: _clock().synchronised(),
+        boot_id: Callable[[], str | None] = lambda: _clock().boot_id(),
         wall_ns: Callable[[], int] = time.time_ns,
         boot_clock_ns: Callable[[], int] = since_boot_ns,
     ) -> None:

@@ -42,13 +42,6 @@ class LoadedModel:
     data: Dataset | None
     work: Task | None
 
-    @property
-    def family(self) -> str:
-        """The decoder family, with a question mark where the outputs may be those of another."""
-        if self.card is None:
-            return "unknown"
-        return self.card.family + "?" * any(recognise.UNSURE_FAMILY in guess for guess in self.guesses)
-
     def calls_of(self, index: int, seed: int) -> list[list[Array]]:
         """Return the model's inputs for one item of the data, call by call."""
         return prepared(self.work, index, self.loaded) if self.work else [self.noise(seed)[index]]
@@ -135,7 +128,8 @@ def describe_model(work: job.RunJob, model: LoadedModel) -> Model:
         format=path.suffix.lstrip(".").lower(),
         size_bytes=work.size_bytes,
         task=card.task if card else "operator" if OPERATOR_MARK in model.loaded.metadata else "unknown",
-        family=model.family,
+        # With a question mark where the outputs may be those of another decoder family.
+        family=card.family + "?" * any(recognise.UNSURE_FAMILY in guess for guess in model.guesses) if card else "unknown",
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import msgspec
 
@@ -41,11 +41,8 @@ class OrderOutcome:
     text: str | None = None
 
 
-class ReportProgress(Protocol):
-    """Reports progress: what is done now, how much is done, and which run begins now."""
-
-    def __call__(self, doing: str, done_ratio: float | None = None, measuring: Measuring | None = None) -> None:
-        """Report it."""
+# Reports what is done now, how much of the order is done (0..1), and which run begins now.
+ReportProgress = Callable[[str, float | None, Measuring | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ def carry_out(task: ExecutionTask, notes: BinaryIO, answered: threading.Event | 
     """Do what the order says and write its end into the journal; `answered` is set when the owner has reported the run that begins."""
     book = Journal(Path(task.home) / journal.JOURNAL_FILE)
 
-    def report(doing: str, done_ratio: float | None = None, measuring: Measuring | None = None) -> None:
+    def report(doing: str, done_ratio: float | None, measuring: Measuring | None) -> None:
         note = Doing(doing=doing, done_ratio=done_ratio, measuring=measuring, begun_ns=time.monotonic_ns())
         if answered is not None:
             answered.clear()

@@ -88,7 +88,7 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
         ordered = order_suite.read(context.content(work.suite).read_bytes())
         models = {model.name: context.content(model) for model in work.models}
         if work.data:
-            context.report("unpacking images")
+            context.report("unpacking images", None, None)
         data = {archive.name: open_data(context.content(archive)) for archive in work.data}
         suite = order_suite.expand(ordered, models, folder, data=data)
         session.check(suite)
@@ -160,7 +160,7 @@ class ProgressNotes:
     """Reports what a session does, and how much of it is done; nothing while a query is timed."""
 
     def __init__(self, context: OrderContext, suite: str) -> None:
-        self._here = context
+        self._context = context
         self._run = ""
         self._ratio = 0.0
         self._activity = ActivityReport(suite, self._begin, context.task.order.job)
@@ -169,9 +169,9 @@ class ProgressNotes:
         """Report one event."""
         self._activity(event)
         if isinstance(event, job.Phase) and event.name != "timed":
-            self._here.report(f"{self._run}, {event.name}", self._ratio)
+            self._context.report(f"{self._run}, {event.name}", self._ratio, None)
 
     def _begin(self, measuring: Measuring) -> None:
         self._run = f"run {measuring.run} of {measuring.runs}: {measuring.case}"
         self._ratio = (measuring.run - 1) / measuring.runs
-        self._here.report(self._run, self._ratio, measuring)
+        self._context.report(self._run, self._ratio, measuring)
