@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.generators import ChatMessage, Ended, Generated, GeneratorAbilities, Limits, LoadedGenerator, Query, Stamp
-from edgemeter.agent.generators.adapter import check_tokens, log_likelihoods
+from edgemeter.agent.generators.adapter import check_tokens, json_object, log_likelihoods, part
 from edgemeter.agent.runtimes import Options, onnx_file
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_options, load_library
 
@@ -55,7 +55,7 @@ class OnnxGenai:
         began_ns = time.monotonic_ns()
         self._open(model, options)
         load_ns = time.monotonic_ns() - began_ns
-        decoder, texts = _part(described, "decoder"), _text_tokens(model)
+        decoder, texts = part(described, "decoder"), _text_tokens(model)
         bos = int(self._tokenizer.bos_token_id)
         adds_bos = bool(_beside(model, "tokenizer_config.json").get("add_bos_token")) or self._tokens("a")[:1] == [bos]
         self._found = LoadedGenerator(
@@ -73,7 +73,7 @@ class OnnxGenai:
             chat_template=_beside(model, "tokenizer_config.json").get("chat_template"),
             tokenizer_sha256=model_file.sha256(model.with_name("tokenizer.json")) if model.with_name("tokenizer.json").is_file() else None,
             abilities=GeneratorAbilities(likelihoods=True),
-            facts={"providers": json.dumps(_part(decoder, "session_options").get("provider_options", []))},
+            facts={"providers": json.dumps(part(decoder, "session_options").get("provider_options", []))},
         )
         return self._found
 
@@ -215,24 +215,16 @@ def _whole(described: Mapping[str, Any], key: str, model: Path) -> int:
     return value
 
 
-def _part(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = document.get(key)
-    return value if isinstance(value, dict) else {}
-
-
 def _beside(model: Path, name: str) -> Mapping[str, Any]:
     """Return a JSON object beside the model; empty if there is none, as the library has read what it needs."""
-    try:
-        document = json.loads(model.with_name(name).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
+    path = model.with_name(name)
+    return json_object(path.read_bytes()) if path.is_file() else {}
 
 
 def _text_tokens(model: Path) -> NDArray[np.int32]:
     """Return the ids that stand for ordinary text, int32 [n]; empty where the tokenizer's file does not list them."""
     tokenizer = _beside(model, "tokenizer.json")
-    listed = _part(tokenizer, "model").get("vocab")
+    listed = part(tokenizer, "model").get("vocab")
     vocabulary = dict(listed) if isinstance(listed, dict) else {str(pair[0]): index for index, pair in enumerate(listed or [])}
     special = {entry.get("id") for entry in tokenizer.get("added_tokens") or []}
     ids = [index for token, index in vocabulary.items() if index not in special and not (token.startswith("<0x") and len(token) == 6)]

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.generators.adapter import part
 from edgemeter.agent.generators.server_dialects import Dialect, Endpoint, LlamaServer, Ollama, OpenAi, Vllm
 from edgemeter.agent.generators.server_stream import ServerConnection
 
@@ -88,8 +89,8 @@ def _model(connection: ServerConnection, file: ServerFile) -> str:
 
 def _of_llama_server(connection: ServerConnection) -> ServerFacts:
     props, served = connection.ask("/props").document, next(iter(_models(connection)), {})
-    settings, meta = _part(props, "default_generation_settings"), _part(served, "meta")
-    params = _part(settings, "params")
+    settings, meta = part(props, "default_generation_settings"), part(served, "meta")
+    params = part(settings, "params")
     facts = {
         "total_slots": props.get("total_slots"),
         "n_ctx": settings.get("n_ctx"),
@@ -115,7 +116,7 @@ def _of_llama_server(connection: ServerConnection) -> ServerFacts:
 def _of_ollama(connection: ServerConnection, model: str) -> ServerFacts:
     version = str(connection.ask("/api/version").document.get("version", "unknown"))
     document = connection.ask("/api/show", {"model": model}).document
-    details, info = _part(document, "details"), _part(document, "model_info")
+    details, info = part(document, "details"), part(document, "model_info")
     trained = _count(info, f"{info.get('general.architecture')}.context_length")
     level = _text(details, "quantization_level")
     return ServerFacts(
@@ -139,11 +140,6 @@ def _digest(connection: ServerConnection, model: str) -> str | None:
     digest = next((_text(entry, "digest") for entry in entries if model in (entry.get("name"), entry.get("model"))), None) or ""
     sha256 = digest.removeprefix("sha256:")
     return sha256 if _SHA256.fullmatch(sha256) else None
-
-
-def _part(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = document.get(name)
-    return value if isinstance(value, dict) else {}
 
 
 def _count(document: Mapping[str, Any], name: str) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, TransientError, UnavailableError, one_line
+from edgemeter.agent.generators.adapter import json_object
 
 LONGEST_LINE_BYTES = 1 << 20
 LONGEST_ANSWER_BYTES = 1 << 24
@@ -61,7 +62,7 @@ class ServerConnection:
                     raise TransientError(f"no answer from {self._url} ({_reason(error)}): start the server, or correct its url") from error
                 continue
             took_ms = (time.monotonic_ns() - began_ns) / 1e6
-            return Answer(response.status, _object(body), took_ms)
+            return Answer(response.status, json_object(body), took_ms)
         raise AssertionError
 
     def stream(self, path: str, content: Mapping[str, Any]) -> Iterator[bytes]:
@@ -75,7 +76,7 @@ class ServerConnection:
         try:
             response = self._send(path, content)
             if response.status != http.client.OK:
-                self._refuse(path, response.status, _object(response.read(LONGEST_ANSWER_BYTES)))
+                self._refuse(path, response.status, json_object(response.read(LONGEST_ANSWER_BYTES)))
             while line := response.readline(LONGEST_LINE_BYTES):
                 if len(line) >= LONGEST_LINE_BYTES:
                     raise MeasurementError(
@@ -126,14 +127,6 @@ def error_message(document: Mapping[str, Any]) -> str:
     if isinstance(error, Mapping):
         error = error.get("message", error)
     return one_line(error) if error else ""
-
-
-def _object(body: bytes) -> Mapping[str, Any]:
-    try:
-        document = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _reason(error: BaseException) -> str:

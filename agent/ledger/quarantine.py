@@ -8,8 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.messages import TOPIC_ROOT
+from edgemeter.agent.contract.messages import TOPIC_ROOT, decode_json
 
 PAYLOAD_LIMIT_BYTES = 1 << 20
 ROWS_LIMIT = 10_000
@@ -83,12 +82,9 @@ class RecordReference(msgspec.Struct, frozen=True):
     id: str
 
 
-_read_reference = msgspec.json.Decoder(RecordReference)
-
-
 def record_reference(payload: bytes) -> bytes:
     """Return the reference to a record, from its JSON text: what the quarantine keeps of what a sink rejected."""
-    return msgspec.json.encode(_read_reference.decode(payload))
+    return msgspec.json.encode(msgspec.json.decode(payload, type=RecordReference))
 
 
 def read_reference(payload: bytes) -> RecordReference:
@@ -97,10 +93,7 @@ def read_reference(payload: bytes) -> RecordReference:
     Raises:
         ConfigError: it is neither.
     """
-    try:
-        return _read_reference.decode(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"not a reference to a record: {error}") from error
+    return decode_json(payload, RecordReference, "a reference to a record")
 
 
 @dataclass(frozen=True, slots=True)
