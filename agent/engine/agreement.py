@@ -170,11 +170,8 @@ def _run_reference(
         for index, query in enumerate(queries):
             reference_process.write_arrays(reference_process.arrays_file(folder, "inputs", index), query.inputs)
         why = _run_process(folder, limit_s)
-        pairs = []
-        for index, query in enumerate(queries):
-            outputs = reference_process.read_arrays(reference_process.arrays_file(folder, "outputs", index))
-            if outputs is not None:
-                pairs.append((query, outputs))
+        outputs = (reference_process.read_arrays(reference_process.arrays_file(folder, "outputs", n)) for n in range(len(queries)))
+        pairs = [(query, arrays) for query, arrays in zip(queries, outputs, strict=True) if arrays is not None]
         if not pairs:
             return None, f"the reference ({kernels}) returned no outputs: {why or 'there are no queries'}"
         package = (folder / reference_process.PACKAGE).read_text(encoding="utf-8")

@@ -130,9 +130,12 @@ class EnrolmentClient:
                 failures += 1
                 if pause_until >= deadline:
                     raise TransientError(str(error)) from error
-                while (left_s := pause_until - time.monotonic()) > 0:
-                    self._alive()
-                    time.sleep(min(left_s, POLL_S))
+                self._pause(pause_until)
+
+    def _pause(self, until: float) -> None:
+        while (left_s := until - time.monotonic()) > 0:
+            self._alive()
+            time.sleep(min(left_s, POLL_S))
 
     def _wait(self, request: str, until: float) -> EnrolmentAnswer | None:
         """Return the answer, None when none came or the line broke and came back: what was asked before is lost then."""

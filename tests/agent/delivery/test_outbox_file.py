@@ -16,16 +16,12 @@ from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import AgainRequest, Receipt
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import DROP_REASON, KEPT_DAYS, RESERVE_BYTES, DiskReserve, Dropped, drop_receipted
+from tests.fixtures.publishing import waiting_records
 from tests.fixtures.record_factory import make_heavy_record, make_record
 from tests.fixtures.small_disk import fill, small_disk
 
 LOTS = 10**9
 LIMIT_BYTES = 1 << 20
-
-
-def pending(outbox):
-    """Return the records that wait, as they would be sent."""
-    return [record.decode(waiting_record.payload) for waiting_record in outbox.pending(100_000, LOTS)]
 
 
 @pytest.fixture
@@ -39,7 +35,7 @@ def test_the_oldest_traces_go_first_and_every_record_stays(outbox, caplog):
     """Five times the limit in traces: all records are there, the newest with their samples, the rest state why they have none."""
     for _ in range(80):
         outbox.put(make_heavy_record())
-    waiting = pending(outbox)
+    waiting = waiting_records(outbox)
     assert [record.seq for record in waiting] == list(range(1, 81))
     with_samples = [record.seq for record in waiting if record.samples]
     assert with_samples == list(range(81 - len(with_samples), 81))
@@ -55,7 +51,7 @@ def test_records_go_last_the_oldest_of_them(outbox, caplog):
     """When no trace is left to drop; what went is counted and reported, and the numbers go on."""
     for _ in range(600):
         outbox.put(make_record())
-    waiting = [record.seq for record in pending(outbox)]
+    waiting = [record.seq for record in waiting_records(outbox)]
     assert waiting == list(range(601 - len(waiting), 601))
     assert 50 < len(waiting) < 600
     dropped = outbox.dropped("pi-1")
@@ -69,7 +65,7 @@ def test_the_newest_record_stays_even_when_it_alone_is_too_large(outbox):
     """A measurement just made is not thrown away for its size; its trace may be."""
     outbox.put(make_record())
     outbox.put(make_record(case="x" * 2 * LIMIT_BYTES))
-    (last,) = pending(outbox)
+    (last,) = waiting_records(outbox)
     assert (last.seq, len(last.case)) == (2, 2 * LIMIT_BYTES)
 
 
@@ -107,7 +103,7 @@ def test_on_a_full_disk_nothing_kept_is_lost_and_the_error_is_one_line(tmp_path)
             with pytest.raises(UnavailableError, match="the disk is full: free some space; nothing kept so far is lost") as refusal:
                 put_all(outbox, 10_000, lambda: make_record(case="x" * 20_000, samples=()))
             assert "\n" not in str(refusal.value)
-            seqs = [record.seq for record in pending(outbox)]
+            seqs = [record.seq for record in waiting_records(outbox)]
             assert seqs == list(range(1, len(seqs) + 1))
             assert outbox.dropped().records == 0
             (disk / "filler").unlink()

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import Receipt
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.stamps import PATIENCE_AFTER_BOOT_S, PATIENCE_ONLINE_S, Stamping
+from tests.fixtures.publishing import waiting_records
 from tests.fixtures.record_factory import make_environment, make_record
 
 LOTS = 10**9
@@ -54,20 +54,15 @@ def measured(began_s, boot_id=BOOT, **changes):
     return make_record(monotonic_ns=int(began_s * NS) - suspended_ns, **changes)
 
 
-def pending(outbox):
-    """Return what may be sent."""
-    return [record.decode(waiting_record.payload) for waiting_record in outbox.pending(100, LOTS)]
-
-
 def test_a_record_waits_for_the_clock_and_is_stamped_when_that_is_right(outbox, world):
     """The stamp is when the run began by the right clock, to a millisecond; nothing else of the record changes."""
     stamping = stamping_of(outbox, world)
     numbered = outbox.put(measured(began_s=12.5))
     assert stamping.settle() is not None
-    assert pending(outbox) == []
+    assert waiting_records(outbox) == []
     world.since_boot_s, world.is_synchronised = 50.0, True
     assert stamping.settle() is None
-    (record,) = pending(outbox)
+    (record,) = waiting_records(outbox)
     assert record.started_at_ns == pytest.approx(BOOTED_AT_NS + 12.5 * NS, abs=1e6)
     assert record.stamped_by == "device-later"
     assert msgspec.structs.replace(record, started_at_ns=numbered.started_at_ns, stamped_by="device") == numbered
@@ -79,10 +74,10 @@ def test_without_a_right_clock_it_goes_out_as_it_is_and_is_never_changed_after(o
     numbered = outbox.put(measured(began_s=12.5))
     world.since_boot_s = PATIENCE_AFTER_BOOT_S + 1
     assert stamping.settle() is None
-    assert pending(outbox) == [numbered]
+    assert waiting_records(outbox) == [numbered]
     world.is_synchronised = True
     stamping.settle()
-    assert pending(outbox) == [numbered]
+    assert waiting_records(outbox) == [numbered]
     assert (numbered.stamped_by, numbered.clock_synchronised) == ("device", False)
 
 
@@ -93,11 +88,11 @@ def test_when_the_network_comes_back_the_clock_is_waited_for_again(outbox, world
     outbox.put(measured(began_s=100.0))
     stamping.is_online()
     assert stamping.settle() is not None
-    assert pending(outbox) == []
+    assert waiting_records(outbox) == []
     world.since_boot_s += PATIENCE_ONLINE_S - 1
     world.is_synchronised = True
     stamping.settle()
-    assert pending(outbox)[0].started_at_ns == pytest.approx(BOOTED_AT_NS + 100 * NS, abs=1e6)
+    assert waiting_records(outbox)[0].started_at_ns == pytest.approx(BOOTED_AT_NS + 100 * NS, abs=1e6)
 
 
 @pytest.mark.parametrize("is_new_process", [False, True])
@@ -107,7 +102,7 @@ def test_a_shaky_link_without_a_time_server_delivers_after_a_minute(outbox, worl
     stamping = stamping_of(outbox, world)
     numbered = outbox.put(measured(began_s=100.0))
     waited_s = 0.0
-    while not pending(outbox):
+    while not waiting_records(outbox):
         if is_new_process:
             stamping = stamping_of(outbox, world)
         stamping.is_online()
@@ -115,7 +110,7 @@ def test_a_shaky_link_without_a_time_server_delivers_after_a_minute(outbox, worl
         world.since_boot_s += 10.0
         waited_s += 10.0
         assert waited_s <= PATIENCE_ONLINE_S + 20
-    assert pending(outbox) == [numbered]
+    assert waiting_records(outbox) == [numbered]
 
 
 def test_an_unstamped_record_holds_back_itself_alone(outbox, world):
@@ -125,10 +120,10 @@ def test_an_unstamped_record_holds_back_itself_alone(outbox, world):
     outbox.put(measured(began_s=2.0))
     outbox.put(measured(began_s=3.0, clock_synchronised=True))
     assert stamping.settle() is not None
-    assert [record.seq for record in pending(outbox)] == [1, 3]
+    assert [record.seq for record in waiting_records(outbox)] == [1, 3]
     world.since_boot_s = PATIENCE_AFTER_BOOT_S + 1
     stamping.settle()
-    assert [record.seq for record in pending(outbox)] == [1, 2, 3]
+    assert [record.seq for record in waiting_records(outbox)] == [1, 2, 3]
 
 
 def test_a_record_of_an_earlier_boot_goes_out_as_it_is(outbox, world):
@@ -137,10 +132,10 @@ def test_a_record_of_an_earlier_boot_goes_out_as_it_is(outbox, world):
     outbox.put(measured(began_s=6.0))
     stamping = stamping_of(outbox, world)
     stamping.settle()
-    assert [record.seq for record in pending(outbox)] == [1]
+    assert [record.seq for record in waiting_records(outbox)] == [1]
     world.is_synchronised = True
     stamping.settle()
-    assert [record.stamped_by for record in pending(outbox)] == ["device", "device-later"]
+    assert [record.stamped_by for record in waiting_records(outbox)] == ["device", "device-later"]
 
 
 @pytest.mark.parametrize("says", [{"clock_synchronised": True}, {"clock_synchronised": None}, {"boot_id": None}])
@@ -148,7 +143,7 @@ def test_what_needs_no_stamp_or_can_have_none_is_not_held_back(outbox, says):
     """A right clock, one of which nobody knows, and a machine that does not name its boot."""
     outbox.put(measured(began_s=5.0, **says))
     assert not outbox.has_unstamped()
-    assert len(pending(outbox)) == 1
+    assert len(waiting_records(outbox)) == 1
 
 
 def test_a_receipt_or_a_restart_leaves_no_half_state(outbox, world):
@@ -156,7 +151,7 @@ def test_a_receipt_or_a_restart_leaves_no_half_state(outbox, world):
     outbox.put(measured(began_s=5.0))
     with Outbox(outbox.path) as reopened:
         assert reopened.has_unstamped()
-        assert pending(reopened) == []
+        assert waiting_records(reopened) == []
         reopened.forget(Receipt(session=outbox.session, held=((1, 1),)))
         assert not reopened.has_unstamped()
     assert stamping_of(outbox, world).settle() is None
