@@ -220,9 +220,6 @@ def _generation(
     decoded = decode_tokens_per_s(moments, output_tokens, window_ns)
     # The engine's timings of queries that overlap add up to more than the time that passed.
     own_prefill, own_decode = (None, None) if timed.overlap else _own_rates(answers)
-    model = msgspec.convert(loaded, LanguageModel, from_attributes=True)
-    if loaded.chat_template is not None:
-        model = msgspec.structs.replace(model, chat_template_sha256=hashlib.sha256(loaded.chat_template.encode()).hexdigest())
     encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens or 1)
     prompt_counts = [answer.prompt_tokens - (answer.cached_tokens or 0) for answer in answers if answer.prompt_tokens is not None]
     prefilled = sum(prompt_counts) if len(prompt_counts) == len(answers) else None
@@ -250,7 +247,7 @@ def _generation(
         encode_ms=encode_ms,
         encode_tokens=encode_tokens,
         network_round_trip_ms=loaded.network_round_trip_ms,
-        model=model,
+        model=_language_model(loaded),
     )
 
 
@@ -285,6 +282,12 @@ def _encoding(subject: generation_queries.GenerationSubject, prompt_tokens: int)
     except UnavailableError:
         return None, None
     return statistics.median(spent_ms), tokens
+
+
+def _language_model(loaded: LoadedGenerator) -> LanguageModel:
+    template = loaded.chat_template
+    sha256 = None if template is None else hashlib.sha256(template.encode()).hexdigest()
+    return msgspec.structs.replace(msgspec.convert(loaded, LanguageModel, from_attributes=True), chat_template_sha256=sha256)
 
 
 def _describe_model(work: job.RunJob, loaded: LoadedGenerator) -> Model:

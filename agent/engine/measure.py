@@ -59,7 +59,7 @@ class _Timing:
     warmed: Warmed
     timed: TimedQueries
     scheduled: Scheduling
-    peak_mb: float
+    memory: Memory
     idle_before: Window | None
     idle_after: Window | None
 
@@ -137,10 +137,13 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     before = read_scheduling()
     timed = how.run(subject, plan)
     scheduled = scheduling_between(before, read_scheduling())
-    peak_mb = process_usage.peak_mb()
+    prepared_mb = sum(array.nbytes for arrays in prepared for array in arrays) / 1e6
+    memory = Memory(
+        peak_mb=process_usage.peak_mb(), before_load_mb=start.before_mb, loaded_mb=start.loaded_mb, prepared_inputs_mb=prepared_mb
+    )
     recorded_s = ready.recorded_s if case.scenario == "single_stream" and start.queries.samples == 1 else None
     return _Timing(
-        prepared, is_by_item, recorded_s, warmed, timed, scheduled, peak_mb, idle_before, idle("idle after", case, emit) if idles else None
+        prepared, is_by_item, recorded_s, warmed, timed, scheduled, memory, idle_before, idle("idle after", case, emit) if idles else None
     )
 
 
@@ -182,12 +185,7 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         postprocess=summarise_stage(evaluated.postprocess_ns),
         cold_start=start.cold,
         warm_up=WarmUp(queries=warmed.queries, duration_ms=warmed.duration_ns / 1e6, steady=warmed.steady),
-        memory=Memory(
-            peak_mb=timing.peak_mb,
-            before_load_mb=start.before_mb,
-            loaded_mb=start.loaded_mb,
-            prepared_inputs_mb=sum(array.nbytes for arrays in timing.prepared for array in arrays) / 1e6,
-        ),
+        memory=timing.memory,
         accuracy=evaluated.accuracy,
         accuracy_reason=evaluated.reason,
         output_check=evaluated.check,
