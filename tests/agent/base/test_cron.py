@@ -34,11 +34,11 @@ def utc(text):
 
 def times(expression, after, count=1):
     """Return the next times after a UTC time, in UTC."""
-    found, now_s = [], utc(after)
+    formatted, now_s = [], utc(after)
     for _ in range(count):
         now_s = cron.parse(expression).next_s(now_s)
-        found.append(datetime.fromtimestamp(now_s, timezone.utc).strftime("%Y-%m-%d %H:%M"))
-    return found
+        formatted.append(datetime.fromtimestamp(now_s, timezone.utc).strftime("%Y-%m-%d %H:%M"))
+    return formatted
 
 
 def test_the_next_times_are_those_of_the_calendar(zone):
@@ -164,12 +164,17 @@ def test_another_implementation_agrees(zone, zone_name):
     for _ in range(150):
         text = " ".join((field(0, 59), field(0, 23), field(1, 28, 0.6), field(1, 12, 0.7), field(0, 6, 0.6)))
         begin = datetime(2026, draw.choice([3, 4, 10]), draw.randint(1, 28), draw.randint(0, 23), tzinfo=timezone.utc)
-        theirs = cronsim.CronSim(text, begin.astimezone(ZoneInfo(zone_name)))
+        reference = cronsim.CronSim(text, begin.astimezone(ZoneInfo(zone_name)))
         now_s = begin.timestamp()
-        seen = set()
+        earlier = set()
         for _ in range(40):
             now_s = cron.parse(text).next_s(now_s)
             # At a change they name one time more than once.
-            one = next(found for t in theirs if (found := int(t.timestamp())) not in seen)
-            seen.add(one)
-            assert now_s == one, (text, begin, datetime.fromtimestamp(now_s, timezone.utc), datetime.fromtimestamp(one, timezone.utc))
+            expected = next(moment for t in reference if (moment := int(t.timestamp())) not in earlier)
+            earlier.add(expected)
+            assert now_s == expected, (
+                text,
+                begin,
+                datetime.fromtimestamp(now_s, timezone.utc),
+                datetime.fromtimestamp(expected, timezone.utc),
+            )

@@ -60,7 +60,7 @@ def test_a_child_holds_it_on_when_its_parent_has_let_go(tmp_path):
 
 def test_a_waiting_run_reports_once_and_goes_on_when_the_lock_is_free(tmp_path):
     """By a line that names the holder."""
-    first, second, said = RunLock(tmp_path), RunLock(tmp_path), []
+    first, second, lines = RunLock(tmp_path), RunLock(tmp_path), []
     assert first.take("edgemeter run")
     pauses = []
 
@@ -69,9 +69,9 @@ def test_a_waiting_run_reports_once_and_goes_on_when_the_lock_is_free(tmp_path):
         if len(pauses) == 3:
             first.release()
 
-    second.wait("edgemeter compare", said.append, sleep)
-    assert len(said) == 1
-    assert "edgemeter run (pid" in said[0]
+    second.wait("edgemeter compare", lines.append, sleep)
+    assert len(lines) == 1
+    assert "edgemeter run (pid" in lines[0]
     assert len(pauses) == 3
     second.release()
 
@@ -82,10 +82,10 @@ def test_a_folder_that_may_not_be_written_is_reported(tmp_path):
     wrong.write_text("x")
     with pytest.raises(UnavailableError, match="cannot make the lock"):
         RunLock(wrong).take("x")
-    said = []
-    with file_lock.run_lock(wrong, "edgemeter run", said.append):
+    lines = []
+    with file_lock.run_lock(wrong, "edgemeter run", lines.append):
         pass
-    assert "cannot make the lock" in said[0]
+    assert "cannot make the lock" in lines[0]
 
 
 def test_garbage_in_the_file_is_no_holder_and_no_terminal_code(tmp_path):
@@ -143,8 +143,8 @@ def hold_as_nobody(board):
 
 def test_one_lock_serves_all_users_of_a_board(board, hold_as_nobody, tmp_path):
     """Root waits for a user's run, and takes over the file that the user made, though the folder is sticky; then the user waits."""
-    process, said = hold_as_nobody()
-    assert said == f"True {board}/edgemeter-run.lock None"
+    process, output = hold_as_nobody()
+    assert output == f"True {board}/edgemeter-run.lock None"
     mine = RunLock(tmp_path)
     assert not mine.take("edgemeter run")
     assert mine.holder().startswith("another (pid ")
@@ -160,17 +160,17 @@ def test_a_file_that_may_only_be_read_is_locked_all_the_same(board, hold_as_nobo
     """As for an agent whose file system is read-only."""
     (board / "edgemeter-run.lock").touch(0o644)
     board.chmod(0o755)
-    _, said = hold_as_nobody()
-    assert said == f"True {board}/edgemeter-run.lock None"
+    _, output = hold_as_nobody()
+    assert output == f"True {board}/edgemeter-run.lock None"
     assert not RunLock(tmp_path).take("edgemeter run")
 
 
 def test_a_folder_of_locks_that_may_not_be_written_is_noted_and_the_home_serves(board, hold_as_nobody):
     """One line says what was tried and what it means."""
     board.chmod(0o755)
-    _, said = hold_as_nobody()
-    assert said.startswith(f"True {board}/home/run.lock cannot make the lock '{board}/edgemeter-run.lock' (Permission denied)")
-    assert said.endswith("so runs of other users on this board do not wait for each other")
+    _, output = hold_as_nobody()
+    assert output.startswith(f"True {board}/home/run.lock cannot make the lock '{board}/edgemeter-run.lock' (Permission denied)")
+    assert output.endswith("so runs of other users on this board do not wait for each other")
     assert file_lock.is_run_locked(board / "home")
 
 
@@ -183,10 +183,10 @@ def test_what_somebody_put_there_instead_of_a_file_is_not_touched(board, tmp_pat
         (board / "edgemeter-run.lock").symlink_to(target)
     else:
         os.mkfifo(board / "edgemeter-run.lock")
-    lock, said = RunLock(tmp_path / "home"), []
+    lock, lines = RunLock(tmp_path / "home"), []
     assert lock.take("edgemeter run")
     assert "cannot make the lock" in lock.pop_note()
     lock.release()
-    with file_lock.run_lock(tmp_path / "home", "edgemeter run", said.append):
+    with file_lock.run_lock(tmp_path / "home", "edgemeter run", lines.append):
         assert target.read_text() == "mine"
-    assert [line.split(" (")[0] for line in said] == [f"note: cannot make the lock '{board}/edgemeter-run.lock'"]
+    assert [line.split(" (")[0] for line in lines] == [f"note: cannot make the lock '{board}/edgemeter-run.lock'"]

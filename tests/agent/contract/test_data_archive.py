@@ -18,9 +18,9 @@ from tests.fixtures.rows import table_row
 @pytest.fixture
 def folder(tmp_path):
     """Return an empty folder to unpack to."""
-    made = tmp_path / "out" / "in"
-    made.mkdir(parents=True)
-    return made
+    new_folder = tmp_path / "out" / "in"
+    new_folder.mkdir(parents=True)
+    return new_folder
 
 
 def archive_of(tmp_path, entries, **settings):
@@ -60,14 +60,14 @@ def test_the_same_files_give_the_same_bytes(tmp_path):
 def test_what_was_put_in_comes_out(tmp_path, folder):
     """Folders below, names in any script, an empty file; and where photographs and ground truth stand."""
     contents = {"images/set/a.jpg": b"A" * 5000, "images/set/below/ß 写.jpg": b"", "annotations/truth.json": b"{}"}
-    for place, content in enumerate(contents.values()):
-        (tmp_path / str(place)).write_bytes(content)
+    for number, content in enumerate(contents.values()):
+        (tmp_path / str(number)).write_bytes(content)
     with (tmp_path / "a.zip").open("wb") as file:
-        data_archive.write({name: tmp_path / str(place) for place, name in enumerate(contents)}, file)
+        data_archive.write({name: tmp_path / str(number) for number, name in enumerate(contents)}, file)
     data_archive.unpack(tmp_path / "a.zip", folder)
     assert {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()} == contents
-    found = data_archive.find(folder)
-    assert (found.images, found.annotations) == (folder / "images" / "set", folder / "annotations" / "truth.json")
+    data = data_archive.find(folder)
+    assert (data.images, data.annotations) == (folder / "images" / "set", folder / "annotations" / "truth.json")
 
 
 def test_what_leads_elsewhere_refuses_all_of_it(tmp_path, folder):
@@ -98,22 +98,22 @@ def test_what_leads_elsewhere_refuses_all_of_it(tmp_path, folder):
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_what_cannot_be_one_data_set_is_refused(tmp_path, folder):
     """A name twice, a file that is a folder too, a small archive that says it is large."""
-    for entries, settings, said in [
+    for entries, settings, reason in [
         ([("images/s/a", b"1"), ("images/s/a", b"2")], {}, "twice"),
         ([("images/s/a", b"1"), ("images/s/a/b", b"2")], {}, "in another file"),
         ([("images/s/a", b"1" * 10_000_000)], {"compression": zipfile.ZIP_DEFLATED}, "more content than it has bytes"),
         ([("images/s/a", os.urandom(1000)), ("images/s/b", b"1" * 60)], {"compression": zipfile.ZIP_DEFLATED}, "compressed"),
     ]:
-        with table_row(said), pytest.raises(ConfigError, match=said):
+        with table_row(reason), pytest.raises(ConfigError, match=reason):
             data_archive.unpack(archive_of(tmp_path, entries, **settings), folder)
-        assert everything(folder) == ["in"], f"{said!r}"
+        assert everything(folder) == ["in"], f"{reason!r}"
 
 
 def test_more_files_than_a_card_bears_are_refused(tmp_path, folder, monkeypatch):
     """However small they are."""
     monkeypatch.setattr(data_archive, "MOST_FILES", 3)
     with pytest.raises(ConfigError, match="4 files, at most 3"):
-        data_archive.unpack(archive_of(tmp_path, [(f"images/s/{place}", b"") for place in range(4)]), folder)
+        data_archive.unpack(archive_of(tmp_path, [(f"images/s/{number}", b"") for number in range(4)]), folder)
 
 
 def test_space_is_checked_first(tmp_path, folder, monkeypatch):
@@ -126,10 +126,10 @@ def test_space_is_checked_first(tmp_path, folder, monkeypatch):
 
 def test_broken_archives_end_in_one_line(tmp_path, folder):
     """Empty, cut at any place, any bytes changed: an error of ours, or what was put in; never a file outside."""
-    whole = archive_of(tmp_path, [(f"images/s/{place}.jpg", bytes([place]) * 300) for place in range(8)]).read_bytes()
+    content = archive_of(tmp_path, [(f"images/s/{number}.jpg", bytes([number]) * 300) for number in range(8)]).read_bytes()
     draw = random.Random(3)  # noqa: S311 - the same every time
     for attempt in range(200):
-        broken = bytearray(whole if attempt % 4 else whole[: draw.randrange(len(whole))])
+        broken = bytearray(content if attempt % 4 else content[: draw.randrange(len(content))])
         for _ in range(draw.randrange(1, 6) if attempt % 4 else 0):
             broken[draw.randrange(len(broken))] = draw.randrange(256)
         (tmp_path / "broken.zip").write_bytes(broken)

@@ -17,7 +17,7 @@ NOISE = np.random.default_rng(8).normal(0.0, 1.0, 10_000)
 
 def test_a_warm_up_ends_when_the_latency_has_settled():
     """Or with its limit; clocks take tens of milliseconds to rise, so that 64 queries of 0.1 ms do not suffice."""
-    for name, script, limit_s, is_steady, fewest, most in [
+    for name, script, limit_s, is_steady, fewest, highest in [
         ("constant", lambda _: 10 * MS, 10.0, True, 64, 64),
         ("quick: half a second", lambda _: MS // 10, 10.0, True, 4_900, 6_950),
         ("better by 1% with every query", lambda n: int(1e9 * 0.99**n), 60.0, False, 91, 100),
@@ -33,7 +33,7 @@ def test_a_warm_up_ends_when_the_latency_has_settled():
         with table_row(name):
             warmed = warm_up.warm_up(World(script).subject(), limit_s)
             assert warmed.steady == is_steady
-            assert fewest <= warmed.queries <= most
+            assert fewest <= warmed.queries <= highest
             # The level that is reported is the one of the last queries.
             level_ns = script(warmed.queries - 1)
             assert "scatter" in name or not is_steady or warmed.median_ns == level_ns
