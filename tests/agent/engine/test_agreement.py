@@ -215,7 +215,7 @@ def test_what_cannot_be_subtracted_differs():
         assert (difference.is_identical, difference.ratio, difference.is_rounding) == (False, None, False), f"{outputs!r}, {other!r}"
 
 
-def test_rounding_is_told_from_a_changed_value():
+def test_rounding_is_distinguished_from_a_changed_value():
     """Another order of summing moves the sixth digit of floats; integers have no noise, and a channel is judged by its own values."""
     noisy = (FLOATS * (1 + 1e-6 * RNG.normal(size=FLOATS.shape))).astype(np.float32)
     integers = np.arange(100, dtype=np.int8)
