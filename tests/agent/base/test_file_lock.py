@@ -1,16 +1,17 @@
-"""Facts about the run lock: one holder, gone with its process, handed to a child; one for all users of a board."""
+"""Facts about the run lock (one holder, gone with its process, handed to a child; one for all users of a board) and the device lock."""
 
 import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 import pytest
 
 from edgemeter.agent.base import file_lock
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.file_lock import RunLock
+from edgemeter.agent.base.file_lock import DeviceLock, RunLock
 from tests.fixtures.mqtt_peer import wait_until
 
 HOLD = """import sys, time, pathlib
@@ -190,3 +191,44 @@ def test_what_somebody_put_there_instead_of_a_file_is_not_touched(board, tmp_pat
     with file_lock.run_lock(tmp_path / "home", "edgemeter run", lines.append):
         assert target.read_text() == "mine"
     assert [line.split(" (")[0] for line in lines] == [f"note: cannot make the lock '{board}/edgemeter-run.lock'"]
+
+
+def test_one_process_at_a_time_represents_a_device(tmp_path):
+    """Another gets the claim when it is released; another device has its own."""
+    first, other, third = (DeviceLock(tmp_path / "outbox", device) for device in ("pi-1", "pi-1", "pi-2"))
+    assert first.take()
+    assert first.take()
+    assert not other.take()
+    assert third.take()
+    first.release()
+    first.release()
+    assert other.take()
+    other.release()
+    third.release()
+
+
+def test_a_killed_process_holds_no_claim(tmp_path):
+    """The lock goes with the process, not with a file that somebody has to delete."""
+    program = """
+        import os, signal, sys
+        from pathlib import Path
+        from edgemeter.agent.base.file_lock import DeviceLock
+        claim = DeviceLock(Path(sys.argv[1]), "pi-1")
+        print(claim.take(), flush=True)
+        sys.stdin.read()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "outbox")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "True\n"
+        claim = DeviceLock(tmp_path / "outbox", "pi-1")
+        assert not claim.take()
+        process.kill()
+        process.wait()
+        assert claim.take()
+        claim.release()
+
+
+def test_a_place_that_cannot_be_written_ends_in_one_line(tmp_path):
+    """The folder is not there."""
+    with pytest.raises(UnavailableError, match="cannot make the lock"):
+        DeviceLock(tmp_path / "absent" / "outbox", "pi-1").take()

@@ -1,14 +1,18 @@
 """The contract of jobs: what an order may not hold refuses all of it."""
 
+import itertools
+
 import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import orders
+from edgemeter.provisioning.bundle import install
 from tests.fixtures.rows import table_row
 
 SUITE = {"sha256": "a" * 64, "size_bytes": 10, "name": "nightly.toml"}
 ORDER = {"job": "nightly-7", "attempt": 1, "version": 3, "timeout_s": 600, "work": {"type": "measure", "suite": SUITE}}
+RISING = ["0.9", "1.0.dev1", "1.0a1", "1.0b2", "1.0rc1", "1.0", "1.0.post1", "1.0.1", "1.2", "1.10", "2"]
 
 
 def encoded(**changes):
@@ -75,3 +79,22 @@ def test_a_piece_of_content_comes_back_as_it_was_sent():
     """Bytes that look like the head's end included."""
     head = orders.Chunk(sha256="b" * 64, offset=4, size_bytes=10)
     assert orders.split_chunk(orders.join_chunk(head, b"\n{}\n")) == (head, b"\n{}\n")
+
+
+def test_versions_rise_as_in_python():
+    """In the same order as the installer has them."""
+    for older, newer in itertools.pairwise(RISING):
+        assert orders.version_key(older) < orders.version_key(newer)
+        assert install.version_key(older) < install.version_key(newer)
+
+
+def test_zeros_at_the_end_and_a_local_part_do_not_count():
+    """1, 1.0.0 and 1.0+pi5 are the same version."""
+    assert orders.version_key("1") == orders.version_key("1.0.0") == orders.version_key("1.0+pi5")
+
+
+def test_what_is_no_version_is_reported():
+    """With how one is written."""
+    for text in ["", "v1", "1..2", "1-2", "latest", "1.0; reboot"]:
+        with table_row(text), pytest.raises(ConfigError, match=r"1\.2\.3"):
+            orders.version_key(text)
