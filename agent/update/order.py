@@ -1,4 +1,4 @@
-"""Carries out the order to go to a release: checks what can be checked here (the signed head of the bundle), then asks the supervisor."""
+"""Carries out the order to go to a release: checks what can be checked here (its signed manifest), then asks the supervisor."""
 
 import platform
 import re
@@ -50,19 +50,19 @@ class ReleaseManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     site_packages: str
 
 
-def read_manifest(bundle: Path, release: InstalledRelease) -> ReleaseManifest:
-    """Return the manifest of the bundle once its signature is found right.
+def read_manifest(archive: Path, release: InstalledRelease) -> ReleaseManifest:
+    """Return the manifest of the release once its signature is found right.
 
     Raises:
-        ConfigError: it is not a bundle, or not signed by the key of this device's fleet.
+        ConfigError: it is not a release, or not signed by the key of this device's fleet.
         UnavailableError: the key or openssl is not here.
     """
-    document, signature = _parts(bundle)
-    _verify(bundle, document, signature, release.public_key)
+    document, signature = _parts(archive)
+    _verify(archive, document, signature, release.public_key)
     try:
         return msgspec.json.decode(document, type=ReleaseManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"the manifest of {bundle.name!r} has a form this agent does not know ({error}): rebuild the bundle") from error
+        raise ConfigError(f"the manifest of {archive.name!r} has a form this agent does not know ({error}): rebuild the release") from error
 
 
 def refuse_unfit(manifest: ReleaseManifest, root: Path) -> None:
@@ -72,22 +72,22 @@ def refuse_unfit(manifest: ReleaseManifest, root: Path) -> None:
         ConfigError: it is for another processor, another Python or a newer C library.
     """
     if manifest.arch != platform.machine():
-        raise ConfigError(f"the bundle is for {manifest.arch}, this device is {platform.machine()}: order the bundle for it")
+        raise ConfigError(f"the release is for {manifest.arch}, this device is {platform.machine()}: order the release for it")
     has_python = f"{sys.version_info.major}.{sys.version_info.minor}" == manifest.python or shutil.which(f"python{manifest.python}")
     if not has_python and not any(root.glob(f"pythons/*/bin/python{manifest.python}")):
         raise ConfigError(
-            f"the bundle is for Python {manifest.python}, this device has {platform.python_version()}: order the bundle for it"
+            f"the release is for Python {manifest.python}, this device has {platform.python_version()}: order the release for it"
         )
     library, version = platform.libc_ver()
     if library != "glibc" or _numbers(version) < _numbers(manifest.glibc):
-        raise ConfigError(f"the bundle needs glibc {manifest.glibc}, this device has {version or 'none'}: order the bundle for it")
+        raise ConfigError(f"the release needs glibc {manifest.glibc}, this device has {version or 'none'}: order the release for it")
 
 
-def _parts(bundle: Path) -> tuple[bytes, bytes]:
+def _parts(archive: Path) -> tuple[bytes, bytes]:
     content_by_name: dict[str, bytes] = {}
     limit_by_name = {"manifest.json": LARGEST_MANIFEST_BYTES, "manifest.sig": LARGEST_SIGNATURE_BYTES}
     try:
-        with tarfile.open(bundle, "r:") as tar:
+        with tarfile.open(archive, "r:") as tar:
             for member in tar:
                 file = (
                     tar.extractfile(member)
@@ -97,20 +97,20 @@ def _parts(bundle: Path) -> tuple[bytes, bytes]:
                 if file is not None:
                     content_by_name[member.name] = file.read(limit_by_name[member.name] + 1)
     except (OSError, tarfile.TarError, ValueError, EOFError) as error:
-        raise ConfigError(f"{bundle.name!r} is not a bundle ({error}): order one that `edgemeter fleet bundle` has made") from error
+        raise ConfigError(f"{archive.name!r} is not a release ({error}): order one made by `edgemeter fleet release build`") from error
     for name, most_bytes in limit_by_name.items():
         if not 0 < len(content_by_name.get(name, b"")) <= most_bytes:
-            raise ConfigError(f"{bundle.name!r} is not a bundle (no usable {name}): order one that `edgemeter fleet bundle` has made")
+            raise ConfigError(f"{archive.name!r} is not a release (no usable {name}): order one made by `edgemeter fleet release build`")
     return content_by_name["manifest.json"], content_by_name["manifest.sig"]
 
 
-def _verify(bundle: Path, document: bytes, signature: bytes, public_key: Path) -> None:
+def _verify(archive: Path, document: bytes, signature: bytes, public_key: Path) -> None:
     try:
         keys = PUBLIC_KEY.findall(public_key.read_bytes())
     except OSError as error:
-        raise UnavailableError(f"there is no key {str(public_key)!r} to check bundles by: apply the fleet to this device again") from error
+        raise UnavailableError(f"there is no key {str(public_key)!r} to check releases by: apply the fleet to this device again") from error
     if not any(_is_signed_by(key, document, signature) for key in keys):
-        raise ConfigError(f"the bundle {bundle.name!r} is not signed by this device's fleet ({str(public_key)!r}): it is rejected")
+        raise ConfigError(f"the release {archive.name!r} is not signed by this device's fleet ({str(public_key)!r}): it is rejected")
 
 
 def _is_signed_by(key: bytes, document: bytes, signature: bytes) -> bool:
@@ -122,7 +122,7 @@ def _is_signed_by(key: bytes, document: bytes, signature: bytes) -> bool:
         try:
             completed = subprocess.run(command, input=document, capture_output=True, timeout=OPENSSL_TIMEOUT_S, check=False)
         except (OSError, subprocess.SubprocessError) as error:
-            raise UnavailableError(f"cannot check the bundle's signature by openssl ({error}): install the package openssl") from error
+            raise UnavailableError(f"cannot check the release's signature by openssl ({error}): install the package openssl") from error
     return completed.returncode == 0
 
 
@@ -145,11 +145,11 @@ def check(update: Update, home: Path, release: InstalledRelease | None = RUNNING
         raise ConfigError(f"version {update.version} failed here before ({why}): try it again with `--even-if bad`")
 
 
-def carry_out(order: Order, bundle: Path, home: Path, release: InstalledRelease | None = RUNNING_RELEASE) -> None:
-    """Hand the update over to the supervisor; may be called again for the same order. `bundle` is its content, whole, in `home`.
+def carry_out(order: Order, archive: Path, home: Path, release: InstalledRelease | None = RUNNING_RELEASE) -> None:
+    """Hand the update over to the supervisor; may be called again for the same order. `archive` is its content, whole, in `home`.
 
     Raises:
-        ConfigError: as `check`; it is not an update, or the bundle is not signed by the fleet, is for another device or version.
+        ConfigError: as `check`; it is not an update, or the release is not signed by the fleet, is for another device or version.
         UnavailableError: no supervisor runs to switch releases, or the update request cannot be written.
     """
     update = order.work
@@ -159,9 +159,9 @@ def carry_out(order: Order, bundle: Path, home: Path, release: InstalledRelease 
         return
     check(update, home, release)
     running = _supervised(home, release)
-    manifest = read_manifest(bundle, running)
+    manifest = read_manifest(archive, running)
     if manifest.version != update.version:
-        raise ConfigError(f"the bundle holds version {manifest.version}, but {update.version} was ordered: order the bundle's version")
+        raise ConfigError(f"the release holds version {manifest.version}, but {update.version} was ordered: order the release's version")
     refuse_unfit(manifest, running.root)
     request = {
         "job": order.job,

@@ -19,7 +19,7 @@ class InstalledRelease:
 
     @property
     def public_key(self) -> Path:
-        """The key by which bundles are checked, PEM."""
+        """The key by which releases are checked, PEM."""
         return self.root / "release.pub"
 
     @property

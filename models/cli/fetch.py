@@ -1,4 +1,4 @@
-"""The commands `edgemeter models fetch`, `cache ...`, `export-bundle` and `import-bundle`."""
+"""The commands `edgemeter models fetch`, `cache ...`, `export-archive` and `import-archive`."""
 
 import sys
 from pathlib import Path
@@ -18,11 +18,11 @@ from edgemeter.models.catalogue.catalogue_entry import is_address
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER, shipped_models
 from edgemeter.models.cli import options
 from edgemeter.models.cli.tables import print_cached
-from edgemeter.models.fetch import fetching, offline_bundle
+from edgemeter.models.fetch import fetching, model_archive
 from edgemeter.models.fetch.cache import ModelCache
 from edgemeter.models.fetch.download import TIMEOUT_S, Transport
 from edgemeter.models.fetch.fetching import FetchedModel, FetchOptions
-from edgemeter.models.fetch.offline_bundle import ImportRequest
+from edgemeter.models.fetch.model_archive import ImportRequest
 
 
 def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...
 @click.option("--proxy", envvar="EDGEMETER_PROXY", help="http://HOST:PORT. Default: http_proxy and https_proxy of the environment.")
 @click.option("--timeout-s", type=click.FloatRange(0.1), default=TIMEOUT_S, show_default=True, help="Time limit for a response in seconds.")
 @click.option("--accept-unverified", is_flag=True, help="Also fetch models without a sha256 in the catalogue; their hash is recorded.")
-@click.option("--offline-bundle", type=click.Path(path_type=Path), help="Read from this bundle (zip or folder) instead of the network.")
+@click.option("--archive", type=click.Path(path_type=Path), help="Read from this model archive (zip or folder) instead of the network.")
 @quiet_option
 @json_option('Print {"fetched": [...]}.')
 @options.catalogue
@@ -51,7 +51,7 @@ def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_
     Example: edgemeter models fetch yolox-nano
     """
     how = FetchOptions(Transport(given["proxy"], given["timeout_s"]), tuple(given["mirror"]), given["accept_unverified"])
-    known, bundle = all_entries(catalogue_file), given["offline_bundle"]
+    known, archive = all_entries(catalogue_file), given["archive"]
     fetched: list[FetchedModel] = []
     failed = False
     for one in dict.fromkeys(name):
@@ -60,10 +60,10 @@ def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_
             continue
         try:
             with progress_bar("bytes") as report:
-                if bundle is None:
+                if archive is None:
                     done = [fetching.fetch(find_entry(one, catalogue_file), cache, how, report, [before.entry.name for before in fetched])]
                 else:
-                    done = offline_bundle.import_models(ImportRequest(bundle, (one,), how.accept_unverified), known, cache, report)
+                    done = model_archive.import_models(ImportRequest(archive, (one,), how.accept_unverified), known, cache, report)
             fetching.record_accepted(done, known, catalogue_file)
             fetched += done
         except EdgemeterError as error:
@@ -96,40 +96,40 @@ def _print_fetched(fetched: list[FetchedModel], cache: ModelCache, *, as_json: b
             click.echo(one.path)
 
 
-@click.command("export-bundle")
+@click.command("export-archive")
 @click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
 @click.argument("name", nargs=-1, required=True)
 @options.catalogue
 @options.cache
-def export_bundle(out: Path, name: tuple[str, ...], catalogue_file: Path, cache: ModelCache) -> None:
+def export_archive(out: Path, name: tuple[str, ...], catalogue_file: Path, cache: ModelCache) -> None:
     """Write fetched models and your own to one zip, for machines without a network.
 
-    Example: edgemeter models export-bundle models.zip yolox-nano
+    Example: edgemeter models export-archive models.zip yolox-nano
     """
     entries = [find_entry(one, catalogue_file) for one in dict.fromkeys(name)]
     with progress_bar() as report:
-        made = offline_bundle.export_models(out, entries, cache, report)
+        made = model_archive.export_models(out, entries, cache, report)
     click.echo(f"{out}: {len(made.models)} models, {out.stat().st_size} bytes", err=True)
 
 
-@click.command("import-bundle")
-@click.argument("bundle", type=click.Path(path_type=Path))
+@click.command("import-archive")
+@click.argument("archive", type=click.Path(path_type=Path))
 @click.argument("name", nargs=-1)
 @click.option("--accept-unverified", is_flag=True, help="Also import models without a sha256 in your catalogue; their hash is recorded.")
 @quiet_option
 @json_option('Print {"fetched": [...]}.')
 @options.catalogue
 @options.limited_cache
-def import_bundle(
-    bundle: Path, name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, accept_unverified: bool, as_json: bool
+def import_archive(
+    archive: Path, name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, accept_unverified: bool, as_json: bool
 ) -> None:
-    """Import the models of a bundle (a zip or the folder it was unpacked to) into the cache, and print their paths.
+    """Import the models of an archive (a zip or the folder it was unpacked to) into the cache, and print their paths.
 
-    Example: edgemeter models import-bundle models.zip
+    Example: edgemeter models import-archive models.zip
     """
     known = all_entries(catalogue_file)
     with progress_bar("bytes") as report:
-        imported = offline_bundle.import_models(ImportRequest(bundle, name, accept_unverified), known, cache, report)
+        imported = model_archive.import_models(ImportRequest(archive, name, accept_unverified), known, cache, report)
     fetching.record_accepted(imported, known, catalogue_file)
     _print_fetched(imported, cache, as_json=as_json)
 

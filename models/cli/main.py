@@ -23,8 +23,8 @@ COMMANDS: Sections = {
         "references": ("edgemeter.collector.cli.references:references", "Manage references: measured, imported, published."),
     },
     "Carry models to machines without a network": {
-        "export-bundle": ("edgemeter.models.cli.fetch:export_bundle", "Write fetched models and your own to one zip."),
-        "import-bundle": ("edgemeter.models.cli.fetch:import_bundle", "Import the models of a bundle into the cache."),
+        "export-archive": ("edgemeter.models.cli.fetch:export_archive", "Write fetched models and your own to a model archive, one zip."),
+        "import-archive": ("edgemeter.models.cli.fetch:import_archive", "Import the models of a model archive into the cache."),
     },
 }
 

@@ -128,7 +128,7 @@ def record_accepted(fetched: Sequence[FetchedModel], known: Mapping[str, Catalog
     """
     for one in fetched:
         if one.entry.name not in known:
-            entry = msgspec.structs.replace(one.entry, sha256=one.sha256, sha256_of="the file in the bundle it was imported from")
+            entry = msgspec.structs.replace(one.entry, sha256=one.sha256, sha256_of="the file in the model archive it was imported from")
             change_catalogue(own, partial(with_entry, entry=entry))
         elif not one.was_verified and one.is_new:
             change_catalogue(own, partial(with_seen, name=one.entry.name, sha256=one.sha256))
@@ -164,7 +164,7 @@ def _append_chunk(out: PartFile, chunk: bytes) -> None:
 
 
 def _own_file(entry: CatalogueEntry, cache: ModelCache) -> FetchedModel:
-    """Return the user's own file, or one imported from a bundle: neither has an address."""
+    """Return the user's own file, or one imported from a model archive: neither has an address."""
     path = Path(entry.path) if entry.path else cache.path(entry)
     if path.is_file() and (digest := model_file.sha256(path)) == entry.sha256:
         if entry.path is None:

@@ -1,4 +1,4 @@
-"""Install the agent on devices, several in parallel: inspect, choose a bundle, copy, then the steps that run as root there.
+"""Install the agent on devices, several in parallel: inspect, choose a release, copy, then the steps that run as root there.
 
 Every step looks first and changes only what differs, so that a repeated run changes nothing and an interrupted one goes on.
 """
@@ -23,11 +23,11 @@ from edgemeter.provisioning.apply import offer
 from edgemeter.provisioning.apply.board import STAGE_ON_DISK, ExaminedBoard, Interpreter, RootShell, inspect_board, inspect_disk
 from edgemeter.provisioning.apply.offer import Offer, PythonTar
 from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection, SshOptions, SshTarget, copy_files, last_line, missing_files
-from edgemeter.provisioning.bundle import install
 from edgemeter.provisioning.identity.admission import invite
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.release import install
 
 ON_DEVICE = Path(__file__).with_name("on_device.py")
 UNITS = Path(provisioning.__file__).with_name("units")
@@ -215,16 +215,16 @@ class _Device:
         if not is_installed and not is_dry:
             files = [FileToCopy(offered.folder / file.path, file.path, file.sha256, file.size_bytes) for file in offered.files()]
             self._copy(files, offered.unpacked_bytes())
-        bundle = None if is_installed or is_dry else self._stage_seen
+        release = None if is_installed or is_dry else self._stage_seen
         first = ["user", "release", "service", "udev", "accelerators"]
         first += ["power_mode"] if self._request.power_mode else []
         first += ["governor"] if self._request.governor else []
-        self._on_device([*first, "join"], offered, python, bundle, None)
+        self._on_device([*first, "join"], offered, python, release, None)
         if self._steps[-1].state == "skipped" and not is_dry:
             # Only a device that has not joined costs a token.
             self._steps.pop()
-            self._on_device(["join"], offered, python, bundle, self._settings.join_file(self._request.target.name))
-        self._on_device(["owner", "start"], offered, python, bundle, None)
+            self._on_device(["join"], offered, python, release, self._settings.join_file(self._request.target.name))
+        self._on_device(["owner", "start"], offered, python, release, None)
         self._connection.run(["rm", "-rf", self._stage])
 
     def _has(self, offered: Offer) -> bool:
@@ -237,7 +237,7 @@ class _Device:
         return False
 
     def _choose(self) -> tuple[Offer, Interpreter]:
-        """Return the bundle and its interpreter, which is installed first if the board has none."""
+        """Return the release and its interpreter, which is installed first if the board has none."""
         tar, prefix = self._settings.python_tar, self._settings.prefix
         if tar is None:
             return offer.choose_offer(self._settings.offers, self._board)
@@ -274,7 +274,7 @@ class _Device:
         detail = f"{copied_bytes / MB:.1f} MB of {sum(file.size_bytes for file in files) / MB:.1f} MB"
         self._steps.add(ApplyStep("copy", "changed" if copied_bytes else "ok", detail))
 
-    def _on_device(self, steps: list[str], offered: Offer, python: Interpreter, bundle: str | None, join: str | None) -> None:
+    def _on_device(self, steps: list[str], offered: Offer, python: Interpreter, release: str | None, join: str | None) -> None:
         """Run these steps as root on the device, by `on_device.py` with a plan."""
         interpreter = python.path.removeprefix(self._settings.prefix)
         plan = {
@@ -282,7 +282,7 @@ class _Device:
             "sysfs": self._settings.sysfs,
             "dry": self._settings.is_dry,
             "steps": steps,
-            "bundle": bundle,
+            "bundle": release,
             "version": offered.manifest.version,
             "manifest_sha256": offered.sha256,
             "public_key": self._settings.public_key,

@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.apply.board import ExaminedBoard, Interpreter
-from edgemeter.provisioning.bundle import install
-from edgemeter.provisioning.bundle.install import FileEntry, Manifest
-from edgemeter.provisioning.bundle.manifest import read_bundle
+from edgemeter.provisioning.release import install
+from edgemeter.provisioning.release.install import FileEntry, Manifest
+from edgemeter.provisioning.release.manifest import read_release
 
 OLDEST_PYTHON = (3, 10)
 # Unpacks $1 into $2, whole or not at all; leftovers of an interruption are removed.
@@ -31,7 +31,7 @@ sync; mv "$2.new" "$2"
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A verified bundle in a folder of this machine."""
+    """A verified release in a folder of this machine."""
 
     folder: Path
     manifest: Manifest
@@ -66,14 +66,14 @@ class Offer:
 
 
 def read_offer(path: Path, public_key: Path, scratch: Path) -> Offer:
-    """Return the bundle in a folder or `.tar`, which is unpacked below `scratch`, once its signature and hashes are verified.
+    """Return the release in a folder or `.tar`, which is unpacked below `scratch`, once its signature and hashes are verified.
 
     Raises:
-        ConfigError: it is not a bundle, not signed by the fleet's release key, or differs from its manifest.
+        ConfigError: it is not a release, not signed by the fleet's release key, or differs from its manifest.
     """
     if not public_key.is_file():
         raise ConfigError(f"the fleet has no release key {str(public_key)!r}: `edgemeter fleet init` makes one")
-    verified = read_bundle(path, public_key)
+    verified = read_release(path, public_key)
     folder = path
     if not path.is_dir():
         folder = Path(tempfile.mkdtemp(dir=scratch))
@@ -82,7 +82,7 @@ def read_offer(path: Path, public_key: Path, scratch: Path) -> Offer:
 
 
 def choose_offer(offers: Sequence[Offer], board: ExaminedBoard) -> tuple[Offer, Interpreter]:
-    """Return the first bundle that fits the board, and the interpreter that it is for.
+    """Return the first release that fits the board, and the interpreter that it is for.
 
     Raises:
         UnavailableError: none fits; the message states why, and what to build or install.
@@ -97,19 +97,19 @@ def choose_offer(offers: Sequence[Offer], board: ExaminedBoard) -> tuple[Offer, 
 
 def _why_none(offers: Sequence[Offer], board: ExaminedBoard) -> str:
     if board.glibc is None:
-        return f"no bundle fits {board.words}: only systems with glibc are supported"
+        return f"no release fits {board.words}: only systems with glibc are supported"
     if board.arch not in {"aarch64", "x86_64"}:
-        return f"no bundle fits {board.words}: runtimes exist for 64-bit systems only: install a 64-bit system"
+        return f"no release fits {board.words}: runtimes exist for 64-bit systems only: install a 64-bit system"
     glibc = f"glibc <= {board.glibc[0]}.{board.glibc[1]}"
     usable = next((python.version for python in board.pythons if tuple(map(int, python.version.split("."))) >= OLDEST_PYTHON), None)
     if usable is None:
         return (
             f"no Python >= 3.10 in {board.system}: install one with --python-tar FILE, a relocatable CPython for {board.arch} "
-            f"(python-build-standalone, `install_only`), and give a bundle for its version and {glibc}"
+            f"(python-build-standalone, `install_only`), and give a release for its version and {glibc}"
         )
     offered = "; ".join(offer.words for offer in offers)
-    remedy = f"`edgemeter fleet bundle` for {board.arch}, Python {usable}, {glibc}"
-    return f"no given bundle fits {board.words} (given: {offered}): build one: {remedy}"
+    remedy = f"`edgemeter fleet release build` for {board.arch}, Python {usable}, {glibc}"
+    return f"no given release fits {board.words} (given: {offered}): build one: {remedy}"
 
 
 @dataclass(frozen=True, slots=True)

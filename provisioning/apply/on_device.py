@@ -132,12 +132,12 @@ class LocalDevice:
         return outcome(changed)
 
     def release(self) -> StepResult:
-        """Install the release of the bundle and make it current."""
+        """Install the release and make it current."""
         version = self.plan["version"]
         link = self.root / "current"
         current = link.readlink().name if link.is_symlink() else None
         if current is not None and ordered(current) > ordered(version):
-            return "skipped", f"{current} is installed, which is newer than the bundle's {version}"
+            return "skipped", f"{current} is installed, which is newer than {version}"
         changed = ["release.pub"] if self.put(self.root / "release.pub", self.plan["public_key"].encode()) else []
         manifest = link / "manifest.json"
         manifest_sha256 = hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.exists() else None
@@ -146,8 +146,8 @@ class LocalDevice:
             self.needs_restart()
             if not self.is_dry:
                 if not self.plan["bundle"]:
-                    raise_step("the bundle is missing: run it again")
-                command = [sys.executable, f"{self.plan['bundle']}/install.py", "--bundle", self.plan["bundle"], "--root", str(self.root)]
+                    raise_step("the release is missing: run it again")
+                command = [sys.executable, f"{self.plan['bundle']}/install.py", "--release", self.plan["bundle"], "--root", str(self.root)]
                 with self.quiet():
                     must(*command, timeout_s=self.plan["install_s"])
         return ("changed", ", ".join(changed)) if changed else ("ok", version)
@@ -197,7 +197,7 @@ class LocalDevice:
         return outcome(changed)
 
     def accelerators(self) -> StepResult:
-        """Look whether attached accelerators have their libraries; a bundle with the maker's packages installs them."""
+        """Look whether attached accelerators have their libraries; a release with the maker's packages installs them."""
         sysfs = Path(self.plan["sysfs"])
         vendors = sysfs.glob("bus/usb/devices/*/idVendor")
         usb = {":".join((*lines(vendor)[:1], *lines(vendor.with_name("idProduct"))[:1])) for vendor in vendors}
@@ -205,10 +205,10 @@ class LocalDevice:
         lacking = []
         if (usb & CORALS or list(sysfs.glob("class/apex/apex_*"))) and not self.has_library("libedgetpu.so.1"):
             lacking.append(
-                "a Coral without libedgetpu: `edgemeter fleet bundle --extras coral --package libedgetpu1-std_VERSION_arm64.deb`"
+                "a Coral without libedgetpu: `edgemeter fleet release build --extras coral --package libedgetpu1-std_VERSION_arm64.deb`"
             )
         if HAILO in pci and not self.has_library("libhailort.so*"):
-            lacking.append("a Hailo without HailoRT: `edgemeter fleet bundle --package hailort_VERSION_arm64.deb`")
+            lacking.append("a Hailo without HailoRT: `edgemeter fleet release build --package hailort_VERSION_arm64.deb`")
         return ("skipped", "; ".join(lacking)) if lacking else ("ok", "")
 
     def has_library(self, name: str) -> bool:

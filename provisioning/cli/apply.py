@@ -40,12 +40,12 @@ _FILE = click.Path(path_type=Path)
 @click.option("--user", help="SSH user. Default: that of fleet.toml, else of ssh's configuration.")
 @click.option("--port", type=click.IntRange(1, 65535), help="SSH port. Default: that of fleet.toml, else of ssh's configuration.")
 @click.option(
-    "--bundle",
-    "bundles",
+    "--release",
+    "releases",
     type=_FILE,
     multiple=True,
     required=True,
-    help="A bundle (folder or .tar) of `edgemeter fleet bundle`; repeatable: each device gets the first that fits.",
+    help="A release (folder or .tar) of `edgemeter fleet release build`; repeatable: each device gets the first that fits.",
 )
 @click.option("--python-tar", type=_FILE, help="A relocatable CPython for boards whose Python is older than 3.10.")
 @click.option("--jobs", type=click.IntRange(1, 256), default=8, show_default=True, help="Number of devices handled in parallel.")
@@ -75,7 +75,7 @@ _FILE = click.Path(path_type=Path)
 def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: bool, form: Format | None, **options: Any) -> None:
     """Install the agent on running boards over SSH; a repeated run changes nothing, an interrupted one is resumed.
 
-    Example: edgemeter fleet apply pi5-01 pi5-02 --bundle edgemeter-pi5.tar
+    Example: edgemeter fleet apply pi5-01 pi5-02 --release edgemeter-pi5.tar
     """
     requests = _requests(folder, devices, options)
     password = _password(options["sudo_password_file"], is_asked=options["ask_sudo_password"])
@@ -86,7 +86,7 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: b
         raise click.UsageError("give --disk or --prefix, not both")
     with tempfile.TemporaryDirectory(prefix="edgemeter-apply-") as scratch:
         settings = ApplySettings(
-            offers=[read_offer(bundle, folder.release_public_key, Path(scratch)) for bundle in options["bundles"]],
+            offers=[read_offer(release, folder.release_public_key, Path(scratch)) for release in options["releases"]],
             public_key=folder.release_public_key.read_text(),
             join_file=lambda device: make_join_file(folder, device),
             ssh=SshOptions(options["identity_file"], options["host_keys"], options["ssh_options"]),

@@ -36,7 +36,7 @@ def backup(file: Path, passphrase_file: Path | None, folder: FleetFolder, *, dry
         click.echo(f"would write the fleet {fleet!r} in {str(folder.path)!r} to {file}")
         return
     size_bytes = back_up(folder, fleet, file, _passphrase(passphrase_file, is_new=True), time.time_ns())
-    click.echo(f"{file}: the fleet {fleet!r}, {size_bytes / 1e6:.1f} MB; its content is not in it: keep the bundles of releases too")
+    click.echo(f"{file}: the fleet {fleet!r}, {size_bytes / 1e6:.1f} MB; its content is not in it: keep the files of the releases too")
 
 
 @click.command()

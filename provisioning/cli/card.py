@@ -43,7 +43,7 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
 
 @click.command()
 @click.argument("target", required=False, type=FILE, metavar="[IMAGE|CARD|FOLDER]")
-@click.option("--bundle", required=True, type=FILE, help="Bundle for this board: a folder or tar of `edgemeter fleet bundle`.")
+@click.option("--release", required=True, type=FILE, help="Release for this board: a folder or tar of `edgemeter fleet release build`.")
 @click.option(
     "--join",
     "join_path",
@@ -51,7 +51,7 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
     type=FILE,
     help="Join file of the board, from `edgemeter fleet token`; or a folder of such files: one image for each of their boards.",
 )
-@click.option("--public-key", type=FILE, help="Key to verify the bundle with. Default: release.pub in the fleet folder.")
+@click.option("--public-key", type=FILE, help="Key to verify the release with. Default: release.pub in the fleet folder.")
 @click.option("--format", "form", type=click.Choice(FORMATS), help="First-boot format of the system. Default: detected on the card.")
 @click.option("--user", help="Name of the first account; needs --ssh-key.")
 @click.option("--ssh-key", type=FILE, help="File with the public SSH keys that may log in.")
@@ -70,9 +70,9 @@ def image(target: Path | None, make_stick: Path | None, **options: Any) -> None:
 
     An image in .gz or .xz is unpacked beside it; so is a copy for each join file of a folder, named after its board.
 
-    Example: edgemeter fleet image raspios.img --bundle pi5.tar --join pi5-01.join.toml
+    Example: edgemeter fleet image raspios.img --release pi5.tar --join pi5-01.join.toml
     """
-    from edgemeter.provisioning.image.preparing import new_stick, open_bundle
+    from edgemeter.provisioning.image.preparing import new_stick, open_release
 
     if (target is None) == (make_stick is None):
         raise click.UsageError("give either an image, a card or a folder, or --make-stick FILE")
@@ -84,14 +84,14 @@ def image(target: Path | None, make_stick: Path | None, **options: Any) -> None:
         raise click.UsageError("--join FOLDER makes one image for each join file: give an image file")
     if len(joins) > 1 and "{device}" not in (options["hostname"] or "{device}"):
         raise click.UsageError("several boards cannot have one host name: give --hostname '{device}', or another with {device} in it")
-    with open_bundle(options["bundle"], public_key) as bundle:
+    with open_release(options["release"], public_key) as release:
         if make_stick is not None:
-            request = _request(bundle, public_key, options)
+            request = _request(release, public_key, options)
             with new_stick(make_stick, request, options["size"], is_dry=options["dry_run"]) as path:
                 _prepare(path, make_stick, request, options)
         elif target is not None:
             for join in joins or [options["join_path"]]:
-                request = _request(bundle, public_key, {**options, "join_path": join})
+                request = _request(release, public_key, {**options, "join_path": join})
                 with _image_of(target, join if joins else None, is_dry=options["dry_run"]) as (path, named):
                     _prepare(path, named, request, options)
 
@@ -128,7 +128,7 @@ def _image_of(target: Path, join: Path | None, *, is_dry: bool) -> Iterator[tupl
         yield copy, path
 
 
-def _request(bundle: "ReleaseFiles", public_key: Path, options: dict[str, Any]) -> "CardRequest":
+def _request(release: "ReleaseFiles", public_key: Path, options: dict[str, Any]) -> "CardRequest":
     """Return the requested contents of the card; every file that the options name is read and checked."""
     from edgemeter.provisioning.image import settings
     from edgemeter.provisioning.image.preparing import CardRequest
@@ -149,7 +149,7 @@ def _request(bundle: "ReleaseFiles", public_key: Path, options: dict[str, Any]) 
         hostname=settings.checked_hostname(options["hostname"], join.device) if options["hostname"] else None,
         wifi=wifi,
     )
-    return CardRequest(bundle=bundle, join=join.text, public_key=public_key.read_bytes(), settings=first_boot, form=options["form"])
+    return CardRequest(release=release, join=join.text, public_key=public_key.read_bytes(), settings=first_boot, form=options["form"])
 
 
 def _prepare(path: Path, named: Path, request: "CardRequest", options: dict[str, Any]) -> None:
@@ -171,10 +171,10 @@ def _prepare(path: Path, named: Path, request: "CardRequest", options: dict[str,
 
 
 def _print_notes(named: Path, plan: "CardPlan", request: "CardRequest") -> None:
-    bundle = request.bundle.manifest
+    release = request.release.manifest
     click.echo(f"{named}: {plan.chosen.form}, because {plan.chosen.why}", err=True)
-    contents = f"edgemeter {bundle.version} for {bundle.board} ({bundle.arch}, Python {bundle.python}, glibc {bundle.glibc})"
-    click.echo(f"bundle: {contents}; checked: {bundle.checked}", err=True)
+    contents = f"edgemeter {release.version} for {release.board} ({release.arch}, Python {release.python}, glibc {release.glibc})"
+    click.echo(f"release: {contents}; checked: {release.checked}", err=True)
     if plan.previous:
         click.echo(f"removing an earlier preparation for another format: {', '.join(plan.previous)}", err=True)
     for name in plan.also_firing:

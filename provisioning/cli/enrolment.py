@@ -41,7 +41,7 @@ from edgemeter.provisioning.registry.registry import Registry
 @click.option(
     "--release-public-key",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Public key of a release key that stays elsewhere: bundles are signed there. Default: a pair is made.",
+    help="Public key of a release key that stays elsewhere: releases are signed there. Default: a pair is made.",
 )
 @click.option(
     "--ca-passphrase-file",

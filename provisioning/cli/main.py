@@ -14,8 +14,7 @@ COMMANDS: Sections = {
         "backup": ("edgemeter.provisioning.cli.backup:backup", "Write the fleet's folder into one encrypted file."),
         "restore": ("edgemeter.provisioning.cli.backup:restore", "Restore a fleet's folder from a backup."),
         "serve": ("edgemeter.provisioning.cli.serve:serve", "Run the fleet's service: enrolment, jobs, updates, content, health."),
-        "boards": ("edgemeter.provisioning.cli.bundle:boards", "List the boards that bundles are built for."),
-        "bundle": ("edgemeter.provisioning.cli.bundle:bundle", "Build a signed bundle for a board, or check one."),
+        "boards": ("edgemeter.provisioning.cli.release:boards", "List the boards that releases are built for."),
         "image": ("edgemeter.provisioning.cli.card:image", "Prepare an image or card, so that its board joins at its first boot."),
         "write": ("edgemeter.provisioning.cli.card:write", "Write an image to a card and read it back."),
         "apply": ("edgemeter.provisioning.cli.apply:apply", "Install the agent on running boards over SSH."),
@@ -34,7 +33,10 @@ COMMANDS: Sections = {
         "doctor": ("edgemeter.provisioning.cli.remote:doctor", "Run `edgemeter doctor` on devices and print their reports."),
         "logs": ("edgemeter.provisioning.cli.remote:logs", "Print the last log lines of the agents on devices."),
         "restart": ("edgemeter.provisioning.cli.remote:restart", "Restart agents or reboot boards, never during a run."),
-        "release": ("edgemeter.provisioning.cli.update:release", "Manage the releases that devices can be updated to."),
+        "release": (
+            "edgemeter.provisioning.cli.release:release",
+            "Build, sign, check and add releases, which are installed without a network.",
+        ),
         "update": (
             "edgemeter.provisioning.cli.update:update",
             "Update devices to a release, with canaries and rollback.",

@@ -27,23 +27,23 @@ TIMEOUT_S = 4 * 3600.0
 
 @click.group()
 def release() -> None:
-    """Manage the releases (signed bundles) that devices can be updated to.
+    """Build, sign, check and add releases: all that a board needs to run the agent, in one signed file, installed without a network.
 
-    Example: edgemeter fleet release add edgemeter-1.2.0-pi5.tar
+    Example: edgemeter fleet release build --board pi5 --python 3.13
     """
 
 
-@release.command(short_help="Verify bundles and add them as releases.")
-@click.argument("bundles", type=click.Path(path_type=Path), nargs=-1, required=True)
-@click.option("--dry-run", is_flag=True, help="Verify the bundles, and add nothing.")
+@release.command(short_help="Verify releases and add them to the fleet.")
+@click.argument("paths", metavar="RELEASE...", type=click.Path(path_type=Path), nargs=-1, required=True)
+@click.option("--dry-run", is_flag=True, help="Verify the releases, and add nothing.")
 @json_option
 @folder_option
-def add(bundles: tuple[Path, ...], folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
-    """Verify bundles with the fleet's key and add them as releases for `edgemeter fleet update`.
+def add(paths: tuple[Path, ...], folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
+    """Verify releases with the fleet's key and add them to those that `edgemeter fleet update` installs.
 
     Example: edgemeter fleet release add edgemeter-1.2.0-pi5.tar
     """
-    verified = [releases.inspect_bundle(folder, bundle) for bundle in bundles]
+    verified = [releases.inspect_release(folder, path) for path in paths]
     if dry_run:
         for release in verified:
             click.echo(f"would add {release.manifest.version} for {release.manifest.board}: {release.path}", err=as_json)
@@ -68,7 +68,7 @@ def add(bundles: tuple[Path, ...], folder: FleetFolder, *, dry_run: bool, as_jso
 def rotate(folder: FleetFolder, *, public_key: Path | None, finishes: bool, even_if: str | None, dry_run: bool) -> None:
     """Replace the key that signs releases, over the air.
 
-    Begin, update all devices to a bundle signed with the old key, then end it with --finish.
+    Begin, update all devices to a release signed with the old key, then end it with --finish.
 
     Example: edgemeter fleet release rotate
     """
@@ -82,10 +82,10 @@ def rotate(folder: FleetFolder, *, public_key: Path | None, finishes: bool, even
     elif not finishes:
         rotated = release_keys.begin_rotation(folder, public_key, time.time_ns())
         click.echo(
-            f"release keys, number {rotated.number}: devices trust the new key and the old one once they run a bundle built from now on"
+            f"release keys, number {rotated.number}: devices trust the new key and the old one once they run a release built from now on"
         )
         click.echo(
-            "sign with the old key until you finish: fleet bundle, release add, update, then `edgemeter fleet release rotate --finish`"
+            "sign with the old key until you finish: release build, release add, update, then `edgemeter fleet release rotate --finish`"
         )
     elif behind and even_if is None:
         raise ConfigError(
@@ -121,7 +121,7 @@ def list_releases(folder: FleetFolder, *, form: Format | None) -> None:
         )
         for release in listed
     ]
-    headings = ("version", "board", "Python", "glibc", "size", "bundle", "checked")
+    headings = ("version", "board", "Python", "glibc", "size", "sha256", "checked")
     console_for(form).print(narrow_table(headings, rows, folded={"checked"}, right={"size"}))
 
 
@@ -190,7 +190,7 @@ def _show(choices: Sequence[UpdateChoice]) -> None:
         rows.append(
             (choice.device.device, choice.device.board or "", choice.runs or "", *goes, "; ".join(filter(None, (bad, choice.note))))
         )
-    headings = ("device", "board", "runs", "goes to", "bundle", "note")
+    headings = ("device", "board", "runs", "goes to", "sha256", "note")
     console_for(None).print(narrow_table(headings, rows, folded={"note"}))
 
 

@@ -1,1 +1,1 @@
-"""Content for devices: models, suites, data sets and bundles, named by their sha256."""
+"""Content for devices: models, suites, data sets and releases, named by their sha256."""

@@ -103,7 +103,7 @@ class FatVolume:
             free = self._table.free_clusters * self._geometry.cluster_bytes
             raise UnavailableError(
                 f"the boot partition of {self.where} is too full: {free / MB:,.1f} MB are free, "
-                f"{missing / MB:,.1f} MB more are needed; take a smaller bundle, or delete files there"
+                f"{missing / MB:,.1f} MB more are needed; take a smaller release, or delete files there"
             )
         for change in changes:
             parts = _parts(change.path)
@@ -153,7 +153,7 @@ class FatVolume:
 
     def _put(self, parts: tuple[str, ...], content: FileContent) -> None:
         if content.size_bytes > FILE_MAX_BYTES:
-            raise ConfigError(f"{'/'.join(parts)!r} is larger than a file on FAT can be (4 GiB): take a smaller bundle")
+            raise ConfigError(f"{'/'.join(parts)!r} is larger than a file on FAT can be (4 GiB): take a smaller release")
         folder = self._made(parts[:-1])
         check_name(parts[-1])
         entry = folder.directory.find(parts[-1])
@@ -265,7 +265,7 @@ class FatVolume:
                 data = file.read(min(size, left))
                 if len(data) != min(size, left):
                     raise UnavailableError(
-                        f"a file of the bundle became shorter while it was read ({content.size_bytes:,} bytes expected): try again"
+                        f"a file of the release became shorter while it was read ({content.size_bytes:,} bytes expected): try again"
                     )
                 # Whole clusters: remains of an old file in the last one are overwritten too.
                 self._span.write(offset, data.ljust(size, b"\0"))

@@ -243,7 +243,7 @@ def public_of(private: bytes) -> bytes:
 
 
 def checked_public(pem: bytes, path: Path) -> bytes:
-    """Return a public key that can check bundles, PEM as openssl writes it.
+    """Return a public key that can check releases, PEM as openssl writes it.
 
     Raises:
         ConfigError: it is none, or not on P-256.

@@ -1,7 +1,7 @@
 """A backup of the fleet's folder in one file, encrypted in the format age: keys, inventory, registry and the broker's configuration.
 
-Whoever has its passphrase can also decrypt it without Edgemeter (`age --decrypt`): what comes out is a tar. Content for devices (bundles,
-models, suites) is left out: releases are added again from their bundles. The broker's own data are no part of the fleet's state.
+Whoever has its passphrase can also decrypt it without Edgemeter (`age --decrypt`): what comes out is a tar. Content for devices (releases,
+models, suites) is left out: releases are added again from their files. The broker's own data are no part of the fleet's state.
 """
 
 # ruff: noqa: PLC0415 - the library belongs to an extra: it is imported when it is needed

@@ -28,7 +28,6 @@ from edgemeter.agent.contract.identity import (
     request_id,
 )
 from edgemeter.agent.contract.messages import EVERY_RENEW, Topic, parse_topic
-from edgemeter.provisioning.bundle import boards
 from edgemeter.provisioning.identity import authority, broker_files
 from edgemeter.provisioning.identity.authority import Authority, SigningRequest
 from edgemeter.provisioning.identity.enforcement import Enforcement
@@ -39,6 +38,7 @@ from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.certificates import Certificate, EnrolmentRequest, EnrolmentToken
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.release import boards
 from edgemeter.provisioning.serve.handler import FleetPublish
 
 logger = logging.getLogger(__name__)
@@ -269,7 +269,7 @@ class Enrolment:
 
 
 def _board(model: str | None) -> str | None:
-    # The name that bundles and selections use; a board without one keeps the name that it reports.
+    # The name that releases and selections use; a board without one keeps the name that it reports.
     return model and (boards.board_of_model(model) or model)
 
 

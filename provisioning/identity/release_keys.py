@@ -1,7 +1,7 @@
-"""The keys that sign bundles: those that devices trust, in `release.pub`, and their rotation.
+"""The keys that sign releases: those that devices trust, in `release.pub`, and their rotation.
 
-A rotation travels with an update: each bundle carries the fleet's `release.pub`, and is signed by a key that its devices trust already.
-While a rotation is open, that file holds the new key and the old one, and bundles are still signed by the old one; once it is finished,
+A rotation travels with an update: each release carries the fleet's `release.pub`, and is signed by a key that its devices trust already.
+While a rotation is open, that file holds the new key and the old one, and releases are still signed by the old one; once it is finished,
 it holds the new key alone. A device takes the keys of a release that it runs if their number is greater than that of its own, so that a
 release of the past brings no old key back.
 """
@@ -12,11 +12,11 @@ from pathlib import Path
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.bundle.install import public_keys
 from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.release.install import public_keys
 
 _HEAD = "# edgemeter release keys, number {number}, since {since_ns}\n"
 _NUMBER = re.compile(rb"\A# edgemeter release keys, number (\d{1,9}), since (\d{1,19})\n")
@@ -73,7 +73,7 @@ def begin_rotation(folder: FleetFolder, public_key: Path | None, now_ns: int) ->
     """
     current = read_keys(folder.release_public_key)
     if current.is_open:
-        raise ConfigError("a rotation is open: build a bundle, update all devices, then `edgemeter fleet release rotate --finish`")
+        raise ConfigError("a rotation is open: build a release, update all devices, then `edgemeter fleet release rotate --finish`")
     if public_key is not None:
         new = first_keys(public_key)
     elif not folder.release_key.exists():
@@ -89,7 +89,7 @@ def begin_rotation(folder: FleetFolder, public_key: Path | None, now_ns: int) ->
 
 
 def finish_rotation(folder: FleetFolder, now_ns: int) -> ReleaseKeys:
-    """Drop the old key; return what is left. Devices reject it from their next update on, whose bundle the new key signs.
+    """Drop the old key; return what is left. Devices reject it from their next update on, which the new key signs.
 
     Raises:
         ConfigError: no rotation is open.

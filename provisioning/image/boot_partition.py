@@ -150,7 +150,7 @@ class MountedFolder:
         missing = self.missing_bytes(changes)
         if missing:
             raise UnavailableError(
-                f"the boot partition {self.where} is too full: {missing / 1e6:,.1f} MB more are needed; take a smaller bundle"
+                f"the boot partition {self.where} is too full: {missing / 1e6:,.1f} MB more are needed; take a smaller release"
             )
         try:
             for change in changes:

@@ -113,18 +113,20 @@ def also_firing(boot: Readable, form: BootFormat) -> list[str]:
 
 
 def misfits(boot: Readable, arch: str, python: str) -> list[str]:
-    """Return why a bundle for this architecture and Python does not seem to fit the system, as far as its boot partition shows."""
+    """Return why a release for this architecture and Python does not seem to fit the system, as far as its boot partition shows."""
     names = {name.lower() for name in boot.names()}
     found = []
     if arch == "aarch64" and names & KERNELS_32:
-        found.append(f"the bundle is for {arch}, and the system has {min(names & KERNELS_32)}, as one of 32 bits: take the 64-bit image")
+        found.append(f"the release is for {arch}, and the system has {min(names & KERNELS_32)}, as one of 32 bits: take the 64-bit image")
     elif arch != "aarch64" and KERNEL_64 in names:
-        found.append(f"the bundle is for {arch}, and the system has {KERNEL_64}, as one for aarch64: take another bundle")
+        found.append(f"the release is for {arch}, and the system has {KERNEL_64}, as one for aarch64: take another release")
     dated = REFERENCE.search(boot_partition.read_text_if_any(boot, ISSUE))
     fitting = [(system, version) for since, system, version in PYTHONS if dated and dated[1] >= since]
     if fitting and fitting[-1][1] != python:
         system, version = fitting[-1]
-        found.append(f"the bundle is for Python {python}, and {system} has {version}: build it with `fleet bundle --python {version}`")
+        found.append(
+            f"the release is for Python {python}, and {system} has {version}: build it with `fleet release build --python {version}`"
+        )
     return found
 
 

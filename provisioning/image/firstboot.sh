@@ -136,7 +136,7 @@ stage_join() {
     cmp -s "$BOOT/edgemeter/join.toml" "$STATE/join.toml" || (umask 077 && copy "$BOOT/edgemeter/join.toml" "$STATE/join.toml" 600)
 }
 
-# Prints the Python that the bundle was made for, else any that can run the installer, which then reports the problem.
+# Prints the Python that the release was made for, else any that can run the installer, which then reports the problem.
 find_python() {
     wanted=$(sed -n 's/.*"python"[[:space:]]*:[[:space:]]*"\([0-9.]*\)".*/\1/p' "$STATE/payload/manifest.json" | head -n 1)
     for name in "python${wanted:-3}" python3 python3.14 python3.13 python3.12 python3.11 python3.10; do
@@ -158,9 +158,9 @@ make_user() {
     done
 }
 
-# The installer does nothing if this bundle is installed, and rebuilds an unfinished release.
+# The installer does nothing if this release is installed, and rebuilds an unfinished release.
 install_release() {
-    if ! "$1" "$STATE/payload/install.py" --bundle "$STATE/payload" --root "$OPT" --public-key "$STATE/payload/release.pub" >>"$LOG"; then
+    if ! "$1" "$STATE/payload/install.py" --release "$STATE/payload" --root "$OPT" --public-key "$STATE/payload/release.pub" >>"$LOG"; then
         # What was copied badly is copied again.
         rm -rf "$STATE/payload"
         exit 1
@@ -270,7 +270,7 @@ mend_network() {
 
 prepare() {
     mend_network
-    step 'copy the bundle from the card (1 of 7)'
+    step 'copy the release from the card (1 of 7)'
     stage
     stage_join
     step 'find Python (2 of 7)'

@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.bundle import install, manifest
-from edgemeter.provisioning.bundle.install import MANIFEST, SIGNATURE, Manifest
 from edgemeter.provisioning.fat.file_changes import Change, FileContent, PutFile, RemovePath, of_bytes
 from edgemeter.provisioning.fat.geometry import make_stick
 from edgemeter.provisioning.image import cloudinit, detect, firstrun, preseed
@@ -19,6 +17,8 @@ from edgemeter.provisioning.image.adapter_text import FROM_BOOT, FROM_STICK, PAY
 from edgemeter.provisioning.image.boot_partition import BootPartition, Readable
 from edgemeter.provisioning.image.detect import STICK, ChosenFormat, without_previous
 from edgemeter.provisioning.image.settings import FirstBootSettings
+from edgemeter.provisioning.release import install, manifest
+from edgemeter.provisioning.release.install import MANIFEST, SIGNATURE, Manifest
 from edgemeter.provisioning.write.image_file import ReportBytes, read_image
 
 NEEDED = ("install.py", "supervisor.py")
@@ -33,20 +33,20 @@ class ReleaseFiles:
 
 
 @contextmanager
-def open_bundle(path: Path, public_key: Path) -> Iterator[ReleaseFiles]:
-    """Open the bundle in a folder or tar, once its signature and every file are verified.
+def open_release(path: Path, public_key: Path) -> Iterator[ReleaseFiles]:
+    """Open the release in a folder or tar, once its signature and every file are verified.
 
     Raises:
-        ConfigError: it is not a bundle, differs from what was signed, or lacks a file that a board needs.
+        ConfigError: it is not a release, differs from what was signed, or lacks a file that a board needs.
     """
-    verified = manifest.read_bundle(path, public_key)
+    verified = manifest.read_release(path, public_key)
     try:
-        with closing(install.UnverifiedRelease(path)) as bundle:
-            files = {MANIFEST: of_bytes(verified.document), SIGNATURE: of_bytes(bundle.small(SIGNATURE, install.MOST_SIGNATURE_BYTES))}
-            files |= {entry.path: FileContent(entry.size_bytes, partial(bundle.open, entry.path)) for entry in verified.manifest.files}
+        with closing(install.UnverifiedRelease(path)) as release:
+            files = {MANIFEST: of_bytes(verified.document), SIGNATURE: of_bytes(release.small(SIGNATURE, install.MOST_SIGNATURE_BYTES))}
+            files |= {entry.path: FileContent(entry.size_bytes, partial(release.open, entry.path)) for entry in verified.manifest.files}
             lacking = [name for name in NEEDED if name not in files]
             if lacking:
-                raise ConfigError(f"the bundle {str(path)!r} has no {' and no '.join(lacking)}, which a board needs: make it again")
+                raise ConfigError(f"the release {str(path)!r} has no {' and no '.join(lacking)}, which a board needs: make it again")
             yield ReleaseFiles(verified.manifest, files)
     except install.RefusedError as error:
         raise ConfigError(str(error)) from error
@@ -65,7 +65,7 @@ step:    none yet: the board has not started from this card, or its system did n
 class CardRequest:
     """The requested contents of the card; `join` and `public_key` are the bytes of their files."""
 
-    bundle: ReleaseFiles
+    release: ReleaseFiles
     join: bytes
     public_key: bytes
     settings: FirstBootSettings
@@ -116,13 +116,13 @@ def plan_card(boot: BootPartition, request: CardRequest) -> CardPlan:
     steps = (stale, _differing(boot, payload), [*_differing(boot, adapter), *leaving])
     kept = len(payload) + len(adapter) + len(leaving) - len(steps[1]) - len(steps[2])
     removed = [change.path for change in after.changes.values()]
-    misfits = detect.misfits(boot, request.bundle.manifest.arch, request.bundle.manifest.python)
+    misfits = detect.misfits(boot, request.release.manifest.arch, request.release.manifest.python)
     plan = CardPlan(boot.where, chosen, detect.also_firing(after, chosen.form), misfits, removed, steps, kept)
     freed = sum(size for path, size in boot.files(PAYLOAD_FOLDER).items() if path.lower() not in wanted)
     missing = boot.missing_bytes([*steps[1], *steps[2]]) - freed
     if missing > 0:
         more = f"{missing / 1e6:,.1f} MB more are needed"
-        raise UnavailableError(f"the boot partition of {boot.where} is too full: {more}; take a smaller bundle, or delete files there")
+        raise UnavailableError(f"the boot partition of {boot.where} is too full: {more}; take a smaller release, or delete files there")
     return plan
 
 
@@ -151,7 +151,7 @@ def verify_card(boot: BootPartition, plan: CardPlan, read: Callable[[int], None]
 
 
 def _payload(request: CardRequest) -> Iterator[PutFile]:
-    for path, content in request.bundle.files.items():
+    for path, content in request.release.files.items():
         yield PutFile(f"{PAYLOAD_FOLDER}/{path}", content)
     own = {name: (HERE / name).read_bytes() for name in ("firstboot.sh", UNIT)}
     own |= {PUBLIC_KEY: request.public_key, JOIN: request.join, STATUS: NOT_YET.encode()}
@@ -169,9 +169,9 @@ def _adapter(boot: Readable, chosen: ChosenFormat, request: CardRequest) -> list
 
 
 def _instance(request: CardRequest) -> str:
-    """Return a name for this preparation: with another token, bundle or setting it is another instance."""
+    """Return a name for this preparation: with another token, release or setting it is another instance."""
     digest = hashlib.sha256(request.join + repr((request.settings, request.settings.wifi and request.settings.wifi.psk_hex)).encode())
-    for chunk in request.bundle.files["manifest.json"].chunks():
+    for chunk in request.release.files["manifest.json"].chunks():
         digest.update(chunk)
     return f"edgemeter-{digest.hexdigest()[:16]}"
 
@@ -244,7 +244,7 @@ def new_stick(path: Path, request: CardRequest, size_bytes: int | None, *, is_dr
         raise ConfigError(
             f"{str(path)!r} exists already: choose another file for the stick, delete it, or prepare it (without --make-stick)"
         )
-    needed = sum(content.size_bytes for content in request.bundle.files.values())
+    needed = sum(content.size_bytes for content in request.release.files.values())
     size_bytes = size_bytes if size_bytes is not None else -(-(needed * 5 // 4 + SPARE_BYTES) // MIB) * MIB
     if not path.parent.is_dir():
         raise ConfigError(f"there is no folder {str(path.parent)!r} for the stick: make it, or choose another (--make-stick)")

@@ -54,7 +54,7 @@ class FleetFolder:
 
     @property
     def release_key(self) -> Path:
-        """The private key that signs bundles, PEM; it may be elsewhere than on the server."""
+        """The private key that signs releases, PEM; it may be elsewhere than on the server."""
         return self.path / "release.key"
 
     @property
@@ -64,7 +64,7 @@ class FleetFolder:
 
     @property
     def release_public_key(self) -> Path:
-        """The public keys by which devices check bundles, PEM; more than one while a rotation is open."""
+        """The public keys by which devices check releases, PEM; more than one while a rotation is open."""
         return self.path / "release.pub"
 
     @property

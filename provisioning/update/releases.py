@@ -1,4 +1,4 @@
-"""Releases in the registry: signed bundles among the fleet's content, one row each; a version has one for each kind of board."""
+"""Releases in the registry: signed files among the fleet's content, one row each; a version has one for each kind of board."""
 
 import tempfile
 import time
@@ -7,16 +7,16 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.orders import version_key
-from edgemeter.provisioning.bundle import manifest
-from edgemeter.provisioning.bundle.manifest import VerifiedRelease
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry, insert_rows
+from edgemeter.provisioning.release import manifest
+from edgemeter.provisioning.release.manifest import VerifiedRelease
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One bundle: its content, version and target; `checked` is how it was tested before it was signed."""
+    """One release: its content, version and target; `checked` is how it was tested before it was signed."""
 
     sha256: str
     size_bytes: int
@@ -37,19 +37,19 @@ def read_releases(registry: Registry) -> list[Release]:
     return sorted(releases, key=lambda release: version_key(release.version), reverse=True)
 
 
-def inspect_bundle(folder: FleetFolder, path: Path) -> VerifiedRelease:
-    """Return the bundle (a folder or `.tar`) once signature and files are verified.
+def inspect_release(folder: FleetFolder, path: Path) -> VerifiedRelease:
+    """Return the release (a folder or `.tar`) once signature and files are verified.
 
     Raises:
-        ConfigError: it is not a bundle, not signed by the fleet's release key, or its version cannot be compared.
+        ConfigError: it is not a release, not signed by the fleet's release key, or its version cannot be compared.
     """
-    bundle = manifest.read_bundle(path, folder.release_public_key)
-    version_key(bundle.manifest.version)
-    return bundle
+    verified = manifest.read_release(path, folder.release_public_key)
+    version_key(verified.manifest.version)
+    return verified
 
 
 def add_release(folder: FleetFolder, registry: Registry, verified_release: VerifiedRelease) -> Release:
-    """Keep the bundle and return the release; an existing one stays.
+    """Keep the file and return the release; an existing one stays.
 
     Raises:
         ConfigError: it has changed since it was verified.
@@ -62,7 +62,7 @@ def add_release(folder: FleetFolder, registry: Registry, verified_release: Verif
         unpacked, packed = Path(scratch) / "files", Path(scratch) / name
         unpacked.mkdir()
         verified_release.unpack(unpacked)
-        manifest.pack_bundle(unpacked, packed)
+        manifest.pack_release(unpacked, packed)
         content = ContentStore(folder.content).put(packed)
     release = Release(
         content.sha256,
@@ -85,14 +85,14 @@ def add_release(folder: FleetFolder, registry: Registry, verified_release: Verif
 def releases_of_version(registry: Registry, version: str | None) -> list[Release]:
     """Return the releases of a version, by default of the newest.
 
-    `1.2.0` selects all its bundles, for any board; `1.2.0+1a2b3c4d` selects one of them.
+    `1.2.0` selects all its releases, for any board; `1.2.0+1a2b3c4d` selects one of them.
 
     Raises:
         ConfigError: there is none.
     """
     releases = read_releases(registry)
     if not releases:
-        raise ConfigError("there is no release yet: `edgemeter fleet release add BUNDLE` adds one built by `edgemeter fleet bundle`")
+        raise ConfigError("there is no release yet: `edgemeter fleet release add FILE` adds one built by `edgemeter fleet release build`")
     wanted_version = version or _public(releases[0].version)
     matching = [release for release in releases if wanted_version in {release.version, _public(release.version)}]
     if not matching:

@@ -1,4 +1,4 @@
-"""An update of many devices: which bundle each gets or why none, who goes, in which waves, and the jobs."""
+"""An update of many devices: which release each gets or why none, who goes, in which waves, and the jobs."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -8,13 +8,13 @@ from typing import Literal, TypeAlias
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.orders import Content, Update, version_key
-from edgemeter.provisioning.bundle import boards
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.devices import Device, read_presence
 from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.release import boards
 from edgemeter.provisioning.update.releases import Release, releases_of_version
 
 # What an order may allow: an older version, and a version that failed there.
@@ -42,7 +42,7 @@ def choose_release(
     is_under_way: bool = False,
     boards: Collection[str] = (),
 ) -> UpdateChoice:
-    """Return the choice among `releases` for a device; `boards` are those that bundles are built for."""
+    """Return the choice among `releases` for a device; `boards` are those that releases are built for."""
     if health is None:
         return UpdateChoice(device, None, None, "it has not reported its state yet: is it online?")
     release, note = _fitting(device, health, releases, boards)
@@ -52,12 +52,12 @@ def choose_release(
 
 
 def canaries(choices: Sequence[UpdateChoice], count: int) -> tuple[list[UpdateChoice], list[UpdateChoice]]:
-    """Return `count` devices to update first, of as many different bundles as there are, and the rest."""
-    by_bundle: dict[str, list[UpdateChoice]] = {}
+    """Return `count` devices to update first, of as many different releases as there are, and the rest."""
+    by_release: dict[str, list[UpdateChoice]] = {}
     for choice in choices:
         if choice.release is not None:
-            by_bundle.setdefault(choice.release.sha256, []).append(choice)
-    queues = list(by_bundle.values())
+            by_release.setdefault(choice.release.sha256, []).append(choice)
+    queues = list(by_release.values())
     first: list[UpdateChoice] = []
     while len(first) < count and any(queues):
         first += [queue.pop(0) for queue in queues if queue][: count - len(first)]
@@ -101,10 +101,10 @@ def _fitting(device: Device, health: Health, releases: Sequence[Release], boards
     if not fitting:
         target = f"{device.board if is_known else 'any board'}, {health.arch}, Python {_python(health.python)}, glibc {health.glibc}"
         offered = "; ".join(f"{release.board}, {release.arch}, Python {release.python}, glibc {release.glibc}" for release in releases)
-        return None, f"no bundle fits: it is {target}; there are: {offered}"
-    # The bundle for the newest C library that fits has the newest wheels.
+        return None, f"no release fits: it is {target}; there are: {offered}"
+    # The release for the newest C library that fits has the newest wheels.
     best = max(fitting, key=lambda release: (_numbers(release.glibc), release.built_ns))
-    return best, "" if is_known else f"its board is not set in fleet.toml: it gets the bundle for {best.board}"
+    return best, "" if is_known else f"its board is not set in fleet.toml: it gets the release for {best.board}"
 
 
 def _python(text: str | None) -> str:
@@ -147,7 +147,7 @@ def update_waves(choices: Sequence[UpdateChoice], canary: int | None) -> Iterato
 
 
 def order_update(registry: Registry, wave: Sequence[UpdateChoice], even_if: Sequence[Allowed], timeout_s: float, now_ns: int) -> list[str]:
-    """Add a job for each bundle, and return the names of the jobs."""
+    """Add a job for each release, and return the names of the jobs."""
     names = []
     with registry.transaction() as connection:
         for release in dict.fromkeys(choice.release for choice in wave if choice.release is not None):

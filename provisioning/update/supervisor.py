@@ -1,7 +1,7 @@
 """The supervisor of a device: installs a release and rolls it back if it is not healthy. A standalone script for Python 3.8 and later.
 
 It stays one file with the standard library only, because it is copied to boards and runs without a release. It runs as root beside the
-agent and trusts the agent only for which update it requests: the bundle's hash is checked here, its signature and files by `install.py`
+agent and trusts the agent only for which update it requests: the release's hash is checked here, its signature and files by `install.py`
 with the public key that came with the device.
 
     update/wanted.json    the agent's update request            update/outcome.json  the outcome
@@ -42,7 +42,7 @@ logger = logging.getLogger("edgemeter-supervisor")
 Record = Dict[str, Any]  # noqa: UP006 - Python 3.8
 
 UNIT = "edgemeter-agent.service"
-# The keys that sign bundles: those that this device trusts, and those that a release brings.
+# The keys that sign releases: those that this device trusts, and those that a release brings.
 TRUSTED_KEYS, BROUGHT_KEYS = "release.pub", "release.keys"
 MARK = "SUPERVISED_EDGEMETER_ROOT"
 LARGEST_FILE_BYTES = 64 << 10
@@ -266,7 +266,7 @@ class Supervisor:
             self._count_starts()
 
     def _take_keys(self) -> None:
-        """Trust the keys that the running release brings, if their number is greater: its bundle was signed by a key trusted before.
+        """Trust the keys that the running release brings, if their number is greater: it was signed by a key trusted before.
 
         Nothing is noted: what is not done yet is seen in the two files, at every start.
         """
@@ -281,7 +281,7 @@ class Supervisor:
                 _sync(staged)
                 staged.replace(trusted)
                 _sync(self.options.root)
-                logger.info("bundles are checked by the keys of release %s from now on (number %d)", running, _key_number(keys))
+                logger.info("releases are checked by the keys of %s from now on (number %d)", running, _key_number(keys))
         self._keys_of = running
 
     def _take(self) -> None:
@@ -376,7 +376,7 @@ class Supervisor:
             raise Refused(f"no space: {needs}, {free_bytes >> 20} MiB are free")
 
     def _staged(self, order: Record) -> Path:
-        """Return a copy of the bundle that only root can change, with the requested hash."""
+        """Return a copy of the release that only root can change, with the requested hash."""
         staged: Path = self.own / "bundle.tar"
         digest = hashlib.sha256()
         contents = Folder(self.options.home / "content")
@@ -393,19 +393,19 @@ class Supervisor:
                 target.flush()
                 os.fsync(target.fileno())
         except FileNotFoundError as error:
-            raise Refused(f"the bundle {order['sha256'][:12]} is not in the device's content") from error
+            raise Refused(f"the release {order['sha256'][:12]} is not in the device's content") from error
         finally:
             contents.close()
         if digest.hexdigest() != order["sha256"]:
-            raise Refused(f"the bundle does not have the requested hash ({order['sha256'][:12]})")
+            raise Refused(f"the release does not have the requested hash ({order['sha256'][:12]})")
         return staged
 
     def _build(self, order: Record, staged: Path) -> None:
         version = _version(staged)
         if version != order["version"]:
-            raise Refused(f"the bundle holds version {version!r}, requested is {order['version']!r}")
+            raise Refused(f"the release holds version {version!r}, requested is {order['version']!r}")
         root = self.options.root
-        command = [sys.executable, root / "install.py", "--bundle", staged, "--root", root, "--public-key", root / TRUSTED_KEYS]
+        command = [sys.executable, root / "install.py", "--release", staged, "--root", root, "--public-key", root / TRUSTED_KEYS]
         if "older" in order["even_if"]:
             command.append("--allow-downgrade")
         status, output = run([*map(str, command), "--switch", "no"], self.own / "install.log", self.options.install_s, {MARK: str(root)})
@@ -469,7 +469,7 @@ class Supervisor:
         self._note({"step": "ended", "order": order, "from": step["from"], "state": state, "reason": reason, "bad": bad})
 
     def _note(self, step: Record) -> None:
-        """Write the journal; if the disk is full, the copy of the bundle is emptied first."""
+        """Write the journal; if the disk is full, the copy of the release is emptied first."""
         try:
             self.journal.write("journal.json", step)
         except OSError:
@@ -622,9 +622,9 @@ def _is_program(path: Path) -> bool:
     return True
 
 
-def _version(bundle: Path) -> Optional[str]:  # noqa: UP045 - Python 3.8
+def _version(release: Path) -> Optional[str]:  # noqa: UP045 - Python 3.8
     try:
-        with tarfile.open(str(bundle), "r:") as tar:
+        with tarfile.open(str(release), "r:") as tar:
             for member in tar:
                 if member.name in ("manifest.json", "./manifest.json") and member.isreg() and member.size < (1 << 22):
                     file = tar.extractfile(member)

@@ -1,4 +1,4 @@
-"""What tests on arm64 share: the arm64 system, and a bundle for it from real wheels."""
+"""What tests on arm64 share: the arm64 system, and a release for it from real wheels."""
 
 import subprocess
 import sys
@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from edgemeter.provisioning.bundle import boards, release
+from edgemeter.provisioning.release import boards, build
 from tests import requirements
 from tests.arm64 import card, emulation
 from tests.arm64.fleet_server import served
-from tests.provisioning.bundle import small_bundle
+from tests.provisioning.release import small_release
 
 
 @pytest.fixture(scope="module")
@@ -32,20 +32,20 @@ def index(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pi4(system, index, tmp_path_factory):  # noqa: ARG001 - has to be there
-    """Return a bundle for a Raspberry Pi 4 with LiteRT and llama.cpp, from real wheels, and its key."""
-    return _pi4_bundle(tmp_path_factory.mktemp("pi4"), ("litert", "llama"), system)
+    """Return a release for a Raspberry Pi 4 with LiteRT and llama.cpp, from real wheels, and its key."""
+    return _pi4_release(tmp_path_factory.mktemp("pi4"), ("litert", "llama"), system)
 
 
 @pytest.fixture(scope="module")
 def pi4_with_litert(index, tmp_path_factory):  # noqa: ARG001 - has to be there
-    """Return a bundle for a Raspberry Pi 4 with LiteRT only, from real wheels; the builder tried none of them."""
-    return _pi4_bundle(tmp_path_factory.mktemp("pi4-litert"), ("litert",), None)
+    """Return a release for a Raspberry Pi 4 with LiteRT only, from real wheels; the builder tried none of them."""
+    return _pi4_release(tmp_path_factory.mktemp("pi4-litert"), ("litert",), None)
 
 
-def _pi4_bundle(folder, extras, root):
-    key, public = small_bundle.keys(folder)
-    request = release.ReleaseRequest(boards.bundle_target("pi4"), extras, key, root=root)
-    built = release.build_bundle(request, folder / "pi4.tar", lambda _: None)
+def _pi4_release(folder, extras, root):
+    key, public = small_release.keys(folder)
+    request = build.ReleaseRequest(boards.release_target("pi4"), extras, key, root=root)
+    built = build.build_release(request, folder / "pi4.tar", lambda _: None)
     return SimpleNamespace(path=built.path, manifest=built.manifest, key=key, public=public)
 
 
@@ -61,7 +61,7 @@ def board_files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """A fleet's server with a bundle for the board's system."""
+    """A fleet's server with a release for the board's system."""
     with served(tmp_path_factory.mktemp("server")) as running:
-        running.command("bundle", "--board", "pi4", "--python", "3.13", "--out", running.folder.parent / "pi4.tar")
+        running.command("release", "build", "--board", "pi4", "--python", "3.13", "--out", running.folder.parent / "pi4.tar")
         yield running

@@ -16,7 +16,7 @@ def prepared(board_files: Path, server: FleetServer, device: str, folder: Path, 
     """Return a board with a card that `fleet image` prepared for `device`."""
     image = folder / f"{device}.img"
     emulation.run("cp", "--sparse=always", blank or board_files / "blank.img", image)
-    server.command("image", image, "--bundle", server.folder.parent / "pi4.tar", "--join", server.join_file(device))
+    server.command("image", image, "--release", server.folder.parent / "pi4.tar", "--join", server.join_file(device))
     return Board(image, board_files / "initrd", folder / f"{device}.console")
 
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from edgemeter.provisioning.bundle import manifest, smoke
+from edgemeter.provisioning.release import manifest, smoke
 from tests import requirements
 from tests.arm64.emulation import succeeded
 from tests.arm64.fleet_server import served
@@ -16,23 +16,23 @@ from tests.fixtures.servers import LOOPBACK
 pytestmark = [pytest.mark.arm64, pytest.mark.slow, pytest.mark.long, pytest.mark.mosquitto]
 
 THERE = """
-"$0" /mnt/bundle/install.py --bundle /mnt/bundle --root /mnt/opt/edgemeter --public-key /mnt/bundle/release.pub
+"$0" /mnt/release/install.py --release /mnt/release --root /mnt/opt/edgemeter --public-key /mnt/release/release.pub
 export EDGEMETER_HOME=/mnt/home EDGEMETER_CONFIG=/mnt/home/config.toml
 edgemeter=/mnt/opt/edgemeter/current/bin/edgemeter
 shipped=$(echo /mnt/opt/edgemeter/current/lib/python3*/site-packages/edgemeter/models/shipped)
 notes=$(echo /mnt/opt/edgemeter/current/lib/python3*/site-packages/edgemeter/models/language/edgemeter-notes_q8_0.gguf)
-$edgemeter agent join /mnt/bundle/join.toml --config $EDGEMETER_CONFIG
+$edgemeter agent join /mnt/release/join.toml --config $EDGEMETER_CONFIG
 $edgemeter run --model $shipped/edgemeter-shapes_int8.tflite --mode rapid --repeats 1 --delivery-timeout 300
 $edgemeter run --model $notes --prompt-tokens 16 --output-tokens 8 --mode rapid --repeats 1 --delivery-timeout 300
 ls -l /mnt/home/identity
 """
 
 
-def test_a_bundle_installs_offline_enrols_measures_and_delivers_over_mtls(pi4, system, tmp_path):
+def test_a_release_installs_offline_enrols_measures_and_delivers_over_mtls(pi4, system, tmp_path):
     """As on a board, by the system's own Python; the collector and the broker are this machine's."""
-    folder = tmp_path / "bundle"
+    folder = tmp_path / "release"
     folder.mkdir()
-    manifest.read_bundle(pi4.path, pi4.public).unpack(folder)
+    manifest.read_release(pi4.path, pi4.public).unpack(folder)
     shutil.copy(pi4.public, folder)
     with served(tmp_path, LOOPBACK) as server:
         shutil.copy(server.join_file("emulated-01"), folder / "join.toml")

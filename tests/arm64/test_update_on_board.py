@@ -45,9 +45,9 @@ def said(server: FleetServer) -> dict:
         return {}
 
 
-def released(server: FleetServer, bundle: Path) -> str:
-    """Keep a bundle as a release and return its version."""
-    (row,) = json.loads(server.command("release", "add", bundle, "--json"))
+def released(server: FleetServer, release: Path) -> str:
+    """Add a release to the fleet and return its version."""
+    (row,) = json.loads(server.command("release", "add", release, "--json"))
     return str(row["version"])
 
 
@@ -62,9 +62,9 @@ def works(server: FleetServer) -> bool:
 def test_power_cut_at_any_moment_of_an_update_leaves_an_agent_that_works(board: Board, server: FleetServer):
     """Cuts while it goes to another release: one of the two works afterwards, and left alone it goes to the new one."""
     first = said(server)["release"]
-    bundle = server.folder.parent / "second.tar"
-    server.command("bundle", "--board", "pi4", "--python", "3.13", "--extras", "litert,i2c", "--out", bundle)
-    version = released(server, bundle)
+    release = server.folder.parent / "second.tar"
+    server.command("release", "build", "--board", "pi4", "--python", "3.13", "--extras", "litert,i2c", "--out", release)
+    version = released(server, release)
     assert version != first
     server.command("update", version, "--on", f"device={DEVICE}", "--detach")
     draw = random.Random(3)  # noqa: S311 - the same moments every time
@@ -85,9 +85,9 @@ def test_a_release_whose_agent_does_not_start_is_rolled_back(board: Board, serve
     """It installs and imports, and its agent ends at once: the one before runs again, and the device reports which was bad."""
     before = said(server)["release"]
     wheel = _broken(next(server.folder.parent.glob("second.tar")), tmp_path)
-    bundle = tmp_path / "broken.tar"
-    server.command("bundle", "--board", "pi4", "--python", "3.13", "--extras", "litert", "--wheel", wheel, "--out", bundle)
-    version = released(server, bundle)
+    release = tmp_path / "broken.tar"
+    server.command("release", "build", "--board", "pi4", "--python", "3.13", "--extras", "litert", "--wheel", wheel, "--out", release)
+    version = released(server, release)
     server.command("update", version, "--on", f"device={DEVICE}", "--even-if", "older", "--detach")
     assert awaited(board, lambda: version in str(said(server).get("bad_agents"))), board.said()[-3000:]
     assert said(server)["release"] == before
@@ -103,9 +103,9 @@ def test_a_revoked_board_is_out(board: Board, server: FleetServer):
     assert (shown(server)["standing"], shown(server)["presence"] == "online") == ("revoked", False)
 
 
-def _broken(bundle: Path, folder: Path) -> Path:
-    """Return edgemeter's wheel out of a bundle, with an agent that ends as soon as it starts."""
-    shutil.unpack_archive(bundle, folder / "files", "tar")
+def _broken(release: Path, folder: Path) -> Path:
+    """Return edgemeter's wheel out of a release, with an agent that ends as soon as it starts."""
+    shutil.unpack_archive(release, folder / "files", "tar")
     good = next((folder / "files/wheels").glob("edgemeter-*.whl"))
     target = folder / good.name
     program = "edgemeter/agent/daemon/__main__.py"

@@ -11,7 +11,7 @@ from tests.provisioning import folder_bytes
 # A command that is not here has `--dry-run`.
 READING = {
     "boards": "prints a table that ships with edgemeter",
-    "bundle check": "verifies a file that is there",
+    "release check": "verifies a file that is there",
     "campaign list": "prints what the registry holds",
     "campaign status": "prints what the registry holds",
     "jobs": "prints what the registry holds",
@@ -64,7 +64,7 @@ def test_a_command_that_changes_something_has_a_dry_run():
 def test_the_reading_commands_are_commands():
     """A name that is gone, or was mistyped, would excuse nothing."""
     assert set(READING) | set(REHEARSED) <= set(COMMANDS)
-    assert {"bundle", "update", "write"} <= set(COMMANDS) - set(READING)
+    assert {"release", "update", "write"} <= set(COMMANDS) - set(READING)
 
 
 def test_a_rehearsal_where_there_is_no_fleet_makes_none(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import orders
-from edgemeter.provisioning.bundle import install
+from edgemeter.provisioning.release import install
 from tests.fixtures.rows import table_row
 
 SUITE = {"sha256": "a" * 64, "size_bytes": 10, "name": "nightly.toml"}

@@ -19,7 +19,7 @@ from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import USB_DEVICES
 from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session
-from edgemeter.collector.compare.summary import energy_of
+from edgemeter.collector.compare import summary
 from edgemeter.collector.runs.cases import group_cases
 from tests.fixtures.power_traces import AFTER, BEFORE, TIMED, S, assess, energy_of, load_step, make_counter, make_description, make_trace
 from tests.fixtures.replay_case import replay_case
@@ -247,4 +247,4 @@ def test_a_run_with_an_impossible_power_has_a_reason_and_no_energy_in_record_and
     assert reason in record.energy_reason
     assert "energy" not in record.provenance
     (case,), _ = group_cases([record])
-    assert energy_of(case.runs)[:2] == (None, record.energy_reason)
+    assert summary.energy_of(case.runs)[:2] == (None, record.energy_reason)

@@ -437,8 +437,8 @@ def begun_update(device):
     """Leave an update in the journal that had begun when the power went."""
     device.stop()
     book = Journal(device.home / journal.JOURNAL_FILE)
-    bundle = device.hold(b"a bundle", "bundle.tar")
-    order = orders.Order(job="job-1", attempt=1, version=1, work=Update(version="9.9", bundle=bundle), timeout_s=60.0)
+    content = device.hold(b"a release", "bundle.tar")
+    order = orders.Order(job="job-1", attempt=1, version=1, work=Update(version="9.9", bundle=content), timeout_s=60.0)
     book.begins(book.add(order).place, "boot-0")
     book.close()
 

@@ -18,7 +18,7 @@ from tests.fixtures.update_board import Board
 
 pytestmark = pytest.mark.needs("openssl")
 
-BUNDLE = Content(sha256="a" * 64, size_bytes=10, name="edgemeter.tar")
+RELEASE = Content(sha256="a" * 64, size_bytes=10, name="edgemeter.tar")
 
 
 @pytest.fixture
@@ -37,10 +37,10 @@ def release(board, version="1.5"):
 
 def update_order(version="2.0", *, even_if=(), job="update-1", attempt=1):
     """Return an order."""
-    return Order(job=job, attempt=attempt, version=1, work=Update(version=version, bundle=BUNDLE, even_if=even_if), timeout_s=60.5)
+    return Order(job=job, attempt=attempt, version=1, work=Update(version=version, bundle=RELEASE, even_if=even_if), timeout_s=60.5)
 
 
-def test_a_bundle_that_fits_is_asked_for(board):
+def test_a_release_that_fits_is_asked_for(board):
     """Its hash, its version, nothing else; asked again, the update request is the same."""
     for _ in range(2):
         order.carry_out(update_order(even_if=("bad", "older", "bad")), board.bundle("2.0"), board.home, release(board))
@@ -55,22 +55,22 @@ def test_a_bundle_that_fits_is_asked_for(board):
     }
 
 
-def test_a_bundle_of_another_key_version_or_with_one_changed_byte_is_refused(board, tmp_path):
+def test_a_release_of_another_key_version_or_with_one_changed_byte_is_refused(board, tmp_path):
     """Nothing is asked for."""
     (tmp_path / "other").mkdir()
     stranger = Board(tmp_path / "other")
-    for bundle, why in (
-        (stranger.bundle("2.0"), "is not signed by"),
-        (board.bundle("2.0", change="manifest.json"), "is not signed by"),
-        (board.bundle("2.0", change="manifest.sig"), "is not signed by"),
-        (board.bundle("2.1"), r"holds version 2\.1"),
+    for archive, why in (
+        (stranger.release("2.0"), "is not signed by"),
+        (board.release("2.0", change="manifest.json"), "is not signed by"),
+        (board.release("2.0", change="manifest.sig"), "is not signed by"),
+        (board.release("2.1"), r"holds version 2\.1"),
     ):
         with pytest.raises(ConfigError, match=why):
-            order.carry_out(update_order(), bundle, board.home, release(board))
+            order.carry_out(update_order(), archive, board.home, release(board))
     assert board.said("wanted") == {}
 
 
-def test_a_bundle_for_another_device_or_with_an_unknown_field_is_refused(board):
+def test_a_release_for_another_device_or_with_an_unknown_field_is_refused(board):
     """However well it is signed."""
     for field, value, why in [
         ("arch", "x86_64" if platform.machine() == "aarch64" else "aarch64", "this device is"),
@@ -90,7 +90,7 @@ def test_what_is_no_bundle_is_refused(board, tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(ConfigError, match="not a bundle"):
         order.read_manifest(path, release(board))
-    with pytest.raises(ConfigError, match="not a bundle"):
+    with pytest.raises(ConfigError, match="not a release"):
         order.read_manifest(tmp_path / "nowhere", release(board))
 
 
@@ -123,7 +123,7 @@ def test_another_kind_of_work_is_no_update(board):
     """An order that is no update is refused with a message that says so."""
     other = Order(job="a", attempt=1, version=1, work=Doctor(), timeout_s=1)
     with pytest.raises(ConfigError, match="not an update"):
-        order.carry_out(other, board.bundle("2.0"), board.home, release(board))
+        order.carry_out(other, board.release("2.0"), board.home, release(board))
 
 
 def test_the_outcome_is_reported_to_the_job_that_requested_it(board):

@@ -1,11 +1,11 @@
-"""A fleet with a bundle and one device behind a real sshd; everything that is installed goes below a folder of the test's."""
+"""A fleet with a release and one device behind a real sshd; everything that is installed goes below a folder of the test's."""
 
 from pathlib import Path
 
 from edgemeter.provisioning.apply import applying, offer
 from edgemeter.provisioning.apply.applying import ApplyRequest, ApplySettings
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from tests.fixtures import device_bundle
+from tests.fixtures import device_release
 from tests.fixtures.ssh_server import sshd
 
 JOIN = 'fleet = "lab"\ntoken = "secret-token"\n'
@@ -14,13 +14,13 @@ JOIN = 'fleet = "lab"\ntoken = "secret-token"\n'
 class Bench:
     """One device, and what it is given; `close` it."""
 
-    def __init__(self, folder, user=None, installer=device_bundle.QUICK):
+    def __init__(self, folder, user=None, installer=device_release.QUICK):
         self.folder = folder
         self.fleet = FleetFolder(folder / "fleet")
         self.device = sshd(folder / "device", user)
         self.prefix = folder / "prefix"
         self.prefix.mkdir()
-        self.bundles = [device_bundle.make(folder / "bundle", self.fleet, installer=installer)]
+        self.releases = [device_release.make(folder / "release", self.fleet, installer=installer)]
         self.said = []
         self.tokens = []
 
@@ -35,7 +35,7 @@ class Bench:
 
     def settings(self, **changed):
         """Return what is the same for all devices."""
-        offers = [offer.read_offer(bundle, self.fleet.release_public_key, self.folder) for bundle in self.bundles]
+        offers = [offer.read_offer(bundle, self.fleet.release_public_key, self.folder) for bundle in self.releases]
         settings = {
             "offers": offers,
             "public_key": self.fleet.release_public_key.read_text(),

@@ -6,7 +6,7 @@ import fcntl
 import pytest
 
 from edgemeter.provisioning.apply import applying
-from tests.fixtures import device_bundle
+from tests.fixtures import device_release
 from tests.provisioning.apply.bench import Bench, states
 
 pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
@@ -33,13 +33,13 @@ def test_a_fresh_board_gets_everything_and_a_repeated_run_changes_nothing(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_newer_bundle_replaces_the_release_and_an_older_one_does_not(bench):
+def test_a_newer_release_replaces_the_release_and_an_older_one_does_not(bench):
     """The rest of the steps are done all the same."""
     assert bench.apply().state == "changed"
-    bench.bundles = [device_bundle.make(bench.folder / "newer", bench.fleet, version="1.10.0", installer=device_bundle.QUICK)]
+    bench.releases = [device_release.make(bench.folder / "newer", bench.fleet, version="1.10.0", installer=device_release.QUICK)]
     assert states(bench.apply())["release"] == "changed"
     assert bench.current == "1.10.0"
-    bench.bundles = [device_bundle.make(bench.folder / "older", bench.fleet, version="1.9.0", installer=device_bundle.QUICK)]
+    bench.releases = [device_release.make(bench.folder / "older", bench.fleet, version="1.9.0", installer=device_release.QUICK)]
     older = bench.apply()
     assert (older.remedy, states(older)["release"], bench.current) == (None, "skipped", "1.10.0")
     assert "copy" not in states(older)
@@ -71,7 +71,7 @@ def test_a_release_waits_for_the_end_of_a_measurement(bench, monkeypatch, folder
     if folder == "run/lock":
         (bench.prefix / folder).mkdir(parents=True)
     bench.apply()
-    bench.bundles = [device_bundle.make(bench.folder / "newer", bench.fleet, version="2.0.0", installer=device_bundle.QUICK)]
+    bench.releases = [device_release.make(bench.folder / "newer", bench.fleet, version="2.0.0", installer=device_release.QUICK)]
     source = bench.folder / "on_device.py"
     source.write_text(applying.ON_DEVICE.read_text().replace("LOCK_S = 20.0", "LOCK_S = 0.1"))
     monkeypatch.setattr(applying, "ON_DEVICE", source)

@@ -1,4 +1,4 @@
-"""What `look.sh` says of a device, and which bundle fits it."""
+"""What `look.sh` says of a device, and which release fits it."""
 
 import platform
 
@@ -8,10 +8,10 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.apply import board, offer
 from edgemeter.provisioning.apply.board import Interpreter
 from edgemeter.provisioning.apply.offer import Offer
-from edgemeter.provisioning.bundle import install
-from edgemeter.provisioning.bundle.install import Manifest
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from tests.fixtures import device_bundle
+from edgemeter.provisioning.release import install
+from edgemeter.provisioning.release.install import Manifest
+from tests.fixtures import device_release
 from tests.fixtures.rows import table_row
 
 PI = """arch=aarch64
@@ -44,8 +44,8 @@ def read(**values):
     return board.parse_inspection(changed(**values), "unreadable")
 
 
-def a_bundle(folder, arch="aarch64", python="3.13", glibc="2.27"):
-    """Return a bundle for such a device."""
+def a_release(folder, arch="aarch64", python="3.13", glibc="2.27"):
+    """Return a release for such a device."""
     return Offer(folder, Manifest("1.0.0", "any", arch, python, glibc, (), "unchecked", 0), "0" * 64)
 
 
@@ -97,11 +97,11 @@ def test_half_a_reply_is_none():
 def test_the_first_bundle_that_fits_is_taken_with_its_python(tmp_path):
     """By architecture, Python and glibc."""
     offers = [
-        a_bundle(tmp_path, arch="x86_64"),
-        a_bundle(tmp_path, python="3.12"),
-        a_bundle(tmp_path, glibc="2.42"),
-        a_bundle(tmp_path, python="3.11"),
-        a_bundle(tmp_path),
+        a_release(tmp_path, arch="x86_64"),
+        a_release(tmp_path, python="3.12"),
+        a_release(tmp_path, glibc="2.42"),
+        a_release(tmp_path, python="3.11"),
+        a_release(tmp_path),
     ]
     two = "3.13 /usr/bin/python3\npython=3.11 /usr/local/bin/python3.11"
     assert offer.choose_offer(offers, read()) == (offers[4], Interpreter("3.13", "/usr/bin/python3"))
@@ -110,7 +110,7 @@ def test_the_first_bundle_that_fits_is_taken_with_its_python(tmp_path):
 
 def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
     """For old boards the remedy is to bring a Python, and nothing is promised to work somehow."""
-    offered = a_bundle(tmp_path)
+    offered = a_release(tmp_path)
     for values, message in (
         ({"python": "3.6 /usr/bin/python3", "tegra": "# R32 (release), REVISION: 7.1"}, r"Python >= 3\.10 in JetPack 4.*--python-tar"),
         ({"python": "3.8 /usr/bin/python3", "tegra": "# R35 (release), REVISION: 4.1"}, r"JetPack 5.*--python-tar"),
@@ -118,9 +118,9 @@ def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
         ({"python": None}, "--python-tar"),
         ({"bits": "32"}, "64-bit system"),
         ({"libc": "musl"}, "glibc"),
-        ({"python": "3.12 /usr/bin/python3"}, r"fleet bundle.*3\.12"),
-        ({"libc": "glibc 2.26"}, r"fleet bundle.*glibc <= 2\.26"),
-        ({"arch": "x86_64"}, r"fleet bundle.*x86_64"),
+        ({"python": "3.12 /usr/bin/python3"}, r"fleet release build.*3\.12"),
+        ({"libc": "glibc 2.26"}, r"fleet release build.*glibc <= 2\.26"),
+        ({"arch": "x86_64"}, r"fleet release build.*x86_64"),
     ):
         with table_row(values), pytest.raises(UnavailableError, match=message):
             offer.choose_offer([offered], read(**values))
@@ -129,17 +129,17 @@ def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
 @pytest.mark.system_python
 @pytest.mark.needs("openssl")
 @pytest.mark.parametrize("form", ["folder", "tar"])
-def test_a_bundle_is_read_as_it_was_made(tmp_path, form):
+def test_a_release_is_read_as_it_was_made(tmp_path, form):
     """A folder, and a tar of it."""
     fleet = FleetFolder(tmp_path / "fleet")
-    bundle = device_bundle.make(tmp_path / "bundle", fleet)
-    read_bundle = offer.read_offer(device_bundle.as_tar(bundle) if form == "tar" else bundle, fleet.release_public_key, tmp_path)
-    assert {file.path: file.sha256 for file in read_bundle.files()} == {
+    bundle = device_release.make(tmp_path / "bundle", fleet)
+    read_release = offer.read_offer(device_release.as_tar(bundle) if form == "tar" else bundle, fleet.release_public_key, tmp_path)
+    assert {file.path: file.sha256 for file in read_release.files()} == {
         str(path.relative_to(bundle)): install.sha256(path) for path in bundle.rglob("*") if path.is_file() and path.suffix != ".tar"
     }
-    assert all(install.sha256(read_bundle.folder / file.path) == file.sha256 for file in read_bundle.files())
-    assert read_bundle.unpacked_bytes() > device_bundle.PADDING_BYTES
-    assert read_bundle.manifest.arch == platform.machine()
+    assert all(install.sha256(read_release.folder / file.path) == file.sha256 for file in read_release.files())
+    assert read_release.unpacked_bytes() > device_release.PADDING_BYTES
+    assert read_release.manifest.arch == platform.machine()
 
 
 @pytest.mark.system_python
@@ -147,25 +147,25 @@ def test_a_bundle_is_read_as_it_was_made(tmp_path, form):
 def test_one_changed_byte_is_refused_before_any_board_is_asked(tmp_path):
     """In a file, in the manifest, in its signature."""
     fleet = FleetFolder(tmp_path / "fleet")
-    bundle = device_bundle.make(tmp_path / "bundle", fleet)
+    release = device_release.make(tmp_path / "release", fleet)
     for name in ("install.py", "manifest.json", "manifest.sig", "units/edgemeter-agent.service"):
-        content = (bundle / name).read_bytes()
-        (bundle / name).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
-        with table_row(name), pytest.raises(ConfigError, match="bundle"):
-            offer.read_offer(bundle, fleet.release_public_key, tmp_path)
-        (bundle / name).write_bytes(content)
-    assert offer.read_offer(bundle, fleet.release_public_key, tmp_path)
+        content = (release / name).read_bytes()
+        (release / name).write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+        with table_row(name), pytest.raises(ConfigError, match="release"):
+            offer.read_offer(release, fleet.release_public_key, tmp_path)
+        (release / name).write_bytes(content)
+    assert offer.read_offer(release, fleet.release_public_key, tmp_path)
 
 
 @pytest.mark.system_python
 @pytest.mark.needs("openssl")
-def test_the_bundle_of_another_fleet_is_refused(tmp_path):
+def test_the_release_of_another_fleet_is_refused(tmp_path):
     """It is signed, with another key."""
-    bundle = device_bundle.make(tmp_path / "bundle", FleetFolder(tmp_path / "theirs"))
+    bundle = device_release.make(tmp_path / "bundle", FleetFolder(tmp_path / "theirs"))
     fleet = FleetFolder(tmp_path / "ours")
     with pytest.raises(ConfigError, match="fleet init"):
         offer.read_offer(bundle, fleet.release_public_key, tmp_path)
-    device_bundle.release_key(fleet)
+    device_release.release_key(fleet)
     with pytest.raises(ConfigError, match="not signed"):
         offer.read_offer(bundle, fleet.release_public_key, tmp_path)
 

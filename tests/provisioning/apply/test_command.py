@@ -67,7 +67,7 @@ def command(bench):
     )
     bench.fleet.ca_certificate.write_text("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n")
     Registry(bench.fleet.registry).close()
-    options = ["--folder", str(bench.fleet.path), "--prefix", str(bench.prefix), "--bundle", str(bench.bundles[0])]
+    options = ["--folder", str(bench.fleet.path), "--prefix", str(bench.prefix), "--release", str(bench.releases[0])]
     options += ["--identity-file", str(bench.device.key), *(part for option in bench.device.settings for part in ("--ssh-option", option))]
 
     def run(*arguments):

@@ -12,7 +12,7 @@ import pytest
 
 from edgemeter.provisioning.apply import ssh
 from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection
-from tests.fixtures import device_bundle
+from tests.fixtures import device_release
 from tests.provisioning.apply.bench import states
 
 pytestmark = [pytest.mark.system_python, pytest.mark.needs("openssl", "ssh", "sshd")]
@@ -46,7 +46,7 @@ def started(bench, *options):
     """Start the command itself, in a process group of its own."""
     device = bench.device
     command = f"apply board --host 127.0.0.1 --user {device.user} --port {device.server.port}".split()
-    command += ["--prefix", str(bench.prefix), "--bundle", str(bench.bundles[0])]
+    command += ["--prefix", str(bench.prefix), "--release", str(bench.releases[0])]
     command += ["--folder", str(bench.fleet.path), "--identity-file", str(device.key)]
     command += [part for option in device.settings for part in ("--ssh-option", option)]
     return subprocess.Popen(
@@ -77,7 +77,7 @@ def test_a_part_of_a_file_is_continued_and_what_is_there_is_not_sent(bench, tmp_
     (folder / "whole").write_bytes(contents["whole"])
     (folder / "part").write_bytes(contents["part"][:150_000])
     (folder / "other").write_bytes(b"?" * 100_000)
-    (folder / "of another bundle").write_bytes(b"x")
+    (folder / "of another release").write_bytes(b"x")
     with SshConnection(bench.device.target(), bench.device.options()) as connection:
         offsets = {file.name: offset for file, offset, _ in ssh.missing_files(connection, str(folder), files)}
         assert offsets == {"part": 150_000, "other": 0, "absent": 0}
@@ -90,7 +90,7 @@ def test_killed_in_the_copy_it_goes_on_where_it_was(bench, tmp_path):
     """SIGKILL of the command and its ssh in the middle of a file; the second run sends the rest of it only."""
     (tmp_path / "slow.py").write_text(SLOW_PIPE)
     pipe = f"ProxyCommand={sys.executable} {tmp_path}/slow.py %p"
-    wheel = max(bench.bundles[0].glob("wheels/*.whl"), key=lambda path: path.stat().st_size)
+    wheel = max(bench.releases[0].glob("wheels/*.whl"), key=lambda path: path.stat().st_size)
     copied_wheel = bench.stage / "wheels" / wheel.name
     killed_when(started(bench, "--ssh-option", pipe), lambda: copied_wheel.exists() and copied_wheel.stat().st_size > 100_000)
     assert copied_wheel.stat().st_size < wheel.stat().st_size
@@ -105,7 +105,7 @@ def test_killed_in_the_copy_it_goes_on_where_it_was(bench, tmp_path):
 @pytest.mark.slow
 def test_killed_in_the_install_it_is_done_by_the_next_run(bench):
     """By the real installer, whose half release is none."""
-    bench.bundles = [device_bundle.make(bench.folder / "real", bench.fleet)]
+    bench.releases = [device_release.make(bench.folder / "real", bench.fleet)]
     releases = bench.prefix / "opt/edgemeter/releases"
     killed_when(started(bench), (releases / "1.0.0/bin").exists)
     outcome = bench.apply()

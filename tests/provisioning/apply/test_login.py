@@ -44,7 +44,7 @@ def test_a_board_that_cannot_be_reached_is_one_line_with_what_to_do(bench, tmp_p
 
 @pytest.mark.slow
 def test_a_host_whose_key_has_changed_is_refused(bench):
-    """Another machine at the same address gets neither bundle nor token."""
+    """Another machine at the same address gets neither release nor token."""
     assert bench.apply().remedy is None
     bench.device.new_host_key()
     outcome = bench.apply(rejoins=True)

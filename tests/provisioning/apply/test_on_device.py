@@ -211,7 +211,12 @@ def test_a_full_disk_is_one_line(inside):
 @pytest.mark.parametrize(
     ("file", "content", "library", "words"),
     [
-        ("bus/usb/devices/1-1/idVendor", "1a6e\n", "libedgetpu.so.1", "a Coral without libedgetpu: `edgemeter fleet bundle --extras coral"),
+        (
+            "bus/usb/devices/1-1/idVendor",
+            "1a6e\n",
+            "libedgetpu.so.1",
+            "a Coral without libedgetpu: `edgemeter fleet release build --extras coral",
+        ),
         ("bus/pci/devices/0000:01:00.0/vendor", "0x1e60\n", "libhailort.so.4.23.0", "a Hailo without HailoRT"),
         ("class/apex/apex_0/dev", "120:0\n", "libedgetpu.so.1", "a Coral without libedgetpu"),
     ],

@@ -11,7 +11,7 @@ import pytest
 
 from edgemeter.provisioning.apply.applying import STAGE
 from tests import requirements
-from tests.fixtures import device_bundle
+from tests.fixtures import device_release
 from tests.provisioning.apply.bench import Bench, states
 from tests.provisioning.image.cards import run
 
@@ -65,15 +65,15 @@ def on_disk(disk: str, command: str) -> str:
 
 @pytest.fixture
 def disk_bench(tmp_path):
-    """Return a bench whose bundle fits the system on the disk."""
+    """Return a bench whose release fits the system on the disk."""
     with contextlib.closing(Bench(tmp_path)) as bench:
-        bench.bundles = [device_bundle.make(tmp_path / "trixie-bundle", bench.fleet, python=TRIXIE_PYTHON)]
+        bench.releases = [device_release.make(tmp_path / "trixie-release", bench.fleet, python=TRIXIE_PYTHON)]
         yield bench
 
 
 @pytest.mark.trixie
 def test_the_system_on_another_disk_gets_the_agent_and_the_running_one_nothing(trixie, disk_bench, tmp_path):
-    """Installed by its own Python, enabled, joined; a repeated run changes nothing; no mount and no copy of the bundle stays."""
+    """Installed by its own Python, enabled, joined; a repeated run changes nothing; no mount and no copy of the release stays."""
     root = tmp_path / "root"
     root.mkdir()
     run("tar", "-xf", trixie, "-C", root)

@@ -11,7 +11,7 @@ import pytest
 
 from edgemeter.provisioning.apply import applying, offer
 from edgemeter.provisioning.apply.board import LOOK
-from tests.fixtures import device_bundle
+from tests.fixtures import device_release
 from tests.fixtures.small_disk import small_disk
 from tests.provisioning.apply.bench import states
 
@@ -61,7 +61,7 @@ def old_board(monkeypatch, tmp_path):
 
 def a_python(folder):
     """Return a tar of a relocatable Python: this machine's own, by a link."""
-    version = device_bundle.system_python()
+    version = device_release.system_python()
     system_python = next(path for name in ("/usr/local/bin/python3", "/usr/bin/python3") if (path := Path(name)).exists())
     bin_folder = folder / "python/bin"
     bin_folder.mkdir(parents=True)

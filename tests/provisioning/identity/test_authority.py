@@ -120,7 +120,7 @@ def test_an_authority_of_ones_own_with_a_name_that_cannot_be_signed_with_is_one_
 
 
 def test_a_release_key_signs_what_openssl_verifies(tmp_path):
-    """As devices check bundles: ECDSA over SHA-256."""
+    """As devices check releases: ECDSA over SHA-256."""
     private, public = authority.make_release_key()
     (tmp_path / "release.key").write_bytes(private)
     (tmp_path / "release.pub").write_bytes(public)

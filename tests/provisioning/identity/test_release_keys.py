@@ -5,11 +5,11 @@ import subprocess
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.bundle import manifest
 from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.release import manifest
 from tests.fixtures.fleet_command import run_fleet
-from tests.provisioning.bundle import small_bundle
+from tests.provisioning.release import small_release
 
 pytestmark = pytest.mark.needs("openssl")
 
@@ -19,7 +19,7 @@ def offline(tmp_path):
     """Return a folder with a key pair that is not on the server."""
     folder = tmp_path / "safe"
     folder.mkdir()
-    small_bundle.keys(folder)
+    small_release.keys(folder)
     return folder
 
 
@@ -37,15 +37,15 @@ def test_a_release_key_is_offline_from_the_start(server, offline):
     assert folder.release_public_key.read_bytes() == (offline / "release.pub").read_bytes()
     assert not folder.release_key.exists()
     assert "nothing to make" in run_fleet(server, *command).stdout
-    small_bundle.keys(offline)
+    small_release.keys(offline)
     with pytest.raises(ConfigError, match="rotate --public-key"):
         run_fleet(server, *command)
 
 
-def test_a_bundle_is_signed_where_the_key_is(server, offline, tmp_path):
+def test_a_release_is_signed_where_the_key_is(server, offline, tmp_path):
     """Built without a key, it is refused; signed by one command, or by openssl alone, it is a release."""
     run_fleet(server, "init", "--broker", "127.0.0.1", "--release-public-key", offline / "release.pub")
-    unsigned = small_bundle.tar(small_bundle.make(tmp_path, "0.0.1", None, tmp_path / "packed"))
+    unsigned = small_release.tar(small_release.make(tmp_path, "0.0.1", None, tmp_path / "packed"))
     with pytest.raises(ConfigError, match=r"lacks 'manifest\.sig'"):
         run_fleet(server, "release", "add", unsigned)
     by_openssl = tmp_path / "by-openssl.tar"
@@ -62,7 +62,7 @@ def test_a_bundle_is_signed_where_the_key_is(server, offline, tmp_path):
 
 
 def test_a_rotation_has_both_keys_until_it_is_finished(server):
-    """Bundles are signed by the old key while it is open, by the new one afterwards; each step once, the numbers grow."""
+    """Releases are signed by the old key while it is open, by the new one afterwards; each step once, the numbers grow."""
     run_fleet(server, "init", "--broker", "127.0.0.1")
     folder = FleetFolder(server)
     before, old = folder.release_key.read_bytes(), release_keys.read_keys(folder.release_public_key)
@@ -111,10 +111,10 @@ def test_a_file_that_holds_no_public_key_is_refused(server, offline, tmp_path):
     """A private key, a key on another curve, two keys, nothing: one line each, and no fleet is made."""
     other = tmp_path / "other.pub"
     cases = {"no public key": (offline / "release.key").read_text(), "2 public keys": (offline / "release.pub").read_text()}
-    small_bundle.keys(offline)
+    small_release.keys(offline)
     cases["2 public keys"] += (offline / "release.pub").read_text()
-    small_bundle.openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384", "-out", tmp_path / "k")
-    small_bundle.openssl("pkey", "-in", tmp_path / "k", "-pubout", "-out", other)
+    small_release.openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384", "-out", tmp_path / "k")
+    small_release.openssl("pkey", "-in", tmp_path / "k", "-pubout", "-out", other)
     cases["not on P-256"] = other.read_text()
     for message, text in cases.items():
         other.write_text(text)

@@ -1,4 +1,4 @@
-"""A small bundle whose agent joins nobody, and disks as `sfdisk`, `mkfs.vfat` and mtools make and read them."""
+"""A small release whose agent joins nobody, and disks as `sfdisk`, `mkfs.vfat` and mtools make and read them."""
 
 import io
 import json
@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from edgemeter.agent.cli import main
-from edgemeter.provisioning.bundle import release
+from edgemeter.provisioning.release import build
 from tests import requirements
 from tests.fixtures.pip_wheel import compiled_pip
-from tests.provisioning.bundle import small_bundle
+from tests.provisioning.release import small_release
 
 TOKEN = "t0ken-of-a-test-4711"
 OFFSET = 8 << 20
@@ -47,15 +47,15 @@ def main():
 """
 
 
-def bundle(folder: Path, key: Path, version: str = "0.0.1") -> Path:
-    """Return the folder of a signed bundle for this machine: pip, the small agent, the real installer, supervisor and units."""
-    made = folder / f"bundle-{version}"
+def release(folder: Path, key: Path, version: str = "0.0.1") -> Path:
+    """Return the folder of a signed release for this machine: pip, the small agent, the real installer, supervisor and units."""
+    made = folder / f"release-{version}"
     (made / "wheels").mkdir(parents=True)
     shutil.copy2(compiled_pip(), made / "wheels")
     files = {"small_agent.py": AGENT, "INFO/entry_points.txt": "[console_scripts]\nedgemeter = small_agent:main\n"}
-    small_bundle.write_wheel(made / "wheels", "edgemeter", version, files=files)
-    release.add_scripts(made)
-    release.seal_bundle(release.ReleaseRequest(small_bundle.this_target(), (), key), made, "unchecked: a test", version)
+    small_release.write_wheel(made / "wheels", "edgemeter", version, files=files)
+    build.add_scripts(made)
+    build.seal_release(build.ReleaseRequest(small_release.this_target(), (), key), made, "unchecked: a test", version)
     return made
 
 

@@ -1,20 +1,20 @@
-"""Fixtures of images: keys, a small bundle, a join file."""
+"""Fixtures of images: keys, a small release, a join file."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.provisioning.bundle import small_bundle
 from tests.provisioning.image import cards
+from tests.provisioning.release import small_release
 
 
 @pytest.fixture(scope="session")
 def release_folder(tmp_path_factory) -> Path:
-    """Return a folder with `release.key`, `release.pub`, `ca.crt` and `bundle-0.0.1`."""
+    """Return a folder with `release.key`, `release.pub`, `ca.crt` and `release-0.0.1`."""
     folder = tmp_path_factory.mktemp("release")
-    key, _ = small_bundle.keys(folder)
+    key, _ = small_release.keys(folder)
     cards.run("openssl", "req", "-x509", "-key", key, "-subj", "/CN=authority", "-days", "30", "-out", folder / "ca.crt")
-    cards.bundle(folder, key)
+    cards.release(folder, key)
     return folder
 
 
@@ -30,4 +30,4 @@ def join(release_folder) -> Path:
 @pytest.fixture(scope="session")
 def needed(release_folder, join) -> list[str]:
     """Return the options that every card needs."""
-    return ["--bundle", str(release_folder / "bundle-0.0.1"), "--join", str(join), "--public-key", str(release_folder / "release.pub")]
+    return ["--release", str(release_folder / "release-0.0.1"), "--join", str(join), "--public-key", str(release_folder / "release.pub")]

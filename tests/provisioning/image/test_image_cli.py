@@ -13,8 +13,8 @@ import pytest
 from edgemeter.provisioning.fat import disk_image as disks
 from edgemeter.provisioning.image import boot_partition, detect
 from tests.fixtures.rows import table_row
-from tests.provisioning.bundle import small_bundle
 from tests.provisioning.image import cards
+from tests.provisioning.release import small_release
 
 pytestmark = pytest.mark.needs("openssl")
 
@@ -46,7 +46,7 @@ def payload(files: dict[str, bytes]) -> dict[str, bytes]:
     ],
 )
 def test_a_card_is_prepared_for_what_it_is(tmp_path, release_folder, needed, files, form, geometry):
-    """MBR and GPT, FAT16 and FAT32: the payload is the bundle's files and ours, and all else of the image keeps every byte."""
+    """MBR and GPT, FAT16 and FAT32: the payload is the release's files and ours, and all else of the image keeps every byte."""
     image = cards.disk(tmp_path / "card.img", files, **geometry)
     end = cards.OFFSET + (geometry.get("size_mb", 64) << 20)
     before = image.read_bytes()
@@ -56,9 +56,9 @@ def test_a_card_is_prepared_for_what_it_is(tmp_path, release_folder, needed, fil
     assert after[: cards.OFFSET] + after[end:] == before[: cards.OFFSET] + before[end:]
     assert cards.fsck(image, size_bytes=end - cards.OFFSET).returncode == 0
     found = cards.mtools_tree(image, tmp_path / "out")
-    bundle = release_folder / "bundle-0.0.1"
+    release = release_folder / "release-0.0.1"
     own = {"firstboot.sh", "edgemeter-firstboot.service", "join.toml", "release.pub", "status.txt"}
-    expected = {path.relative_to(bundle).as_posix(): path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
+    expected = {path.relative_to(release).as_posix(): path.read_bytes() for path in release.rglob("*") if path.is_file()}
     assert {name: data for name, data in payload(found).items() if name not in own} == expected
     assert set(payload(found)) == set(expected) | own
     assert {name for name in found if "/" not in name} == OUTSIDE.get(form, set(files))
@@ -76,12 +76,12 @@ def test_doing_it_twice_changes_nothing(tmp_path, needed):
 
 
 @cards.on_disk
-def test_another_bundle_takes_the_place_of_the_old(tmp_path, release_folder, needed):
+def test_another_release_takes_the_place_of_the_old(tmp_path, release_folder, needed):
     """What it does not have any more goes, what is the same stays, and nothing is lost of the file system."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
     cards.done(image, *needed)
-    other = cards.bundle(tmp_path, release_folder / "release.key", "0.0.2")
-    said = cards.done(image, "--bundle", small_bundle.tar(other), *needed[2:])
+    other = cards.release(tmp_path, release_folder / "release.key", "0.0.2")
+    said = cards.done(image, "--release", small_release.tar(other), *needed[2:])
     assert said["removed"] == ["edgemeter/wheels/edgemeter-0.0.1-py3-none-any.whl"]
     written = {file["path"] for file in said["written"]}
     assert "edgemeter/wheels/edgemeter-0.0.2-py3-none-any.whl" in written
@@ -166,7 +166,7 @@ def refused(image: Path, needed: list[str], text: str, *more: str | Path, status
     before = image.read_bytes() if image.is_file() else None
     shown = cards.edgemeter("fleet", "image", image, *needed, *more)
     assert shown.returncode == status, shown.stderr
-    errors = [line for line in shown.stderr.splitlines() if line and not line.startswith((str(image), "bundle:"))]
+    errors = [line for line in shown.stderr.splitlines() if line and not line.startswith((str(image), "release:"))]
     assert len(errors) == 1, shown.stderr
     assert text in errors[0]
     assert (image.read_bytes() if image.is_file() else None) == before
@@ -229,15 +229,15 @@ def test_two_at_a_time_are_refused(tmp_path, needed):
 
 
 @cards.on_disk
-def test_a_bundle_that_was_changed_or_is_anothers_is_refused(tmp_path, release_folder, needed):
+def test_a_release_that_was_changed_or_is_anothers_is_refused(tmp_path, release_folder, needed):
     """One byte, or another fleet's key; the card is not touched."""
     image = cards.disk(tmp_path / "card.img", TRIXIE)
-    other = cards.bundle(tmp_path, release_folder / "release.key")
+    other = cards.release(tmp_path, release_folder / "release.key")
     wheel = next((other / "wheels").glob("edgemeter-*"))
     wheel.write_bytes(wheel.read_bytes()[:-1] + b"!")
-    refused(image, ["--bundle", str(other), *needed[2:]], "is not what the manifest says")
+    refused(image, ["--release", str(other), *needed[2:]], "is not what the manifest says")
     (tmp_path / "keys").mkdir()
-    _, public = small_bundle.keys(tmp_path / "keys")
+    _, public = small_release.keys(tmp_path / "keys")
     refused(image, [*needed[:4], "--public-key", str(public)], "is not signed by the key")
 
 
@@ -430,7 +430,7 @@ def test_a_folder_of_join_files_makes_an_image_for_each_board(tmp_path, release_
     joins = tmp_path / "joins"
     joins.mkdir()
     image = cards.disk(tmp_path / "os.img", TRIXIE, size_mb=40)
-    options = ["--bundle", release_folder / "bundle-0.0.1", "--public-key", release_folder / "release.pub", "--join", joins]
+    options = ["--release", release_folder / "release-0.0.1", "--public-key", release_folder / "release.pub", "--join", joins]
     assert "there is no *.join.toml" in cards.edgemeter("fleet", "image", image, *options).stderr
     for board in ("pi5-01", "pi5-02"):
         (joins / f"{board}.join.toml").write_text(join.read_text().replace('device = "pi5-01"', f'device = "{board}"'))
@@ -446,7 +446,7 @@ def test_a_folder_of_join_files_makes_an_image_for_each_board(tmp_path, release_
 
 
 @cards.on_disk
-def test_a_bundle_that_does_not_fit_the_system_warns(tmp_path):
+def test_a_release_that_does_not_fit_the_system_warns(tmp_path):
     """By its kernels and the date of its release; one that fits, or a system that shows neither, is silent."""
     for more, why in (
         ({"kernel7.img": "", "kernel8.img": ""}, "as one of 32 bits"),

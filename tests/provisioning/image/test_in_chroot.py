@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.bundle.boards import ReleaseTarget
-from tests.provisioning.bundle import small_bundle
+from edgemeter.provisioning.release.boards import ReleaseTarget
 from tests.provisioning.image import cards
+from tests.provisioning.release import small_release
 
 pytestmark = [pytest.mark.slow, pytest.mark.one_worker("chroot"), cards.on_disk, pytest.mark.trixie]
 RASPBERRY = "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: file:///boot/firmware\n"
@@ -103,10 +103,10 @@ def test_cloud_init_starts_us_and_the_board_joins(trixie, release_folder, join, 
     """A card image prepared, its FAT copied out by mtools, every stage of cloud-init, then the unit's script: joined, scrubbed, quiet."""
     root = Root(trixie, tmp_path / "root")
     python = tuple(int(part) for part in root.run('python3 -c "import sys; print(*sys.version_info[:2])"').split())
-    monkeypatch.setattr(small_bundle, "this_target", lambda: ReleaseTarget("pc", os.uname().machine, python, (2, 36)))
-    bundle = cards.bundle(tmp_path, release_folder / "release.key")
+    monkeypatch.setattr(small_release, "this_target", lambda: ReleaseTarget("pc", os.uname().machine, python, (2, 36)))
+    release = cards.release(tmp_path, release_folder / "release.key")
     card = cards.disk(tmp_path / "card.img", {"user-data": "#cloud-config\n", "meta-data": "instance_id: x\n", "cmdline.txt": CMDLINE})
-    cards.done(card, "--bundle", bundle, "--join", join, "--public-key", release_folder / "release.pub", *own_options(tmp_path))
+    cards.done(card, "--release", release, "--join", join, "--public-key", release_folder / "release.pub", *own_options(tmp_path))
     cards.mtools_tree(card, root.path / "boot/firmware")
     (root.path / "etc/cloud/cloud.cfg.d/99_raspberry-pi.cfg").write_text(RASPBERRY)
     for stage in STAGES:

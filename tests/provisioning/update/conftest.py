@@ -6,7 +6,7 @@ import pytest
 
 from tests.fixtures.update_board import Board, copied
 
-INSTALL = Path(__file__).resolve().parents[3] / "provisioning" / "bundle" / "install.py"
+INSTALL = Path(__file__).resolve().parents[3] / "provisioning" / "release" / "install.py"
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +14,7 @@ def first(tmp_path_factory):
     """Return a folder with version 1.0 installed, to be copied: an installation takes seconds."""
     board = Board(tmp_path_factory.mktemp("first"))
     board.install_tool(INSTALL)
-    board.install(board.bundle("1.0"))
+    board.install(board.release("1.0"))
     return board
 
 

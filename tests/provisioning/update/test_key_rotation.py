@@ -8,10 +8,10 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.update import order
 from edgemeter.agent.update.release import InstalledRelease
-from edgemeter.provisioning.bundle.install import public_keys
+from edgemeter.provisioning.release.install import public_keys
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.update_board import LONG_S
-from tests.provisioning.bundle import small_bundle
+from tests.provisioning.release import small_release
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("openssl")]
 
@@ -21,7 +21,7 @@ def rotation(board, tmp_path):
     """Return the board, and the new private key with the two `release.keys`: of the open rotation, and after it."""
     folder = tmp_path / "new"
     folder.mkdir()
-    key, public = small_bundle.keys(folder)
+    key, public = small_release.keys(folder)
     old = (board.root / "release.pub").read_text()
     opened = f"# edgemeter release keys, number 1, since 5\n{public.read_text()}{old}"
     return board, key, opened, f"# edgemeter release keys, number 2, since 6\n{public.read_text()}"
@@ -33,8 +33,8 @@ def trusted(board):
 
 
 def updated(board, version, tools=None):
-    """Return how the update to a bundle of that version ended."""
-    board.want(board.bundle(version, tools=tools), version, job=f"to-{version[0]}")
+    """Return how the update to a release of that version ended."""
+    board.want(board.release(version, tools=tools), version, job=f"to-{version[0]}")
     return board.outcome(f"to-{version[0]}")["state"]
 
 
@@ -66,7 +66,7 @@ def test_the_new_key_is_taken_by_an_update_that_the_old_one_signed(rotation):
 
 
 def test_a_key_that_nobody_trusted_before_is_rejected(rotation):
-    """A bundle that the new key signed, on a device that knows the old one alone."""
+    """A release that the new key signed, on a device that knows the old one alone."""
     board, key, _, ended = rotation
     before = (board.root / "release.pub").read_bytes()
     board.start()
@@ -81,7 +81,7 @@ def test_kills_at_any_moment_leave_a_device_that_takes_the_keys(rotation):
     board, _, opened, _ = rotation
     chance = random.Random(7)  # noqa: S311 - moments, no secrets
     board.start()
-    board.want(board.bundle("2.0", tools={"release.keys": opened}), "2.0", job="to-2")
+    board.want(board.release("2.0", tools={"release.keys": opened}), "2.0", job="to-2")
     deadline_s = time.monotonic() + LONG_S
     for _ in range(8):
         time.sleep(chance.uniform(0.05, 1.5))

@@ -1,4 +1,4 @@
-"""Which bundle a device gets, or why none."""
+"""Which release a device gets, or why none."""
 
 from dataclasses import replace
 
@@ -37,8 +37,8 @@ def test_a_device_gets_what_fits_its_python_c_library_and_board():
     assert choose(health(), *everything, device=replace(DEVICE, board="pi4")) == (PI4, "")
 
 
-def test_an_unknown_board_gets_a_bundle_that_fits_and_a_note():
-    """A name of one's own for a board is none that bundles are built for."""
+def test_an_unknown_board_gets_a_release_that_fits_and_a_note():
+    """A name of one's own for a board is none that releases are built for."""
     for board in (None, "my-board"):
         release, note = choose(health(), PI4, device=replace(DEVICE, board=board))
         assert release == PI4
@@ -49,10 +49,10 @@ def test_a_device_that_stays_has_a_note_with_the_reason():
     """No release is chosen, and the note names the reason."""
     for report, why in (
         (None, "has not reported its state"),
-        (health(arch="armv7l"), "no bundle fits: it is pi5, armv7l"),
+        (health(arch="armv7l"), "no release fits: it is pi5, armv7l"),
         (health(python="3.12.3"), "Python 3.12"),
         (health(glibc="2.28"), "glibc 2.28"),
-        (health(python=None, glibc=None, arch=None), "no bundle fits"),
+        (health(python=None, glibc=None, arch=None), "no release fits"),
         (health(agent="2.0"), "runs this version"),
         (health(agent="2.0.1"), "older than 2.0.1"),
         (health(bad_agents=("2.0",)), "failed there before"),
@@ -72,7 +72,7 @@ def test_what_is_refused_can_be_allowed():
 
 
 def test_the_content_of_a_release_distinguishes_it_from_another_of_the_same_version():
-    """The version of a bundle ends in some digits of its content: another build is another release, and neither is the older one."""
+    """The version of a release ends in some digits of its content: another build is another release, and neither is the older one."""
     running, newer = replace(BOOKWORM, version="2.0+11111111"), replace(BOOKWORM, version="2.0+22222222", sha256="e" * 64, built_ns=2)
     assert choose(health(agent="2.0", release="2.0+11111111"), running, newer)[0] == newer
     assert choose(health(agent="2.0", release="2.0+22222222"), running, newer) == (None, "it runs this version")
@@ -80,7 +80,7 @@ def test_the_content_of_a_release_distinguishes_it_from_another_of_the_same_vers
     assert choose(health(agent="2.0", release="2.0+22222222"), running)[0] == running
 
 
-def test_canaries_are_of_as_many_bundles_as_there_are():
+def test_canaries_are_of_as_many_releases_as_there_are():
     """So that each kind of board is tried first; the rest are the others, once."""
     devices = [replace(DEVICE, device=f"pi-{number}") for number in range(5)]
     choices = [rollout.UpdateChoice(device, "1.0", release) for device, release in zip(devices, [BOOKWORM] * 3 + [TRIXIE] * 2, strict=True)]

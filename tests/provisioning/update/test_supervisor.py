@@ -20,7 +20,7 @@ from tests.fixtures.update_board import BROKEN, CRASHES, CRASHES_AT_ONCE, LONG_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("openssl")]
 ROOT = Path(__file__).resolve().parents[3]
-INSTALL = ROOT / "provisioning" / "bundle" / "install.py"
+INSTALL = ROOT / "provisioning" / "release" / "install.py"
 # At length: EDGEMETER_POWER_CUTS=20.
 POWER_CUTS = int(os.environ.get("EDGEMETER_POWER_CUTS", "6"))
 
@@ -44,7 +44,7 @@ def test_a_good_release_is_gone_to_and_two_are_kept(board):
     board.start()
     assert board.runs("1.0")
     for version in ("2.0", "3.0"):
-        board.want(board.bundle(version), version, job=f"to-{version[0]}")
+        board.want(board.release(version), version, job=f"to-{version[0]}")
         outcome = board.outcome(f"to-{version[0]}")
         assert (outcome["state"], outcome["version"]) == ("done", version), board.log()
         assert board.runs(version)
@@ -69,8 +69,8 @@ def test_a_bad_release_is_rolled_back_and_not_tried_again(board, agent, why):
     """Until allowed: the version is known as bad, the disk is as it was, and a second order is refused without a switch."""
     board.options = {"healthy-within-s": 4 if agent == SILENT else 20}
     board.start()
-    bundle = board.bundle("2.0", agent)
-    board.want(bundle, "2.0")
+    release = board.release("2.0", agent)
+    board.want(release, "2.0")
     outcome = board.outcome()
     assert outcome["state"] == "failed"
     assert "rolled back to 1.0, because" in outcome["reason"]
@@ -79,9 +79,9 @@ def test_a_bad_release_is_rolled_back_and_not_tried_again(board, agent, why):
     assert board.releases() == ["1.0"]
     assert board.said("bad")["2.0"]["is_bad"] is True
     assert not (board.root / ".incoming").exists()
-    board.want(bundle, "2.0", job="again")
+    board.want(release, "2.0", job="again")
     assert "failed here before" in board.outcome("again")["reason"]
-    board.want(board.bundle("2.0"), "2.0", job="told", even_if="bad")
+    board.want(board.release("2.0"), "2.0", job="told", even_if="bad")
     assert board.outcome("told")["state"] == "done"
     assert board.runs("2.0")
 
@@ -91,15 +91,15 @@ def test_a_broker_that_is_away_is_held_against_a_release_the_second_time(board):
     """It may be down for the release before too."""
     board.options = {"healthy-within-s": 2}
     board.start()
-    bundle = board.bundle("2.0", NO_BROKER)
+    release = board.release("2.0", NO_BROKER)
     for number, is_bad in ((1, False), (2, True)):
-        board.want(bundle, "2.0", job=f"try-{number}")
+        board.want(release, "2.0", job=f"try-{number}")
         assert "no session with the broker" in board.outcome(f"try-{number}")["reason"]
         assert (board.said("bad")["2.0"]["attempts"], board.said("bad")["2.0"]["is_bad"]) == (number, is_bad)
     assert board.runs("1.0")
 
 
-def test_a_bundle_that_was_changed_is_refused(board):
+def test_a_release_that_was_changed_is_refused(board):
     """One byte of the manifest, of its signature, of a wheel; another version than the one ordered."""
     board.start()
     for job, changes, why in (
@@ -109,7 +109,7 @@ def test_a_bundle_that_was_changed_is_refused(board):
         ("version", {"manifest_version": "9.9"}, "holds version '9.9', requested is '2.0'"),
     ):
         with table_row(job):
-            board.want(board.bundle("2.0", **changes), "2.0", job=job)
+            board.want(board.release("2.0", **changes), "2.0", job=job)
             outcome = board.outcome(job)
             assert outcome["state"] == "failed"
             assert why in outcome["reason"]
@@ -121,7 +121,7 @@ def test_a_bundle_that_was_changed_is_refused(board):
 def test_an_update_request_with_anything_else_in_it_is_refused(board):
     """A path, a field that nobody knows, another type."""
     board.start()
-    bundle = board.bundle("2.0")
+    release = board.release("2.0")
     for number, (field, value) in enumerate(
         (
             ("version", "../../etc"),
@@ -135,7 +135,7 @@ def test_an_update_request_with_anything_else_in_it_is_refused(board):
         )
     ):
         with table_row(field, value):
-            board.want(bundle, **{"version": "2.0", "job": f"update-{number}", field: value})
+            board.want(release, **{"version": "2.0", "job": f"update-{number}", field: value})
             outcome = board.outcome(f"update-{number}")
             assert outcome["state"] == "failed"
             assert field in outcome["reason"]
@@ -149,7 +149,7 @@ def test_garbage_is_thrown_away_and_the_next_request_is_granted(board, content):
         (board.home / "update" / f"{name}.json").write_bytes(content)
     board.start()
     assert wait_until(lambda: not (board.home / "update" / "wanted.json").exists())
-    board.want(board.bundle("2.0"), "2.0")
+    board.want(board.release("2.0"), "2.0")
     assert board.outcome()["state"] == "done", board.log()
 
 
@@ -162,7 +162,7 @@ def test_a_link_or_a_pipe_in_place_of_a_file_harms_nothing(board, tmp_path):
         (board.home / "update" / f"{name}.json").symlink_to(secret)
     os.mkfifo(board.home / "update" / "healthy.json")
     board.start()
-    board.want(board.bundle("2.0"), "2.0")
+    board.want(board.release("2.0"), "2.0")
     assert board.outcome()["state"] == "done"
     assert secret.read_text() == "{}"
 
@@ -171,7 +171,7 @@ def test_it_waits_for_the_end_of_a_measurement(board):
     """Nothing is installed, nothing switched; when the lock is free the update goes on."""
     board.start()
     lock = locked(board)
-    board.want(board.bundle("2.0"), "2.0")
+    board.want(board.release("2.0"), "2.0")
     assert wait_until((board.root / "supervisor" / "journal.json").exists)
     time.sleep(1)
     assert board.releases() == ["1.0"]
@@ -184,7 +184,7 @@ def test_a_measurement_that_does_not_end_blocks_the_update(board):
     """After the deadline it is reported, and the version is not bad."""
     board.start()
     with locked(board):
-        board.want(board.bundle("2.0"), "2.0", timeout_s=1)
+        board.want(board.release("2.0"), "2.0", timeout_s=1)
         assert board.outcome()["reason"].startswith("blocked by run")
     assert board.said("bad") == {}
     assert board.runs("1.0")
@@ -193,7 +193,7 @@ def test_a_measurement_that_does_not_end_blocks_the_update(board):
 def test_no_measurement_begins_while_a_release_is_tried(board):
     """The lock is held until the verdict."""
     board.start()
-    board.want(board.bundle("2.0", SILENT), "2.0")
+    board.want(board.release("2.0", SILENT), "2.0")
     assert wait_until(lambda: (board.root / "current").resolve().name == "2.0", LONG_S)
     with (board.home / "run.lock").open("a") as lock, pytest.raises(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -202,7 +202,7 @@ def test_no_measurement_begins_while_a_release_is_tried(board):
 def test_a_release_that_cannot_be_imported_is_not_gone_to(board):
     """Its installation reports that; nothing is switched."""
     board.start()
-    board.want(board.bundle("2.0", NOT_EVEN_ONCE), "2.0")
+    board.want(board.release("2.0", NOT_EVEN_ONCE), "2.0")
     reason = board.outcome()["reason"]
     assert "version 2.0 cannot be installed" in reason
     assert "onnxruntime" in reason
@@ -215,7 +215,7 @@ def test_a_release_that_cannot_be_imported_is_not_gone_to(board):
 def test_an_older_release_is_installed_only_on_request(board, even_if, state):
     """The installer refuses it, whatever the agent thinks."""
     board.start()
-    board.want(board.bundle("0.9"), "0.9", even_if=even_if)
+    board.want(board.release("0.9"), "0.9", even_if=even_if)
     outcome = board.outcome()
     assert outcome["state"] == state
     assert state == "done" or "older than 1.0" in outcome["reason"]
@@ -225,7 +225,7 @@ def test_an_older_release_is_installed_only_on_request(board, even_if, state):
 def test_the_version_that_runs_is_no_update(board):
     """Done, and nothing was done."""
     board.start()
-    board.want(board.bundle("1.0"), "1.0")
+    board.want(board.release("1.0"), "1.0")
     assert board.outcome()["reason"] == "version 1.0 runs already"
     assert board.releases() == ["1.0"]
 
@@ -241,18 +241,18 @@ def test_a_release_that_proved_itself_brings_its_supervisor(board):
     assert board.outcome()["state"] == "done"
     assert wait_until(lambda: script.read_text().endswith("# newer\n"))
     assert (board.root / "install.py").read_bytes() == installer
-    board.want(board.bundle("3.0"), "3.0", job="next")
+    board.want(board.release("3.0"), "3.0", job="next")
     assert board.outcome("next")["state"] == "done", board.log()
     assert "continuing as the supervisor of release 2.0" in board.log()
 
 
 def test_no_space_is_found_before_anything_is_written(first, tmp_path):
-    """Twice the bundle, or as much as the release that runs takes beside it."""
+    """Twice the release, or as much as the release that runs takes beside it."""
     with small_disk(tmp_path / "disk", 64) as disk:
         board = copied(first, tmp_path, disk)
         board.start()
         try:
-            board.want(board.bundle("2.0"), "2.0", size_bytes=100 << 20)
+            board.want(board.release("2.0"), "2.0", size_bytes=100 << 20)
             assert board.outcome()["reason"].startswith("no space: version 2.0 needs 200 MiB")
             assert board.runs("1.0")
             assert board.said("bad") == {}
@@ -267,8 +267,8 @@ def test_a_disk_that_gets_full_on_the_way_leaves_the_old_release(first, tmp_path
         board = copied(first, tmp_path, disk)
         board.start()
         try:
-            bundle = board.bundle("2.0")
-            board.want(bundle, "2.0")
+            release = board.release("2.0")
+            board.want(release, "2.0")
             assert wait_until((disk / "releases" / "2.0").exists, LONG_S)
             fill(disk / "ballast")
             outcome = board.outcome()
@@ -278,7 +278,7 @@ def test_a_disk_that_gets_full_on_the_way_leaves_the_old_release(first, tmp_path
             assert board.releases() == ["1.0"]
             assert board.said("bad") == {}
             (disk / "ballast").unlink()
-            board.want(bundle, "2.0", job="later")
+            board.want(release, "2.0", job="later")
             assert board.outcome("later")["state"] == "done", board.log()
         finally:
             board.close()
@@ -286,13 +286,13 @@ def test_a_disk_that_gets_full_on_the_way_leaves_the_old_release(first, tmp_path
 
 @pytest.mark.long
 def test_with_a_full_disk_a_bad_release_is_rolled_back(first, tmp_path):
-    """The copy of the bundle gives way to the journal."""
+    """The copy of the release gives way to the journal."""
     with small_disk(tmp_path / "disk", 64) as disk:
         board = copied(first, tmp_path, disk)
         board.options = {"healthy-within-s": 5}
         board.start()
         try:
-            board.want(board.bundle("2.0", SILENT), "2.0")
+            board.want(board.release("2.0", SILENT), "2.0")
             assert wait_until(lambda: board.step()[0] == "trying", LONG_S)
             assert wait_until(lambda: (disk / "current").resolve().name == "2.0", LONG_S)
             fill(disk / "ballast")
@@ -313,7 +313,7 @@ def test_killed_at_any_moment_it_ends_with_one_release_that_works(board):
     runs, longest_s = "1.0", 4.0
     for number in range(2, 2 + POWER_CUTS):
         version, is_good = f"{number}.0", number % 3 != 0
-        board.want(board.bundle(version) if is_good else board.bundle(version, BROKEN), version, job=f"update-{number}")
+        board.want(board.release(version) if is_good else board.release(version, BROKEN), version, job=f"update-{number}")
         began_s = time.monotonic()
         if number % 2:
             # The trial is short beside the installation: half of the cuts are made for it.
@@ -340,9 +340,9 @@ def test_killed_at_any_moment_it_ends_with_one_release_that_works(board):
 def test_a_bad_release_leaves_the_two_that_worked(board):
     """The one before the one that runs is still there to go back to."""
     board.start()
-    board.want(board.bundle("2.0"), "2.0")
+    board.want(board.release("2.0"), "2.0")
     assert board.outcome()["state"] == "done"
-    board.want(board.bundle("3.0", BROKEN), "3.0", job="next")
+    board.want(board.release("3.0", BROKEN), "3.0", job="next")
     assert board.outcome("next")["state"] == "failed"
     assert board.runs("2.0")
     assert wait_until(lambda: board.step()[0] is None)
@@ -352,7 +352,7 @@ def test_a_bad_release_leaves_the_two_that_worked(board):
 def test_one_whose_installation_is_killed_again_and_again_gives_up(board):
     """Nothing of it stays, and the version is not bad: it was never tried."""
     board.start()
-    board.want(board.bundle("2.0"), "2.0")
+    board.want(board.release("2.0"), "2.0")
     for tries in (1, 2):
         assert wait_until(lambda tries=tries: board.step() == ("installing", tries), LONG_S), board.log()
         assert wait_until((board.root / "releases" / "2.0").exists, LONG_S), board.log()
@@ -371,7 +371,7 @@ def test_folders_that_the_agent_replaced_are_found_again(board):
     assert board.runs("1.0")
     shutil.rmtree(board.home / "update")
     assert wait_until((board.home / "update").is_dir)
-    board.want(board.bundle("2.0"), "2.0")
+    board.want(board.release("2.0"), "2.0")
     assert board.outcome()["state"] == "done", board.log()
 
 
@@ -389,7 +389,7 @@ def test_a_release_that_is_killed_in_every_trial_is_rolled_back(board):
     """A release under which the board itself dies is tried twice, not for ever."""
     board.options = {"healthy-within-s": 60}
     board.start()
-    board.want(board.bundle("2.0", SILENT), "2.0")
+    board.want(board.release("2.0", SILENT), "2.0")
     for tries in (1, 2):
         assert wait_until(lambda tries=tries: board.step() == ("trying", tries), LONG_S), board.log()
         board.kill_supervisor()
@@ -402,7 +402,7 @@ def test_a_release_that_is_killed_in_every_trial_is_rolled_back(board):
 def test_an_agent_that_does_not_start_any_more_is_replaced_by_the_release_before(board):
     """Outside an update: a file of the release is damaged, the agent ends again and again."""
     board.start()
-    board.want(board.bundle("2.0"), "2.0")
+    board.want(board.release("2.0"), "2.0")
     assert board.outcome()["state"] == "done"
     assert board.runs("2.0")
     damage(board, "2.0")
@@ -482,7 +482,7 @@ def test_the_journal_holds_each_step_before_it_is_taken(board):
     """What a power cut leaves can be read by people."""
     board.start()
     with locked(board):
-        board.want(board.bundle("2.0"), "2.0")
+        board.want(board.release("2.0"), "2.0")
         assert wait_until(lambda: board.step() == ("taken", 0))
         document = json.loads((board.root / "supervisor" / "journal.json").read_text())
     assert (document["order"]["version"], document["from"]) == ("2.0", "1.0")

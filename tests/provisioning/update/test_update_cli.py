@@ -26,7 +26,7 @@ FITS = {"board": "pi5", "arch": "aarch64", "python": "3.11", "glibc": "2.36"}
 
 
 class World:
-    """A fleet of three boards, and bundles signed by its key."""
+    """A fleet of three boards, and releases signed by its key."""
 
     def __init__(self, path):
         self.folder = FleetFolder(path / "fleet")
@@ -57,10 +57,10 @@ class World:
         return run_fleet(self.folder.path, *arguments, code=None)
 
     def add(self, version="2.0", **changes):
-        """Add a bundle, and return its path."""
-        bundle = self.board.bundle(version, manifest={**FITS, **changes})
-        assert self.call("release", "add", bundle).exit_code == 0
-        return bundle
+        """Add a release, and return its path."""
+        release = self.board.release(version, manifest={**FITS, **changes})
+        assert self.call("release", "add", release).exit_code == 0
+        return release
 
     def orders(self):
         """Return the versions that devices are ordered to go to."""
@@ -88,13 +88,13 @@ def world(tmp_path):
     world.registry.close()
 
 
-def test_a_bundle_that_is_added_is_content_and_listed(world):
+def test_a_release_that_is_added_is_content_and_listed(world):
     """Twice is once; a dry run keeps nothing."""
-    bundle = world.board.bundle("2.0", manifest=FITS)
-    assert "would add 2.0 for pi5" in world.call("release", "add", bundle, "--dry-run").output
+    release = world.board.release("2.0", manifest=FITS)
+    assert "would add 2.0 for pi5" in world.call("release", "add", release, "--dry-run").output
     assert json.loads(world.call("release", "list", "--json").output) == []
     for _ in range(2):
-        (added,) = json.loads(world.call("release", "add", bundle, "--json").output)
+        (added,) = json.loads(world.call("release", "add", release, "--json").output)
     (listed,) = json.loads(world.call("release", "list", "--json").output)
     assert listed["sha256"] == added["sha256"]
     assert (listed["version"], listed["board"], listed["python"]) == ("2.0", "pi5", "3.11")
@@ -102,12 +102,12 @@ def test_a_bundle_that_is_added_is_content_and_listed(world):
     assert "2.0" in world.call("release", "list").output
 
 
-def test_a_bundle_with_one_changed_byte_is_not_added(world):
+def test_a_release_with_one_changed_byte_is_not_added(world):
     """It is refused, and nothing of it is kept among the contents."""
     for change in ("manifest.json", "manifest.sig", "wheels/edgemeter"):
         with table_row(change):
             with pytest.raises(errors.ConfigError):
-                world.call("release", "add", world.board.bundle("2.0", manifest=FITS, change=change))
+                world.call("release", "add", world.board.release("2.0", manifest=FITS, change=change))
             assert not world.folder.content.exists()
 
 
@@ -128,8 +128,8 @@ def test_a_dry_run_shows_who_runs_what_and_orders_nothing(world):
     assert world.orders() == {}
 
 
-def test_each_device_is_ordered_to_the_bundle_that_fits_it(world):
-    """One job for each bundle; repeated, nobody is ordered twice."""
+def test_each_device_is_ordered_to_the_release_that_fits_it(world):
+    """One job for each release; repeated, nobody is ordered twice."""
     world.hear("pi-3", python="3.13.5", glibc="2.41")
     world.add()
     world.add(python="3.13", glibc="2.41")
@@ -151,7 +151,7 @@ def test_the_newest_release_is_meant_where_none_is_named(world):
         world.call("update", "3.0", "--on", "all")
 
 
-def test_a_version_means_its_bundles_for_all_boards(world):
+def test_a_version_means_its_releases_for_all_boards(world):
     """Each has its own digits after the `+`; with them that one alone is meant."""
     world.hear("pi-3", python="3.13.5", glibc="2.41")
     world.add("2.0+aaaaaaaa")

@@ -1,4 +1,4 @@
-"""From `fleet update` to the board and back: real service, broker, agent, supervisor, installer and bundles."""
+"""From `fleet update` to the board and back: real service, broker, agent, supervisor, installer and releases."""
 
 import json
 import os
@@ -39,8 +39,8 @@ def world(tmp_path):
     broker.start()
     (tmp_path / "board").mkdir()
     board = Board(tmp_path / "board")
-    board.install_tool(ROOT / "provisioning" / "bundle" / "install.py")
-    board.install(board.bundle("1.0", wheels=agent_wheels("1.0")))
+    board.install_tool(ROOT / "provisioning" / "release" / "install.py")
+    board.install(board.release("1.0", wheels=agent_wheels("1.0")))
     board.environment = {"EDGEMETER_BROKER": f"127.0.0.1:{broker.port}", "EDGEMETER_DEVICE": "pi-1", "EDGEMETER_FLEET": "lab"}
     board.options = {"healthy-within-s": 90, "settle-s": 1}
     folder = FleetFolder(tmp_path / "fleet")
@@ -89,7 +89,7 @@ def runs(folder, version):
 @pytest.mark.needs("openssl")
 @pytest.mark.long
 def test_a_good_release_is_installed_and_a_bad_one_rolled_back(world):
-    """The bundle comes over MQTT; a release with a runtime that does not import is taken back, and the fleet reads why and by whom."""
+    """The release comes over MQTT; a release with a runtime that does not import is taken back, and the fleet reads why and by whom."""
     folder, board = world
     assert runs(folder, "1.0")
     assert fleet(folder, "release", "add", board.bundle("2.0", wheels=agent_wheels("2.0"))).returncode == 0

@@ -1,4 +1,4 @@
-"""Facts about a bundle's Debian packages and hooks: the real dpkg installs them, in an overlay of this machine's system."""
+"""Facts about a release's Debian packages and hooks: the real dpkg installs them, in an overlay of this machine's system."""
 
 import os
 import shutil
@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.bundle import additions, boards, install, release
+from edgemeter.provisioning.release import additions, boards, build, install
 from tests.fixtures.rows import table_row
-from tests.provisioning.bundle import small_bundle
+from tests.provisioning.release import small_release
 
 pytestmark = pytest.mark.needs("openssl")
 
-ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[small_bundle.this_target().arch]
+ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[small_release.this_target().arch]
 CONTROL = """Package: libedgetpu1-std
 Version: 16.0-edgemeter
 Architecture: {architecture}
@@ -57,10 +57,10 @@ class OverlaidSystem:
         words = ["unshare", "--mount", "--", "sh", "-euc", OVERLAY, "overlay", self.folder, self.shared, usr, *command]
         return subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
 
-    def install(self, bundle, public, usr="writable"):
-        """Install a bundle as a device does."""
-        own = [shutil.which("python3", path=f"{sys.base_prefix}/bin"), "-I", small_bundle.installer()]
-        return self.run(*own, "--bundle", bundle, "--root", self.root, "--public-key", public, usr=usr)
+    def install(self, release, public, usr="writable"):
+        """Install a release as a device does."""
+        own = [shutil.which("python3", path=f"{sys.base_prefix}/bin"), "-I", small_release.installer()]
+        return self.run(*own, "--release", release, "--root", self.root, "--public-key", public, usr=usr)
 
 
 @pytest.fixture
@@ -93,30 +93,30 @@ def package(folder, depends="", architecture=ARCHITECTURE):
     return path
 
 
-def bundle_with(bundles, folder, version, *packages):
-    """Return a signed bundle that holds packages."""
-    made = small_bundle.make(folder, version, bundles.key, bundles.folder / "packed")
-    target = small_bundle.this_target()
+def release_with(releases, folder, version, *packages):
+    """Return a signed release that holds packages."""
+    made = small_release.make(folder, version, releases.key, releases.folder / "packed")
+    target = small_release.this_target()
     additions.add_packages([additions.parse_added_file(str(one)) for one in packages], target, made)
     for name in (install.MANIFEST, install.SIGNATURE):
         (made / name).unlink()
-    release.seal_bundle(release.ReleaseRequest(target, (), bundles.key), made, "unchecked: a test", version)
+    build.seal_release(build.ReleaseRequest(target, (), releases.key), made, "unchecked: a test", version)
     return made
 
 
 @pytest.mark.needs("dpkg-deb")
 @pytest.mark.slow
-def test_packages_and_hooks_are_installed_once_and_before_the_release(bundles, system, tmp_path):
+def test_packages_and_hooks_are_installed_once_and_before_the_release(releases, system, tmp_path):
     """By dpkg, as root; the next release, which brings the same ones, leaves them alone, even where /usr is read-only as in an update."""
     hook = tmp_path / "hailo.sh"
     hook.write_text(HOOK)
     deb = package(tmp_path)
-    first = system.install(bundle_with(bundles, system.shared, "4.0", deb, hook), bundles.public)
+    first = system.install(release_with(releases, system.shared, "4.0", deb, hook), releases.public)
     assert first.returncode == 0, first.stderr
     said = system.run("sh", "-c", "dpkg -s libedgetpu1-std; cat /usr/lib/udev/rules.d/60-libedgetpu1-std.rules /etc/edgemeter-hook").stdout
     assert "Status: install ok installed" in said
     assert said.endswith("# rules\nran\n")
-    again = system.install(bundle_with(bundles, system.shared, "4.1", deb, hook), bundles.public, usr="read-only")
+    again = system.install(release_with(releases, system.shared, "4.1", deb, hook), releases.public, usr="read-only")
     assert again.returncode == 0, again.stderr
     assert (system.root / "current").readlink().name == "4.1"
     assert system.run("cat", "/etc/edgemeter-hook").stdout == "ran\n"
@@ -124,24 +124,24 @@ def test_packages_and_hooks_are_installed_once_and_before_the_release(bundles, s
 
 @pytest.mark.needs("dpkg-deb")
 @pytest.mark.slow
-def test_what_cannot_be_installed_is_reported_and_the_release_that_ran_stays(bundles, system, tmp_path):
+def test_what_cannot_be_installed_is_reported_and_the_release_that_ran_stays(releases, system, tmp_path):
     """A dependency that is missing, a hook that fails, a system that is read-only: one line each."""
-    assert system.install(bundles.v10, bundles.public).returncode == 0
+    assert system.install(releases.v10, releases.public).returncode == 0
     failing = tmp_path / "rockchip.sh"
     failing.write_text("echo no NPU here >&2\nexit 3\n")
     cases = [
         ("5.0", package(tmp_path, depends="nothing-of-that-name"), "writable", "dpkg ended with status 1"),
         ("5.1", failing, "writable", "the hook rockchip.sh ended with status 3: no NPU here"),
-        ("5.2", failing, "read-only", "the bundle brings rockchip.sh for the system, and /usr cannot be written from here"),
+        ("5.2", failing, "read-only", "the release brings rockchip.sh for the system, and /usr cannot be written from here"),
     ]
     for version, brought, usr, why in cases:
-        done = system.install(bundle_with(bundles, system.shared, version, brought), bundles.public, usr)
+        done = system.install(release_with(releases, system.shared, version, brought), releases.public, usr)
         assert (done.returncode, why in done.stderr, done.stderr.count("\n")) == (1, True, 1), done.stderr
         assert (system.root / "current").readlink().name == "1.0"
         assert [one.name for one in (system.root / "releases").iterdir()] == ["1.0"]
 
 
-def test_a_package_that_does_not_fit_is_refused_when_the_bundle_is_built(tmp_path):
+def test_a_package_that_does_not_fit_is_refused_when_the_release_is_built(tmp_path):
     """For another architecture, of another kind, with another hash."""
     for name, text, why in (
         ("libedgetpu1-std_16.0_armhf.deb", "{}", "is for armhf: pi5: aarch64"),
@@ -155,13 +155,13 @@ def test_a_package_that_does_not_fit_is_refused_when_the_bundle_is_built(tmp_pat
             (tmp_path / name).write_text("x")
             package = text.format(tmp_path / name)
             with pytest.raises(ConfigError, match=why):
-                additions.add_packages([additions.parse_added_file(package)], boards.bundle_target("pi5"), tmp_path / "bundle")
+                additions.add_packages([additions.parse_added_file(package)], boards.release_target("pi5"), tmp_path / "release")
 
 
-def test_a_bundle_with_libedgetpu_states_that_it_runs_on_the_edge_tpu(tmp_path):
+def test_a_release_with_libedgetpu_states_that_it_runs_on_the_edge_tpu(tmp_path):
     """By the name of the package."""
-    (tmp_path / "bundle").mkdir()
+    (tmp_path / "release").mkdir()
     (tmp_path / "libedgetpu1-max_16.0_arm64.deb").write_text("x")
     given = additions.parse_added_file(str(tmp_path / "libedgetpu1-max_16.0_arm64.deb"))
-    additions.add_packages([given], boards.bundle_target("pi5"), tmp_path / "bundle")
-    assert additions.accelerators(tmp_path / "bundle") == ("Edge TPU (LiteRT with libedgetpu)",)
+    additions.add_packages([given], boards.release_target("pi5"), tmp_path / "release")
+    assert additions.accelerators(tmp_path / "release") == ("Edge TPU (LiteRT with libedgetpu)",)

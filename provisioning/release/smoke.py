@@ -1,4 +1,4 @@
-"""Import every native package of a bundle as its board would: under qemu-user as the board's core, or on this machine if it fits.
+"""Import every native package of a release as its board would: under qemu-user as the board's core, or on this machine if it fits.
 
 This finds wheels with instructions that the board lacks. It needs no rights and changes nothing: in a user namespace of its own, with an
 arm64 system in a folder as its root, `qemu-aarch64-static` runs that system's Python. /proc/cpuinfo and /sys show four of the board's
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.machine.board import CPU_PARTS
-from edgemeter.provisioning.bundle import install
+from edgemeter.provisioning.release import install
 
 QEMU = "qemu-aarch64-static"
 ROOT_VARIABLE = "EDGEMETER_ARM64"
@@ -105,7 +105,7 @@ def refuse_dead(checked: ImportCheck) -> None:
             remedy = (
                 f"install the library in the system named by --root or {ROOT_VARIABLE}, and on the board (--package FILE.deb); or {remedy}"
             )
-        raise ConfigError(f"the bundle does not run on this board: {failed} ({checked.how}): {remedy}")
+        raise ConfigError(f"the release does not run on this board: {failed} ({checked.how}): {remedy}")
 
 
 def default_root() -> Path | None:

@@ -1,4 +1,4 @@
-"""The boards that bundles are built for (`boards.toml` beside this file), and the target of a bundle."""
+"""The boards that releases are built for (`boards.toml` beside this file), and the target of a release."""
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -34,7 +34,7 @@ class BoardSystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class BoardFamily(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A family of boards that one bundle fits."""
+    """A family of boards that one release fits."""
 
     title: str
     arch: Literal["aarch64", "x86_64", "armv7l", "armv6l"]
@@ -122,15 +122,15 @@ def find_board(name: str) -> BoardFamily:
     return known[name]
 
 
-def bundle_target(name: str, python: str | None = None, glibc: str | None = None) -> ReleaseTarget:
+def release_target(name: str, python: str | None = None, glibc: str | None = None) -> ReleaseTarget:
     """Return the target for a board: its usual system, or the one with `python`; another Python has to be installed on the board.
 
     Raises:
-        ConfigError: no bundle can be built for it; the message states what to do instead.
+        ConfigError: no release can be built for it; the message states what to do instead.
     """
     found = find_board(name)
     if found.arch not in {"aarch64", "x86_64"}:
-        message = f"no bundle for {name!r} ({found.arch}): msgspec, numpy and the runtimes have no 32-bit wheels; "
+        message = f"no release for {name!r} ({found.arch}): msgspec, numpy and the runtimes have no 32-bit wheels; "
         hint = "install a 64-bit system if the processor supports it (Raspberry Pi 3 and later), or build from source there"
         raise ConfigError(message + hint)
     system = next((one for one in found.system if one.python == python), None) if python else found.system[0]
@@ -169,8 +169,8 @@ def _check(chosen: ReleaseTarget, found: BoardFamily) -> None:
     newer = next((one for one in found.system if numbers(one.python) >= OLDEST_PYTHON), None)
     if chosen.python[0] != 3 or chosen.python < OLDEST_PYTHON:
         remedy = f"use {newer.name} (--python {newer.python}), or install" if newer else "install"
-        message = f"no bundle for {chosen.words}: the agent needs Python 3.10 or newer; {remedy} a newer Python on the board "
+        message = f"no release for {chosen.words}: the agent needs Python 3.10 or newer; {remedy} a newer Python on the board "
         hint = "(python-build-standalone, `install_only`; `edgemeter fleet apply --python-tar`) and give its version: --python 3.11"
         raise ConfigError(message + hint)
     if chosen.glibc[0] != 2 or chosen.glibc < OLDEST_GLIBC:
-        raise ConfigError(f"no bundle for {chosen.words}: wheels need glibc 2.17 or newer; musl has none that fit")
+        raise ConfigError(f"no release for {chosen.words}: wheels need glibc 2.17 or newer; musl has none that fit")

@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.bundle import install
-from edgemeter.provisioning.bundle.boards import ReleaseTarget
+from edgemeter.provisioning.release import install
+from edgemeter.provisioning.release.boards import ReleaseTarget
 
 # Files by which a wheel shows what its library runs on besides the CPU.
 _ACCELERATED: tuple[tuple[str, str], ...] = (
@@ -31,7 +31,7 @@ _BY_MISTAKE = {"tests", "test", "docs", "examples"}
 
 @dataclass(frozen=True, slots=True)
 class AddedFile:
-    """A file to put into a bundle: a path or an https URL, and the SHA-256 that it has to have."""
+    """A file to put into a release: a path or an https URL, and the SHA-256 that it has to have."""
 
     place: str
     sha256: str | None
@@ -132,7 +132,7 @@ def _modules(wheel: Path) -> dict[str, int]:
 
 
 def add_packages(packages: Sequence[AddedFile], target: ReleaseTarget, folder: Path) -> None:
-    """Copy Debian packages and hooks into the folder of a bundle.
+    """Copy Debian packages and hooks into the folder of a release.
 
     Raises:
         ConfigError: one is neither, for another architecture, remote, or not what its hash says.
@@ -153,7 +153,7 @@ def add_packages(packages: Sequence[AddedFile], target: ReleaseTarget, folder: P
 
 
 def accelerators(folder: Path) -> tuple[str, ...]:
-    """Return what the runtimes in the folder of a bundle use besides the CPU, as their files show it."""
+    """Return what the runtimes in the folder of a release use besides the CPU, as their files show it."""
     names = [name for wheel in sorted(folder.glob("wheels/*.whl")) for name in zipfile.ZipFile(wheel).namelist()]
     found = [words for pattern, words in _ACCELERATED if any(re.fullmatch(pattern, name) for name in names)]
     if any(path.name.startswith(_LIBEDGETPU) for path in folder.glob("packages/*.deb")):

@@ -1,4 +1,4 @@
-"""Facts about the installer of the device: a real small bundle on this machine, and whatever is wrong with one."""
+"""Facts about the installer of the device: a real small release on this machine, and whatever is wrong with one."""
 
 import ast
 import hashlib
@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from edgemeter.provisioning.bundle import install
-from edgemeter.provisioning.bundle.manifest import sign
+from edgemeter.provisioning.release import install
+from edgemeter.provisioning.release.manifest import sign
 from tests.fixtures.rows import table_row
-from tests.provisioning.bundle import small_bundle
+from tests.provisioning.release import small_release
 
 pytestmark = pytest.mark.needs("openssl")
 
@@ -30,9 +30,9 @@ POWER_CUTS = int(os.environ.get("EDGEMETER_POWER_CUTS", "6"))
 SCRIPT = Path(install.__file__)
 
 
-def start(bundle, root, public, *options, **more):
+def start(release, root, public, *options, **more):
     """Install as a device does, and return the process."""
-    command = [sys.executable, "-I", SCRIPT, "--bundle", bundle, "--root", root, "--public-key", public, *options]
+    command = [sys.executable, "-I", SCRIPT, "--release", release, "--root", root, "--public-key", public, *options]
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **more)
 
 
@@ -50,46 +50,46 @@ def picture(root):
     }
 
 
-def signed_anew(bundles, tmp_path, change):
-    """Return a copy of bundle 1.1 with its manifest changed and signed by the right key."""
-    bundle = tmp_path / "changed"
-    shutil.copytree(bundles.v11, bundle)
-    said = json.loads((bundle / "manifest.json").read_bytes())
-    change(said, bundle)
+def signed_anew(releases, tmp_path, change):
+    """Return a copy of release 1.1 with its manifest changed and signed by the right key."""
+    release = tmp_path / "changed"
+    shutil.copytree(releases.v11, release)
+    said = json.loads((release / "manifest.json").read_bytes())
+    change(said, release)
     document = json.dumps(said).encode()
-    (bundle / "manifest.json").write_bytes(document)
-    (bundle / "manifest.sig").write_bytes(sign(document, bundles.key))
-    return bundle
+    (release / "manifest.json").write_bytes(document)
+    (release / "manifest.sig").write_bytes(sign(document, releases.key))
+    return release
 
 
 @pytest.fixture(scope="module")
-def installed(bundles, tmp_path_factory):
+def installed(releases, tmp_path_factory):
     """Return a root in which release 1.0 runs; tests of refusals share it."""
     root = tmp_path_factory.mktemp("device") / "opt"
-    done = start(small_bundle.tar(bundles.v10), root, bundles.public)
+    done = start(small_release.tar(releases.v10), root, releases.public)
     assert done.returncode == 0, done.stderr
     return root
 
 
 @pytest.mark.slow
-def test_a_bundle_becomes_the_release_that_runs(bundles, installed):
+def test_a_release_becomes_the_release_that_runs(releases, installed):
     """From a tar, with no network and no ensurepip; its manifest, installer, units and the public key stay with it."""
     release = installed / "releases/1.0"
     assert release_of(installed) == "1.0"
     assert str((installed / "current").readlink()) == "releases/1.0"
-    assert (release / "manifest.json").read_bytes() == (bundles.v10 / "manifest.json").read_bytes()
+    assert (release / "manifest.json").read_bytes() == (releases.v10 / "manifest.json").read_bytes()
     assert (installed / "install.py").read_bytes() == SCRIPT.read_bytes()
-    assert (installed / "release.pub").read_bytes() == bundles.public.read_bytes()
+    assert (installed / "release.pub").read_bytes() == releases.public.read_bytes()
     assert (release / "units/edgemeter-agent.service").is_file()
     assert not (installed / ".incoming").exists()
     assert not list(release.glob("lib/python*/site-packages/pip"))
 
 
 @pytest.mark.slow
-def test_every_module_starts_from_bytecode_that_stays_valid(bundles, tmp_path):
+def test_every_module_starts_from_bytecode_that_stays_valid(releases, tmp_path):
     """On a read-only disk and for every user, though the times of the files change as on a board without a clock."""
     root = tmp_path / "opt"
-    assert start(bundles.v10, root, bundles.public, umask=0o077).returncode == 0
+    assert start(releases.v10, root, releases.public, umask=0o077).returncode == 0
     sources = list(root.glob("releases/1.0/lib/python*/site-packages/**/*.py"))
     assert len(sources) > 20
     for source in sources:
@@ -107,41 +107,41 @@ def test_every_module_starts_from_bytecode_that_stays_valid(bundles, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_bundle_installed_again_changes_nothing(bundles, installed):
+def test_a_release_installed_again_changes_nothing(releases, installed):
     """Idempotent: from the folder as from the tar."""
     before = picture(installed)
-    done = start(bundles.v10, installed, bundles.public)
+    done = start(releases.v10, installed, releases.public)
     assert (done.returncode, "nothing to do" in done.stdout) == (0, True)
     assert picture(installed) == before
 
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_two_releases_stay_and_older_ones_go(bundles, tmp_path):
+def test_two_releases_stay_and_older_ones_go(releases, tmp_path):
     """The one that runs and the one before; `--switch no` leaves the switch to the supervisor."""
     root = tmp_path / "opt"
-    assert start(bundles.v10, root, bundles.public).returncode == 0
-    assert start(bundles.v11, root, root / "release.pub", "--switch", "no").returncode == 0
+    assert start(releases.v10, root, releases.public).returncode == 0
+    assert start(releases.v11, root, root / "release.pub", "--switch", "no").returncode == 0
     assert (release_of(root), len(list((root / "releases").iterdir()))) == ("1.0", 2)
-    assert start(bundles.v11, root, bundles.public).returncode == 0
+    assert start(releases.v11, root, releases.public).returncode == 0
     assert release_of(root) == "1.1"
-    assert start(bundles.v20, root, bundles.public).returncode == 0
+    assert start(releases.v20, root, releases.public).returncode == 0
     assert sorted(path.name for path in (root / "releases").iterdir()) == ["1.1", "2.0"]
 
 
-def wrong_signature(bundles, tmp_path):
+def wrong_signature(releases, tmp_path):
     """Signed by somebody else."""
-    bundle = tmp_path / "foreign"
-    shutil.copytree(bundles.v11, bundle)
+    release = tmp_path / "foreign"
+    shutil.copytree(releases.v11, release)
     other = tmp_path / "keys"
     other.mkdir()
-    (bundle / "manifest.sig").write_bytes(sign((bundle / "manifest.json").read_bytes(), small_bundle.keys(other)[0]))
-    return bundle
+    (release / "manifest.sig").write_bytes(sign((release / "manifest.json").read_bytes(), small_release.keys(other)[0]))
+    return release
 
 
-def changed_byte(bundles, tmp_path):
+def changed_byte(releases, tmp_path):
     """One bit of a wheel."""
-    path = small_bundle.tar(bundles.v11).replace(tmp_path / "byte.tar")
+    path = small_release.tar(releases.v11).replace(tmp_path / "byte.tar")
     with tarfile.open(path) as tar:
         member = next(one for one in tar if one.name.endswith(".whl"))
         place = member.offset_data + member.size // 2
@@ -151,90 +151,90 @@ def changed_byte(bundles, tmp_path):
     return path
 
 
-def changed_manifest(bundles, tmp_path):
+def changed_manifest(releases, tmp_path):
     """One byte of the manifest."""
-    bundle = tmp_path / "manifest"
-    shutil.copytree(bundles.v11, bundle)
-    (bundle / "manifest.json").write_bytes((bundle / "manifest.json").read_bytes().replace(b'"1.1"', b'"1.9"'))
-    return bundle
+    release = tmp_path / "manifest"
+    shutil.copytree(releases.v11, release)
+    (release / "manifest.json").write_bytes((release / "manifest.json").read_bytes().replace(b'"1.1"', b'"1.9"'))
+    return release
 
 
-def with_member(bundles, tmp_path, member, content=b""):
-    """Return the packed bundle with one more member."""
-    path = small_bundle.tar(bundles.v11).replace(tmp_path / "member.tar")
+def with_member(releases, tmp_path, member, content=b""):
+    """Return the packed release with one more member."""
+    path = small_release.tar(releases.v11).replace(tmp_path / "member.tar")
     with tarfile.open(path, "a") as tar:
         member.size = len(content)
         tar.addfile(member, BytesIO(content))
     return path
 
 
-def outside(bundles, tmp_path):
+def outside(releases, tmp_path):
     """A path that leads out."""
-    return with_member(bundles, tmp_path, tarfile.TarInfo("../../escaped"), b"x")
+    return with_member(releases, tmp_path, tarfile.TarInfo("../../escaped"), b"x")
 
 
-def absolute(bundles, tmp_path):
+def absolute(releases, tmp_path):
     """An absolute path."""
-    return with_member(bundles, tmp_path, tarfile.TarInfo("/tmp/escaped"), b"x")  # noqa: S108 - refused
+    return with_member(releases, tmp_path, tarfile.TarInfo("/tmp/escaped"), b"x")  # noqa: S108 - refused
 
 
-def symlink(bundles, tmp_path):
+def symlink(releases, tmp_path):
     """A link in the tar."""
     member = tarfile.TarInfo("wheels/link.whl")
     member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
-    return with_member(bundles, tmp_path, member)
+    return with_member(releases, tmp_path, member)
 
 
-def twice(bundles, tmp_path):
+def twice(releases, tmp_path):
     """A second file under a known name, which some readers take instead of the first."""
-    return with_member(bundles, tmp_path, tarfile.TarInfo("install.py"), b"import os")
+    return with_member(releases, tmp_path, tarfile.TarInfo("install.py"), b"import os")
 
 
-def stranger(bundles, tmp_path):
+def stranger(releases, tmp_path):
     """A file that is not in the manifest."""
-    return with_member(bundles, tmp_path, tarfile.TarInfo("wheels/evil-1-py3-none-any.whl"), b"x")
+    return with_member(releases, tmp_path, tarfile.TarInfo("wheels/evil-1-py3-none-any.whl"), b"x")
 
 
-def stray_wheel(bundles, tmp_path):
+def stray_wheel(releases, tmp_path):
     """A wheel in the folder that is not in the manifest."""
-    bundle = tmp_path / "stray"
-    shutil.copytree(bundles.v11, bundle)
-    (bundle / "wheels/evil-1-py3-none-any.whl").write_bytes(b"x")
-    return bundle
+    release = tmp_path / "stray"
+    shutil.copytree(releases.v11, release)
+    (release / "wheels/evil-1-py3-none-any.whl").write_bytes(b"x")
+    return release
 
 
-def linked_file(bundles, tmp_path):
+def linked_file(releases, tmp_path):
     """A link in the folder."""
-    bundle = tmp_path / "linked"
-    shutil.copytree(bundles.v11, bundle)
-    real = (bundle / "install.py").replace(tmp_path / "elsewhere")
-    (bundle / "install.py").symlink_to(real)
-    return bundle
+    release = tmp_path / "linked"
+    shutil.copytree(releases.v11, release)
+    real = (release / "install.py").replace(tmp_path / "elsewhere")
+    (release / "install.py").symlink_to(real)
+    return release
 
 
-def missing_file(bundles, tmp_path):
+def missing_file(releases, tmp_path):
     """A file of the manifest that is not there."""
-    bundle = tmp_path / "missing"
-    shutil.copytree(bundles.v11, bundle)
-    (bundle / "supervisor.py").unlink()
-    return bundle
+    release = tmp_path / "missing"
+    shutil.copytree(releases.v11, release)
+    (release / "supervisor.py").unlink()
+    return release
 
 
-def truncated(bundles, tmp_path):
+def truncated(releases, tmp_path):
     """Half a tar."""
-    path = small_bundle.tar(bundles.v11).replace(tmp_path / "half.tar")
+    path = small_release.tar(releases.v11).replace(tmp_path / "half.tar")
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     return path
 
 
-def garbage(bundles, tmp_path):  # noqa: ARG001 - as the others
+def garbage(releases, tmp_path):  # noqa: ARG001 - as the others
     """No tar at all."""
     path = tmp_path / "noise.tar"
     path.write_bytes(os.urandom(20_000))
     return path
 
 
-def empty(bundles, tmp_path):  # noqa: ARG001 - as the others
+def empty(releases, tmp_path):  # noqa: ARG001 - as the others
     """An empty file."""
     path = tmp_path / "empty.tar"
     path.touch()
@@ -242,26 +242,26 @@ def empty(bundles, tmp_path):  # noqa: ARG001 - as the others
 
 
 def field(name, value):
-    """Return a maker of a bundle whose manifest says otherwise, rightly signed."""
+    """Return a maker of a release whose manifest says otherwise, rightly signed."""
 
-    def make(bundles, tmp_path):
-        return signed_anew(bundles, tmp_path, lambda said, _: said.update({name: value}))
+    def make(releases, tmp_path):
+        return signed_anew(releases, tmp_path, lambda said, _: said.update({name: value}))
 
     return make
 
 
-def path_in_manifest(bundles, tmp_path):
+def path_in_manifest(releases, tmp_path):
     """A manifest, rightly signed, that names a file outside."""
 
-    def change(said, _bundle):
+    def change(said, _release):
         said["files"][0]["path"] = "../../etc/passwd"
 
-    return signed_anew(bundles, tmp_path, change)
+    return signed_anew(releases, tmp_path, change)
 
 
-def field_of_a_file(bundles, tmp_path):
+def field_of_a_file(releases, tmp_path):
     """A manifest, rightly signed, with an unknown field in a file."""
-    return signed_anew(bundles, tmp_path, lambda said, _: said["files"][0].update(run="rm -rf /"))
+    return signed_anew(releases, tmp_path, lambda said, _: said["files"][0].update(run="rm -rf /"))
 
 
 REFUSED = [
@@ -287,7 +287,7 @@ REFUSED = [
     (field("version", "0.9"), "older than 1.0"),
     (field("version", "1.0rc1"), "older than 1.0"),
     (field("arch", "riscv64"), "arch 'riscv64'"),
-    (field("arch", "aarch64"), "the bundle is for aarch64"),
+    (field("arch", "aarch64"), "the release is for aarch64"),
     (field("python", "3.99"), "for Python 3.99"),
     (field("glibc", "2.99"), "needs glibc 2.99"),
     (field("built_ns", -1), "not a natural number"),
@@ -298,13 +298,13 @@ REFUSED = [
 
 
 @pytest.mark.slow
-def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(bundles, installed, tmp_path, capsys):
-    """Whatever is wrong with a bundle: status 1, the reason, and the device as it was."""
+def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(releases, installed, tmp_path, capsys):
+    """Whatever is wrong with a release: status 1, the reason, and the device as it was."""
     before = picture(installed)
     for number, (made, why) in enumerate(REFUSED):
         folder, mask = tmp_path / str(number), os.umask(0o022)
         folder.mkdir()
-        status = install.main(["--bundle", str(made(bundles, folder)), "--root", str(installed), "--public-key", str(bundles.public)])
+        status = install.main(["--release", str(made(releases, folder)), "--root", str(installed), "--public-key", str(releases.public)])
         os.umask(mask)
         said = capsys.readouterr()
         with table_row(made.__name__, why):
@@ -315,32 +315,32 @@ def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(bundles, insta
             assert picture(installed) == before
 
 
-def test_without_a_key_nothing_is_believed(bundles, tmp_path):
+def test_without_a_key_nothing_is_believed(releases, tmp_path):
     """Neither at `--public-key` nor on the device: refused, and nothing is written."""
-    done = start(bundles.v10, tmp_path / "opt", tmp_path / "no.pub")
+    done = start(releases.v10, tmp_path / "opt", tmp_path / "no.pub")
     assert (done.returncode, "no public key" in done.stderr, (tmp_path / "opt").exists()) == (1, True, False)
 
 
 @pytest.mark.slow
-def test_a_downgrade_wants_to_be_allowed(bundles, tmp_path):
+def test_a_downgrade_wants_to_be_allowed(releases, tmp_path):
     """With `--allow-downgrade` an older release is installed and runs."""
     root = tmp_path / "opt"
-    assert start(bundles.v11, root, bundles.public).returncode == 0
-    assert start(bundles.v10, root, bundles.public).returncode == 1
-    assert start(bundles.v10, root, bundles.public, "--allow-downgrade").returncode == 0
+    assert start(releases.v11, root, releases.public).returncode == 0
+    assert start(releases.v10, root, releases.public).returncode == 1
+    assert start(releases.v10, root, releases.public, "--allow-downgrade").returncode == 0
     assert release_of(root) == "1.0"
 
 
 @pytest.mark.slow
-def test_a_release_that_cannot_start_leaves_the_old_one(bundles, installed, tmp_path):
-    """A wheel that asks for what is not in the bundle, rightly signed: the smoke test refuses it and nothing of it stays."""
+def test_a_release_that_cannot_start_leaves_the_old_one(releases, installed, tmp_path):
+    """A wheel that asks for what is not in the release, rightly signed: the smoke test refuses it and nothing of it stays."""
 
-    def change(said, bundle):
-        wheel = next((bundle / "wheels").glob("msgspec-*"))
+    def change(said, release):
+        wheel = next((release / "wheels").glob("msgspec-*"))
         wheel.unlink()
         said["files"] = [one for one in said["files"] if not one["path"].startswith("wheels/msgspec")]
 
-    done = start(signed_anew(bundles, tmp_path, change), installed, bundles.public)
+    done = start(signed_anew(releases, tmp_path, change), installed, releases.public)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "msgspec" in done.stderr
     assert [path.name for path in (installed / "releases").iterdir()] == ["1.0"]
@@ -349,15 +349,15 @@ def test_a_release_that_cannot_start_leaves_the_old_one(bundles, installed, tmp_
 
 @pytest.mark.needs("gcc")
 @pytest.mark.slow
-def test_a_module_that_dies_is_named_with_its_signal(bundles, installed, tmp_path):
+def test_a_module_that_dies_is_named_with_its_signal(releases, installed, tmp_path):
     """An extension module with an illegal instruction: the release is refused, the wheel and SIGILL are named."""
-    dead = small_bundle.dead_wheel(tmp_path)
+    dead = small_release.dead_wheel(tmp_path)
 
-    def change(said, bundle):
-        shutil.copy(dead, bundle / "wheels")
+    def change(said, release):
+        shutil.copy(dead, release / "wheels")
         said["files"].append({"path": f"wheels/{dead.name}", "sha256": install.sha256(dead), "size_bytes": dead.stat().st_size})
 
-    done = start(signed_anew(bundles, tmp_path, change), installed, bundles.public)
+    done = start(signed_anew(releases, tmp_path, change), installed, releases.public)
     assert done.returncode == 1
     assert "the import of dead-1.0-py3-none-any.whl died of SIGILL" in done.stderr
     assert release_of(installed) == "1.0"
@@ -367,11 +367,11 @@ def test_a_module_that_dies_is_named_with_its_signal(bundles, installed, tmp_pat
     subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "true"], check=False, capture_output=True).returncode != 0,
     reason="no user namespaces here",
 )
-def test_a_full_disk_is_reported_before_anything_is_written(bundles, tmp_path):
+def test_a_full_disk_is_reported_before_anything_is_written(releases, tmp_path):
     """A file system of 8 MiB: refused with what is needed and what is free."""
     root = tmp_path / "opt"
     root.mkdir()
-    install_it = f"{sys.executable} -I {SCRIPT} --bundle {bundles.v10} --root {root} --public-key {bundles.public}"
+    install_it = f"{sys.executable} -I {SCRIPT} --release {releases.v10} --root {root} --public-key {releases.public}"
     inner = f"mount -t tmpfs -o size=8m tmpfs {root} && {install_it}; s=$?; ls -A {root}/releases {root}/.incoming; exit $s"
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inner], capture_output=True, text=True, check=False
@@ -383,27 +383,27 @@ def test_a_full_disk_is_reported_before_anything_is_written(bundles, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(bundles, tmp_path):
+def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(releases, tmp_path):
     """SIGKILL of the installer and all that it started, at random moments of an installation: what ran runs, and then the new one does."""
     root = tmp_path / "opt"
-    assert start(bundles.v10, root, bundles.public).returncode == 0
+    assert start(releases.v10, root, releases.public).returncode == 0
     began_s = time.monotonic()
-    assert start(bundles.v11, root, bundles.public).returncode == 0
+    assert start(releases.v11, root, releases.public).returncode == 0
     took_s = time.monotonic() - began_s
     dice = random.Random(9)  # noqa: S311 - moments
     for turn in range(POWER_CUTS):
-        bundle, wanted = ((bundles.v10, "1.0"), (bundles.v11, "1.1"))[turn % 2]
+        release, wanted = ((releases.v10, "1.0"), (releases.v11, "1.1"))[turn % 2]
         shutil.rmtree(root / "releases" / wanted) if release_of(root) != wanted else None
         command = [
             sys.executable,
             "-I",
             str(SCRIPT),
-            "--bundle",
-            str(bundle),
+            "--release",
+            str(release),
             "--root",
             str(root),
             "--public-key",
-            str(bundles.public),
+            str(releases.public),
             "--allow-downgrade",
         ]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
@@ -411,7 +411,7 @@ def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(bun
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         assert release_of(root) in {"1.0", "1.1"}
-        done = start(bundle, root, bundles.public, "--allow-downgrade")
+        done = start(release, root, releases.public, "--allow-downgrade")
         assert done.returncode == 0, done.stderr
         assert release_of(root) == wanted
 

@@ -29,7 +29,7 @@ from edgemeter.models.fetch.fetching import BROKEN, FetchedModel, check_hash, co
 MANIFEST = "manifest.json"
 # A thousand entries with every label of ImageNet stay below this.
 _MANIFEST_LIMIT_BYTES = 64 << 20
-# Opens a member of a bundle; raises KeyError if there is none of that name.
+# Opens a member of a model archive; raises KeyError if there is none of that name.
 _Open = Callable[[str], IO[bytes]]
 
 
@@ -42,12 +42,12 @@ class ArchivedModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def member(self) -> str:
-        """Its file in the bundle; the patterns of entry and file names keep it below `models/`."""
+        """Its file in the model archive; the patterns of entry and file names keep it below `models/`."""
         return f"models/{self.entry.name}/{self.entry.file}"
 
 
 class ModelsManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The contents of a bundle."""
+    """The contents of a model archive."""
 
     format: Literal["edgemeter-models"] = "edgemeter-models"
     version: Literal[1] = 1
@@ -56,15 +56,15 @@ class ModelsManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 @dataclass(frozen=True, slots=True)
 class ImportRequest:
-    """A bundle, and the names of the models to import from it (empty: all)."""
+    """A model archive, and the names of the models to import from it (empty: all)."""
 
-    bundle: Path
+    archive: Path
     names: tuple[str, ...] = ()
     accepts_unverified: bool = False
 
 
 def export_models(out: Path, entries: Sequence[CatalogueEntry], cache: ModelCache, report: Tell) -> ModelsManifest:
-    """Write the files of the entries, each with its entry and hash, to the bundle `out`, all of them or nothing.
+    """Write the files of the entries, each with its entry and hash, to the model archive `out`, all of them or nothing.
 
     Raises:
         UnavailableError: a file is missing.
@@ -86,7 +86,7 @@ def export_models(out: Path, entries: Sequence[CatalogueEntry], cache: ModelCach
                 archive.write(path, one.member)
                 report(one.entry.file, done, len(chosen))
     except OSError as error:
-        raise ConfigError(f"cannot write the bundle {str(out)!r}: {error.strerror}") from error
+        raise ConfigError(f"cannot write the model archive {str(out)!r}: {error.strerror}") from error
     return manifest
 
 
@@ -98,7 +98,7 @@ def _exportable(entry: CatalogueEntry, cache: ModelCache) -> tuple[Path, str]:
         raise UnavailableError(f"{entry.name} is not fetched: run `edgemeter models fetch {entry.name}` first")
     if len(model_file.parts(path)) > 1:
         raise ConfigError(
-            f"{entry.name} has its weights in a second file, and a bundle holds one file a model: copy both by hand and add them there"
+            f"{entry.name} has its weights in a second file, and an archive holds one file a model: copy both by hand and add them there"
         )
     digest = model_file.sha256(path)
     expected = entry.sha256 or (cached[1].sha256 if cached else None)
@@ -108,50 +108,52 @@ def _exportable(entry: CatalogueEntry, cache: ModelCache) -> tuple[Path, str]:
 
 
 def import_models(request: ImportRequest, known: Mapping[str, CatalogueEntry], cache: ModelCache, report: Tell) -> list[FetchedModel]:
-    """Import models of a bundle into the cache.
+    """Import models of an archive into the cache.
 
-    Each is imported under the entry of our catalogue; if there is none, under the bundle's, which has to be accepted.
+    Each is imported under the entry of our catalogue; if there is none, under the model archive's, which has to be accepted.
 
     Raises:
-        ConfigError: it is not a bundle, has no such model, or has one that is not in our catalogue and was not accepted.
+        ConfigError: it is not a model archive, has no such model, or has one that is not in our catalogue and was not accepted.
         UnavailableError: a file is missing, broken, or not the one in the catalogue.
         TransientError: the disk is full.
     """
-    with _opened(request.bundle) as open_member:
-        manifest = _manifest(open_member, request.bundle)
+    with _opened(request.archive) as open_member:
+        manifest = _manifest(open_member, request.archive)
         chosen = {one.entry.name: one for one in manifest.models if not request.names or one.entry.name in request.names}
         if absent := [name for name in request.names if name not in chosen]:
             names = ", ".join(one.entry.name for one in manifest.models)
-            raise ConfigError(f"bundle {str(request.bundle)!r} has no {', '.join(absent)}, but {names}")
+            raise ConfigError(f"model archive {str(request.archive)!r} has no {', '.join(absent)}, but {names}")
         imported = []
         for model in chosen.values():
             name = model.entry.name
             entry = known.get(name) or msgspec.structs.replace(model.entry, sha256=None, why="the catalogue here does not have it")
             require_hash(entry, accepts_unverified=request.accepts_unverified)
-            imported.append(_import(open_member, model, entry, request.bundle, cache, list(chosen)))
+            imported.append(_import(open_member, model, entry, request.archive, cache, list(chosen)))
             report(entry.file, model.size_bytes, model.size_bytes)
         return imported
 
 
 def _import(
-    open_member: _Open, model: ArchivedModel, entry: CatalogueEntry, bundle: Path, cache: ModelCache, keep: Sequence[str]
+    open_member: _Open, model: ArchivedModel, entry: CatalogueEntry, archive: Path, cache: ModelCache, keep: Sequence[str]
 ) -> FetchedModel:
     if entry.sha256 not in (None, model.sha256):
-        raise UnavailableError(f"{entry.name}: the bundle has sha256 {model.sha256}, the catalogue says {entry.sha256}: rejected")
+        raise UnavailableError(f"{entry.name}: the model archive has sha256 {model.sha256}, the catalogue says {entry.sha256}: rejected")
     if model.size_bytes > cache.limit_bytes:
         raise UnavailableError(
             f"{entry.name}: {model.size_bytes} bytes are more than the cache may hold, {cache.limit_bytes}: raise --limit-mb"
         )
-    address = f"bundle {bundle.name}"
+    address = f"model archive {archive.name}"
     with cache.locked(entry.name):
         removed = cache.make_room(model.size_bytes, keep)
         part = PartFile(cache.path(entry))
         try:
             with open_member(model.member) as content:
-                copy_into(content, part, model.size_bytes, f"{model.member} in the bundle")
+                copy_into(content, part, model.size_bytes, f"{model.member} in the model archive")
         except KeyError as error:
-            raise UnavailableError(f"bundle {str(bundle)!r} has no {model.member!r}, which its manifest promises: copy it again") from error
-        check_hash(model.sha256, part, f"{model.member} in {str(bundle)!r}")
+            raise UnavailableError(
+                f"model archive {str(archive)!r} has no {model.member!r}, which its manifest promises: copy it again"
+            ) from error
+        check_hash(model.sha256, part, f"{model.member} in {str(archive)!r}")
         place_file(entry, cache, part, model.sha256, address)
     was_verified = entry.sha256 is not None
     return FetchedModel(entry, cache.path(entry), model.sha256, address, is_new=True, was_verified=was_verified, removed=tuple(removed))
@@ -166,9 +168,9 @@ def _opened(path: Path) -> Iterator[_Open]:
             with zipfile.ZipFile(path) as archive:
                 yield archive.open
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
-        raise ConfigError(f"cannot read the bundle {str(path)!r}: {error.strerror}") from error
+        raise ConfigError(f"cannot read the model archive {str(path)!r}: {error.strerror}") from error
     except BROKEN as error:
-        raise ConfigError(f"bundle {str(path)!r} is broken or not a bundle: {error}: copy it again") from error
+        raise ConfigError(f"model archive {str(path)!r} is broken or not a model archive: {error}: copy it again") from error
 
 
 def _open_file(folder: Path, member: str) -> IO[bytes]:
@@ -184,11 +186,11 @@ def _manifest(open_member: _Open, path: Path) -> ModelsManifest:
         with open_member(MANIFEST) as file:
             text = file.read(_MANIFEST_LIMIT_BYTES + 1)
         if len(text) > _MANIFEST_LIMIT_BYTES:
-            raise ConfigError(f"bundle {str(path)!r}: its manifest is larger than {_MANIFEST_LIMIT_BYTES} bytes")
+            raise ConfigError(f"model archive {str(path)!r}: its manifest is larger than {_MANIFEST_LIMIT_BYTES} bytes")
         return msgspec.json.decode(text, type=ModelsManifest)
     except KeyError as error:
         raise ConfigError(
-            f"{str(path)!r} is not a bundle of models: it has no {MANIFEST}; `edgemeter models export-bundle` writes one"
+            f"{str(path)!r} is not a model archive: it has no {MANIFEST}; `edgemeter models export-archive` writes one"
         ) from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"bundle {str(path)!r}: {MANIFEST}: {error}") from error
+        raise ConfigError(f"model archive {str(path)!r}: {MANIFEST}: {error}") from error

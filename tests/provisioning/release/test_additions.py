@@ -1,4 +1,4 @@
-"""Facts about what is added to a bundle: a vendor's wheels with hashes, places to find them, the system's Python packages."""
+"""Facts about what is added to a release: a vendor's wheels with hashes, places to find them, the system's Python packages."""
 
 import json
 import platform
@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.bundle import additions, boards, install
-from edgemeter.provisioning.cli.bundle import bundle as bundle_command
+from edgemeter.provisioning.cli.release import build as build_command
+from edgemeter.provisioning.release import additions, boards, install
 from tests.fixtures.rows import table_row
-from tests.provisioning.bundle import small_bundle
+from tests.provisioning.release import small_release
 
 pytestmark = pytest.mark.needs("openssl")
 
@@ -28,31 +28,31 @@ CUDA = {"onnxruntime/__init__.py": "MAKER = 'a vendor'\n", "onnxruntime/capi/lib
 
 
 @pytest.fixture
-def build(bundles, tmp_path, monkeypatch):
-    """Return a function that builds a bundle for this machine with options, from the wheels of the fixture alone."""
-    for name, value in {"CONFIG_FILE": "/dev/null", "NO_INDEX": "1", "FIND_LINKS": str(bundles.folder / "packed")}.items():
+def build(releases, tmp_path, monkeypatch):
+    """Return a function that builds a release for this machine with options, from the wheels of the fixture alone."""
+    for name, value in {"CONFIG_FILE": "/dev/null", "NO_INDEX": "1", "FIND_LINKS": str(releases.folder / "packed")}.items():
         monkeypatch.setenv(f"PIP_{name}", value)
     monkeypatch.chdir(tmp_path)
-    target = small_bundle.this_target()
-    own = small_bundle.edgemeter_wheel(tmp_path, "3.1")
+    target = small_release.this_target()
+    own = small_release.edgemeter_wheel(tmp_path, "3.1")
     fixed = ["--board", "pc" if target.arch == "x86_64" else "arm64", "--python", target.python_text, "--glibc", target.glibc_text,
-             "--extras", "", "--key", bundles.key, "--out", tmp_path / "made.tar"]  # fmt: skip
+             "--extras", "", "--key", releases.key, "--out", tmp_path / "made.tar"]  # fmt: skip
 
     def run(*options, wheel=own):
-        return CliRunner().invoke(bundle_command, [str(one) for one in (*fixed, "--wheel", wheel, *options)])
+        return CliRunner().invoke(build_command, [str(one) for one in (*fixed, "--wheel", wheel, *options)])
 
     return run
 
 
 def vendor_wheel(folder, tag=f"{CP}-{CP}-{HERE}", name="onnxruntime_gpu", files=None, needs=()):
     """Return a wheel as a vendor makes it: for one Python and platform, and not on the package index."""
-    plain = small_bundle.write_wheel(folder, name, "1.23", needs, files or CUDA)
+    plain = small_release.write_wheel(folder, name, "1.23", needs, files or CUDA)
     return plain.rename(folder / f"{name}-1.23-{tag}.whl")
 
 
-def installed(bundles, bundle, root):
-    """Install a bundle by the installer of the device, and return its Python."""
-    command = [sys.executable, "-I", small_bundle.installer(), "--bundle", bundle, "--root", root, "--public-key", bundles.public]
+def installed(releases, release, root):
+    """Install a release by the installer of the device, and return its Python."""
+    command = [sys.executable, "-I", small_release.installer(), "--release", release, "--root", root, "--public-key", releases.public]
     done = subprocess.run([str(one) for one in command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return root / "current/bin/python"
@@ -65,20 +65,20 @@ def printed(python, code):
 
 
 @pytest.mark.slow
-def test_a_vendors_wheel_comes_in_by_its_hash_and_names_its_accelerator(bundles, build, tmp_path):
-    """It is for this Python and platform; the bundle says CUDA because the wheel holds its provider; on the device it is imported."""
+def test_a_vendors_wheel_comes_in_by_its_hash_and_names_its_accelerator(releases, build, tmp_path):
+    """It is for this Python and platform; the release says CUDA because the wheel holds its provider; on the device it is imported."""
     wheel = vendor_wheel(tmp_path)
     done = build("--wheel", f"{wheel}#sha256={install.sha256(wheel).upper()}", "--json")
     assert done.exit_code == 0, done.exception
     said = json.loads(done.stdout)
     assert said["accelerators"] == ["CUDA (ONNX Runtime)"]
     assert {"path": f"wheels/{wheel.name}", "sha256": install.sha256(wheel), "size_bytes": wheel.stat().st_size} in said["files"]
-    python = installed(bundles, tmp_path / "made.tar", tmp_path / "opt")
+    python = installed(releases, tmp_path / "made.tar", tmp_path / "opt")
     assert printed(python, "import onnxruntime; print(onnxruntime.MAKER)") == "a vendor"
 
 
 @pytest.mark.slow
-def test_a_bundle_of_the_index_states_that_it_runs_on_the_cpu_only(build):
+def test_a_release_of_the_index_states_that_it_runs_on_the_cpu_only(build):
     """And what the board's accelerator would need."""
     said = build("--dry-run").output
     assert "runs on the CPU only\n" in said
@@ -112,7 +112,7 @@ def test_a_wheel_that_runs_here_is_taken():
         f"{CP}-none-manylinux2014_{platform.machine()}",
     ):
         with table_row(tag):
-            additions.check_wheel_name(f"tensorrt-10.3-{tag}.whl", small_bundle.this_target())
+            additions.check_wheel_name(f"tensorrt-10.3-{tag}.whl", small_release.this_target())
 
 
 def test_a_wheel_that_is_not_what_was_meant_is_refused(build, tmp_path):
@@ -137,7 +137,7 @@ def test_a_wheel_is_fetched_over_https_and_held_to_its_hash(build, tmp_path, mon
     (tmp_path / "served").mkdir()
     wheel = vendor_wheel(tmp_path / "served")
     for_localhost = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
-    small_bundle.openssl(
+    small_release.openssl(
         "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", tmp_path / "key", "-out", tmp_path / "crt", *for_localhost
     )
     # What requests reads precedes pip's own setting.
@@ -162,9 +162,9 @@ def test_a_wheel_is_fetched_over_https_and_held_to_its_hash(build, tmp_path, mon
 
 @pytest.mark.slow
 def test_what_a_vendors_wheel_needs_is_found_in_another_place(build, tmp_path):
-    """In a folder or page given with --find-links; without it the bundle is not made."""
+    """In a folder or page given with --find-links; without it the release is not made."""
     (tmp_path / "shop").mkdir()
-    small_bundle.write_wheel(tmp_path / "shop", "vendorlib", "2.0")
+    small_release.write_wheel(tmp_path / "shop", "vendorlib", "2.0")
     wheel = vendor_wheel(tmp_path, needs=("vendorlib>=2",))
     failed = build("--wheel", wheel)
     assert "vendorlib" in str(failed.exception)
@@ -184,18 +184,18 @@ def test_two_wheels_with_other_files_of_one_name_are_refused(build, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_release_sees_the_systems_python_packages_only_where_that_was_asked(bundles, build, tmp_path):
-    """Of the Python that the release is made with, pip stands for JetPack's TensorRT; what the bundle brings precedes it."""
+def test_a_release_sees_the_systems_python_packages_only_where_that_was_asked(releases, build, tmp_path):
+    """Of the Python that the release is made with, pip stands for JetPack's TensorRT; what the release brings precedes it."""
     if printed(shutil.which(f"python{CP[2]}.{CP[3:]}", path=f"{sys.base_prefix}/bin"), "import pip; print('pip')") != "pip":
         pytest.skip("this system's Python has no package of its own")
     assert build().exit_code == 0
-    python = installed(bundles, tmp_path / "made.tar", tmp_path / "own")
+    python = installed(releases, tmp_path / "made.tar", tmp_path / "own")
     assert printed(python, "import pip") == "ModuleNotFoundError: No module named 'pip'"
     done = build(
         "--system-site-packages", "--wheel", vendor_wheel(tmp_path, "py3-none-any", "setuptools", {"setuptools/__init__.py": "MINE = 1\n"})
     )
     assert done.exit_code == 0, done.exception
-    python = installed(bundles, tmp_path / "made.tar", tmp_path / "system")
+    python = installed(releases, tmp_path / "made.tar", tmp_path / "system")
     assert printed(python, "import pip; print(pip.__file__)").startswith(sys.base_prefix)
     assert printed(python, "import setuptools, click; print(setuptools.MINE, click.__file__)").startswith(f"1 {tmp_path / 'system'}")
 
@@ -205,6 +205,6 @@ def test_the_manifest_states_whose_packages_a_release_sees(build, tmp_path):
     """Its own, or also those of the system."""
     for options, site_packages in (((), "own"), (("--system-site-packages",), "system")):
         assert build(*options).exit_code == 0
-        bundle = install.UnverifiedRelease(tmp_path / "made.tar")
-        assert json.loads(bundle.small("manifest.json", 1 << 20))["site_packages"] == site_packages
-        bundle.close()
+        release = install.UnverifiedRelease(tmp_path / "made.tar")
+        assert json.loads(release.small("manifest.json", 1 << 20))["site_packages"] == site_packages
+        release.close()

@@ -1,4 +1,4 @@
-"""The commands `edgemeter fleet bundle`, `fleet bundle sign`, `fleet bundle check` and `fleet boards`."""
+"""The commands `edgemeter fleet release build`, `release sign`, `release check` and `edgemeter fleet boards`."""
 
 import sys
 from pathlib import Path
@@ -10,12 +10,13 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.cli.options import folder_option, format_option
+from edgemeter.provisioning.cli.update import release
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
 if TYPE_CHECKING:
-    from edgemeter.provisioning.bundle.boards import ReleaseTarget
-    from edgemeter.provisioning.bundle.release import BuiltRelease
-    from edgemeter.provisioning.bundle.smoke import ImportCheck
+    from edgemeter.provisioning.release.boards import ReleaseTarget
+    from edgemeter.provisioning.release.build import BuiltRelease
+    from edgemeter.provisioning.release.smoke import ImportCheck
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _ROOT_HELP = "arm64 system, a folder or tar, to import the packages in. Default: $EDGEMETER_ARM64/root."
@@ -25,9 +26,9 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
     return tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
 
 
-@click.group(invoke_without_command=True)
+@release.command(short_help="Build a signed release for a board.")
 @folder_option
-@click.option("--board", metavar="NAME", help="Board to build for; `edgemeter fleet boards` lists them.")
+@click.option("--board", required=True, metavar="NAME", help="Board to build for; `edgemeter fleet boards` lists them.")
 @click.option("--python", metavar="X.Y", help="Python version on the board. Default: that of its usual system.")
 @click.option("--glibc", metavar="X.Y", help="glibc version on the board. Default: that of the system with this Python.")
 @click.option(
@@ -50,18 +51,16 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
 )
 @click.option("--system-site-packages", is_flag=True, help="Let the release see the system's Python packages: JetPack's TensorRT.")
 @click.option(
-    "--key", type=_FILE, help="Key to sign with. Default: release.key in the fleet folder; if it is elsewhere, the bundle is signed there."
+    "--key", type=_FILE, help="Key to sign with. Default: release.key in the fleet folder; if it is elsewhere, the release is signed there."
 )
 @click.option("--root", type=click.Path(path_type=Path, exists=True), help=_ROOT_HELP)
 @click.option("--out", type=_FILE, help="Output file. Default: a name with version, board and Python.")
 @click.option("--dry-run", is_flag=True, help="Collect and check everything, show the result, and write nothing.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
-@click.pass_context
-def bundle(
-    ctx: click.Context,
+def build(
     *,
     folder: FleetFolder,
-    board: str | None,
+    board: str,
     python: str | None,
     glibc: str | None,
     extras: tuple[str, ...],
@@ -75,18 +74,15 @@ def bundle(
     dry_run: bool,
     is_json: bool,
 ) -> None:
-    """Build a signed bundle with everything that a board needs to run the agent; it installs without a network.
+    """Build a signed release with everything that a board needs to run the agent; it installs without a network.
 
-    Example: edgemeter fleet bundle --board pi5 --python 3.13 --extras litert,onnx
+    Example: edgemeter fleet release build --board pi5 --python 3.13 --extras litert,onnx
     """
-    if ctx.invoked_subcommand is not None:
-        return
-    from edgemeter.provisioning.bundle import additions, release, smoke
-    from edgemeter.provisioning.bundle import boards as known
+    from edgemeter.provisioning.release import additions, smoke
+    from edgemeter.provisioning.release import boards as known
+    from edgemeter.provisioning.release.build import ReleaseRequest, build_release
 
-    if board is None:
-        raise click.UsageError("Missing option '--board': `edgemeter fleet boards` lists the boards.")
-    target = known.bundle_target(board, python, glibc)
+    target = known.release_target(board, python, glibc)
     public = folder.release_public_key if folder.release_public_key.exists() else None
     # A fleet whose release key is elsewhere has the public one alone.
     signing = key or (None if public is not None and not folder.release_key.exists() else folder.release_key)
@@ -94,7 +90,7 @@ def bundle(
     agent_wheels = [added_file for added_file in added_files if added_file.name.startswith("edgemeter-")]
     if len(agent_wheels) > 1:
         raise click.UsageError("give at most one --wheel of edgemeter itself")
-    request = release.ReleaseRequest(
+    request = ReleaseRequest(
         target,
         extras,
         signing,
@@ -106,16 +102,14 @@ def bundle(
         "system" if system_site_packages else "own",
         public,
     )
-    built = release.build_bundle(
-        request, out, lambda step: click.echo(f"{step} ...", err=True) if sys.stderr.isatty() else None, is_dry=dry_run
-    )
+    built = build_release(request, out, lambda step: click.echo(f"{step} ...", err=True) if sys.stderr.isatty() else None, is_dry=dry_run)
     _print_built(built, target, dry_run=dry_run, is_json=is_json)
     if signing is None and not dry_run:
-        click.echo(f"not signed yet: where the release key is, run `edgemeter fleet bundle sign {built.path} --key release.key`", err=True)
+        click.echo(f"not signed yet: where the release key is, run `edgemeter fleet release sign {built.path} --key release.key`", err=True)
 
 
 def _print_built(built: "BuiltRelease", target: "ReleaseTarget", *, dry_run: bool, is_json: bool) -> None:
-    from edgemeter.provisioning.bundle import boards as known
+    from edgemeter.provisioning.release import boards as known
 
     manifest = built.manifest
     if is_json:
@@ -133,32 +127,33 @@ def _print_built(built: "BuiltRelease", target: "ReleaseTarget", *, dry_run: boo
         click.echo(f"more on this board: {advice}")
 
 
-@bundle.command(short_help="Sign a bundle that was built elsewhere.")
+@release.command(short_help="Sign a release that was built elsewhere.")
 @folder_option
-@click.argument("path", metavar="BUNDLE", type=_FILE)
+@click.argument("path", metavar="RELEASE", type=_FILE)
 @click.option("--key", type=_FILE, help="Key to sign with. Default: release.key in the fleet folder.")
-@click.option("--out", type=_FILE, help="Output file. Default: the bundle itself.")
-@click.option("--dry-run", is_flag=True, help="Check the bundle and the key, and write nothing.")
+@click.option("--out", type=_FILE, help="Output file. Default: the input file.")
+@click.option("--dry-run", is_flag=True, help="Check the release and the key, and write nothing.")
 def sign(folder: FleetFolder, path: Path, key: Path | None, out: Path | None, *, dry_run: bool) -> None:
-    """Sign a bundle that was built where the release key is not; needs no network and no fleet folder.
+    """Sign a release that was built where the release key is not; needs no network and no fleet folder.
 
-    Example: edgemeter fleet bundle sign edgemeter-pi5.tar --key /media/stick/release.key
+    Example: edgemeter fleet release sign edgemeter-pi5.tar --key /media/stick/release.key
     """
-    from edgemeter.provisioning.bundle import manifest, release
+    from edgemeter.provisioning.release import manifest
+    from edgemeter.provisioning.release.build import sign_release
 
-    unsigned = manifest.unsigned_bundle(path)
+    unsigned = manifest.unsigned_release(path)
     used = key or folder.release_key
     if dry_run:
         manifest.sign(unsigned.document, used)
     else:
-        release.sign_bundle(path, used, out)
+        sign_release(path, used, out)
     click.echo(f"{'would sign' if dry_run else 'signed'} {unsigned.manifest.version} for {unsigned.manifest.board}: {out or path}")
 
 
-@bundle.command(short_help="Verify a bundle's signature and hashes.")
+@release.command(short_help="Verify a release's signature and hashes.")
 @folder_option
-@click.argument("path", metavar="BUNDLE", type=click.Path(path_type=Path))
-@click.option("--board", metavar="NAME", help="Board whose processor to emulate. Default: the bundle's own board.")
+@click.argument("path", metavar="RELEASE", type=click.Path(path_type=Path))
+@click.option("--board", metavar="NAME", help="Board whose processor to emulate. Default: the release's own board.")
 @click.option("--root", type=click.Path(path_type=Path, exists=True), help=_ROOT_HELP)
 @click.option("--public-key", type=_FILE, help="Key to verify with. Default: release.pub in the fleet folder.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
@@ -170,14 +165,14 @@ def check(
     public_key: Path | None,
     is_json: bool,  # noqa: FBT001 - click's
 ) -> None:
-    """Verify a bundle's signature and hashes, and import its native packages as on its board.
+    """Verify a release's signature and hashes, and import its native packages as on its board.
 
-    Example: edgemeter fleet bundle check edgemeter-pi5.tar
+    Example: edgemeter fleet release check edgemeter-pi5.tar
     """
-    from edgemeter.provisioning.bundle import smoke
-    from edgemeter.provisioning.bundle.release import check_bundle
+    from edgemeter.provisioning.release import smoke
+    from edgemeter.provisioning.release.build import check_release
 
-    verified, checked = check_bundle(path, public_key or folder.release_public_key, board, root or smoke.default_root())
+    verified, checked = check_release(path, public_key or folder.release_public_key, board, root or smoke.default_root())
     if is_json:
         document = {"path": str(path), **_fields(verified.manifest), "now": checked.words, "dead": dict(checked.dead)}
         print_json(document)
@@ -193,14 +188,14 @@ def check(
 @click.command()
 @format_option
 def boards(form: Format | None) -> None:
-    """List the boards that bundles are built for, and how the agent is installed on each.
+    """List the boards that releases are built for, and how the agent is installed on each.
 
     Example: edgemeter fleet boards
     """
     import msgspec
 
-    from edgemeter.provisioning.bundle import boards as known
     from edgemeter.provisioning.inventory.formatting import narrow_table
+    from edgemeter.provisioning.release import boards as known
 
     boards_by_name = known.all_boards()
     plain = msgspec.to_builtins(boards_by_name)
@@ -214,7 +209,7 @@ def boards(form: Format | None) -> None:
     headings = ("board", "what", "processor", "system", "Python", "glibc", "level")
     console = console_for(form)
     console.print(narrow_table(headings, rows, folded={"what", "system"}))
-    print_text(console, "Without further options a bundle for arm runs on the CPU only. What else can be used:")
+    print_text(console, "Without further options a release for arm runs on the CPU only. What else can be used:")
     for name, board in boards_by_name.items():
         if board.accelerators:
             print_text(console, f"{name}: {board.accelerators}")

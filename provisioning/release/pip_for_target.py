@@ -54,7 +54,7 @@ def unmet(request: dict[str, Any]) -> Iterator[str]:
     """Yield what the wheels in `folder` lack for `requirements` on the target, as text."""
     wheels = {_names.canonicalize_name(found["Name"]): found for found in map(_metadata, sorted(Path(request["folder"]).glob("*.whl")))}
     version = request["environment"]["python_full_version"]
-    waiting = [(_requirements.Requirement(text), "the bundle") for text in request["requirements"]]
+    waiting = [(_requirements.Requirement(text), "the release") for text in request["requirements"]]
     seen: set[str] = set()
     while waiting:
         requirement, by = waiting.pop()

@@ -1,4 +1,4 @@
-"""Facts about building a bundle and checking it: for this machine, with no network."""
+"""Facts about building a release and checking it: for this machine, with no network."""
 
 import json
 import platform
@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.bundle import boards, release, smoke
-from edgemeter.provisioning.bundle import wheels as bundle_wheels
-from edgemeter.provisioning.cli.bundle import boards as boards_command
-from edgemeter.provisioning.cli.bundle import bundle as bundle_command
+from edgemeter.provisioning.cli.release import boards as boards_command
+from edgemeter.provisioning.cli.release import release as release_command
+from edgemeter.provisioning.release import boards, build, smoke
+from edgemeter.provisioning.release import wheels as release_wheels
 from tests.provisioning import folder_bytes
-from tests.provisioning.bundle import small_bundle
+from tests.provisioning.release import small_release
 
 pytestmark = pytest.mark.needs("openssl")
 
@@ -23,16 +23,16 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @pytest.fixture
-def offline(bundles, tmp_path, monkeypatch):
-    """Return options that build a bundle for this machine out of the wheels of the fixture."""
+def offline(releases, tmp_path, monkeypatch):
+    """Return options that build a release for this machine out of the wheels of the fixture."""
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(bundles.folder / "packed"))
+    monkeypatch.setenv("PIP_FIND_LINKS", str(releases.folder / "packed"))
     monkeypatch.chdir(tmp_path)
-    wheel = small_bundle.edgemeter_wheel(tmp_path, "3.1")
-    target = small_bundle.this_target()
+    wheel = small_release.edgemeter_wheel(tmp_path, "3.1")
+    target = small_release.this_target()
     return ["--board", "pc" if target.arch == "x86_64" else "arm64", "--python", target.python_text, "--glibc", target.glibc_text,
-            "--extras", "", "--wheel", str(wheel), "--key", str(bundles.key)]  # fmt: skip
+            "--extras", "", "--wheel", str(wheel), "--key", str(releases.key)]  # fmt: skip
 
 
 def run(command, *arguments):
@@ -41,26 +41,26 @@ def run(command, *arguments):
 
 
 @pytest.mark.slow
-def test_a_bundle_is_built_checked_and_installs(bundles, offline, tmp_path):
+def test_a_release_is_built_checked_and_installs(releases, offline, tmp_path):
     """The command's file, by its own name, is verified, imported here, and becomes a release."""
-    built = run(bundle_command, *offline, "--json")
+    built = run(release_command, "build", *offline, "--json")
     assert built.exit_code == 0, built.output
     said = json.loads(built.stdout)
     assert said["version"].startswith("3.1+")
     assert "unchecked" in said["checked"] or "1 native packages imported by Python" in said["checked"]
-    checked = run(bundle_command, "check", tmp_path / said["path"], "--public-key", bundles.public)
+    checked = run(release_command, "check", tmp_path / said["path"], "--public-key", releases.public)
     assert checked.exit_code == 0, checked.output
     assert f"signature and {len(said['files'])} files are valid" in checked.output
     installer = [
         sys.executable,
         "-I",
-        small_bundle.installer(),
-        "--bundle",
+        small_release.installer(),
+        "--release",
         said["path"],
         "--root",
         tmp_path / "opt",
         "--public-key",
-        bundles.public,
+        releases.public,
     ]
     done = subprocess.run([str(one) for one in installer], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -68,28 +68,30 @@ def test_a_bundle_is_built_checked_and_installs(bundles, offline, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_same_wheels_make_the_same_version(bundles, offline, tmp_path):
-    """What the bundle holds is in its version, so that the same edgemeter with another runtime is another release."""
-    first, second = (json.loads(run(bundle_command, *offline, "--json", "--out", tmp_path / name).stdout) for name in ("1.tar", "2.tar"))
+def test_the_same_wheels_make_the_same_version(releases, offline, tmp_path):
+    """What the release holds is in its version, so that the same edgemeter with another runtime is another release."""
+    first, second = (
+        json.loads(run(release_command, "build", *offline, "--json", "--out", tmp_path / name).stdout) for name in ("1.tar", "2.tar")
+    )
     assert first["version"] == second["version"]
-    found = release.check_bundle(tmp_path / "1.tar", bundles.public, None, None)[0].manifest
+    found = build.check_release(tmp_path / "1.tar", releases.public, None, None)[0].manifest
     other = [*found.files[:-1], found.files[-1]._replace(sha256="0" * 64)]
-    assert release.bundle_version("3.1", other) != first["version"]
+    assert build.release_version("3.1", other) != first["version"]
 
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_rehearsed_bundle_is_the_one_that_is_built_then_and_no_file(offline, tmp_path):
+def test_a_rehearsed_release_is_the_one_that_is_built_then_and_no_file(offline, tmp_path):
     """Collected and checked like it, to its name and its size; nothing is written beside what was there."""
     (tmp_path / "kept.tar").write_bytes(b"an older one")
     before = folder_bytes.read(tmp_path)
-    rehearsed = run(bundle_command, *offline, "--dry-run", "--json")
+    rehearsed = run(release_command, "build", *offline, "--dry-run", "--json")
     assert rehearsed.exit_code == 0, rehearsed.output
     said = json.loads(rehearsed.stdout)
-    shown = run(bundle_command, *offline, "--dry-run", "--out", tmp_path / "kept.tar")
+    shown = run(release_command, "build", *offline, "--dry-run", "--out", tmp_path / "kept.tar")
     assert f"would write {tmp_path / 'kept.tar'}" in shown.stdout
     assert folder_bytes.read(tmp_path) == before
-    built = json.loads(run(bundle_command, *offline, "--json").stdout)
+    built = json.loads(run(release_command, "build", *offline, "--json").stdout)
     assert (said.pop("dry_run"), built.pop("dry_run")) == (True, False)
     assert (tmp_path / said["path"]).stat().st_size == built["size_bytes"]
     # The time of building differs, and has the same number of digits.
@@ -98,11 +100,11 @@ def test_a_rehearsed_bundle_is_the_one_that_is_built_then_and_no_file(offline, t
 
 
 @pytest.mark.slow
-def test_a_rehearsed_bundle_fails_where_a_built_one_would(offline, tmp_path):
+def test_a_rehearsed_release_fails_where_a_built_one_would(offline, tmp_path):
     """Without the key, or without the folder it is for."""
-    failed = run(bundle_command, *offline[:-1], tmp_path / "no.key", "--dry-run")
+    failed = run(release_command, "build", *offline[:-1], tmp_path / "no.key", "--dry-run")
     assert "no release key" in str(failed.exception)
-    failed = run(bundle_command, *offline, "--dry-run", "--out", tmp_path / "absent" / "a.tar")
+    failed = run(release_command, "build", *offline, "--dry-run", "--out", tmp_path / "absent" / "a.tar")
     assert isinstance(failed.exception, ConfigError)
     assert "there is no folder" in str(failed.exception)
 
@@ -110,8 +112,8 @@ def test_a_rehearsed_bundle_fails_where_a_built_one_would(offline, tmp_path):
 @pytest.mark.slow
 def test_without_a_board_or_a_key_it_names_what_is_missing(offline, tmp_path):
     """Status 2 for a wrong command line, one line for a key that is not there."""
-    assert run(bundle_command).exit_code == 2
-    failed = run(bundle_command, *offline[:-1], tmp_path / "no.key")
+    assert run(release_command, "build").exit_code == 2
+    failed = run(release_command, "build", *offline[:-1], tmp_path / "no.key")
     assert isinstance(failed.exception, ConfigError)
     assert "no release key" in str(failed.exception)
     assert not list(tmp_path.glob("*.tar"))
@@ -119,13 +121,13 @@ def test_without_a_board_or_a_key_it_names_what_is_missing(offline, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.needs("gcc", f"python{PYTHON}")
-def test_a_package_that_dies_makes_no_bundle(bundles, offline, tmp_path, monkeypatch):
+def test_a_package_that_dies_makes_no_release(releases, offline, tmp_path, monkeypatch):
     """An illegal instruction in an extension module: the wheel is named, and no file is written."""
-    small_bundle.dead_wheel(tmp_path)
-    wheel = small_bundle.write_wheel(tmp_path, "edgemeter", "3.2", ("dead",))
+    small_release.dead_wheel(tmp_path)
+    wheel = small_release.write_wheel(tmp_path, "edgemeter", "3.2", ("dead",))
     offline[offline.index("--wheel") + 1] = str(wheel)
-    monkeypatch.setenv("PIP_FIND_LINKS", f"{bundles.folder / 'packed'} {tmp_path}")
-    failed = run(bundle_command, *offline)
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{releases.folder / 'packed'} {tmp_path}")
+    failed = run(release_command, "build", *offline)
     assert isinstance(failed.exception, ConfigError)
     assert "dead-1.0-py3-none-any.whl died of SIGILL" in str(failed.exception)
     assert not list(tmp_path.glob("*.tar"))
@@ -135,7 +137,7 @@ def test_what_cannot_be_tried_is_unchecked_with_the_reason(tmp_path):
     """No Python of that version, no arm64 system, no such Python in it, no arm64 system where one is named."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
-    bundle_wheels.repack_wheel("msgspec", wheels)
+    release_wheels.repack_wheel("msgspec", wheels)
     other = "aarch64" if platform.machine() != "aarch64" else "x86_64"
     assert "unchecked: Python 3.99 is not installed here" in smoke.check_imports(wheels, platform.machine(), "3.99", None, None).words
     assert smoke.check_imports(wheels, other, "3.13", "cortex-a72", None).words.startswith("unchecked: ")
@@ -149,8 +151,8 @@ def test_a_distribution_packed_again_is_a_wheel_that_pip_installs(tmp_path):
     first, second = tmp_path / "1", tmp_path / "2"
     first.mkdir()
     second.mkdir()
-    wheel = bundle_wheels.repack_wheel("click", first)
-    assert wheel.read_bytes() == bundle_wheels.repack_wheel("click", second).read_bytes()
+    wheel = release_wheels.repack_wheel("click", first)
+    assert wheel.read_bytes() == release_wheels.repack_wheel("click", second).read_bytes()
     target = ["--no-index", "--no-deps", "--target", tmp_path / "site"]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *target, wheel]
     subprocess.run([str(one) for one in command], check=True, capture_output=True)
@@ -160,9 +162,9 @@ def test_a_distribution_packed_again_is_a_wheel_that_pip_installs(tmp_path):
 @pytest.mark.slow
 def test_edgemeters_own_wheel_holds_what_a_board_needs(tmp_path):
     """Built from the source here: the installer, the supervisor, the boards and the models that ship."""
-    names = set(zipfile.ZipFile(bundle_wheels.make_own_wheel(tmp_path)).namelist())
-    assert {"edgemeter/provisioning/bundle/install.py", "edgemeter/provisioning/update/supervisor.py"} <= names
-    assert {"edgemeter/provisioning/bundle/boards.toml", "edgemeter/agent/cli/main.py"} <= names
+    names = set(zipfile.ZipFile(release_wheels.make_own_wheel(tmp_path)).namelist())
+    assert {"edgemeter/provisioning/release/install.py", "edgemeter/provisioning/update/supervisor.py"} <= names
+    assert {"edgemeter/provisioning/release/boards.toml", "edgemeter/agent/cli/main.py"} <= names
 
 
 def test_the_boards_are_shown_with_their_levels():
@@ -171,6 +173,6 @@ def test_the_boards_are_shown_with_their_levels():
     assert shown.exit_code == 0
     assert all(board.title.split(",")[0] in shown.output for board in boards.all_boards().values())
     assert "A: from the card or a stick" in shown.output
-    assert "a bundle for arm runs on the CPU only" in shown.output
+    assert "a release for arm runs on the CPU only" in shown.output
     assert "jetson-orin: GPU: --wheel of NVIDIA's onnxruntime_gpu" in shown.output
     assert json.loads(run(boards_command, "--json").output)["pi5"]["system"][0]["level"] == "A"

@@ -1,4 +1,4 @@
-"""A small real bundle for this machine: click, msgspec and pip as installed here, and a stand-in for edgemeter's own wheel."""
+"""A small real release for this machine: click, msgspec and pip as installed here, and a stand-in for edgemeter's own wheel."""
 
 import platform
 import shutil
@@ -8,8 +8,8 @@ import zipfile
 from functools import cache
 from pathlib import Path
 
-from edgemeter.provisioning.bundle import install, manifest, release, wheels
-from edgemeter.provisioning.bundle.boards import ReleaseTarget
+from edgemeter.provisioning.release import build, install, manifest, wheels
+from edgemeter.provisioning.release.boards import ReleaseTarget
 from tests.fixtures.pip_wheel import compiled_pip
 
 COMMAND = """import sys
@@ -94,19 +94,19 @@ def this_target() -> ReleaseTarget:
 
 
 def make(folder: Path, version: str, key: Path, packed: Path) -> Path:
-    """Return the folder of a signed bundle of that version; `packed` holds the wheels that all of a test session share."""
-    bundle = folder / f"bundle-{version}"
-    (bundle / "wheels").mkdir(parents=True)
+    """Return the folder of a signed release of that version; `packed` holds the wheels that all of a test session share."""
+    release = folder / f"release-{version}"
+    (release / "wheels").mkdir(parents=True)
     for wheel in _packed(packed).iterdir():
-        (bundle / "wheels" / wheel.name).hardlink_to(wheel)
-    edgemeter_wheel(bundle / "wheels", version)
-    release.add_scripts(bundle)
-    release.seal_bundle(release.ReleaseRequest(this_target(), (), key), bundle, "unchecked: a test", version)
-    return bundle
+        (release / "wheels" / wheel.name).hardlink_to(wheel)
+    edgemeter_wheel(release / "wheels", version)
+    build.add_scripts(release)
+    build.seal_release(build.ReleaseRequest(this_target(), (), key), release, "unchecked: a test", version)
+    return release
 
 
-def tar(bundle: Path) -> Path:
-    """Return the bundle packed."""
-    path = bundle.with_suffix(".tar")
-    manifest.pack_bundle(bundle, path)
+def tar(release: Path) -> Path:
+    """Return the release packed."""
+    path = release.with_suffix(".tar")
+    manifest.pack_release(release, path)
     return path

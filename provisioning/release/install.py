@@ -1,9 +1,9 @@
-"""Installs a bundle as a release of the agent on this device: `python3 install.py --bundle DIR|TAR --root /opt/edgemeter`.
+"""Installs a release of the agent on this device: `python3 install.py --release DIR|TAR --root /opt/edgemeter`.
 
 It stays one file with the standard library only, because it is copied to boards and runs outside of every release, with Python >= 3.8 and
-`openssl`. A release is a virtual environment built in place, `ROOT/releases/<version>`; it is complete once its `manifest.json` exists,
-and runs once the link `ROOT/current` names it. Nothing below ROOT changes before signature, target and all hashes are verified; a power
-cut at any moment leaves the release that ran. A refused bundle ends with one line on stderr and status 1.
+`openssl`. An installed release is a virtual environment built in place, `ROOT/releases/<version>`; it is complete once its `manifest.json`
+exists, and runs once the link `ROOT/current` names it. Nothing below ROOT changes before signature, target and all hashes are verified; a
+power cut at any moment leaves the release that ran. A refused release ends with one line on stderr and status 1.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ FORMS = {
     "glibc": r"2\.[0-9]{1,2}",
     "checked": r"[^\x00-\x1f\x7f]{1,500}",
     "sha256": r"[0-9a-f]{64}",
-    # Whether the release sees the system's Python packages too; absent in bundles for installers that know of none.
+    # Whether the release sees the system's Python packages too; absent in releases for installers that know of none.
     "site_packages": r"own|system",
-    # One folder deep at most: nothing that could lead out of the bundle.
+    # One folder deep at most: nothing that could lead out of the release.
     "path": r"(?:(?:wheels|units|packages)/)?[A-Za-z0-9_][A-Za-z0-9._+-]{0,199}",
 }
 # PEP 440, without what we never publish: epochs.
@@ -73,11 +73,11 @@ for name in sys.argv[1:]:
 
 
 class RefusedError(Exception):
-    """The bundle is refused; the message states why in one line."""
+    """The release is refused; the message states why in one line."""
 
 
 class FileEntry(NamedTuple):
-    """A file of the bundle."""
+    """A file of the release."""
 
     path: str
     sha256: str
@@ -106,7 +106,7 @@ def parse_manifest(document: bytes) -> Manifest:
         refuse(f"the manifest is not JSON: {error}")
     _exactly("the manifest", fields, ("schema", "name", *Manifest._fields))
     if fields["schema"] != 1 or type(fields["schema"]) is not int:
-        refuse(f"the manifest is of schema {fields['schema']!r}, this installer supports 1: use the installer of that bundle")
+        refuse(f"the manifest is of schema {fields['schema']!r}, this installer supports 1: use the installer of that release")
     for field in ("name", "version", "board", "arch", "python", "glibc", "checked", "site_packages"):
         _formed(field, fields[field])
     _natural("built_ns", fields["built_ns"])
@@ -159,14 +159,16 @@ class UnverifiedRelease:
         self.members: dict[str, tarfile.TarInfo] = {}
         self.tar: tarfile.TarFile | None = None
         if not (path / MANIFEST if path.is_dir() else path).exists():
-            refuse(f"there is no bundle {str(path)!r}: name the .tar, or its unpacked folder, that `edgemeter fleet bundle` has built")
+            refuse(
+                f"there is no release {str(path)!r}: name the .tar, or its unpacked folder, that `edgemeter fleet release build` has built"
+            )
         try:
             if not path.is_dir():
-                self.tar = tarfile.open(str(path), "r:")  # noqa: SIM115 - closed with the bundle
+                self.tar = tarfile.open(str(path), "r:")  # noqa: SIM115 - closed with the release
                 self._index(self.tar)
         except (OSError, tarfile.TarError, ValueError, EOFError) as error:
             self.close()
-            refuse(f"cannot read the bundle {str(path)!r} ({error}): copy it again, whole")
+            refuse(f"cannot read the release {str(path)!r} ({error}): copy it again, whole")
         except RefusedError:
             self.close()
             raise
@@ -174,9 +176,9 @@ class UnverifiedRelease:
     def _index(self, tar: tarfile.TarFile) -> None:
         for member in tar:
             if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-                refuse(f"the bundle holds {member.name[:100]!r}, which is not a plain file")
+                refuse(f"the release holds {member.name[:100]!r}, which is not a plain file")
             if not re.fullmatch(FORMS["path"], member.name) or member.name in self.members:
-                refuse(f"the bundle holds {member.name[:100]!r}, which is outside of it or duplicate")
+                refuse(f"the release holds {member.name[:100]!r}, which is outside of it or duplicate")
             self.members[member.name] = member
 
     def close(self) -> None:
@@ -185,7 +187,7 @@ class UnverifiedRelease:
             self.tar.close()
 
     def open(self, name: str) -> IO[bytes]:
-        """Return a file of the bundle for reading."""
+        """Return a file of the release for reading."""
         try:
             if self.tar is None:
                 descriptor = os.open(str(self.path / name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -195,15 +197,15 @@ class UnverifiedRelease:
             elif name in self.members and (file := self.tar.extractfile(self.members[name])):
                 return file
         except (OSError, tarfile.TarError) as error:
-            refuse(f"cannot read {name!r} in the bundle ({getattr(error, 'strerror', None) or error}): copy the bundle again, whole")
-        refuse(f"the bundle lacks {name!r}, or it is not a plain file")
+            refuse(f"cannot read {name!r} in the release ({getattr(error, 'strerror', None) or error}): copy the release again, whole")
+        refuse(f"the release lacks {name!r}, or it is not a plain file")
 
     def small(self, name: str, most_bytes: int) -> bytes:
         """Return a whole small file."""
         with self.open(name) as file:
             text = file.read(most_bytes + 1)
         if len(text) > most_bytes:
-            refuse(f"{name!r} in the bundle is larger than {most_bytes} bytes")
+            refuse(f"{name!r} in the release is larger than {most_bytes} bytes")
         return text
 
     def copy(self, entry: FileEntry, target: IO[bytes] | None) -> None:
@@ -214,7 +216,7 @@ class UnverifiedRelease:
                 try:
                     piece = source.read(PIECE_BYTES)
                 except (OSError, tarfile.TarError) as error:
-                    refuse(f"cannot read {entry.path!r} in the bundle: {error}")
+                    refuse(f"cannot read {entry.path!r} in the release: {error}")
                 if not piece:
                     break
                 size_bytes += len(piece)
@@ -222,23 +224,23 @@ class UnverifiedRelease:
                 if target is not None:
                     target.write(piece)
         if size_bytes != entry.size_bytes or digest.hexdigest() != entry.sha256:
-            refuse(f"{entry.path!r} in the bundle is not what the manifest says: copy the bundle again")
+            refuse(f"{entry.path!r} in the release is not what the manifest says: copy the release again")
 
     def strangers(self, manifest: Manifest) -> list[str]:
-        """Return the files of the bundle that are not in its manifest; a folder may hold other files, but no other wheels."""
+        """Return the files of the release that are not in its manifest; a folder may hold other files, but no other wheels."""
         known = {file.path for file in manifest.files} | {MANIFEST, SIGNATURE}
         if self.tar is not None:
             return sorted(set(self.members) - known)
         return sorted(name for one in self.path.glob("wheels/*.whl") if (name := "wheels/" + one.name) not in known)
 
 
-def verify(bundle: UnverifiedRelease, public_key: Path) -> tuple[bytes, Manifest]:
+def verify(source: UnverifiedRelease, public_key: Path) -> tuple[bytes, Manifest]:
     """Return the manifest, as bytes and parsed, once its signature is verified; else raise RefusedError."""
-    document, signed = bundle.small(MANIFEST, MOST_MANIFEST_BYTES), bundle.small(SIGNATURE, MOST_SIGNATURE_BYTES)
+    document, signed = source.small(MANIFEST, MOST_MANIFEST_BYTES), source.small(SIGNATURE, MOST_SIGNATURE_BYTES)
     if not public_key.is_file():
-        refuse(f"there is no public key {str(public_key)!r} to verify the bundle with: give --public-key FILE, the fleet's release.pub")
+        refuse(f"there is no public key {str(public_key)!r} to verify the release with: give --public-key FILE, the fleet's release.pub")
     if not any(_is_signed_by(key, document, signed) for key in public_keys(public_key.read_bytes())):
-        refuse(f"the bundle {str(bundle.path)!r} is not signed by the key in {str(public_key)!r}")
+        refuse(f"the release {str(source.path)!r} is not signed by the key in {str(public_key)!r}")
     return document, parse_manifest(document)
 
 
@@ -260,13 +262,13 @@ def _is_signed_by(key: bytes, document: bytes, signed: bytes) -> bool:
     return done.returncode == 0
 
 
-def verify_files(bundle: UnverifiedRelease, manifest: Manifest) -> None:
+def verify_files(source: UnverifiedRelease, manifest: Manifest) -> None:
     """Raise RefusedError if a file differs from the manifest or is not in it."""
-    strangers = bundle.strangers(manifest)
+    strangers = source.strangers(manifest)
     if strangers:
-        refuse(f"the bundle holds {strangers[0][:200]!r}, which is not in its manifest")
+        refuse(f"the release holds {strangers[0][:200]!r}, which is not in its manifest")
     for entry in manifest.files:
-        bundle.copy(entry, None)
+        source.copy(entry, None)
 
 
 def sha256(path: Path) -> str:
@@ -327,9 +329,9 @@ def version_key(version: str) -> tuple[object, ...]:
 class Installation:
     """One installation below `root`."""
 
-    def __init__(self, bundle: UnverifiedRelease, root: Path, document: bytes, manifest: Manifest) -> None:
+    def __init__(self, source: UnverifiedRelease, root: Path, document: bytes, manifest: Manifest) -> None:
         """Take what `verify` returned; nothing happens yet."""
-        self.bundle, self.root, self.document, self.manifest = bundle, root, document, manifest
+        self.source, self.root, self.document, self.manifest = source, root, document, manifest
         self.release = root / "releases" / manifest.version
         self.staged = root / ".incoming"
         self.lock: int | None = None
@@ -342,15 +344,15 @@ class Installation:
             return None
 
     def check(self, downgrade: str) -> Path:
-        """Return the interpreter for the release; raise RefusedError if the bundle is for another target, or older."""
+        """Return the interpreter for the release; raise RefusedError if it is for another target, or older."""
         manifest, current = self.manifest, self.current()
         if platform.machine() != manifest.arch:
-            refuse(f"the bundle is for {manifest.arch}, this is {platform.machine()}: build one for it")
+            refuse(f"the release is for {manifest.arch}, this is {platform.machine()}: build one for it")
         glibc = platform.libc_ver()
         if glibc[0] != "glibc" or _numbers(glibc[1]) < _numbers(manifest.glibc):
-            refuse(f"the bundle needs glibc {manifest.glibc}, here is {' '.join(glibc).strip() or 'none'}: build one for it")
+            refuse(f"the release needs glibc {manifest.glibc}, here is {' '.join(glibc).strip() or 'none'}: build one for it")
         if current is not None and version_key(manifest.version) < version_key(current) and downgrade != "allowed":
-            refuse(f"the bundle is version {manifest.version}, older than {current}, which runs: add --allow-downgrade")
+            refuse(f"the release is version {manifest.version}, older than {current}, which runs: add --allow-downgrade")
         return self._interpreter()
 
     def _interpreter(self) -> Path:
@@ -363,11 +365,11 @@ class Installation:
         brought = sorted(self.root.glob("pythons/*/bin/python" + wanted)) if self.manifest.site_packages == "own" else []
         found = [str(one) for one in brought] or [one for one in [shutil.which("python" + wanted)] if one]
         if not found:
-            refuse(f"the bundle is for Python {wanted}, here is {platform.python_version()}: build one for it")
+            refuse(f"the release is for Python {wanted}, here is {platform.python_version()}: build one for it")
         return Path(found[0])
 
     def is_finished(self) -> bool:
-        """Return whether this bundle is installed."""
+        """Return whether this release is installed."""
         try:
             return (self.release / MANIFEST).read_bytes() == self.document
         except OSError:
@@ -423,7 +425,7 @@ class Installation:
             target = self.staged / entry.path
             target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as file:
-                self.bundle.copy(entry, file)
+                self.source.copy(entry, file)
         unpacked_bytes = sum(part.file_size for wheel in self._wheels() for part in zipfile.ZipFile(str(wheel)).infolist())
         self._room(free_bytes, staged_bytes + int(unpacked_bytes * COMPILED_RATIO))
 
@@ -433,7 +435,7 @@ class Installation:
             refuse(f"no space: the release needs {needed_bytes >> 20} MiB below {str(self.root)!r}, {free_bytes >> 20} MiB are free")
 
     def _install_packages(self) -> None:
-        """Install the bundle's Debian packages and run its hooks (`*.sh`), each once on this device; they stay after a rollback."""
+        """Install the release's Debian packages and run its hooks (`*.sh`), each once on this device; they stay after a rollback."""
         done = self.root / "packages"
         due = [file for file in self.manifest.files if file.path.startswith("packages/") and not (done / file.sha256).exists()]
         if not due:
@@ -441,7 +443,7 @@ class Installation:
         names = ", ".join(Path(file.path).name for file in due)
         if not os.access("/usr", os.W_OK):
             refuse(
-                f"the bundle brings {names} for the system, and /usr cannot be written from here: install it with `edgemeter fleet apply`"
+                f"the release brings {names} for the system, and /usr cannot be written from here: install it with `edgemeter fleet apply`"
             )
         debs = [str(self.staged / file.path) for file in due if file.path.endswith(".deb")]
         own = {"PATH": SYSTEM_PATH, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
@@ -461,7 +463,7 @@ class Installation:
         self.release.parent.mkdir(exist_ok=True)
         system = ["--system-site-packages"] if self.manifest.site_packages == "system" else []
         self._run("the virtual environment", [str(python), "-m", "venv", "--without-pip", *system, str(self.release)])
-        # A wheel of the bundle precedes the system's package of that name.
+        # A wheel of the release precedes the system's package of that name.
         options = [
             "--ignore-installed",
             "--no-index",
@@ -481,12 +483,12 @@ class Installation:
         own = {_project(wheel.name.split("-")[0]) for wheel in self._wheels()}
         wrong = [line for line in lines if _project(line.split(" ")[0]) in own or self.manifest.site_packages == "own"]
         if status and wrong:
-            refuse("the bundle is not complete: " + wrong[-1][:400])
+            refuse("the release is not complete: " + wrong[-1][:400])
 
     def _pip(self, *arguments: str, fine: tuple[int, ...] = (0,)) -> tuple[int, list[str]]:
         pip = sorted(self.staged.glob("wheels/pip-*.whl"))
         if not pip:
-            refuse("the bundle has no wheel of pip")
+            refuse("the release has no wheel of pip")
         command = [str(self.release / "bin/python"), "-m", "pip", "--disable-pip-version-check", *arguments]
         own = {"PYTHONPATH": str(pip[0]), "PIP_CONFIG_FILE": os.devnull, "PYTHONDONTWRITEBYTECODE": "1"}
         return self._run("pip " + arguments[0], command, fine, **own)
@@ -598,12 +600,12 @@ def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
     _sync_folder(path.parent)
 
 
-def install(bundle: UnverifiedRelease, root: Path, public_key: Path, switch: str, downgrade: str) -> str:
-    """Install the bundle; return in one line what was done, raise RefusedError if it is refused."""
-    document, manifest = verify(bundle, public_key)
-    installation = Installation(bundle, root, document, manifest)
+def install(source: UnverifiedRelease, root: Path, public_key: Path, switch: str, downgrade: str) -> str:
+    """Install the release; return in one line what was done, raise RefusedError if it is refused."""
+    document, manifest = verify(source, public_key)
+    installation = Installation(source, root, document, manifest)
     python = installation.check(downgrade)
-    verify_files(bundle, manifest)
+    verify_files(source, manifest)
     before, done = installation.current(), []
     with installation.alone():
         if not installation.is_finished():
@@ -622,8 +624,8 @@ def install(bundle: UnverifiedRelease, root: Path, public_key: Path, switch: str
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Install as given on the command line; return the exit status."""
-    parser = argparse.ArgumentParser(description="Install a bundle of the edgemeter agent as a release, with no network.")
-    parser.add_argument("--bundle", type=Path, required=True, help="folder or .tar of the bundle")
+    parser = argparse.ArgumentParser(description="Install a release of the edgemeter agent, with no network.")
+    parser.add_argument("--release", type=Path, required=True, help="folder or .tar of the release")
     parser.add_argument("--root", type=Path, default=Path("/opt/edgemeter"), help="default: %(default)s")
     parser.add_argument("--public-key", type=Path, help="key to verify it with, PEM; default: ROOT/release.pub")
     parser.add_argument("--switch", choices=("yes", "no"), default="yes", help="whether the release becomes the current one")
@@ -632,11 +634,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.umask(0o022)
     root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100 - links are not resolved
     try:
-        bundle = UnverifiedRelease(options.bundle)
+        source = UnverifiedRelease(options.release)
         try:
-            text = install(bundle, root, options.public_key or root / "release.pub", options.switch, options.allow_downgrade)
+            text = install(source, root, options.public_key or root / "release.pub", options.switch, options.allow_downgrade)
         finally:
-            bundle.close()
+            source.close()
     except RefusedError as error:
         sys.stderr.write("install: {}\n".format(" ".join(str(error).split())))
         return 1

@@ -1,4 +1,4 @@
-"""The manifest of a bundle: read, verify, sign and pack one; the device does the same with `install.py` alone."""
+"""The manifest of a release: read, verify, sign and pack one; the device does the same with `install.py` alone."""
 
 import json
 import subprocess
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from edgemeter.agent.base.durable_file import replacing
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.bundle import install
-from edgemeter.provisioning.bundle.install import MANIFEST, SIGNATURE, FileEntry, Manifest
+from edgemeter.provisioning.release import install
+from edgemeter.provisioning.release.install import MANIFEST, SIGNATURE, FileEntry, Manifest
 
 OPENSSL_TIMEOUT_S = 60
 
@@ -24,11 +24,11 @@ def sign(document: bytes, key: Path) -> bytes:
     """
     if not key.is_file():
         raise ConfigError(
-            f"there is no release key {str(key)!r} to sign the bundle with: `edgemeter fleet init` makes one, or give --key FILE"
+            f"there is no release key {str(key)!r} to sign the release with: `edgemeter fleet init` makes one, or give --key FILE"
         )
     if b"prime256v1" not in _openssl("pkey", "-in", str(key), "-noout", "-text", what=f"read the release key {str(key)!r}"):
         raise ConfigError(f"the release key {str(key)!r} is not an ECDSA key on P-256: `edgemeter fleet init` makes one")
-    return _openssl("dgst", "-sha256", "-sign", str(key), what="sign the bundle", given=document)
+    return _openssl("dgst", "-sha256", "-sign", str(key), what="sign the release", given=document)
 
 
 def _openssl(*arguments: str, what: str, given: bytes = b"") -> bytes:
@@ -68,52 +68,52 @@ class VerifiedRelease:
             ConfigError: a file changed since it was verified, or cannot be written.
         """
         try:
-            with closing(install.UnverifiedRelease(self.path)) as bundle:
+            with closing(install.UnverifiedRelease(self.path)) as release:
                 for entry in self.manifest.files:
                     target = folder / entry.path
                     target.parent.mkdir(parents=True, exist_ok=True)
                     with target.open("wb") as file:
-                        bundle.copy(entry, file)
+                        release.copy(entry, file)
                 if self.is_signed:
-                    (folder / SIGNATURE).write_bytes(bundle.small(SIGNATURE, install.MOST_SIGNATURE_BYTES))
+                    (folder / SIGNATURE).write_bytes(release.small(SIGNATURE, install.MOST_SIGNATURE_BYTES))
                 (folder / MANIFEST).write_bytes(self.document)
         except install.RefusedError as error:
             raise ConfigError(str(error)) from error
         except OSError as error:
-            raise ConfigError(f"cannot unpack the bundle {str(self.path)!r} in {str(folder)!r}: {error.strerror}") from error
+            raise ConfigError(f"cannot unpack the release {str(self.path)!r} in {str(folder)!r}: {error.strerror}") from error
 
 
-def read_bundle(path: Path, public_key: Path) -> VerifiedRelease:
-    """Return the bundle in a folder or `.tar` once its signature and every file are verified.
+def read_release(path: Path, public_key: Path) -> VerifiedRelease:
+    """Return the release in a folder or `.tar` once its signature and every file are verified.
 
     Raises:
-        ConfigError: it is not a bundle, not signed by the key, or differs from its manifest.
+        ConfigError: it is not a release, not signed by the key, or differs from its manifest.
     """
     if not public_key.is_file():
         raise ConfigError(
-            f"there is no release key {str(public_key)!r} to verify the bundle with: name the fleet's folder with --folder; "
+            f"there is no release key {str(public_key)!r} to verify the release with: name the fleet's folder with --folder; "
             "`edgemeter fleet init` makes both"
         )
     try:
-        with closing(install.UnverifiedRelease(path)) as bundle:
-            document, manifest = install.verify(bundle, public_key)
-            install.verify_files(bundle, manifest)
+        with closing(install.UnverifiedRelease(path)) as release:
+            document, manifest = install.verify(release, public_key)
+            install.verify_files(release, manifest)
     except install.RefusedError as error:
         raise ConfigError(str(error)) from error
     return VerifiedRelease(path, manifest, document)
 
 
-def unsigned_bundle(path: Path) -> VerifiedRelease:
-    """Return the bundle in a folder or `.tar` once every file equals its manifest; nobody has vouched for that.
+def unsigned_release(path: Path) -> VerifiedRelease:
+    """Return the release in a folder or `.tar` once every file equals its manifest; nobody has vouched for that.
 
     Raises:
-        ConfigError: it is not a bundle, or differs from its manifest.
+        ConfigError: it is not a release, or differs from its manifest.
     """
     try:
-        with closing(install.UnverifiedRelease(path)) as bundle:
-            document = bundle.small(MANIFEST, install.MOST_MANIFEST_BYTES)
+        with closing(install.UnverifiedRelease(path)) as release:
+            document = release.small(MANIFEST, install.MOST_MANIFEST_BYTES)
             manifest = install.parse_manifest(document)
-            install.verify_files(bundle, manifest)
+            install.verify_files(release, manifest)
     except install.RefusedError as error:
         raise ConfigError(str(error)) from error
     return VerifiedRelease(path, manifest, document, is_signed=False)
@@ -141,8 +141,8 @@ def file_entries(folder: Path) -> tuple[FileEntry, ...]:
     return tuple(FileEntry(name, install.sha256(path), path.stat().st_size) for path, name in names if name not in FIRST)
 
 
-def pack_bundle(folder: Path, target: Path) -> None:
-    """Write a bundle's files as one uncompressed tar, whole or not at all; equal files give equal bytes.
+def pack_release(folder: Path, target: Path) -> None:
+    """Write a release's files as one uncompressed tar, whole or not at all; equal files give equal bytes.
 
     Raises:
         ConfigError: it cannot be written.
@@ -157,4 +157,4 @@ def pack_bundle(folder: Path, target: Path) -> None:
                 with (folder / name).open("rb") as content:
                     tar.addfile(info, content)
     except OSError as error:
-        raise ConfigError(f"cannot write the bundle {str(target)!r}: {error.strerror}: choose another file, or make room") from error
+        raise ConfigError(f"cannot write the release {str(target)!r}: {error.strerror}: choose another file, or make room") from error

@@ -3,7 +3,7 @@
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.bundle import boards
+from edgemeter.provisioning.release import boards
 from tests.fixtures.rows import table_row
 
 # Source: `qemu-aarch64-static -cpu help` of qemu 7.2.
@@ -26,25 +26,25 @@ def test_every_system_with_a_new_enough_python_makes_a_target():
             continue
         for system in board.system:
             with table_row(name, system):
-                target = boards.bundle_target(name, system.python)
+                target = boards.release_target(name, system.python)
                 assert (target.python_text, target.arch) == (system.python, board.arch)
                 assert target.glibc_text in {other.glibc for other in board.system if other.python == system.python}
 
 
 def test_the_ladder_holds_every_tag_up_to_the_glibc():
     """A wheel of any older tag runs; LiteRT's is 2_27, which neither 2014 nor one tag 2_28 would find."""
-    tags = boards.bundle_target("pi5", "3.11").platforms()
+    tags = boards.release_target("pi5", "3.11").platforms()
     assert [tag for tag in tags if tag.startswith("manylinux_2_")] == [f"manylinux_2_{minor}_aarch64" for minor in range(36, 16, -1)]
     assert "manylinux2014_aarch64" in tags
     assert "manylinux_2_37_aarch64" not in tags
-    assert "manylinux1_x86_64" in boards.bundle_target("pc").platforms()
+    assert "manylinux1_x86_64" in boards.release_target("pc").platforms()
 
 
 def test_a_python_that_is_brought_along_runs_on_the_old_glibc():
     """JetPack 4 has Python 3.6 and glibc 2.27: with a Python 3.11 of its own the wheels are for glibc 2.27."""
-    assert boards.bundle_target("jetson-nano", "3.11").glibc == (2, 27)
-    assert boards.bundle_target("coral", "3.11").platforms()[0] == "manylinux_2_28_aarch64"
-    assert boards.bundle_target("jetson-nano", "3.11", "2.31").glibc == (2, 31)
+    assert boards.release_target("jetson-nano", "3.11").glibc == (2, 27)
+    assert boards.release_target("coral", "3.11").platforms()[0] == "manylinux_2_28_aarch64"
+    assert boards.release_target("jetson-nano", "3.11", "2.31").glibc == (2, 31)
 
 
 def test_what_cannot_work_is_refused_with_the_remedy():
@@ -62,26 +62,26 @@ def test_what_cannot_work_is_refused_with_the_remedy():
         ("toaster", None, None, "unknown board 'toaster'"),
     ):
         with table_row(name, python, glibc), pytest.raises(ConfigError, match=why):
-            boards.bundle_target(name, python, glibc)
+            boards.release_target(name, python, glibc)
 
 
 def test_the_level_is_that_of_the_system():
     """From the card where a first boot was tried, over SSH elsewhere, and for a Python that was brought along."""
-    assert boards.support_level(boards.bundle_target("pi5")).startswith("A on Raspberry Pi OS 13 (64-bit), from the card")
-    assert boards.support_level(boards.bundle_target("jetson-nano", "3.11")).startswith("B, over SSH")
-    both = boards.support_level(boards.bundle_target("jetson-orin", "3.10"))
+    assert boards.support_level(boards.release_target("pi5")).startswith("A on Raspberry Pi OS 13 (64-bit), from the card")
+    assert boards.support_level(boards.release_target("jetson-nano", "3.11")).startswith("B, over SSH")
+    both = boards.support_level(boards.release_target("jetson-orin", "3.10"))
     assert "B on JetPack 6" in both
     assert "A on Ubuntu 22.04 for Jetson" in both
 
 
 def test_markers_are_those_of_the_target():
     """A requirement for another Python or machine is read as the board reads it."""
-    told = boards.bundle_target("jetson-orin").markers()
+    told = boards.release_target("jetson-orin").markers()
     assert (told["python_version"], told["platform_machine"], told["sys_platform"]) == ("3.10", "aarch64", "linux")
 
 
 def test_a_board_is_known_by_what_it_calls_itself():
-    """So that `board=pi5` picks a board that joined with a token alone, and an update its own bundle."""
+    """So that `board=pi5` picks a board that joined with a token alone, and an update its own release."""
     for model, name in (
         ("Raspberry Pi 5 Model B Rev 1.0", "pi5"),
         ("Raspberry Pi 4 Model B Rev 1.1", "pi4"),

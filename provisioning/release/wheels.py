@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.bundle.boards import ReleaseTarget
+from edgemeter.provisioning.release.boards import ReleaseTarget
 
 
 def pip_command() -> list[str]:
@@ -44,7 +44,7 @@ def python_with_pip() -> list[str]:
         return [sys.executable]
     uv = shutil.which("uv")
     if uv is None:
-        raise UnavailableError("building a bundle needs pip or uv: `python3 -m ensurepip`, or install uv")
+        raise UnavailableError("building a release needs pip or uv: `python3 -m ensurepip`, or install uv")
     return [uv, "run", "--quiet", "--no-project", "--with", "pip", "python"]
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.bundle import boards, wheels
+from edgemeter.provisioning.release import boards, wheels
 from tests.fixtures.rows import table_row
-from tests.provisioning.bundle.small_bundle import write_wheel
+from tests.provisioning.release.small_release import write_wheel
 
-PI5, ORIN, PC = boards.bundle_target("pi5"), boards.bundle_target("jetson-orin"), boards.bundle_target("pc", "3.10")
+PI5, ORIN, PC = boards.release_target("pi5"), boards.release_target("jetson-orin"), boards.release_target("pc", "3.10")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_markers_are_read_as_on_the_board(index, tmp_path):  # noqa: ARG001 - th
     assert collected(tmp_path, PI5, wheel) == {"edgemeter", "pip", "runtime", "forarm"}
     assert collected(tmp_path, ORIN, wheel) == {"edgemeter", "pip", "runtime", "forarm", "backport"}
     assert collected(tmp_path, PC, wheel) == {"edgemeter", "pip", "runtime", "backport"}
-    assert collected(tmp_path, boards.bundle_target("pi4"), wheel, ()) == {"edgemeter", "pip"}
+    assert collected(tmp_path, boards.release_target("pi4"), wheel, ()) == {"edgemeter", "pip"}
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Build a bundle (collect its files, test-import them, write and sign the manifest), and check a built one."""
+"""Build a release (collect its files, test-import them, write and sign the manifest), and check a built one."""
 
 import hashlib
 import os
@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.bundle import additions, boards, manifest, smoke, wheels
-from edgemeter.provisioning.bundle.additions import AddedFile
-from edgemeter.provisioning.bundle.boards import ReleaseTarget
-from edgemeter.provisioning.bundle.install import KEYS, MANIFEST, SIGNATURE, FileEntry, Manifest
-from edgemeter.provisioning.bundle.manifest import VerifiedRelease, sign
-from edgemeter.provisioning.bundle.smoke import ImportCheck
-from edgemeter.provisioning.bundle.wheels import make_own_wheel
+from edgemeter.provisioning.release import additions, boards, manifest, smoke, wheels
+from edgemeter.provisioning.release.additions import AddedFile
+from edgemeter.provisioning.release.boards import ReleaseTarget
+from edgemeter.provisioning.release.install import KEYS, MANIFEST, SIGNATURE, FileEntry, Manifest
+from edgemeter.provisioning.release.manifest import VerifiedRelease, sign
+from edgemeter.provisioning.release.smoke import ImportCheck
+from edgemeter.provisioning.release.wheels import make_own_wheel
 
-# The files of a bundle beside the wheels, and their packages.
-SCRIPTS = {"install.py": "edgemeter.provisioning.bundle", "supervisor.py": "edgemeter.provisioning.update"}
+# The files of a release beside the wheels, and their packages.
+SCRIPTS = {"install.py": "edgemeter.provisioning.release", "supervisor.py": "edgemeter.provisioning.update"}
 UNIT_SUFFIXES = (".service", ".rules")
 
 
@@ -56,8 +56,8 @@ class BuiltRelease:
     accelerators: tuple[str, ...]
 
 
-def build_bundle(request: ReleaseRequest, out: Path | None, report: Callable[[str], None], *, is_dry: bool = False) -> BuiltRelease:
-    """Build a bundle; `out` is its file, by default in the current folder with a name of version and board; a dry run writes none.
+def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[str], None], *, is_dry: bool = False) -> BuiltRelease:
+    """Build a release; `out` is its file, by default in the current folder with a name of version and board; a dry run writes none.
 
     Raises:
         ConfigError: wheels are missing, one crashes on the board's processor, or the file cannot be written.
@@ -65,8 +65,8 @@ def build_bundle(request: ReleaseRequest, out: Path | None, report: Callable[[st
     """
     for added in request.wheels:
         additions.check_wheel_name(added.name, request.target)
-    with tempfile.TemporaryDirectory(prefix="edgemeter-bundle-") as made:
-        folder = Path(made) / "bundle"
+    with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as made:
+        folder = Path(made) / "release"
         (folder / "wheels").mkdir(parents=True)
         additions.add_packages(request.packages, request.target, folder)
         report("making edgemeter's wheel" if request.wheel is None else f"using {request.wheel.name}")
@@ -84,8 +84,8 @@ def build_bundle(request: ReleaseRequest, out: Path | None, report: Callable[[st
         return _seal(request, folder, checked.words, out, is_dry=is_dry)
 
 
-def seal_bundle(request: ReleaseRequest, folder: Path, checked: str, version: str) -> Manifest:
-    """Write manifest and signature into the folder of a bundle's files."""
+def seal_release(request: ReleaseRequest, folder: Path, checked: str, version: str) -> Manifest:
+    """Write manifest and signature into the folder of a release's files."""
     target = request.target
     made = Manifest(
         version=version,
@@ -106,7 +106,7 @@ def seal_bundle(request: ReleaseRequest, folder: Path, checked: str, version: st
 
 
 def add_scripts(folder: Path) -> None:
-    """Put the installer, the supervisor and the units into the folder of a bundle."""
+    """Put the installer, the supervisor and the units into the folder of a release."""
     for name, package in SCRIPTS.items():
         with as_file(files(package).joinpath(name)) as source:
             shutil.copyfile(source, folder / name)
@@ -116,7 +116,7 @@ def add_scripts(folder: Path) -> None:
             (folder / "units" / unit.name).write_bytes(unit.read_bytes())
 
 
-def bundle_version(own: str, entries: Sequence[FileEntry], site_packages: str = "own") -> str:
+def release_version(own: str, entries: Sequence[FileEntry], site_packages: str = "own") -> str:
     """Return edgemeter's version with 8 digits of the hash of the contents: with another runtime it is another release."""
     listed = "".join(f"{file.path} {file.sha256}\n" for file in entries) + ("" if site_packages == "own" else site_packages)
     return f"{own}{'.' if '+' in own else '+'}{hashlib.sha256(listed.encode()).hexdigest()[:8]}"
@@ -125,14 +125,14 @@ def bundle_version(own: str, entries: Sequence[FileEntry], site_packages: str = 
 def _seal(request: ReleaseRequest, folder: Path, checked: str, out: Path | None, *, is_dry: bool) -> BuiltRelease:
     own = next((folder / "wheels").glob("edgemeter-*.whl")).name.split("-")[1]
     accelerators = additions.accelerators(folder)
-    made = seal_bundle(request, folder, checked, bundle_version(own, manifest.file_entries(folder), request.site_packages))
+    made = seal_release(request, folder, checked, release_version(own, manifest.file_entries(folder), request.site_packages))
     path = out or Path(f"edgemeter-{made.version}-{made.board}-py{made.python.replace('.', '')}.tar")
     if is_dry and not path.parent.is_dir():
         raise ConfigError(
-            f"cannot write the bundle {str(path)!r}: there is no folder {str(path.parent)!r}: choose another file, or make it"
+            f"cannot write the release {str(path)!r}: there is no folder {str(path.parent)!r}: choose another file, or make it"
         )
     packed = folder.with_suffix(".tar") if is_dry else path
-    manifest.pack_bundle(folder, packed)
+    manifest.pack_release(folder, packed)
     return BuiltRelease(path, made, packed.stat().st_size, accelerators)
 
 
@@ -149,30 +149,30 @@ def _now_ns() -> int:
     return int(epoch_s) * 10**9 if epoch_s and epoch_s.isdecimal() else time.time_ns()
 
 
-def sign_bundle(path: Path, key: Path, out: Path | None) -> Path:
-    """Sign a bundle that was built where the release key is not, or sign it anew; return its file, by default the same one.
+def sign_release(path: Path, key: Path, out: Path | None) -> Path:
+    """Sign a release that was built where the release key is not, or sign it anew; return its file, by default the same one.
 
     Raises:
-        ConfigError: it is not a bundle, differs from its manifest, or the key is none.
+        ConfigError: it is not a release, differs from its manifest, or the key is none.
     """
-    with tempfile.TemporaryDirectory(prefix="edgemeter-bundle-") as made:
-        found = manifest.unsigned_bundle(path)
-        folder = Path(made) / "bundle"
+    with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as made:
+        found = manifest.unsigned_release(path)
+        folder = Path(made) / "release"
         found.unpack(folder)
         (folder / SIGNATURE).write_bytes(sign(found.document, key))
-        manifest.pack_bundle(folder, out or path)
+        manifest.pack_release(folder, out or path)
     return out or path
 
 
-def check_bundle(path: Path, public_key: Path, board: str | None, root: Path | None) -> tuple[VerifiedRelease, ImportCheck]:
-    """Return the verified bundle, and what could be imported as on `board`, by default its own board.
+def check_release(path: Path, public_key: Path, board: str | None, root: Path | None) -> tuple[VerifiedRelease, ImportCheck]:
+    """Return the verified release, and what could be imported as on `board`, by default its own board.
 
     Raises:
         ConfigError: it is not signed by the key, differs from its manifest, the board is unknown or the root cannot be read.
     """
-    verified = manifest.read_bundle(path, public_key)
+    verified = manifest.read_release(path, public_key)
     found = verified.manifest
     core = boards.find_board(board or found.board).core
-    with tempfile.TemporaryDirectory(prefix="edgemeter-bundle-") as made:
+    with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as made:
         verified.unpack(Path(made))
         return verified, smoke.check_imports(Path(made) / "wheels", found.arch, found.python, core, root)
