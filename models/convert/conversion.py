@@ -9,7 +9,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -27,8 +26,7 @@ from edgemeter.models.convert.conversion_report import Conversion, ConversionOut
 from edgemeter.models.convert.converter_output import converter_errors, quiet
 from edgemeter.models.convert.formats import ConversionFacts, ModelFormat
 from edgemeter.models.convert.litert_quantise import litert_fp16, litert_int8, litert_int8_dynamic
-from edgemeter.models.convert.onnx_int8 import STRETCHES, Int8Recipe, OnnxInt8, RangeMethod
-from edgemeter.models.convert.onnx_quantise import onnx_fp16, onnx_int8_dynamic
+from edgemeter.models.convert.onnx_quantise import STRETCHES, Int8Recipe, OnnxInt8, RangeMethod, onnx_fp16, onnx_int8_dynamic
 from edgemeter.models.convert.parity import Parity, ParityInputs, ParityReference, image_inputs, noise_inputs
 
 ALL_FORMATS = "all"
@@ -48,110 +46,6 @@ _ADVICE = {
     "onnx": "export the ONNX file again, or leave this format out",
     "litert": "convert the LiteRT file again, or leave this format out",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class FormatWriter:
-    """Writes the formats of one conversion request."""
-
-    request: ConversionRequest
-    report: Tell
-
-    def make(self, step: ModelFormat, base: Path, target: Path) -> ConversionFacts:
-        """Write `target` in the format `step` from the file `base`; return the facts for its card.
-
-        Raises:
-            UnavailableError: a converter is not installed.
-            ConfigError: the converter refuses the model, or calibration images are missing.
-        """
-        if step.program == EDGETPU_COMPILER:
-            coverage = compile_for_edgetpu(base, target)
-            if coverage.facts.get("edgetpu_operations") == 0:
-                raise ConfigError(
-                    f"no operation of {base.name!r} runs on the Edge TPU: {coverage.in_words}; convert it to int8 with builtin operators"
-                )
-            left = {"left_on_cpu": "; ".join(coverage.on_cpu)} if coverage.on_cpu else {}
-            return {**coverage.facts, "coverage": coverage.in_words.partition(" (")[0], **left}
-        if step.program == TRTEXEC:
-            return build_engine(base, target, step.precision)
-        kind = step.base if step.base == formats.TORCH else step.runtime
-        packages = _with(_PACKAGES[step.name if kind == formats.TORCH else kind])
-        what = f"converting {self.request.source.path.name!r} to {step.name} ({packages})"
-        with quiet(), converter_errors(what, _ADVICE[kind], step.extra):
-            if step.runtime == "executorch":
-                return {"with": packages, **self._executorch(step, base, target)}
-            if step.base == formats.TORCH:
-                _from_torch(step, base, target, tuple(self.request.source.shape()))
-                return {"with": packages}
-            return {"with": packages, **self._quantised(step, base, target)}
-
-    def _executorch(self, step: ModelFormat, base: Path, target: Path) -> ConversionFacts:
-        from edgemeter.models.convert import executorch_program, torch_program  # noqa: PLC0415 - import PyTorch
-
-        if self.request.keep:
-            raise ConfigError(f"{step.name} knows no --exclude: leave it out, or choose an ONNX or LiteRT format")
-        program = torch_program.load_program(base, tuple(self.request.source.shape()))
-        if not step.is_calibrated:
-            return executorch_program.to_executorch(program, target)
-        inputs, how = self._ranges(step)
-        return {**how, **executorch_program.to_executorch_int8(program, inputs(), target)}
-
-    def _quantised(self, step: ModelFormat, base: Path, target: Path) -> ConversionFacts:
-        keep = self.request.keep
-        if step.name == "onnx-fp16":
-            return _kept_facts(onnx_fp16(base, target, keep))
-        if step.name == "onnx-int8-dynamic":
-            return _kept_facts(onnx_int8_dynamic(base, target, keep))
-        if step.name in ("litert-fp16", "litert-int8-dynamic"):
-            (litert_fp16 if step.name == "litert-fp16" else litert_int8_dynamic)(base, target, keep)
-            return {"kept_in_float": f"operations matching {', '.join(keep)}"} if keep else {}
-        if step.runtime == "litert":
-            inputs, how = self._ranges(step)
-            kept = litert_int8(base, target, inputs(), keep)
-            which = "int8 except the operations kept in float" if kept or keep else "every tensor int8"
-            return {**how, "settings": f"{which}, weights per channel, ranges min-max", **_kept_facts([*keep, *kept])}
-        with self.onnx_int8(step, base) as quantiser:
-            return self.write_int8(step, quantiser, target, Int8Recipe())
-
-    @contextmanager
-    def onnx_int8(self, step: ModelFormat, base: Path) -> Iterator[OnnxInt8]:
-        """Yield what writes the file `base` as int8 by one recipe after the other."""
-        with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
-            with quiet():
-                made = OnnxInt8(base, Path(folder), self._ranges(step)[0], self.request.keep, symmetric=step.name == "onnx-int8-symmetric")
-            yield made
-
-    def write_int8(self, step: ModelFormat, quantiser: OnnxInt8, target: Path, recipe: Int8Recipe) -> ConversionFacts:
-        """Write `target` by this recipe; return the facts for its card."""
-        packages = _with(_PACKAGES[step.runtime])
-        with quiet(), converter_errors(f"converting {self.request.source.path.name!r} to {step.name} ({packages})", _ADVICE[step.runtime]):
-            kept = quantiser.write(target, recipe)
-        zero = ", zero points 0, biases float" if step.name == "onnx-int8-symmetric" else ""
-        return {
-            **self._ranges(step)[1],
-            "settings": f"QDQ, signed, weights per channel, ranges {recipe.in_words}{zero}; input and outputs float32",
-            **_kept_facts(kept),
-        }
-
-    def _ranges(self, step: ModelFormat) -> tuple[Callable[[], Iterable[Array]], ConversionFacts]:
-        """Return what returns the calibration inputs, and the facts on them for the card."""
-        calibration, source = self.request.calibration, self.request.source
-        if calibration is None:
-            raise ConfigError(
-                f"{step.name} needs images to measure ranges on: give --calibration FOLDER with a few hundred images like those that the "
-                "model will see, but not those that it is scored on"
-            )
-        data = calibration.data
-        from_torch = source.about is not None and step.runtime == "litert" and source.form == formats.TORCH
-        batch = runtimes.fixed_batch(source.loaded)
-        is_channels_last = from_torch or calibration.about.image.layout == "NHWC"
-        scored_too = calibration.also_in(self.request.pictures) if self.request.pictures else 0
-        return lambda: calibration.inputs(batch=batch, is_channels_last=is_channels_last, report=self.report), {
-            "calibration": data.name,
-            "calibration_images": len(data.items),
-            "calibration_sha256": data.sha256,
-            **({"calibration_images_also_scored": scored_too} if scored_too else {}),
-        }
 
 
 def _from_torch(step: ModelFormat, base: Path, target: Path, shape: tuple[int, ...]) -> None:
@@ -206,19 +100,17 @@ def convert(request: ConversionRequest, report: Tell) -> ConversionOutcome:
         expected = parity.reference(source, runtime_for(source), _inputs(request, None), outputs, report)
         converter = _Converter(request, expected, folder, report)
         for route in routes:
+            goal = route[-1]
             try:
                 outcome.written.append(converter.convert(route))
             except EdgemeterError as error:
-                if isinstance(error, UnavailableError) and ALL_FORMATS in request.goals and _may_lack(route[-1]):
-                    outcome.left_out.append(f"{route[-1].name}: {error}")
+                # A format may need more than the extra `convert`: another program or extra.
+                may_lack = goal.program is not None or goal.extra != "convert"
+                if isinstance(error, UnavailableError) and ALL_FORMATS in request.goals and may_lack:
+                    outcome.left_out.append(f"{goal.name}: {error}")
                 else:
                     outcome.errors.append(error)
     return outcome
-
-
-def _may_lack(goal: ModelFormat) -> bool:
-    """Return whether a format needs more than the extra `convert`: another program or extra."""
-    return goal.program is not None or goal.extra != "convert"
 
 
 def _routes(request: ConversionRequest, outcome: ConversionOutcome) -> list[list[ModelFormat]]:
@@ -260,7 +152,6 @@ class _Converter:
 
     def __init__(self, request: ConversionRequest, expected: ParityReference, folder: Path, report: Tell) -> None:
         self._request, self._expected, self._folder, self._report = request, expected, folder, report
-        self._writer = FormatWriter(request, report)
         self._files: dict[str, tuple[Path, ConversionFacts]] = {request.source.form: (request.source.path, {})}
         self._failed: dict[str, EdgemeterError] = {}
 
@@ -282,12 +173,12 @@ class _Converter:
         best = (path, made, found)
         methods: dict[tuple[float, ...], RangeMethod] = {_score(found): "min-max"}
         tried = [f"min-max: {found.verdict.reason}"]
-        with self._writer.onnx_int8(goal, base) as quantiser:
+        with self._onnx_int8(goal, base) as quantiser:
             for recipe in _recipes(quantiser, methods):
                 self._report(f"trying {goal.name}, {recipe.in_words}", 0, 1)
                 target = self._folder / f"{len(tried)}-{path.name}"
                 try:
-                    facts = _joined(before, {"with": made["with"], **self._writer.write_int8(goal, quantiser, target, recipe)})
+                    facts = _joined(before, {"with": made["with"], **self._int8_written(goal, quantiser, target, recipe)})
                     again = self._parity(goal, target, goal.precision)
                 except EdgemeterError as error:
                     tried.append(f"{recipe.in_words}: {error}")
@@ -311,7 +202,7 @@ class _Converter:
         target = self._folder / f"{self._request.source.name}{step.ending}"
         self._report(f"making {step.name}", 0, 1)
         try:
-            facts = self._writer.make(step, base, target)
+            facts = self._written(step, base, target)
         except EdgemeterError as error:
             self._failed[step.name] = error
             raise
@@ -353,6 +244,100 @@ class _Converter:
         except OSError as error:
             raise ConfigError(f"cannot write {str(path)!r}: {error.strerror}; choose another folder with --out") from error
         return conversion
+
+    def _written(self, step: ModelFormat, base: Path, target: Path) -> ConversionFacts:
+        """Write `target` in the format `step` from the file `base`; return the facts for its card.
+
+        Raises:
+            UnavailableError: a converter is not installed.
+            ConfigError: the converter refuses the model, or calibration images are missing.
+        """
+        if step.program == EDGETPU_COMPILER:
+            coverage = compile_for_edgetpu(base, target)
+            if coverage.facts.get("edgetpu_operations") == 0:
+                raise ConfigError(
+                    f"no operation of {base.name!r} runs on the Edge TPU: {coverage.in_words}; convert it to int8 with builtin operators"
+                )
+            left = {"left_on_cpu": "; ".join(coverage.on_cpu)} if coverage.on_cpu else {}
+            return {**coverage.facts, "coverage": coverage.in_words.partition(" (")[0], **left}
+        if step.program == TRTEXEC:
+            return build_engine(base, target, step.precision)
+        kind = step.base if step.base == formats.TORCH else step.runtime
+        packages = _with(_PACKAGES[step.name if kind == formats.TORCH else kind])
+        what = f"converting {self._request.source.path.name!r} to {step.name} ({packages})"
+        with quiet(), converter_errors(what, _ADVICE[kind], step.extra):
+            if step.runtime == "executorch":
+                return {"with": packages, **self._executorch(step, base, target)}
+            if step.base == formats.TORCH:
+                _from_torch(step, base, target, tuple(self._request.source.shape()))
+                return {"with": packages}
+            return {"with": packages, **self._quantised(step, base, target)}
+
+    def _executorch(self, step: ModelFormat, base: Path, target: Path) -> ConversionFacts:
+        from edgemeter.models.convert import executorch_program, torch_program  # noqa: PLC0415 - import PyTorch
+
+        if self._request.keep:
+            raise ConfigError(f"{step.name} knows no --exclude: leave it out, or choose an ONNX or LiteRT format")
+        program = torch_program.load_program(base, tuple(self._request.source.shape()))
+        if not step.is_calibrated:
+            return executorch_program.to_executorch(program, target)
+        inputs, how = self._ranges(step)
+        return {**how, **executorch_program.to_executorch_int8(program, inputs(), target)}
+
+    def _quantised(self, step: ModelFormat, base: Path, target: Path) -> ConversionFacts:
+        keep = self._request.keep
+        if step.name in ("onnx-fp16", "onnx-int8-dynamic"):
+            return _kept_facts((onnx_fp16 if step.name == "onnx-fp16" else onnx_int8_dynamic)(base, target, keep))
+        if step.name in ("litert-fp16", "litert-int8-dynamic"):
+            (litert_fp16 if step.name == "litert-fp16" else litert_int8_dynamic)(base, target, keep)
+            return {"kept_in_float": f"operations matching {', '.join(keep)}"} if keep else {}
+        if step.runtime == "litert":
+            inputs, how = self._ranges(step)
+            kept = litert_int8(base, target, inputs(), keep)
+            which = "int8 except the operations kept in float" if kept or keep else "every tensor int8"
+            return {**how, "settings": f"{which}, weights per channel, ranges min-max", **_kept_facts([*keep, *kept])}
+        with self._onnx_int8(step, base) as quantiser:
+            return self._int8_written(step, quantiser, target, Int8Recipe())
+
+    @contextmanager
+    def _onnx_int8(self, step: ModelFormat, base: Path) -> Iterator[OnnxInt8]:
+        """Yield what writes the file `base` as int8 by one recipe after the other."""
+        with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
+            with quiet():
+                made = OnnxInt8(base, Path(folder), self._ranges(step)[0], self._request.keep, symmetric=step.name == "onnx-int8-symmetric")
+            yield made
+
+    def _int8_written(self, step: ModelFormat, quantiser: OnnxInt8, target: Path, recipe: Int8Recipe) -> ConversionFacts:
+        """Write `target` by this recipe; return the facts for its card."""
+        packages = _with(_PACKAGES[step.runtime])
+        with quiet(), converter_errors(f"converting {self._request.source.path.name!r} to {step.name} ({packages})", _ADVICE[step.runtime]):
+            kept = quantiser.write(target, recipe)
+        zero = ", zero points 0, biases float" if step.name == "onnx-int8-symmetric" else ""
+        return {
+            **self._ranges(step)[1],
+            "settings": f"QDQ, signed, weights per channel, ranges {recipe.in_words}{zero}; input and outputs float32",
+            **_kept_facts(kept),
+        }
+
+    def _ranges(self, step: ModelFormat) -> tuple[Callable[[], Iterable[Array]], ConversionFacts]:
+        """Return what returns the calibration inputs, and the facts on them for the card."""
+        calibration, source = self._request.calibration, self._request.source
+        if calibration is None:
+            raise ConfigError(
+                f"{step.name} needs images to measure ranges on: give --calibration FOLDER with a few hundred images like those that the "
+                "model will see, but not those that it is scored on"
+            )
+        data = calibration.data
+        from_torch = source.about is not None and step.runtime == "litert" and source.form == formats.TORCH
+        batch = runtimes.fixed_batch(source.loaded)
+        is_channels_last = from_torch or calibration.about.image.layout == "NHWC"
+        scored_too = calibration.also_in(self._request.pictures) if self._request.pictures else 0
+        return lambda: calibration.inputs(batch=batch, is_channels_last=is_channels_last, report=self._report), {
+            "calibration": data.name,
+            "calibration_images": len(data.items),
+            "calibration_sha256": data.sha256,
+            **({"calibration_images_also_scored": scored_too} if scored_too else {}),
+        }
 
 
 def _recipes(quantiser: OnnxInt8, methods: Mapping[tuple[float, ...], RangeMethod]) -> Iterator[Int8Recipe]:

@@ -1,7 +1,7 @@
 """Request and outcome of a conversion, the card beside the file, a JSON row, and the text for people."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ def write_card(conversion: "Conversion", request: "ConversionRequest") -> None:
         plain_card(conversion.path).write_text(card_tables(known, {"made": made, "parity": compared}), encoding="utf-8")
         return
     after = conversion.parity.after
-    scored = {} if after is None or conversion.stand_in else figures(after, conversion.parity.runtime_after)
+    scored = {} if after is None or conversion.stand_in else figures(after, conversion.parity.runtimes[1])
     about = input_card(source.about, conversion.format, source.form)
     about = msgspec.structs.replace(about, sha256=conversion.sha256, made=made, accuracy=scored, parity=compared)
     card_path(conversion.path).write_text(card_text(about), encoding="utf-8")
@@ -114,9 +114,7 @@ def report_row(conversion: "Conversion", request: "ConversionRequest") -> dict[s
         "same_answer_ratio": found.agreement.same_answer_ratio,
         "outputs": [
             {
-                "name": output.name,
-                "largest_error": output.largest_error,
-                "lowest_cosine": output.lowest_cosine,
+                **asdict(output),
                 # JSON has no infinity, the ratio of identical outputs.
                 "snr_db": output.snr_db if output.snr_db is not None and math.isfinite(output.snr_db) else None,
                 "identical": output.snr_db == math.inf,
@@ -130,15 +128,8 @@ def report_row(conversion: "Conversion", request: "ConversionRequest") -> dict[s
 
 def _made(conversion: "Conversion", request: "ConversionRequest") -> Values:
     source = request.source
-    guessed = {"guessed": "; ".join(source.guesses)} if source.guesses else {}
-    return {
-        "by": "edgemeter models convert",
-        "format": conversion.format.name,
-        "from": source.path.name,
-        "from_sha256": source.sha256,
-        **conversion.made,
-        **guessed,
-    }
+    origin = {"by": "edgemeter models convert", "format": conversion.format.name, "from": source.path.name, "from_sha256": source.sha256}
+    return {**origin, **conversion.made, **({"guessed": "; ".join(source.guesses)} if source.guesses else {})}
 
 
 def _parity(conversion: "Conversion", request: "ConversionRequest") -> Values:
@@ -163,8 +154,8 @@ def _parity(conversion: "Conversion", request: "ConversionRequest") -> Values:
         values["dataset_sha256"] = request.pictures.sha256
     return {
         **values,
-        "runtime_before": found.runtime_before,
-        "runtime_after": found.runtime_after,
+        "runtime_before": found.runtimes[0],
+        "runtime_after": found.runtimes[1],
         "size_before_bytes": request.source.path.stat().st_size,
         "size_after_bytes": conversion.size_bytes,
     }

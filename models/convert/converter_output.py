@@ -1,8 +1,10 @@
 """Output and errors of converters: their output goes to a file, their errors become ours."""
 
+import logging
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -35,6 +37,19 @@ def quiet() -> Iterator[None]:
             for descriptor, original in zip((1, 2), kept, strict=True):
                 os.dup2(original, descriptor)
                 os.close(original)
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Leave out what the libraries warn and log of their own future, some of it while they are imported."""
+    level = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
 
 
 _BUILT_IN = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)

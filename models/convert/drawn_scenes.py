@@ -41,23 +41,6 @@ def ring(x: Floats, y: Floats) -> Floats:
     return distance
 
 
-def crescent(x: Floats, y: Floats) -> Floats:
-    """Return the distance to a disc with another cut out of its side."""
-    distance: Floats = np.maximum(disc(x, y), np.float32(0.85) - np.hypot(x - np.float32(0.55), y))
-    return distance
-
-
-def half_disc(x: Floats, y: Floats) -> Floats:
-    """Return the distance to the upper half of a disc."""
-    return np.maximum(disc(x, y), y)
-
-
-def bar(x: Floats, y: Floats) -> Floats:
-    """Return the distance to a bar, seven times as long as wide."""
-    distance: Floats = np.maximum(np.abs(x) - np.float32(1), np.abs(y) - np.float32(0.14))
-    return distance
-
-
 def polygon(corners: tuple[tuple[float, float], ...], x: Floats, y: Floats) -> Floats:
     """Return the signed distance to a closed polygon of `corners`, convex or not."""
     nearest = np.full(x.shape, np.inf, np.float32)
@@ -100,9 +83,10 @@ CLASSES: Mapping[str, Distance] = {
     "star": partial(polygon, _regular(5, STAR_NOTCH)),
 }
 CLUTTER: Mapping[str, Distance] = {
-    "bar": bar,
-    "crescent": crescent,
-    "half-disc": half_disc,
+    # Seven times as long as wide.
+    "bar": lambda x, y: np.maximum(np.abs(x) - np.float32(1), np.abs(y) - np.float32(0.14)),
+    "crescent": lambda x, y: np.maximum(disc(x, y), np.float32(0.85) - np.hypot(x - np.float32(0.55), y)),
+    "half-disc": lambda x, y: np.maximum(disc(x, y), y),
     "hexagon": partial(polygon, _regular(6)),
     "spike": partial(polygon, _regular(4, 0.3)),
 }

@@ -7,11 +7,8 @@ Importing this module imports PyTorch; the functions import ExecuTorch, which ta
 Tested with executorch 1.5.1, torchao 0.18.0 and torch 2.13.0.
 """
 
-import logging
 import operator
-import warnings
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,20 +17,21 @@ import torch
 
 from edgemeter.agent.runtimes import Array
 from edgemeter.agent.runtimes.pte_file import read_pte
+from edgemeter.models.convert.converter_output import without_warnings
 from edgemeter.models.convert.formats import ConversionFacts
 from edgemeter.models.convert.torch_program import TorchProgram
 
 
+@without_warnings()
 def to_executorch(program: TorchProgram, path: Path) -> ConversionFacts:
     """Write the program as it is; return what was delegated."""
-    with _without_warnings():
-        return _write(program.exported, path)
+    return _write(program.exported, path)
 
 
+@without_warnings()
 def to_executorch_int8(program: TorchProgram, inputs: Iterable[Array], path: Path) -> ConversionFacts:
     """Write the program in int8, ranges measured on `inputs` (float32, as the program takes them); return how and what was delegated."""
-    with _without_warnings():
-        facts = _write(_quantised(program, inputs), path)
+    facts = _write(_quantised(program, inputs), path)
     return {"settings": "what XNNPACK computes in int8, weights per channel, ranges min-max; input and outputs float32", **facts}
 
 
@@ -109,16 +107,3 @@ def _write(exported: Any, path: Path) -> ConversionFacts:
     path.write_bytes(to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch().buffer)
     method = read_pte(path)["forward"]
     return {"backend": method.backend, **method.facts()}
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Leave out what the libraries warn and log of their own future."""
-    level = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)

@@ -1,6 +1,6 @@
 """The formats that a model can be converted to, each with the one it is made from; and when values share an int8 scale."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError
@@ -77,6 +77,23 @@ def needs_calibration(start: str, goals: Sequence[str]) -> bool:
 ConversionFacts = Mapping[str, str | int | float]
 # Of 256 steps the smaller values keep fewer than 64.
 UNLIKE_RANGES = 4.0
+
+
+def unweighted_tail(operations: Sequence[tuple[bool, Iterable[Hashable], Iterable[Hashable]]]) -> list[int]:
+    """Return the places of the operations after the last that carry weights: they cost next to nothing, and their values are the outputs.
+
+    Args:
+        operations: in execution order, whether each carries weights, its inputs and its outputs.
+    """
+    awaited: set[Hashable] = set()
+    tail = []
+    # Backwards, every consumer comes before what it consumes.
+    for place, (has_weights, inputs, outputs) in reversed(list(enumerate(operations))):
+        if has_weights or awaited.intersection(outputs):
+            awaited.update(inputs)
+        else:
+            tail.append(place)
+    return tail[::-1]
 
 
 def is_unlike(largest: Sequence[float]) -> bool:

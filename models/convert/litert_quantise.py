@@ -2,10 +2,8 @@
 
 import re
 import tempfile
-import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +11,17 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import Array
-from edgemeter.models.convert.formats import is_unlike
+from edgemeter.models.convert.converter_output import without_warnings
+from edgemeter.models.convert.formats import is_unlike, unweighted_tail
 
 _LOOKED_AT = 8
 _WEIGHTED = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "BATCH_MATMUL"})
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
-    """Operations that are to stay in float: their scopes, as ai-edge-quantizer names operations (by their outputs), and their kinds."""
-
-    scopes: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
-
-
-def joining_unlike(model: Path, inputs: Sequence[Array]) -> Tail:
+def _joining_unlike(model: Path, inputs: Sequence[Array]) -> list[tuple[str, str]]:
     """Return all operations after the last that carry weights, if one of them joins values of very unlike ranges; else none.
 
-    They cost next to nothing, and their values are the model's outputs.
+    Each is its scope, as ai-edge-quantizer names operations (by their outputs), and its kind.
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: PLC0415 - extra `convert`
 
@@ -41,26 +32,15 @@ def joining_unlike(model: Path, inputs: Sequence[Array]) -> Tail:
     )
     interpreter.allocate_tensors()
     # The library has no public API for its operations.
-    tail = _tail(interpreter._get_ops_details())  # noqa: SLF001
+    operations = interpreter._get_ops_details()  # noqa: SLF001
+    flow = [(one["op_name"] in _WEIGHTED, one["inputs"].tolist(), one["outputs"].tolist()) for one in operations]
+    tail = [operations[place] for place in unweighted_tail(flow)]
     joints = [operation for operation in tail if operation["op_name"] == "CONCATENATION"]
     largest = _largest(interpreter, joints, inputs[:_LOOKED_AT])
     if not any(is_unlike([largest[index] for index in joint["inputs"].tolist() if largest.get(index)]) for joint in joints):
-        return Tail()
+        return []
     names = {entry["index"]: str(entry["name"]) for entry in interpreter.get_tensor_details()}
-    scopes = tuple("".join(f"{names[index]};" for index in operation["outputs"].tolist() if names.get(index)) for operation in tail)
-    return Tail(scopes, tuple(str(operation["op_name"]) for operation in tail))
-
-
-def _tail(operations: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    awaited: set[int] = set()
-    found = []
-    # Operations are in execution order: backwards, every consumer comes before what it consumes.
-    for operation in reversed(operations):
-        if operation["op_name"] in _WEIGHTED or awaited.intersection(operation["outputs"].tolist()):
-            awaited.update(operation["inputs"].tolist())
-        else:
-            found.append(operation)
-    return found[::-1]
+    return [("".join(f"{names[at]};" for at in one["outputs"].tolist() if names.get(at)), str(one["op_name"])) for one in tail]
 
 
 def _largest(interpreter: Any, joints: Sequence[Mapping[str, Any]], inputs: Sequence[Array]) -> Mapping[int, float]:
@@ -77,32 +57,31 @@ def _largest(interpreter: Any, joints: Sequence[Mapping[str, Any]], inputs: Sequ
     return largest
 
 
+@without_warnings()
 def litert_fp16(source: Path, target: Path, keep: Sequence[str]) -> None:
     """Write the file with fp16 weights; sums stay in fp32."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from ai_edge_quantizer import qtyping  # noqa: PLC0415 - extra `convert`
+    from ai_edge_quantizer import qtyping  # noqa: PLC0415 - extra `convert`
 
-        weights = qtyping.TensorQuantizationConfig(num_bits=16, dtype=qtyping.TensorDataType.FLOAT)
-        settings = qtyping.OpQuantizationConfig(
-            weight_tensor_config=weights, compute_precision=qtyping.ComputePrecision.FLOAT, explicit_dequantize=True
-        )
-        work = _quantiser(source)
-        work.update_quantization_recipe(".*", qtyping.TFLOperationName.ALL_SUPPORTED, settings, "float_casting")
-        _write(work, target, keep, None)
+    weights = qtyping.TensorQuantizationConfig(num_bits=16, dtype=qtyping.TensorDataType.FLOAT)
+    settings = qtyping.OpQuantizationConfig(
+        weight_tensor_config=weights, compute_precision=qtyping.ComputePrecision.FLOAT, explicit_dequantize=True
+    )
+    work = _quantiser(source)
+    work.update_quantization_recipe(".*", qtyping.TFLOperationName.ALL_SUPPORTED, settings, "float_casting")
+    _write(work, target, keep, None)
 
 
+@without_warnings()
 def litert_int8_dynamic(source: Path, target: Path, keep: Sequence[str]) -> None:
     """Write the file with int8 weights, per channel; activations are quantised at run time (dynamic range)."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from ai_edge_quantizer import recipe  # noqa: PLC0415 - extra `convert`
+    from ai_edge_quantizer import recipe  # noqa: PLC0415 - extra `convert`
 
-        work = _quantiser(source)
-        work.load_quantization_recipe(recipe.dynamic_wi8_afp32())
-        _write(work, target, keep, None)
+    work = _quantiser(source)
+    work.load_quantization_recipe(recipe.dynamic_wi8_afp32())
+    _write(work, target, keep, None)
 
 
+@without_warnings()
 def litert_int8(source: Path, target: Path, inputs: Iterable[Array], keep: Sequence[str]) -> list[str]:
     """Write the int8 version: every operation, input and output integer; weights per channel, ranges as `inputs` show them.
 
@@ -111,17 +90,20 @@ def litert_int8(source: Path, target: Path, inputs: Iterable[Array], keep: Seque
     Returns:
         What was kept in float for that: how many operations of which kind.
     """
-    with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
         from ai_edge_quantizer import recipe  # noqa: PLC0415 - extra `convert`
 
         # The quantiser asks for all inputs at once, to count them: they wait on disk, not in memory.
-        arrays = [_on_disk(array, Path(folder) / f"{place}.npy") for place, array in enumerate(inputs)]
-        tail = joining_unlike(source, arrays)
+        paths = []
+        for array in inputs:
+            paths.append(Path(folder) / f"{len(paths)}.npy")
+            np.save(paths[-1], array)
+        arrays: list[Array] = [np.load(path, mmap_mode="r") for path in paths]
+        tail = _joining_unlike(source, arrays)
         work = _quantiser(source)
         work.load_quantization_recipe(recipe.static_wi8_ai8())
-        _write(work, target, [*keep, *(f"^{re.escape(scope)}$" for scope in tail.scopes)], arrays, signature=_signature(source))
-    return [f"{tail.kinds.count(kind)} {kind}" for kind in dict.fromkeys(tail.kinds)]
+        _write(work, target, [*keep, *(f"^{re.escape(scope)}$" for scope, _ in tail)], arrays, signature=_signature(source))
+    return [f"{count} {kind}" for kind, count in Counter(kind for _, kind in tail).items()]
 
 
 def _quantiser(source: Path) -> Any:
@@ -145,28 +127,18 @@ def _write(work: Any, target: Path, keep: Sequence[str], inputs: Sequence[Array]
     target.chmod(0o644)
 
 
-def _on_disk(array: Array, path: Path) -> Array:
-    np.save(path, array)
-    mapped: Array = np.load(path, mmap_mode="r")
-    return mapped
-
-
 def _signature(model: Path) -> tuple[str, str]:
     """Return the names of a LiteRT file's only signature and of that signature's only input.
 
     Raises:
         ConfigError: it has none, or several.
     """
-    signatures = _interpreter(model).get_signature_list()
+    from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 - extra `convert`
+
+    signatures = Interpreter(str(model)).get_signature_list()
     inputs = [(name, tensor) for name, tensors in signatures.items() for tensor in tensors["inputs"]]
     if len(inputs) != 1:
         raise ConfigError(
             f"{str(model)!r} has {len(signatures)} signatures with {len(inputs)} inputs, calibration takes one of each: export it so"
         )
     return inputs[0]
-
-
-def _interpreter(model: Path) -> Any:
-    from ai_edge_litert.interpreter import Interpreter  # noqa: PLC0415 - extra `convert`
-
-    return Interpreter(str(model))

@@ -131,14 +131,13 @@ class ParityReference:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """How a conversion compares with its source."""
+    """How a conversion compares with its source; accuracies and runtimes are those of the source, then of the conversion."""
 
     verdict: ConversionVerdict
     agreement: ModelAgreement
     before: Accuracy | None
     after: Accuracy | None
-    runtime_before: str
-    runtime_after: str
+    runtimes: tuple[str, str]
 
 
 def reference(model: Path, runtime: str, inputs: ParityInputs, folder: Path, report: Tell) -> ParityReference:
@@ -152,7 +151,7 @@ def reference(model: Path, runtime: str, inputs: ParityInputs, folder: Path, rep
             names.extend(declared if len(declared) == len(outputs) else [f"output_{place}" for place in range(len(outputs))])
             floats.append(all(output.dtype.kind == "f" for output in outputs))
         if index < COMPARED:
-            np.savez(_file(folder, index), *real_values(outputs, loaded))
+            np.savez(folder / f"{index}.npz", *real_values(outputs, loaded))
 
     outcome = run_on(model, runtime, inputs, take, report)
     return ParityReference(folder, outcome, tuple(names), all(floats))
@@ -170,7 +169,9 @@ def compare(expected: ParityReference, model: Path, runtime: str, inputs: Parity
     def take(index: int, outputs: list[Array], loaded: Loaded) -> None:
         if index >= COMPARED:
             return
-        ours, theirs = _kept_outputs(expected.folder, index), real_values(outputs, loaded)
+        with np.load(expected.folder / f"{index}.npz", allow_pickle=False) as arrays:
+            ours = [arrays[f"arr_{place}"] for place in range(len(arrays.files))]
+        theirs = real_values(outputs, loaded)
         if index == 0:
             order.extend(_order(ours, theirs))
         theirs = [theirs[place] for place in order] if len(theirs) == len(order) else theirs
@@ -186,16 +187,7 @@ def compare(expected: ParityReference, model: Path, runtime: str, inputs: Parity
     verdict = judge_conversion(
         precision, agreement, before.value if before else None, after.value if after else None, before.better if before else "higher"
     )
-    return Parity(verdict, agreement, before, after, expected.outcome.runtime, outcome.runtime)
-
-
-def _file(folder: Path, index: int) -> Path:
-    return folder / f"{index}.npz"
-
-
-def _kept_outputs(folder: Path, index: int) -> list[Floats]:
-    with np.load(_file(folder, index), allow_pickle=False) as arrays:
-        return [arrays[f"arr_{place}"] for place in range(len(arrays.files))]
+    return Parity(verdict, agreement, before, after, (expected.outcome.runtime, outcome.runtime))
 
 
 def _order(ours: Sequence[Floats], theirs: Sequence[Floats]) -> list[int]:

@@ -95,18 +95,16 @@ def load_source(path: Path) -> ModelSource:
             loaded = runtime.load(path, runtimes.Options())
     finally:
         runtime.close()
-    about, guesses, unknown = _known(path, loaded)
-    return ModelSource(path, _form(path, name, loaded), loaded, about, guesses, unknown, model_file.sha256(path))
-
-
-def _known(path: Path, loaded: Loaded) -> tuple[Card | None, tuple[str, ...], str | None]:
+    about: Card | None = None
+    guesses: tuple[str, ...] = ()
+    unknown: str | None = None
     try:
         about, guesses = recognise.card_for(path, loaded)
     except ConfigError as error:
         if card_path(path).exists():
             raise
-        return None, (), str(error)
-    return about, tuple(guesses), None
+        unknown = str(error)
+    return ModelSource(path, _form(path, name, loaded), loaded, about, guesses, unknown, model_file.sha256(path))
 
 
 def _form(path: Path, runtime: str, loaded: Loaded) -> str:
@@ -151,19 +149,12 @@ def shipped_scenes() -> Dataset:
 
 
 @contextmanager
-def drawn_calibration(report: Tell) -> Iterator[Dataset]:
-    """Yield scenes of the calibration stream in a temporary folder; none of them is scored on."""
-    with tempfile.TemporaryDirectory(prefix="edgemeter-") as name:
-        folder = Path(name)
-        write_scenes(folder, SHIPPED_SEED, CALIBRATION_SCENES, report, Stream.CALIBRATION)
-        yield replace(open_folder(folder / IMAGES), name="scenes of the calibration stream")
-
-
-@contextmanager
 def open_calibration(
     source: ModelSource, folder: Path | None, most: int, report: Tell, *, is_needed: bool
 ) -> Iterator[CalibrationImages | None]:
-    """Yield the folder's images, at most `most`; without a folder drawn scenes for a shipped model; None if there are none.
+    """Yield the folder's images, at most `most`; None if there are none.
+
+    Without a folder, a shipped model gets scenes of the calibration stream, drawn into a temporary folder; none of them is scored on.
 
     Raises:
         ConfigError: a folder is given for an unknown model, or it cannot be read.
@@ -174,7 +165,10 @@ def open_calibration(
         found = open_folder(folder)
         yield CalibrationImages(found if len(found.items) <= most else open_folder(folder, subset=most), source.about)
     elif source.is_shipped and source.about is not None and is_needed:
-        with drawn_calibration(report) as drawn:
-            yield CalibrationImages(drawn, source.about)
+        with tempfile.TemporaryDirectory(prefix="edgemeter-") as name:
+            drawn = Path(name)
+            write_scenes(drawn, SHIPPED_SEED, CALIBRATION_SCENES, report, Stream.CALIBRATION)
+            data = replace(open_folder(drawn / IMAGES), name="scenes of the calibration stream")
+            yield CalibrationImages(data, source.about)
     else:
         yield None

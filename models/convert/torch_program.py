@@ -8,7 +8,6 @@ Importing this module imports PyTorch.
 """
 
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from edgemeter.agent.runtimes import torch_archive
+from edgemeter.models.convert.converter_output import without_warnings
 
 OPSET = 18
 
@@ -59,12 +59,11 @@ def for_inference(model: nn.Module) -> nn.Module:
     return model
 
 
+@without_warnings()
 def to_torchscript(model: nn.Module, example: Tensor, path: Path) -> None:
     """Write a TorchScript file. An older PyTorch reads it too; `config.txt` inside declares the input's shape."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        script = torch.jit.freeze(torch.jit.trace(model, example))
-        torch.jit.save(script, str(path), _extra_files={"config.txt": json.dumps({"shape": list(example.shape)})})
+    script = torch.jit.freeze(torch.jit.trace(model, example))
+    torch.jit.save(script, str(path), _extra_files={"config.txt": json.dumps({"shape": list(example.shape)})})
     _without_source_lines(path)
 
 
@@ -86,23 +85,22 @@ def to_exported(program: Any, path: Path) -> None:
     torch.export.save(program, str(path))
 
 
+@without_warnings()
 def to_onnx(model: Any, example: Tensor, path: Path, outputs: Sequence[str]) -> None:
     """Write an ONNX file of a module or an exported program, input `image`, outputs named as given."""
     import onnx  # noqa: PLC0415 - extra `convert`
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.onnx.export(
-            model,
-            (example,),
-            str(path),
-            input_names=["image"],
-            output_names=list(outputs),
-            opset_version=OPSET,
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
+    torch.onnx.export(
+        model,
+        (example,),
+        str(path),
+        input_names=["image"],
+        output_names=list(outputs),
+        opset_version=OPSET,
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
     written = onnx.load(str(path))
     # The exporter notes beside every node the source lines, with their paths, that led to it.
     for part in (written, written.graph, *written.graph.node, *written.graph.value_info, *written.graph.input, *written.graph.output):
@@ -110,18 +108,16 @@ def to_onnx(model: Any, example: Tensor, path: Path, outputs: Sequence[str]) -> 
     onnx.save(written, str(path))
 
 
+@without_warnings()
 def to_litert(model: nn.Module, example: Tensor, path: Path) -> None:
     """Write a LiteRT file; an input [1, C, H, W] becomes [1, H, W, C]."""
-    with warnings.catch_warnings():
-        # Its dependencies warn of their own future while they are imported.
-        warnings.simplefilter("ignore")
-        import litert_torch  # noqa: PLC0415 - takes seconds, and only this function needs it
+    import litert_torch  # noqa: PLC0415 - takes seconds, and only this function needs it
 
-        if example.ndim != 4:
-            litert_torch.convert(model, (example,)).export(str(path))
-            return
-        by_pixel = litert_torch.to_channel_last_io(model, args=[0])
-        litert_torch.convert(by_pixel, (example.permute(0, 2, 3, 1).contiguous(),)).export(str(path))
+    if example.ndim != 4:
+        litert_torch.convert(model, (example,)).export(str(path))
+        return
+    by_pixel = litert_torch.to_channel_last_io(model, args=[0])
+    litert_torch.convert(by_pixel, (example.permute(0, 2, 3, 1).contiguous(),)).export(str(path))
 
 
 _LITERALS = (bool, int, float)
@@ -206,21 +202,20 @@ class TorchProgram:
     outputs: tuple[str, ...]
 
 
+@without_warnings()
 def load_program(model: Path, shape: Sequence[int]) -> TorchProgram:
     """Return the program in the file, for an input of this shape."""
     example = torch.zeros(*shape)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if torch_archive.read(model).kind == "torchscript":
-            from torch._export.converter import TS2EPConverter  # noqa: PLC0415 - extra `convert`
+    if torch_archive.read(model).kind == "torchscript":
+        from torch._export.converter import TS2EPConverter  # noqa: PLC0415 - extra `convert`
 
-            script = torch.jit.load(str(model), map_location="cpu").eval()
-            read = TS2EPConverter(script, (example,)).convert()
-        else:
-            read = torch.export.load(str(model))
-        module = simplify(read.run_decompositions({}).module(check_guards=False), example)
-        exported = torch.export.export(plain(contiguous(module)), (example,))
-        whole = for_inference(exported.module(check_guards=False))
+        script = torch.jit.load(str(model), map_location="cpu").eval()
+        read = TS2EPConverter(script, (example,)).convert()
+    else:
+        read = torch.export.load(str(model))
+    module = simplify(read.run_decompositions({}).module(check_guards=False), example)
+    exported = torch.export.export(plain(contiguous(module)), (example,))
+    whole = for_inference(exported.module(check_guards=False))
     return TorchProgram(exported, whole, example, output_names(len(exported.graph_signature.user_outputs)))
 
 

@@ -39,8 +39,9 @@ def request(out, goals, calibration=None, name="edgemeter-shapes", pictures=None
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory):
     """Return the shipped detector in all formats that need no other program, by name."""
-    with source.drawn_calibration(no_progress) as drawn:
-        outcome = conversion.convert(request(tmp_path_factory.mktemp("converted"), ["all"], drawn), no_progress)
+    found = source.load_source(source.find_source("edgemeter-shapes"))
+    with source.open_calibration(found, None, 1, no_progress, is_needed=True) as drawn:
+        outcome = conversion.convert(request(tmp_path_factory.mktemp("converted"), ["all"], drawn.data), no_progress)
     assert outcome.errors == []
     return {one.format.name: one for one in outcome.written}, outcome
 

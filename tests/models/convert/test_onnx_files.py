@@ -6,7 +6,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import onnx_file
 from edgemeter.models.convert import onnx_quantise
-from edgemeter.models.convert.onnx_int8 import Int8Recipe, OnnxInt8, output_loss
+from edgemeter.models.convert.onnx_quantise import Int8Recipe, OnnxInt8, output_loss
 from tests.fixtures.rows import table_row
 
 pytestmark = pytest.mark.convert
