@@ -6,8 +6,8 @@ The catalogue is reached by its module's name here and nowhere else: the agent a
 from pathlib import Path
 from pkgutil import resolve_name
 
-_NAMES = "edgemeter.models.fetch.named:known_names"
-_FILE = "edgemeter.models.fetch.named:named_model"
+_NAMES = "edgemeter.models.fetch.local_files:known_names"
+_FILE = "edgemeter.models.fetch.local_files:named_model"
 
 
 def model_names() -> list[str]:

@@ -34,13 +34,13 @@ class ModelFile:
         return self.path.stat().st_size
 
 
-def shipped_models(folder: Path = SHIPPED_FOLDER) -> list[ModelFile]:
-    """Return the models in `folder`, files with a card beside them, by file name.
+def shipped_models() -> list[ModelFile]:
+    """Return the shipped models, files with a card beside them, by file name.
 
     Raises:
         ConfigError: a card cannot be read, or its model is missing.
     """
-    return [find_model(path.with_suffix("")) for path in sorted(folder.glob("*.toml"))]
+    return [find_model(path.with_suffix("")) for path in sorted(SHIPPED_FOLDER.glob("*.toml"))]
 
 
 class LanguageFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -52,20 +53,17 @@ def show(model: str, catalogue_file: Path, cache: ModelCache, *, as_json: bool) 
     Example: edgemeter models show edgemeter-shapes_int8.tflite
     """
     from edgemeter.models.catalogue.catalogue import all_entries
-    from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER, shipped_language, shipped_models
+    from edgemeter.models.fetch.local_files import named_model
 
-    known, spoken = all_entries(catalogue_file), {one.name: one.path for one in shipped_language()}
-    if model in known and not Path(model).is_file():
-        _show_entry(known[model], cache, as_json=as_json)
-    elif (path := spoken.get(model, Path(model))).suffix == ".gguf" and path.is_file():
-        _show_gguf(path, as_json=as_json)
-    elif path.suffix == ".pte" and path.is_file():
-        _show_pte(path, as_json=as_json)
-    elif Path(model).is_file() or (SHIPPED_FOLDER / model).is_file():
-        _show_card(model, as_json=as_json)
-    else:
-        names = ", ".join([*(shipped.path.name for shipped in shipped_models()), *(name for name in spoken if name.endswith(".gguf"))])
-        raise ConfigError(f"no file {model!r}, no shipped model ({names}) and no catalogue entry of that name: see `edgemeter models list`")
+    entries, path = all_entries(catalogue_file), Path(model)
+    if not path.is_file() and model in entries:
+        _show_entry(entries[model], cache, as_json=as_json)
+        return
+    path = path if path.is_file() else named_model(model, catalogue_file)
+    if not path.is_file():
+        raise ConfigError(f"there is no file {model!r}: correct the path, or see `edgemeter models list`")
+    shows = {".gguf": _show_gguf, ".pte": _show_pte}
+    shows.get(path.suffix, _show_card)(path, as_json=as_json)
 
 
 @click.command()
@@ -79,7 +77,7 @@ def verify(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, fo
     Example: edgemeter models verify
     """
     from edgemeter.models.cli.tables import print_checked
-    from edgemeter.models.fetch.verify import verify_models
+    from edgemeter.models.fetch.local_files import verify_models
 
     found = verify_models(name, cache, catalogue_file)
     keys = ("name", "state", "expected", "actual", "by")
@@ -133,36 +131,30 @@ def add(file: Path, catalogue_file: Path, *, as_json: bool, **given: str | bool 
     click.echo(f"entry written to {catalogue_file}, card beside the file", err=True)
 
 
-def _show_card(model: str, *, as_json: bool) -> None:
+def _show_card(path: Path, *, as_json: bool) -> None:
     """Print the card of a file, if the file has the hash in its card."""
     from edgemeter.agent.contract import model_file
     from edgemeter.agent.contract.model_card import card_path
     from edgemeter.models.catalogue.shipped_models import find_model
     from edgemeter.models.cli.tables import shipped_row
 
-    found = find_model(model)
-    actual = model_file.sha256(found.path)
+    found = find_model(path)
+    actual = model_file.sha256(path)
     if found.about.sha256 not in (None, actual):
-        raise ConfigError(
-            f"{str(found.path)!r} has sha256 {actual}, but its card has {found.about.sha256}: the file was changed, fetch it again"
-        )
+        raise ConfigError(f"{str(path)!r} has sha256 {actual}, but its card has {found.about.sha256}: the file was changed, fetch it again")
     if as_json:
         click.echo(json_document({**shipped_row(found), "card": found.about}))
     else:
-        click.echo(card_path(found.path).read_text(encoding="utf-8"), nl=False)
+        click.echo(card_path(path).read_text(encoding="utf-8"), nl=False)
 
 
 def _show_gguf(path: Path, *, as_json: bool) -> None:
     """Print what the header of a GGUF file says of size, weights and cache."""
-    from edgemeter.agent.base.toml import toml_document
-    from edgemeter.agent.contract import model_file
     from edgemeter.agent.generators.gguf_file import read
 
     found = read(path)
     stored, context = found.quantisation(), found.number("context_length")
     facts = {
-        "file": str(path),
-        "sha256": model_file.sha256(path),
         "name": found.values.get("general.name"),
         "architecture": found.architecture,
         "parameters": sum(tensor.weights for tensor in found.tensors),
@@ -174,8 +166,7 @@ def _show_gguf(path: Path, *, as_json: bool) -> None:
         "tokens": found.token_count,
         "bytes_ratio": stored.bytes_ratio,
     }
-    facts = {key: value for key, value in facts.items() if value is not None}
-    click.echo(json_document(facts) if as_json else toml_document(facts), nl=as_json)
+    _show_facts(path, {key: value for key, value in facts.items() if value is not None}, as_json=as_json)
 
 
 def _show_entry(entry: CatalogueEntry, cache: ModelCache, *, as_json: bool) -> None:
@@ -184,10 +175,9 @@ def _show_entry(entry: CatalogueEntry, cache: ModelCache, *, as_json: bool) -> N
 
     from edgemeter.agent.base.toml import toml_document
 
-    cached = cache.find(entry.name)
-    path = str(cached[0]) if cached else entry.path
+    path, _ = cache.local_file(entry)
     if as_json:
-        click.echo(json_document({"entry": entry, "path": path}))
+        click.echo(json_document({"entry": entry, "path": None if path is None else str(path)}))
         return
     click.echo(toml_document(msgspec.to_builtins(entry)), nl=False)
     click.echo(f"\n# file: {path or 'not fetched'}")
@@ -195,23 +185,23 @@ def _show_entry(entry: CatalogueEntry, cache: ModelCache, *, as_json: bool) -> N
 
 def _show_pte(path: Path, *, as_json: bool) -> None:
     """Print the methods of an ExecuTorch program, and what of each was delegated."""
-    from edgemeter.agent.base.toml import toml_document
-    from edgemeter.agent.contract import model_file
     from edgemeter.agent.runtimes.pte_file import read_pte
 
-    methods = read_pte(path)
-    facts = {
-        "file": str(path),
-        "sha256": model_file.sha256(path),
-        "size_mb": path.stat().st_size / 1e6,
-        "methods": {
-            name: {
-                "backend": method.backend,
-                **method.facts(),
-                **({"delegated_ratio": method.delegated_ratio} if method.delegated_ratio is not None else {}),
-                **({"precision": method.precision} if method.precision else {}),
-            }
-            for name, method in methods.items()
-        },
+    methods = {
+        name: {
+            "backend": method.backend,
+            **method.facts(),
+            **({"delegated_ratio": method.delegated_ratio} if method.delegated_ratio is not None else {}),
+            **({"precision": method.precision} if method.precision else {}),
+        }
+        for name, method in read_pte(path).items()
     }
-    click.echo(json_document(facts) if as_json else toml_document(facts), nl=as_json)
+    _show_facts(path, {"size_mb": path.stat().st_size / 1e6, "methods": methods}, as_json=as_json)
+
+
+def _show_facts(path: Path, facts: dict[str, Any], *, as_json: bool) -> None:
+    from edgemeter.agent.base.toml import toml_document
+    from edgemeter.agent.contract import model_file
+
+    document = {"file": str(path), "sha256": model_file.sha256(path), **facts}
+    click.echo(json_document(document) if as_json else toml_document(document), nl=as_json)

@@ -22,7 +22,6 @@ from edgemeter.models.fetch import fetching, model_archive
 from edgemeter.models.fetch.cache import ModelCache
 from edgemeter.models.fetch.download import TIMEOUT_S, Transport
 from edgemeter.models.fetch.fetching import FetchedModel, FetchOptions
-from edgemeter.models.fetch.model_archive import ImportRequest
 
 
 def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -63,7 +62,7 @@ def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_
                 if archive is None:
                     done = [fetching.fetch(find_entry(one, catalogue_file), cache, how, report, [before.entry.name for before in fetched])]
                 else:
-                    done = model_archive.import_models(ImportRequest(archive, (one,), how.accept_unverified), known, cache, report)
+                    done = model_archive.import_models(archive, [one], known, cache, report, accepts_unverified=how.accept_unverified)
             fetching.record_accepted(done, known, catalogue_file)
             fetched += done
         except EdgemeterError as error:
@@ -129,7 +128,7 @@ def import_archive(
     """
     known = all_entries(catalogue_file)
     with progress_bar("bytes") as report:
-        imported = model_archive.import_models(ImportRequest(archive, name, accept_unverified), known, cache, report)
+        imported = model_archive.import_models(archive, name, known, cache, report, accepts_unverified=accept_unverified)
     fetching.record_accepted(imported, known, catalogue_file)
     _print_fetched(imported, cache, as_json=as_json)
 

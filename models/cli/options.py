@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -25,23 +25,24 @@ def catalogue(command: Command) -> Command:
     )(command)
 
 
-def cache(command: Callable[..., None]) -> Callable[..., None]:
-    """Give the command `--cache`, as a ModelCache `cache` that it adds nothing to."""
+def cache(command: Command) -> Command:
+    """Give the command `--cache`, as a ModelCache `cache`; without `--limit-mb` the command adds nothing to it."""
 
     @functools.wraps(command)
-    def with_cache(*arguments: Any, cache: Path, **options: Any) -> None:
-        command(*arguments, cache=ModelCache(cache), **options)
-
-    return _folder_option(with_cache)
-
-
-def limited_cache(command: Callable[..., None]) -> Callable[..., None]:
-    """Give the command `--cache` and `--limit-mb`, as one ModelCache `cache`."""
-
-    @functools.wraps(command)
-    def with_cache(*arguments: Any, cache: Path, limit_mb: int, **options: Any) -> None:
+    def with_cache(*arguments: Any, cache: Path, limit_mb: int = LIMIT_MB, **options: Any) -> None:
         command(*arguments, cache=ModelCache(cache, limit_mb * 1_000_000), **options)
 
+    return click.option(
+        "--cache",
+        type=click.Path(path_type=Path, file_okay=False),
+        envvar="EDGEMETER_MODELS",
+        default=cache_folder,
+        help="Folder of fetched models. Default: models in EDGEMETER_HOME.",
+    )(cast("Command", with_cache))
+
+
+def limited_cache(command: Command) -> Command:
+    """Give the command `--cache` and `--limit-mb`, as one ModelCache `cache`."""
     limit = click.option(
         "--limit-mb",
         type=click.IntRange(1),
@@ -50,13 +51,4 @@ def limited_cache(command: Callable[..., None]) -> Callable[..., None]:
         show_default=True,
         help="Size limit of the cache in MB; the least recently used models are removed first.",
     )
-    return _folder_option(limit(with_cache))
-
-
-_folder_option = click.option(
-    "--cache",
-    type=click.Path(path_type=Path, file_okay=False),
-    envvar="EDGEMETER_MODELS",
-    default=cache_folder,
-    help="Folder of fetched models. Default: models in EDGEMETER_HOME.",
-)
+    return cache(limit(command))

@@ -11,7 +11,7 @@ from edgemeter.agent.contract import model_file
 from edgemeter.models.catalogue.catalogue_entry import CatalogueEntry
 from edgemeter.models.catalogue.shipped_models import LanguageFile, ModelFile
 from edgemeter.models.fetch.cache import ModelCache
-from edgemeter.models.fetch.verify import VerifiedFile
+from edgemeter.models.fetch.local_files import VerifiedFile
 
 # How to get a model, in a word.
 _FORMS = {"in an archive": "download", "exported": "export", "compiled": "compile", "built on the device": "build", "own": "own"}

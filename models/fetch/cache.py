@@ -106,6 +106,10 @@ class ModelCache:
         cached = _cached(folder) if (folder / LOCK).exists() else None
         return None if cached is None or cached.path is None or cached.note is None else (cached.path, cached.note)
 
+    def local_file(self, entry: CatalogueEntry) -> tuple[Path | None, CacheNote | None]:
+        """Return the entry's file, fetched (then with its note) or the user's own, whether or not that exists; None if it is neither."""
+        return self.find(entry.name) or (Path(entry.path) if entry.path else None, None)
+
     def keep(self, note: CacheNote) -> None:
         """Write the note of the entry's folder."""
         (self.folder / note.entry / NOTE).write_bytes(msgspec.json.encode(note))

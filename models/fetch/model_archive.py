@@ -9,7 +9,6 @@ Its hashes detect a broken copy; that it is the right file, the catalogue decide
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Annotated, Literal
@@ -54,15 +53,6 @@ class ModelsManifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     models: tuple[ArchivedModel, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ImportRequest:
-    """A model archive, and the names of the models to import from it (empty: all)."""
-
-    archive: Path
-    names: tuple[str, ...] = ()
-    accepts_unverified: bool = False
-
-
 def export_models(out: Path, entries: Sequence[CatalogueEntry], cache: ModelCache, report: Tell) -> ModelsManifest:
     """Write the files of the entries, each with its entry and hash, to the model archive `out`, all of them or nothing.
 
@@ -92,8 +82,7 @@ def export_models(out: Path, entries: Sequence[CatalogueEntry], cache: ModelCach
 
 def _exportable(entry: CatalogueEntry, cache: ModelCache) -> tuple[Path, str]:
     """Return the entry's file and its hash."""
-    cached = cache.find(entry.name)
-    path = cached[0] if cached else Path(entry.path) if entry.path else None
+    path, note = cache.local_file(entry)
     if path is None or not path.is_file():
         raise UnavailableError(f"{entry.name} is not fetched: run `edgemeter models fetch {entry.name}` first")
     if len(model_file.parts(path)) > 1:
@@ -101,14 +90,16 @@ def _exportable(entry: CatalogueEntry, cache: ModelCache) -> tuple[Path, str]:
             f"{entry.name} has its weights in a second file, and an archive holds one file a model: copy both by hand and add them there"
         )
     digest = model_file.sha256(path)
-    expected = entry.sha256 or (cached[1].sha256 if cached else None)
+    expected = entry.sha256 or (note.sha256 if note else None)
     if digest != expected:
         raise ConfigError(f"{str(path)!r} has sha256 {digest}, not {expected}: it was changed, fetch or add it again")
     return path, digest
 
 
-def import_models(request: ImportRequest, known: Mapping[str, CatalogueEntry], cache: ModelCache, report: Tell) -> list[FetchedModel]:
-    """Import models of an archive into the cache.
+def import_models(
+    path: Path, names: Sequence[str], known: Mapping[str, CatalogueEntry], cache: ModelCache, report: Tell, *, accepts_unverified: bool
+) -> list[FetchedModel]:
+    """Import the models of these names from an archive into the cache, all of them if there are no names.
 
     Each is imported under the entry of our catalogue; if there is none, under the model archive's, which has to be accepted.
 
@@ -117,18 +108,18 @@ def import_models(request: ImportRequest, known: Mapping[str, CatalogueEntry], c
         UnavailableError: a file is missing, broken, or not the one in the catalogue.
         TransientError: the disk is full.
     """
-    with _opened(request.archive) as open_member:
-        manifest = _manifest(open_member, request.archive)
-        chosen = {one.entry.name: one for one in manifest.models if not request.names or one.entry.name in request.names}
-        if absent := [name for name in request.names if name not in chosen]:
-            names = ", ".join(one.entry.name for one in manifest.models)
-            raise ConfigError(f"model archive {str(request.archive)!r} has no {', '.join(absent)}, but {names}")
+    with _opened(path) as open_member:
+        manifest = _manifest(open_member, path)
+        chosen = {one.entry.name: one for one in manifest.models if not names or one.entry.name in names}
+        if absent := [name for name in names if name not in chosen]:
+            present = ", ".join(one.entry.name for one in manifest.models)
+            raise ConfigError(f"model archive {str(path)!r} has no {', '.join(absent)}, but {present}")
         imported = []
         for model in chosen.values():
             name = model.entry.name
             entry = known.get(name) or msgspec.structs.replace(model.entry, sha256=None, why="the catalogue here does not have it")
-            require_hash(entry, accepts_unverified=request.accepts_unverified)
-            imported.append(_import(open_member, model, entry, request.archive, cache, list(chosen)))
+            require_hash(entry, accepts_unverified=accepts_unverified)
+            imported.append(_import(open_member, model, entry, path, cache, list(chosen)))
             report(entry.file, model.size_bytes, model.size_bytes)
         return imported
 

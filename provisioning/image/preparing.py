@@ -4,7 +4,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,21 @@ from edgemeter.provisioning.image.adapter_text import FROM_BOOT, FROM_STICK, PAY
 from edgemeter.provisioning.image.boot_partition import BootPartition, Readable
 from edgemeter.provisioning.image.detect import STICK, ChosenFormat, without_previous
 from edgemeter.provisioning.image.settings import FirstBootSettings
-from edgemeter.provisioning.release import install, manifest
-from edgemeter.provisioning.release.install import MANIFEST, SIGNATURE, Manifest
+from edgemeter.provisioning.release import manifest
+from edgemeter.provisioning.release.install import MANIFEST, MOST_SIGNATURE_BYTES, SIGNATURE, Manifest
 from edgemeter.provisioning.write.image_file import ReportBytes, read_image
 
 NEEDED = ("install.py", "supervisor.py")
+HERE = Path(__file__).parent
+UNIT = "edgemeter-firstboot.service"
+PUBLIC_KEY, JOIN, STATUS = "release.pub", "join.toml", "status.txt"
+NOT_YET = """Edgemeter, first boot
+state:   prepared
+step:    none yet: the board has not started from this card, or its system did not call our script
+"""
+# Room beside the payload: tables, rounding up to clusters, the status file.
+SPARE_BYTES = 8 << 20
+MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,25 +50,13 @@ def open_release(path: Path, public_key: Path) -> Iterator[ReleaseFiles]:
         ConfigError: it is not a release, differs from what was signed, or lacks a file that a board needs.
     """
     verified = manifest.read_release(path, public_key)
-    try:
-        with closing(install.UnverifiedRelease(path)) as release:
-            files = {MANIFEST: of_bytes(verified.document), SIGNATURE: of_bytes(release.small(SIGNATURE, install.MOST_SIGNATURE_BYTES))}
-            files |= {entry.path: FileContent(entry.size_bytes, partial(release.open, entry.path)) for entry in verified.manifest.files}
-            lacking = [name for name in NEEDED if name not in files]
-            if lacking:
-                raise ConfigError(f"the release {str(path)!r} has no {' and no '.join(lacking)}, which a board needs: make it again")
-            yield ReleaseFiles(verified.manifest, files)
-    except install.RefusedError as error:
-        raise ConfigError(str(error)) from error
-
-
-HERE = Path(__file__).parent
-UNIT = "edgemeter-firstboot.service"
-PUBLIC_KEY, JOIN, STATUS = "release.pub", "join.toml", "status.txt"
-NOT_YET = """Edgemeter, first boot
-state:   prepared
-step:    none yet: the board has not started from this card, or its system did not call our script
-"""
+    with manifest.open_unverified(path) as source:
+        files = {MANIFEST: of_bytes(verified.document), SIGNATURE: of_bytes(source.small(SIGNATURE, MOST_SIGNATURE_BYTES))}
+        files |= {entry.path: FileContent(entry.size_bytes, partial(source.open, entry.path)) for entry in verified.manifest.files}
+        lacking = [name for name in NEEDED if name not in files]
+        if lacking:
+            raise ConfigError(f"the release {str(path)!r} has no {' and no '.join(lacking)}, which a board needs: make it again")
+        yield ReleaseFiles(verified.manifest, files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +175,13 @@ def _instance(request: CardRequest) -> str:
 
 
 def _differing(boot: BootPartition, changes: Iterable[Change]) -> list[Change]:
-    return [change for change in changes if isinstance(change, RemovePath) or not _is_there(boot, change)]
-
-
-def _is_there(boot: BootPartition, put: PutFile) -> bool:
-    content = boot.content(put.path)
-    return content is not None and _is_same(content, put.content, lambda _: None)
+    """Return the changes whose files the boot partition does not have yet, and all removals."""
+    present = ((change, boot.content(change.path)) for change in changes)
+    return [
+        change
+        for change, content in present
+        if isinstance(change, RemovePath) or content is None or not _is_same(content, change.content, lambda _: None)
+    ]
 
 
 def _is_same(pieces: Iterable[bytes], content: FileContent, read: Callable[[int], None]) -> bool:
@@ -202,11 +201,6 @@ def _is_same(pieces: Iterable[bytes], content: FileContent, read: Callable[[int]
     return not left and not next(expected, b"")
 
 
-# Room beside the payload: tables, rounding up to clusters, the status file.
-SPARE_BYTES = 8 << 20
-MIB = 1 << 20
-
-
 @contextmanager
 def unpacked_copy(source: Path, path: Path, report: ReportBytes, *, is_dry: bool) -> Iterator[Path]:
     """Yield a copy of an image (raw, `.gz`, `.xz`) to prepare; it is renamed to `path` afterwards, and removed on an error or if `is_dry`.
@@ -218,19 +212,16 @@ def unpacked_copy(source: Path, path: Path, report: ReportBytes, *, is_dry: bool
     if path.exists():
         raise ConfigError(f"{str(path)!r} exists already: prepare that one, or delete it")
     image = read_image(source, report)
-    with tempfile.TemporaryDirectory(prefix=".edgemeter-image-", dir=path.parent) as folder:
-        beside = Path(folder) / path.name
+    with _renamed_to(path, is_dry=is_dry) as unfinished:
         try:
-            with beside.open("wb") as file:
+            with unfinished.open("wb") as file:
                 for chunk in image.chunks():
                     # Zeros take no room, as in most images.
                     _ = file.write(chunk) if chunk.strip(b"\0") else file.seek(len(chunk), os.SEEK_CUR)
                 file.truncate(image.size_bytes)
         except OSError as error:
             raise UnavailableError(f"cannot unpack {str(source)!r} to {str(path)!r}: {error.strerror}: make room there") from error
-        yield beside
-        if not is_dry:
-            beside.replace(path)
+        yield unfinished
 
 
 @contextmanager
@@ -248,9 +239,16 @@ def new_stick(path: Path, request: CardRequest, size_bytes: int | None, *, is_dr
     size_bytes = size_bytes if size_bytes is not None else -(-(needed * 5 // 4 + SPARE_BYTES) // MIB) * MIB
     if not path.parent.is_dir():
         raise ConfigError(f"there is no folder {str(path.parent)!r} for the stick: make it, or choose another (--make-stick)")
-    with tempfile.TemporaryDirectory(prefix=".edgemeter-stick-", dir=path.parent) as folder:
-        beside = Path(folder) / path.name
-        make_stick(beside, size_bytes, STICK)
-        yield beside
+    with _renamed_to(path, is_dry=is_dry) as unfinished:
+        make_stick(unfinished, size_bytes, STICK)
+        yield unfinished
+
+
+@contextmanager
+def _renamed_to(path: Path, *, is_dry: bool) -> Iterator[Path]:
+    """Yield a path of that name beside it, renamed to it unless the block fails or `is_dry`."""
+    with tempfile.TemporaryDirectory(prefix=".edgemeter-image-", dir=path.parent) as folder:
+        unfinished = Path(folder) / path.name
+        yield unfinished
         if not is_dry:
-            beside.replace(path)
+            unfinished.replace(path)

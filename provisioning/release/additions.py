@@ -104,12 +104,10 @@ def _python_fits(python: str, abi: str, wanted: tuple[int, int]) -> bool:
     found = re.fullmatch(r"(cp|py)(\d)(\d*)", python)
     if found is None or int(found[2]) != wanted[0]:
         return False
-    minor = int(found[3]) if found[3] else 0
-    if found[1] == "cp" and abi == f"cp{wanted[0]}{wanted[1]}":
+    minor = int(found[3] or 0)
+    if found[1] == "cp" and abi in {f"cp{wanted[0]}{wanted[1]}", "none"}:
         return minor == wanted[1]
-    if found[1] == "cp" and abi == "none":
-        return minor == wanted[1]
-    return (abi == "abi3" and found[1] == "cp" and minor <= wanted[1]) or (abi == "none" and found[1] == "py" and minor <= wanted[1])
+    return minor <= wanted[1] and (found[1], abi) in {("cp", "abi3"), ("py", "none")}
 
 
 def refuse_clashes(wheels: Path) -> None:

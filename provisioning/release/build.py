@@ -70,7 +70,7 @@ def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[s
         (folder / "wheels").mkdir(parents=True)
         additions.add_packages(request.packages, request.target, folder)
         report("making edgemeter's wheel" if request.wheel is None else f"using {request.wheel.name}")
-        wheel = _own_wheel(request.wheel, Path(made))
+        wheel = make_own_wheel(Path(made)) if request.wheel is None else _checked_wheel(request.wheel)
         report(f"collecting wheels for {request.target.words}")
         others = [added.requirement() for added in request.wheels]
         wheels.collect_wheels(wheel, request.extras, request.target, folder / "wheels", others, request.find_links)
@@ -136,9 +136,7 @@ def _seal(request: ReleaseRequest, folder: Path, checked: str, out: Path | None,
     return BuiltRelease(path, made, packed.stat().st_size, accelerators)
 
 
-def _own_wheel(given: Path | None, folder: Path) -> Path:
-    if given is None:
-        return make_own_wheel(folder)
+def _checked_wheel(given: Path) -> Path:
     if not (given.is_file() and given.name.startswith("edgemeter-") and given.name.endswith(".whl")):
         raise ConfigError(f"{str(given)!r} is not a wheel of edgemeter: omit --wheel to use the installed version")
     return given

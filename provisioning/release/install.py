@@ -166,12 +166,11 @@ class UnverifiedRelease:
             if not path.is_dir():
                 self.tar = tarfile.open(str(path), "r:")  # noqa: SIM115 - closed with the release
                 self._index(self.tar)
-        except (OSError, tarfile.TarError, ValueError, EOFError) as error:
+        except (OSError, tarfile.TarError, ValueError, EOFError, RefusedError) as error:
             self.close()
+            if isinstance(error, RefusedError):
+                raise
             refuse(f"cannot read the release {str(path)!r} ({error}): copy it again, whole")
-        except RefusedError:
-            self.close()
-            raise
 
     def _index(self, tar: tarfile.TarFile) -> None:
         for member in tar:
@@ -532,7 +531,7 @@ class Installation:
             elif source.exists():
                 shutil.copyfile(str(source), str(target))
         # All of it is on the disk before the manifest completes it.
-        _sync_all(self.root)
+        _sync_folder(self.root, "file system")
         _write(self.release / MANIFEST, self.document)
 
     def switch(self) -> None:
@@ -571,20 +570,15 @@ def _remove(path: Path) -> None:
         shutil.rmtree(str(path))
 
 
-def _sync_all(folder: Path) -> None:
+def _sync_folder(folder: Path, extent: str = "folder") -> None:
+    """Wait until a folder is on the disk, or all of its file system."""
     descriptor = os.open(str(folder), os.O_RDONLY)
     try:
+        if extent == "folder":
+            os.fsync(descriptor)
         # One file system only; glibc >= 2.14.
-        if ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
+        elif ctypes.CDLL(None, use_errno=True).syncfs(descriptor) != 0:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
-    finally:
-        os.close(descriptor)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(str(folder), os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -634,15 +628,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.umask(0o022)
     root = Path(os.path.abspath(str(options.root)))  # noqa: PTH100 - links are not resolved
     try:
-        source = UnverifiedRelease(options.release)
-        try:
+        with contextlib.closing(UnverifiedRelease(options.release)) as source:
             text = install(source, root, options.public_key or root / "release.pub", options.switch, options.allow_downgrade)
-        finally:
-            source.close()
-    except RefusedError as error:
-        sys.stderr.write("install: {}\n".format(" ".join(str(error).split())))
-        return 1
-    except (OSError, zipfile.BadZipFile) as error:
+    except (RefusedError, OSError, zipfile.BadZipFile) as error:
         sys.stderr.write("install: {}\n".format(" ".join(str(error).split())))
         return 1
     sys.stdout.write(f"install: {text}\n")

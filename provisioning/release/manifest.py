@@ -3,7 +3,8 @@
 import json
 import subprocess
 import tarfile
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from edgemeter.provisioning.release import install
 from edgemeter.provisioning.release.install import MANIFEST, SIGNATURE, FileEntry, Manifest
 
 OPENSSL_TIMEOUT_S = 60
+SCHEMA = 1
+# First in the tar: a device decides by these.
+FIRST = (MANIFEST, SIGNATURE)
 
 
 def sign(document: bytes, key: Path) -> bytes:
@@ -46,12 +50,6 @@ def _openssl(*arguments: str, what: str, given: bytes = b"") -> bytes:
     return done.stdout
 
 
-SCHEMA = 1
-
-# First in the tar: a device decides by these.
-FIRST = (MANIFEST, SIGNATURE)
-
-
 @dataclass(frozen=True, slots=True)
 class VerifiedRelease:
     """A release with valid signature and files: its manifest, parsed and as the signed bytes."""
@@ -68,19 +66,37 @@ class VerifiedRelease:
             ConfigError: a file changed since it was verified, or cannot be written.
         """
         try:
-            with closing(install.UnverifiedRelease(self.path)) as release:
+            with open_unverified(self.path) as source:
                 for entry in self.manifest.files:
                     target = folder / entry.path
                     target.parent.mkdir(parents=True, exist_ok=True)
                     with target.open("wb") as file:
-                        release.copy(entry, file)
+                        source.copy(entry, file)
                 if self.is_signed:
-                    (folder / SIGNATURE).write_bytes(release.small(SIGNATURE, install.MOST_SIGNATURE_BYTES))
+                    (folder / SIGNATURE).write_bytes(source.small(SIGNATURE, install.MOST_SIGNATURE_BYTES))
                 (folder / MANIFEST).write_bytes(self.document)
-        except install.RefusedError as error:
-            raise ConfigError(str(error)) from error
         except OSError as error:
             raise ConfigError(f"cannot unpack the release {str(self.path)!r} in {str(folder)!r}: {error.strerror}") from error
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn what the installer refuses into our error."""
+    try:
+        yield
+    except install.RefusedError as error:
+        raise ConfigError(str(error)) from error
+
+
+@contextmanager
+def open_unverified(path: Path) -> Iterator[install.UnverifiedRelease]:
+    """Yield the release in a folder or `.tar`; nothing in it has been verified.
+
+    Raises:
+        ConfigError: it is not a release, or is refused within the block.
+    """
+    with _refusals(), closing(install.UnverifiedRelease(path)) as source:
+        yield source
 
 
 def read_release(path: Path, public_key: Path) -> VerifiedRelease:
@@ -94,12 +110,9 @@ def read_release(path: Path, public_key: Path) -> VerifiedRelease:
             f"there is no release key {str(public_key)!r} to verify the release with: name the fleet's folder with --folder; "
             "`edgemeter fleet init` makes both"
         )
-    try:
-        with closing(install.UnverifiedRelease(path)) as release:
-            document, manifest = install.verify(release, public_key)
-            install.verify_files(release, manifest)
-    except install.RefusedError as error:
-        raise ConfigError(str(error)) from error
+    with open_unverified(path) as source:
+        document, manifest = install.verify(source, public_key)
+        install.verify_files(source, manifest)
     return VerifiedRelease(path, manifest, document)
 
 
@@ -109,13 +122,10 @@ def unsigned_release(path: Path) -> VerifiedRelease:
     Raises:
         ConfigError: it is not a release, or differs from its manifest.
     """
-    try:
-        with closing(install.UnverifiedRelease(path)) as release:
-            document = release.small(MANIFEST, install.MOST_MANIFEST_BYTES)
-            manifest = install.parse_manifest(document)
-            install.verify_files(release, manifest)
-    except install.RefusedError as error:
-        raise ConfigError(str(error)) from error
+    with open_unverified(path) as source:
+        document = source.small(MANIFEST, install.MOST_MANIFEST_BYTES)
+        manifest = install.parse_manifest(document)
+        install.verify_files(source, manifest)
     return VerifiedRelease(path, manifest, document, is_signed=False)
 
 
@@ -127,10 +137,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """
     fields = {**manifest._asdict(), "schema": SCHEMA, "name": "edgemeter", "files": [file._asdict() for file in manifest.files]}
     document = (json.dumps(fields, indent=1, sort_keys=True) + "\n").encode()
-    try:
+    with _refusals():
         install.parse_manifest(document)
-    except install.RefusedError as error:
-        raise ConfigError(str(error)) from error
     return document
 
 

@@ -87,8 +87,11 @@ def check_imports(wheels: Path, arch: str, python: str, core: str | None, root: 
     native = {wheel: modules for wheel in sorted(wheels.glob("*.whl")) if (modules := install.extension_modules(wheel))}
     try:
         with tempfile.TemporaryDirectory(prefix="edgemeter-smoke-") as made, _python(arch, python, core, root, Path(made)) as found:
-            _start(found)
-            _unpack(wheels, Path(made))
+            if (why := _import(found, [])) is not None:
+                return ImportCheck("", unchecked=f"nothing starts {found.how}: {why}")
+            for wheel in wheels.glob("*.whl"):
+                with zipfile.ZipFile(wheel) as archive:
+                    archive.extractall(made)  # noqa: S202 - zipfile keeps to the folder
             failed = [(wheel.name, why) for wheel, modules in native.items() if (why := _import(found, modules))]
     except _NoneError as error:
         return ImportCheck("", unchecked=str(error))
@@ -153,17 +156,6 @@ def _folder(root: Path) -> Iterator[Path]:
         except (OSError, tarfile.TarError) as error:
             raise ConfigError(f"cannot read the arm64 system {str(root)!r}: {error}: make it again") from error
         yield Path(made)
-
-
-def _start(python: _Python) -> None:
-    if (why := _import(python, [])) is not None:
-        raise _NoneError(f"nothing starts {python.how}: {why}")
-
-
-def _unpack(wheels: Path, folder: Path) -> None:
-    for wheel in wheels.glob("*.whl"):
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(folder)  # noqa: S202 - zipfile keeps to the folder
 
 
 def _import(python: _Python, modules: list[str]) -> str | None:

@@ -24,37 +24,24 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.release.boards import ReleaseTarget
 
+# Written by an installer, or derived from the wheel.
+NOT_OF_A_WHEEL = {"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json"}
+# The earliest time in a zip; setuptools reads it from the environment.
+EPOCH_S, EPOCH = 315_532_800, (1980, 1, 1, 0, 0, 0)
+BUILD_TIMEOUT_S = 600
+TIMEOUT_S = 1800
+PIP = "pip>=23"
+_SOURCE_FILES = ("pyproject.toml", "README.md", "LICENSE")
 
-def pip_command() -> list[str]:
-    """Return the command that pip's arguments follow.
 
-    Raises:
-        UnavailableError: there is neither pip nor uv.
-    """
-    return [*python_with_pip(), "-m", "pip"]
-
-
-def python_with_pip() -> list[str]:
-    """Return the command of a Python that can import pip.
-
-    Raises:
-        UnavailableError: there is neither pip nor uv.
-    """
+def _python_with_pip() -> list[str]:
+    """Return the command of a Python that can import pip; raise UnavailableError if there is neither pip nor uv."""
     if find_spec("pip") is not None:
         return [sys.executable]
     uv = shutil.which("uv")
     if uv is None:
         raise UnavailableError("building a release needs pip or uv: `python3 -m ensurepip`, or install uv")
     return [uv, "run", "--quiet", "--no-project", "--with", "pip", "python"]
-
-
-# Written by an installer, or derived from the wheel.
-NOT_OF_A_WHEEL = {"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_cache.json"}
-
-# The earliest time in a zip; setuptools reads it from the environment.
-EPOCH_S, EPOCH = 315_532_800, (1980, 1, 1, 0, 0, 0)
-BUILD_TIMEOUT_S = 600
-_SOURCE_FILES = ("pyproject.toml", "README.md", "LICENSE")
 
 
 def make_own_wheel(folder: Path) -> Path:
@@ -64,19 +51,15 @@ def make_own_wheel(folder: Path) -> Path:
         UnavailableError: it cannot be made from what is installed; the message states what was tried.
     """
     source = _source_folder()
-    return repack_wheel("edgemeter", folder) if source is None else build_wheel(source, folder)
+    return repack_wheel("edgemeter", folder) if source is None else _build_wheel(source, folder)
 
 
-def build_wheel(source: Path, folder: Path) -> Path:
-    """Return the wheel of the project in `source`, which is not changed.
-
-    Raises:
-        UnavailableError: setuptools or pip fails.
-    """
+def _build_wheel(source: Path, folder: Path) -> Path:
+    """Return the wheel of the project in `source`, which is not changed."""
     with tempfile.TemporaryDirectory(prefix="edgemeter-wheel-") as made:
         copy = Path(made) / "source"
         _copy_source(source, copy)
-        command = [*pip_command(), "wheel", "--quiet", "--no-deps", "--disable-pip-version-check", "--wheel-dir", made]
+        command = [*_python_with_pip(), "-m", "pip", "wheel", "--quiet", "--no-deps", "--disable-pip-version-check", "--wheel-dir", made]
         if _has_setuptools():
             command.append("--no-build-isolation")
         own = {**os.environ, "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH_S))}
@@ -107,7 +90,8 @@ def repack_wheel(name: str, folder: Path) -> Path:
     files = {str(file): Path(str(file.locate())) for file in found.files or () if _is_of_a_wheel(file)}
     info = next(PurePosixPath(file).parent for file in files if file.endswith(".dist-info/WHEEL"))
     tags = [line.partition(": ")[2] for line in files[f"{info}/WHEEL"].read_text().splitlines() if line.startswith("Tag: ")]
-    target = folder / f"{info.name.removesuffix('.dist-info')}-{_one_tag(tags)}.whl"
+    tag = "-".join(".".join(dict.fromkeys(parts)) for parts in zip(*(tag.split("-") for tag in tags), strict=True))
+    target = folder / f"{info.name.removesuffix('.dist-info')}-{tag}.whl"
     _write_wheel(target, str(info), files)
     return target
 
@@ -115,11 +99,6 @@ def repack_wheel(name: str, folder: Path) -> Path:
 def _is_of_a_wheel(file: PurePosixPath) -> bool:
     is_added = file.parent.name.endswith(".dist-info") and file.name in NOT_OF_A_WHEEL
     return not (is_added or ".." in file.parts or file.suffix == ".pyc" or file.is_absolute())
-
-
-def _one_tag(tags: list[str]) -> str:
-    parts = [tag.split("-") for tag in tags]
-    return "-".join(".".join(dict.fromkeys(tag[place] for tag in parts)) for place in range(3))
 
 
 def _write_wheel(target: Path, info: str, files: dict[str, Path]) -> None:
@@ -172,10 +151,6 @@ def _has_setuptools() -> bool:
         return False
 
 
-TIMEOUT_S = 1800
-PIP = "pip>=23"
-
-
 def collect_wheels(
     wheel: Path, extras: Sequence[str], target: ReleaseTarget, folder: Path, others: Sequence[str] = (), find_links: Sequence[str] = ()
 ) -> None:
@@ -216,7 +191,7 @@ def check_wheels(extras: Sequence[str], target: ReleaseTarget, folder: Path, oth
 
 def _run_pip(verb: str, asked: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
     with as_file(files(__package__).joinpath("pip_for_target.py")) as script:
-        command = [*python_with_pip(), str(script), verb, json.dumps(asked)]
+        command = [*_python_with_pip(), str(script), verb, json.dumps(asked)]
         try:
             return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False)
         except (OSError, subprocess.SubprocessError) as error:

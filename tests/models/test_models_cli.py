@@ -14,6 +14,7 @@ from edgemeter.agent.contract import model_card
 from edgemeter.models.catalogue import catalogue, shipped_models
 from edgemeter.models.catalogue.catalogue_entry import CatalogueEntry
 from edgemeter.models.cli.main import models
+from edgemeter.models.fetch import local_files
 
 
 def invoke(*arguments):
@@ -109,7 +110,7 @@ def test_an_entry_is_shown_as_text_and_for_machines():
 
 def test_an_unknown_name_is_reported():
     """Neither file nor shipped nor in the catalogue."""
-    with pytest.raises(ConfigError, match=r"no file 'absent'.*models list"):
+    with pytest.raises(ConfigError, match=r"no model 'absent', neither as a file.*models list"):
         invoke("show", "absent")
     with pytest.raises(ConfigError, match="the catalogue has no model 'absent'"):
         invoke("verify", "absent")
@@ -123,7 +124,7 @@ def test_what_ships_is_verified(monkeypatch, tmp_path):
     for path in (model.path, model_card.card_path(model.path)):
         shutil.copy(path, tmp_path)
     (tmp_path / model.path.name).write_bytes(b"changed")
-    monkeypatch.setattr(shipped_models, "shipped_models", lambda: [shipped_models.find_model(tmp_path / model.path.name)])
+    monkeypatch.setattr(local_files, "shipped_models", lambda: [shipped_models.find_model(tmp_path / model.path.name)])
     result = invoke("verify", model.path.name)
     assert (result.exit_code, model.about.sha256 in result.stderr) == (1, True)
 
