@@ -189,7 +189,7 @@ def _print_notes(named: Path, plan: "CardPlan", request: "CardRequest") -> None:
 
 
 def _print(named: Path, plan: "CardPlan", *, is_dry: bool, as_json: bool) -> None:
-    from edgemeter.provisioning.fat.file_changes import PutFile
+    from edgemeter.provisioning.fat.volume import PutFile
 
     files = {change.path: change.content.size_bytes for change in plan.changes() if isinstance(change, PutFile)}
     removed = [change.path for change in plan.changes() if not isinstance(change, PutFile)]

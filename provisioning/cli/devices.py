@@ -31,7 +31,7 @@ from edgemeter.provisioning.registry.jobs import executions_of_device, find_in_f
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.registry.rescues import begin_power_action, end_power_action, read_measuring, read_power_actions
 from edgemeter.provisioning.rescue import PowerSwitch, wiring
-from edgemeter.provisioning.rescue.rescue_handler import MeasuringActivity, why_not_cut
+from edgemeter.provisioning.rescue.rescue_handler import why_not_cut
 from edgemeter.provisioning.rescue.wiring import Neighbours, Wiring
 
 # Rows that fit a reader's patience on a terminal; a pipe gets all of them.
@@ -156,9 +156,8 @@ def power(device: str, action: str, folder: FleetFolder, *, force: bool, dry_run
 def _check_power(wired: Wiring, written: FleetFile, registry: Registry) -> None:
     neighbours = Neighbours(written, wired.folder).of(wired, registry)
     in_flight = {name: execution.job for name in (wired.device, *neighbours) if (execution := find_in_flight(registry, name)) is not None}
-    activity = MeasuringActivity(in_flight, read_measuring(registry))
     # A person is watching: a device that still measured would have reported since.
-    why = why_not_cut(wired.device, neighbours, activity, STILL_MEASURING_S, time.time_ns())
+    why = why_not_cut(wired.device, neighbours, in_flight, read_measuring(registry), STILL_MEASURING_S, time.time_ns())
     if why is not None:
         raise UnavailableError(f"the power of {wired.device!r} is not cut: {why}; wait, or give --force and lose the run")
 

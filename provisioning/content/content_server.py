@@ -19,6 +19,13 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.registry import Registry
 
+logger = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S = 30.0
+MOST_CONNECTIONS = 256
+PIECE_BYTES = 256 << 10
+_URL = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[^/:@\[\]\s]+)(?::(\d{1,5}))?/content/?")
+_PATH = re.compile(r"/content/([0-9a-f]{64})")
 _ONE_RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 
 
@@ -48,15 +55,6 @@ def parse_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
     return int(first), min(size_bytes, int(last) + 1) if last else size_bytes
 
 
-logger = logging.getLogger(__name__)
-
-REQUEST_TIMEOUT_S = 30.0
-MOST_CONNECTIONS = 256
-PIECE_BYTES = 256 << 10
-_URL = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[^/:@\[\]\s]+)(?::(\d{1,5}))?/content/?")
-_PATH = re.compile(r"/content/([0-9a-f]{64})")
-
-
 class ContentServer:
     """Serves the fleet's content where devices look for it, at `url` (`content_url` of fleet.toml); `start` once, `stop` once or more.
 
@@ -68,8 +66,8 @@ class ContentServer:
     """
 
     def __init__(self, folder: FleetFolder, url: str) -> None:
-        self._tls = _tls(folder)
-        host, port = _listening_place(url, "http" if self._tls is None else "https")
+        self.tls = _tls(folder)
+        host, port = _listening_place(url, "http" if self.tls is None else "https")
         self._registry = Registry(folder.registry)
         self._store = ContentStore(folder.content)
         try:
@@ -87,11 +85,6 @@ class ContentServer:
         """Stop; downloads in progress are aborted, and can be resumed."""
         self._server.stop()
         self._registry.close()
-
-    def secured(self, connection: socket.socket) -> socket.socket:
-        """Return the connection over TLS, after the client has shown a certificate of the fleet's authority."""
-        connection.settimeout(REQUEST_TIMEOUT_S)
-        return self._tls.wrap_socket(connection, server_side=True) if self._tls else connection
 
     def is_accepted(self, connection: socket.socket) -> bool:
         """Return whether the client is an accepted device, with a certificate that is not revoked."""
@@ -137,8 +130,11 @@ class _Server(HttpServer):
             self._room.release()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
+        tls = self.content.tls
         try:
-            with self.content.secured(request) as connection:
+            request.settimeout(REQUEST_TIMEOUT_S)
+            # Over TLS, the client shows a certificate of the fleet's authority first.
+            with tls.wrap_socket(request, server_side=True) if tls else request as connection:
                 _Handler(connection, client_address, self)
         except OSError as error:
             logger.debug("connection of %s: %s", client_address[0], error)

@@ -1,7 +1,6 @@
 """The content store: files named by their sha256, put in place whole or not at all, and read from any thread or process."""
 
 import hashlib
-import io
 import os
 import tempfile
 from collections.abc import Callable, Collection
@@ -24,6 +23,9 @@ PIECE_BYTES = 1 << 20
 # Content that nothing refers to yet may be about to be referred to by the command that has just stored it.
 YOUNG_NS = NS_PER_DAY
 _UNFINISHED = ".unfinished-"
+# A device fetches the content of a schedule whenever it needs it again, however long ago it was ordered.
+_WORKS = """SELECT work FROM jobs WHERE job GLOB 'schedule-*'
+OR EXISTS (SELECT 1 FROM executions WHERE executions.job = jobs.job AND ended_ns IS NULL)"""
 
 
 class ContentStore:
@@ -53,15 +55,10 @@ class ContentStore:
             ConfigError: the name is not valid in an order.
             UnavailableError: the store cannot be written.
         """
-        return self._put(partial(_copy, io.BytesIO(content)), _named(name))
+        return self._put(lambda target: target.write(content), _named(name))
 
-    def put_written(self, write: Callable[["HashingWriter"], None], name: str) -> Content:
-        """Store what `write` writes to the given file, from beginning to end, and return it as orders name it.
-
-        Raises:
-            ConfigError: the name is not valid in an order.
-            UnavailableError: the store cannot be written.
-        """
+    def put_written(self, write: Callable[["HashingWriter"], object], name: str) -> Content:
+        """Store what `write` writes to the given file, from beginning to end, and return it as orders name it; raise as `put_bytes`."""
         return self._put(write, _named(name))
 
     def path(self, sha256: str) -> Path | None:
@@ -104,7 +101,7 @@ class ContentStore:
                 removed.append(path.name)
         return removed
 
-    def _put(self, write: Callable[["HashingWriter"], None], name: str) -> Content:
+    def _put(self, write: Callable[["HashingWriter"], object], name: str) -> Content:
         unfinished: str | None = None
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -141,7 +138,7 @@ class DryRunStore(ContentStore):
     def __init__(self) -> None:
         super().__init__(Path(os.devnull))
 
-    def _put(self, write: Callable[["HashingWriter"], None], name: str) -> Content:
+    def _put(self, write: Callable[["HashingWriter"], object], name: str) -> Content:
         hashed = HashingWriter(None)
         try:
             write(hashed)
@@ -167,10 +164,9 @@ class HashingWriter:
         return len(piece)
 
     def flush(self) -> None:
-        """Do nothing: the opener of the file does."""
+        """Do nothing, as `close`: the opener of the file does."""
 
-    def close(self) -> None:
-        """Do nothing: the opener of the file does."""
+    close = flush
 
     def content(self, name: str) -> Content:
         """Return what was written, by its hash."""
@@ -218,11 +214,6 @@ def _named(name: str) -> str:
         raise ConfigError(
             f"{name!r} cannot be the name of content for devices: use letters, digits, dots, dashes and underscores, at most 128"
         ) from error
-
-
-# A device fetches the content of a schedule whenever it needs it again, however long ago it was ordered.
-_WORKS = """SELECT work FROM jobs WHERE job GLOB 'schedule-*'
-OR EXISTS (SELECT 1 FROM executions WHERE executions.job = jobs.job AND ended_ns IS NULL)"""
 
 
 def named_contents(registry: "Registry") -> set[str]:

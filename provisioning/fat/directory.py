@@ -15,6 +15,11 @@ LONG_MAX = 255
 FORBIDDEN = frozenset('"*/:<>?\\|') | {chr(code) for code in range(32)} | {"\x7f"}
 SHORT = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'()-@^_`{}~")
 PER_ENTRY = 13
+DELETED = 0xE5
+LONG = 0x0F
+LABEL_ATTRIBUTE = 0x08
+FOLDER_ATTRIBUTE = 0x10
+ARCHIVE_ATTRIBUTE = 0x20
 
 
 def check_name(name: str) -> None:
@@ -83,23 +88,6 @@ def long_entries(name: str, short_name: bytes) -> list[bytes]:
     return entries[::-1]
 
 
-def long_part(entry: bytes) -> bytes:
-    """Return the 26 bytes (UTF-16) of the name that a long entry holds."""
-    return entry[1:11] + entry[14:26] + entry[28:32]
-
-
-def decoded_long(parts: list[bytes]) -> str:
-    """Return the name from its parts in order."""
-    return b"".join(parts).decode("utf-16-le", "replace").split("\0", 1)[0]
-
-
-DELETED = 0xE5
-LONG = 0x0F
-LABEL_ATTRIBUTE = 0x08
-FOLDER_ATTRIBUTE = 0x10
-ARCHIVE_ATTRIBUTE = 0x20
-
-
 @dataclass(frozen=True, slots=True)
 class FatEntry:
     """A file or folder; `first_slot` to `slot` are its long entries and its own one."""
@@ -128,9 +116,7 @@ class FatDirectory:
     def entries(self) -> Iterator[FatEntry]:
         """Yield files and folders, without `.`, `..` and the label."""
         parts: list[bytes] = []
-        expected = 0
-        total = 0
-        first = 0
+        expected = total = first = 0
         for slot in range(len(self.data) // ENTRY_BYTES):
             raw = bytes(self.data[slot * ENTRY_BYTES : (slot + 1) * ENTRY_BYTES])
             if raw[0] == 0:
@@ -142,7 +128,8 @@ class FatDirectory:
                 if raw[0] & 0x40:
                     parts, first, expected, total = [], slot, raw[0] & 0x3F, raw[13]
                 if expected and raw[0] & 0x3F == expected and raw[13] == total:
-                    parts.insert(0, long_part(raw))
+                    # The 26 bytes (UTF-16) of the name that a long entry holds.
+                    parts.insert(0, raw[1:11] + raw[14:26] + raw[28:32])
                     expected -= 1
                     if expected == 0:
                         expected = -1  # whole: the next entry is its own
@@ -152,16 +139,15 @@ class FatDirectory:
             is_long = expected == -1 and total == short_name_checksum(raw[:11])
             expected = 0
             if not raw[11] & LABEL_ATTRIBUTE and raw[0] != ord("."):
-                name = decoded_long(parts) if is_long else decoded_short(raw)
-                yield _entry(raw, name, first if is_long else slot, slot)
+                name = b"".join(parts).decode("utf-16-le", "replace").split("\0", 1)[0] if is_long else decoded_short(raw)
+                high, _, _, low, size_bytes = struct.unpack_from("<HHHHI", raw, 20)
+                is_folder = bool(raw[11] & FOLDER_ATTRIBUTE)
+                yield FatEntry(name, raw[:11], is_folder, high << 16 | low, size_bytes, first if is_long else slot, slot)
 
     def find(self, name: str) -> FatEntry | None:
         """Return the entry of that name, in any case, None if there is none."""
-        wanted = name.upper()
-        for entry in self.entries():
-            if wanted in (entry.name.upper(), decoded_short(entry.short_name.ljust(ENTRY_BYTES, b"\0")).upper()):
-                return entry
-        return None
+        names = ((entry, decoded_short(entry.short_name.ljust(ENTRY_BYTES, b"\0"))) for entry in self.entries())
+        return next((entry for entry, short in names if name.upper() in (entry.name.upper(), short.upper())), None)
 
     def label(self) -> str:
         """Return the volume's label, an entry of the root directory; empty if there is none."""
@@ -174,20 +160,14 @@ class FatDirectory:
 
     def point(self, entry: FatEntry, cluster: int, size_bytes: int, when: datetime) -> None:
         """Let `entry` name other content: 32 bytes within one sector, so that it names either the old or the new."""
-        at = entry.slot * ENTRY_BYTES
-        _stamp(self.data, at, cluster, size_bytes, when)
+        _stamp(self.data, entry.slot * ENTRY_BYTES, cluster, size_bytes, when)
 
     def add(self, name: str, attribute: int, cluster: int, size_bytes: int, when: datetime) -> None:
         """Add an entry; `data` grows if no run of slots is free."""
         taken = {entry.short_name for entry in self.entries()} | self._removed_names
         short_name = make_short_name(name, taken)
-        own = bytearray(ENTRY_BYTES)
-        own[:11] = short_name
-        own[11] = attribute
-        date, time = _stamps(when)
-        struct.pack_into("<BHHH", own, 13, 0, time, date, date)
-        _stamp(own, 0, cluster, size_bytes, when)
-        new = [*([] if is_short(name) else long_entries(name, short_name)), bytes(own)]
+        own = _new_entry(short_name, attribute, cluster, size_bytes, when)
+        new = [*([] if is_short(name) else long_entries(name, short_name)), own]
         at = self._room(len(new)) * ENTRY_BYTES
         self.data[at : at + len(new) * ENTRY_BYTES] = b"".join(new)
 
@@ -222,19 +202,16 @@ class FatDirectory:
 
 def folder_head(own: int, parent: int, when: datetime) -> bytes:
     """Return `.` and `..`, with which every folder but the root begins; `parent` is 0 if that is the root."""
-    head = bytearray(2 * ENTRY_BYTES)
-    for at, name, cluster in ((0, b".".ljust(11), own), (ENTRY_BYTES, b"..".ljust(11), parent)):
-        head[at : at + 11] = name
-        head[at + 11] = FOLDER_ATTRIBUTE
-        date, time = _stamps(when)
-        struct.pack_into("<BHHH", head, at + 13, 0, time, date, date)
-        _stamp(head, at, cluster, 0, when)
-    return bytes(head)
+    names = ((b".".ljust(11), own), (b"..".ljust(11), parent))
+    return b"".join(_new_entry(name, FOLDER_ATTRIBUTE, cluster, 0, when) for name, cluster in names)
 
 
-def _entry(raw: bytes, name: str, first_slot: int, slot: int) -> FatEntry:
-    high, _, _, low, size = struct.unpack_from("<HHHHI", raw, 20)
-    return FatEntry(name, raw[:11], bool(raw[11] & FOLDER_ATTRIBUTE), high << 16 | low, size, first_slot, slot)
+def _new_entry(short_name: bytes, attribute: int, cluster: int, size_bytes: int, when: datetime) -> bytes:
+    entry = bytearray(short_name + bytes([attribute])).ljust(ENTRY_BYTES, b"\0")
+    date, time = _stamps(when)
+    struct.pack_into("<BHHH", entry, 13, 0, time, date, date)
+    _stamp(entry, 0, cluster, size_bytes, when)
+    return bytes(entry)
 
 
 def _stamp(data: bytearray, at: int, cluster: int, size_bytes: int, when: datetime) -> None:

@@ -28,6 +28,14 @@ WRAPPED = (
     (b"BZh", "bunzip2"),
     (b"QFI\xfb", "qemu-img convert -O raw"),
 )
+SECTOR_BYTES = 512
+MBR_SIGNATURE = b"\x55\xaa"
+GPT_SIGNATURE = b"EFI PART"
+PROTECTIVE = 0xEE
+EXTENDED = frozenset({0x05, 0x0F, 0x85})
+# No tool writes a table of more entries: it would be damaged.
+GPT_ENTRIES_MAX = 1024
+LOGICAL_MAX = 64
 
 
 class DiskImage:
@@ -136,7 +144,10 @@ def open_disk(path: Path, access: DiskAccess) -> Iterator[DiskImage]:
         if access == "write":
             _lock(path, descriptor)
         disk = DiskImage(path, descriptor)
-        _check_raw(disk)
+        head = disk.read(0, 8)
+        for magic, command in WRAPPED:
+            if head.startswith(magic):
+                raise ConfigError(f"{str(path)!r} is compressed or wrapped: unpack it first (`{command} {path.name}`)")
         yield disk
     finally:
         os.close(descriptor)
@@ -147,24 +158,6 @@ def _lock(path: Path, descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise TransientError(f"another process writes to {str(path)!r}: wait until it is done") from error
-
-
-def _check_raw(disk: DiskImage) -> None:
-    head = disk.read(0, 8)
-    for magic, command in WRAPPED:
-        if head.startswith(magic):
-            raise ConfigError(f"{str(disk.path)!r} is compressed or wrapped: unpack it first (`{command} {disk.path.name}`)")
-
-
-SECTOR_BYTES = 512
-MBR_SIGNATURE = b"\x55\xaa"
-GPT_SIGNATURE = b"EFI PART"
-PROTECTIVE = 0xEE
-EXTENDED = frozenset({0x05, 0x0F, 0x85})
-
-# No tool writes a table of more entries: it would be damaged.
-GPT_ENTRIES_MAX = 1024
-LOGICAL_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +205,7 @@ def partition_span(disk: DiskImage, partition: Partition) -> DiskSpan:
 
 def _mbr_entries(sector: bytes) -> list[tuple[int, int, int]]:
     """Return (type, first sector, sectors) of the four entries."""
-    return [
-        (sector[at + 4], *struct.unpack_from("<II", sector, at + 8))
-        for at in range(446, 510, 16)
-    ]  # fmt: skip
+    return [(sector[at + 4], *struct.unpack_from("<II", sector, at + 8)) for at in range(446, 510, 16)]
 
 
 def _mbr(disk: DiskImage, entries: list[tuple[int, int, int]]) -> list[Partition]:
@@ -247,12 +237,9 @@ def _logical(disk: DiskImage, extended: int) -> list[Partition]:
 
 def _gpt(disk: DiskImage) -> list[Partition] | None:
     """Return the partitions by the first intact copy of the table, None if there is none; also with 4,096-byte sectors."""
-    for sector_bytes in (SECTOR_BYTES, 4096):
-        for offset in (sector_bytes, disk.size_bytes - sector_bytes):
-            found = _gpt_at(disk, offset, sector_bytes)
-            if found is not None:
-                return found
-    return None
+    places = ((offset, size) for size in (SECTOR_BYTES, 4096) for offset in (size, disk.size_bytes - size))
+    tables = (_gpt_at(disk, offset, sector_bytes) for offset, sector_bytes in places)
+    return next((partitions for partitions in tables if partitions is not None), None)
 
 
 def _gpt_at(disk: DiskImage, offset: int, sector_bytes: int) -> list[Partition] | None:

@@ -16,6 +16,12 @@ SIGNATURE = b"\x55\xaa"
 FAT12_CLUSTERS_MAX = 4084
 FAT16_CLUSTERS_MAX = 65524
 ENTRY_BYTES = 32
+SECTOR_BYTES = 512
+MEDIA = 0xF8
+ROOT_ENTRIES = 512
+FAT16_MAX_BYTES = 512 << 20
+SMALLEST_BYTES = 4 << 20
+LARGEST_BYTES = 32 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +108,6 @@ def _label(sector: bytes, at: int) -> str:
     return "" if label == "NO NAME" else label
 
 
-SECTOR_BYTES = 512
-MEDIA = 0xF8
-ROOT_ENTRIES = 512
-FAT16_MAX_BYTES = 512 << 20
-SMALLEST_BYTES = 4 << 20
-LARGEST_BYTES = 32 << 30
-
-
 def make_stick(path: Path, size_bytes: int, label: str) -> None:
     """Write a new file with an empty file system of `size_bytes`: FAT16 up to 512 MiB, FAT32 above; no partition table.
 
@@ -119,11 +117,11 @@ def make_stick(path: Path, size_bytes: int, label: str) -> None:
     """
     if not SMALLEST_BYTES <= size_bytes <= LARGEST_BYTES:
         raise ConfigError(f"a stick cannot have {size_bytes:,} bytes: give a --size from 4M to 32G")
-    head, tables = _system(size_bytes // SECTOR_BYTES, label)
+    sectors = _system(size_bytes // SECTOR_BYTES, label)
     try:
         with path.open("xb") as file:
             file.truncate(size_bytes // SECTOR_BYTES * SECTOR_BYTES)
-            for sector, data in {**head, **tables}.items():
+            for sector, data in sectors.items():
                 file.seek(sector * SECTOR_BYTES)
                 file.write(data)
     except FileExistsError as error:
@@ -133,8 +131,8 @@ def make_stick(path: Path, size_bytes: int, label: str) -> None:
         raise UnavailableError(f"cannot write the stick {str(path)!r}: {error.strerror}") from error
 
 
-def _system(sectors: int, label: str) -> tuple[dict[int, bytes], dict[int, bytes]]:
-    """Return the sectors that differ from zero: those of the boot region, and those of tables and root folder."""
+def _system(sectors: int, label: str) -> dict[int, bytes]:
+    """Return the sectors that differ from zero, by number: those of the boot region, and those of tables and root folder."""
     is_32 = sectors * SECTOR_BYTES > FAT16_MAX_BYTES
     reserved = 32 if is_32 else 1
     per_cluster, fat_sectors = _sizes(sectors, reserved, is_32=is_32)
@@ -150,16 +148,15 @@ def _system(sectors: int, label: str) -> tuple[dict[int, bytes], dict[int, bytes
         struct.pack_into("<IHHIHH", boot, 36, fat_sectors, 0, 0, 2, 1, 6)
     struct.pack_into("<BBBI11s8s", boot, 64 if is_32 else 36, 0x80, 0, 0x29, serial, name, b"FAT32   " if is_32 else b"FAT16   ")
     boot[510:] = b"\x55\xaa"
-    head = {0: bytes(boot)}
     first = struct.pack("<III", 0x0FFFFFF8, 0x0FFFFFFF, 0x0FFFFFFF) if is_32 else struct.pack("<HH", 0xFFF8, 0xFFFF)
-    tables = {reserved: first, reserved + fat_sectors: first, reserved + 2 * fat_sectors: name + b"\x08" + bytes(20)}
+    written = {0: bytes(boot), reserved: first, reserved + fat_sectors: first, reserved + 2 * fat_sectors: name + b"\x08" + bytes(20)}
     if is_32:
         clusters = (sectors - reserved - 2 * fat_sectors) // per_cluster
         info = struct.pack("<I480sIII14sH", 0x41615252, b"", 0x61417272, clusters - 1, 3, b"", 0xAA55)
         # Windows and Linux expect both copies of the boot region; each ends with an empty third sector.
         end = bytes(510) + b"\x55\xaa"
-        head |= {1: info, 2: end, 6: bytes(boot), 7: info, 8: end}
-    return head, tables
+        written |= {1: info, 2: end, 6: bytes(boot), 7: info, 8: end}
+    return written
 
 
 def _sizes(sectors: int, reserved: int, *, is_32: bool) -> tuple[int, int]:

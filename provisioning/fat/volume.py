@@ -6,23 +6,67 @@ either the old or the new one; (4) clusters that nothing names any more are free
 the copies of the table may differ: the next change, even an empty one, repairs both, and the number of free clusters.
 """
 
+import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from typing import IO
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.fat.directory import ARCHIVE_ATTRIBUTE, FOLDER_ATTRIBUTE, FatDirectory, FatEntry, check_name, folder_head
 from edgemeter.provisioning.fat.disk_image import DiskSpan
-from edgemeter.provisioning.fat.file_changes import CHUNK_BYTES, Change, FileContent, PutFile
 from edgemeter.provisioning.fat.geometry import FatGeometry
 from edgemeter.provisioning.fat.table import FatTable
 
+CHUNK_BYTES = 1 << 20
 FILE_MAX_BYTES = (1 << 32) - 1
 MB = 1_000_000
 
 # Deeper than any name on FAT can be long: a folder that holds itself.
 DEPTH_MAX = 130
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """The bytes of one file, read when they are needed."""
+
+    size_bytes: int
+    open: Callable[[], IO[bytes]]
+
+    def chunks(self, size_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+        """Yield the bytes, `size_bytes` at a time, fewer at the end."""
+        with self.open() as file:
+            while chunk := file.read(size_bytes):
+                yield chunk
+
+
+@dataclass(frozen=True, slots=True)
+class PutFile:
+    """A file to write, with its folders; it replaces what has that path."""
+
+    path: str
+    content: FileContent
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePath:
+    """A file or folder to remove."""
+
+    path: str
+
+
+Change = PutFile | RemovePath
+
+
+def of_bytes(data: bytes) -> FileContent:
+    """Return bytes as content."""
+    return FileContent(len(data), lambda: io.BytesIO(data))
+
+
+def put_text(path: str, text: str) -> PutFile:
+    """Return the change that writes a text file."""
+    return PutFile(path, of_bytes(text.encode()))
 
 
 @dataclass(slots=True)
@@ -66,13 +110,10 @@ class FatVolume:
 
     def files(self, path: str = "") -> dict[str, int]:
         """Return every file below `path` with its size in bytes."""
-        found: dict[str, int] = {}
-        if self._find(_parts(path)) is None and _parts(path):
-            return found
-        for place, entry in self._walk(_parts(path)):
-            if not entry.is_folder:
-                found["/".join([*place, entry.name])] = entry.size_bytes
-        return found
+        top = _parts(path)
+        if top and self._find(top) is None:
+            return {}
+        return {"/".join([*folder, entry.name]): entry.size_bytes for folder, entry in self._walk(top) if not entry.is_folder}
 
     def content(self, path: str) -> Iterator[bytes] | None:
         """Return the bytes of a file in pieces, None if there is none."""
@@ -98,8 +139,7 @@ class FatVolume:
         """
         if not changes and self._table.is_right:
             return
-        missing = self.missing_bytes(changes)
-        if missing:
+        if missing := self.missing_bytes(changes):
             free = self._table.free_clusters * self._geometry.cluster_bytes
             raise UnavailableError(
                 f"the boot partition of {self.where} is too full: {free / MB:,.1f} MB are free, "
@@ -190,10 +230,9 @@ class FatVolume:
         above = parent.chain[0] if len(parts) > 1 else 0
         parent.directory.add(parts[-1], FOLDER_ATTRIBUTE, own[0], 0, self._now())
         head = folder_head(own[0], above, self._now())
-        data = head + bytes(self._geometry.cluster_bytes - len(head))
-        made = _Folder(own, FatDirectory(data), b"")
-        self._folders[_key(parts)] = made
-        return made
+        data = head.ljust(self._geometry.cluster_bytes, b"\0")
+        folder = self._folders[_key(parts)] = _Folder(own, FatDirectory(data), b"")
+        return folder
 
     def _folder(self, parts: tuple[str, ...]) -> _Folder:
         key = _key(parts)

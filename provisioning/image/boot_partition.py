@@ -10,8 +10,7 @@ from typing import Protocol
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.fat import geometry
 from edgemeter.provisioning.fat.disk_image import DiskAccess, DiskImage, DiskSpan, open_disk, partition_span, read_partitions
-from edgemeter.provisioning.fat.file_changes import Change, PutFile
-from edgemeter.provisioning.fat.volume import FatVolume
+from edgemeter.provisioning.fat.volume import Change, FatVolume, PutFile
 
 
 class Readable(Protocol):

@@ -8,7 +8,7 @@ import json
 import re
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.fat.file_changes import Change, RemovePath, put_text
+from edgemeter.provisioning.fat.volume import Change, RemovePath, put_text
 from edgemeter.provisioning.image import boot_partition
 from edgemeter.provisioning.image.adapter_text import (
     BEGIN,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.fat.file_changes import Change, PutFile
+from edgemeter.provisioning.fat.volume import Change, PutFile
 from edgemeter.provisioning.image import boot_partition, cloudinit, firstrun, preseed
 from edgemeter.provisioning.image.adapter_text import KERNEL_LINE
 from edgemeter.provisioning.image.boot_partition import Readable

@@ -7,7 +7,7 @@ paths below /boot and the end of the script from its `rm` on.
 
 import shlex
 
-from edgemeter.provisioning.fat.file_changes import Change, RemovePath, put_text
+from edgemeter.provisioning.fat.volume import Change, RemovePath, put_text
 from edgemeter.provisioning.image import boot_partition
 from edgemeter.provisioning.image.adapter_text import (
     BEGIN,

@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.fat.file_changes import Change, FileContent, PutFile, RemovePath, of_bytes
 from edgemeter.provisioning.fat.geometry import make_stick
+from edgemeter.provisioning.fat.volume import Change, FileContent, PutFile, RemovePath, of_bytes
 from edgemeter.provisioning.image import cloudinit, detect, firstrun, preseed
 from edgemeter.provisioning.image.adapter_text import FROM_BOOT, FROM_STICK, PAYLOAD_FOLDER
 from edgemeter.provisioning.image.boot_partition import BootPartition, Readable

@@ -7,7 +7,7 @@ ours copies a script and starts a unit, and is in both.
 import json
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.fat.file_changes import Change, RemovePath, put_text
+from edgemeter.provisioning.fat.volume import Change, RemovePath, put_text
 from edgemeter.provisioning.image import boot_partition
 from edgemeter.provisioning.image.adapter_text import (
     BEGIN,

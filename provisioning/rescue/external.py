@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.provisioning.rescue import Power
-from edgemeter.provisioning.rescue.switching import Sleep, cycle_power
+from edgemeter.provisioning.rescue.switching import Sleep, restore_power
 from edgemeter.provisioning.rescue.wiring import DEVICE, Wiring
 
 TIMEOUT_S = 60.0
@@ -45,8 +45,12 @@ class External:
         self._run(self._wired.entry.off)
 
     def cycle(self, off_s: float, sleep: Sleep = time.sleep) -> None:
-        """Switch off, wait, switch on."""
-        cycle_power(self, off_s, sleep)
+        """Switch off, wait, switch on: whatever happens in between, switching on is tried."""
+        self.off()
+        try:
+            sleep(off_s)
+        finally:
+            restore_power(self, sleep)
 
     def state(self) -> Power:
         """Return what the command `state` prints, None without one."""

@@ -17,7 +17,7 @@ import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import msgspec
 
@@ -59,52 +59,44 @@ AT_ONCE = 4
 
 # This many devices lost within this time, and this share of all: the network or the mains, not a board.
 MANY, MANY_RATIO, MANY_WITHIN_S = 3, 0.2, 600
+# The schedules that a device acknowledged.
+_ACKNOWLEDGED = """SELECT work FROM executions JOIN jobs USING (job)
+WHERE device = ? AND state = 'done' AND job GLOB 'schedule-*' ORDER BY ended_ns"""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuringActivity:
-    """The measurements known to the server: jobs in flight by device, and when each last reported a measurement (UTC, ns)."""
+def why_not_cut(
+    device: str,
+    others: tuple[str, ...],
+    in_flight: Mapping[str, str],
+    measured_ns: Mapping[str, int],
+    longest_run_s: float,
+    now_ns: int,
+) -> str | None:
+    """Return why the power of a device may not be cut now, None when it may.
 
-    in_flight: Mapping[str, str] = field(default_factory=dict)
-    measured_ns: Mapping[str, int] = field(default_factory=dict)
-
-
-def why_not_cut(device: str, others: tuple[str, ...], activity: MeasuringActivity, longest_run_s: float, now_ns: int) -> str | None:
-    """Return why the power of a device may not be cut now, None when it may; `others` share the switch, or measure with it."""
+    `others` share the switch, or measure with it; `in_flight` are jobs, `measured_ns` the last reported measurements (UTC), by device.
+    """
     for one in (device, *others):
         whose = "" if one == device else f"{one}, which shares its switch: "
-        if job := activity.in_flight.get(one):
+        if job := in_flight.get(one):
             return f"{whose}job {job} may be running"
-        last_ns = activity.measured_ns.get(one)
+        last_ns = measured_ns.get(one)
         if last_ns is not None and now_ns - last_ns < longest_run_s * NS_PER_S:
             return f"{whose}it reported a measurement {age(now_ns - last_ns)} ago, a run may still be in progress"
     return None
 
 
-def is_widespread(together: int, known: int) -> bool:
-    """Return whether too many of the known devices were lost at about the same time for it to be their own fault."""
-    return together >= MANY and together > MANY_RATIO * known
-
-
-_TAKEN = """SELECT work FROM executions JOIN jobs USING (job)
-WHERE device = ? AND state = 'done' AND job GLOB 'schedule-*' ORDER BY ended_ns"""
-
-
-def kept_schedules(registry: Registry, device: str) -> dict[str, str]:
-    """Return the schedules that a device acknowledged: name to cron expression."""
-    found: dict[str, str] = {}
-    for row in registry.query(_TAKEN, device):
-        schedule = msgspec.json.decode(row["work"], type=Schedule)
-        found[schedule.name] = schedule.cron
-    return {name: times for name, times in found.items() if times}
-
-
 def schedule_may_run(registry: Registry, device: str, longest_run_s: float, now_ns: int) -> str | None:
     """Return which schedule may have started a run that is still in progress, None where none may."""
     now_s = now_ns / NS_PER_S
-    for name, times in kept_schedules(registry, device).items():
+    acknowledged = [msgspec.json.decode(row["work"], type=Schedule) for row in registry.query(_ACKNOWLEDGED, device)]
+    # The last of a name counts; one without times was withdrawn.
+    times = {schedule.name: schedule.cron for schedule in acknowledged}
+    for name, expression in times.items():
+        if not expression:
+            continue
         try:
-            began_s = cron.parse(times).next_s(now_s - longest_run_s)
+            began_s = cron.parse(expression).next_s(now_s - longest_run_s)
         except ConfigError:
             continue
         if began_s <= now_s:
@@ -242,21 +234,18 @@ class RescueHandler:
         if named is not None and named.trust == "revoked":
             return "it was revoked"
         since_ns = lost.since_ns or now_ns
-        together, there = lost_together(self._registry, since_ns, MANY_WITHIN_S * NS_PER_S)
-        if is_widespread(together, there):
+        together, all_known = lost_together(self._registry, since_ns, MANY_WITHIN_S * NS_PER_S)
+        if together >= MANY and together > MANY_RATIO * all_known:
             return f"{together} devices were lost at about the same time: the network or the mains rather than the board"
-        others = self._neighbours_in(written).of(wired, self._registry)
+        if self._neighbours is None or self._neighbours[0] is not written:
+            self._neighbours = (written, Neighbours(written, self._folder))
+        others = self._neighbours[1].of(wired, self._registry)
         in_flight = {
             device: found.job for device in (lost.device, *others) if (found := find_in_flight(self._registry, device)) is not None
         }
         longest_run_s = written.rescue.longest_run_minutes * 60
-        why = why_not_cut(lost.device, others, MeasuringActivity(in_flight, self._measured), longest_run_s, now_ns)
+        why = why_not_cut(lost.device, others, in_flight, self._measured, longest_run_s, now_ns)
         return why or schedule_may_run(self._registry, lost.device, longest_run_s, now_ns)
-
-    def _neighbours_in(self, written: FleetFile) -> Neighbours:
-        if self._neighbours is None or self._neighbours[0] is not written:
-            self._neighbours = (written, Neighbours(written, self._folder))
-        return self._neighbours[1]
 
     def _give_up(self, lost: Presence, rescue: Rescue, now_ns: int) -> None:
         last = next(iter(read_power_actions(self._registry, lost.device, 1)), None)

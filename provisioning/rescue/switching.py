@@ -1,4 +1,4 @@
-"""Shared code of the switches: a power cycle in three steps, the wait for a switch's own timer, and one GET to a switch."""
+"""Shared code of the switches: power that is restored, the wait for a switch's own timer, and one GET to a switch."""
 
 import http.client
 import time
@@ -14,21 +14,9 @@ from edgemeter.provisioning.rescue.wiring import Wiring
 MARGIN_S = 2.0
 TRIES = 5
 PAUSE_S = 3.0
+TIMEOUT_S = 5.0
 
 Sleep = Callable[[float], None]
-
-
-def cycle_power(switch: PowerSwitch, off_s: float, sleep: Sleep = time.sleep) -> None:
-    """Switch off, wait, switch on: whatever happens in between, switching on is tried.
-
-    Raises:
-        EdgemeterError: as the switch.
-    """
-    switch.off()
-    try:
-        sleep(off_s)
-    finally:
-        restore_power(switch, sleep)
 
 
 def wait_for_timer(switch: PowerSwitch, off_s: float, sleep: Sleep = time.sleep) -> None:
@@ -59,15 +47,12 @@ def restore_power(switch: PowerSwitch, sleep: Sleep = time.sleep) -> None:
             return
 
 
-TIMEOUT_S = 5.0
-
-
 class HttpSwitch:
     """The switch of a wiring, over HTTP."""
 
     def __init__(self, wired: Wiring) -> None:
         entry = wired.entry
-        self.who = f"switch {wired.text!r} of {wired.device!r}"
+        self.who = wired.who
         self.user, self.has_password = entry.user, entry.password_file is not None
         self._password_file = entry.password_file
         self._client = DeviceClient(self.who, wired.place, self.user, self.password, TIMEOUT_S)

@@ -39,18 +39,14 @@ ANSWER_S = 5.0
 def relay_state(answer: dict[str, Any], relay: str) -> bool | None:
     """Return whether an answer reports the relay as on; None where it does not mention it. A single relay has no number."""
     names = {relay.upper(), "POWER1", "POWER"} if relay in {"Power", "Power1"} else {relay.upper()}
-    for name in names:
-        value = answer.get(name)
-        if value in {"ON", "OFF"}:
-            return bool(value == "ON")
-    return None
+    return next((answer[name] == "ON" for name in names if answer.get(name) in {"ON", "OFF"}), None)
 
 
 class _Tasmota:
     """One relay of one plug; `_ask` sends a command with its value, and returns the answer."""
 
     def __init__(self, wired: Wiring) -> None:
-        self.who = f"switch {wired.text!r} of {wired.device!r}"
+        self.who = wired.who
         self.relay = f"Power{wired.part}"
 
     def on(self) -> None:

@@ -31,6 +31,11 @@ class Wiring:
     folder: FleetFolder
 
     @property
+    def who(self) -> str:
+        """The switch as messages name it."""
+        return f"switch {self.text!r} of {self.device!r}"
+
+    @property
     def shared(self) -> str:
         """The power source as text: devices with the same text lose their power together."""
         if self.kind == "external":
@@ -113,8 +118,6 @@ class Neighbours:
 
 def _measures_with(one: Presence, host: str) -> bool:
     """Return whether a sensor that the device names is the plug at `host`: its id is `shelly:HOST[:PORT][/CHANNEL]`."""
-    for sensor in one.health.sensors if one.health else ():
-        where = (sensor.id or "").partition(":")[2].removeprefix("http://").partition("/")[0]
-        if where == host or where.startswith(f"{host}:"):
-            return True
-    return False
+    ids = [sensor.id or "" for sensor in one.health.sensors] if one.health else []
+    addresses = [text.partition(":")[2].removeprefix("http://").partition("/")[0] for text in ids]
+    return any(address == host or address.startswith(f"{host}:") for address in addresses)

@@ -27,6 +27,12 @@ _MD = b"\xfc\x4e\x2b\xa9"
 # The first label's ring of uberblocks. Source: ZFS On-Disk Specification, 1.2.
 _ZFS_FROM, _ZFS_TO = 128 << 10, 256 << 10
 _ZFS_MAGIC = (0x00BAB10C).to_bytes(8, "little"), (0x00BAB10C).to_bytes(8, "big")
+GB = 1e9
+
+# sysfs counts in these whatever the disk's own blocks are. Source: Linux, Documentation/ABI/stable/sysfs-block.
+SECTOR_BYTES = 512
+LARGE_BYTES = 512 * 10**9
+SYSTEM_MOUNTS = frozenset({"/", "/boot", "/boot/efi", "/boot/firmware", "/usr", "/var", "/home", "/nix", "/etc"})
 
 
 def member_of(path: Path) -> str | None:
@@ -50,14 +56,6 @@ def member_of(path: Path) -> str | None:
     if any(ring[at : at + 8] in _ZFS_MAGIC for at in range(0, len(ring), 1024)):
         return "a ZFS pool"
     return None
-
-
-GB = 1e9
-
-# sysfs counts in these whatever the disk's own blocks are. Source: Linux, Documentation/ABI/stable/sysfs-block.
-SECTOR_BYTES = 512
-LARGE_BYTES = 512 * 10**9
-SYSTEM_MOUNTS = frozenset({"/", "/boot", "/boot/efi", "/boot/firmware", "/usr", "/var", "/home", "/nix", "/etc"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +106,10 @@ def read_disk(device: Path, world: KernelTrees) -> TargetDisk:
 
 def all_disks(world: KernelTrees) -> list[TargetDisk]:
     """Return all whole disks that have a size, without those in memory only."""
-    found = []
-    for entry in sorted((world.sysfs / "class/block").iterdir()):
-        path = world.dev / entry.name
-        is_virtual = "virtual" in entry.resolve().parts
-        if not (entry / "partition").exists() and not is_virtual and path.exists():
-            found.append(_disk(entry.name, path, entry))
-    return [disk for disk in found if disk.size_bytes]
+    entries = sorted((world.sysfs / "class/block").iterdir())
+    physical = [entry for entry in entries if not (entry / "partition").exists() and "virtual" not in entry.resolve().parts]
+    disks = [_disk(entry.name, path, entry) for entry in physical if (path := world.dev / entry.name).exists()]
+    return [disk for disk in disks if disk.size_bytes]
 
 
 def objections(disk: TargetDisk, world: KernelTrees, image_bytes: int | None, large: Literal["refused", "allowed"]) -> list[str]:
@@ -134,12 +129,8 @@ def objections(disk: TargetDisk, world: KernelTrees, image_bytes: int | None, la
 
 
 def _disk(name: str, path: Path, entry: Path) -> TargetDisk:
-    real = entry.resolve()
-    attached: Literal["usb", "mmc", "other"] = "other"
-    if any(re.fullmatch(r"usb\d+", part) for part in real.parts):
-        attached = "usb"
-    elif any(re.fullmatch(r"mmc\d+", part) for part in real.parts):
-        attached = "mmc"
+    buses: tuple[Literal["usb", "mmc"], ...] = ("usb", "mmc")
+    parts = entry.resolve().parts
     vendor = _line(entry / "device/vendor")
     model = _line(entry / "device/model") or _line(entry / "device/name") or name
     return TargetDisk(
@@ -148,7 +139,7 @@ def _disk(name: str, path: Path, entry: Path) -> TargetDisk:
         # A PCI number (0x15b7) is not a name.
         model=model if vendor.startswith("0x") else f"{vendor} {model}".strip(),
         size_bytes=_number(entry / "size") * SECTOR_BYTES,
-        attached=attached,
+        attached=next((bus for bus in buses if any(re.fullmatch(rf"{bus}\d+", part) for part in parts)), "other"),
         is_removable=_number(entry / "removable") == 1,
         is_read_only=_number(entry / "ro") == 1,
         parts=tuple(sorted(one.parent.name for one in entry.glob("*/partition"))),
@@ -164,7 +155,8 @@ def _is_that_device(path: Path, entry: Path) -> None:
 
 def _uses(disk: TargetDisk, world: KernelTrees) -> Iterator[str]:
     """Yield the uses of the disk and its partitions."""
-    mounted, swapping = _mounts(world), _swaps(world)
+    mounted = _mounts(world)
+    swapping = {_real(line.split()[0], world) for line in _text(world.proc / "swaps").splitlines()[1:] if line.split()}
     for name in (disk.name, *disk.parts):
         entry = world.sysfs / "class/block" / name
         path = world.dev / name
@@ -190,10 +182,6 @@ def _mounts(world: KernelTrees) -> list[tuple[str, Path, str]]:
             # A btrfs has another device number there, but names its source.
             found.append((fields[2], _real(more[1], world), fields[4].replace("\\040", " ")))
     return found
-
-
-def _swaps(world: KernelTrees) -> set[Path]:
-    return {_real(line.split()[0], world) for line in _text(world.proc / "swaps").splitlines()[1:] if line.split()}
 
 
 def _real(source: str, world: KernelTrees) -> Path:

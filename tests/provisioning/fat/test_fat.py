@@ -9,8 +9,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.provisioning.fat import directory, disk_image, geometry
 from edgemeter.provisioning.fat.disk_image import DiskSpan
-from edgemeter.provisioning.fat.file_changes import FileContent, PutFile, RemovePath, of_bytes
-from edgemeter.provisioning.fat.volume import FatVolume
+from edgemeter.provisioning.fat.volume import FatVolume, FileContent, PutFile, RemovePath, of_bytes
 from edgemeter.provisioning.image import boot_partition
 from tests.fixtures.rows import table_row
 from tests.provisioning.image import cards
