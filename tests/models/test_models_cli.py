@@ -17,9 +17,12 @@ from edgemeter.models.cli.main import models
 from edgemeter.models.fetch import local_files
 
 
-def invoke(*arguments):
-    """Run the command and return its result; what it raises is raised."""
-    return CliRunner().invoke(models, list(arguments), catch_exceptions=False)
+def copied_model(folder):
+    """Return the first shipped model, copied to the folder with its card."""
+    model = shipped_models.shipped_models()[0]
+    for path in (model.path, model_card.card_path(model.path)):
+        shutil.copy(path, folder)
+    return model
 
 
 def test_the_list_names_every_file_within_80_columns():
@@ -33,14 +36,22 @@ def test_the_list_names_every_file_within_80_columns():
     assert max(map(len, lines)) <= 80
 
 
-def test_the_list_is_json_for_machines():
-    """The same models, with exact figures."""
-    rows = json.loads(invoke("list", "--json").output)["models"]
+def test_the_list_is_json_for_machines(invoke):
+    """The same models, with exact figures, and every catalogue entry with form, licence, status and hash."""
+    listed = json.loads(invoke("list", "--json").output)
+    rows = listed["models"]
     assert [row["sha256"] for row in rows] == [model.about.sha256 for model in shipped_models.shipped_models()]
     assert all(row["size_bytes"] > 0 and row["accuracy"]["metric"] == "coco_ap" for row in rows)
+    entries = {row["name"]: row for row in listed["catalogue"]}
+    assert entries["yolox-nano"]["status"] == "unverified"
+    assert entries["yolov8n-tensorrt"]["form"] == "built on the device"
+    assert all(
+        {"task", "family", "dtype", "input", "output_form", "labels", "licence", "runtimes", "accelerators"} <= row.keys()
+        for row in entries.values()
+    )
 
 
-def test_show_prints_the_card():
+def test_show_prints_the_card(invoke):
     """By shipped name or by path, as text or as JSON."""
     model = shipped_models.shipped_models()[0]
     text = model_card.card_path(model.path).read_text(encoding="utf-8")
@@ -48,7 +59,7 @@ def test_show_prints_the_card():
     assert json.loads(invoke("show", model.path.name, "--json").output)["card"]["sha256"] == model.about.sha256
 
 
-def test_show_prints_what_a_gguf_file_holds(tmp_path):
+def test_show_prints_what_a_gguf_file_holds(tmp_path, invoke):
     """By the name of a shipped one or by path: parameters, quantisation, and the cache of the whole context; a cut-off one is refused."""
     (found,) = [one for one in shipped_models.shipped_language() if one.name.endswith("_q8_0.gguf")]
     shown = json.loads(invoke("show", found.name, "--json").output)
@@ -61,7 +72,7 @@ def test_show_prints_what_a_gguf_file_holds(tmp_path):
         invoke("show", str(tmp_path / "cut.gguf"))
 
 
-def test_show_prints_what_an_executorch_program_delegates(tmp_path):
+def test_show_prints_what_an_executorch_program_delegates(tmp_path, invoke):
     """Without the library: its methods, what XNNPACK takes and what is left; a cut-off one is refused."""
     folder = Path(__file__).resolve().parents[1] / "fixtures" / "runtimes"
     shown = json.loads(invoke("show", str(folder / "executorch.pte"), "--json").output)["methods"]["forward"]
@@ -72,43 +83,30 @@ def test_show_prints_what_an_executorch_program_delegates(tmp_path):
         invoke("show", str(tmp_path / "cut.pte"))
 
 
-def test_show_refuses_a_file_that_is_not_the_one_of_its_card(tmp_path):
+def test_show_refuses_a_file_that_is_not_the_one_of_its_card(tmp_path, invoke):
     """One byte more than the card knows."""
-    model = shipped_models.shipped_models()[0]
-    for path in (model.path, model_card.card_path(model.path)):
-        shutil.copy(path, tmp_path)
+    model = copied_model(tmp_path)
     changed = tmp_path / model.path.name
     changed.write_bytes(changed.read_bytes() + b"\0")
     with pytest.raises(ConfigError, match=f"{changed.name}.*sha256"):
         invoke("show", str(changed))
 
 
-def test_show_reports_when_a_model_has_no_card(tmp_path):
+def test_show_reports_when_a_model_has_no_card(tmp_path, invoke):
     """A model file alone: the message names the card that would have to lie beside it."""
     (tmp_path / "own.onnx").write_bytes(b"x")
     with pytest.raises(ConfigError, match=r"own\.onnx\.toml"):
         invoke("show", str(tmp_path / "own.onnx"))
 
 
-def test_the_catalogue_is_listed_for_machines_too():
-    """Every entry with what the issue of a comparison is: form, licence, status, hash."""
-    rows = {row["name"]: row for row in json.loads(invoke("list", "--json").output)["catalogue"]}
-    assert rows["yolox-nano"]["status"] == "unverified"
-    assert rows["yolov8n-tensorrt"]["form"] == "built on the device"
-    assert all(
-        {"task", "family", "dtype", "input", "output_form", "labels", "licence", "runtimes", "accelerators"} <= row.keys()
-        for row in rows.values()
-    )
-
-
-def test_an_entry_is_shown_as_text_and_for_machines():
+def test_an_entry_is_shown_as_text_and_for_machines(invoke):
     """By its name; the text is TOML that reads back."""
     text = invoke("show", "yolox-nano").output
     assert msgspec.convert(msgspec.toml.decode(text), CatalogueEntry) == catalogue.find_entry("yolox-nano")
     assert json.loads(invoke("show", "yolox-nano", "--json").output)["path"] is None
 
 
-def test_an_unknown_name_is_reported():
+def test_an_unknown_name_is_reported(invoke):
     """Neither file nor shipped nor in the catalogue."""
     with pytest.raises(ConfigError, match=r"no model 'absent', neither as a file.*models list"):
         invoke("show", "absent")
@@ -116,19 +114,17 @@ def test_an_unknown_name_is_reported():
         invoke("verify", "absent")
 
 
-def test_what_ships_is_verified(monkeypatch, tmp_path):
+def test_what_ships_is_verified(monkeypatch, tmp_path, invoke):
     """Five files, each with its card's hash; a changed one fails the command."""
     rows = json.loads(invoke("verify", "--json").output)["files"]
     assert [row["state"] for row in rows] == ["ok"] * 5
-    model = shipped_models.shipped_models()[0]
-    for path in (model.path, model_card.card_path(model.path)):
-        shutil.copy(path, tmp_path)
+    model = copied_model(tmp_path)
     (tmp_path / model.path.name).write_bytes(b"changed")
     monkeypatch.setattr(local_files, "shipped_models", lambda: [shipped_models.find_model(tmp_path / model.path.name)])
     result = invoke("verify", model.path.name)
     assert (result.exit_code, model.about.sha256 in result.stderr) == (1, True)
 
 
-def test_a_fetched_name_that_ships_is_where_it_is():
+def test_a_fetched_name_that_ships_is_where_it_is(invoke):
     """The command says that the model ships, and fetches nothing."""
     assert "ships with Edgemeter" in invoke("fetch", "edgemeter-shapes_int8.tflite").stderr

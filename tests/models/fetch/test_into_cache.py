@@ -51,7 +51,7 @@ def test_a_fetched_model_has_its_card_beside_it(server, home, invoke, catalogue)
     assert about.input.height == 8
     assert (about.output.labels[0], len(about.output.labels)) == ("person", 80)
     assert about.source == server.address + "/mine.onnx"
-    assert about.accuracy == {}
+    assert (about.accuracy, about.made) == ({}, {"entry": "mine"})
     assert not [*path.parent.glob("*part*"), *path.parent.glob(".*part*")]
 
 
@@ -280,10 +280,3 @@ def test_a_server_that_stays_away_fails_for_now(server, home):
     ways = FetchOptions(Transport(pause=lambda _: None), mirrors=(server.address + "/none",))
     with pytest.raises(TransientError, match=r"cannot fetch mine: .*404.*the connection was cut"):
         fetch(entry, ModelCache(home / "models"), ways, no_progress)
-
-
-def test_the_card_of_a_fetched_file_is_read_by_the_agent(server, home, invoke, catalogue):
-    """Recognition finds it, and guesses nothing."""
-    catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
-    invoke("fetch", "mine")
-    assert model_card.read_card(model_card.card_path(file_of(home, "mine"))).made == {"entry": "mine"}

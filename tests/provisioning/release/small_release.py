@@ -32,9 +32,9 @@ def keys(folder: Path) -> tuple[Path, Path]:
     return key, public
 
 
-def installer() -> Path:
-    """Return the script that devices run."""
-    return Path(install.__file__)
+def install_command(release: Path, root: Path, public: Path, *options: str) -> list[str]:
+    """Return the command by which a device installs a release."""
+    return [*map(str, (sys.executable, "-I", install.__file__, "--release", release, "--root", root, "--public-key", public, *options))]
 
 
 def dead_wheel(folder: Path) -> Path:

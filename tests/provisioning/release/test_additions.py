@@ -3,12 +3,8 @@
 import json
 import platform
 import shutil
-import ssl
 import subprocess
 import sys
-import threading
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +12,8 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.cli.release import build as build_command
 from edgemeter.provisioning.release import additions, boards, install
+from tests.fixtures.certificates import Authority
+from tests.fixtures.file_server import FileServer
 from tests.fixtures.rows import table_row
 from tests.provisioning.release import small_release
 
@@ -28,10 +26,9 @@ CUDA = {"onnxruntime/__init__.py": "MAKER = 'a vendor'\n", "onnxruntime/capi/lib
 
 
 @pytest.fixture
-def build(releases, tmp_path, monkeypatch):
+def build(releases, tmp_path, monkeypatch, pip_finds):
     """Return a function that builds a release for this machine with options, from the wheels of the fixture alone."""
-    for name, value in {"CONFIG_FILE": "/dev/null", "NO_INDEX": "1", "FIND_LINKS": str(releases.folder / "packed")}.items():
-        monkeypatch.setenv(f"PIP_{name}", value)
+    pip_finds(releases.folder / "packed")
     monkeypatch.chdir(tmp_path)
     target = small_release.this_target()
     own = small_release.edgemeter_wheel(tmp_path, "3.1")
@@ -52,8 +49,8 @@ def vendor_wheel(folder, tag=f"{CP}-{CP}-{HERE}", name="onnxruntime_gpu", files=
 
 def installed(releases, release, root):
     """Install a release by the installer of the device, and return its Python."""
-    command = [sys.executable, "-I", small_release.installer(), "--release", release, "--root", root, "--public-key", releases.public]
-    done = subprocess.run([str(one) for one in command], capture_output=True, text=True, check=False)
+    command = small_release.install_command(release, root, releases.public)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return root / "current/bin/python"
 
@@ -134,30 +131,21 @@ def test_a_wheel_that_is_not_what_was_meant_is_refused(build, tmp_path):
 @pytest.mark.slow
 def test_a_wheel_is_fetched_over_https_and_held_to_its_hash(build, tmp_path, monkeypatch):
     """By pip, from a server whose certificate it trusts; with another hash it is refused."""
-    (tmp_path / "served").mkdir()
-    wheel = vendor_wheel(tmp_path / "served")
-    for_localhost = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
-    small_release.openssl(
-        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", tmp_path / "key", "-out", tmp_path / "crt", *for_localhost
-    )
+    wheel = vendor_wheel(tmp_path)
+    authority = Authority(tmp_path / "authority")
+    server = FileServer(authority.signed("127.0.0.1", "IP:127.0.0.1"))
     # What requests reads precedes pip's own setting.
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PIP_CERT", str(tmp_path / "crt"))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "served")))
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "crt", tmp_path / "key")
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"https://localhost:{server.server_port}/{wheel.name}"
+    monkeypatch.setenv("PIP_CERT", str(authority.certificate))
+    url = server.put(f"/{wheel.name}", wheel.read_bytes())
     try:
         failed = build("--wheel", f"{url}#sha256={'0' * 64}")
         assert isinstance(failed.exception, ConfigError)
         assert "DO NOT MATCH THE HASHES" in str(failed.exception)
         assert build("--wheel", f"{url}#sha256={install.sha256(wheel)}").exit_code == 0
     finally:
-        server.shutdown()
-        server.server_close()
+        server.close()
 
 
 @pytest.mark.slow

@@ -23,11 +23,9 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @pytest.fixture
-def offline(releases, tmp_path, monkeypatch):
+def offline(releases, tmp_path, monkeypatch, pip_finds):
     """Return options that build a release for this machine out of the wheels of the fixture."""
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(releases.folder / "packed"))
+    pip_finds(releases.folder / "packed")
     monkeypatch.chdir(tmp_path)
     wheel = small_release.edgemeter_wheel(tmp_path, "3.1")
     target = small_release.this_target()
@@ -51,18 +49,8 @@ def test_a_release_is_built_checked_and_installs(releases, offline, tmp_path):
     checked = run(release_command, "check", tmp_path / said["path"], "--public-key", releases.public)
     assert checked.exit_code == 0, checked.output
     assert f"signature and {len(said['files'])} files are valid" in checked.output
-    installer = [
-        sys.executable,
-        "-I",
-        small_release.installer(),
-        "--release",
-        said["path"],
-        "--root",
-        tmp_path / "opt",
-        "--public-key",
-        releases.public,
-    ]
-    done = subprocess.run([str(one) for one in installer], capture_output=True, text=True, check=False)
+    command = small_release.install_command(said["path"], tmp_path / "opt", releases.public)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert f"release {said['version']}" in done.stdout
 
@@ -121,12 +109,12 @@ def test_without_a_board_or_a_key_it_names_what_is_missing(offline, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.needs("gcc", f"python{PYTHON}")
-def test_a_package_that_dies_makes_no_release(releases, offline, tmp_path, monkeypatch):
+def test_a_package_that_dies_makes_no_release(releases, offline, tmp_path, pip_finds):
     """An illegal instruction in an extension module: the wheel is named, and no file is written."""
     small_release.dead_wheel(tmp_path)
     wheel = small_release.write_wheel(tmp_path, "edgemeter", "3.2", ("dead",))
     offline[offline.index("--wheel") + 1] = str(wheel)
-    monkeypatch.setenv("PIP_FIND_LINKS", f"{releases.folder / 'packed'} {tmp_path}")
+    pip_finds(releases.folder / "packed", tmp_path)
     failed = run(release_command, "build", *offline)
     assert isinstance(failed.exception, ConfigError)
     assert "dead-1.0-py3-none-any.whl died of SIGILL" in str(failed.exception)

@@ -32,8 +32,8 @@ SCRIPT = Path(install.__file__)
 
 def start(release, root, public, *options, **more):
     """Install as a device does, and return the process."""
-    command = [sys.executable, "-I", SCRIPT, "--release", release, "--root", root, "--public-key", public, *options]
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **more)
+    command = small_release.install_command(release, root, public, *options)
+    return subprocess.run(command, capture_output=True, text=True, check=False, **more)
 
 
 def release_of(root):
@@ -129,16 +129,6 @@ def test_two_releases_stay_and_older_ones_go(releases, tmp_path):
     assert sorted(path.name for path in (root / "releases").iterdir()) == ["1.1", "2.0"]
 
 
-def wrong_signature(releases, tmp_path):
-    """Signed by somebody else."""
-    release = tmp_path / "foreign"
-    shutil.copytree(releases.v11, release)
-    other = tmp_path / "keys"
-    other.mkdir()
-    (release / "manifest.sig").write_bytes(sign((release / "manifest.json").read_bytes(), small_release.keys(other)[0]))
-    return release
-
-
 def changed_byte(releases, tmp_path):
     """One bit of a wheel."""
     path = small_release.tar(releases.v11).replace(tmp_path / "byte.tar")
@@ -151,73 +141,49 @@ def changed_byte(releases, tmp_path):
     return path
 
 
-def changed_manifest(releases, tmp_path):
-    """One byte of the manifest."""
-    release = tmp_path / "manifest"
-    shutil.copytree(releases.v11, release)
-    (release / "manifest.json").write_bytes((release / "manifest.json").read_bytes().replace(b'"1.1"', b'"1.9"'))
-    return release
+def in_folder(change):
+    """Return a maker of a release whose unpacked folder was changed after it was signed."""
+
+    def make(releases, tmp_path):
+        release = tmp_path / "unpacked"
+        shutil.copytree(releases.v11, release)
+        change(release)
+        return release
+
+    return make
 
 
-def with_member(releases, tmp_path, member, content=b""):
-    """Return the packed release with one more member."""
-    path = small_release.tar(releases.v11).replace(tmp_path / "member.tar")
-    with tarfile.open(path, "a") as tar:
-        member.size = len(content)
-        tar.addfile(member, BytesIO(content))
-    return path
+def signed_by_another(release):
+    """Sign the manifest by a key of somebody else."""
+    key, _ = small_release.keys(release.parent)
+    (release / "manifest.sig").write_bytes(sign((release / "manifest.json").read_bytes(), key))
 
 
-def outside(releases, tmp_path):
-    """A path that leads out."""
-    return with_member(releases, tmp_path, tarfile.TarInfo("../../escaped"), b"x")
+def with_another_version(release):
+    """Change bytes of the manifest."""
+    path = release / "manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"1.1"', b'"1.9"'))
 
 
-def absolute(releases, tmp_path):
-    """An absolute path."""
-    return with_member(releases, tmp_path, tarfile.TarInfo("/tmp/escaped"), b"x")  # noqa: S108 - refused
-
-
-def symlink(releases, tmp_path):
-    """A link in the tar."""
-    member = tarfile.TarInfo("wheels/link.whl")
-    member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
-    return with_member(releases, tmp_path, member)
-
-
-def twice(releases, tmp_path):
-    """A second file under a known name, which some readers take instead of the first."""
-    return with_member(releases, tmp_path, tarfile.TarInfo("install.py"), b"import os")
-
-
-def stranger(releases, tmp_path):
-    """A file that is not in the manifest."""
-    return with_member(releases, tmp_path, tarfile.TarInfo("wheels/evil-1-py3-none-any.whl"), b"x")
-
-
-def stray_wheel(releases, tmp_path):
-    """A wheel in the folder that is not in the manifest."""
-    release = tmp_path / "stray"
-    shutil.copytree(releases.v11, release)
-    (release / "wheels/evil-1-py3-none-any.whl").write_bytes(b"x")
-    return release
-
-
-def linked_file(releases, tmp_path):
-    """A link in the folder."""
-    release = tmp_path / "linked"
-    shutil.copytree(releases.v11, release)
-    real = (release / "install.py").replace(tmp_path / "elsewhere")
+def with_link(release):
+    """Replace a file by a link to it."""
+    real = (release / "install.py").replace(release.parent / "elsewhere")
     (release / "install.py").symlink_to(real)
-    return release
 
 
-def missing_file(releases, tmp_path):
-    """A file of the manifest that is not there."""
-    release = tmp_path / "missing"
-    shutil.copytree(releases.v11, release)
-    (release / "supervisor.py").unlink()
-    return release
+def member(name, content=b"x", **attributes):
+    """Return a maker of a packed release with one more member."""
+
+    def make(releases, tmp_path):
+        path = small_release.tar(releases.v11).replace(tmp_path / "member.tar")
+        info = tarfile.TarInfo(name)
+        for key, value in {"size": len(content), **attributes}.items():
+            setattr(info, key, value)
+        with tarfile.open(path, "a") as tar:
+            tar.addfile(info, BytesIO(content))
+        return path
+
+    return make
 
 
 def truncated(releases, tmp_path):
@@ -227,18 +193,14 @@ def truncated(releases, tmp_path):
     return path
 
 
-def garbage(releases, tmp_path):  # noqa: ARG001 - as the others
-    """No tar at all."""
-    path = tmp_path / "noise.tar"
-    path.write_bytes(os.urandom(20_000))
-    return path
+def only(content):
+    """Return a maker of a file of these bytes."""
 
+    def make(_releases, tmp_path):
+        (tmp_path / "noise.tar").write_bytes(content)
+        return tmp_path / "noise.tar"
 
-def empty(releases, tmp_path):  # noqa: ARG001 - as the others
-    """An empty file."""
-    path = tmp_path / "empty.tar"
-    path.touch()
-    return path
+    return make
 
 
 def field(name, value):
@@ -250,35 +212,27 @@ def field(name, value):
     return make
 
 
-def path_in_manifest(releases, tmp_path):
-    """A manifest, rightly signed, that names a file outside."""
-
-    def change(said, _release):
-        said["files"][0]["path"] = "../../etc/passwd"
-
-    return signed_anew(releases, tmp_path, change)
-
-
-def field_of_a_file(releases, tmp_path):
-    """A manifest, rightly signed, with an unknown field in a file."""
-    return signed_anew(releases, tmp_path, lambda said, _: said["files"][0].update(run="rm -rf /"))
+def field_of_a_file(**values):
+    """Return a maker of a release whose manifest says otherwise of its first file, rightly signed."""
+    return lambda releases, tmp_path: signed_anew(releases, tmp_path, lambda said, _: said["files"][0].update(values))
 
 
 REFUSED = [
-    (wrong_signature, "is not signed by the key"),
+    (in_folder(signed_by_another), "is not signed by the key"),
     (changed_byte, "is not what the manifest says"),
-    (changed_manifest, "is not signed by the key"),
-    (outside, "outside of it"),
-    (absolute, "outside of it"),
-    (symlink, "not a plain file"),
-    (twice, "duplicate"),
-    (stranger, "not in its manifest"),
-    (stray_wheel, "not in its manifest"),
-    (linked_file, "cannot read 'install.py'"),
-    (missing_file, "cannot read 'supervisor.py'"),
+    (in_folder(with_another_version), "is not signed by the key"),
+    (member("../../escaped"), "outside of it"),
+    (member("/tmp/escaped"), "outside of it"),  # noqa: S108 - refused
+    (member("wheels/link.whl", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd"), "not a plain file"),
+    # A second file under a known name, which some readers take instead of the first.
+    (member("install.py", b"import os"), "duplicate"),
+    (member("wheels/evil-1-py3-none-any.whl"), "not in its manifest"),
+    (in_folder(lambda release: (release / "wheels/evil-1-py3-none-any.whl").touch()), "not in its manifest"),
+    (in_folder(with_link), "cannot read 'install.py'"),
+    (in_folder(lambda release: (release / "supervisor.py").unlink()), "cannot read 'supervisor.py'"),
     (truncated, ""),
-    (garbage, ""),
-    (empty, ""),
+    (only(os.urandom(20_000)), ""),
+    (only(b""), ""),
     (field("extra", 1), "unknown or missing fields: 'extra'"),
     (field("schema", 2), "of schema 2"),
     (field("schema", True), "of schema True"),
@@ -292,8 +246,8 @@ REFUSED = [
     (field("glibc", "2.99"), "needs glibc 2.99"),
     (field("built_ns", -1), "not a natural number"),
     (field("files", {}), "not a list"),
-    (path_in_manifest, "path '../../etc/passwd'"),
-    (field_of_a_file, "unknown or missing fields: 'run'"),
+    (field_of_a_file(path="../../etc/passwd"), "path '../../etc/passwd'"),
+    (field_of_a_file(run="rm -rf /"), "unknown or missing fields: 'run'"),
 ]
 
 
@@ -307,7 +261,7 @@ def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(releases, inst
         status = install.main(["--release", str(made(releases, folder)), "--root", str(installed), "--public-key", str(releases.public)])
         os.umask(mask)
         said = capsys.readouterr()
-        with table_row(made.__name__, why):
+        with table_row(number, why):
             assert (status, said.out) == (1, "")
             assert said.err.startswith("install: ")
             assert said.err.count("\n") == 1
@@ -371,7 +325,7 @@ def test_a_full_disk_is_reported_before_anything_is_written(releases, tmp_path):
     """A file system of 8 MiB: refused with what is needed and what is free."""
     root = tmp_path / "opt"
     root.mkdir()
-    install_it = f"{sys.executable} -I {SCRIPT} --release {releases.v10} --root {root} --public-key {releases.public}"
+    install_it = " ".join(small_release.install_command(releases.v10, root, releases.public))
     inner = f"mount -t tmpfs -o size=8m tmpfs {root} && {install_it}; s=$?; ls -A {root}/releases {root}/.incoming; exit $s"
     done = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inner], capture_output=True, text=True, check=False
@@ -394,18 +348,7 @@ def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(rel
     for turn in range(POWER_CUTS):
         release, wanted = ((releases.v10, "1.0"), (releases.v11, "1.1"))[turn % 2]
         shutil.rmtree(root / "releases" / wanted) if release_of(root) != wanted else None
-        command = [
-            sys.executable,
-            "-I",
-            str(SCRIPT),
-            "--release",
-            str(release),
-            "--root",
-            str(root),
-            "--public-key",
-            str(releases.public),
-            "--allow-downgrade",
-        ]
+        command = small_release.install_command(release, root, releases.public, "--allow-downgrade")
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         time.sleep(dice.uniform(0, took_s))
         os.killpg(process.pid, signal.SIGKILL)

@@ -59,8 +59,8 @@ class OverlaidSystem:
 
     def install(self, release, public, usr="writable"):
         """Install a release as a device does."""
-        own = [shutil.which("python3", path=f"{sys.base_prefix}/bin"), "-I", small_release.installer()]
-        return self.run(*own, "--release", release, "--root", self.root, "--public-key", public, usr=usr)
+        python = shutil.which("python3", path=f"{sys.base_prefix}/bin")
+        return self.run(python, *small_release.install_command(release, self.root, public)[1:], usr=usr)
 
 
 @pytest.fixture

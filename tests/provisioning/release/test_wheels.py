@@ -11,15 +11,11 @@ PI5, ORIN, PC = boards.release_target("pi5"), boards.release_target("jetson-orin
 
 
 @pytest.fixture
-def index(tmp_path, monkeypatch):
+def index(tmp_path, pip_finds):
     """Return a folder that pip takes for the whole world."""
     folder = tmp_path / "index"
     folder.mkdir()
-    for name in ("PIP_EXTRA_INDEX_URL", "PIP_INDEX_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    pip_finds(folder)
     write_wheel(folder, "pip", "26.0")
     write_wheel(folder, "backport", "1.0")
     write_wheel(folder, "forarm", "1.0")

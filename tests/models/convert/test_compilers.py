@@ -1,7 +1,6 @@
-"""What the Edge TPU compiler says, in its own format, from a small program that prints it."""
+"""Compilers, played by small programs that print what the real ones do: Google's for the Edge TPU and NVIDIA's trtexec."""
 
 import os
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -57,36 +56,40 @@ Operator                       Count      Status
 ADD                            10         Mapped to Edge TPU
 DEPTHWISE_CONV_2D              17         Mapped to Edge TPU
 """
+PASSED = "&&&& RUNNING TensorRT.trtexec [TensorRT v{version}] # trtexec\n[I] Engine built in 12.3 sec.\n&&&& PASSED TensorRT.trtexec\n"
+FAILED = """\
+&&&& RUNNING TensorRT.trtexec [TensorRT v8502] # trtexec
+[11/20/2026-09:00:00] [E] [TRT] ModelImporter.cpp:771: While parsing node number 3 [ConvInteger -> "x"]: No importer registered
+[11/20/2026-09:00:00] [E] Failed to parse onnx file
+&&&& FAILED TensorRT.trtexec [TensorRT v8502] # trtexec
+"""
+
+
+# What the programs write: the compiled file into the folder behind -o, the engine to its option's path.
+COPY = '[ "$1" = -s ] && [ "$2" = -o ] || exit 64; cp "$4" "$3/$(basename "$4" .tflite)_edgetpu.tflite"'
+ENGINE = 'for one; do [ "${one#--saveEngine=}" = "$one" ] || echo engine >"${one#--saveEngine=}"; done'
 
 
 @pytest.fixture
-def compiler(tmp_path, monkeypatch):
-    """Return a way to put an `edgetpu_compiler` on the PATH that prints a text and may write a file."""
+def program(tmp_path, monkeypatch):
+    """Return a way to make a folder with a program that notes its arguments, prints a text, may write a file, and is on the PATH."""
 
-    def install(said, *, status=0, writes=True):
+    def install(name, said, write="", status=0):
         folder = tmp_path / "bin"
         folder.mkdir()
         (folder / "said.txt").write_text(said)
-        copy = 'cp "$4" "$3/$(basename "$4" .tflite)_edgetpu.tflite"' if writes else ""
-        script = folder / compilers.EDGETPU_COMPILER
-        script.write_text(
-            textwrap.dedent(f"""\
-                #!/bin/sh
-                [ "$1" = -s ] && [ "$2" = -o ] || exit 64
-                {copy}
-                cat "{folder}/said.txt"
-                exit {status}
-                """)
-        )
+        script = folder / name
+        script.write_text(f'#!/bin/sh\necho "$@" >"{folder}/arguments"\n{write}\ncat "{folder}/said.txt"\nexit {status}\n')
         script.chmod(0o755)
         monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+        return folder
 
     return install
 
 
-def test_operations_on_both_processors_are_read(compiler, tmp_path):
+def test_operations_on_both_processors_are_read(program, tmp_path):
     """63 and 2, with why each of the two stayed, and where the weights lie."""
-    compiler(PARTLY)
+    program(compilers.EDGETPU_COMPILER, PARTLY, COPY)
     target = tmp_path / "out.tflite"
     coverage = compilers.compile_for_edgetpu(MODEL, target)
     assert target.read_bytes() == MODEL.read_bytes()
@@ -128,9 +131,51 @@ def test_without_the_compiler_one_line_names_where_to_get_it(monkeypatch, tmp_pa
 
 
 @pytest.mark.parametrize(("status", "reason"), [(1, "refused"), (0, "wrote no file from")])
-def test_a_refused_model_is_reported_in_the_compilers_words(compiler, tmp_path, status, reason):
+def test_a_refused_model_is_reported_in_the_compilers_words(program, tmp_path, status, reason):
     """With an error status, and without: version 2 ends with 0 all the same."""
-    compiler("Edge TPU Compiler version 16.0.384591198\n\nInvalid model: model.tflite\nModel not quantized\n", status=status, writes=False)
+    program(
+        compilers.EDGETPU_COMPILER,
+        "Edge TPU Compiler version 16.0.384591198\n\nInvalid model: model.tflite\nModel not quantized\n",
+        status=status,
+    )
     with pytest.raises(ConfigError, match=rf"{reason}.*Model not quantized"):
         compilers.compile_for_edgetpu(MODEL, tmp_path / "out.tflite")
     assert not (tmp_path / "out.tflite").exists()
+
+
+@pytest.mark.parametrize(("precision", "flag"), [("fp16", "--fp16"), ("int8", "--int8")])
+def test_the_engine_is_built_as_the_card_states(program, tmp_path, precision, flag, monkeypatch):
+    """Found in the Jetson's folder, which is not on the PATH there."""
+    path = os.environ["PATH"]
+    folder = program(compilers.TRTEXEC, PASSED.format(version=8502), ENGINE)
+    monkeypatch.setenv("PATH", path)
+    facts = compilers.build_engine(tmp_path / "a.onnx", tmp_path / "a.engine", precision, jetson=str(folder))
+    assert (folder / "arguments").read_text().split() == [f"--onnx={tmp_path / 'a.onnx'}", f"--saveEngine={tmp_path / 'a.engine'}", flag]
+    assert facts == {"tensorrt": "8.5.2", "command": f"trtexec --onnx=... --saveEngine=... {flag}"}
+
+
+def test_the_version_is_read_from_the_banner():
+    """TensorRT changed its numbering with version 10."""
+    for number, version in (("8502", "8.5.2"), ("8601", "8.6.1"), ("100300", "10.3.0"), ("101303", "10.13.3")):
+        assert compilers._dotted(number) == version, number
+
+
+def test_its_first_error_is_the_reason(program, tmp_path):
+    """Not the last line, which only says that it failed."""
+    program(compilers.TRTEXEC, FAILED, status=1)
+    with pytest.raises(ConfigError, match=r"built no engine of 'a\.onnx' \(status 1\): .*No importer registered"):
+        compilers.build_engine(tmp_path / "a.onnx", tmp_path / "a.engine", "int8")
+
+
+def test_without_a_gpu_it_is_unavailable(program, tmp_path):
+    """TensorRT may be installed where no GPU is."""
+    program(compilers.TRTEXEC, "[E] Cuda failure: no CUDA-capable device is detected\n", status=1)
+    with pytest.raises(UnavailableError, match="no CUDA-capable device"):
+        compilers.build_engine(tmp_path / "a.onnx", tmp_path / "a.engine", "fp16")
+
+
+def test_without_trtexec_one_line_names_where_it_comes_from(monkeypatch, tmp_path):
+    """The PATH and the Jetson's folder were searched."""
+    monkeypatch.setenv("PATH", os.devnull)
+    with pytest.raises(UnavailableError, match=r"trtexec is neither on the PATH nor in .*install TensorRT"):
+        compilers.build_engine(tmp_path / "a.onnx", tmp_path / "a.engine", "fp16", jetson=str(tmp_path))
