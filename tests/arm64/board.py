@@ -1,9 +1,6 @@
 """An emulated board: qemu's `virt` machine with a Cortex-A72, a card, and a network through which the host is 10.0.2.2."""
 
-import re
-import signal
 import subprocess
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,29 +36,15 @@ class Board:
 
     def cut(self) -> None:
         """Take its power away, in the middle of whatever it does."""
-        self._end(signal.SIGKILL)
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
     def is_on(self) -> bool:
         """Return whether it runs."""
         return self._process is not None and self._process.poll() is None
 
-    def await_line(self, pattern: str, timeout_s: float) -> bool:
-        """Wait until the console has a line since the last power-on that `pattern` fits; return whether it came in time."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            if re.search(pattern, self.said()):
-                return True
-            if not self.is_on():
-                return re.search(pattern, self.said()) is not None
-            time.sleep(0.5)
-        return False
-
     def said(self) -> str:
         """Return what it has printed since the last power-on."""
         return self.console.read_text(errors="replace").rpartition("==== power on ====")[2]
-
-    def _end(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait()
-            self._process = None

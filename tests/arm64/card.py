@@ -62,11 +62,6 @@ def boot_file(image: Path, name: str) -> str:
     return run("mtype", "-i", f"{image}@@{BOOT_OFFSET}", f"::{name}").decode()
 
 
-def root_file(image: Path, name: str) -> bytes:
-    """Return a file of the card's ext4, empty where there is none."""
-    return run("debugfs", "-R", f"cat {name}", f"{image}?offset={ROOT_OFFSET}")
-
-
 def initrd(target: Path) -> Path:
     """Write what the kernel starts with: busybox and the modules of disk, network and file systems."""
     system = emulation.folder()

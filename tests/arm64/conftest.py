@@ -10,7 +10,7 @@ from edgemeter.provisioning.release import boards, build
 from tests import requirements
 from tests.arm64 import card, emulation
 from tests.arm64.fleet_server import served
-from tests.provisioning.release import small_release
+from tests.fixtures import small_release
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,12 @@
 
 import os
 import shutil
-import subprocess
 
 import pytest
 
-from edgemeter.provisioning.release import manifest, smoke
-from tests import requirements
-from tests.arm64.emulation import succeeded
+from edgemeter.provisioning.release import manifest
 from tests.arm64.fleet_server import served
-from tests.arm64.namespace import NAMESPACE
+from tests.arm64.namespace import run_inside
 from tests.fixtures.servers import LOOPBACK
 
 pytestmark = [pytest.mark.arm64, pytest.mark.slow, pytest.mark.long, pytest.mark.mosquitto]
@@ -36,10 +33,7 @@ def test_a_release_installs_offline_enrols_measures_and_delivers_over_mtls(pi4, 
     shutil.copy(pi4.public, folder)
     with served(tmp_path, LOOPBACK) as server:
         shutil.copy(server.join_file("emulated-01"), folder / "join.toml")
-        command = [*NAMESPACE, system, requirements.program(smoke.QEMU), folder, "/usr/bin/python3.13", THERE]
-        own = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "QEMU_CPU": "cortex-a72", "LC_ALL": "C.UTF-8", "HOME": os.environ.get("HOME", "/")}
-        done = subprocess.run([str(one) for one in command], env=own, capture_output=True, text=True, check=False)
-        succeeded(done)
+        run_inside(system, folder, THERE, HOME=os.environ.get("HOME", "/"))
         run, spoken = server.runs("emulated-01")
         assert (run.environment.arch, run.runtime.name, run.fleet) == ("aarch64", "litert", "lab")
         assert run.latency.count >= 64

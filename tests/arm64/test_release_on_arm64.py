@@ -2,16 +2,13 @@
 
 import json
 import shutil
-import subprocess
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.release import boards, build, manifest, smoke, wheels
-from tests import requirements
-from tests.arm64.emulation import succeeded
-from tests.arm64.namespace import NAMESPACE
-from tests.provisioning.release import small_release
+from tests.arm64.namespace import run_inside
+from tests.fixtures import small_release
 
 pytestmark = [pytest.mark.arm64, pytest.mark.slow]
 
@@ -42,11 +39,7 @@ def test_a_release_installs_on_arm64_with_no_network_and_measures(pi4_with_liter
         "model=$(echo lib/python3*/site-packages/edgemeter/models/shipped/edgemeter-shapes_int8.tflite)\n"
         "bin/edgemeter run --model $model --mode rapid --repeats 1 --no-save --output /mnt/release/runs.json\n"
     )
-    command = [*NAMESPACE, system, requirements.program(smoke.QEMU), tmp_path, "/usr/bin/python3.13", there]
-    command[1:1] = ["--net"]
-    own = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "QEMU_CPU": "cortex-a72", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run([str(one) for one in command], env=own, capture_output=True, text=True, check=False)
-    succeeded(done)
+    done = run_inside(system, tmp_path, there, "--net")
     assert f"install: installed and switched to release {pi4_with_litert.manifest.version}" in done.stdout
     assert "edgemeter, version" in done.stdout
     (run,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
@@ -68,11 +61,7 @@ def test_a_release_sees_what_the_systems_packages_bring(pi4, system, tmp_path):
         '"$0" /mnt/release/install.py --release /mnt/release --root /mnt/opt/edgemeter --public-key /mnt/release/release.pub\n'
         '/mnt/opt/edgemeter/current/bin/python -c "import yaml, numpy; print(yaml.__file__, numpy.__file__)"\n'
     )
-    command = [*NAMESPACE, system, requirements.program(smoke.QEMU), files, "/usr/bin/python3.13", there]
-    command[1:1] = ["--net"]
-    own = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "QEMU_CPU": "cortex-a72", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run([str(one) for one in command], env=own, capture_output=True, text=True, check=False)
-    succeeded(done)
+    done = run_inside(system, files, there, "--net")
     of_system, of_release = done.stdout.splitlines()[-1].split()
     assert of_system.startswith("/usr/lib/python3/dist-packages/yaml/")
     assert of_release.startswith("/mnt/opt/edgemeter/current/lib/python3.13/site-packages/numpy/")

@@ -11,7 +11,7 @@ from edgemeter.provisioning.apply.offer import Offer
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.release import install
 from edgemeter.provisioning.release.install import Manifest
-from tests.fixtures import device_release
+from tests.fixtures import device_release, small_release
 from tests.fixtures.rows import table_row
 
 PI = """arch=aarch64
@@ -132,10 +132,10 @@ def test_where_none_fits_it_names_what_to_build_or_bring(tmp_path):
 def test_a_release_is_read_as_it_was_made(tmp_path, form):
     """A folder, and a tar of it."""
     fleet = FleetFolder(tmp_path / "fleet")
-    bundle = device_release.make(tmp_path / "bundle", fleet)
-    read_release = offer.read_offer(device_release.as_tar(bundle) if form == "tar" else bundle, fleet.release_public_key, tmp_path)
+    release = device_release.make(tmp_path / "release", fleet)
+    read_release = offer.read_offer(small_release.tar(release) if form == "tar" else release, fleet.release_public_key, tmp_path)
     assert {file.path: file.sha256 for file in read_release.files()} == {
-        str(path.relative_to(bundle)): install.sha256(path) for path in bundle.rglob("*") if path.is_file() and path.suffix != ".tar"
+        str(path.relative_to(release)): install.sha256(path) for path in release.rglob("*") if path.is_file() and path.suffix != ".tar"
     }
     assert all(install.sha256(read_release.folder / file.path) == file.sha256 for file in read_release.files())
     assert read_release.unpacked_bytes() > device_release.PADDING_BYTES

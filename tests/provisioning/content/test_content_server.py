@@ -6,15 +6,16 @@ import shutil
 import socket
 import ssl
 import subprocess
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.jobs import content as jobs_content
 from edgemeter.agent.jobs import fetch
-from edgemeter.provisioning.content.content_server import ContentServer
+from edgemeter.provisioning.content.content_server import ContentServer, UnsatisfiableRangeError, parse_range
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
@@ -73,12 +74,21 @@ def stand(folder, name, standing):
     registry.close()
 
 
+@contextmanager
 def connect(server, authority, pair=None):
-    """Return a connection, with the certificate."""
+    """Yield a connection, with the certificate."""
     context = ssl.create_default_context(cafile=authority.certificate)
     if pair is not None:
         context.load_cert_chain(pair.certificate, pair.key)
-    return http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=100)
+    with closing(http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=100)) as connection:
+        yield connection
+
+
+@pytest.fixture
+def connection(server, authority, pair):
+    """Return a connection of the device pi-1."""
+    with connect(server, authority, pair) as connected:
+        yield connected
 
 
 def ask(connection, path, method="GET", **headers):
@@ -88,11 +98,10 @@ def ask(connection, path, method="GET", **headers):
     return answer.status, answer.headers, answer.read()
 
 
-def test_a_device_gets_content_and_parts_of_it(folder, server, authority, pair):
+def test_a_device_gets_content_and_parts_of_it(folder, connection):
     """Whole, from an offset on, its end, its head only, and not again what it has."""
     content = bytes(range(256)) * 40
     put = ContentStore(folder.content).put_bytes(content, "model")
-    connection = connect(server, authority, pair)
     path = f"/content/{put.sha256}"
     status, headers, body = ask(connection, path)
     assert (status, body) == (200, content)
@@ -107,7 +116,6 @@ def test_a_device_gets_content_and_parts_of_it(folder, server, authority, pair):
     assert ask(connection, path, If_None_Match=f'"{put.sha256}"')[::2] == (304, b"")
     status, headers, body = ask(connection, path, "HEAD")
     assert (status, headers["Content-Length"], body) == (200, "10240", b"")
-    connection.close()
 
 
 def test_no_other_address_has_anything(folder, server, authority, pair):
@@ -129,45 +137,37 @@ def test_no_other_address_has_anything(folder, server, authority, pair):
         "/content/{sha256}%00",
         "/content/{upper}",
     ):
-        connection = connect(server, authority, pair)
-        assert ask(connection, path.format(sha256=put.sha256, upper=put.sha256.upper()))[::2] == (404, b""), path
-        connection.close()
+        with connect(server, authority, pair) as connection:
+            assert ask(connection, path.format(sha256=put.sha256, upper=put.sha256.upper()))[::2] == (404, b""), path
 
 
 def test_nothing_can_be_done_but_reading(server, authority, pair):
     """Every other method is refused."""
     for method in ("POST", "PUT", "DELETE", "OPTIONS", "CONNECT"):
-        connection = connect(server, authority, pair)
-        assert ask(connection, "/content/" + "0" * 64, method)[0] == 501, method
-        connection.close()
+        with connect(server, authority, pair) as connection:
+            assert ask(connection, "/content/" + "0" * 64, method)[0] == 501, method
 
 
-def test_who_has_no_certificate_of_the_fleet_gets_no_reply(folder, server, authority, pair, tmp_path):
+def test_who_has_no_certificate_of_the_fleet_gets_no_reply(folder, server, authority, connection, tmp_path):
     """None at all, a stranger's, one that has run out; plain HTTP neither."""
     put = ContentStore(folder.content).put_bytes(b"abc", "model")
     stranger = Authority(tmp_path / "stranger").signed("pi-1")
     for shown in (None, stranger, authority.signed("pi-1", when=EXPIRED)):
-        connection = connect(server, authority, shown)
-        with pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)):
-            ask(connection, f"/content/{put.sha256}")
-        connection.close()
+        refusals = pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected))
+        with connect(server, authority, shown) as strange, refusals:
+            ask(strange, f"/content/{put.sha256}")
     plain = http.client.HTTPConnection("127.0.0.1", server.port, timeout=100)
-    with pytest.raises((OSError, http.client.HTTPException)):
+    with closing(plain), pytest.raises((OSError, http.client.HTTPException)):
         ask(plain, f"/content/{put.sha256}")
-    plain.close()
-    connection = connect(server, authority, pair)
     assert ask(connection, f"/content/{put.sha256}")[2] == b"abc"
-    connection.close()
 
 
-def test_a_device_that_is_not_accepted_or_whose_certificate_was_revoked_is_out(folder, server, authority, pair):
+def test_a_device_that_is_not_accepted_or_whose_certificate_was_revoked_is_out(folder, server, authority, pair, connection):
     """At once, on a connection that is up too; another certificate of the same device is good."""
     put = ContentStore(folder.content).put_bytes(b"abc", "model")
     path = f"/content/{put.sha256}"
-    unknown = connect(server, authority, authority.signed("pi-9"))
-    assert ask(unknown, path)[0] == 403
-    unknown.close()
-    connection = connect(server, authority, pair)
+    with connect(server, authority, authority.signed("pi-9")) as unknown:
+        assert ask(unknown, path)[0] == 403
     assert ask(connection, path)[0] == 200
     said = subprocess.run(["openssl", "x509", "-in", pair.certificate, "-noout", "-serial"], capture_output=True, text=True, check=True)
     number = f"{int(said.stdout.strip().partition('=')[2], 16):x}"
@@ -176,12 +176,10 @@ def test_a_device_that_is_not_accepted_or_whose_certificate_was_revoked_is_out(f
         certificates.put(transaction, Certificate(number, "pi-1", "s", "k", "", 0, 0, 1, "lost"))
     registry.close()
     assert ask(connection, path)[0] == 403
-    connection.close()
-    second = connect(server, authority, authority.signed("pi-1"))
-    assert ask(second, path)[0] == 200
-    stand(folder, "pi-1", "revoked")
-    assert ask(second, path)[0] == 403
-    second.close()
+    with connect(server, authority, authority.signed("pi-1")) as second:
+        assert ask(second, path)[0] == 200
+        stand(folder, "pi-1", "revoked")
+        assert ask(second, path)[0] == 403
 
 
 def test_a_large_content_is_resumed_where_it_broke_off(folder, server, authority, pair, tmp_path):
@@ -194,13 +192,12 @@ def test_a_large_content_is_resumed_where_it_broke_off(folder, server, authority
     put = ContentStore(folder.content).put(source)
     got = bytearray()
     for stop in (7_000_001, 20_000_003, 40_000_007, LARGE_BYTES):
-        connection = connect(server, authority, pair)
-        connection.request("GET", f"/content/{put.sha256}", headers={"Range": f"bytes={len(got)}-"})
-        answer = connection.getresponse()
-        assert answer.status == 206
-        while len(got) < stop:
-            got += answer.read(min(65536, stop - len(got)))
-        connection.close()
+        with connect(server, authority, pair) as connection:
+            connection.request("GET", f"/content/{put.sha256}", headers={"Range": f"bytes={len(got)}-"})
+            answer = connection.getresponse()
+            assert answer.status == 206
+            while len(got) < stop:
+                got += answer.read(min(65536, stop - len(got)))
     assert hashlib.sha256(got).hexdigest() == put.sha256
 
 
@@ -226,38 +223,30 @@ def test_thousands_of_small_contents_come_over_a_few_connections(folder, server,
     wrong = []
 
     def fetch(mine):
-        connection = connect(server, authority, pair)
-        wrong.extend(name for name in mine if hashlib.sha256(ask(connection, f"/content/{name}")[2]).hexdigest() != name)
-        connection.close()
+        with connect(server, authority, pair) as connection:
+            wrong.extend(name for name in mine if hashlib.sha256(ask(connection, f"/content/{name}")[2]).hexdigest() != name)
 
-    threads = [threading.Thread(target=fetch, args=(names[start::8],)) for start in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(fetch, (names[start::8] for start in range(8))))
     assert wrong == []
 
 
-def test_a_silent_connection_keeps_nobody_waiting(folder, server, authority, pair):
+def test_a_silent_connection_keeps_nobody_waiting(folder, server, connection):
     """Connections without a handshake, and one with half a request."""
     put = ContentStore(folder.content).put_bytes(b"abc", "model")
     silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
     silent[0].sendall(b"GET /content/")
-    connection = connect(server, authority, pair)
     assert ask(connection, f"/content/{put.sha256}")[2] == b"abc"
-    connection.close()
     for one in silent:
         one.close()
 
 
-def test_a_request_with_a_body_ends_the_connection(server, authority, pair):
+def test_a_request_with_a_body_ends_the_connection(connection):
     """What follows it is not read as another request."""
-    connection = connect(server, authority, pair)
     connection.request("GET", "/content/" + "0" * 64, body=b"GET /content/x HTTP/1.1\r\n\r\n")
     answer = connection.getresponse()
     assert (answer.status, answer.read()) == (404, b"")
     assert connection.sock is None or connection.sock.recv(1) == b""
-    connection.close()
 
 
 def test_without_certificates_it_is_for_this_machine_only(tmp_path):
@@ -270,9 +259,8 @@ def test_without_certificates_it_is_for_this_machine_only(tmp_path):
     url = f"http://127.0.0.1:{port}/content"
     server = ContentServer(folder, url)
     server.start()
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=100)
-    assert ask(connection, f"/content/{put.sha256}")[2] == b"abc"
-    connection.close()
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=100)) as connection:
+        assert ask(connection, f"/content/{put.sha256}")[2] == b"abc"
     with pytest.raises(UnavailableError, match="content_url"):
         ContentServer(folder, url)
     server.stop()
@@ -285,9 +273,8 @@ def test_a_url_with_the_servers_name_is_served_on_every_address(folder, authorit
     """Devices are on other machines; the loopback is one of the addresses."""
     server = ContentServer(folder, f"https://fleet.example:{free_port()}/content")
     server.start()
-    connection = connect(server, authority, pair)
-    assert ask(connection, "/content/" + "0" * 64)[0] == 404
-    connection.close()
+    with connect(server, authority, pair) as connection:
+        assert ask(connection, "/content/" + "0" * 64)[0] == 404
     server.stop()
 
 
@@ -304,12 +291,37 @@ def test_a_url_at_which_it_would_not_be_found_is_refused(folder):
             ContentServer(folder, url)
 
 
-def test_a_content_that_is_removed_meanwhile_is_just_not_there(folder, server, authority, pair):
+def test_a_content_that_is_removed_meanwhile_is_just_not_there(folder, connection):
     """Between two requests of one connection."""
     store = ContentStore(folder.content)
     put = store.put_bytes(b"abc", "model")
-    connection = connect(server, authority, pair)
     assert ask(connection, f"/content/{put.sha256}")[0] == 200
     store.collect(set(), time.time_ns() + 1, young_ns=0)
     assert ask(connection, f"/content/{put.sha256}")[0] == 404
-    connection.close()
+
+
+def test_a_part_is_read_as_the_standard_requires():
+    """What is not understood gets the whole."""
+    for header, size_bytes, expected in (
+        (None, 10, None),
+        ("bytes=0-", 10, (0, 10)),
+        ("bytes=3-5", 10, (3, 6)),
+        ("bytes=9-9", 10, (9, 10)),
+        ("bytes=3-99", 10, (3, 10)),
+        ("bytes=-4", 10, (6, 10)),
+        ("bytes=-99", 10, (0, 10)),
+        ("bytes=5-3", 10, None),
+        ("bytes=-", 10, None),
+        ("bytes=0-1,3-4", 10, None),
+        ("lines=0-1", 10, None),
+        ("bytes=a-b", 10, None),
+        ("bytes=" + "9" * 30 + "-", 10, None),
+    ):
+        assert parse_range(header, size_bytes) == expected, f"{header!r}, {size_bytes!r}"
+
+
+def test_what_lies_beyond_the_end_is_reported():
+    """A range of which no byte exists is unsatisfiable, not empty."""
+    for header, size_bytes in (("bytes=10-", 10), ("bytes=0-", 0), ("bytes=-0", 10), ("bytes=-5", 0)):
+        with table_row(header, size_bytes), pytest.raises(UnsatisfiableRangeError):
+            parse_range(header, size_bytes)

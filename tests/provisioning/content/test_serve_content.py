@@ -26,18 +26,9 @@ def served(tmp_path):
 
         def start(content_url):
             folder.fleet_file.write_text(f'fleet = "lab"\n[server]\nbroker = "127.0.0.1"\ncontent_url = "{content_url}"\n')
-            command = [
-                sys.executable,
-                "-m",
-                "edgemeter.agent.cli.main",
-                "fleet",
-                "serve",
-                "--folder",
-                folder.path,
-                "--broker",
-                f"127.0.0.1:{broker.port}",
-            ]
-            process = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True)
+            options = ["--folder", str(folder.path), "--broker", f"127.0.0.1:{broker.port}"]
+            command = [sys.executable, "-m", "edgemeter.agent.cli.main", "fleet", "serve", *options]
+            process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
             ends.callback(process.communicate)
             ends.callback(process.terminate)
             return process.stderr

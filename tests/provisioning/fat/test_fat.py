@@ -2,7 +2,9 @@
 
 import contextlib
 import random
+from bisect import bisect
 from datetime import datetime, timezone
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +17,7 @@ from tests.fixtures.rows import table_row
 from tests.provisioning.image import cards
 
 WHEEL = "ai_edge_litert-2.3.{}-cp313-cp313-manylinux_2_27_aarch64.manylinux_2_28_aarch64.whl"
+ENDLESS = 10**9
 # Bits, sectors a cluster, MiB, and what mkfs.vfat is told beside; FAT32 of few clusters too, which mtools refuses and Linux mounts.
 GEOMETRIES = {
     "fat16": (16, 4, 32, ()),
@@ -82,9 +85,24 @@ class Cut(Exception):  # noqa: N818 - a power cut, not a mistake
     """The power is gone."""
 
 
+@pytest.fixture
+def power(monkeypatch):
+    """Return how many writes are left until the power is gone, which a test sets: `power.writes`."""
+    supply, write = SimpleNamespace(writes=ENDLESS), disk_image.DiskImage.write
+
+    def counted(self, offset, data):
+        supply.writes -= 1
+        if supply.writes < 0:
+            raise Cut
+        write(self, offset, data)
+
+    monkeypatch.setattr(disk_image.DiskImage, "write", counted)
+    return supply
+
+
 @pytest.mark.slow
 @cards.on_disk
-def test_cut_off_at_any_write_every_file_is_the_old_or_the_new(tmp_path, monkeypatch):
+def test_cut_off_at_any_write_every_file_is_the_old_or_the_new(tmp_path, power):
     """Each write in turn is the last: fsck.fat finds at worst unused clusters and a stale count, and every file reads whole."""
     image = cards.disk(tmp_path / "card.img", {"cmdline.txt": "old\n", "user-data": "old" * 300}, size_mb=8, bits=16, sectors=1, table="")
     apply(image, put({f"edgemeter/{WHEEL.format(number)}": b"old" * number for number in range(8)}))
@@ -94,23 +112,13 @@ def test_cut_off_at_any_write_every_file_is_the_old_or_the_new(tmp_path, monkeyp
         RemovePath(f"edgemeter/{WHEEL.format(3)}"),
         *put({f"edgemeter/{WHEEL.format(number)}": b"new" * 700 for number in range(20, 40)}),
     ]
-    whole, write, left = image.read_bytes(), disk_image.DiskImage.write, [0]
-
-    def counted(self, offset, data):
-        left[0] -= 1
-        if left[0] < 0:
-            raise Cut
-        write(self, offset, data)
-
-    monkeypatch.setattr(disk_image.DiskImage, "write", counted)
-    left[0] = 10**9
+    whole, power.writes = image.read_bytes(), ENDLESS
     apply(image, changes)
-    writes = 10**9 - left[0]
-    after = read_all(image)
+    writes, after = ENDLESS - power.writes, read_all(image)
     assert writes >= 40
     for last in range(writes):
         image.write_bytes(whole)
-        left[0] = last
+        power.writes = last
         with pytest.raises(Cut):
             apply(image, changes)
         for path, data in read_all(image).items():
@@ -122,34 +130,26 @@ def test_cut_off_at_any_write_every_file_is_the_old_or_the_new(tmp_path, monkeyp
         ]
         assert not serious, (last, found)
     # Whoever was cut off completes it by doing it again.
-    left[0] = 10**9
+    power.writes = ENDLESS
     apply(image, changes)
     assert read_all(image) == after
 
 
 @pytest.mark.slow
 @cards.on_disk
-def test_an_interrupted_preparation_that_is_repeated_leaves_nothing_to_repair(tmp_path, monkeypatch):
+def test_an_interrupted_preparation_that_is_repeated_leaves_nothing_to_repair(tmp_path, power):
     """FAT32, cut off at any write: after the same change again fsck.fat finds both tables equal, the count right and nothing unused."""
     image = cards.disk(tmp_path / "card.img", {"cmdline.txt": "old\n", "user-data": "old" * 300}, size_mb=36, bits=32, sectors=1, table="")
     changes = [RemovePath("user-data"), *put({f"edgemeter/{number}": b"new" * 700 for number in range(6)})]
-    whole, write, left = image.read_bytes(), disk_image.DiskImage.write, [10**9]
-
-    def counted(self, offset, data):
-        left[0] -= 1
-        if left[0] < 0:
-            raise Cut
-        write(self, offset, data)
-
-    monkeypatch.setattr(disk_image.DiskImage, "write", counted)
+    whole, power.writes = image.read_bytes(), ENDLESS
     apply(image, changes)
-    writes, after = 10**9 - left[0], read_all(image)
+    writes, after = ENDLESS - power.writes, read_all(image)
     for last in range(writes):
         image.write_bytes(whole)
-        left[0] = last
+        power.writes = last
         with pytest.raises(Cut):
             apply(image, changes)
-        left[0] = 10**9
+        power.writes = ENDLESS
         apply(image, changes)
         checked = cards.fsck(image, 0)
         assert checked.returncode == 0, (last, checked.stdout)
@@ -181,23 +181,15 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(UnavailableError, match=r"MB are free, 3\.9 MB more are needed"):
         apply(image, put({"a/large.bin": bytes(20_500_000)}))
     assert image.read_bytes() == before
-    fits = boot_partition_free(image)
-    apply(image, put({"full.bin": bytes(fits)}))
+    apply(image, put({"full.bin": bytes(largest_that_fits(image))}))
     assert cards.fsck(image, 0).returncode == 0
 
 
-def boot_partition_free(image) -> int:
-    """Return the largest file that fits: found by asking."""
+def largest_that_fits(image) -> int:
+    """Return the size of the largest file that fits, in bytes: found by asking."""
     with boot_partition.open_boot_partition(image, "read") as boot:
-        low, high = 0, 1 << 30
-        while high - low > 512:
-            middle = (low + high) // 2
-            low, high = (middle, high) if _fits(boot, middle) else (low, middle)
-    return low
-
-
-def _fits(boot, size_bytes: int) -> bool:
-    return boot.missing_bytes([PutFile("full.bin", FileContent(size_bytes, lambda: None))]) == 0
+        sizes = range(0, 1 << 30, 512)
+        return sizes[bisect(sizes, 0, key=lambda size: boot.missing_bytes([PutFile("x", FileContent(size, lambda: None))])) - 1]
 
 
 @cards.on_disk

@@ -8,8 +8,8 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.release import manifest
+from tests.fixtures import small_release
 from tests.fixtures.fleet_command import run_fleet
-from tests.provisioning.release import small_release
 
 pytestmark = pytest.mark.needs("openssl")
 

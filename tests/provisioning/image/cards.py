@@ -1,21 +1,17 @@
 """A small release whose agent joins nobody, and disks as `sfdisk`, `mkfs.vfat` and mtools make and read them."""
 
-import io
 import json
 import shutil
-import signal
 import subprocess
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from edgemeter.agent.cli import main
 from edgemeter.provisioning.release import build
 from tests import requirements
+from tests.fixtures import small_release
+from tests.fixtures.command import edgemeter
 from tests.fixtures.pip_wheel import compiled_pip
-from tests.provisioning.release import small_release
 
 TOKEN = "t0ken-of-a-test-4711"
 OFFSET = 8 << 20
@@ -116,18 +112,6 @@ def fsck(image: Path, offset: int = OFFSET, size_bytes: int | None = None) -> su
             source.seek(offset)
             target.write(source.read(size_bytes if size_bytes is not None else -1))
     return subprocess.run([requirements.program("fsck.fat"), "-nv", str(part)], capture_output=True, text=True, check=False, timeout=600)
-
-
-def edgemeter(*arguments: str | Path) -> SimpleNamespace:
-    """Return what `edgemeter ARGUMENTS` said and how it ended; in this process, which is quicker."""
-    out, err = io.StringIO(), io.StringIO()
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
-            main.main([*map(str, arguments)])
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    return SimpleNamespace(returncode=ended.value.code, stdout=out.getvalue(), stderr=err.getvalue())
 
 
 def done(*arguments: str | Path) -> dict:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fixtures import small_release
 from tests.provisioning.image import cards
-from tests.provisioning.release import small_release
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,9 @@ import pytest
 
 from edgemeter.provisioning.fat import disk_image as disks
 from edgemeter.provisioning.image import boot_partition, detect
+from tests.fixtures import small_release
 from tests.fixtures.rows import table_row
 from tests.provisioning.image import cards
-from tests.provisioning.release import small_release
 
 pytestmark = pytest.mark.needs("openssl")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from edgemeter.provisioning.release.boards import ReleaseTarget
+from tests.fixtures import small_release
 from tests.provisioning.image import cards
-from tests.provisioning.release import small_release
 
 pytestmark = [pytest.mark.slow, pytest.mark.one_worker("chroot"), cards.on_disk, pytest.mark.trixie]
 RASPBERRY = "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: file:///boot/firmware\n"

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.provisioning.release import small_release
+from tests.fixtures import small_release
 
 
 @pytest.fixture(scope="session")

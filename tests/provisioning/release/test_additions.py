@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.cli.release import build as build_command
 from edgemeter.provisioning.release import additions, boards, install
+from tests.fixtures import small_release
 from tests.fixtures.certificates import Authority
 from tests.fixtures.file_server import FileServer
 from tests.fixtures.rows import table_row
-from tests.provisioning.release import small_release
 
 pytestmark = pytest.mark.needs("openssl")
 

@@ -14,8 +14,8 @@ from edgemeter.provisioning.cli.release import boards as boards_command
 from edgemeter.provisioning.cli.release import release as release_command
 from edgemeter.provisioning.release import boards, build, smoke
 from edgemeter.provisioning.release import wheels as release_wheels
+from tests.fixtures import small_release
 from tests.provisioning import folder_bytes
-from tests.provisioning.release import small_release
 
 pytestmark = pytest.mark.needs("openssl")
 

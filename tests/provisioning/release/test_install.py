@@ -19,8 +19,8 @@ import pytest
 
 from edgemeter.provisioning.release import install
 from edgemeter.provisioning.release.manifest import sign
+from tests.fixtures import small_release
 from tests.fixtures.rows import table_row
-from tests.provisioning.release import small_release
 
 pytestmark = pytest.mark.needs("openssl")
 

@@ -7,7 +7,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.release import manifest
 from edgemeter.provisioning.release.manifest import sign
-from tests.provisioning.release import small_release
+from tests.fixtures import small_release
 
 pytestmark = pytest.mark.needs("openssl")
 

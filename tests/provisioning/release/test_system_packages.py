@@ -10,8 +10,8 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.release import additions, boards, build, install
+from tests.fixtures import small_release
 from tests.fixtures.rows import table_row
-from tests.provisioning.release import small_release
 
 pytestmark = pytest.mark.needs("openssl")
 

@@ -5,7 +5,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.release import boards, wheels
 from tests.fixtures.rows import table_row
-from tests.provisioning.release.small_release import write_wheel
+from tests.fixtures.small_release import write_wheel
 
 PI5, ORIN, PC = boards.release_target("pi5"), boards.release_target("jetson-orin"), boards.release_target("pc", "3.10")
 

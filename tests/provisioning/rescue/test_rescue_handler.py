@@ -24,16 +24,17 @@ from tests.provisioning.rescue.conftest import serve
 
 S = 1_000_000_000
 MINUTE = 60 * S
+RULES = "lost_minutes = 10\nlongest_run_minutes = 60\noff_s = 1"
 
 
 class Rack:
     """A fleet whose pi-1 (and, where a test says so, others) hangs on a switch that is really there."""
 
-    def __init__(self, path, switch, more=""):
+    def __init__(self, path, switch):
         self.folder = FleetFolder(path)
         self.played = switch
         self.now_ns = time.time_ns()
-        self.write("lost_minutes = 10\nlongest_run_minutes = 60\noff_s = 1", more)
+        self.write(RULES)
         self.registry = Registry(self.folder.registry)
         self.handler = RescueHandler(self.folder, self.registry, lambda *_: None)
 
@@ -78,235 +79,208 @@ class Rack:
 
 
 @pytest.fixture
-def switch():
-    """Serve a Shelly, whose timer runs out at once."""
-    yield from serve("shelly gen2")
-
-
-@pytest.fixture
-def rack(tmp_path, switch, monkeypatch):
-    """Return a rack in which nobody waits for a switch's timer."""
+def rack(tmp_path, monkeypatch):
+    """Return a rack whose switch is a Shelly; nobody waits for its timer."""
     monkeypatch.setattr("edgemeter.provisioning.rescue.switching.MARGIN_S", -1.0)
-    made = []
-
-    def make(more=""):
-        made.append(Rack(tmp_path, switch, more))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.handler.close()
-        one.registry.close()
+    for switch in serve("shelly gen2"):
+        rack = Rack(tmp_path, switch)
+        yield rack
+        rack.handler.close()
+        rack.registry.close()
 
 
 def test_a_lost_board_is_cut_three_times_with_growing_pauses_and_then_needs_attention(rack):
     """10 minutes after it was lost, then 20, 40 and 80 later; and the list shows it first."""
-    one = rack()
-    one.says("pi-1", "lost")
+    rack.says("pi-1", "lost")
     seen = []
     for _ in range(200):
-        one.passes(1)
-        seen.append(one.cuts())
+        rack.passes(1)
+        seen.append(rack.cuts())
     minutes = [seen.index(count) + 1 for count in (1, 2, 3)]
     assert minutes[0] in {10, 11}
     assert [after - before for before, after in pairwise(minutes)] == [20, 40]
     assert seen[-1] == 3
-    (line,) = overview.read(one.folder, one.registry, one.now_ns)
+    (line,) = overview.read(rack.folder, rack.registry, rack.now_ns)
     assert line.condition == "needs attention"
     assert "its power was cycled 3 times and it did not come back; last outcome: done" in line.issues[0].text
     assert overview.urgency_rank(line.issues) == 0
-    assert one.played.state["on"] is True
+    assert rack.played.state["on"] is True
 
 
 def test_without_lost_minutes_nothing_is_ever_cut(rack):
     """It is off unless somebody wants it."""
-    one = rack()
-    one.write("")
-    one.says("pi-1", "lost")
+    rack.write("")
+    rack.says("pi-1", "lost")
     for _ in range(50):
-        one.passes(30)
-    assert one.played.meter.asked == []
+        rack.passes(30)
+    assert rack.played.meter.asked == []
 
 
 def test_a_board_that_comes_back_begins_anew(rack):
     """Its next trouble has three tries again."""
-    one = rack()
-    one.says("pi-1", "lost")
-    one.passes(11)
-    assert rescues.read_rescues(one.registry)["pi-1"].attempts == 1
-    one.says("pi-1", "online", session=2)
-    one.passes(1)
-    assert rescues.read_rescues(one.registry) == {}
-    assert [action.outcome for action in rescues.read_power_actions(one.registry, "pi-1")] == ["done"]
+    rack.says("pi-1", "lost")
+    rack.passes(11)
+    assert rescues.read_rescues(rack.registry)["pi-1"].attempts == 1
+    rack.says("pi-1", "online", session=2)
+    rack.passes(1)
+    assert rescues.read_rescues(rack.registry) == {}
+    assert [action.outcome for action in rescues.read_power_actions(rack.registry, "pi-1")] == ["done"]
 
 
 @pytest.mark.parametrize("state", ["online", "offline"])
 def test_a_board_that_is_there_or_went_offline_in_order_is_left_alone(rack, state):
     """Somebody has switched it off, or all is well."""
-    one = rack()
-    one.says("pi-1", state)
-    one.passes(1000)
-    assert one.cuts() == 0
+    rack.says("pi-1", state)
+    rack.passes(1000)
+    assert rack.cuts() == 0
 
 
 def test_while_a_job_is_in_flight_the_power_stays_on(rack):
     """The handler for jobs ends it at its time limit, and then."""
-    one = rack()
-    end = one.runs("pi-1")
-    one.says("pi-1", "lost")
-    one.passes(600)
-    assert one.cuts() == 0
+    end = rack.runs("pi-1")
+    rack.says("pi-1", "lost")
+    rack.passes(600)
+    assert rack.cuts() == 0
     end()
-    one.passes(1)
-    assert one.cuts() == 1
+    rack.passes(1)
+    assert rack.cuts() == 1
 
 
 def test_a_run_without_a_report_is_waited_for(rack):
     """It was last heard to measure: for as long as its longest run, also by a service that started anew."""
-    one = rack()
-    one.handler.received(Message("edgemeter/v1/lab/pi-1/progress", messages.encode_message(Progress(session=1, doing="run 1 of 3"))))
-    one.passes(0)
-    one.says("pi-1", "lost")
-    again = RescueHandler(one.folder, one.registry, lambda *_: None)
-    one.handler.close()
-    one.handler = again
-    one.passes(50)
-    assert one.cuts() == 0
-    one.passes(15)
-    assert one.cuts() == 1
+    rack.handler.received(Message("edgemeter/v1/lab/pi-1/progress", messages.encode_message(Progress(session=1, doing="run 1 of 3"))))
+    rack.passes(0)
+    rack.says("pi-1", "lost")
+    again = RescueHandler(rack.folder, rack.registry, lambda *_: None)
+    rack.handler.close()
+    rack.handler = again
+    rack.passes(50)
+    assert rack.cuts() == 0
+    rack.passes(15)
+    assert rack.cuts() == 1
 
 
 def test_what_a_board_may_measure_by_its_own_schedule_is_waited_for(rack):
     """It keeps to its schedule without a connection: an hour after each time it may still be at it; the list says so."""
-    one = rack()
-    one.now_ns = 1_800_000_000 * S
-    at = time.localtime(one.now_ns / S + 300)
+    rack.now_ns = 1_800_000_000 * S
+    at = time.localtime(rack.now_ns / S + 300)
     work = Schedule(name="nightly", cron=f"{at.tm_min} {at.tm_hour} * * *", work=Canary())
-    with one.registry.transaction() as connection:
-        job = jobs.add(connection, NewJob(work, "schedule", 60), [("pi-1", "lab")], one.now_ns)
-        jobs.update_executions(connection, [replace(jobs.find_execution(one.registry, job, "pi-1"), state="done", ended_ns=one.now_ns)])
-    one.says("pi-1", "lost")
-    one.passes(30)
-    assert one.cuts() == 0
-    (line,) = overview.read(one.folder, one.registry, one.now_ns)
+    with rack.registry.transaction() as connection:
+        job = jobs.add(connection, NewJob(work, "schedule", 60), [("pi-1", "lab")], rack.now_ns)
+        jobs.update_executions(connection, [replace(jobs.find_execution(rack.registry, job, "pi-1"), state="done", ended_ns=rack.now_ns)])
+    rack.says("pi-1", "lost")
+    rack.passes(30)
+    assert rack.cuts() == 0
+    (line,) = overview.read(rack.folder, rack.registry, rack.now_ns)
     assert "its power is not cut: its schedule 'nightly' may have started a run" in line.issues[0].text
-    one.passes(60)
-    assert one.cuts() == 1
+    rack.passes(60)
+    assert rack.cuts() == 1
 
 
 def test_a_schedule_that_was_ended_holds_nobody_up(rack):
     """The last word on a name counts."""
-    one = rack()
-    with one.registry.transaction() as connection:
+    with rack.registry.transaction() as connection:
         for number, times in enumerate(("* * * * *", "")):
             work = Schedule(name="often", cron=times, work=Canary())
-            job = jobs.add(connection, NewJob(work, "schedule", 60), [("pi-1", "lab")], one.now_ns)
-            ended = replace(jobs.find_execution(one.registry, job, "pi-1"), state="done", ended_ns=one.now_ns + number)
+            job = jobs.add(connection, NewJob(work, "schedule", 60), [("pi-1", "lab")], rack.now_ns)
+            ended = replace(jobs.find_execution(rack.registry, job, "pi-1"), state="done", ended_ns=rack.now_ns + number)
             jobs.update_executions(connection, [ended])
-    one.says("pi-1", "lost")
-    one.passes(11)
-    assert one.cuts() == 1
+    rack.says("pi-1", "lost")
+    rack.passes(11)
+    assert rack.cuts() == 1
 
 
 def test_a_neighbour_on_the_same_switch_that_measures_keeps_the_power_on(rack):
     """Both hang on one outlet."""
-    one = rack('[device.pi-2]\nswitch = "{0}"\n')
-    end = one.runs("pi-2", "accepted")
-    one.says("pi-2", "online")
-    one.says("pi-1", "lost")
-    one.passes(600)
-    assert one.cuts() == 0
+    rack.write(RULES, '[device.pi-2]\nswitch = "{0}"\n')
+    end = rack.runs("pi-2", "accepted")
+    rack.says("pi-2", "online")
+    rack.says("pi-1", "lost")
+    rack.passes(600)
+    assert rack.cuts() == 0
     end()
-    one.passes(1)
-    assert one.cuts() == 1
+    rack.passes(1)
+    assert rack.cuts() == 1
 
 
 def test_who_measures_with_the_switch_as_its_meter_keeps_the_power_on(rack):
     """The same Shelly is the power meter of another board: turning it off would be a sample."""
-    one = rack()
-    meter = f"shelly:{one.played.meter.address}/switch:0"
-    end = one.runs("pi-9")
-    one.says("pi-9", "online", sensors=(Sensor(name="shelly", id=meter, scope="wall-ac"),))
-    one.says("pi-1", "lost")
-    one.passes(600)
-    assert one.cuts() == 0
+    meter = f"shelly:{rack.played.meter.address}/switch:0"
+    end = rack.runs("pi-9")
+    rack.says("pi-9", "online", sensors=(Sensor(name="shelly", id=meter, scope="wall-ac"),))
+    rack.says("pi-1", "lost")
+    rack.passes(600)
+    assert rack.cuts() == 0
     end()
-    one.passes(1)
-    assert one.cuts() == 1
+    rack.passes(1)
+    assert rack.cuts() == 1
 
 
 def test_many_lost_together_are_the_network_and_nobody_is_cut(rack):
     """Four of five at once: no board did that."""
-    one = rack()
-    one.says("pi-5", "online")
+    rack.says("pi-5", "online")
     for device in ("pi-1", "pi-2", "pi-3", "pi-4"):
-        one.says(device, "lost")
-    one.passes(600)
-    assert one.cuts() == 0
+        rack.says(device, "lost")
+    rack.passes(600)
+    assert rack.cuts() == 0
 
 
 def test_a_board_that_was_put_out_of_the_fleet_is_left_alone(rack):
     """The broker dropped it, so it looks lost."""
-    one = rack()
-    with one.registry.transaction() as connection:
+    with rack.registry.transaction() as connection:
         devices.put(connection, Device("pi-1", "lab", "1000", "pi5", (), "revoked", None, None, None, 5))
-    one.says("pi-1", "lost")
-    one.passes(600)
-    assert one.cuts() == 0
-    assert overview.read(one.folder, one.registry, one.now_ns)[0].issues == ()
+    rack.says("pi-1", "lost")
+    rack.passes(600)
+    assert rack.cuts() == 0
+    assert overview.read(rack.folder, rack.registry, rack.now_ns)[0].issues == ()
 
 
 def test_what_somebody_switched_off_stays_off(rack):
     """By hand: the rescue does not know better."""
-    one = rack()
-    done = CliRunner().invoke(fleet, ["power", "pi-1", "off", "--folder", str(one.folder.path)], catch_exceptions=False)
+    done = CliRunner().invoke(fleet, ["power", "pi-1", "off", "--folder", str(rack.folder.path)], catch_exceptions=False)
     assert done.stdout == "pi-1: off done, power is off\n"
-    one.says("pi-1", "lost")
-    one.passes(600)
-    assert one.cuts() == 1
-    assert one.played.state["on"] is False
+    rack.says("pi-1", "lost")
+    rack.passes(600)
+    assert rack.cuts() == 1
+    assert rack.played.state["on"] is False
 
 
 def test_a_service_that_died_in_a_cycle_gives_the_power_back(rack):
     """What it was doing stands in the registry before it is done."""
-    one = rack()
-    with one.registry.transaction() as connection:
-        rescues.begin_power_action(connection, "pi-1", "shelly", "cycle", "rescue", one.now_ns)
-    one.played.state["on"] = False
-    one.passes(1)
-    one.passes(1)
-    assert one.played.state["on"] is True
-    assert rescues.open_power_actions(one.registry) == []
+    with rack.registry.transaction() as connection:
+        rescues.begin_power_action(connection, "pi-1", "shelly", "cycle", "rescue", rack.now_ns)
+    rack.played.state["on"] = False
+    rack.passes(1)
+    rack.passes(1)
+    assert rack.played.state["on"] is True
+    assert rescues.open_power_actions(rack.registry) == []
 
 
 def test_a_switch_that_does_not_reply_counts_as_tried_with_the_reason(rack):
     """Three times, and then the board needs attention."""
-    one = rack()
-    one.played.meter.drops = 10**6
-    one.says("pi-1", "lost")
+    rack.played.meter.drops = 10**6
+    rack.says("pi-1", "lost")
     for _ in range(200):
-        one.passes(1)
-    assert "does not answer" in rescues.read_rescues(one.registry)["pi-1"].reason
+        rack.passes(1)
+    assert "does not answer" in rescues.read_rescues(rack.registry)["pi-1"].reason
 
 
 def test_by_hand_a_run_is_not_cut_off_unless_forced(rack):
     """The job is named; --force says that it is lost."""
-    one = rack()
-    one.runs("pi-1")
-    arguments = ["power", "pi-1", "cycle", "--folder", str(one.folder.path)]
+    rack.runs("pi-1")
+    arguments = ["power", "pi-1", "cycle", "--folder", str(rack.folder.path)]
     done = CliRunner().invoke(fleet, arguments)
     assert "is not cut: job doctor-" in str(done.exception)
-    assert one.cuts() == 0
+    assert rack.cuts() == 0
     done = CliRunner().invoke(fleet, [*arguments, "--force", "--json"], catch_exceptions=False)
     assert '"is_on": true' in done.stdout
-    assert one.cuts() == 1
+    assert rack.cuts() == 1
 
 
 def test_a_rehearsal_and_a_status_switch_nothing(rack):
     """The switch is asked at most."""
-    one = rack()
     for more in (["cycle", "--dry-run"], ["status"]):
-        done = CliRunner().invoke(fleet, ["power", "pi-1", *more, "--folder", str(one.folder.path)], catch_exceptions=False)
+        done = CliRunner().invoke(fleet, ["power", "pi-1", *more, "--folder", str(rack.folder.path)], catch_exceptions=False)
         assert done.exit_code == 0
-    assert not any("Switch.Set" in path for path in one.played.meter.asked)
+    assert not any("Switch.Set" in path for path in rack.played.meter.asked)
     assert done.stdout == "pi-1: on\n"

@@ -9,9 +9,9 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.update import order
 from edgemeter.agent.update.release import InstalledRelease
 from edgemeter.provisioning.release.install import public_keys
+from tests.fixtures import small_release
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.update_board import LONG_S
-from tests.provisioning.release import small_release
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("openssl")]
 

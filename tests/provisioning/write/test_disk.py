@@ -6,7 +6,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.write import target_disk as disks
-from tests.fixtures.rows import table_row
+from tests.fixtures.rows import in_folders, table_row
 from tests.provisioning.write.world import MMC, SATA, Bench
 
 GB = 10**9
@@ -19,17 +19,11 @@ def objections(bench, path, image_bytes=1 << 20, large="refused"):
 
 
 def test_a_card_is_written_whatever_its_reader_calls_itself(tmp_path):
-    """Built-in MMC readers and many USB ones do not say `removable`."""
-    for number, where in enumerate((MMC, "pci0000:00/usb1/1-1")):
+    """Built-in MMC readers and many USB ones do not say `removable`; a card reader on PCI does."""
+    for folder, where, removable in in_folders(tmp_path, ((MMC, 0), ("pci0000:00/usb1/1-1", 0), (SATA, 1))):
         with table_row(where):
-            bench = Bench(tmp_path / str(number))
-            assert objections(bench, bench.disk(where=where, removable=0)) == []
-
-
-def test_a_removable_disk_on_another_bus_is_written(tmp_path):
-    """A card reader on PCI."""
-    bench = Bench(tmp_path)
-    assert objections(bench, bench.disk(where=SATA, removable=1)) == []
+            bench = Bench(folder)
+            assert objections(bench, bench.disk(where=where, removable=removable)) == []
 
 
 def test_a_disk_with_a_mount_is_refused(tmp_path):
@@ -44,27 +38,22 @@ def test_a_disk_with_a_mount_is_refused(tmp_path):
             assert part in why
 
 
-def test_a_btrfs_is_found_by_the_name_of_its_disk(tmp_path):
-    """Its mounts have a number of their own, 0:N."""
+def test_a_disk_that_the_system_uses_by_name_is_refused(tmp_path):
+    """A btrfs, whose mounts have a number of their own (0:N), and swap space, which is in no list of mounts."""
     bench = Bench(tmp_path)
     card = bench.disk(parts=("sdx1",))
     bench.mounts.append(f"30 1 0:31 /@ / rw - btrfs {tmp_path}/dev/sdx1 rw")
     assert "this system runs from it" in objections(bench, card)[0]
-
-
-def test_swap_space_is_refused(tmp_path):
-    """It is in no list of mounts."""
-    bench = Bench(tmp_path)
-    card = bench.disk(parts=("sdx1",))
+    bench.mounts.clear()
     bench.swaps.append(f"{tmp_path}/dev/sdx1")
     assert "swap" in objections(bench, card)[0]
 
 
 def test_what_lvm_or_a_raid_holds_is_refused(tmp_path):
     """A mounted logical volume is a mount of another device."""
-    for number, name in enumerate(("sdx", "sdx1")):
+    for folder, name in in_folders(tmp_path, ("sdx", "sdx1")):
         with table_row(name):
-            bench = Bench(tmp_path / str(number))
+            bench = Bench(folder)
             card = bench.disk(parts=("sdx1",))
             bench.hold(name)
             assert "dm-0" in objections(bench, card)[0]
@@ -72,17 +61,18 @@ def test_what_lvm_or_a_raid_holds_is_refused(tmp_path):
 
 def test_a_part_of_something_larger_is_refused_though_it_is_idle(tmp_path):
     """LVM, both ends of Linux RAID, ZFS: by what stands on the disk."""
-    for number, (offset, magic, what) in enumerate(
+    for folder, offset, magic, what in in_folders(
+        tmp_path,
         (
             (512, b"LABELONE", "LVM"),
             (4096, b"\xfc\x4e\x2b\xa9", "RAID"),
             (-0x10000, b"\xfc\x4e\x2b\xa9", "RAID"),
             (-0x2000, b"\xfc\x4e\x2b\xa9", "RAID"),
             ((128 << 10) + 4096, (0x00BAB10C).to_bytes(8, "little"), "ZFS"),
-        )
+        ),
     ):
         with table_row(offset, magic, what):
-            bench = Bench(tmp_path / str(number))
+            bench = Bench(folder)
             card = bench.disk(parts=("sdx1",))
             part = card.with_name("sdx1")
             with part.open("r+b") as file:
@@ -94,17 +84,18 @@ def test_a_part_of_something_larger_is_refused_though_it_is_idle(tmp_path):
 
 def test_an_unfit_disk_is_refused(tmp_path):
     """Built in, locked, empty, too small, too large."""
-    for number, (changed, said) in enumerate(
+    for folder, changed, said in in_folders(
+        tmp_path,
         (
             ({"where": SATA, "removable": 0}, "built in"),
             ({"ro": 1}, "read-only"),
             ({"size_bytes": 0}, "no size"),
             ({"size_bytes": 1 << 19}, "smaller than the image"),
             ({"size_bytes": 2000 * GB}, "--force-large"),
-        )
+        ),
     ):
         with table_row(changed):
-            bench = Bench(tmp_path / str(number))
+            bench = Bench(folder)
             (why,) = objections(bench, bench.disk(**changed))
             assert said in why
 
@@ -135,18 +126,12 @@ def test_what_is_no_disk_is_refused(tmp_path):
             disks.read_disk(tmp_path / "dev" / name, bench.world)
 
 
-def test_a_link_leads_to_its_disk(tmp_path):
-    """A link as in /dev/disk/by-id stands for the disk that it points to."""
+def test_a_link_leads_to_its_disk_whose_words_can_be_typed(tmp_path):
+    """A link as in /dev/disk/by-id; vendor and model without the spaces that pad them, the size in GB as it is printed on the card."""
     bench = Bench(tmp_path)
-    card = bench.disk()
-    (tmp_path / "by-id").symlink_to(card)
-    assert disks.read_disk(tmp_path / "by-id", bench.world).name == "sdx"
-
-
-def test_model_and_size_are_in_words_that_can_be_typed(tmp_path):
-    """Vendor and model without the spaces that pad them, the size in GB as it is printed on the card."""
-    bench = Bench(tmp_path)
-    assert disks.read_disk(bench.disk(size_bytes=31_914_983_424), bench.world).words == "Generic SD Card Reader 31.9 GB"
+    (tmp_path / "by-id").symlink_to(bench.disk(size_bytes=31_914_983_424))
+    disk = disks.read_disk(tmp_path / "by-id", bench.world)
+    assert (disk.name, disk.words) == ("sdx", "Generic SD Card Reader 31.9 GB")
 
 
 def test_without_a_list_of_mounts_nothing_is_written(tmp_path):
@@ -163,14 +148,13 @@ def test_this_machines_own_disk_is_refused():
     """The real thing: whatever / stands on here is never offered."""
     world = disks.KernelTrees()
     numbers = [line.split()[2] for line in (world.proc / "self/mountinfo").read_text().splitlines() if line.split()[4] == "/"]
-    here = [one for one in disks.all_disks(world) if (world.sysfs / "class/block" / one.name / "dev").read_text().strip() in numbers]
-    parts = [
-        one
-        for one in disks.all_disks(world)
-        for part in one.parts
-        if (world.sysfs / "class/block" / part / "dev").read_text().strip() in numbers
+    of_root = [
+        disk
+        for disk in disks.all_disks(world)
+        for name in (disk.name, *disk.parts)
+        if (world.sysfs / "class/block" / name / "dev").read_text().strip() in numbers
     ]
-    if not here + parts:
+    if not of_root:
         pytest.skip("/ stands on no disk of its own here")
-    for one in here + parts:
-        assert any("this system runs from it" in why for why in disks.objections(one, world, None, "allowed"))
+    for disk in of_root:
+        assert any("this system runs from it" in why for why in disks.objections(disk, world, None, "allowed"))
