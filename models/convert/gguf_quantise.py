@@ -6,7 +6,6 @@ file's other contents (tokenizer, chat template, lengths) are copied.
 """
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,10 @@ def _write(gguf: Any, reader: Any, kind: str, target: Path) -> None:
     block, _ = gguf.GGML_QUANT_SIZES[wanted]
     # Into a temporary file: a model may be larger than memory.
     writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents(), use_temp_file=True)
-    _copy_header(gguf, reader.fields, writer)
+    for field in reader.fields.values():
+        if field.name not in _OWN:
+            inner = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=inner)
     writer.add_file_type(gguf.LlamaFileType[f"MOSTLY_{kind.upper()}"])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     for tensor in reader.tensors:
@@ -73,11 +75,3 @@ def _write(gguf: Any, reader: Any, kind: str, target: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-
-
-def _copy_header(gguf: Any, fields: Mapping[str, Any], writer: Any) -> None:
-    for field in fields.values():
-        if field.name in _OWN:
-            continue
-        inner = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
-        writer.add_key_value(field.name, field.contents(), field.types[0], sub_type=inner)

@@ -133,11 +133,6 @@ class CalibrationImages:
             yield preprocessor.load(item.file)[0]
             report("measuring ranges", place, len(self.data.items))
 
-    def also_in(self, scored: Dataset) -> int:
-        """Return how many of the images are also scored on, by their bytes: int8 looks better on them than it is."""
-        known = {item.sha256() for item in scored.items}
-        return sum(item.sha256() in known for item in self.data.items)
-
 
 CALIBRATION_SCENES = 200
 

@@ -46,10 +46,6 @@ class FatGeometry:
     fsinfo: int | None
     label: str
 
-    def cluster_offset(self, cluster: int) -> int:
-        """Return the offset of `cluster`."""
-        return self.data_start + (cluster - 2) * self.cluster_bytes
-
     def clusters_for(self, size_bytes: int) -> int:
         """Return the number of clusters that `size_bytes` take."""
         return -(-size_bytes // self.cluster_bytes)

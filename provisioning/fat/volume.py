@@ -283,7 +283,7 @@ class FatVolume:
             count = 1
             while at + count < len(chain) and chain[at + count] == chain[at] + count and (count + 1) * size <= CHUNK_BYTES:
                 count += 1
-            yield self._geometry.cluster_offset(chain[at]), count * size
+            yield self._geometry.data_start + (chain[at] - 2) * size, count * size
             at += count
 
     def _read(self, entry: FatEntry) -> Iterator[bytes]:

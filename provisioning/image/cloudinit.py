@@ -58,7 +58,9 @@ def changes(boot: Readable, settings: FirstBootSettings, instance: str, start: s
         added = [f"ds=nocloud;i={instance}"]
         found.append(put_text(KERNEL_LINE, edit_kernel_line(line, _is_instance, added)))
     text = boot_partition.read_text(boot, META_DATA)
-    found.append(put_text(META_DATA, meta_data(NEW_META_DATA if text is None else text, instance)))
+    kept = [line for line in (NEW_META_DATA if text is None else text).splitlines() if not INSTANCE.match(line)]
+    # For a new instance, cloud-init sets the board up again.
+    found.append(put_text(META_DATA, text_of([*kept, f"instance-id: {instance}"])))
     return found
 
 
@@ -113,12 +115,6 @@ def _settings(settings: FirstBootSettings) -> list[str]:
     elif keys:
         lines += ["ssh_authorized_keys:", *(f"  {key}" for key in keys)]
     return lines
-
-
-def meta_data(text: str, instance: str) -> str:
-    """Return the meta-data `text` with a new instance, for which cloud-init sets the board up again."""
-    kept = [line for line in text.splitlines() if not INSTANCE.match(line)]
-    return text_of([*kept, f"instance-id: {instance}"])
 
 
 def network(wifi: Wifi | None) -> str:

@@ -127,12 +127,8 @@ class CardJoinFile:
     """`device` is the board's name, if it has one there; `text` is the file for the card, without the Wi-Fi: a secret is in one place."""
 
     device: str | None
-    text: bytes
+    text: bytes = field(repr=False)
     wifi: Wifi | None
-
-    def __repr__(self) -> str:
-        """Hide the secrets."""
-        return "Joining()"
 
 
 def read_join_file(path: Path) -> CardJoinFile:

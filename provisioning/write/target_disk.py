@@ -98,7 +98,10 @@ def read_disk(device: Path, world: KernelTrees) -> TargetDisk:
     if path.parent != world.dev.resolve() or not path.exists() or not entry.exists():
         raise ConfigError(f"{str(device)!r} is not a disk of this machine: `lsblk -o NAME,SIZE,MODEL,TRAN` lists them")
     if world.dev == Path("/dev"):
-        _is_that_device(path, entry)
+        status = path.stat()
+        number = f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+        if not stat.S_ISBLK(status.st_mode) or number != _line(entry / "dev"):
+            raise ConfigError(f"{str(path)!r} is not the kernel's disk of that name: `lsblk -o NAME,SIZE,MODEL,TRAN` lists the disks")
     if (entry / "partition").exists():
         raise ConfigError(f"{str(device)!r} is a partition: give its whole disk, {str(world.dev / entry.resolve().parent.name)!r}")
     return _disk(name, path, entry)
@@ -144,13 +147,6 @@ def _disk(name: str, path: Path, entry: Path) -> TargetDisk:
         is_read_only=_number(entry / "ro") == 1,
         parts=tuple(sorted(one.parent.name for one in entry.glob("*/partition"))),
     )
-
-
-def _is_that_device(path: Path, entry: Path) -> None:
-    found = path.stat()
-    number = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
-    if not stat.S_ISBLK(found.st_mode) or number != _line(entry / "dev"):
-        raise ConfigError(f"{str(path)!r} is not the kernel's disk of that name: `lsblk -o NAME,SIZE,MODEL,TRAN` lists the disks")
 
 
 def _uses(disk: TargetDisk, world: KernelTrees) -> Iterator[str]:

@@ -51,7 +51,10 @@ def write_image(image: ImageFile, disk: TargetDisk, report: ReportPhase) -> Writ
                 _zero(descriptor, 0, CHUNK_BYTES, disk.size_bytes)
                 os.fsync(descriptor)
                 raise
-            _reread_partitions(descriptor)
+            # The kernel reads the new partition table; otherwise it does so when the card is plugged in again.
+            if stat.S_ISBLK(os.fstat(descriptor).st_mode):
+                with contextlib.suppress(OSError):
+                    fcntl.ioctl(descriptor, BLKRRPART, 0)
     except OSError as error:
         raise _refused(disk, error) from error
     return WrittenImage(image.size_bytes, image.sha256, past_cache)
@@ -148,13 +151,6 @@ def _put(descriptor: int, offset: int, piece: bytes) -> None:
 
 def _zero(descriptor: int, offset: int, length: int, size_bytes: int) -> None:
     _put(descriptor, offset, bytes(min(length, size_bytes - offset)))
-
-
-def _reread_partitions(descriptor: int) -> None:
-    """Let the kernel read the new partition table; otherwise it does so when the card is plugged in again."""
-    if stat.S_ISBLK(os.fstat(descriptor).st_mode):
-        with contextlib.suppress(OSError):
-            fcntl.ioctl(descriptor, BLKRRPART, 0)
 
 
 def _refused(disk: TargetDisk, error: OSError) -> UnavailableError:
