@@ -35,7 +35,7 @@ class NewEntry:
     replace: bool = False
 
 
-def add_model(model: Path, wanted: NewEntry, catalogue: Path) -> tuple[CatalogueEntry, tuple[str, ...]]:
+def add_model(model: Path, new_entry: NewEntry, catalogue: Path) -> tuple[CatalogueEntry, tuple[str, ...]]:
     """Return the entry made of `model`, written to `catalogue`, and the guesses; a card is written beside the file if it has none.
 
     Raises:
@@ -45,7 +45,7 @@ def add_model(model: Path, wanted: NewEntry, catalogue: Path) -> tuple[Catalogue
     model = model.resolve()
     if not model.is_file():
         raise ConfigError(f"cannot add {str(model)!r}: there is no such file")
-    name = wanted.runtime or runtime_for(model)
+    name = new_entry.runtime or runtime_for(model)
     loaded = _load(name, model)
     about, guesses = recognise.card_for(model, loaded)
     digest = model_file.sha256(model)
@@ -53,17 +53,17 @@ def add_model(model: Path, wanted: NewEntry, catalogue: Path) -> tuple[Catalogue
         raise ConfigError(
             f"{str(model)!r} has sha256 {digest}, but the card beside it has {about.sha256}: remove or correct {card_path(model).name!r}"
         )
-    ours = {one.name: one for one in read_catalogue(CATALOGUE_FILE).entry}
-    entry = _entry(model, digest, about, loaded, name, wanted)
-    entry = msgspec.structs.replace(entry, name=wanted.name or _name(model, ours.values()))
+    built_in = {entry.name: entry for entry in read_catalogue(CATALOGUE_FILE).entry}
+    entry = _entry(model, digest, about, loaded, name, new_entry)
+    entry = msgspec.structs.replace(entry, name=new_entry.name or _name(model, built_in.values()))
     if guesses:
         # The card that is written now ends the guessing: the guesses are kept here.
         entry = msgspec.structs.replace(entry, status="unverified", why=" | ".join(guess.partition("; ")[2] or guess for guess in guesses))
-    if not wanted.replace:
-        _check_name(entry, ours, own_catalogue(catalogue).entry)
+    if not new_entry.replace:
+        _check_name(entry, built_in, own_catalogue(catalogue).entry)
     if not card_path(model).exists():
-        made = {"entry": entry.name, "by": "edgemeter models add", **({"guesses": entry.why} if entry.why else {})}
-        _write_card(model, msgspec.structs.replace(card_of(entry, digest, entry.source), made=made))
+        origin = {"entry": entry.name, "by": "edgemeter models add", **({"guesses": entry.why} if entry.why else {})}
+        _write_card(model, msgspec.structs.replace(card_of(entry, digest, entry.source), made=origin))
     change_catalogue(catalogue, partial(with_entry, entry=entry))
     return entry, guesses
 
@@ -76,8 +76,8 @@ def _load(name: str, model: Path) -> Loaded:
         runtime.close()
 
 
-def _entry(model: Path, digest: str, about: Card, loaded: Loaded, runtime: str, wanted: NewEntry) -> CatalogueEntry:
-    licence = wanted.licence or about.licence or loaded.metadata.get("licence") or loaded.metadata.get("license")
+def _entry(model: Path, digest: str, about: Card, loaded: Loaded, runtime: str, new_entry: NewEntry) -> CatalogueEntry:
+    licence = new_entry.licence or about.licence or loaded.metadata.get("licence") or loaded.metadata.get("license")
     inputs, outputs = (tuple(_tensor(info) for info in infos) for infos in (loaded.inputs, loaded.outputs))
     return CatalogueEntry(
         name="unnamed",
@@ -92,11 +92,11 @@ def _entry(model: Path, digest: str, about: Card, loaded: Loaded, runtime: str, 
         dtype=inputs[0].dtype if inputs else "float32",
         input=about.input,
         output=about.output,
-        output_form="; ".join(f"{one.name} {list(one.shape)} {one.dtype}" for one in outputs) or "not declared in the file",
+        output_form="; ".join(f"{output.name} {list(output.shape)} {output.dtype}" for output in outputs) or "not declared in the file",
         labels="embedded" if about.output.labels else "none",
         licence=" ".join(licence.split()) if licence else "not stated",
         status="verified",
-        source=wanted.source or about.source,
+        source=new_entry.source or about.source,
         sha256=digest,
         sha256_of="the file when it was added",
         size_bytes=model.stat().st_size,
@@ -106,9 +106,9 @@ def _entry(model: Path, digest: str, about: Card, loaded: Loaded, runtime: str, 
     )
 
 
-def _name(model: Path, ours: Iterable[CatalogueEntry]) -> str:
+def _name(model: Path, built_in: Iterable[CatalogueEntry]) -> str:
     """Return the name of our entry for a file that has to be made, if this is it, else the file's own without its suffix."""
-    exported = next((entry.name for entry in ours if entry.file == model.name and entry.form not in FETCHED), None)
+    exported = next((entry.name for entry in built_in if entry.file == model.name and entry.form not in FETCHED), None)
     clean = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in model.stem)
     return exported or clean.lstrip("._-")[:128] or "model"
 
@@ -118,11 +118,16 @@ def _tensor(info: TensorInfo) -> CatalogueTensor:
     return CatalogueTensor(name=info.name, shape=shape, dtype=info.dtype, scale=info.scale, zero_point=info.zero_point)
 
 
-def _check_name(entry: CatalogueEntry, ours: Mapping[str, CatalogueEntry], theirs: Iterable[CatalogueEntry]) -> None:
+def _check_name(entry: CatalogueEntry, built_in: Mapping[str, CatalogueEntry], own_entries: Iterable[CatalogueEntry]) -> None:
     """Raise ConfigError if the name belongs to another file; the same file may be added again."""
-    other = next((one for one in theirs if one.name == entry.name and one.path != entry.path), None)
-    if other is None and entry.name in ours and ours[entry.name].form in FETCHED and entry.name not in [one.name for one in theirs]:
-        other = ours[entry.name]
+    other = next((own_entry for own_entry in own_entries if own_entry.name == entry.name and own_entry.path != entry.path), None)
+    if (
+        other is None
+        and entry.name in built_in
+        and built_in[entry.name].form in FETCHED
+        and entry.name not in [own_entry.name for own_entry in own_entries]
+    ):
+        other = built_in[entry.name]
     if other is not None:
         raise ConfigError(
             f"{entry.name!r} is {other.path or other.file!r} in the catalogue: choose another --name, or replace it with --replace"

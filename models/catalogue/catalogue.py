@@ -45,11 +45,11 @@ def read_catalogue(path: Path) -> Catalogue:
     Raises:
         ConfigError: it cannot be read, has a wrong or unknown key (named with its path), or a duplicate name.
     """
-    found = read_toml(path, Catalogue, "catalogue", complete=_with_kinds)
-    names = [entry.name for entry in found.entry]
+    catalogue = read_toml(path, Catalogue, "catalogue", complete=_with_kinds)
+    names = [entry.name for entry in catalogue.entry]
     if doubled := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"catalogue {str(path)!r}: duplicate entry {', '.join(doubled)}: remove one")
-    return found
+    return catalogue
 
 
 def _with_kinds(content: dict[str, Any]) -> None:
@@ -76,12 +76,12 @@ def all_entries(path: Path | None = None) -> Mapping[str, CatalogueEntry]:
     Raises:
         ConfigError: as `read_catalogue`, or an entry names an unknown label map.
     """
-    theirs, maps = own_catalogue(path), label_maps()
-    merged = {entry.name: entry for entry in (*read_catalogue(CATALOGUE_FILE).entry, *theirs.entry)}
+    users, maps = own_catalogue(path), label_maps()
+    merged = {entry.name: entry for entry in (*read_catalogue(CATALOGUE_FILE).entry, *users.entry)}
     for entry in merged.values():
         if entry.labels not in ("embedded", "none", *maps):
             raise ConfigError(f"entry {entry.name!r}: unknown label map {entry.labels!r}: choose one of embedded, none, {', '.join(maps)}")
-    for name, digest in theirs.seen.items():
+    for name, digest in users.seen.items():
         if name in merged and merged[name].sha256 is None:
             merged[name] = msgspec.structs.replace(merged[name], sha256=digest, sha256_of="as first fetched here")
     return merged
@@ -93,11 +93,11 @@ def find_entry(name: str, path: Path | None = None) -> CatalogueEntry:
     Raises:
         ConfigError: as `all_entries`, or there is none; the message names similar ones.
     """
-    known = all_entries(path)
-    if name in known:
-        return known[name]
-    near = [entry.name for entry in known.values() if name in (entry.model, entry.file)]
-    near = near or difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    entries = all_entries(path)
+    if name in entries:
+        return entries[name]
+    near = [entry.name for entry in entries.values() if name in (entry.model, entry.file)]
+    near = near or difflib.get_close_matches(name, entries, n=3, cutoff=0.5)
     hint = f"did you mean {', '.join(near)}?" if near else "see `edgemeter models list`"
     raise ConfigError(f"the catalogue has no model {name!r}: {hint}")
 
@@ -117,8 +117,8 @@ def card_of(entry: CatalogueEntry, sha256: str, source: str | None) -> Card:
     """
     if entry.input is None:
         raise ConfigError(f"{entry.name!r} is a language model: its file describes itself, there is no card")
-    known = label_maps().get(entry.labels)
-    output = msgspec.structs.replace(entry.output, labels=known.labels) if known and known.labels else entry.output
+    label_map = label_maps().get(entry.labels)
+    output = msgspec.structs.replace(entry.output, labels=label_map.labels) if label_map and label_map.labels else entry.output
     return Card(
         name=entry.model,
         task=entry.task,
@@ -150,7 +150,7 @@ def change_catalogue(path: Path, edit: Callable[[Catalogue], Catalogue]) -> None
 
 def with_entry(catalogue: Catalogue, entry: CatalogueEntry) -> Catalogue:
     """Return the catalogue with this entry in place of one of its name."""
-    return msgspec.structs.replace(catalogue, entry=(*(one for one in catalogue.entry if one.name != entry.name), entry))
+    return msgspec.structs.replace(catalogue, entry=(*(other for other in catalogue.entry if other.name != entry.name), entry))
 
 
 def with_seen(catalogue: Catalogue, name: str, sha256: str) -> Catalogue:

@@ -110,6 +110,6 @@ def _defaults(table: str) -> dict[str, Any]:
     if table not in ("input", "output"):
         return {}
     fields = msgspec.structs.fields(ImageInput if table == "input" else CardOutput)
-    known = {field.encode_name: msgspec.to_builtins(field.default) for field in fields if field.default is not msgspec.NODEFAULT}
+    defaults = {field.encode_name: msgspec.to_builtins(field.default) for field in fields if field.default is not msgspec.NODEFAULT}
     # An image is the kind of a card that names none.
-    return {"kind": IMAGE, **known} if table == "input" else known
+    return {"kind": IMAGE, **defaults} if table == "input" else defaults

@@ -31,15 +31,15 @@ def list_models(catalogue_file: Path, cache: ModelCache, *, form: Format | None)
     from edgemeter.models.catalogue.shipped_models import shipped_language, shipped_models
     from edgemeter.models.cli.tables import print_catalogue, print_language, print_shipped, shipped_row
 
-    found, language, known = shipped_models(), shipped_language(), all_entries(catalogue_file)
-    document = {"models": [shipped_row(model) for model in found], "language_models": language, "catalogue": list(known.values())}
+    shipped, language, entries = shipped_models(), shipped_language(), all_entries(catalogue_file)
+    document = {"models": [shipped_row(model) for model in shipped], "language_models": language, "catalogue": list(entries.values())}
     if print_data(form, document, rows="catalogue"):
         return
     console = console_for(form)
-    print_shipped(found, console)
+    print_shipped(shipped, console)
     print_language(language, console)
     console.print()
-    print_catalogue(known.values(), cache, console)
+    print_catalogue(entries.values(), cache, console)
 
 
 @click.command()
@@ -79,14 +79,14 @@ def verify(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, fo
     from edgemeter.models.cli.tables import print_checked
     from edgemeter.models.fetch.local_files import verify_models
 
-    found = verify_models(name, cache, catalogue_file)
+    files = verify_models(name, cache, catalogue_file)
     keys = ("name", "state", "expected", "actual", "by")
-    if not print_data(form, {"files": [{**{key: getattr(one, key) for key in keys}, "path": str(one.path)} for one in found]}):
-        print_checked(found, console_for(form))
-    wrong = [one for one in found if one.state != "ok"]
-    for one in wrong:
-        what = "is missing" if one.state == "absent" else f"has sha256 {one.actual}, expected {one.expected} ({one.by})"
-        click.echo(f"edgemeter: {one.name}: {str(one.path)!r} {what}: fetch or add it again", err=True)
+    if not print_data(form, {"files": [{**{key: getattr(file, key) for key in keys}, "path": str(file.path)} for file in files]}):
+        print_checked(files, console_for(form))
+    wrong = [file for file in files if file.state != "ok"]
+    for file in wrong:
+        problem = "is missing" if file.state == "absent" else f"has sha256 {file.actual}, expected {file.expected} ({file.by})"
+        click.echo(f"edgemeter: {file.name}: {str(file.path)!r} {problem}: fetch or add it again", err=True)
     if wrong:
         sys.exit(1)
 
@@ -106,7 +106,7 @@ def _checked_name(_ctx: click.Context, _param: click.Parameter, value: str | Non
 @click.option("--replace", is_flag=True, help="Replace an entry of the same name.")
 @json_option('Print {"entry": ..., "guesses": [...]}.')
 @options.catalogue
-def add(file: Path, catalogue_file: Path, *, as_json: bool, **given: str | bool | None) -> None:
+def add(file: Path, catalogue_file: Path, *, as_json: bool, **options: str | bool | None) -> None:
     """Add your own model file to your catalogue; shapes, quantisation, labels and metadata are read from the file.
 
     Example: edgemeter models add model.tflite --licence Apache-2.0
@@ -116,16 +116,16 @@ def add(file: Path, catalogue_file: Path, *, as_json: bool, **given: str | bool 
     from edgemeter.agent.recognition.recognise import UNSURE_FAMILY
     from edgemeter.models.catalogue.add import NewEntry, add_model
 
-    entry, guesses = add_model(file, msgspec.convert(given, NewEntry), catalogue_file)
+    entry, guesses = add_model(file, msgspec.convert(options, NewEntry), catalogue_file)
     for guess in guesses:
         click.echo(f"edgemeter: {guess}", err=True)
     if as_json:
         click.echo(json_document({"entry": entry, "guesses": guesses}))
         return
     for kind, tensors in (("input", entry.inputs), ("output", entry.outputs)):
-        for one in tensors:
-            scale = "" if one.scale is None else f", real = {one.scale:.6g} x (q - {one.zero_point or 0})"
-            click.echo(f"{kind} {one.name}: {one.dtype} {list(one.shape)}{scale}".replace("'?'", "?"))
+        for tensor in tensors:
+            scale = "" if tensor.scale is None else f", real = {tensor.scale:.6g} x (q - {tensor.zero_point or 0})"
+            click.echo(f"{kind} {tensor.name}: {tensor.dtype} {list(tensor.shape)}{scale}".replace("'?'", "?"))
     family = entry.family + "?" * any(UNSURE_FAMILY in guess for guess in guesses)
     click.echo(f"{entry.name}: {entry.task}, {family}, {entry.precision}, {len(entry.output.labels)} labels, sha256 {entry.sha256}")
     click.echo(f"entry written to {catalogue_file}, card beside the file", err=True)
@@ -138,12 +138,12 @@ def _show_card(path: Path, *, as_json: bool) -> None:
     from edgemeter.models.catalogue.shipped_models import find_model
     from edgemeter.models.cli.tables import shipped_row
 
-    found = find_model(path)
+    model = find_model(path)
     actual = model_file.sha256(path)
-    if found.about.sha256 not in (None, actual):
-        raise ConfigError(f"{str(path)!r} has sha256 {actual}, but its card has {found.about.sha256}: the file was changed, fetch it again")
+    if model.about.sha256 not in (None, actual):
+        raise ConfigError(f"{str(path)!r} has sha256 {actual}, but its card has {model.about.sha256}: the file was changed, fetch it again")
     if as_json:
-        click.echo(json_document({**shipped_row(found), "card": found.about}))
+        click.echo(json_document({**shipped_row(model), "card": model.about}))
     else:
         click.echo(card_path(path).read_text(encoding="utf-8"), nl=False)
 
@@ -152,18 +152,18 @@ def _show_gguf(path: Path, *, as_json: bool) -> None:
     """Print what the header of a GGUF file says of size, weights and cache."""
     from edgemeter.agent.generators.gguf_file import read
 
-    found = read(path)
-    stored, context = found.quantisation(), found.number("context_length")
+    header = read(path)
+    stored, context = header.quantisation(), header.number("context_length")
     facts = {
-        "name": found.values.get("general.name"),
-        "architecture": found.architecture,
-        "parameters": sum(tensor.weights for tensor in found.tensors),
+        "name": header.values.get("general.name"),
+        "architecture": header.architecture,
+        "parameters": sum(tensor.weights for tensor in header.tensors),
         "quantisation": stored.file_type,
         "size_mb": path.stat().st_size / 1e6,
-        "weights_per_token_mb": found.weights_mb(),
+        "weights_per_token_mb": header.weights_mb(),
         "context_tokens": context,
-        "kv_cache_f16_mb": found.kv_cache_mb(context, 2) if context else None,
-        "tokens": found.token_count,
+        "kv_cache_f16_mb": header.kv_cache_mb(context, 2) if context else None,
+        "tokens": header.token_count,
         "bytes_ratio": stored.bytes_ratio,
     }
     _show_facts(path, {key: value for key, value in facts.items() if value is not None}, as_json=as_json)

@@ -60,17 +60,17 @@ def convert(  # noqa: PLR0917 - click gives them by name
             formats.find_format(goal)
     path = sources.find_source(source)
     with progress_bar() as report:
-        found = sources.load_source(path)
-        needs_ranges = formats.needs_calibration(found.form, goals)
-        with sources.open_calibration(found, calibration, calibration_images, report, is_needed=needs_ranges) as measured:
-            pictures = sources.shipped_scenes() if found.is_shipped else measured.data if measured else None
+        model = sources.load_source(path)
+        needs_ranges = formats.needs_calibration(model.form, goals)
+        with sources.open_calibration(model, calibration, calibration_images, report, is_needed=needs_ranges) as measured:
+            pictures = sources.shipped_scenes() if model.is_shipped else measured.data if measured else None
             request = ConversionRequest(
-                source=found,
+                source=model,
                 goals=goals,
                 out=out,
                 calibration=measured,
                 pictures=open_folder(images, annotations, subset=limit) if images else pictures,
-                role="validation" if images or found.is_shipped else "calibration",
+                role="validation" if images or model.is_shipped else "calibration",
                 keep=keep,
             )
             outcome = conversion.convert(request, report)
@@ -81,16 +81,16 @@ def _print(outcome: "ConversionOutcome", request: "ConversionRequest", form: For
     """Print the outcome; exit with status 1 if a conversion failed or is ruined."""
     from edgemeter.models.convert import conversion_report
 
-    ruined = [one for one in outcome.written if one.parity.verdict.state == "ruined"]
-    rows = [conversion_report.report_row(one, request) for one in outcome.written]
+    ruined = [conversion for conversion in outcome.written if conversion.parity.verdict.state == "ruined"]
+    rows = [conversion_report.report_row(conversion, request) for conversion in outcome.written]
     errors = [str(error) for error in outcome.errors]
     if not print_data(form, {"conversions": rows, "errors": errors, "left_out": outcome.left_out}):
         _print_table(outcome.written, request, console_for(form))
     for text in _notes(outcome, request):
         note(text)
-    for one in ruined:
-        reason = f"{one.parity.verdict.reason}; {conversion_report.remedy(one)}"
-        click.secho(f"RUINED: {one.path.name}: {reason}", err=True, fg="red", bold=True)
+    for conversion in ruined:
+        reason = f"{conversion.parity.verdict.reason}; {conversion_report.remedy(conversion)}"
+        click.secho(f"RUINED: {conversion.path.name}: {reason}", err=True, fg="red", bold=True)
     for error in outcome.errors:
         click.echo(f"edgemeter: {' '.join(str(error).split())}", err=True)
     if ruined or outcome.errors:
@@ -107,16 +107,16 @@ def _notes(outcome: "ConversionOutcome", request: "ConversionRequest") -> list[s
         notes.append("note: compared on noise: give --images FOLDER, and --annotations for the accuracy")
     elif request.pictures.truth is None and request.pictures.classes is None:
         notes.append("note: no ground truth: agreement of both files is reported, not accuracy (--images, --annotations)")
-    if count := max((int(one.made.get("calibration_images_also_scored", 0)) for one in outcome.written), default=0):
+    if count := max((int(conversion.made.get("calibration_images_also_scored", 0)) for conversion in outcome.written), default=0):
         notes.append(f"note: {count} of the compared images are also calibration images: int8 looks better on them than it is")
-    notes += [f"{one.format.name}: compared was {one.stand_in}" for one in outcome.written if one.stand_in]
-    notes += [f"{one.format.name}: {one.made['coverage']}" for one in outcome.written if "coverage" in one.made]
+    notes += [f"{conversion.format.name}: compared was {conversion.stand_in}" for conversion in outcome.written if conversion.stand_in]
+    notes += [f"{conversion.format.name}: {conversion.made['coverage']}" for conversion in outcome.written if "coverage" in conversion.made]
     notes += [
-        f"degraded: {one.path.name}: {one.parity.verdict.reason}; {remedy(one)}"
-        for one in outcome.written
-        if one.parity.verdict.state == "degraded"
+        f"degraded: {conversion.path.name}: {conversion.parity.verdict.reason}; {remedy(conversion)}"
+        for conversion in outcome.written
+        if conversion.parity.verdict.state == "degraded"
     ]
-    return [*notes, *(f"left out: {one}" for one in outcome.left_out)]
+    return [*notes, *(f"left out: {text}" for text in outcome.left_out)]
 
 
 def _print_table(written: "list[Conversion]", request: "ConversionRequest", console: "Console") -> None:
@@ -133,7 +133,7 @@ def _print_table(written: "list[Conversion]", request: "ConversionRequest", cons
     title = f"{request.source.path.name}, {request.source.path.stat().st_size / 1000:.0f} kB"
     title += f", {metric_name(before.metric)} {before.value:.4f} on {before.images} images" if before else ""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    rows = [report_cells(one) for one in written]
+    rows = [report_cells(conversion) for conversion in written]
     headings = list(dict.fromkeys(heading for row in rows for heading in row))
     for heading in headings:
         is_name = heading == "file"
@@ -141,8 +141,8 @@ def _print_table(written: "list[Conversion]", request: "ConversionRequest", cons
             heading, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold", min_width=12 if is_name else None
         )
     table.add_column("verdict", no_wrap=True)
-    for one, row in zip(written, rows, strict=True):
-        state = one.parity.verdict.state
+    for conversion, row in zip(written, rows, strict=True):
+        state = conversion.parity.verdict.state
         table.add_row(
             *(row.get(heading, "-") for heading in headings), Text(state.upper() if state == "ruined" else state, style=_STYLE[state])
         )
@@ -173,14 +173,14 @@ def quantise(source: Path, kinds: tuple[str, ...], out: Path, text: Path | None,
         raise click.UsageError(f"--to {unknown[0]}: choose of {', '.join(gguf_quantise.TYPES)}")
     material = read_material(text, None, None, context_tokens) if text is not None else None
     before = score_file(source, "llama", 1, material) if material else None
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for kind in kinds:
         note(f"writing {kind}")
         path = gguf_quantise.quantise(source, kind, out)
         gate = quality_gate(score_file(path, "llama", 1, material), before) if material and before else None
-        found.append({"file": str(path), "size_bytes": path.stat().st_size, "gate": gate})
+        rows.append({"file": str(path), "size_bytes": path.stat().st_size, "gate": gate})
         if form is None:
             click.echo(f"{path}: {path.stat().st_size / 1e6:.3g} MB{f'; {gate.checks[0].sentence()}' if gate else ''}")
-    print_data(form, {"files": found})
-    if any(one["gate"] is not None and not one["gate"].passed for one in found):
+    print_data(form, {"files": rows})
+    if any(row["gate"] is not None and not row["gate"].passed for row in rows):
         sys.exit(1)

@@ -44,27 +44,33 @@ def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...
 @json_option('Print {"fetched": [...]}.')
 @options.catalogue
 @options.limited_cache
-def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_json: bool, **given: Any) -> None:
+def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_json: bool, **settings: Any) -> None:
     """Fetch models of the catalogue, verify them, write a card beside each, and print their paths.
 
     Example: edgemeter models fetch yolox-nano
     """
-    how = FetchOptions(Transport(given["proxy"], given["timeout_s"]), tuple(given["mirror"]), given["accept_unverified"])
-    known, archive = all_entries(catalogue_file), given["archive"]
+    how = FetchOptions(Transport(settings["proxy"], settings["timeout_s"]), tuple(settings["mirror"]), settings["accept_unverified"])
+    entries, archive = all_entries(catalogue_file), settings["archive"]
     fetched: list[FetchedModel] = []
     failed = False
-    for one in dict.fromkeys(name):
-        if one not in known and SHIPPED_FOLDER / one in [model.path for model in shipped_models()]:
-            note(f"{one} ships with Edgemeter: {SHIPPED_FOLDER / one}")
+    for model_name in dict.fromkeys(name):
+        if model_name not in entries and SHIPPED_FOLDER / model_name in [model.path for model in shipped_models()]:
+            note(f"{model_name} ships with Edgemeter: {SHIPPED_FOLDER / model_name}")
             continue
         try:
             with progress_bar("bytes") as report:
                 if archive is None:
-                    done = [fetching.fetch(find_entry(one, catalogue_file), cache, how, report, [before.entry.name for before in fetched])]
+                    batch = [
+                        fetching.fetch(
+                            find_entry(model_name, catalogue_file), cache, how, report, [before.entry.name for before in fetched]
+                        )
+                    ]
                 else:
-                    done = model_archive.import_models(archive, [one], known, cache, report, accepts_unverified=how.accept_unverified)
-            fetching.record_accepted(done, known, catalogue_file)
-            fetched += done
+                    batch = model_archive.import_models(
+                        archive, [model_name], entries, cache, report, accepts_unverified=how.accept_unverified
+                    )
+            fetching.record_accepted(batch, entries, catalogue_file)
+            fetched += batch
         except EdgemeterError as error:
             # The others can still be fetched; a single one fails as every command does.
             if len(set(name)) == 1:
@@ -78,21 +84,21 @@ def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_
 
 def _print_fetched(fetched: list[FetchedModel], cache: ModelCache, *, as_json: bool) -> None:
     """Print the paths of the files, and notes on standard error."""
-    for one in fetched:
-        if not one.was_verified:
-            unchecked = f"{one.entry.name} could not be checked; recorded sha256 {one.sha256}: later downloads must match it"
+    for model in fetched:
+        if not model.was_verified:
+            unchecked = f"{model.entry.name} could not be checked; recorded sha256 {model.sha256}: later downloads must match it"
             click.echo(f"edgemeter: {unchecked}", err=True)
-        for name in one.removed:
+        for name in model.removed:
             note(f"edgemeter: removed {name} from the cache to keep below its limit")
     if excess := cache.excess_bytes():
         click.echo(f"edgemeter: the cache is {excess} bytes above its limit, because its models are in use or were just fetched", err=True)
     if as_json:
         keys = ("sha256", "address", "is_new", "was_verified", "removed")
-        rows = [{"name": one.entry.name, "path": str(one.path), **{key: getattr(one, key) for key in keys}} for one in fetched]
+        rows = [{"name": model.entry.name, "path": str(model.path), **{key: getattr(model, key) for key in keys}} for model in fetched]
         click.echo(json_document({"fetched": rows}))
     else:
-        for one in fetched:
-            click.echo(one.path)
+        for model in fetched:
+            click.echo(model.path)
 
 
 @click.command("export-archive")
@@ -105,10 +111,10 @@ def export_archive(out: Path, name: tuple[str, ...], catalogue_file: Path, cache
 
     Example: edgemeter models export-archive models.zip yolox-nano
     """
-    entries = [find_entry(one, catalogue_file) for one in dict.fromkeys(name)]
+    entries = [find_entry(model_name, catalogue_file) for model_name in dict.fromkeys(name)]
     with progress_bar() as report:
-        made = model_archive.export_models(out, entries, cache, report)
-    click.echo(f"{out}: {len(made.models)} models, {out.stat().st_size} bytes", err=True)
+        manifest = model_archive.export_models(out, entries, cache, report)
+    click.echo(f"{out}: {len(manifest.models)} models, {out.stat().st_size} bytes", err=True)
 
 
 @click.command("import-archive")
@@ -126,10 +132,10 @@ def import_archive(
 
     Example: edgemeter models import-archive models.zip
     """
-    known = all_entries(catalogue_file)
+    entries = all_entries(catalogue_file)
     with progress_bar("bytes") as report:
-        imported = model_archive.import_models(archive, name, known, cache, report, accepts_unverified=accept_unverified)
-    fetching.record_accepted(imported, known, catalogue_file)
+        imported = model_archive.import_models(archive, name, entries, cache, report, accepts_unverified=accept_unverified)
+    fetching.record_accepted(imported, entries, catalogue_file)
     _print_fetched(imported, cache, as_json=as_json)
 
 
@@ -149,11 +155,11 @@ def list_cache(cache: ModelCache, *, form: Format | None) -> None:
 
     Example: edgemeter models cache list
     """
-    held = [
-        {"name": one.name, "path": str(one.path) if one.path else None, "size_bytes": one.size_bytes, "used_ns": one.used_ns}
-        for one in cache.models()
+    rows = [
+        {"name": model.name, "path": str(model.path) if model.path else None, "size_bytes": model.size_bytes, "used_ns": model.used_ns}
+        for model in cache.models()
     ]
-    if not print_data(form, {"folder": str(cache.folder), "limit_bytes": cache.limit_bytes, "held": held}, rows="held"):
+    if not print_data(form, {"folder": str(cache.folder), "limit_bytes": cache.limit_bytes, "held": rows}, rows="held"):
         print_cached(cache, console_for(form))
 
 
@@ -166,8 +172,8 @@ def clear(name: tuple[str, ...], cache: ModelCache) -> None:
     Example: edgemeter models cache clear yolox-nano
     """
     cached = cache.models()
-    if absent := sorted(set(name) - {one.name for one in cached}):
+    if absent := sorted(set(name) - {model.name for model in cached}):
         raise ConfigError(f"the cache {str(cache.folder)!r} has no {', '.join(absent)}: `edgemeter models cache list` shows its models")
-    for one in cached:
-        if not name or one.name in name:
-            click.echo(f"{'removed' if cache.remove(one) else 'in use, kept'}: {one.name}")
+    for model in cached:
+        if not name or model.name in name:
+            click.echo(f"{'removed' if cache.remove(model) else 'in use, kept'}: {model.name}")

@@ -17,35 +17,35 @@ from edgemeter.models.fetch.local_files import VerifiedFile
 _FORMS = {"in an archive": "download", "exported": "export", "compiled": "compile", "built on the device": "build", "own": "own"}
 
 
-def print_shipped(found: Sequence[ModelFile], console: Console) -> None:
+def print_shipped(models: Sequence[ModelFile], console: Console) -> None:
     """Print one table per model name."""
-    for name in dict.fromkeys(model.about.name for model in found):
+    for name in dict.fromkeys(model.about.name for model in models):
         table = _new_table(name, ("file", "format", "precision"), ("kB", "AP"), ("sha256",))
-        for model in (model for model in found if model.about.name == name):
+        for model in (model for model in models if model.about.name == name):
             ap = model.about.accuracy.get("value")
             figures = (f"{model.size_bytes / 1000:.0f}", "" if ap is None else f"{float(ap):.3f}", (model.about.sha256 or "")[:8])
             table.add_row(model.path.name, model.format, model.about.precision, *figures)
         console.print(table)
 
 
-def print_language(found: Sequence[LanguageFile], console: Console) -> None:
+def print_language(files: Sequence[LanguageFile], console: Console) -> None:
     """Print the files of the shipped language model."""
     table = _new_table("edgemeter-notes, a language model", ("name", "precision"), ("kB", "perplexity"), ("sha256",))
-    for one in found:
-        perplexity = "" if one.perplexity is None else f"{one.perplexity:.4f}"
-        table.add_row(one.name, one.precision, f"{_size_bytes(one) / 1000:.0f}", perplexity, one.sha256[:8])
+    for file in files:
+        perplexity = "" if file.perplexity is None else f"{file.perplexity:.4f}"
+        table.add_row(file.name, file.precision, f"{_size_bytes(file) / 1000:.0f}", perplexity, file.sha256[:8])
     console.print(table)
 
 
-def _size_bytes(one: LanguageFile) -> int:
-    return sum(part.stat().st_size for part in model_file.parts(one.path))
+def _size_bytes(language_file: LanguageFile) -> int:
+    return sum(part.stat().st_size for part in model_file.parts(language_file.path))
 
 
-def print_catalogue(found: Iterable[CatalogueEntry], cache: ModelCache, console: Console) -> None:
+def print_catalogue(entries: Iterable[CatalogueEntry], cache: ModelCache, console: Console) -> None:
     """Print the entries of the catalogue."""
     table = _new_table("catalogue", ("name", "on", "form"), ("published",), ("licence", "get by"), gap=1)
-    cached = {one.name for one in cache.models() if one.path}
-    for entry in found:
+    cached = {model.name for model in cache.models() if model.path}
+    for entry in entries:
         get_by = "(here)" if entry.name in cached or entry.path else _FORMS.get(entry.form, entry.form)
         on = ",".join(entry.accelerators)
         table.add_row(entry.name, on, entry.precision, _published(entry), entry.licence[:10], get_by)
@@ -53,23 +53,23 @@ def print_catalogue(found: Iterable[CatalogueEntry], cache: ModelCache, console:
     console.print("~ accuracy of the original weights; (...) not verified at its source: `edgemeter models show NAME`", style="dim")
 
 
-def print_checked(found: Sequence[VerifiedFile], console: Console) -> None:
+def print_checked(files: Sequence[VerifiedFile], console: Console) -> None:
     """Print the states of files."""
     table = _new_table(None, ("name", "state", "sha256"), (), ("by",))
-    for one in found:
-        style = {"ok": "green", "changed": "red", "absent": "yellow"}[one.state]
-        table.add_row(one.name, f"[{style}]{one.state}[/]", (one.actual or "")[:12], one.by)
+    for file in files:
+        style = {"ok": "green", "changed": "red", "absent": "yellow"}[file.state]
+        table.add_row(file.name, f"[{style}]{file.state}[/]", (file.actual or "")[:12], file.by)
     console.print(table)
 
 
 def print_cached(cache: ModelCache, console: Console) -> None:
     """Print the cached models, the most recently used first, and their total size."""
-    cached = sorted(cache.models(), key=lambda one: -one.used_ns)
+    cached = sorted(cache.models(), key=lambda model: -model.used_ns)
     table = _new_table(str(cache.folder), ("name", "file"), ("MB",), ())
-    for one in cached:
-        table.add_row(one.name, one.path.name if one.path else "unfinished", f"{one.size_bytes / 1e6:.1f}")
+    for model in cached:
+        table.add_row(model.name, model.path.name if model.path else "unfinished", f"{model.size_bytes / 1e6:.1f}")
     table.add_section()
-    table.add_row("", f"of {cache.limit_bytes / 1e6:.0f}", f"{sum(one.size_bytes for one in cached) / 1e6:.1f}")
+    table.add_row("", f"of {cache.limit_bytes / 1e6:.0f}", f"{sum(model.size_bytes for model in cached) / 1e6:.1f}")
     console.print(table)
 
 
@@ -94,9 +94,9 @@ def _published(entry: CatalogueEntry) -> str:
     return f"{text if best.status == 'verified' else f'({text})'} {metric_name(best.metric)}"
 
 
-def _new_table(title: str | None, left: Sequence[str], right: Sequence[str], last: Sequence[str], gap: int = 2) -> Table:
+def _new_table(title: str | None, left_aligned: Sequence[str], right: Sequence[str], last: Sequence[str], gap: int = 2) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, gap, 0, 0))
-    for headings, justify in ((left, "left"), (right, "right"), (last, "left")):
+    for headings, justify in ((left_aligned, "left"), (right, "right"), (last, "left")):
         for heading in headings:
             # Only names and reasons give way on a narrow terminal.
             gives_way = heading in ("name", "by")

@@ -52,8 +52,8 @@ class ModelAgreement:
     def snr_db(self) -> float | None:
         """The lowest of the outputs, None if one is unknown."""
         values = [output.snr_db for output in self.outputs]
-        known = [value for value in values if value is not None]
-        return min(known) if known and len(known) == len(values) else None
+        ratios = [value for value in values if value is not None]
+        return min(ratios) if ratios and len(ratios) == len(values) else None
 
 
 class OutputComparison:
@@ -66,21 +66,21 @@ class OutputComparison:
         self._inputs = self._not_finite = self._alike = self._moved = 0
         self._answers: list[float] = []
 
-    def add(self, ours: Sequence[Floats], theirs: Sequence[Floats], same_answer: float | None) -> None:
+    def add(self, source_outputs: Sequence[Floats], other_outputs: Sequence[Floats], same_answer: float | None) -> None:
         """Take the source's outputs and the others', in the same order, and the share of common predictions if that is known."""
         self._inputs += 1
-        finite = all(np.isfinite(one).all() for one in ours)
-        self._not_finite += finite and not all(np.isfinite(other).all() for other in theirs)
-        for sums, one, other in zip(self._sums, ours, theirs, strict=True):
-            sums.add(one, other)
+        finite = all(np.isfinite(output).all() for output in source_outputs)
+        self._not_finite += finite and not all(np.isfinite(other).all() for other in other_outputs)
+        for sums, output, other in zip(self._sums, source_outputs, other_outputs, strict=True):
+            sums.add(output, other)
         if same_answer is not None:
             self._answers.append(same_answer)
         if self._first is None:
-            self._first = (list(ours), list(theirs))
+            self._first = (list(source_outputs), list(other_outputs))
             return
-        moved = not _equal(ours, self._first[0])
+        moved = not _equal(source_outputs, self._first[0])
         self._moved += moved
-        self._alike += moved and _equal(theirs, self._first[1])
+        self._alike += moved and _equal(other_outputs, self._first[1])
 
     def summary(self) -> ModelAgreement:
         """Return the agreement over all inputs."""
@@ -99,13 +99,13 @@ class _Sums:
         self._cosine = 1.0
         self._is_comparable = True
 
-    def add(self, one: Floats, other: Floats) -> None:
-        if one.shape != other.shape or not (np.isfinite(one).all() and np.isfinite(other).all()):
+    def add(self, output: Floats, other: Floats) -> None:
+        if output.shape != other.shape or not (np.isfinite(output).all() and np.isfinite(other).all()):
             self._is_comparable = False
             return
-        if one.size == 0:
+        if output.size == 0:
             return
-        a, b = one.astype(np.float64).ravel(), other.astype(np.float64).ravel()
+        a, b = output.astype(np.float64).ravel(), other.astype(np.float64).ravel()
         difference = a - b
         self._signal += float(a @ a)
         self._noise += float(difference @ difference)
@@ -129,8 +129,8 @@ def _cosine(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     return min(1.0, float(a @ b) / length)
 
 
-def _equal(one: Sequence[Floats], other: Sequence[Floats]) -> bool:
-    return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, other, strict=True))
+def _equal(first: Sequence[Floats], other: Sequence[Floats]) -> bool:
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(first, other, strict=True))
 
 
 ConversionState = Literal["ok", "degraded", "ruined"]
@@ -174,14 +174,14 @@ def judge_conversion(
         return ConversionVerdict("ruined", f"its outputs are NaN or infinite for {agreement.not_finite} of {agreement.inputs} inputs")
     if agreement.stuck:
         return ConversionVerdict("ruined", f"it gives the same outputs for all {agreement.inputs} inputs")
-    found = _by_evidence(limits, agreement, before, after, better)
+    verdict = _by_evidence(limits, agreement, before, after, better)
     snr_db = agreement.snr_db
-    if found.state == "ok" and limits.is_rounding and snr_db is not None and snr_db < limits.snr_ok_db:
+    if verdict.state == "ok" and limits.is_rounding and snr_db is not None and snr_db < limits.snr_ok_db:
         reason = (
-            f"{found.reason}; but its outputs differ by more than {precision} explains: {snr_db:.1f} dB, {limits.snr_ok_db:.0f} expected"
+            f"{verdict.reason}; but its outputs differ by more than {precision} explains: {snr_db:.1f} dB, {limits.snr_ok_db:.0f} expected"
         )
         return ConversionVerdict("degraded", reason)
-    return found
+    return verdict
 
 
 def _by_evidence(

@@ -47,11 +47,11 @@ class EdgeTpuCoverage:
     @property
     def in_words(self) -> str:
         """The number of operations on the Edge TPU and on the CPU."""
-        mapped, left = self.facts.get("edgetpu_operations"), self.facts.get("cpu_operations")
+        mapped, on_cpu = self.facts.get("edgetpu_operations"), self.facts.get("cpu_operations")
         if mapped is None:
             return "the compiler did not report how many operations run on the Edge TPU"
         why = f" ({'; '.join(self.on_cpu)})" if self.on_cpu else ""
-        return f"{mapped} operations on the Edge TPU, {left or 0} on the CPU{why}"
+        return f"{mapped} operations on the Edge TPU, {on_cpu or 0} on the CPU{why}"
 
 
 def compile_for_edgetpu(source: Path, target: Path) -> EdgeTpuCoverage:
@@ -71,12 +71,12 @@ def compile_for_edgetpu(source: Path, target: Path) -> EdgeTpuCoverage:
         status, output = _run([program, "-s", "-o", folder, str(source)], source, _EDGETPU_LIMIT_S)
         if status != 0:
             raise ConfigError(f"{EDGETPU_COMPILER} refused {source.name!r} (status {status}): {_last_line(output)}")
-        made = Path(folder) / f"{source.stem}_edgetpu.tflite"
-        if not made.is_file():
+        compiled = Path(folder) / f"{source.stem}_edgetpu.tflite"
+        if not compiled.is_file():
             raise ConfigError(
                 f"{EDGETPU_COMPILER} wrote no file from {source.name!r}: {_last_line(output)}; convert it to int8 with builtin operators"
             )
-        shutil.copyfile(made, target)
+        shutil.copyfile(compiled, target)
     return read_coverage(output)
 
 
@@ -84,11 +84,11 @@ def read_coverage(output: str) -> EdgeTpuCoverage:
     """Return the coverage in the compiler's output, as far as it is there."""
     facts: dict[str, str | int] = {}
     for name, pattern in _TEXTS.items():
-        if found := re.search(pattern, output):
-            facts[name] = found[1]
+        if match := re.search(pattern, output):
+            facts[name] = match[1]
     for name, pattern in _NUMBERS.items():
-        if found := re.search(pattern, output):
-            facts[name] = int(found[1])
+        if match := re.search(pattern, output):
+            facts[name] = int(match[1])
     rows = [(row[1], int(row[2]), row[3]) for row in _ROW.finditer(output)]
     if rows and "edgetpu_operations" not in facts:
         facts["edgetpu_operations"] = sum(count for _, count, status in rows if status == _MAPPED)
@@ -123,8 +123,8 @@ def build_engine(source: Path, target: Path, precision: str, jetson: str = JETSO
     status, output = _run([program, f"--onnx={source}", f"--saveEngine={target}", *flags], source, _TRTEXEC_LIMIT_S)
     if status != 0 or not target.is_file():
         kind = UnavailableError if "no CUDA-capable device" in output else ConfigError
-        found = _ERROR.search(output)
-        raise kind(f"{TRTEXEC} built no engine of {source.name!r} (status {status}): {one_line(found[1]) if found else _last_line(output)}")
+        match = _ERROR.search(output)
+        raise kind(f"{TRTEXEC} built no engine of {source.name!r} (status {status}): {one_line(match[1]) if match else _last_line(output)}")
     version = _VERSION.search(output)
     return {
         "tensorrt": _dotted(version[1]) if version else "unknown",
@@ -144,12 +144,12 @@ def _run(command: list[str], source: Path, limit_s: float) -> tuple[int, str]:
     """Return the exit status of a compiler and what it printed."""
     program = Path(command[0]).name
     try:
-        done = subprocess.run(command, capture_output=True, timeout=limit_s, check=False)
+        completed = subprocess.run(command, capture_output=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired as error:
         raise UnavailableError(f"{program} did not end within {limit_s:.0f} s on {source.name!r}: use a smaller model") from error
     except OSError as error:
         raise UnavailableError(f"cannot run {command[0]!r}: {error.strerror}; install it again") from error
-    return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
+    return completed.returncode, (completed.stdout + completed.stderr).decode(errors="replace")
 
 
 def _last_line(output: str) -> str:

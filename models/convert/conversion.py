@@ -66,8 +66,8 @@ def _kept_facts(names: Sequence[str]) -> ConversionFacts:
     """Return the operations kept in float: the first are named, the rest counted."""
     if not names:
         return {}
-    some = ", ".join(names[:8])
-    return {"kept_in_float": some if len(names) <= 8 else f"{some} and {len(names) - 8} more"}
+    first_names = ", ".join(names[:8])
+    return {"kept_in_float": first_names if len(names) <= 8 else f"{first_names} and {len(names) - 8} more"}
 
 
 def _with(packages: Sequence[str]) -> str:
@@ -116,19 +116,19 @@ def convert(request: ConversionRequest, report: Tell) -> ConversionOutcome:
 def _routes(request: ConversionRequest, outcome: ConversionOutcome) -> list[list[ModelFormat]]:
     """Return the steps to each requested format, in the order of the table."""
     form, is_all = request.source.form, ALL_FORMATS in request.goals
-    wanted = set(formats.FORMATS) if is_all else {formats.find_format(goal).name for goal in request.goals}
-    routes = {name: formats.steps_to(form, name) for name in formats.FORMATS if name in wanted}
+    requested = set(formats.FORMATS) if is_all else {formats.find_format(goal).name for goal in request.goals}
+    routes = {name: formats.steps_to(form, name) for name in formats.FORMATS if name in requested}
     impossible = [name for name, route in routes.items() if route is None and name != form]
     if impossible and not is_all:
         raise ConfigError(f"cannot convert {request.source.path.name!r} ({form}) to {', '.join(impossible)}: {_advice(form)}")
-    found = [route for route in routes.values() if route is not None]
+    possible = [route for route in routes.values() if route is not None]
     if request.calibration is None and is_all:
-        lacking = [route for route in found if any(step.is_calibrated for step in route)]
+        lacking = [route for route in possible if any(step.is_calibrated for step in route)]
         outcome.left_out += [f"{route[-1].name}: needs --calibration FOLDER" for route in lacking]
-        found = [route for route in found if route not in lacking]
-    if not found:
+        possible = [route for route in possible if route not in lacking]
+    if not possible:
         raise ConfigError(f"nothing can be made from {request.source.path.name!r} ({form}): {_advice(form)}")
-    return found
+    return possible
 
 
 def _advice(form: str) -> str:
@@ -160,35 +160,37 @@ class _Converter:
         for step in route:
             self._make(step)
         goal = route[-1]
-        path, made = self._files[goal.name]
+        path, facts = self._files[goal.name]
         self._report(f"comparing {goal.name}", 0, 1)
-        found, stand_in = self._compare(goal, path)
-        if found.verdict.state == "ruined" and goal.is_calibrated and goal.runtime == "onnx":
-            path, made, found = self._tried_again(goal, path, made, found)
-        return self._write(goal, path, made, found, stand_in)
+        result, stand_in = self._compare(goal, path)
+        if result.verdict.state == "ruined" and goal.is_calibrated and goal.runtime == "onnx":
+            path, facts, result = self._tried_again(goal, path, facts, result)
+        return self._write(goal, path, facts, result, stand_in)
 
-    def _tried_again(self, goal: ModelFormat, path: Path, made: ConversionFacts, found: Parity) -> tuple[Path, ConversionFacts, Parity]:
+    def _tried_again(
+        self, goal: ModelFormat, path: Path, first_facts: ConversionFacts, result: Parity
+    ) -> tuple[Path, ConversionFacts, Parity]:
         """Return the first file that is not ruined, of other ranges or with what int8 harms most in float; else the best one."""
         base, before = self._files[goal.base]
-        best = (path, made, found)
-        methods: dict[tuple[float, ...], RangeMethod] = {_score(found): "min-max"}
-        tried = [f"min-max: {found.verdict.reason}"]
+        best = (path, first_facts, result)
+        methods: dict[tuple[float, ...], RangeMethod] = {_score(result): "min-max"}
+        tried = [f"min-max: {result.verdict.reason}"]
         with self._onnx_int8(goal, base) as quantiser:
             for recipe in _recipes(quantiser, methods):
                 self._report(f"trying {goal.name}, {recipe.in_words}", 0, 1)
                 target = self._folder / f"{len(tried)}-{path.name}"
                 try:
-                    facts = _joined(before, {"with": made["with"], **self._int8_written(goal, quantiser, target, recipe)})
-                    again = self._parity(goal, target, goal.precision)
+                    facts = _joined(before, {"with": first_facts["with"], **self._int8_written(goal, quantiser, target, recipe)})
+                    retried = self._parity(goal, target, goal.precision)
                 except EdgemeterError as error:
                     tried.append(f"{recipe.in_words}: {error}")
                     continue
-                tried.append(f"{recipe.in_words}: {again.verdict.reason}")
+                tried.append(f"{recipe.in_words}: {retried.verdict.reason}")
                 if not recipe.blamed:
-                    methods.setdefault(_score(again), recipe.ranges)
-                if _score(again) > _score(best[2]):
-                    best = (target, facts, again)
-                if again.verdict.state != "ruined":
+                    methods.setdefault(_score(retried), recipe.ranges)
+                if _score(retried) > _score(best[2]):
+                    best = (target, facts, retried)
+                if retried.verdict.state != "ruined":
                     break
         return best[0], {**best[1], "tried": "; ".join(tried)}, best[2]
 
@@ -226,15 +228,15 @@ class _Converter:
         about = None if source.about is None else input_card(source.about, form, source.form)
         return parity.compare(self._expected, path, form.runtime, _inputs(self._request, about), precision, self._report)
 
-    def _write(self, goal: ModelFormat, made_at: Path, made: ConversionFacts, found: Parity, stand_in: str | None) -> Conversion:
+    def _write(self, goal: ModelFormat, made_at: Path, facts: ConversionFacts, result: Parity, stand_in: str | None) -> Conversion:
         request = self._request
-        wanted = request.out / f"{request.source.name}{goal.ending}"
-        if wanted.exists() and wanted.samefile(request.source.path):
-            raise ConfigError(f"{str(wanted)!r} is the source itself: choose another folder with --out")
-        ruined = wanted.with_name(f"{wanted.stem}.RUINED{wanted.suffix}")
-        path, stale = (ruined, wanted) if found.verdict.state == "ruined" else (wanted, ruined)
+        target = request.out / f"{request.source.name}{goal.ending}"
+        if target.exists() and target.samefile(request.source.path):
+            raise ConfigError(f"{str(target)!r} is the source itself: choose another folder with --out")
+        ruined = target.with_name(f"{target.stem}.RUINED{target.suffix}")
+        path, stale = (ruined, target) if result.verdict.state == "ruined" else (target, ruined)
         digest = model_file.sha256(made_at)
-        conversion = Conversion(goal, path, made, found, stand_in, digest, made_at.stat().st_size)
+        conversion = Conversion(goal, path, facts, result, stand_in, digest, made_at.stat().st_size)
         try:
             with replacing(path, 0o644) as file, made_at.open("rb") as content:
                 shutil.copyfileobj(content, file)
@@ -258,14 +260,14 @@ class _Converter:
                 raise ConfigError(
                     f"no operation of {base.name!r} runs on the Edge TPU: {coverage.in_words}; convert it to int8 with builtin operators"
                 )
-            left = {"left_on_cpu": "; ".join(coverage.on_cpu)} if coverage.on_cpu else {}
-            return {**coverage.facts, "coverage": coverage.in_words.partition(" (")[0], **left}
+            unmapped = {"left_on_cpu": "; ".join(coverage.on_cpu)} if coverage.on_cpu else {}
+            return {**coverage.facts, "coverage": coverage.in_words.partition(" (")[0], **unmapped}
         if step.program == TRTEXEC:
             return build_engine(base, target, step.precision)
         kind = step.base if step.base == formats.TORCH else step.runtime
         packages = _with(_PACKAGES[step.name if kind == formats.TORCH else kind])
-        what = f"converting {self._request.source.path.name!r} to {step.name} ({packages})"
-        with quiet(), converter_errors(what, _ADVICE[kind], step.extra):
+        task = f"converting {self._request.source.path.name!r} to {step.name} ({packages})"
+        with quiet(), converter_errors(task, _ADVICE[kind], step.extra):
             if step.runtime == "executorch":
                 return {"with": packages, **self._executorch(step, base, target)}
             if step.base == formats.TORCH:
@@ -293,9 +295,9 @@ class _Converter:
             return {"kept_in_float": f"operations matching {', '.join(keep)}"} if keep else {}
         if step.runtime == "litert":
             inputs, how = self._ranges(step)
-            kept = litert_int8(base, target, inputs(), keep)
-            which = "int8 except the operations kept in float" if kept or keep else "every tensor int8"
-            return {**how, "settings": f"{which}, weights per channel, ranges min-max", **_kept_facts([*keep, *kept])}
+            float_kinds = litert_int8(base, target, inputs(), keep)
+            which = "int8 except the operations kept in float" if float_kinds or keep else "every tensor int8"
+            return {**how, "settings": f"{which}, weights per channel, ranges min-max", **_kept_facts([*keep, *float_kinds])}
         with self._onnx_int8(step, base) as quantiser:
             return self._int8_written(step, quantiser, target, Int8Recipe())
 
@@ -304,19 +306,21 @@ class _Converter:
         """Yield what writes the file `base` as int8 by one recipe after the other."""
         with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
             with quiet():
-                made = OnnxInt8(base, Path(folder), self._ranges(step)[0], self._request.keep, symmetric=step.name == "onnx-int8-symmetric")
-            yield made
+                quantiser = OnnxInt8(
+                    base, Path(folder), self._ranges(step)[0], self._request.keep, symmetric=step.name == "onnx-int8-symmetric"
+                )
+            yield quantiser
 
     def _int8_written(self, step: ModelFormat, quantiser: OnnxInt8, target: Path, recipe: Int8Recipe) -> ConversionFacts:
         """Write `target` by this recipe; return the facts for its card."""
         packages = _with(_PACKAGES[step.runtime])
         with quiet(), converter_errors(f"converting {self._request.source.path.name!r} to {step.name} ({packages})", _ADVICE[step.runtime]):
-            kept = quantiser.write(target, recipe)
+            float_nodes = quantiser.write(target, recipe)
         zero = ", zero points 0, biases float" if step.name == "onnx-int8-symmetric" else ""
         return {
             **self._ranges(step)[1],
             "settings": f"QDQ, signed, weights per channel, ranges {recipe.in_words}{zero}; input and outputs float32",
-            **_kept_facts(kept),
+            **_kept_facts(float_nodes),
         }
 
     def _ranges(self, step: ModelFormat) -> tuple[Callable[[], Iterable[Array]], ConversionFacts]:
@@ -356,9 +360,9 @@ def _recipes(quantiser: OnnxInt8, methods: Mapping[tuple[float, ...], RangeMetho
         yield Int8Recipe(ranges, tuple(name for stretch in stretches[:count] for name in stretch))
 
 
-def _score(found: Parity) -> tuple[float, ...]:
+def _score(result: Parity) -> tuple[float, ...]:
     """Return how good a conversion is, by what its verdict goes by: usable outputs, accuracy, common predictions, noise."""
-    after, agreement = found.after.value if found.after else 0.0, found.agreement
+    after, agreement = result.after.value if result.after else 0.0, result.agreement
     snr_db = agreement.snr_db
     usable = not agreement.not_finite and not agreement.stuck
     return (float(usable), after, agreement.same_answer_ratio or 0.0, -math.inf if snr_db is None else snr_db)

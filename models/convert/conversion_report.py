@@ -68,15 +68,15 @@ def input_card(about: Card, form: ModelFormat, source_form: str) -> Card:
 def write_card(conversion: "Conversion", request: "ConversionRequest") -> None:
     """Write the card beside the file; for an unknown model only how it was made, which no runtime reads."""
     source = request.source
-    made, compared = _made(conversion, request), _parity(conversion, request)
+    origin, compared = _made(conversion, request), _parity(conversion, request)
     if source.about is None:
-        known = {"sha256": conversion.sha256, "precision": conversion.format.precision}
-        plain_card(conversion.path).write_text(card_tables(known, {"made": made, "parity": compared}), encoding="utf-8")
+        settings = {"sha256": conversion.sha256, "precision": conversion.format.precision}
+        plain_card(conversion.path).write_text(card_tables(settings, {"made": origin, "parity": compared}), encoding="utf-8")
         return
     after = conversion.parity.after
     scored = {} if after is None or conversion.stand_in else figures(after, conversion.parity.runtimes[1])
     about = input_card(source.about, conversion.format, source.form)
-    about = msgspec.structs.replace(about, sha256=conversion.sha256, made=made, accuracy=scored, parity=compared)
+    about = msgspec.structs.replace(about, sha256=conversion.sha256, made=origin, accuracy=scored, parity=compared)
     card_path(conversion.path).write_text(card_text(about), encoding="utf-8")
 
 
@@ -85,33 +85,38 @@ def plain_card(model: Path) -> Path:
     return model.with_name(model.name + ".made.toml")
 
 
-def figures(found: Accuracy, runtime: str) -> Values:
+def figures(accuracy: Accuracy, runtime: str) -> Values:
     """Return an accuracy as a card's table `accuracy`."""
-    parts = {"value": found.value, "ap50": found.detail.get("ap50"), "ap75": found.detail.get("ap75"), "top5": found.detail.get("top5")}
+    parts = {
+        "value": accuracy.value,
+        "ap50": accuracy.detail.get("ap50"),
+        "ap75": accuracy.detail.get("ap75"),
+        "top5": accuracy.detail.get("top5"),
+    }
     return {
-        "metric": found.metric,
+        "metric": accuracy.metric,
         **{name: round(value, 4) for name, value in parts.items() if value is not None},
-        "images": found.images,
-        "dataset_sha256": found.dataset_sha256,
+        "images": accuracy.images,
+        "dataset_sha256": accuracy.dataset_sha256,
         "runtime": runtime,
     }
 
 
 def report_row(conversion: "Conversion", request: "ConversionRequest") -> dict[str, Any]:
     """Return the conversion as a JSON row."""
-    found = conversion.parity
+    parity = conversion.parity
     return {
         "format": conversion.format.name,
         "file": str(conversion.path),
         "sha256": conversion.sha256,
         "size_bytes": conversion.size_bytes,
         "source_size_bytes": request.source.path.stat().st_size,
-        "verdict": found.verdict.state,
-        "reason": found.verdict.reason,
+        "verdict": parity.verdict.state,
+        "reason": parity.verdict.reason,
         "compared": conversion.stand_in,
-        "accuracy_before": found.before.value if found.before else None,
-        "accuracy_after": found.after.value if found.after else None,
-        "same_answer_ratio": found.agreement.same_answer_ratio,
+        "accuracy_before": parity.before.value if parity.before else None,
+        "accuracy_after": parity.after.value if parity.after else None,
+        "same_answer_ratio": parity.agreement.same_answer_ratio,
         "outputs": [
             {
                 **asdict(output),
@@ -119,7 +124,7 @@ def report_row(conversion: "Conversion", request: "ConversionRequest") -> dict[s
                 "snr_db": output.snr_db if output.snr_db is not None and math.isfinite(output.snr_db) else None,
                 "identical": output.snr_db == math.inf,
             }
-            for output in found.agreement.outputs
+            for output in parity.agreement.outputs
         ],
         "made": _made(conversion, request),
         "parity": _parity(conversion, request),
@@ -133,29 +138,29 @@ def _made(conversion: "Conversion", request: "ConversionRequest") -> Values:
 
 
 def _parity(conversion: "Conversion", request: "ConversionRequest") -> Values:
-    found = conversion.parity
-    agreement = found.agreement
-    values: Values = {"verdict": found.verdict.state, "reason": found.verdict.reason}
+    parity = conversion.parity
+    agreement = parity.agreement
+    values: Values = {"verdict": parity.verdict.state, "reason": parity.verdict.reason}
     if conversion.stand_in:
         values["of"] = conversion.stand_in
-    if found.before is not None and found.after is not None:
+    if parity.before is not None and parity.after is not None:
         values |= {
-            "metric": found.before.metric,
-            "before": round(found.before.value, 4),
-            "after": round(found.after.value, 4),
-            "scored_images": found.after.images,
+            "metric": parity.before.metric,
+            "before": round(parity.before.value, 4),
+            "after": round(parity.after.value, 4),
+            "scored_images": parity.after.images,
         }
     if agreement.same_answer_ratio is not None:
         values["same_answer_ratio"] = round(agreement.same_answer_ratio, 4)
-    values |= {f"output_{place}": _output(output) for place, output in enumerate(agreement.outputs)}
+    values |= {f"output_{index}": _output(output) for index, output in enumerate(agreement.outputs)}
     on = f"{request.role}: {request.pictures.name}" if request.pictures is not None and request.source.about is not None else "noise"
     values |= {"compared_inputs": agreement.inputs, "on": on}
     if on != "noise" and request.pictures is not None:
         values["dataset_sha256"] = request.pictures.sha256
     return {
         **values,
-        "runtime_before": found.runtimes[0],
-        "runtime_after": found.runtimes[1],
+        "runtime_before": parity.runtimes[0],
+        "runtime_after": parity.runtimes[1],
         "size_before_bytes": request.source.path.stat().st_size,
         "size_after_bytes": conversion.size_bytes,
     }
@@ -171,18 +176,18 @@ def _output(output: OutputAgreement) -> str:
 
 def report_cells(conversion: "Conversion") -> dict[str, str]:
     """Return the cells of a table row by heading, without unknown ones."""
-    found = conversion.parity
-    before, after = found.before, found.after
-    same, snr_db = found.agreement.same_answer_ratio, found.agreement.snr_db
-    shown = {"file": conversion.path.name, "kB": f"{conversion.size_bytes / 1000:.0f}"}
+    parity = conversion.parity
+    before, after = parity.before, parity.after
+    same, snr_db = parity.agreement.same_answer_ratio, parity.agreement.snr_db
+    cells = {"file": conversion.path.name, "kB": f"{conversion.size_bytes / 1000:.0f}"}
     if before is not None and after is not None:
-        shown |= {
+        cells |= {
             metric_name(after.metric): f"{after.value:.4f}",
             "lost": f"{gain(before.value, before.better) - gain(after.value, after.better):+.4f}",
         }
-    shown |= {} if same is None else {"same": f"{same:.1%}"}
-    shown |= {} if snr_db is None else {"SNR dB": "identical" if snr_db == math.inf else f"{snr_db:.1f}"}
-    return shown
+    cells |= {} if same is None else {"same": f"{same:.1%}"}
+    cells |= {} if snr_db is None else {"SNR dB": "identical" if snr_db == math.inf else f"{snr_db:.1f}"}
+    return cells
 
 
 def remedy(conversion: "Conversion") -> str:
@@ -190,8 +195,8 @@ def remedy(conversion: "Conversion") -> str:
     if "tried" in conversion.made and conversion.parity.verdict.state == "ruined":
         return f"no recipe saved it ({conversion.made['tried']}): calibrate on images like those that the model will see, or use fp16"
     if "calibration_images" in conversion.made:
-        more = "calibrate on more images like those that the model will see (--calibration, --calibration-images)"
-        return f"{more}, or keep the outputs' last operations in float (--exclude REGEX)"
+        remedy_text = "calibrate on more images like those that the model will see (--calibration, --calibration-images)"
+        return f"{remedy_text}, or keep the outputs' last operations in float (--exclude REGEX)"
     if conversion.format.precision == "fp16":
         return "keep operations that exceed fp16's range in float (--exclude REGEX)"
     if conversion.format.precision == "fp32":

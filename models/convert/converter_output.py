@@ -19,7 +19,7 @@ def quiet() -> Iterator[None]:
     """
     sys.stdout.flush()
     sys.stderr.flush()
-    kept = [os.dup(descriptor) for descriptor in (1, 2)]
+    originals = [os.dup(descriptor) for descriptor in (1, 2)]
     with tempfile.TemporaryFile() as output:
         try:
             for descriptor in (1, 2):
@@ -29,12 +29,12 @@ def quiet() -> Iterator[None]:
             raise
         except BaseException:
             output.seek(0)
-            os.write(kept[1], output.read())
+            os.write(originals[1], output.read())
             raise
         finally:
             sys.stdout.flush()
             sys.stderr.flush()
-            for descriptor, original in zip((1, 2), kept, strict=True):
+            for descriptor, original in zip((1, 2), originals, strict=True):
                 os.dup2(original, descriptor)
                 os.close(original)
 
@@ -73,8 +73,8 @@ _LIBRARIES = frozenset(
 
 
 @contextmanager
-def converter_errors(what: str, advice: str, extra: str = "convert") -> Iterator[None]:
-    """Turn what a converter raises into one line: `what` failed, why, and `advice`; `extra` is ours that installs the converter.
+def converter_errors(task: str, advice: str, extra: str = "convert") -> Iterator[None]:
+    """Turn what a converter raises into one line: `task` failed, why, and `advice`; `extra` is ours that installs the converter.
 
     Raises:
         ConfigError: the converter refused.
@@ -83,15 +83,15 @@ def converter_errors(what: str, advice: str, extra: str = "convert") -> Iterator
     try:
         yield
     except ImportError as error:
-        raise UnavailableError(f"{what} failed: {one_line(error)}; to install what it needs: pip install 'edgemeter[{extra}]'") from error
+        raise UnavailableError(f"{task} failed: {one_line(error)}; to install what it needs: pip install 'edgemeter[{extra}]'") from error
     except _BUILT_IN as error:
-        raise ConfigError(_words(what, error, advice)) from error
+        raise ConfigError(_words(task, error, advice)) from error
     except BaseException as error:
         if type(error).__module__.partition(".")[0] not in _LIBRARIES:
             raise
-        raise ConfigError(_words(what, error, advice)) from error
+        raise ConfigError(_words(task, error, advice)) from error
 
 
-def _words(what: str, error: BaseException, advice: str) -> str:
+def _words(task: str, error: BaseException, advice: str) -> str:
     reason = one_line(error).rstrip(".") or type(error).__name__
-    return f"{what} failed: {type(error).__name__}: {reason}; {advice}"
+    return f"{task} failed: {type(error).__name__}: {reason}; {advice}"

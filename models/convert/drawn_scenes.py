@@ -152,17 +152,17 @@ def draw_scene(seed: int, stream: Stream, index: int) -> Scene:
     canvas = _Canvas(_ground(rng))
     for _ in range(int(rng.integers(0, 5))):
         _add(canvas, rng, None)
-    wanted = int(rng.integers(3, 9))
-    for _ in range(wanted):
+    object_count = int(rng.integers(3, 9))
+    for _ in range(object_count):
         _add(canvas, rng, int(rng.integers(len(CLASSES))))
     for _ in range(int(rng.integers(0, 3))):
         _add(canvas, rng, None)
-    kept = [i for i, mask in enumerate(canvas.masks) if canvas.classes[i] >= 0 and mask.any()]
+    visible = [i for i, mask in enumerate(canvas.masks) if canvas.classes[i] >= 0 and mask.any()]
     return Scene(
         image=_photograph(canvas.pixels, rng),
-        boxes=np.array([_bounds(canvas.masks[i]) for i in kept], np.float32).reshape(-1, 4),
-        classes=np.array([canvas.classes[i] for i in kept], np.int64),
-        areas_px=np.array([int(canvas.masks[i].sum()) for i in kept], np.int64),
+        boxes=np.array([_bounds(canvas.masks[i]) for i in visible], np.float32).reshape(-1, 4),
+        classes=np.array([canvas.classes[i] for i in visible], np.int64),
+        areas_px=np.array([int(canvas.masks[i].sum()) for i in visible], np.int64),
     )
 
 
@@ -176,20 +176,20 @@ def _add(canvas: _Canvas, rng: Rng, kind: int | None) -> None:
     paint = _paint(canvas.pixels[window], pose, window, rng)
     has_shadow, shadow_down, shadow_right = rng.random() < 0.5, int(rng.integers(1, 4)), int(rng.integers(0, 4))
     mask = alpha > 0.5
-    left = [drawn.sum() - (drawn[window] & mask).sum() for drawn in canvas.masks]
-    is_hidden = any(seen < VISIBLE_RATIO_MIN * drawn for seen, drawn in zip(left, canvas.drawn_px, strict=True))
+    visible_px = [other.sum() - (other[window] & mask).sum() for other in canvas.masks]
+    is_hidden = any(still_px < VISIBLE_RATIO_MIN * total_px for still_px, total_px in zip(visible_px, canvas.drawn_px, strict=True))
     if is_hidden or not mask.any():
         return
     under = canvas.pixels[window]
     if has_shadow:
         under[shadow_down:, shadow_right:] *= (1 - np.float32(0.45) * alpha[:-shadow_down, : alpha.shape[1] - shadow_right])[:, :, None]
     under += (paint - under) * alpha[:, :, None]
-    for drawn in canvas.masks:
-        drawn[window] &= ~mask
+    for other in canvas.masks:
+        other[window] &= ~mask
     if kind is not None:
-        whole = np.zeros((SIZE_PX, SIZE_PX), np.bool_)
-        whole[window] = mask
-        canvas.masks.append(whole)
+        full_mask = np.zeros((SIZE_PX, SIZE_PX), np.bool_)
+        full_mask[window] = mask
+        canvas.masks.append(full_mask)
         canvas.classes.append(kind)
         canvas.drawn_px.append(int(mask.sum()))
 
@@ -283,9 +283,9 @@ def _bounds(mask: NDArray[np.bool_]) -> tuple[int, int, int, int]:
 
 def _smooth(cells: int, rng: Rng) -> Floats:
     """Return noise that changes over 1/`cells` of the picture, float32 [S, S], 0..1."""
-    place = (_AXIS + np.float32(0.5)) * np.float32(cells / SIZE_PX)
-    first = place.astype(np.int64)
-    part = place - first
+    position = (_AXIS + np.float32(0.5)) * np.float32(cells / SIZE_PX)
+    first = position.astype(np.int64)
+    part = position - first
     grid = rng.random((cells + 1, cells + 1), np.float32)
     # Interpolated by hand: a matrix product would round as the installed BLAS likes, and draw other pixels elsewhere.
     rows = grid[first] + (grid[first + 1] - grid[first]) * part[:, None]

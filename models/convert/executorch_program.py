@@ -56,18 +56,18 @@ def _in_layers(module: Any) -> Any:
     aten = torch.ops.aten
     _weights_as_parameters(module)
     for node in list(module.graph.nodes):
-        found: tuple[Any, tuple[Any, ...]] | None = None
+        replacement: tuple[Any, tuple[Any, ...]] | None = None
         if node.target is aten.convolution.default and not node.args[6] and len(node.args[3]) == 2:
             image, weight, bias, stride, padding, dilation, _, _, groups = node.args
-            found = aten.conv2d.default, (image, weight, bias, stride, padding, dilation, groups)
+            replacement = aten.conv2d.default, (image, weight, bias, stride, padding, dilation, groups)
         elif node.target is aten.addmm.default and (weight := _transposed(node.args[2])) is not None:
-            found = aten.linear.default, (node.args[1], weight, node.args[0])
+            replacement = aten.linear.default, (node.args[1], weight, node.args[0])
         elif node.target is operator.getitem and node.args[0].target is aten._native_batch_norm_legit_no_training.default:  # noqa: SLF001 - an operator
             image, *parameters, momentum, epsilon = node.args[0].args
-            found = aten.batch_norm.default, (image, *parameters, False, momentum, epsilon, False)
-        if found is not None:
+            replacement = aten.batch_norm.default, (image, *parameters, False, momentum, epsilon, False)
+        if replacement is not None:
             with module.graph.inserting_before(node):
-                layer = module.graph.call_function(*found)
+                layer = module.graph.call_function(*replacement)
             layer.meta = dict(node.meta)
             node.replace_all_uses_with(layer)
     module.graph.eliminate_dead_code()
@@ -78,8 +78,8 @@ def _in_layers(module: Any) -> Any:
 def _weights_as_parameters(module: Any) -> None:
     """Let every layer have parameters of its own: the quantiser takes neither a TorchScript file's constants nor weights of two layers."""
     for node in [node for node in module.graph.nodes if node.op == "get_attr"]:
-        place, _, name = node.target.rpartition(".")
-        owner = module.get_submodule(place)
+        owner_name, _, name = node.target.rpartition(".")
+        owner = module.get_submodule(owner_name)
         value = getattr(owner, name)
         if not isinstance(value, torch.Tensor) or not value.is_floating_point():
             continue

@@ -41,7 +41,7 @@ _TABLE = (
     ModelFormat("tensorrt-fp16", "onnx-fp32", "fp16", "_fp16.engine", "tensorrt", program="trtexec"),
     ModelFormat("tensorrt-int8", "onnx-int8-symmetric", "int8", "_int8.engine", "tensorrt", program="trtexec"),
 )
-FORMATS = {one.name: one for one in _TABLE}
+FORMATS = {entry.name: entry for entry in _TABLE}
 
 
 def find_format(name: str) -> ModelFormat:
@@ -88,11 +88,11 @@ def unweighted_tail(operations: Sequence[tuple[bool, Iterable[Hashable], Iterabl
     awaited: set[Hashable] = set()
     tail = []
     # Backwards, every consumer comes before what it consumes.
-    for place, (has_weights, inputs, outputs) in reversed(list(enumerate(operations))):
+    for index, (has_weights, inputs, outputs) in reversed(list(enumerate(operations))):
         if has_weights or awaited.intersection(outputs):
             awaited.update(inputs)
         else:
-            tail.append(place)
+            tail.append(index)
     return tail[::-1]
 
 

@@ -35,10 +35,10 @@ def quantise(source: Path, kind: str, out: Path) -> Path:
         tensors = list(reader.tensors)
     except (OSError, ValueError, IndexError, KeyError) as error:
         raise ConfigError(f"{str(source)!r} cannot be read as GGUF ({one_line(error)}): convert the model, or fetch it again") from error
-    found = sorted({tensor.tensor_type.name for tensor in tensors} - set(_FROM))
-    if found:
+    quantised = sorted({tensor.tensor_type.name for tensor in tensors} - set(_FROM))
+    if quantised:
         raise ConfigError(
-            f"{str(source)!r} is quantised already ({', '.join(found)}): give the file in 16 or 32 bits that it was made from"
+            f"{str(source)!r} is quantised already ({', '.join(quantised)}): give the file in 16 or 32 bits that it was made from"
         )
     target = out / f"{_PRECISION.sub('', source.stem)}_{kind}.gguf"
     if target.exists() and target.samefile(source):
@@ -54,8 +54,8 @@ def quantise(source: Path, kind: str, out: Path) -> Path:
 
 
 def _write(gguf: Any, reader: Any, kind: str, target: Path) -> None:
-    wanted = gguf.GGMLQuantizationType[kind.upper()]
-    block, _ = gguf.GGML_QUANT_SIZES[wanted]
+    target_type = gguf.GGMLQuantizationType[kind.upper()]
+    block, _ = gguf.GGML_QUANT_SIZES[target_type]
     # Into a temporary file: a model may be larger than memory.
     writer = gguf.GGUFWriter(target, reader.fields["general.architecture"].contents(), use_temp_file=True)
     for field in reader.fields.values():
@@ -68,7 +68,7 @@ def _write(gguf: Any, reader: Any, kind: str, target: Path) -> None:
         is_matrix = len(tensor.shape) > 1 and int(tensor.shape[0]) % block == 0 and not any(part in tensor.name for part in _KEPT)
         if is_matrix:
             values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-            writer.add_tensor(tensor.name, gguf.quants.quantize(values, wanted), raw_dtype=wanted)
+            writer.add_tensor(tensor.name, gguf.quants.quantize(values, target_type), raw_dtype=target_type)
         else:
             writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
     writer.write_header_to_file()

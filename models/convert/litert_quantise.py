@@ -33,22 +33,24 @@ def _joining_unlike(model: Path, inputs: Sequence[Array]) -> list[tuple[str, str
     interpreter.allocate_tensors()
     # The library has no public API for its operations.
     operations = interpreter._get_ops_details()  # noqa: SLF001
-    flow = [(one["op_name"] in _WEIGHTED, one["inputs"].tolist(), one["outputs"].tolist()) for one in operations]
-    tail = [operations[place] for place in unweighted_tail(flow)]
+    flow = [(operation["op_name"] in _WEIGHTED, operation["inputs"].tolist(), operation["outputs"].tolist()) for operation in operations]
+    tail = [operations[index] for index in unweighted_tail(flow)]
     joints = [operation for operation in tail if operation["op_name"] == "CONCATENATION"]
     largest = _largest(interpreter, joints, inputs[:_LOOKED_AT])
     if not any(is_unlike([largest[index] for index in joint["inputs"].tolist() if largest.get(index)]) for joint in joints):
         return []
     names = {entry["index"]: str(entry["name"]) for entry in interpreter.get_tensor_details()}
-    return [("".join(f"{names[at]};" for at in one["outputs"].tolist() if names.get(at)), str(one["op_name"])) for one in tail]
+    return [
+        ("".join(f"{names[at]};" for at in operation["outputs"].tolist() if names.get(at)), str(operation["op_name"])) for operation in tail
+    ]
 
 
 def _largest(interpreter: Any, joints: Sequence[Mapping[str, Any]], inputs: Sequence[Array]) -> Mapping[int, float]:
     """Return the largest magnitude of every joined tensor, over the inputs."""
     largest: dict[int, float] = defaultdict(float)
-    (taken, *_) = interpreter.get_input_details()
+    (input_info, *_) = interpreter.get_input_details()
     for array in inputs if joints else ():
-        interpreter.set_tensor(taken["index"], array)
+        interpreter.set_tensor(input_info["index"], array)
         interpreter.invoke()
         for index in {index for joint in joints for index in joint["inputs"].tolist()}:
             value = interpreter.get_tensor(index)

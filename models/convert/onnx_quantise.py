@@ -44,9 +44,9 @@ def onnx_fp16(source: Path, target: Path, keep: Sequence[str]) -> list[str]:
     from onnxruntime.transformers.float16 import convert_float_to_float16  # noqa: PLC0415 - extra `convert`
 
     model = onnx.load(str(source))
-    kept = _kept_nodes(model, keep)
-    onnx.save(convert_float_to_float16(model, keep_io_types=True, node_block_list=kept), str(target))
-    return kept
+    float_nodes = _kept_nodes(model, keep)
+    onnx.save(convert_float_to_float16(model, keep_io_types=True, node_block_list=float_nodes), str(target))
+    return float_nodes
 
 
 @without_warnings()
@@ -56,10 +56,10 @@ def onnx_int8_dynamic(source: Path, target: Path, keep: Sequence[str]) -> list[s
         from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415 - extra `convert`
 
         prepared, model = _prepare(source, Path(folder))
-        kept = _kept_nodes(model, keep)
+        float_nodes = _kept_nodes(model, keep)
         # Convolutions of this kind exist for unsigned weights only.
-        quantize_dynamic(str(prepared), str(target), weight_type=QuantType.QUInt8, nodes_to_exclude=kept)
-    return kept
+        quantize_dynamic(str(prepared), str(target), weight_type=QuantType.QUInt8, nodes_to_exclude=float_nodes)
+    return float_nodes
 
 
 def _prepare(source: Path, folder: Path) -> tuple[Path, Any]:
@@ -75,9 +75,9 @@ def _prepare(source: Path, folder: Path) -> tuple[Path, Any]:
     quant_pre_process(str(source), str(target), skip_symbolic_shape=True)
     model = onnx.load(str(target))
     names = {node.name for node in model.graph.node}
-    for place, node in enumerate(model.graph.node):
+    for index, node in enumerate(model.graph.node):
         if not node.name:
-            node.name = next(name for name in (f"{node.op_type}_{place}", f"unnamed_{node.op_type}_{place}") if name not in names)
+            node.name = next(name for name in (f"{node.op_type}_{index}", f"unnamed_{node.op_type}_{index}") if name not in names)
     onnx.save(model, str(target))
     return target, model
 
@@ -88,17 +88,17 @@ def _kept_nodes(model: Any, patterns: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: a pattern is none, or matches nothing.
     """
-    kept = []
+    excluded = []
     for pattern in patterns:
         try:
-            found = [node.name for node in model.graph.node if re.search(pattern, node.name)]
+            matching = [node.name for node in model.graph.node if re.search(pattern, node.name)]
         except re.error as error:
             raise ConfigError(f"--exclude {pattern!r} is not a regular expression: {error}") from error
-        if not found:
-            some = ", ".join(repr(node.name) for node in list(model.graph.node)[-6:])
-            raise ConfigError(f"--exclude {pattern!r} matches no node of the ONNX graph, whose last are {some}")
-        kept += found
-    return kept
+        if not matching:
+            last_names = ", ".join(repr(node.name) for node in list(model.graph.node)[-6:])
+            raise ConfigError(f"--exclude {pattern!r} matches no node of the ONNX graph, whose last are {last_names}")
+        excluded += matching
+    return excluded
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class OnnxInt8:
         self._folder, self._inputs, self._symmetric = folder, inputs, symmetric
         self._prepared, self._model = _prepare(source, folder)
         nodes = self._model.graph.node
-        tail = [nodes[place].name for place in unweighted_tail([(node.op_type in _WEIGHTED, node.input, node.output) for node in nodes])]
+        tail = [nodes[index].name for index in unweighted_tail([(node.op_type in _WEIGHTED, node.input, node.output) for node in nodes])]
         joins_unlike = set(tail).intersection(_unlike(self._model, list(islice(inputs(), _LOOKED_AT)), folder))
         self._kept = [*_kept_nodes(self._model, keep), *(tail if joins_unlike else ())]
         self._measured: dict[RangeMethod, Any] = {}
@@ -176,8 +176,8 @@ class OnnxInt8:
             self.write(target, Int8Recipe(ranges, tuple(stretch)))
             return output_loss(expected, _outputs(target, images))
 
-        whole = loss(())
-        gains = {stretch: whole - loss(stretch) for stretch in _stretches(self._model, self._kept)}
+        total_loss = loss(())
+        gains = {stretch: total_loss - loss(stretch) for stretch in _stretches(self._model, self._kept)}
         return sorted((stretch for stretch, gain in gains.items() if gain > 0), key=lambda stretch: -gains[stretch])
 
     @without_warnings()
@@ -185,14 +185,14 @@ class OnnxInt8:
         """Return the ranges of all tensors, as ONNX Runtime's quantiser takes them."""
         from onnxruntime.quantization.calibrate import CalibrationMethod, create_calibrator  # noqa: PLC0415 - extra `convert`
 
-        known = {"min-max": CalibrationMethod.MinMax, "percentile": CalibrationMethod.Percentile, "entropy": CalibrationMethod.Entropy}
+        methods = {"min-max": CalibrationMethod.MinMax, "percentile": CalibrationMethod.Percentile, "entropy": CalibrationMethod.Entropy}
         # With ONNX Runtime's own 128 bins the entropy's search has nothing to cut off.
         extra = {"percentile": {"percentile": PERCENTILE}, "entropy": {"num_bins": _ENTROPY_BINS}}.get(method, {})
         calibrator = create_calibrator(
             str(self._prepared),
             _operators(),
             augmented_model_path=str(self._folder / "augmented.onnx"),
-            calibrate_method=known[method],
+            calibrate_method=methods[method],
             extra_options=extra,
         )
         name = self._model.graph.input[0].name
@@ -203,28 +203,28 @@ class OnnxInt8:
         return calibrator.compute_data()
 
 
-def output_loss(expected: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
+def output_loss(expected: Sequence[Sequence[Array]], actual: Sequence[Sequence[Array]]) -> float:
     """Return how much of the outputs' values is lost, 0..1: the energy of the differences by that of the values, a mean over channels.
 
     Each channel counts by itself, so that boxes in pixels do not hide scores of 0..1 beside them.
 
     Args:
         expected: for each input, the outputs of the source.
-        found: the same of the quantised file.
+        actual: the same of the quantised file.
     """
     shares = [
         share
-        for ours, theirs in zip(expected, found, strict=True)
-        for one, other in zip(ours, theirs, strict=True)
-        for share in _lost_shares(_by_channel(one), _by_channel(other))
+        for expected_outputs, actual_outputs in zip(expected, actual, strict=True)
+        for reference, other in zip(expected_outputs, actual_outputs, strict=True)
+        for share in _lost_shares(_by_channel(reference), _by_channel(other))
     ]
     return float(np.mean(shares)) if shares else 0.0
 
 
-def _lost_shares(one: NDArray[np.float64], other: NDArray[np.float64]) -> list[float]:
-    if one.shape != other.shape:
+def _lost_shares(reference: NDArray[np.float64], other: NDArray[np.float64]) -> list[float]:
+    if reference.shape != other.shape:
         return [1.0]
-    noise, signal = ((one - other) ** 2).sum(axis=1), (one**2).sum(axis=1)
+    noise, signal = ((reference - other) ** 2).sum(axis=1), (reference**2).sum(axis=1)
     shares = np.where(signal > 0, noise / np.where(signal > 0, signal, 1), noise > 0)
     return [float(share) for share in np.clip(np.nan_to_num(shares, nan=1.0), 0, 1)]
 
@@ -249,7 +249,7 @@ def _outputs(model: Path, images: Sequence[Array]) -> list[list[Array]]:
 def _stretches(model: Any, excluded: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the nodes that may be quantised in stretches with about as many weighted nodes each, in execution order."""
     nodes = [node for node in model.graph.node if node.name not in set(excluded)]
-    weighted = [place for place, node in enumerate(nodes) if node.op_type in _WEIGHTED]
+    weighted = [index for index, node in enumerate(nodes) if node.op_type in _WEIGHTED]
     starts = [int(part[0]) for part in np.array_split(weighted, min(STRETCHES, len(weighted))) if len(part)] if weighted else []
     ends = [*starts[1:], len(nodes)]
     starts = [0, *starts[1:]]
@@ -270,19 +270,19 @@ def _unlike(model: Any, inputs: Sequence[Array], folder: Path) -> list[str]:
 
     constants = {tensor.name for tensor in model.graph.initializer}
     joints = [node for node in model.graph.node if node.op_type == "Concat"]
-    wanted = sorted({name for node in joints for name in node.input if name not in constants})
-    if not wanted or not inputs:
+    joined = sorted({name for node in joints for name in node.input if name not in constants})
+    if not joined or not inputs:
         return []
     opened = onnx.ModelProto()
     opened.CopyFrom(model)
-    there = {output.name for output in opened.graph.output}
-    opened.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in wanted if name not in there)
+    declared = {output.name for output in opened.graph.output}
+    opened.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in joined if name not in declared)
     path = folder / "opened.onnx"
     onnx.save(opened, str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     largest: dict[str, float] = defaultdict(float)
     for array in inputs:
-        for name, value in zip(wanted, session.run(wanted, {session.get_inputs()[0].name: array}), strict=True):
+        for name, value in zip(joined, session.run(joined, {session.get_inputs()[0].name: array}), strict=True):
             if np.asarray(value).dtype.kind == "f" and np.size(value):
                 largest[name] = max(largest[name], float(np.abs(value).max()))
     return [node.name for node in joints if is_unlike([largest[name] for name in node.input if largest.get(name)])]

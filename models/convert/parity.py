@@ -57,12 +57,12 @@ class _NoiseTask:
     def prepare(self, index: int) -> Sequence[Inputs]:
         arrays = self._arrays[index]
         if not self._infos:
-            return [{f"input {place}": array for place, array in enumerate(arrays)}]
+            return [{f"input {index}": array for index, array in enumerate(arrays)}]
         return [{info.name: _laid_out(array, info) for array, info in zip(arrays, self._infos, strict=True)}]
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> None: ...
 
-    def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> None: ...
+    def same_predictions(self, index: int, first: Sequence[Outputs], other: Sequence[Outputs]) -> None: ...
 
     def score(self, parts: str = "all") -> None: ...
 
@@ -89,9 +89,9 @@ def run_on(model: Path, runtime: str, inputs: ParityInputs, take: TakeOutputs, r
         task = inputs.open(loaded)
         for index in range(inputs.count):
             calls = []
-            for given in prepared(task, index, loaded):
+            for call_inputs in prepared(task, index, loaded):
                 with converter_errors(f"running {model.name!r} by {runtime}", "leave this format out"):
-                    running.bind(given)()
+                    running.bind(call_inputs)()
                 calls.append([np.array(output) for output in running.outputs()])
             task.predict(index, calls)
             # Value by value an item is compared by its first call.
@@ -104,13 +104,13 @@ def run_on(model: Path, runtime: str, inputs: ParityInputs, take: TakeOutputs, r
 
 def _laid_out(array: Array, info: TensorInfo) -> Array:
     """Return the array in the input's layout: channels last if its shape is so."""
-    wanted = tuple(1 if size is None else size for size in info.shape)
-    if array.shape == wanted or array.ndim != len(wanted):
+    shape = tuple(1 if size is None else size for size in info.shape)
+    if array.shape == shape or array.ndim != len(shape):
         return array
-    if array.ndim == 4 and wanted == tuple(array.shape[place] for place in (0, 2, 3, 1)):
+    if array.ndim == 4 and shape == tuple(array.shape[axis] for axis in (0, 2, 3, 1)):
         return np.ascontiguousarray(array.transpose(0, 2, 3, 1))
     raise ConfigError(
-        f"input {info.name!r} of the conversion takes {list(wanted)}, the source's is {list(array.shape)}: they cannot be compared"
+        f"input {info.name!r} of the conversion takes {list(shape)}, the source's is {list(array.shape)}: they cannot be compared"
     )
 
 
@@ -148,7 +148,7 @@ def reference(model: Path, runtime: str, inputs: ParityInputs, folder: Path, rep
     def take(index: int, outputs: list[Array], loaded: Loaded) -> None:
         if index == 0:
             declared = [info.name for info in loaded.outputs]
-            names.extend(declared if len(declared) == len(outputs) else [f"output_{place}" for place in range(len(outputs))])
+            names.extend(declared if len(declared) == len(outputs) else [f"output_{position}" for position in range(len(outputs))])
             floats.append(all(output.dtype.kind == "f" for output in outputs))
         if index < COMPARED:
             np.savez(folder / f"{index}.npz", *real_values(outputs, loaded))
@@ -170,16 +170,19 @@ def compare(expected: ParityReference, model: Path, runtime: str, inputs: Parity
         if index >= COMPARED:
             return
         with np.load(expected.folder / f"{index}.npz", allow_pickle=False) as arrays:
-            ours = [arrays[f"arr_{place}"] for place in range(len(arrays.files))]
-        theirs = real_values(outputs, loaded)
+            reference_outputs = [arrays[f"arr_{position}"] for position in range(len(arrays.files))]
+        actual = real_values(outputs, loaded)
         if index == 0:
-            order.extend(_order(ours, theirs))
-        theirs = [theirs[place] for place in order] if len(theirs) == len(order) else theirs
-        theirs = (theirs + [np.zeros(0, np.float32)] * len(ours))[: len(ours)]
-        can_decode = all(one.ndim == other.ndim and np.isfinite(other).all() for one, other in zip(ours, theirs, strict=True))
+            order.extend(_order(reference_outputs, actual))
+        actual = [actual[position] for position in order] if len(actual) == len(order) else actual
+        actual = (actual + [np.zeros(0, np.float32)] * len(reference_outputs))[: len(reference_outputs)]
+        can_decode = all(
+            reference_output.ndim == other.ndim and np.isfinite(other).all()
+            for reference_output, other in zip(reference_outputs, actual, strict=True)
+        )
         # The source's task decodes both: real values are raw values only where the source has no scale of its own.
-        same = expected.outcome.task.same_predictions(index, [ours], [theirs]) if expected.is_float and can_decode else None
-        comparison.add(ours, theirs, same)
+        same = expected.outcome.task.same_predictions(index, [reference_outputs], [actual]) if expected.is_float and can_decode else None
+        comparison.add(reference_outputs, actual, same)
 
     outcome = run_on(model, runtime, inputs, take, report)
     agreement = comparison.summary()
@@ -190,23 +193,23 @@ def compare(expected: ParityReference, model: Path, runtime: str, inputs: Parity
     return Parity(verdict, agreement, before, after, (expected.outcome.runtime, outcome.runtime))
 
 
-def _order(ours: Sequence[Floats], theirs: Sequence[Floats]) -> list[int]:
+def _order(reference_outputs: Sequence[Floats], actual: Sequence[Floats]) -> list[int]:
     """Return which of their outputs is which of ours, because converters may change order and names.
 
     Among the orders with equal shapes it is the one with the smallest differences; if no order has equal shapes, the given one.
     """
-    plain = list(range(len(theirs)))
-    if len(ours) != len(theirs) or len(ours) > _PERMUTED:
+    plain = list(range(len(actual)))
+    if len(reference_outputs) != len(actual) or len(reference_outputs) > _PERMUTED:
         return plain
-    fitting = [order for order in permutations(plain) if all(ours[a].shape == theirs[b].shape for a, b in enumerate(order))]
-    return list(min(fitting, key=lambda order: _apart(ours, [theirs[place] for place in order]), default=plain))
+    fitting = [order for order in permutations(plain) if all(reference_outputs[a].shape == actual[b].shape for a, b in enumerate(order))]
+    return list(min(fitting, key=lambda order: _apart(reference_outputs, [actual[position] for position in order]), default=plain))
 
 
-def _apart(ours: Sequence[Floats], theirs: Sequence[Floats]) -> float:
+def _apart(reference_outputs: Sequence[Floats], actual: Sequence[Floats]) -> float:
     """Return the differences of all outputs, each relative to its own size."""
     total = 0.0
-    for one, other in zip(ours, theirs, strict=True):
-        size = float(np.abs(one).max(initial=0.0)) or 1.0
-        difference = np.nan_to_num(np.abs(one - other), nan=size, posinf=size)
-        total += float(difference.mean()) / size if one.size else 0.0
+    for reference_output, other in zip(reference_outputs, actual, strict=True):
+        size = float(np.abs(reference_output).max(initial=0.0)) or 1.0
+        difference = np.nan_to_num(np.abs(reference_output - other), nan=size, posinf=size)
+        total += float(difference.mean()) / size if reference_output.size else 0.0
     return total

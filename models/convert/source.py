@@ -58,10 +58,10 @@ class ModelSource:
         if len(self.loaded.inputs) > 1:
             names = ", ".join(info.name for info in self.loaded.inputs)
             raise ConfigError(f"{str(self.path)!r} takes {len(self.loaded.inputs)} inputs ({names}): export it with one tensor as input")
-        sizes = [1 if place == 0 and size is None else size for info in self.loaded.inputs for place, size in enumerate(info.shape)]
+        sizes = [1 if index == 0 and size is None else size for info in self.loaded.inputs for index, size in enumerate(info.shape)]
         if self.about is not None and (not sizes or None in sizes):
-            wanted = self.about.image
-            return (1, 3, wanted.height, wanted.width) if wanted.layout == "NCHW" else (1, wanted.height, wanted.width, 3)
+            image = self.about.image
+            return (1, 3, image.height, image.width) if image.layout == "NCHW" else (1, image.height, image.width, 3)
         if not sizes or None in sizes:
             raise ConfigError(
                 f"{str(self.path)!r} does not declare the shape of its input: write a card beside it, {card_path(self.path).name!r}"
@@ -125,13 +125,13 @@ class CalibrationImages:
 
     def inputs(self, *, batch: int, is_channels_last: bool, report: Tell) -> Iterator[Array]:
         """Yield float32 arrays, [batch, H, W, 3] or [batch, 3, H, W], prepared as the card specifies; a batch holds copies of one image."""
-        wanted = msgspec.structs.replace(self.about.image, layout="NHWC" if is_channels_last else "NCHW")
-        size = (wanted.height, wanted.width)
+        image_input = msgspec.structs.replace(self.about.image, layout="NHWC" if is_channels_last else "NCHW")
+        size = (image_input.height, image_input.width)
         shape = (batch, *size, 3) if is_channels_last else (batch, 3, *size)
-        preprocessor = Preprocessor(wanted, TensorInfo("calibration", shape, "float32"))
-        for place, item in enumerate(self.data.items, 1):
+        preprocessor = Preprocessor(image_input, TensorInfo("calibration", shape, "float32"))
+        for index, item in enumerate(self.data.items, 1):
             yield preprocessor.load(item.file)[0]
-            report("measuring ranges", place, len(self.data.items))
+            report("measuring ranges", index, len(self.data.items))
 
 
 CALIBRATION_SCENES = 200
@@ -139,15 +139,15 @@ CALIBRATION_SCENES = 200
 
 def shipped_scenes() -> Dataset:
     """Return the shipped validation scenes with their ground truth."""
-    found = open_folder(SCENES_FOLDER / IMAGES, SCENES_FOLDER / ANNOTATIONS)
-    return replace(found, name="shipped scenes")
+    scenes = open_folder(SCENES_FOLDER / IMAGES, SCENES_FOLDER / ANNOTATIONS)
+    return replace(scenes, name="shipped scenes")
 
 
 @contextmanager
 def open_calibration(
-    source: ModelSource, folder: Path | None, most: int, report: Tell, *, is_needed: bool
+    source: ModelSource, folder: Path | None, limit: int, report: Tell, *, is_needed: bool
 ) -> Iterator[CalibrationImages | None]:
-    """Yield the folder's images, at most `most`; None if there are none.
+    """Yield the folder's images, at most `limit`; None if there are none.
 
     Without a folder, a shipped model gets scenes of the calibration stream, drawn into a temporary folder; none of them is scored on.
 
@@ -157,13 +157,13 @@ def open_calibration(
     if folder is not None:
         if source.about is None:
             raise ConfigError(source.unknown)
-        found = open_folder(folder)
-        yield CalibrationImages(found if len(found.items) <= most else open_folder(folder, subset=most), source.about)
+        images = open_folder(folder)
+        yield CalibrationImages(images if len(images.items) <= limit else open_folder(folder, subset=limit), source.about)
     elif source.is_shipped and source.about is not None and is_needed:
         with tempfile.TemporaryDirectory(prefix="edgemeter-") as name:
-            drawn = Path(name)
-            write_scenes(drawn, SHIPPED_SEED, CALIBRATION_SCENES, report, Stream.CALIBRATION)
-            data = replace(open_folder(drawn / IMAGES), name="scenes of the calibration stream")
+            scene_folder = Path(name)
+            write_scenes(scene_folder, SHIPPED_SEED, CALIBRATION_SCENES, report, Stream.CALIBRATION)
+            data = replace(open_folder(scene_folder / IMAGES), name="scenes of the calibration stream")
             yield CalibrationImages(data, source.about)
     else:
         yield None

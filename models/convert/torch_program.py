@@ -154,7 +154,7 @@ def _fixed(module: Any, example: Any) -> dict[Any, Any]:
         def run_node(self, n: Any) -> Any:
             value = super().run_node(n)
             is_random = torch.Tag.nondeterministic_seeded in getattr(n.target, "tags", ())
-            follows = all(given in self.fixed for given in n.all_input_nodes) and not is_random
+            follows = all(input_node in self.fixed for input_node in n.all_input_nodes) and not is_random
             if n.op == "get_attr" or (n.op == "call_function" and (follows or "sym_size" in str(n.target))):
                 self.fixed[n] = value
             return value
@@ -168,8 +168,8 @@ def _replace(module: Any, node: Any, value: Any) -> None:
     """Put a number, or a tensor that the module keeps, in a node's place."""
     if isinstance(value, _LITERALS):
         for user in list(node.users):
-            user.args = torch.fx.map_arg(user.args, lambda given: value if given is node else given)
-            user.kwargs = torch.fx.map_arg(user.kwargs, lambda given: value if given is node else given)
+            user.args = torch.fx.map_arg(user.args, lambda argument: value if argument is node else argument)
+            user.kwargs = torch.fx.map_arg(user.kwargs, lambda argument: value if argument is node else argument)
     elif isinstance(value, torch.Tensor):
         name = f"constant_{node.name}"
         module.register_buffer(name, value.clone())
@@ -179,8 +179,8 @@ def _replace(module: Any, node: Any, value: Any) -> None:
 
 def _exponent(node: Any, fixed: dict[Any, Any]) -> float | None:
     """Return the exponent of a power where it is one number."""
-    given = node.args[1] if len(node.args) > 1 else None
-    value = fixed.get(given, given) if isinstance(given, torch.fx.Node) else given
+    power = node.args[1] if len(node.args) > 1 else None
+    value = fixed.get(power, power) if isinstance(power, torch.fx.Node) else power
     if isinstance(value, torch.Tensor):
         return float(value) if value.numel() == 1 and value.ndim == 0 else None
     return float(value) if isinstance(value, _LITERALS) else None
@@ -215,10 +215,10 @@ def load_program(model: Path, shape: Sequence[int]) -> TorchProgram:
         read = torch.export.load(str(model))
     module = simplify(read.run_decompositions({}).module(check_guards=False), example)
     exported = torch.export.export(plain(contiguous(module)), (example,))
-    whole = for_inference(exported.module(check_guards=False))
-    return TorchProgram(exported, whole, example, output_names(len(exported.graph_signature.user_outputs)))
+    inference_module = for_inference(exported.module(check_guards=False))
+    return TorchProgram(exported, inference_module, example, output_names(len(exported.graph_signature.user_outputs)))
 
 
 def output_names(count: int) -> tuple[str, ...]:
     """Return what outputs are called that have no names."""
-    return ("output",) if count == 1 else tuple(f"output_{place}" for place in range(count))
+    return ("output",) if count == 1 else tuple(f"output_{index}" for index in range(count))

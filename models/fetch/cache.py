@@ -31,7 +31,7 @@ def cache_folder() -> Path:
 def is_in_use(path: Path) -> bool:
     """Return whether another process that we may inspect has `path` open, mapped or on its command line."""
     real = os.fsencode(path.resolve())
-    processes = (one for one in Path("/proc").iterdir() if one.name.isdecimal() and int(one.name) != os.getpid())
+    processes = (process for process in Path("/proc").iterdir() if process.name.isdecimal() and int(process.name) != os.getpid())
     return any(_uses(process, real) for process in processes)
 
 
@@ -41,7 +41,7 @@ def _uses(process: Path, path: bytes) -> bool:
         return (
             path in (process / "cmdline").read_bytes().split(b"\0")
             or any(line.endswith(b" " + path) for line in (process / "maps").read_bytes().splitlines())
-            or any(os.fsencode(one.readlink()) == path for one in (process / "fd").iterdir())
+            or any(os.fsencode(descriptor.readlink()) == path for descriptor in (process / "fd").iterdir())
         )
     except OSError:
         # It has ended, or belongs to another user.
@@ -93,12 +93,12 @@ class ModelCache:
 
     def models(self) -> list[CachedModel]:
         """Return the cached models by name."""
-        found = []
+        models = []
         for path in sorted(self.folder.glob(f"*/{LOCK}")):
             # Another process may remove it meanwhile.
             with suppress(FileNotFoundError):
-                found.append(_cached(path.parent))
-        return found
+                models.append(_cached(path.parent))
+        return models
 
     def find(self, name: str) -> tuple[Path, CacheNote] | None:
         """Return the file of this entry and its note, None if it is not fetched."""
@@ -124,19 +124,19 @@ class ModelCache:
         The models in `keep`, models being fetched and models in use stay, so the cache may exceed its limit; see `excess_bytes`.
         """
         removed = []
-        cached = sorted(self.models(), key=lambda one: one.used_ns)
-        total = sum(one.size_bytes for one in cached) + needed_bytes
-        for one in cached:
+        cached = sorted(self.models(), key=lambda model: model.used_ns)
+        total = sum(model.size_bytes for model in cached) + needed_bytes
+        for model in cached:
             if total <= self.limit_bytes:
                 break
-            if one.name not in keep and self.remove(one):
-                total -= one.size_bytes
-                removed.append(one.name)
+            if model.name not in keep and self.remove(model):
+                total -= model.size_bytes
+                removed.append(model.name)
         return removed
 
     def excess_bytes(self) -> int:
         """Return by how much the cache exceeds its limit."""
-        return max(0, sum(one.size_bytes for one in self.models()) - self.limit_bytes)
+        return max(0, sum(model.size_bytes for model in self.models()) - self.limit_bytes)
 
     def remove(self, cached: CachedModel) -> bool:
         """Remove one model; return False if it is in use and stays."""

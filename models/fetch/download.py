@@ -124,7 +124,7 @@ class Transport:
             if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and "Range" in headers:
                 return error  # type: ignore[return-value] # an HTTPError is also the response
             with error:
-                message = f"{shown(address)}: the server responds {error.code} {error.reason}"
+                message = f"{redacted(address)}: the server responds {error.code} {error.reason}"
                 raise (TransientError(message) if error.code in _BUSY else UnavailableError(message)) from error
         except (OSError, http.client.HTTPException) as error:
             raise lost(address, error) from error
@@ -149,7 +149,7 @@ class Transport:
         # Unlike a model's address, a proxy's may hold user and password.
         host = urlsplit(self.proxy or "").netloc.rpartition("@")[2]
         if self.proxy is None or not is_address(f"{urlsplit(self.proxy).scheme}://{host}"):
-            raise ConfigError(f"proxy {shown(self.proxy or '')!r} is not an http or https address: give http://HOST:PORT")
+            raise ConfigError(f"proxy {redacted(self.proxy or '')!r} is not an http or https address: give http://HOST:PORT")
         return self.proxy
 
 
@@ -161,9 +161,8 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     ) -> urllib.request.Request | None:
         was, becomes = urlsplit(req.full_url).scheme, urlsplit(newurl).scheme
         if becomes not in ("http", "https") or (was == "https" and becomes == "http"):
-            raise UnavailableError(
-                f"{shown(req.full_url)} redirects to {shown(newurl)}: not followed; only https to https, and http to http or https, are"
-            )
+            redirect = f"{redacted(req.full_url)} redirects to {redacted(newurl)}"
+            raise UnavailableError(f"{redirect}: not followed; only https to https, and http to http or https, are")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
@@ -172,13 +171,13 @@ def lost(address: str, error: Exception) -> TransientError | UnavailableError:
     reason: Any = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, ssl.SSLCertVerificationError):
         return UnavailableError(
-            f"{shown(address)}: its certificate is not trusted ({reason.verify_message}): check the clock and the proxy"
+            f"{redacted(address)}: its certificate is not trusted ({reason.verify_message}): check the clock and the proxy"
         )
     text = "no answer in time" if isinstance(reason, TimeoutError) else " ".join(str(reason).split()) or type(reason).__name__
-    return TransientError(f"{shown(address)}: {text}")
+    return TransientError(f"{redacted(address)}: {text}")
 
 
-def shown(address: str) -> str:
+def redacted(address: str) -> str:
     """Return the address without user, password and query, for messages."""
     try:
         parts = urlsplit(address)
@@ -212,13 +211,13 @@ def download(address: str, part: PartFile, expected: ExpectedFile, transport: Tr
         TransientError: the connection broke too often, or the disk is full; what has arrived is kept.
         UnavailableError: the server refuses, or has another file than expected.
     """
-    failed, most = 0, part.size_bytes
+    failed, largest_bytes = 0, part.size_bytes
     while True:
         try:
             return _download_once(address, part, expected, transport, report)
         except _BrokenError as error:
-            failed = 1 if part.size_bytes > most else failed + 1
-            most = max(most, part.size_bytes)
+            failed = 1 if part.size_bytes > largest_bytes else failed + 1
+            largest_bytes = max(largest_bytes, part.size_bytes)
             if failed >= TRIES:
                 raise TransientError(f"{error}, {TRIES} times; {part.size_bytes} bytes are kept, fetch again to resume") from error
             logger.info("%s; trying again", error)
@@ -239,7 +238,7 @@ def _download_once(address: str, part: PartFile, expected: ExpectedFile, transpo
     with response:
         if response.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             part.drop()
-            raise _BrokenError(f"{shown(address)}: the file there is shorter than what has arrived")
+            raise _BrokenError(f"{redacted(address)}: the file there is shorter than what has arrived")
         total = _begin(address, response, part, have, expected)
         _append(address, response, part, total, expected, report)
 
@@ -248,7 +247,7 @@ def _begin(address: str, response: http.client.HTTPResponse, part: PartFile, hav
     """Return the size of the whole file, None if unknown; `part` then holds what precedes this body."""
     encoding = response.headers.get("Content-Encoding", "identity").lower()
     if encoding != "identity":
-        raise UnavailableError(f"{shown(address)}: the server sends it as {encoding}, which was not requested")
+        raise UnavailableError(f"{redacted(address)}: the server sends it as {encoding}, which was not requested")
     is_partial = response.status == HTTPStatus.PARTIAL_CONTENT
     total: int | None
     if is_partial:
@@ -256,7 +255,7 @@ def _begin(address: str, response: http.client.HTTPResponse, part: PartFile, hav
         origin = part.origin()
         if not match or int(match[1]) != have or (origin and origin.size_bytes not in (None, int(match[2]))):
             part.drop()
-            raise _BrokenError(f"{shown(address)}: the server sends another range than was requested")
+            raise _BrokenError(f"{redacted(address)}: the server sends another range than was requested")
         total = int(match[2])
     else:
         length = response.headers.get("Content-Length", "")
@@ -275,22 +274,22 @@ def _append(
     address: str, response: http.client.HTTPResponse, part: PartFile, total: int | None, expected: ExpectedFile, report: Tell
 ) -> None:
     """Write the body to the end of the part, and sync it."""
-    done, limit = part.size_bytes, expected.limit_bytes if total is None else total
+    received_bytes, limit = part.size_bytes, expected.limit_bytes if total is None else total
     try:
         with part.path.open("ab") as file:
             while chunk := _chunk(address, response):
-                done += len(chunk)
-                if done > limit:
+                received_bytes += len(chunk)
+                if received_bytes > limit:
                     part.drop()
-                    raise UnavailableError(f"{shown(address)}: more than the {limit} bytes expected")
+                    raise UnavailableError(f"{redacted(address)}: more than the {limit} bytes expected")
                 file.write(chunk)
-                report(part.target.name, done, total or 0)
+                report(part.target.name, received_bytes, total or 0)
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         raise part.unwritable(error) from error
-    if total is not None and done < total:
-        raise _BrokenError(f"{shown(address)}: the connection was cut after {done} of {total} bytes")
+    if total is not None and received_bytes < total:
+        raise _BrokenError(f"{redacted(address)}: the connection was cut after {received_bytes} of {total} bytes")
 
 
 def _chunk(address: str, response: http.client.HTTPResponse) -> bytes:
@@ -302,10 +301,10 @@ def _chunk(address: str, response: http.client.HTTPResponse) -> bytes:
 
 def _check_size(address: str, total: int | None, expected: ExpectedFile) -> None:
     if total is not None and expected.size_bytes is not None and total != expected.size_bytes:
-        raise UnavailableError(f"{shown(address)}: {total} bytes, the catalogue says {expected.size_bytes}: it is another file")
+        raise UnavailableError(f"{redacted(address)}: {total} bytes, the catalogue says {expected.size_bytes}: it is another file")
     if total is not None and total > expected.limit_bytes:
         raise UnavailableError(
-            f"{shown(address)}: {total} bytes are more than the cache may hold, {expected.limit_bytes}: raise --limit-mb"
+            f"{redacted(address)}: {total} bytes are more than the cache may hold, {expected.limit_bytes}: raise --limit-mb"
         )
 
 

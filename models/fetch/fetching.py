@@ -25,7 +25,7 @@ from edgemeter.models.catalogue.catalogue import card_of, change_catalogue, with
 from edgemeter.models.catalogue.catalogue_entry import FETCHED, GENERATION, CatalogueEntry
 from edgemeter.models.catalogue.shipped_models import card_text
 from edgemeter.models.fetch.cache import NOTE, CacheNote, ModelCache
-from edgemeter.models.fetch.download import ExpectedFile, PartFile, Transport, download, shown
+from edgemeter.models.fetch.download import ExpectedFile, PartFile, Transport, download, redacted
 
 logger = logging.getLogger(__name__)
 
@@ -70,11 +70,11 @@ def fetch(entry: CatalogueEntry, cache: ModelCache, options: FetchOptions, repor
         if cached is not None:
             return cached
         require_hash(entry, accepts_unverified=options.accept_unverified)
-        kept = {*keep, entry.name}
-        removed = cache.make_room(entry.size_bytes or 0, kept)
+        to_keep = {*keep, entry.name}
+        removed = cache.make_room(entry.size_bytes or 0, to_keep)
         part, digest, address = _first_good(entry, cache, options, report)
         place_file(entry, cache, part, digest, address)
-        removed += cache.make_room(0, kept)
+        removed += cache.make_room(0, to_keep)
     was_verified = entry.sha256 is not None
     return FetchedModel(entry, cache.path(entry), digest, address, is_new=True, was_verified=was_verified, removed=tuple(removed))
 
@@ -120,21 +120,23 @@ def check_hash(expected: str | None, part: PartFile, origin: str) -> str:
     return digest
 
 
-def record_accepted(fetched: Sequence[FetchedModel], known: Mapping[str, CatalogueEntry], own: Path) -> None:
-    """Record in the user's catalogue `own` the hashes of files that were accepted without one: later files must match them.
+def record_accepted(fetched: Sequence[FetchedModel], entries: Mapping[str, CatalogueEntry], own_catalogue: Path) -> None:
+    """Record in the user's catalogue `own_catalogue` the hashes of files that were accepted without one: later files must match them.
 
     Raises:
         ConfigError: the catalogue cannot be read or written.
     """
-    for one in fetched:
-        if one.entry.name not in known:
-            entry = msgspec.structs.replace(one.entry, sha256=one.sha256, sha256_of="the file in the model archive it was imported from")
-            change_catalogue(own, partial(with_entry, entry=entry))
-        elif not one.was_verified and one.is_new:
-            change_catalogue(own, partial(with_seen, name=one.entry.name, sha256=one.sha256))
+    for model in fetched:
+        if model.entry.name not in entries:
+            entry = msgspec.structs.replace(
+                model.entry, sha256=model.sha256, sha256_of="the file in the model archive it was imported from"
+            )
+            change_catalogue(own_catalogue, partial(with_entry, entry=entry))
+        elif not model.was_verified and model.is_new:
+            change_catalogue(own_catalogue, partial(with_seen, name=model.entry.name, sha256=model.sha256))
 
 
-def copy_into(source: IO[bytes], out: PartFile, limit_bytes: int, what: str) -> None:
+def copy_into(source: IO[bytes], out: PartFile, limit_bytes: int, name: str) -> None:
     """Write `source` to `out`, on disk when this returns; errors of reading are left as they are.
 
     Raises:
@@ -142,15 +144,15 @@ def copy_into(source: IO[bytes], out: PartFile, limit_bytes: int, what: str) -> 
         TransientError: the disk is full.
     """
     out.drop()
-    done = 0
-    while (chunk := source.read(1 << 20)) and done + len(chunk) <= limit_bytes:
+    copied_bytes = 0
+    while (chunk := source.read(1 << 20)) and copied_bytes + len(chunk) <= limit_bytes:
         _append_chunk(out, chunk)
-        done += len(chunk)
+        copied_bytes += len(chunk)
     # The last, empty chunk syncs the file.
     _append_chunk(out, b"")
     if chunk:
         out.drop()
-        raise UnavailableError(f"{what} is larger than the {limit_bytes} bytes expected: rejected")
+        raise UnavailableError(f"{name} is larger than the {limit_bytes} bytes expected: rejected")
 
 
 def _append_chunk(out: PartFile, chunk: bytes) -> None:
@@ -176,10 +178,10 @@ def _own_file(entry: CatalogueEntry, cache: ModelCache) -> FetchedModel:
 
 def _cached(entry: CatalogueEntry, cache: ModelCache) -> FetchedModel | None:
     """Return the cached file, if it is the one in the catalogue."""
-    found = cache.find(entry.name)
-    if found is None:
+    cached_file = cache.find(entry.name)
+    if cached_file is None:
         return None
-    path, note = found
+    path, note = cached_file
     expected = entry.sha256 or note.sha256
     digest = model_file.sha256(path)
     if digest != expected or path != cache.path(entry):
@@ -199,7 +201,7 @@ def _first_good(entry: CatalogueEntry, cache: ModelCache, options: FetchOptions,
     for address in (*mirrored, *entry.addresses):
         try:
             part = _download(entry, cache, address, options.transport, report)
-            return part, check_hash(entry.sha256, part, shown(address)), shown(address)
+            return part, check_hash(entry.sha256, part, redacted(address)), redacted(address)
         except (TransientError, UnavailableError) as error:
             logger.info("%s", error)
             failures.append(error)
@@ -219,7 +221,7 @@ def _download(entry: CatalogueEntry, cache: ModelCache, address: str, transport:
         _extract(archive.path, entry.member, part, entry.size_bytes or cache.limit_bytes)
     except UnavailableError as error:
         archive.drop()
-        raise UnavailableError(f"{shown(address)}: {error}") from error
+        raise UnavailableError(f"{redacted(address)}: {error}") from error
     archive.drop()
     return part
 
@@ -256,10 +258,10 @@ def _write_card(entry: CatalogueEntry, model: Path, digest: str, address: str) -
     """Write the card, unless it is a language model, or there is one for this very file, which the user may have corrected."""
     if entry.task == GENERATION:
         return
-    beside = card_path(model)
+    card_file = card_path(model)
     try:
-        if beside.exists() and read_card(beside).sha256 == digest:
+        if card_file.exists() and read_card(card_file).sha256 == digest:
             return
     except ConfigError:
-        logger.info("the card %s cannot be read: writing it again", beside)
-    write_toml(beside, card_text(card_of(entry, digest, address)))
+        logger.info("the card %s cannot be read: writing it again", card_file)
+    write_toml(card_file, card_text(card_of(entry, digest, address)))

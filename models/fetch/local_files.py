@@ -17,10 +17,10 @@ from edgemeter.models.fetch.cache import ModelCache, cache_folder
 State = Literal["ok", "changed", "absent"]
 
 
-def named_model(name: str, own: Path | None = None) -> Path:
+def named_model(name: str, own_catalogue: Path | None = None) -> Path:
     """Return the file of the shipped model or entry of this name; the name itself where it can only be meant as a path.
 
-    `own` is the user's catalogue, by default that of the home.
+    `own_catalogue` is the user's catalogue, by default that of the home.
 
     Raises:
         ConfigError: no model has that name (the message names similar ones), or its file is not on this machine (it says how to get it).
@@ -28,10 +28,10 @@ def named_model(name: str, own: Path | None = None) -> Path:
     shipped = _shipped_files()
     if name in shipped:
         return shipped[name]
-    known = all_entries(own)
-    if name in known:
-        return _file_of(known[name])
-    near = _near(name, known, list(shipped))
+    entries = all_entries(own_catalogue)
+    if name in entries:
+        return _file_of(entries[name])
+    near = _near(name, entries, list(shipped))
     if not near and Path(name).suffix.lower() in FORMATS:
         return Path(name)
     hint = f"did you mean {' or '.join(near)}?" if near else "correct the path, or see `edgemeter models list`"
@@ -47,14 +47,14 @@ def _shipped_files() -> dict[str, Path]:
     return {model.path.name: model.path for model in shipped_models()} | {language.name: language.path for language in shipped_language()}
 
 
-def _near(name: str, known: Mapping[str, CatalogueEntry], shipped: Sequence[str]) -> list[str]:
+def _near(name: str, entries: Mapping[str, CatalogueEntry], shipped: Sequence[str]) -> list[str]:
     """Return names that may have been meant; of a file name only those of shipped files: suffixes alone are alike."""
     if Path(name).suffix.lower() in FORMATS:
         stems = {Path(file).stem: file for file in shipped if Path(file).suffix == Path(name).suffix}
         return [stems[stem] for stem in difflib.get_close_matches(Path(name).stem, stems, n=3)]
-    names = [entry.name for entry in known.values() if name in (entry.model, entry.file)]
-    names = names or sorted(one for one in (*known, *shipped) if len(name) > 2 and name in one)[:3]
-    return names or difflib.get_close_matches(name, [*known, *shipped], n=3)
+    names = [entry.name for entry in entries.values() if name in (entry.model, entry.file)]
+    names = names or sorted(candidate for candidate in (*entries, *shipped) if len(name) > 2 and name in candidate)[:3]
+    return names or difflib.get_close_matches(name, [*entries, *shipped], n=3)
 
 
 def _file_of(entry: CatalogueEntry) -> Path:
@@ -85,26 +85,26 @@ class VerifiedFile:
     by: str
 
 
-def verify_models(names: Sequence[str], cache: ModelCache, own: Path | None = None) -> list[VerifiedFile]:
+def verify_models(names: Sequence[str], cache: ModelCache, own_catalogue: Path | None = None) -> list[VerifiedFile]:
     """Return the states of the named files, or of all files that are here; a user's own file that is missing counts as absent.
 
     Raises:
         ConfigError: the catalogue cannot be read, or has no such name.
     """
-    known = all_entries(own)
+    entries = all_entries(own_catalogue)
     shipped = {model.path.name: model for model in shipped_models()}
     if names:
-        return [_of_shipped(shipped[name]) if name in shipped else _of(find_entry(name, own), cache) for name in names]
-    return [*map(_of_shipped, shipped.values()), *_present(known, cache)]
+        return [_of_shipped(shipped[name]) if name in shipped else _of(find_entry(name, own_catalogue), cache) for name in names]
+    return [*map(_of_shipped, shipped.values()), *_present(entries, cache)]
 
 
-def _present(known: Mapping[str, CatalogueEntry], cache: ModelCache) -> Iterator[VerifiedFile]:
-    for entry in known.values():
+def _present(entries: Mapping[str, CatalogueEntry], cache: ModelCache) -> Iterator[VerifiedFile]:
+    for entry in entries.values():
         if cache.local_file(entry)[0] is not None:
             yield _of(entry, cache)
-    for one in cache.models():
-        if one.name not in known and one.path is not None and one.note is not None:
-            yield _compare(one.name, one.path, one.note.sha256, f"noted when fetched from {one.note.address}")
+    for model in cache.models():
+        if model.name not in entries and model.path is not None and model.note is not None:
+            yield _compare(model.name, model.path, model.note.sha256, f"noted when fetched from {model.note.address}")
 
 
 def _of_shipped(model: ModelFile) -> VerifiedFile:

@@ -60,21 +60,21 @@ def export_models(out: Path, entries: Sequence[CatalogueEntry], cache: ModelCach
         UnavailableError: a file is missing.
         ConfigError: a file is not the one that was fetched or added, or not a single file; or `out` cannot be written.
     """
-    chosen = [(entry, *_exportable(entry, cache)) for entry in entries]
+    exported = [(entry, *_exportable(entry, cache)) for entry in entries]
     # The path of a user's own file is of no use elsewhere.
     manifest = ModelsManifest(
         models=tuple(
             ArchivedModel(entry=msgspec.structs.replace(entry, path=None), sha256=digest, size_bytes=path.stat().st_size)
-            for entry, path, digest in chosen
+            for entry, path, digest in exported
         )
     )
     try:
         # Models hardly get smaller by compression; stored, they are read fastest.
         with replacing(out, 0o644) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, strict_timestamps=False) as archive:
             archive.writestr(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
-            for done, (one, (_, path, _)) in enumerate(zip(manifest.models, chosen, strict=True), 1):
-                archive.write(path, one.member)
-                report(one.entry.file, done, len(chosen))
+            for count, (model, (_, path, _)) in enumerate(zip(manifest.models, exported, strict=True), 1):
+                archive.write(path, model.member)
+                report(model.entry.file, count, len(exported))
     except OSError as error:
         raise ConfigError(f"cannot write the model archive {str(out)!r}: {error.strerror}") from error
     return manifest
@@ -97,7 +97,13 @@ def _exportable(entry: CatalogueEntry, cache: ModelCache) -> tuple[Path, str]:
 
 
 def import_models(
-    path: Path, names: Sequence[str], known: Mapping[str, CatalogueEntry], cache: ModelCache, report: Tell, *, accepts_unverified: bool
+    path: Path,
+    names: Sequence[str],
+    catalogue_entries: Mapping[str, CatalogueEntry],
+    cache: ModelCache,
+    report: Tell,
+    *,
+    accepts_unverified: bool,
 ) -> list[FetchedModel]:
     """Import the models of these names from an archive into the cache, all of them if there are no names.
 
@@ -110,16 +116,18 @@ def import_models(
     """
     with _opened(path) as open_member:
         manifest = _manifest(open_member, path)
-        chosen = {one.entry.name: one for one in manifest.models if not names or one.entry.name in names}
-        if absent := [name for name in names if name not in chosen]:
-            present = ", ".join(one.entry.name for one in manifest.models)
+        selected = {model.entry.name: model for model in manifest.models if not names or model.entry.name in names}
+        if absent := [name for name in names if name not in selected]:
+            present = ", ".join(model.entry.name for model in manifest.models)
             raise ConfigError(f"model archive {str(path)!r} has no {', '.join(absent)}, but {present}")
         imported = []
-        for model in chosen.values():
+        for model in selected.values():
             name = model.entry.name
-            entry = known.get(name) or msgspec.structs.replace(model.entry, sha256=None, why="the catalogue here does not have it")
+            entry = catalogue_entries.get(name) or msgspec.structs.replace(
+                model.entry, sha256=None, why="the catalogue here does not have it"
+            )
             require_hash(entry, accepts_unverified=accepts_unverified)
-            imported.append(_import(open_member, model, entry, path, cache, list(chosen)))
+            imported.append(_import(open_member, model, entry, path, cache, list(selected)))
             report(entry.file, model.size_bytes, model.size_bytes)
         return imported
 

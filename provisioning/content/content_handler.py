@@ -91,10 +91,10 @@ class ContentHandler:
             self._send(topic, want)
 
     def _send(self, topic: Topic, want: Want) -> None:
-        found = self._store.read(want.sha256, want.offset, want.length)
-        size_bytes, piece = found if found is not None else (None, b"")
+        content = self._store.read(want.sha256, want.offset, want.length)
+        size_bytes, data = content if content is not None else (None, b"")
         head = Chunk(sha256=want.sha256, offset=want.offset, size_bytes=size_bytes)
-        payload = join_chunk(head, piece)
+        payload = join_chunk(head, data)
         self._budget_bytes -= len(payload)
         self._publish(str(Topic(topic.fleet, topic.device, "content")), payload)
 
@@ -102,8 +102,8 @@ class ContentHandler:
         now_s = self._clock_s()
         asked_s, is_accepted = self._trusted.get(topic, (float("-inf"), False))
         if now_s - asked_s > TRUST_CHECK_S:
-            found = devices.find(self._registry, topic.device)
-            is_accepted = found is not None and found.trust == "accepted" and found.fleet == topic.fleet
+            device = devices.find(self._registry, topic.device)
+            is_accepted = device is not None and device.trust == "accepted" and device.fleet == topic.fleet
             # Names come from the network: no more of them are kept than devices may wait.
             if len(self._trusted) >= WAITING_DEVICES:
                 self._trusted.clear()

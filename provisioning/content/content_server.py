@@ -90,18 +90,18 @@ class ContentServer:
         """Return whether the client is an accepted device, with a certificate that is not revoked."""
         if not isinstance(connection, ssl.SSLSocket):
             return True
-        shown: Any = connection.getpeercert() or {}
-        names = [value for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
-        number = f"{int(shown.get('serialNumber', '0'), 16):x}"
+        certificate: Any = connection.getpeercert() or {}
+        names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+        number = f"{int(certificate.get('serialNumber', '0'), 16):x}"
         if len(names) != 1 or number in certificates.revoked(self._registry):
             return False
-        found = devices.find(self._registry, names[0])
-        return found is not None and found.trust == "accepted"
+        device = devices.find(self._registry, names[0])
+        return device is not None and device.trust == "accepted"
 
     def path(self, address: str) -> Path | None:
         """Return the file at that URL path, None where there is none."""
-        asked = _PATH.fullmatch(address)
-        return self._store.path(asked[1]) if asked else None
+        match = _PATH.fullmatch(address)
+        return self._store.path(match[1]) if match else None
 
 
 class _Server(HttpServer):
@@ -176,8 +176,8 @@ class _Handler(HttpHandler):
             return
         try:
             # The name is the hash of the content, so a range is of this content unless the client asks otherwise.
-            wanted = self.headers.get("Range") if self.headers.get("If-Range", tag) == tag else None
-            part = parse_range(wanted, size_bytes)
+            range_header = self.headers.get("Range") if self.headers.get("If-Range", tag) == tag else None
+            part = parse_range(range_header, size_bytes)
         except UnsatisfiableRangeError:
             self._head(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, tag, ("Content-Range", f"bytes */{size_bytes}"), ("Content-Length", "0"))
             return
@@ -191,13 +191,13 @@ class _Handler(HttpHandler):
 
     def _copy(self, file: Any, left_bytes: int) -> None:
         while left_bytes > 0:
-            piece = file.read(min(PIECE_BYTES, left_bytes))
-            if not piece:
+            data = file.read(min(PIECE_BYTES, left_bytes))
+            if not data:
                 # Fewer bytes than announced: the client has to see that.
                 self.close_connection = True
                 return
-            self.wfile.write(piece)
-            left_bytes -= len(piece)
+            self.wfile.write(data)
+            left_bytes -= len(data)
 
     def _head(self, status: HTTPStatus, tag: str, *headers: tuple[str, str]) -> None:
         self.send_response(status)
@@ -208,13 +208,13 @@ class _Handler(HttpHandler):
 
 def _listening_place(url: str, scheme: str) -> tuple[str, int]:
     """Return the address and the port to listen at, for devices that fetch from `url`."""
-    found = _URL.fullmatch(url)
-    host = found[2].strip("[]") if found else ""
+    match = _URL.fullmatch(url)
+    host = match[2].strip("[]") if match else ""
     if scheme == "http" and not is_loopback(host):
         raise ConfigError(f"content_url {url!r} is reachable from elsewhere and the fleet has no certificates: run `edgemeter fleet init`")
-    if found is None or found[1] != scheme:
+    if match is None or match[1] != scheme:
         raise ConfigError(f"content_url {url!r} in fleet.toml has to be {scheme}://HOST:PORT/content")
-    port = int(found[3] or (443 if scheme == "https" else 80))
+    port = int(match[3] or (443 if scheme == "https" else 80))
     if is_loopback(host):
         return ("127.0.0.1" if host == "localhost" else host), port
     return ("::" if ":" in host else "0.0.0.0"), port  # noqa: S104 - it asks for a certificate of the fleet

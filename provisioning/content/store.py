@@ -155,13 +155,13 @@ class HashingWriter:
         self._digest = hashlib.sha256()
         self._size_bytes = 0
 
-    def write(self, piece: bytes, /) -> int:
+    def write(self, data: bytes, /) -> int:
         """Take the next bytes, and return how many."""
-        self._digest.update(piece)
+        self._digest.update(data)
         if self._target is not None:
-            self._target.write(piece)
-        self._size_bytes += len(piece)
-        return len(piece)
+            self._target.write(data)
+        self._size_bytes += len(data)
+        return len(data)
 
     def flush(self) -> None:
         """Do nothing, as `close`: the opener of the file does."""
@@ -184,12 +184,12 @@ class _SourceError(EdgemeterError):
 def _copy(source: BinaryIO, target: "HashingWriter") -> None:
     while True:
         try:
-            piece = source.read(PIECE_BYTES)
+            data = source.read(PIECE_BYTES)
         except OSError as error:
             raise _SourceError(error) from error
-        if not piece:
+        if not data:
             return
-        target.write(piece)
+        target.write(data)
 
 
 def _is_whole(path: Path, sha256: str, size_bytes: int) -> bool:
@@ -220,7 +220,7 @@ def named_contents(registry: "Registry") -> set[str]:
     """Return the hashes of all contents that jobs, schedules and releases refer to."""
     named = {row["sha256"] for row in registry.query("SELECT sha256 FROM releases")}
     for row in registry.query(_WORKS):
-        named.update(one.sha256 for one in contents_of(msgspec.json.decode(row["work"], type=Work)))
+        named.update(content.sha256 for content in contents_of(msgspec.json.decode(row["work"], type=Work)))
     return named
 
 

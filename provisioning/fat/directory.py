@@ -38,17 +38,17 @@ def is_short(name: str) -> bool:
     return 0 < len(stem) <= 8 and len(suffix) <= 3 and bool(suffix) == bool(dot) and set(stem + suffix) <= SHORT
 
 
-def make_short_name(name: str, taken: Container[bytes]) -> bytes:
-    """Return the 11 bytes of a short name, not among `taken`, for `name`."""
+def make_short_name(name: str, existing: Container[bytes]) -> bytes:
+    """Return the 11 bytes of a short name, not among `existing`, for `name`."""
     stem, _, suffix = name.rpartition(".") if "." in name[1:] else (name, "", "")
     stem = "".join(letter if letter in SHORT else "_" for letter in stem.upper() if letter not in ". ")
     suffix = "".join(letter if letter in SHORT else "_" for letter in suffix.upper() if letter != " ")[:3]
-    if is_short(name) and (padded := _padded(stem, suffix)) not in taken:
+    if is_short(name) and (padded := _padded(stem, suffix)) not in existing:
         return padded
     for number in range(1, 1_000_000):
         tail = f"~{number}"
         candidate = _padded(stem[: 8 - len(tail)] + tail, suffix)
-        if candidate not in taken:
+        if candidate not in existing:
             return candidate
     raise ConfigError(f"no short name is left for {name!r} in its folder: delete files there")
 
@@ -164,10 +164,10 @@ class FatDirectory:
 
     def add(self, name: str, attribute: int, cluster: int, size_bytes: int, when: datetime) -> None:
         """Add an entry; `data` grows if no run of slots is free."""
-        taken = {entry.short_name for entry in self.entries()} | self._removed_names
-        short_name = make_short_name(name, taken)
-        own = _new_entry(short_name, attribute, cluster, size_bytes, when)
-        new = [*([] if is_short(name) else long_entries(name, short_name)), own]
+        existing = {entry.short_name for entry in self.entries()} | self._removed_names
+        short_name = make_short_name(name, existing)
+        short_entry = _new_entry(short_name, attribute, cluster, size_bytes, when)
+        new = [*([] if is_short(name) else long_entries(name, short_name)), short_entry]
         at = self._room(len(new)) * ENTRY_BYTES
         self.data[at : at + len(new) * ENTRY_BYTES] = b"".join(new)
 
@@ -200,9 +200,9 @@ class FatDirectory:
         return begin
 
 
-def folder_head(own: int, parent: int, when: datetime) -> bytes:
+def folder_head(own_cluster: int, parent: int, when: datetime) -> bytes:
     """Return `.` and `..`, with which every folder but the root begins; `parent` is 0 if that is the root."""
-    names = ((b".".ljust(11), own), (b"..".ljust(11), parent))
+    names = ((b".".ljust(11), own_cluster), (b"..".ljust(11), parent))
     return b"".join(_new_entry(name, FOLDER_ATTRIBUTE, cluster, 0, when) for name, cluster in names)
 
 

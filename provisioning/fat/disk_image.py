@@ -180,9 +180,9 @@ def read_partitions(disk: DiskImage) -> list[Partition]:
         return []
     entries = _mbr_entries(sector)
     if any(kind == PROTECTIVE for kind, _, _ in entries) or disk.read(SECTOR_BYTES, 8) == GPT_SIGNATURE:
-        found = _gpt(disk)
-        if found is not None:
-            return found
+        partitions = _gpt(disk)
+        if partitions is not None:
+            return partitions
         if all(kind in (0, PROTECTIVE) for kind, _, _ in entries):
             raise ConfigError(f"both partition tables (GPT) of {str(disk.path)!r} are damaged: write the image again")
     return _mbr(disk, entries)
@@ -209,30 +209,30 @@ def _mbr_entries(sector: bytes) -> list[tuple[int, int, int]]:
 
 
 def _mbr(disk: DiskImage, entries: list[tuple[int, int, int]]) -> list[Partition]:
-    found = []
+    partitions = []
     for number, (kind, first, sectors) in enumerate(entries, 1):
         if kind in EXTENDED and sectors:
-            found += _logical(disk, first)
+            partitions += _logical(disk, first)
         elif kind not in (0, PROTECTIVE) and sectors:
-            found.append(Partition(number, first * SECTOR_BYTES, sectors * SECTOR_BYTES))
-    return sorted(found, key=lambda partition: partition.number)
+            partitions.append(Partition(number, first * SECTOR_BYTES, sectors * SECTOR_BYTES))
+    return sorted(partitions, key=lambda partition: partition.number)
 
 
 def _logical(disk: DiskImage, extended: int) -> list[Partition]:
     """Return the partitions within an extended one: a list of tables, each pointing to the next."""
-    found: list[Partition] = []
+    partitions: list[Partition] = []
     table = extended
-    while len(found) < LOGICAL_MAX:
+    while len(partitions) < LOGICAL_MAX:
         sector = disk.read(table * SECTOR_BYTES, SECTOR_BYTES)
         if len(sector) < SECTOR_BYTES or sector[510:] != MBR_SIGNATURE:
             break
-        (kind, first, sectors), (_, onward, more) = _mbr_entries(sector)[:2]
+        (kind, first, sectors), (_, onward, next_sectors) = _mbr_entries(sector)[:2]
         if kind and sectors:
-            found.append(Partition(5 + len(found), (table + first) * SECTOR_BYTES, sectors * SECTOR_BYTES))
-        if not more or extended + onward <= table:
+            partitions.append(Partition(5 + len(partitions), (table + first) * SECTOR_BYTES, sectors * SECTOR_BYTES))
+        if not next_sectors or extended + onward <= table:
             break
         table = extended + onward
-    return found
+    return partitions
 
 
 def _gpt(disk: DiskImage) -> list[Partition] | None:
@@ -255,10 +255,10 @@ def _gpt_at(disk: DiskImage, offset: int, sector_bytes: int) -> list[Partition] 
     entries = disk.read(first * sector_bytes, count * size)
     if zlib.crc32(entries) != entries_checksum:
         return None
-    found = []
+    partitions = []
     for index in range(count):
         entry = entries[index * size : (index + 1) * size]
         begin, end = struct.unpack_from("<QQ", entry, 32)
         if any(entry[:16]) and end >= begin:
-            found.append(Partition(index + 1, begin * sector_bytes, (end - begin + 1) * sector_bytes))
-    return found
+            partitions.append(Partition(index + 1, begin * sector_bytes, (end - begin + 1) * sector_bytes))
+    return partitions

@@ -52,8 +52,8 @@ class FatTable:
         """Free all clusters that are taken and that no chain of `named` contains, as after an interruption."""
         bits = self._geometry.bits
         values = self._entries[2 : self._geometry.clusters + 2] & MASK[bits]
-        taken = (int(cluster) + 2 for cluster in np.flatnonzero((values != 0) & (values != BAD[bits])))
-        lost = [cluster for cluster in taken if cluster not in named]
+        allocated = (int(cluster) + 2 for cluster in np.flatnonzero((values != 0) & (values != BAD[bits])))
+        lost = [cluster for cluster in allocated if cluster not in named]
         for cluster in lost:
             self._set(cluster, 0)
         self._free = sorted([*self._free, *lost], reverse=True)
@@ -70,15 +70,15 @@ class FatTable:
             ConfigError: the chain runs in a circle, into nothing, or through a bad cluster.
         """
         bits = self._geometry.bits
-        found: list[int] = []
+        clusters: list[int] = []
         cluster = first
         while cluster and cluster < BAD[bits]:
-            if not 2 <= cluster < self._geometry.clusters + 2 or len(found) > self._geometry.clusters:
+            if not 2 <= cluster < self._geometry.clusters + 2 or len(clusters) > self._geometry.clusters:
                 break
-            found.append(cluster)
+            clusters.append(cluster)
             cluster = int(self._entries[cluster]) & MASK[bits]
             if cluster >= END[bits]:
-                return found
+                return clusters
         if first == 0:
             return []
         raise ConfigError(
@@ -87,12 +87,12 @@ class FatTable:
 
     def allocate(self, count: int, after: int | None = None) -> list[int]:
         """Allocate `count` clusters, linked in order, behind `after` if given; there must be enough."""
-        taken = [self._free.pop() for _ in range(count)]
-        for cluster, following in zip(taken, [*taken[1:], MASK[self._geometry.bits]], strict=False):
+        clusters = [self._free.pop() for _ in range(count)]
+        for cluster, following in zip(clusters, [*clusters[1:], MASK[self._geometry.bits]], strict=False):
             self._set(cluster, following)
-        if after is not None and taken:
-            self._set(after, taken[0])
-        return taken
+        if after is not None and clusters:
+            self._set(after, clusters[0])
+        return clusters
 
     def release(self, first: int) -> None:
         """Mark the chain from `first` on to be freed later."""
@@ -134,6 +134,6 @@ class FatTable:
 
     def _set(self, cluster: int, value: int) -> None:
         bits = self._geometry.bits
-        kept = int(self._entries[cluster]) & ~MASK[bits]
-        self._entries[cluster] = (kept | value) & (0xFFFF if bits == 16 else 0xFFFFFFFF)
+        reserved_bits = int(self._entries[cluster]) & ~MASK[bits]
+        self._entries[cluster] = (reserved_bits | value) & (0xFFFF if bits == 16 else 0xFFFFFFFF)
         self._changed.add(cluster * (bits // 8) // self._geometry.sector_bytes)

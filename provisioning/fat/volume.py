@@ -185,11 +185,11 @@ class FatVolume:
                     )
                 continue
             data.extend(bytes(-len(data) % size))
-            more = len(data) // size - len(folder.chain)
-            if more > self._table.free_clusters:
+            missing_clusters = len(data) // size - len(folder.chain)
+            if missing_clusters > self._table.free_clusters:
                 raise UnavailableError(f"the boot partition of {self.where} is too full for more folders: delete files there")
-            if more:
-                folder.chain += self._table.allocate(more, after=folder.chain[-1])
+            if missing_clusters:
+                folder.chain += self._table.allocate(missing_clusters, after=folder.chain[-1])
 
     def _put(self, parts: tuple[str, ...], content: FileContent) -> None:
         if content.size_bytes > FILE_MAX_BYTES:
@@ -215,8 +215,8 @@ class FatVolume:
         if entry.is_folder:
             for _, inner in self._walk(parts):
                 self._table.release(inner.cluster)
-            for place in [place for place in self._folders if place[: len(parts)] == tuple(part.upper() for part in parts)]:
-                del self._folders[place]
+            for key in [key for key in self._folders if key[: len(parts)] == tuple(part.upper() for part in parts)]:
+                del self._folders[key]
         self._table.release(entry.cluster)
         self._folder(parts[:-1]).directory.remove(entry)
 
@@ -226,12 +226,12 @@ class FatVolume:
             return self._folder(parts)
         check_name(parts[-1])
         parent = self._made(parts[:-1])
-        own = self._table.allocate(1)
+        new_clusters = self._table.allocate(1)
         above = parent.chain[0] if len(parts) > 1 else 0
-        parent.directory.add(parts[-1], FOLDER_ATTRIBUTE, own[0], 0, self._now())
-        head = folder_head(own[0], above, self._now())
+        parent.directory.add(parts[-1], FOLDER_ATTRIBUTE, new_clusters[0], 0, self._now())
+        head = folder_head(new_clusters[0], above, self._now())
         data = head.ljust(self._geometry.cluster_bytes, b"\0")
-        folder = self._folders[_key(parts)] = _Folder(own, FatDirectory(data), b"")
+        folder = self._folders[_key(parts)] = _Folder(new_clusters, FatDirectory(data), b"")
         return folder
 
     def _folder(self, parts: tuple[str, ...]) -> _Folder:
@@ -251,12 +251,12 @@ class FatVolume:
         return self._folders[key]
 
     def _find(self, parts: tuple[str, ...]) -> FatEntry | None:
-        found: FatEntry | None = None
+        entry: FatEntry | None = None
         for depth, part in enumerate(parts):
-            if depth and (found is None or not found.is_folder):
+            if depth and (entry is None or not entry.is_folder):
                 return None
-            found = self._folder(parts[:depth]).directory.find(part)
-        return found
+            entry = self._folder(parts[:depth]).directory.find(part)
+        return entry
 
     def _walk(self, parts: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], FatEntry]]:
         if len(parts) > DEPTH_MAX:
@@ -287,28 +287,28 @@ class FatVolume:
             at += count
 
     def _read(self, entry: FatEntry) -> Iterator[bytes]:
-        left = entry.size_bytes
+        remaining_bytes = entry.size_bytes
         chain = self._table.chain(entry.cluster)
-        if len(chain) < self._geometry.clusters_for(left):
+        if len(chain) < self._geometry.clusters_for(remaining_bytes):
             raise ConfigError(f"{entry.name!r} in {self.where} is shorter than its entry: repair it with `fsck.fat -a`")
         for offset, size in self._places(chain) if chain else ():
-            yield self._span.read(offset, min(size, left))
-            left -= min(size, left)
+            yield self._span.read(offset, min(size, remaining_bytes))
+            remaining_bytes -= min(size, remaining_bytes)
 
     def _write_file(self, clusters: list[int], content: FileContent, wrote: Callable[[int], None]) -> None:
         if not clusters:
             return
         with content.open() as file:
-            left = content.size_bytes
+            remaining_bytes = content.size_bytes
             for offset, size in self._places(clusters):
-                data = file.read(min(size, left))
-                if len(data) != min(size, left):
+                data = file.read(min(size, remaining_bytes))
+                if len(data) != min(size, remaining_bytes):
                     raise UnavailableError(
                         f"a file of the release became shorter while it was read ({content.size_bytes:,} bytes expected): try again"
                     )
                 # Whole clusters: remains of an old file in the last one are overwritten too.
                 self._span.write(offset, data.ljust(size, b"\0"))
-                left -= len(data)
+                remaining_bytes -= len(data)
                 wrote(len(data))
 
     def _write_folder(self, folder: _Folder, *, is_new: bool) -> None:
@@ -322,12 +322,12 @@ class FatVolume:
         writes = []
         for offset, length in self._places(folder.chain):
             for start in range(0, length, size):
-                piece = data[at + start : at + start + size]
-                if (at + start >= len(folder.before)) == is_new and piece != folder.before[at + start : at + start + size]:
-                    writes.append((offset + start, piece))
+                sector = data[at + start : at + start + size]
+                if (at + start >= len(folder.before)) == is_new and sector != folder.before[at + start : at + start + size]:
+                    writes.append((offset + start, sector))
             at += length
-        for offset, piece in reversed(writes):
-            self._span.write(offset, piece)
+        for offset, sector in reversed(writes):
+            self._span.write(offset, sector)
 
 
 def _parts(path: str) -> tuple[str, ...]:

@@ -32,29 +32,29 @@ def has_ours(text: str) -> bool:
 
 def without_ours(text: str) -> str:
     """Return `text` without what an earlier call put between our marks."""
-    kept: list[str] = []
-    ours = False
+    lines: list[str] = []
+    is_ours = False
     for line in text.splitlines():
         if line.strip() == BEGIN:
-            ours = True
+            is_ours = True
         elif line.strip() == END:
-            ours = False
-        elif not ours:
-            kept.append(line)
-    return text_of(kept)
+            is_ours = False
+        elif not is_ours:
+            lines.append(line)
+    return text_of(lines)
 
 
 def without_keys(text: str, keys: Sequence[str]) -> str:
     """Return YAML without these keys and their values: the lines up to the next key or the end of a document."""
-    kept: list[str] = []
+    lines: list[str] = []
     dropping = False
     for line in text.splitlines():
-        found = KEY.match(line)
-        if found or line.startswith(("---", "...")):
-            dropping = found is not None and found[1] in keys
+        match = KEY.match(line)
+        if match or line.startswith(("---", "...")):
+            dropping = match is not None and match[1] in keys
         if not dropping or line.startswith("#"):
-            kept.append(line)
-    return text_of(kept)
+            lines.append(line)
+    return text_of(lines)
 
 
 def with_item(text: str, key: str, item: str, where: str) -> str:
@@ -65,10 +65,10 @@ def with_item(text: str, key: str, item: str, where: str) -> str:
     """
     lines = text.splitlines()
     for at, line in enumerate(lines):
-        found = KEY.match(line)
-        if not found or found[1] != key:
+        match = KEY.match(line)
+        if not match or match[1] != key:
             continue
-        if found[2].split("#", 1)[0].strip():
+        if match[2].split("#", 1)[0].strip():
             raise ConfigError(
                 f"{where} has {line.strip()!r}: write that list with one item a line, or remove it, so that ours can be added"
             )
@@ -80,20 +80,20 @@ def with_item(text: str, key: str, item: str, where: str) -> str:
 
 def sections(text: str) -> set[str]:
     """Return the sections of a TOML file."""
-    return {found[1] for line in text.splitlines() if (found := SECTION.match(line))}
+    return {match[1] for line in text.splitlines() if (match := SECTION.match(line))}
 
 
 def without_sections(text: str, names: Sequence[str]) -> str:
     """Return TOML without these sections."""
-    kept: list[str] = []
+    lines: list[str] = []
     dropping = False
     for line in text.splitlines():
-        found = SECTION.match(line)
-        if found:
-            dropping = found[1] in names
+        match = SECTION.match(line)
+        if match:
+            dropping = match[1] in names
         if not dropping:
-            kept.append(line)
-    return text_of(kept)
+            lines.append(line)
+    return text_of(lines)
 
 
 KERNEL_LINE = "cmdline.txt"

@@ -89,23 +89,23 @@ def _chosen(opened_disk: DiskImage, number: int | None) -> FatVolume:
         raise ConfigError(
             f"{path!r} has neither a partition table nor a FAT file system: give the image of a system for boards, or a boot partition"
         )
-    found = []
+    partitions = []
     for entry in entries:
         form = geometry.read_geometry(opened_disk.read(entry.start, 512))
         if form is not None and number in (None, entry.number):
-            found.append((entry, form))
+            partitions.append((entry, form))
         elif entry.start + 512 > opened_disk.size_bytes:
             partition_span(opened_disk, entry)
-    if not found:
-        wanted = f"partition {number} of {path!r} is" if number is not None else f"none of the {len(entries)} partitions of {path!r} is"
+    if not partitions:
+        subject = f"partition {number} of {path!r} is" if number is not None else f"none of the {len(entries)} partitions of {path!r} is"
         raise ConfigError(
-            f"{wanted} FAT: this system has no boot partition to prepare; use a CIDATA stick (--make-stick) or `edgemeter fleet apply`"
+            f"{subject} FAT: this system has no boot partition to prepare; use a CIDATA stick (--make-stick) or `edgemeter fleet apply`"
         )
-    volumes = [FatVolume(partition_span(opened_disk, entry), form) for entry, form in found]
+    volumes = [FatVolume(partition_span(opened_disk, entry), form) for entry, form in partitions]
     boot_files = {"cmdline.txt", "config.txt", "user-data", "rpi-preseed.toml"}
     booting = [volume for volume in volumes if boot_files & {name.lower() for name in volume.names()}]
     if len(volumes) > 1 and len(booting) != 1:
-        numbers = ", ".join(str(entry.number) for entry, _ in found)
+        numbers = ", ".join(str(entry.number) for entry, _ in partitions)
         raise ConfigError(f"{path!r} has several FAT partitions ({numbers}): choose the one that boots (--partition N)")
     return booting[0] if booting else volumes[0]
 
@@ -126,19 +126,19 @@ class MountedFolder:
     def files(self, path: str = "") -> dict[str, int]:
         """Return the files below `path` with their sizes in bytes."""
         top = self.path / path
-        return {found.relative_to(self.path).as_posix(): found.stat().st_size for found in sorted(top.rglob("*")) if found.is_file()}
+        return {file.relative_to(self.path).as_posix(): file.stat().st_size for file in sorted(top.rglob("*")) if file.is_file()}
 
     def content(self, path: str) -> Iterator[bytes] | None:
         """Return the bytes of a file in pieces, None if there is none; they are read from the medium, not from the page cache."""
-        place = self.path / path
-        return _pieces(place) if place.is_file() else None
+        file = self.path / path
+        return _pieces(file) if file.is_file() else None
 
     def missing_bytes(self, changes: Sequence[Change]) -> int:
         """Return how much space is missing for `changes`; each file is written beside the old one and replaces it."""
         puts = [change for change in changes if isinstance(change, PutFile)]
         state = os.statvfs(self.path)
-        needed = sum(-(-put.content.size_bytes // state.f_frsize) + 1 for put in puts) * state.f_frsize
-        return max(needed - state.f_bavail * state.f_frsize, 0)
+        needed_bytes = sum(-(-put.content.size_bytes // state.f_frsize) + 1 for put in puts) * state.f_frsize
+        return max(needed_bytes - state.f_bavail * state.f_frsize, 0)
 
     def apply(self, changes: Sequence[Change], wrote: Callable[[int], None]) -> None:
         """Carry out `changes`; each file is written beside the old one and synced before it replaces it.
@@ -166,20 +166,20 @@ class MountedFolder:
             ) from error
 
 
-def _write(place: Path, put: PutFile, wrote: Callable[[int], None]) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    beside = place.with_name(f"{place.name}.new")
-    with beside.open("wb") as file:
+def _write(path: Path, put: PutFile, wrote: Callable[[int], None]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new_file = path.with_name(f"{path.name}.new")
+    with new_file.open("wb") as file:
         for chunk in put.content.chunks():
             file.write(chunk)
             wrote(len(chunk))
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(place)
+    new_file.replace(path)
 
 
-def _pieces(place: Path) -> Iterator[bytes]:
-    with place.open("rb") as file:
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         while chunk := file.read(1 << 20):

@@ -43,43 +43,43 @@ def changes(boot: Readable, settings: FirstBootSettings, instance: str, start: s
     Raises:
         ConfigError: there is user-data that is not a cloud-config.
     """
-    found: list[Change] = []
+    planned: list[Change] = []
     if settings.wifi is not None:
-        found.append(put_text(NETWORK, network(settings.wifi)))
+        planned.append(put_text(NETWORK, network(settings.wifi)))
     elif (boot_partition.read_text(boot, NETWORK) or "").startswith(OWN_NETWORK):
         # That of an earlier preparation, with its key: this time no Wi-Fi is set.
-        found.append(put_text(NETWORK, network(None)))
+        planned.append(put_text(NETWORK, network(None)))
     text = boot_partition.read_text(boot, USER_DATA)
     text = user_data(NEW_USER_DATA if text is None else text, settings, start, f"{USER_DATA} on {boot.where}")
-    found.append(put_text(USER_DATA, text))
+    planned.append(put_text(USER_DATA, text))
     line = boot_partition.read_text(boot, KERNEL_LINE)
     if line is not None:
         # Without it every boot searches for a data source.
         added = [f"ds=nocloud;i={instance}"]
-        found.append(put_text(KERNEL_LINE, edit_kernel_line(line, _is_instance, added)))
+        planned.append(put_text(KERNEL_LINE, edit_kernel_line(line, _is_instance, added)))
     text = boot_partition.read_text(boot, META_DATA)
-    kept = [line for line in (NEW_META_DATA if text is None else text).splitlines() if not INSTANCE.match(line)]
+    meta_lines = [line for line in (NEW_META_DATA if text is None else text).splitlines() if not INSTANCE.match(line)]
     # For a new instance, cloud-init sets the board up again.
-    found.append(put_text(META_DATA, text_of([*kept, f"instance-id: {instance}"])))
-    return found
+    planned.append(put_text(META_DATA, text_of([*meta_lines, f"instance-id: {instance}"])))
+    return planned
 
 
 def withdrawal(boot: Readable) -> list[Change]:
     """Return the changes that remove what `changes` wrote earlier; the user's lines stay."""
-    found: list[Change] = []
+    planned: list[Change] = []
     line = boot_partition.read_text_if_any(boot, KERNEL_LINE)
     if any(OWN_WORD.fullmatch(word) for word in line.split()):
-        found.append(put_text(KERNEL_LINE, edit_kernel_line(line, lambda word: OWN_WORD.fullmatch(word) is not None, [])))
+        planned.append(put_text(KERNEL_LINE, edit_kernel_line(line, lambda word: OWN_WORD.fullmatch(word) is not None, [])))
     text = boot_partition.read_text_if_any(boot, USER_DATA)
     if has_ours(text):
-        found.append(_kept(USER_DATA, without_ours(text), NEW_USER_DATA))
+        planned.append(_kept(USER_DATA, without_ours(text), NEW_USER_DATA))
     lines = boot_partition.read_text_if_any(boot, META_DATA).splitlines()
-    kept = [line for line in lines if not OWN_INSTANCE.fullmatch(line)]
-    if kept != lines:
-        found.append(_kept(META_DATA, text_of(kept), NEW_META_DATA))
+    user_lines = [line for line in lines if not OWN_INSTANCE.fullmatch(line)]
+    if user_lines != lines:
+        planned.append(_kept(META_DATA, text_of(user_lines), NEW_META_DATA))
     if boot_partition.read_text_if_any(boot, NETWORK).startswith(OWN_NETWORK):
-        found.append(RemovePath(NETWORK))
-    return found
+        planned.append(RemovePath(NETWORK))
+    return planned
 
 
 def user_data(text: str, settings: FirstBootSettings, start: str, where: str) -> str:
@@ -93,13 +93,13 @@ def user_data(text: str, settings: FirstBootSettings, start: str, where: str) ->
         text = f"{HEADER}\n"
     if text.split("\n", 1)[0].strip() != HEADER:
         raise ConfigError(f"{where} is not a cloud-config (it begins with {text[:20]!r}): remove it from the card, or convert it")
-    ours = _settings(settings)
-    text = without_keys(text, [line.split(":", 1)[0] for line in ours if not line.startswith(" ")])
+    own_lines = _settings(settings)
+    text = without_keys(text, [line.split(":", 1)[0] for line in own_lines if not line.startswith(" ")])
     text = with_item(text, "bootcmd", f"[sh, -c, {json.dumps(start)}]", where)
     if settings.ssh_keys:
         text = with_item(text, "runcmd", SSH_ON, where)
-    if ours:
-        text += text_of([BEGIN, *ours, END])
+    if own_lines:
+        text += text_of([BEGIN, *own_lines, END])
     return text
 
 

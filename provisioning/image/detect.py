@@ -56,21 +56,21 @@ class ChosenFormat:
     why: str
 
 
-def choose_format(boot: Readable, wanted: BootFormat | None) -> ChosenFormat:
-    """Return `wanted`, else the format that the boot partition shows.
+def choose_format(boot: Readable, requested: BootFormat | None) -> ChosenFormat:
+    """Return `requested`, else the format that the boot partition shows.
 
     Raises:
         ConfigError: it shows none, or several.
     """
     signs = _signs(boot)
-    if wanted is not None:
-        return ChosenFormat(wanted, "--format requests it")
+    if requested is not None:
+        return ChosenFormat(requested, "--format requests it")
     if len(signs) == 1:
         return signs[0]
     choices = ", ".join(BOOT_FORMATS)
     if signs:
-        what = " and ".join(f"{sign.form} ({sign.why})" for sign in signs)
-        message = f"{boot.where} could be {what}: choose one (--format {choices})"
+        candidates = " and ".join(f"{sign.form} ({sign.why})" for sign in signs)
+        message = f"{boot.where} could be {candidates}: choose one (--format {choices})"
     else:
         names = ", ".join(sorted(boot.names())[:8]) or "nothing"
         message = f"cannot tell which first-boot format {boot.where} has (it holds {names}): choose one (--format {choices})"
@@ -79,55 +79,55 @@ def choose_format(boot: Readable, wanted: BootFormat | None) -> ChosenFormat:
 
 def _signs(boot: Readable) -> list[ChosenFormat]:
     names = {name.lower() for name in boot.names()}
-    found = []
+    signs = []
     cloud = [name for name in CLOUD_FILES if name in names]
     if boot.label.upper() == STICK and not names & {KERNEL_LINE, "config.txt"}:
         return [ChosenFormat("cidata", f"its label is {boot.label}")]
     if preseed.NAME in names or "rpi-preseed" in names:
-        found.append(ChosenFormat("preseed", f"it has {preseed.NAME if preseed.NAME in names else 'a folder rpi-preseed'}"))
+        signs.append(ChosenFormat("preseed", f"it has {preseed.NAME if preseed.NAME in names else 'a folder rpi-preseed'}"))
     if cloud:
-        found.append(ChosenFormat("cloudinit", f"it has {' and '.join(cloud)}"))
+        signs.append(ChosenFormat("cloudinit", f"it has {' and '.join(cloud)}"))
     line = (boot_partition.read_text(boot, KERNEL_LINE) or "") if KERNEL_LINE in names else ""
     if re.search(r"\binit=\S*/firstboot\b", line):
-        found.append(ChosenFormat("firstrun", f"its {KERNEL_LINE} starts Raspberry Pi OS Bookworm's firstboot"))
-    elif not found and firstrun.NAME in names:
-        found.append(ChosenFormat("firstrun", f"it has {firstrun.NAME}"))
-    elif not found and ISSUE in names:
+        signs.append(ChosenFormat("firstrun", f"its {KERNEL_LINE} starts Raspberry Pi OS Bookworm's firstboot"))
+    elif not signs and firstrun.NAME in names:
+        signs.append(ChosenFormat("firstrun", f"it has {firstrun.NAME}"))
+    elif not signs and ISSUE in names:
         dated = REFERENCE.search(boot_partition.read_text(boot, ISSUE) or "")
         if dated and FIRST_BOOKWORM <= dated[1] <= LAST_FIRSTRUN:
-            found.append(ChosenFormat("firstrun", f"its {ISSUE} names Raspberry Pi OS of {dated[1]}"))
-    return found
+            signs.append(ChosenFormat("firstrun", f"its {ISSUE} names Raspberry Pi OS of {dated[1]}"))
+    return signs
 
 
 def also_firing(boot: Readable, form: BootFormat) -> list[str]:
     """Return what else on the card acts at the first boot, as text: files of other formats, a command of the kernel line."""
     names = {name.lower() for name in boot.names()}
-    found = [f"{name} ({what})" for name, what in ALSO_FIRE.items() if name in names and name not in OWN_FILES[form]]
+    texts = [f"{name} ({owner})" for name, owner in ALSO_FIRE.items() if name in names and name not in OWN_FILES[form]]
     line = (boot_partition.read_text(boot, KERNEL_LINE) or "") if KERNEL_LINE in names else ""
     words = line.split()
     if form != "firstrun" and any(word.startswith("systemd.run=") for word in words):
-        found.append(f"systemd.run= in {KERNEL_LINE} (a command of the kernel line)")
+        texts.append(f"systemd.run= in {KERNEL_LINE} (a command of the kernel line)")
     if form == "cloudinit" and any(word.startswith("ds=") and ("seedfrom=" in word or ";s=" in word) for word in words):
-        found.append(f"ds= in {KERNEL_LINE} (cloud-init reads its files from elsewhere)")
-    return found
+        texts.append(f"ds= in {KERNEL_LINE} (cloud-init reads its files from elsewhere)")
+    return texts
 
 
 def misfits(boot: Readable, arch: str, python: str) -> list[str]:
     """Return why a release for this architecture and Python does not seem to fit the system, as far as its boot partition shows."""
     names = {name.lower() for name in boot.names()}
-    found = []
+    texts = []
     if arch == "aarch64" and names & KERNELS_32:
-        found.append(f"the release is for {arch}, and the system has {min(names & KERNELS_32)}, as one of 32 bits: take the 64-bit image")
+        texts.append(f"the release is for {arch}, and the system has {min(names & KERNELS_32)}, as one of 32 bits: take the 64-bit image")
     elif arch != "aarch64" and KERNEL_64 in names:
-        found.append(f"the release is for {arch}, and the system has {KERNEL_64}, as one for aarch64: take another release")
+        texts.append(f"the release is for {arch}, and the system has {KERNEL_64}, as one for aarch64: take another release")
     dated = REFERENCE.search(boot_partition.read_text_if_any(boot, ISSUE))
     fitting = [(system, version) for since, system, version in PYTHONS if dated and dated[1] >= since]
     if fitting and fitting[-1][1] != python:
         system, version = fitting[-1]
-        found.append(
+        texts.append(
             f"the release is for Python {python}, and {system} has {version}: build it with `fleet release build --python {version}`"
         )
-    return found
+    return texts
 
 
 # A stick and a card of cloud-init have the same files: one overwrites the other.

@@ -43,15 +43,15 @@ CONNECTION = "/etc/NetworkManager/system-connections/edgemeter.nmconnection"
 
 def changes(boot: Readable, settings: FirstBootSettings) -> list[Change]:
     """Return the changes that make the board run our part once; the user's own script stays."""
-    found: list[Change] = []
+    planned: list[Change] = []
     if settings.wifi is not None:
-        found.append(put_text(WIFI_CONNECTION, connection(settings.wifi)))
-    found.append(put_text(NAME, script(boot_partition.read_text(boot, NAME) or "", settings)))
+        planned.append(put_text(WIFI_CONNECTION, connection(settings.wifi)))
+    planned.append(put_text(NAME, script(boot_partition.read_text(boot, NAME) or "", settings)))
     line = boot_partition.read_text(boot, KERNEL_LINE) or ""
-    ours = edit_kernel_line(line, lambda word: word.startswith(("systemd.run", "systemd.unit=kernel-command-line")), WORDS)
+    kernel_line = edit_kernel_line(line, lambda word: word.startswith(("systemd.run", "systemd.unit=kernel-command-line")), WORDS)
     # Last: without the line, nothing runs the script.
-    found.append(put_text(KERNEL_LINE, ours))
-    return found
+    planned.append(put_text(KERNEL_LINE, kernel_line))
+    return planned
 
 
 def withdrawal(boot: Readable) -> list[Change]:
@@ -59,24 +59,24 @@ def withdrawal(boot: Readable) -> list[Change]:
     text = boot_partition.read_text_if_any(boot, NAME)
     if not has_ours(text):
         return []
-    kept = without_ours(text)
-    if kept != HEAD + TAIL:
-        return [put_text(NAME, kept)]
+    users_text = without_ours(text)
+    if users_text != HEAD + TAIL:
+        return [put_text(NAME, users_text)]
     line = boot_partition.read_text_if_any(boot, KERNEL_LINE)
-    found: list[Change] = []
+    planned: list[Change] = []
     if any(word in WORDS for word in line.split()):
         # First: with the line but without the script, the board would stop at every boot.
-        found.append(put_text(KERNEL_LINE, edit_kernel_line(line, lambda word: word in WORDS, [])))
-    return [*found, RemovePath(NAME)]
+        planned.append(put_text(KERNEL_LINE, edit_kernel_line(line, lambda word: word in WORDS, [])))
+    return [*planned, RemovePath(NAME)]
 
 
 def script(text: str, settings: FirstBootSettings) -> str:
     """Return the script `text` with our part at its beginning, or a script of our part alone."""
     text = without_ours(text) or HEAD + TAIL
-    first, _, rest = text.partition("\n")
+    first, _, remainder = text.partition("\n")
     # The first line names the interpreter; an error in our part must not keep the rest from running.
     part = text_of([BEGIN, *_part(settings), END])
-    return f"{first}\n{part}{rest}"
+    return f"{first}\n{part}{remainder}"
 
 
 def _part(settings: FirstBootSettings) -> list[str]:

@@ -103,24 +103,24 @@ def plan_card(boot: BootPartition, request: CardRequest) -> CardPlan:
         ConfigError: the format is ambiguous, or a file of the system cannot be extended.
         UnavailableError: there is not enough room; nothing has been written.
     """
-    chosen = detect.choose_format(boot, request.form)
+    chosen_format = detect.choose_format(boot, request.form)
     payload = list(_payload(request))
-    after = without_previous(boot, chosen.form)
-    adapter = _adapter(after, chosen, request)
-    wanted = {change.path.lower() for change in [*payload, *adapter]}
-    stale: list[Change] = [RemovePath(path) for path in boot.files(PAYLOAD_FOLDER) if path.lower() not in wanted]
+    after = without_previous(boot, chosen_format.form)
+    adapter = _adapter(after, chosen_format, request)
+    planned_paths = {change.path.lower() for change in [*payload, *adapter]}
+    stale: list[Change] = [RemovePath(path) for path in boot.files(PAYLOAD_FOLDER) if path.lower() not in planned_paths]
     # Last, with the new adapter in place: until then the card boots by the previous one.
-    leaving = [change for path, change in after.changes.items() if path not in wanted]
+    leaving = [change for path, change in after.changes.items() if path not in planned_paths]
     steps = (stale, _differing(boot, payload), [*_differing(boot, adapter), *leaving])
-    kept = len(payload) + len(adapter) + len(leaving) - len(steps[1]) - len(steps[2])
+    unchanged = len(payload) + len(adapter) + len(leaving) - len(steps[1]) - len(steps[2])
     removed = [change.path for change in after.changes.values()]
     misfits = detect.misfits(boot, request.release.manifest.arch, request.release.manifest.python)
-    plan = CardPlan(boot.where, chosen, detect.also_firing(after, chosen.form), misfits, removed, steps, kept)
-    freed = sum(size for path, size in boot.files(PAYLOAD_FOLDER).items() if path.lower() not in wanted)
+    plan = CardPlan(boot.where, chosen_format, detect.also_firing(after, chosen_format.form), misfits, removed, steps, unchanged)
+    freed = sum(size for path, size in boot.files(PAYLOAD_FOLDER).items() if path.lower() not in planned_paths)
     missing = boot.missing_bytes([*steps[1], *steps[2]]) - freed
     if missing > 0:
-        more = f"{missing / 1e6:,.1f} MB more are needed"
-        raise UnavailableError(f"the boot partition of {boot.where} is too full: {more}; take a smaller release, or delete files there")
+        shortage = f"{missing / 1e6:,.1f} MB more are needed"
+        raise UnavailableError(f"the boot partition of {boot.where} is too full: {shortage}; take a smaller release, or delete files there")
     return plan
 
 
@@ -151,18 +151,18 @@ def verify_card(boot: BootPartition, plan: CardPlan, read: Callable[[int], None]
 def _payload(request: CardRequest) -> Iterator[PutFile]:
     for path, content in request.release.files.items():
         yield PutFile(f"{PAYLOAD_FOLDER}/{path}", content)
-    own = {name: (HERE / name).read_bytes() for name in ("firstboot.sh", UNIT)}
-    own |= {PUBLIC_KEY: request.public_key, JOIN: request.join, STATUS: NOT_YET.encode()}
-    for name, data in own.items():
+    own_files = {name: (HERE / name).read_bytes() for name in ("firstboot.sh", UNIT)}
+    own_files |= {PUBLIC_KEY: request.public_key, JOIN: request.join, STATUS: NOT_YET.encode()}
+    for name, data in own_files.items():
         yield PutFile(f"{PAYLOAD_FOLDER}/{name}", of_bytes(data))
 
 
-def _adapter(boot: Readable, chosen: ChosenFormat, request: CardRequest) -> list[Change]:
-    if chosen.form == "preseed":
+def _adapter(boot: Readable, chosen_format: ChosenFormat, request: CardRequest) -> list[Change]:
+    if chosen_format.form == "preseed":
         return preseed.changes(boot, request.settings)
-    if chosen.form == "firstrun":
+    if chosen_format.form == "firstrun":
         return firstrun.changes(boot, request.settings)
-    start = FROM_STICK if chosen.form == "cidata" else FROM_BOOT
+    start = FROM_STICK if chosen_format.form == "cidata" else FROM_BOOT
     return cloudinit.changes(boot, request.settings, _instance(request), start)
 
 
@@ -186,19 +186,19 @@ def _differing(boot: BootPartition, changes: Iterable[Change]) -> list[Change]:
 
 def _is_same(pieces: Iterable[bytes], content: FileContent, read: Callable[[int], None]) -> bool:
     """Return whether both have the same bytes, whatever the sizes of their pieces."""
-    left = b""
+    buffered = b""
     expected = content.chunks()
-    for piece in pieces:
-        read(len(piece))
-        while len(left) < len(piece):
-            more = next(expected, b"")
-            if not more:
+    for chunk in pieces:
+        read(len(chunk))
+        while len(buffered) < len(chunk):
+            expected_chunk = next(expected, b"")
+            if not expected_chunk:
                 return False
-            left += more
-        if left[: len(piece)] != piece:
+            buffered += expected_chunk
+        if buffered[: len(chunk)] != chunk:
             return False
-        left = left[len(piece) :]
-    return not left and not next(expected, b"")
+        buffered = buffered[len(chunk) :]
+    return not buffered and not next(expected, b"")
 
 
 @contextmanager
@@ -235,8 +235,8 @@ def new_stick(path: Path, request: CardRequest, size_bytes: int | None, *, is_dr
         raise ConfigError(
             f"{str(path)!r} exists already: choose another file for the stick, delete it, or prepare it (without --make-stick)"
         )
-    needed = sum(content.size_bytes for content in request.release.files.values())
-    size_bytes = size_bytes if size_bytes is not None else -(-(needed * 5 // 4 + SPARE_BYTES) // MIB) * MIB
+    payload_bytes = sum(content.size_bytes for content in request.release.files.values())
+    size_bytes = size_bytes if size_bytes is not None else -(-(payload_bytes * 5 // 4 + SPARE_BYTES) // MIB) * MIB
     if not path.parent.is_dir():
         raise ConfigError(f"there is no folder {str(path.parent)!r} for the stick: make it, or choose another (--make-stick)")
     with _renamed_to(path, is_dry=is_dry) as unfinished:

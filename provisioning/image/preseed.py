@@ -44,8 +44,8 @@ def withdrawal(boot: Readable) -> list[Change]:
     text = boot_partition.read_text_if_any(boot, NAME)
     if not has_ours(text):
         return []
-    kept = without_ours(text)
-    return [RemovePath(NAME) if kept == NEW else put_text(NAME, kept)]
+    users_text = without_ours(text)
+    return [RemovePath(NAME) if users_text == NEW else put_text(NAME, users_text)]
 
 
 def preseed(text: str, settings: FirstBootSettings, where: str) -> str:
@@ -58,31 +58,31 @@ def preseed(text: str, settings: FirstBootSettings, where: str) -> str:
     start = f'"{FROM_BOOT}"'
     if "runcmd" in sections(text):
         raise ConfigError(f"{where} has a section [runcmd]: add {start} to its lists `early` and `late` by hand, or remove the section")
-    ours = _settings(settings)
-    ours["runcmd"] = [f"early = [{start}]", f"late = [{start}]"]
-    text = without_sections(text, list(ours))
+    own_sections = _settings(settings)
+    own_sections["runcmd"] = [f"early = [{start}]", f"late = [{start}]"]
+    text = without_sections(text, list(own_sections))
     if "config_version" not in text:
         text = f"{VERSION}\n{text}"
     lines = [BEGIN]
-    for section, keys in ours.items():
+    for section, keys in own_sections.items():
         lines += [f"[{section}]", *keys]
     return text + text_of([*lines, END])
 
 
 def _settings(settings: FirstBootSettings) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    sections_by_name: dict[str, list[str]] = {}
     if settings.hostname:
-        found["system"] = [f'hostname = "{settings.hostname}"']
+        sections_by_name["system"] = [f'hostname = "{settings.hostname}"']
     if settings.user:
-        found["user"] = [f'name = "{settings.user}"', "passwordless_sudo = true"]
+        sections_by_name["user"] = [f'name = "{settings.user}"', "passwordless_sudo = true"]
     if settings.ssh_keys:
         keys = ", ".join(json.dumps(key, ensure_ascii=False) for key in settings.ssh_keys)
-        found["ssh"] = ["enabled = true", "password_authentication = false", f"authorized_keys = [{keys}]"]
+        sections_by_name["ssh"] = ["enabled = true", "password_authentication = false", f"authorized_keys = [{keys}]"]
     if settings.wifi:
         wifi = settings.wifi
-        found["wlan"] = [f"ssid = {json.dumps(wifi.ssid, ensure_ascii=False)}"]
+        sections_by_name["wlan"] = [f"ssid = {json.dumps(wifi.ssid, ensure_ascii=False)}"]
         if wifi.psk_hex:
-            found["wlan"] += [f'password = "{wifi.psk_hex}"', "password_encrypted = true"]
+            sections_by_name["wlan"] += [f'password = "{wifi.psk_hex}"', "password_encrypted = true"]
         if wifi.country:
-            found["wlan"].append(f'country = "{wifi.country}"')
-    return found
+            sections_by_name["wlan"].append(f'country = "{wifi.country}"')
+    return sections_by_name

@@ -137,17 +137,17 @@ def read_join_file(path: Path) -> CardJoinFile:
     Raises:
         ConfigError: it cannot be read, is incomplete, or its token has been used.
     """
-    found = identity.read_join_file(path)
-    if not found.token:
+    join_file = identity.read_join_file(path)
+    if not join_file.token:
         raise ConfigError(f"the join file {str(path)!r} has no token, or it has been used: make a new one (`edgemeter fleet token DEVICE`)")
-    for key, address in (("broker", found.broker), ("enrol", found.enrol)):
+    for key, address in (("broker", join_file.broker), ("enrol", join_file.enrol)):
         if not ADDRESS.fullmatch(address):
             raise ConfigError(
                 f"join file {str(path)!r}: {key} = {address!r} is not mqtts://HOST[:PORT]: `edgemeter fleet token DEVICE` writes one"
             )
-    if "BEGIN CERTIFICATE" not in found.ca:
+    if "BEGIN CERTIFICATE" not in join_file.ca:
         raise ConfigError(f"join file {str(path)!r}: `ca` is not a certificate in PEM: `edgemeter fleet token DEVICE` writes one")
-    return CardJoinFile(found.device, join_file_text(msgspec.structs.replace(found, wifi={})).encode(), _wifi(path, found.wifi))
+    return CardJoinFile(join_file.device, join_file_text(msgspec.structs.replace(join_file, wifi={})).encode(), _wifi(path, join_file.wifi))
 
 
 def _wifi(path: Path, table: dict[str, str]) -> Wifi | None:

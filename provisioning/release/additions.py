@@ -55,8 +55,8 @@ class AddedFile:
         path = Path(self.place)
         if not path.is_file():
             raise ConfigError(f"there is no file {self.place!r}: give a file of this machine, or for a wheel https://...#sha256=HEX")
-        if self.sha256 is not None and (found := install.sha256(path)) != self.sha256:
-            raise ConfigError(f"{self.place!r} has the SHA-256 {found}, not {self.sha256}: fetch it again, or correct the hash")
+        if self.sha256 is not None and (actual := install.sha256(path)) != self.sha256:
+            raise ConfigError(f"{self.place!r} has the SHA-256 {actual}, not {self.sha256}: fetch it again, or correct the hash")
         return path
 
     def requirement(self) -> str:
@@ -74,14 +74,14 @@ def parse_added_file(text: str) -> AddedFile:
     Raises:
         ConfigError: the hash is none, or a URL comes without one.
     """
-    place, mark, sha256 = text.partition("#sha256=")
+    location, mark, sha256 = text.partition("#sha256=")
     if mark and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
-        raise ConfigError(f"{text!r} ends in no SHA-256: write {place}#sha256= and 64 hexadecimal digits")
-    if re.match(r"[a-z]+://", place) and not place.startswith("https://"):
-        raise ConfigError(f"{place!r} cannot be fetched safely: give a file, or https://...#sha256=HEX")
-    if place.startswith("https://") and not mark:
-        raise ConfigError(f"{place!r} has no hash: add #sha256= and the 64 digits that its publisher gives")
-    return AddedFile(place, sha256.lower() or None)
+        raise ConfigError(f"{text!r} ends in no SHA-256: write {location}#sha256= and 64 hexadecimal digits")
+    if re.match(r"[a-z]+://", location) and not location.startswith("https://"):
+        raise ConfigError(f"{location!r} cannot be fetched safely: give a file, or https://...#sha256=HEX")
+    if location.startswith("https://") and not mark:
+        raise ConfigError(f"{location!r} has no hash: add #sha256= and the 64 digits that its publisher gives")
+    return AddedFile(location, sha256.lower() or None)
 
 
 def check_wheel_name(name: str, target: ReleaseTarget) -> None:
@@ -100,14 +100,14 @@ def check_wheel_name(name: str, target: ReleaseTarget) -> None:
         raise ConfigError(f"{name} is for {'.'.join(platforms)}, which does not run on {target.words}: fetch the one for it")
 
 
-def _python_fits(python: str, abi: str, wanted: tuple[int, int]) -> bool:
-    found = re.fullmatch(r"(cp|py)(\d)(\d*)", python)
-    if found is None or int(found[2]) != wanted[0]:
+def _python_fits(python: str, abi: str, target_version: tuple[int, int]) -> bool:
+    match = re.fullmatch(r"(cp|py)(\d)(\d*)", python)
+    if match is None or int(match[2]) != target_version[0]:
         return False
-    minor = int(found[3] or 0)
-    if found[1] == "cp" and abi in {f"cp{wanted[0]}{wanted[1]}", "none"}:
-        return minor == wanted[1]
-    return minor <= wanted[1] and (found[1], abi) in {("cp", "abi3"), ("py", "none")}
+    minor = int(match[3] or 0)
+    if match[1] == "cp" and abi in {f"cp{target_version[0]}{target_version[1]}", "none"}:
+        return minor == target_version[1]
+    return minor <= target_version[1] and (match[1], abi) in {("cp", "abi3"), ("py", "none")}
 
 
 def refuse_clashes(wheels: Path) -> None:
@@ -116,17 +116,17 @@ def refuse_clashes(wheels: Path) -> None:
     Raises:
         ConfigError: two do; the one that is installed last would win.
     """
-    held = {wheel.name: _modules(wheel) for wheel in sorted(wheels.glob("*.whl"))}
-    for (first, own), (second, other) in combinations(held.items(), 2):
-        clash = next((path for path in sorted(own.keys() & other.keys()) if own[path] != other[path]), None)
+    contents = {wheel.name: _modules(wheel) for wheel in sorted(wheels.glob("*.whl"))}
+    for (first, first_files), (second, other) in combinations(contents.items(), 2):
+        clash = next((path for path in sorted(first_files.keys() & other.keys()) if first_files[path] != other[path]), None)
         if clash is not None:
             raise ConfigError(f"{first} and {second} both bring {clash}: omit the extra or the --wheel that needs one of them")
 
 
 def _modules(wheel: Path) -> dict[str, int]:
     with zipfile.ZipFile(wheel) as archive:
-        parts = ((one, PurePosixPath(one.filename)) for one in archive.infolist())
-        return {one.filename: one.CRC for one, path in parts if path.suffix in {".py", ".so"} and path.parts[0] not in _BY_MISTAKE}
+        parts = ((member, PurePosixPath(member.filename)) for member in archive.infolist())
+        return {member.filename: member.CRC for member, path in parts if path.suffix in {".py", ".so"} and path.parts[0] not in _BY_MISTAKE}
 
 
 def add_packages(packages: Sequence[AddedFile], target: ReleaseTarget, folder: Path) -> None:
@@ -153,7 +153,7 @@ def add_packages(packages: Sequence[AddedFile], target: ReleaseTarget, folder: P
 def accelerators(folder: Path) -> tuple[str, ...]:
     """Return what the runtimes in the folder of a release use besides the CPU, as their files show it."""
     names = [name for wheel in sorted(folder.glob("wheels/*.whl")) for name in zipfile.ZipFile(wheel).namelist()]
-    found = [words for pattern, words in _ACCELERATED if any(re.fullmatch(pattern, name) for name in names)]
+    accelerator_names = [words for pattern, words in _ACCELERATED if any(re.fullmatch(pattern, name) for name in names)]
     if any(path.name.startswith(_LIBEDGETPU) for path in folder.glob("packages/*.deb")):
-        found.append("Edge TPU (LiteRT with libedgetpu)")
-    return tuple(found)
+        accelerator_names.append("Edge TPU (LiteRT with libedgetpu)")
+    return tuple(accelerator_names)

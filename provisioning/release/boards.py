@@ -107,7 +107,7 @@ def all_boards() -> dict[str, BoardFamily]:
 
 def board_of_model(model: str) -> str | None:
     """Return the name of the board with this model text (`Raspberry Pi 5 Model B Rev 1.0` is pi5), None if unknown."""
-    return next((name for name, one in all_boards().items() if any(fnmatchcase(model, pattern) for pattern in one.models)), None)
+    return next((name for name, family in all_boards().items() if any(fnmatchcase(model, pattern) for pattern in family.models)), None)
 
 
 def find_board(name: str) -> BoardFamily:
@@ -116,10 +116,10 @@ def find_board(name: str) -> BoardFamily:
     Raises:
         ConfigError: there is none.
     """
-    known = all_boards()
-    if name not in known:
-        raise ConfigError(f"unknown board {name!r}: choose one of {', '.join(known)}; `edgemeter fleet boards` describes them")
-    return known[name]
+    families = all_boards()
+    if name not in families:
+        raise ConfigError(f"unknown board {name!r}: choose one of {', '.join(families)}; `edgemeter fleet boards` describes them")
+    return families[name]
 
 
 def release_target(name: str, python: str | None = None, glibc: str | None = None) -> ReleaseTarget:
@@ -128,28 +128,30 @@ def release_target(name: str, python: str | None = None, glibc: str | None = Non
     Raises:
         ConfigError: no release can be built for it; the message states what to do instead.
     """
-    found = find_board(name)
-    if found.arch not in {"aarch64", "x86_64"}:
-        message = f"no release for {name!r} ({found.arch}): msgspec, numpy and the runtimes have no 32-bit wheels; "
+    family = find_board(name)
+    if family.arch not in {"aarch64", "x86_64"}:
+        message = f"no release for {name!r} ({family.arch}): msgspec, numpy and the runtimes have no 32-bit wheels; "
         hint = "install a 64-bit system if the processor supports it (Raspberry Pi 3 and later), or build from source there"
         raise ConfigError(message + hint)
-    system = next((one for one in found.system if one.python == python), None) if python else found.system[0]
-    oldest = min((one.glibc for one in found.system), key=numbers)
-    chosen = ReleaseTarget(
+    system = next((board_system for board_system in family.system if board_system.python == python), None) if python else family.system[0]
+    oldest = min((board_system.glibc for board_system in family.system), key=numbers)
+    target = ReleaseTarget(
         board=name,
-        arch=found.arch,
+        arch=family.arch,
         python=numbers(system.python if system else str(python)),
         glibc=numbers(glibc or (system.glibc if system else oldest)),
-        core=found.core,
+        core=family.core,
     )
-    _check(chosen, found)
-    return chosen
+    _check(target, family)
+    return target
 
 
-def support_level(chosen: ReleaseTarget) -> str:
+def support_level(target: ReleaseTarget) -> str:
     """Return how the agent is installed on this target, as text."""
-    systems = [one for one in find_board(chosen.board).system if one.python == chosen.python_text and one.glibc == chosen.glibc_text]
-    levels = [f"{one.level} on {one.name}, {LEVELS[one.level]}" for one in systems]
+    systems = [
+        system for system in find_board(target.board).system if system.python == target.python_text and system.glibc == target.glibc_text
+    ]
+    levels = [f"{system.level} on {system.name}, {LEVELS[system.level]}" for system in systems]
     return "; ".join(levels) or f"B, {LEVELS['B']}"
 
 
@@ -165,12 +167,12 @@ def numbers(text: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def _check(chosen: ReleaseTarget, found: BoardFamily) -> None:
-    newer = next((one for one in found.system if numbers(one.python) >= OLDEST_PYTHON), None)
-    if chosen.python[0] != 3 or chosen.python < OLDEST_PYTHON:
+def _check(target: ReleaseTarget, family: BoardFamily) -> None:
+    newer = next((system for system in family.system if numbers(system.python) >= OLDEST_PYTHON), None)
+    if target.python[0] != 3 or target.python < OLDEST_PYTHON:
         remedy = f"use {newer.name} (--python {newer.python}), or install" if newer else "install"
-        message = f"no release for {chosen.words}: the agent needs Python 3.10 or newer; {remedy} a newer Python on the board "
+        message = f"no release for {target.words}: the agent needs Python 3.10 or newer; {remedy} a newer Python on the board "
         hint = "(python-build-standalone, `install_only`; `edgemeter fleet apply --python-tar`) and give its version: --python 3.11"
         raise ConfigError(message + hint)
-    if chosen.glibc[0] != 2 or chosen.glibc < OLDEST_GLIBC:
-        raise ConfigError(f"no release for {chosen.words}: wheels need glibc 2.17 or newer; musl has none that fit")
+    if target.glibc[0] != 2 or target.glibc < OLDEST_GLIBC:
+        raise ConfigError(f"no release for {target.words}: wheels need glibc 2.17 or newer; musl has none that fit")

@@ -65,15 +65,15 @@ def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[s
     """
     for added in request.wheels:
         additions.check_wheel_name(added.name, request.target)
-    with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as made:
-        folder = Path(made) / "release"
+    with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
+        folder = Path(scratch) / "release"
         (folder / "wheels").mkdir(parents=True)
         additions.add_packages(request.packages, request.target, folder)
         report("making edgemeter's wheel" if request.wheel is None else f"using {request.wheel.name}")
-        wheel = make_own_wheel(Path(made)) if request.wheel is None else _checked_wheel(request.wheel)
+        wheel = make_own_wheel(Path(scratch)) if request.wheel is None else _checked_wheel(request.wheel)
         report(f"collecting wheels for {request.target.words}")
-        others = [added.requirement() for added in request.wheels]
-        wheels.collect_wheels(wheel, request.extras, request.target, folder / "wheels", others, request.find_links)
+        requirements = [added.requirement() for added in request.wheels]
+        wheels.collect_wheels(wheel, request.extras, request.target, folder / "wheels", requirements, request.find_links)
         additions.refuse_clashes(folder / "wheels")
         add_scripts(folder)
         if request.public_keys is not None:
@@ -87,7 +87,7 @@ def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[s
 def seal_release(request: ReleaseRequest, folder: Path, checked: str, version: str) -> Manifest:
     """Write manifest and signature into the folder of a release's files."""
     target = request.target
-    made = Manifest(
+    sealed = Manifest(
         version=version,
         board=target.board,
         arch=target.arch,
@@ -98,11 +98,11 @@ def seal_release(request: ReleaseRequest, folder: Path, checked: str, version: s
         built_ns=_now_ns(),
         site_packages=request.site_packages,
     )
-    document = manifest.encode_manifest(made)
+    document = manifest.encode_manifest(sealed)
     (folder / MANIFEST).write_bytes(document)
     if request.key is not None:
         (folder / SIGNATURE).write_bytes(sign(document, request.key))
-    return made
+    return sealed
 
 
 def add_scripts(folder: Path) -> None:
@@ -116,30 +116,30 @@ def add_scripts(folder: Path) -> None:
             (folder / "units" / unit.name).write_bytes(unit.read_bytes())
 
 
-def release_version(own: str, entries: Sequence[FileEntry], site_packages: str = "own") -> str:
+def release_version(own_version: str, entries: Sequence[FileEntry], site_packages: str = "own") -> str:
     """Return edgemeter's version with 8 digits of the hash of the contents: with another runtime it is another release."""
     listed = "".join(f"{file.path} {file.sha256}\n" for file in entries) + ("" if site_packages == "own" else site_packages)
-    return f"{own}{'.' if '+' in own else '+'}{hashlib.sha256(listed.encode()).hexdigest()[:8]}"
+    return f"{own_version}{'.' if '+' in own_version else '+'}{hashlib.sha256(listed.encode()).hexdigest()[:8]}"
 
 
 def _seal(request: ReleaseRequest, folder: Path, checked: str, out: Path | None, *, is_dry: bool) -> BuiltRelease:
-    own = next((folder / "wheels").glob("edgemeter-*.whl")).name.split("-")[1]
+    own_version = next((folder / "wheels").glob("edgemeter-*.whl")).name.split("-")[1]
     accelerators = additions.accelerators(folder)
-    made = seal_release(request, folder, checked, release_version(own, manifest.file_entries(folder), request.site_packages))
-    path = out or Path(f"edgemeter-{made.version}-{made.board}-py{made.python.replace('.', '')}.tar")
+    sealed = seal_release(request, folder, checked, release_version(own_version, manifest.file_entries(folder), request.site_packages))
+    path = out or Path(f"edgemeter-{sealed.version}-{sealed.board}-py{sealed.python.replace('.', '')}.tar")
     if is_dry and not path.parent.is_dir():
         raise ConfigError(
             f"cannot write the release {str(path)!r}: there is no folder {str(path.parent)!r}: choose another file, or make it"
         )
     packed = folder.with_suffix(".tar") if is_dry else path
     manifest.pack_release(folder, packed)
-    return BuiltRelease(path, made, packed.stat().st_size, accelerators)
+    return BuiltRelease(path, sealed, packed.stat().st_size, accelerators)
 
 
-def _checked_wheel(given: Path) -> Path:
-    if not (given.is_file() and given.name.startswith("edgemeter-") and given.name.endswith(".whl")):
-        raise ConfigError(f"{str(given)!r} is not a wheel of edgemeter: omit --wheel to use the installed version")
-    return given
+def _checked_wheel(wheel: Path) -> Path:
+    if not (wheel.is_file() and wheel.name.startswith("edgemeter-") and wheel.name.endswith(".whl")):
+        raise ConfigError(f"{str(wheel)!r} is not a wheel of edgemeter: omit --wheel to use the installed version")
+    return wheel
 
 
 def _now_ns() -> int:
@@ -153,11 +153,11 @@ def sign_release(path: Path, key: Path, out: Path | None) -> Path:
     Raises:
         ConfigError: it is not a release, differs from its manifest, or the key is none.
     """
-    with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as made:
-        found = manifest.unsigned_release(path)
-        folder = Path(made) / "release"
-        found.unpack(folder)
-        (folder / SIGNATURE).write_bytes(sign(found.document, key))
+    with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
+        unsigned = manifest.unsigned_release(path)
+        folder = Path(scratch) / "release"
+        unsigned.unpack(folder)
+        (folder / SIGNATURE).write_bytes(sign(unsigned.document, key))
         manifest.pack_release(folder, out or path)
     return out or path
 
@@ -169,8 +169,8 @@ def check_release(path: Path, public_key: Path, board: str | None, root: Path | 
         ConfigError: it is not signed by the key, differs from its manifest, the board is unknown or the root cannot be read.
     """
     verified = manifest.read_release(path, public_key)
-    found = verified.manifest
-    core = boards.find_board(board or found.board).core
-    with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as made:
-        verified.unpack(Path(made))
-        return verified, smoke.check_imports(Path(made) / "wheels", found.arch, found.python, core, root)
+    release_manifest = verified.manifest
+    core = boards.find_board(board or release_manifest.board).core
+    with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
+        verified.unpack(Path(scratch))
+        return verified, smoke.check_imports(Path(scratch) / "wheels", release_manifest.arch, release_manifest.python, core, root)

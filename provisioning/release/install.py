@@ -112,7 +112,7 @@ def parse_manifest(document: bytes) -> Manifest:
     _natural("built_ns", fields["built_ns"])
     if not isinstance(fields["files"], list):
         refuse("the manifest's files are not a list")
-    files = tuple(_file_entry(one) for one in fields["files"])
+    files = tuple(_file_entry(entry) for entry in fields["files"])
     paths = [file.path.lower() for file in files]
     if len(set(paths)) != len(paths) or MANIFEST in paths or SIGNATURE in paths:
         refuse("the manifest names a file twice, or itself")
@@ -124,12 +124,12 @@ def refuse(message: str) -> NoReturn:
     raise RefusedError(message)
 
 
-def _exactly(what: str, value: object, fields: Sequence[str]) -> None:
+def _exactly(subject: str, value: object, fields: Sequence[str]) -> None:
     if not isinstance(value, dict):
-        refuse(f"{what} is not a table")
+        refuse(f"{subject} is not a table")
     wrong = sorted(set(value) ^ set(fields))
     if wrong:
-        refuse(f"{what} has unknown or missing fields: {', '.join(map(repr, wrong))[:200]}")
+        refuse(f"{subject} has unknown or missing fields: {', '.join(map(repr, wrong))[:200]}")
 
 
 def _formed(field: str, value: object) -> None:
@@ -213,24 +213,24 @@ class UnverifiedRelease:
         with self.open(entry.path) as source:
             while size_bytes <= entry.size_bytes:
                 try:
-                    piece = source.read(PIECE_BYTES)
+                    chunk = source.read(PIECE_BYTES)
                 except (OSError, tarfile.TarError) as error:
                     refuse(f"cannot read {entry.path!r} in the release: {error}")
-                if not piece:
+                if not chunk:
                     break
-                size_bytes += len(piece)
-                digest.update(piece)
+                size_bytes += len(chunk)
+                digest.update(chunk)
                 if target is not None:
-                    target.write(piece)
+                    target.write(chunk)
         if size_bytes != entry.size_bytes or digest.hexdigest() != entry.sha256:
             refuse(f"{entry.path!r} in the release is not what the manifest says: copy the release again")
 
     def strangers(self, manifest: Manifest) -> list[str]:
         """Return the files of the release that are not in its manifest; a folder may hold other files, but no other wheels."""
-        known = {file.path for file in manifest.files} | {MANIFEST, SIGNATURE}
+        listed = {file.path for file in manifest.files} | {MANIFEST, SIGNATURE}
         if self.tar is not None:
-            return sorted(set(self.members) - known)
-        return sorted(name for one in self.path.glob("wheels/*.whl") if (name := "wheels/" + one.name) not in known)
+            return sorted(set(self.members) - listed)
+        return sorted(name for path in self.path.glob("wheels/*.whl") if (name := "wheels/" + path.name) not in listed)
 
 
 def verify(source: UnverifiedRelease, public_key: Path) -> tuple[bytes, Manifest]:
@@ -245,7 +245,7 @@ def verify(source: UnverifiedRelease, public_key: Path) -> tuple[bytes, Manifest
 
 def public_keys(text: bytes) -> list[bytes]:
     """Return the public keys in a `release.pub`, PEM, the newest first: more than one while the fleet's key is rotated."""
-    return [found.group(0) for found in PUBLIC_KEY.finditer(text)]
+    return [match.group(0) for match in PUBLIC_KEY.finditer(text)]
 
 
 def _is_signed_by(key: bytes, document: bytes, signed: bytes) -> bool:
@@ -255,10 +255,10 @@ def _is_signed_by(key: bytes, document: bytes, signed: bytes) -> bool:
         public.write_bytes(key)
         command = ["openssl", "dgst", "-sha256", "-verify", str(public), "-signature", str(signature)]
         try:
-            done = subprocess.run(command, input=document, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
+            completed = subprocess.run(command, input=document, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False)
         except (OSError, subprocess.SubprocessError) as error:
             refuse(f"cannot check the signature: openssl: {error}: install openssl")
-    return done.returncode == 0
+    return completed.returncode == 0
 
 
 def verify_files(source: UnverifiedRelease, manifest: Manifest) -> None:
@@ -274,14 +274,14 @@ def sha256(path: Path) -> str:
     """Return the hash of a file."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(PIECE_BYTES):
-            digest.update(piece)
+        while chunk := file.read(PIECE_BYTES):
+            digest.update(chunk)
     return digest.hexdigest()
 
 
 def extension_modules(wheel: Path) -> list[str]:
     """Return the names of the extension modules in a wheel: shared libraries with Python's entry point for their name."""
-    found = []
+    modules = []
     with zipfile.ZipFile(str(wheel)) as archive:
         for name in archive.namelist():
             parts = name.split("/")
@@ -289,16 +289,16 @@ def extension_modules(wheel: Path) -> list[str]:
             if name.endswith(".so") and all(part.isidentifier() for part in [*parts[:-1], stem]):
                 with archive.open(name) as file:
                     if _holds(file, b"PyInit_" + stem.encode() + b"\0"):
-                        found.append(".".join([*parts[:-1], stem]))
-    return found
+                        modules.append(".".join([*parts[:-1], stem]))
+    return modules
 
 
 def _holds(file: IO[bytes], text: bytes) -> bool:
     tail = b""
-    while piece := file.read(PIECE_BYTES):
-        if text in tail + piece:
+    while chunk := file.read(PIECE_BYTES):
+        if text in tail + chunk:
             return True
-        tail = piece[-len(text) :]
+        tail = chunk[-len(text) :]
     return False
 
 
@@ -355,17 +355,19 @@ class Installation:
         return self._interpreter()
 
     def _interpreter(self) -> Path:
-        wanted = self.manifest.python
-        own = Path(sys.executable)
-        is_system = self.root / "pythons" not in own.parents
-        if "%d.%d" % sys.version_info[:2] == wanted and (is_system or self.manifest.site_packages == "own"):  # noqa: UP031 - Python 3.8
-            return own
+        version = self.manifest.python
+        running = Path(sys.executable)
+        is_system = self.root / "pythons" not in running.parents
+        if "%d.%d" % sys.version_info[:2] == version and (is_system or self.manifest.site_packages == "own"):  # noqa: UP031 - Python 3.8
+            return running
         # A Python that was installed on a board whose own is too old.
-        brought = sorted(self.root.glob("pythons/*/bin/python" + wanted)) if self.manifest.site_packages == "own" else []
-        found = [str(one) for one in brought] or [one for one in [shutil.which("python" + wanted)] if one]
-        if not found:
-            refuse(f"the release is for Python {wanted}, here is {platform.python_version()}: build one for it")
-        return Path(found[0])
+        brought = sorted(self.root.glob("pythons/*/bin/python" + version)) if self.manifest.site_packages == "own" else []
+        candidates = [str(candidate) for candidate in brought] or [
+            candidate for candidate in [shutil.which("python" + version)] if candidate
+        ]
+        if not candidates:
+            refuse(f"the release is for Python {version}, here is {platform.python_version()}: build one for it")
+        return Path(candidates[0])
 
     def is_finished(self) -> bool:
         """Return whether this release is installed."""
@@ -435,8 +437,8 @@ class Installation:
 
     def _install_packages(self) -> None:
         """Install the release's Debian packages and run its hooks (`*.sh`), each once on this device; they stay after a rollback."""
-        done = self.root / "packages"
-        due = [file for file in self.manifest.files if file.path.startswith("packages/") and not (done / file.sha256).exists()]
+        markers = self.root / "packages"
+        due = [file for file in self.manifest.files if file.path.startswith("packages/") and not (markers / file.sha256).exists()]
         if not due:
             return
         names = ", ".join(Path(file.path).name for file in due)
@@ -445,15 +447,15 @@ class Installation:
                 f"the release brings {names} for the system, and /usr cannot be written from here: install it with `edgemeter fleet apply`"
             )
         debs = [str(self.staged / file.path) for file in due if file.path.endswith(".deb")]
-        own = {"PATH": SYSTEM_PATH, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+        environment = {"PATH": SYSTEM_PATH, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
         if debs:
-            self._run("dpkg", ["dpkg", "--install", *debs], (0,), **own)
+            self._run("dpkg", ["dpkg", "--install", *debs], (0,), **environment)
         for file in due:
             if file.path.endswith(".sh"):
-                self._run("the hook " + Path(file.path).name, ["sh", "-eu", str(self.staged / file.path)], (0,), **own)
-        done.mkdir(exist_ok=True)
+                self._run("the hook " + Path(file.path).name, ["sh", "-eu", str(self.staged / file.path)], (0,), **environment)
+        markers.mkdir(exist_ok=True)
         for file in due:
-            _write(done / file.sha256, (file.path + "\n").encode())
+            _write(markers / file.sha256, (file.path + "\n").encode())
 
     def _wheels(self) -> list[Path]:
         return sorted(self.staged.glob("wheels/*.whl"))
@@ -479,8 +481,8 @@ class Installation:
     def _check_requirements(self) -> None:
         """Refuse a wheel whose requirements are not met, by the markers of this machine; what the system's packages lack is not ours."""
         status, lines = self._pip("check", fine=(0, 1))
-        own = {_project(wheel.name.split("-")[0]) for wheel in self._wheels()}
-        wrong = [line for line in lines if _project(line.split(" ")[0]) in own or self.manifest.site_packages == "own"]
+        projects = {_project(wheel.name.split("-")[0]) for wheel in self._wheels()}
+        wrong = [line for line in lines if _project(line.split(" ")[0]) in projects or self.manifest.site_packages == "own"]
         if status and wrong:
             refuse("the release is not complete: " + wrong[-1][:400])
 
@@ -489,8 +491,8 @@ class Installation:
         if not pip:
             refuse("the release has no wheel of pip")
         command = [str(self.release / "bin/python"), "-m", "pip", "--disable-pip-version-check", *arguments]
-        own = {"PYTHONPATH": str(pip[0]), "PIP_CONFIG_FILE": os.devnull, "PYTHONDONTWRITEBYTECODE": "1"}
-        return self._run("pip " + arguments[0], command, fine, **own)
+        environment = {"PYTHONPATH": str(pip[0]), "PIP_CONFIG_FILE": os.devnull, "PYTHONDONTWRITEBYTECODE": "1"}
+        return self._run("pip " + arguments[0], command, fine, **environment)
 
     def _compile(self) -> None:
         """Write the bytecode of every module: the agent's user may not, and boards compare only if all of them start from bytecode.
@@ -508,20 +510,20 @@ class Installation:
                 self._run("the import of " + wheel.name, [str(self.release / "bin/python"), "-B", "-c", IMPORT, *modules])
         self._run("edgemeter --version", [str(self.release / "bin/python"), "-B", str(self.release / "bin/edgemeter"), "--version"])
 
-    def _run(self, what: str, command: list[str], fine: tuple[int, ...] = (0,), **variables: str) -> tuple[int, list[str]]:
-        own = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON", "EDGEMETER_"))}
+    def _run(self, task: str, command: list[str], fine: tuple[int, ...] = (0,), **variables: str) -> tuple[int, list[str]]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHON", "EDGEMETER_"))}
         locks = () if self.lock is None else (self.lock,)
         try:
-            done = subprocess.run(
-                command, env={**own, "PYTHONNOUSERSITE": "1", **variables}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            completed = subprocess.run(
+                command, env={**inherited, "PYTHONNOUSERSITE": "1", **variables}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, timeout=STEP_S, check=False, pass_fds=locks, cwd=str(self.root),
             )  # fmt: skip
         except (OSError, subprocess.SubprocessError) as error:
-            refuse(f"{what}: {error}")
-        lines = [line.strip() for line in done.stdout.decode(errors="replace").split("\n") if line.strip()]
-        if done.returncode not in fine:
-            refuse(f"{what} {how_it_ended(done.returncode)}{': ' + lines[-1][:400] if lines else ''}")
-        return done.returncode, lines
+            refuse(f"{task}: {error}")
+        lines = [line.strip() for line in completed.stdout.decode(errors="replace").split("\n") if line.strip()]
+        if completed.returncode not in fine:
+            refuse(f"{task} {how_it_ended(completed.returncode)}{': ' + lines[-1][:400] if lines else ''}")
+        return completed.returncode, lines
 
     def _finish(self) -> None:
         for name in ("install.py", "supervisor.py", KEYS, "units"):
@@ -539,18 +541,18 @@ class Installation:
         for name in ("install.py", "supervisor.py"):
             if (self.release / name).exists():
                 _write(self.root / name, (self.release / name).read_bytes(), 0o755)
-        made = self.root / ".current"
+        link = self.root / ".current"
         with contextlib.suppress(FileNotFoundError):
-            made.unlink()
-        made.symlink_to(Path("releases") / self.manifest.version)
-        made.replace(self.root / "current")
+            link.unlink()
+        link.symlink_to(Path("releases") / self.manifest.version)
+        link.replace(self.root / "current")
         _sync_folder(self.root)
 
-    def prune(self, *kept: str | None) -> None:
+    def prune(self, *versions: str | None) -> None:
         """Remove all releases except these and the running one."""
-        for one in self.release.parent.iterdir():
-            if one.name not in (*kept, self.current()):
-                _remove(one)
+        for path in self.release.parent.iterdir():
+            if path.name not in (*versions, self.current()):
+                _remove(path)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -600,20 +602,20 @@ def install(source: UnverifiedRelease, root: Path, public_key: Path, switch: str
     installation = Installation(source, root, document, manifest)
     python = installation.check(downgrade)
     verify_files(source, manifest)
-    before, done = installation.current(), []
+    before, actions = installation.current(), []
     with installation.alone():
         if not installation.is_finished():
             installation.build(python)
-            done.append("installed")
+            actions.append("installed")
         if not (root / "release.pub").exists():
             _write(root / "release.pub", public_key.read_bytes())
         if switch == "yes" and before != manifest.version:
             installation.switch()
-            done.append("switched to")
+            actions.append("switched to")
         # Whoever switches later may still have to roll back, and prunes by itself.
-        if done and switch == "yes":
+        if actions and switch == "yes":
             installation.prune(before, manifest.version)
-    return "{} release {} in {!r}".format(" and ".join(done) or "nothing to do:", manifest.version, str(root))
+    return "{} release {} in {!r}".format(" and ".join(actions) or "nothing to do:", manifest.version, str(root))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -30,24 +30,24 @@ def sign(document: bytes, key: Path) -> bytes:
         raise ConfigError(
             f"there is no release key {str(key)!r} to sign the release with: `edgemeter fleet init` makes one, or give --key FILE"
         )
-    if b"prime256v1" not in _openssl("pkey", "-in", str(key), "-noout", "-text", what=f"read the release key {str(key)!r}"):
+    if b"prime256v1" not in _openssl("pkey", "-in", str(key), "-noout", "-text", task=f"read the release key {str(key)!r}"):
         raise ConfigError(f"the release key {str(key)!r} is not an ECDSA key on P-256: `edgemeter fleet init` makes one")
-    return _openssl("dgst", "-sha256", "-sign", str(key), what="sign the release", given=document)
+    return _openssl("dgst", "-sha256", "-sign", str(key), task="sign the release", document=document)
 
 
-def _openssl(*arguments: str, what: str, given: bytes = b"") -> bytes:
+def _openssl(*arguments: str, task: str, document: bytes = b"") -> bytes:
     try:
-        done = subprocess.run(["openssl", *arguments], input=given, capture_output=True, timeout=OPENSSL_TIMEOUT_S, check=False)
+        completed = subprocess.run(["openssl", *arguments], input=document, capture_output=True, timeout=OPENSSL_TIMEOUT_S, check=False)
     except FileNotFoundError as error:
-        raise UnavailableError(f"cannot {what}: openssl is missing: install the package openssl") from error
+        raise UnavailableError(f"cannot {task}: openssl is missing: install the package openssl") from error
     except (OSError, subprocess.SubprocessError) as error:
-        raise UnavailableError(f"cannot {what}: openssl: {error}") from error
-    if done.returncode != 0:
-        errors = done.stderr.decode(errors="replace").strip().splitlines()
+        raise UnavailableError(f"cannot {task}: openssl: {error}") from error
+    if completed.returncode != 0:
+        errors = completed.stderr.decode(errors="replace").strip().splitlines()
         raise ConfigError(
-            f"cannot {what}: openssl: {errors[-1] if errors else done.returncode}: give a private key in PEM without a passphrase"
+            f"cannot {task}: openssl: {errors[-1] if errors else completed.returncode}: give a private key in PEM without a passphrase"
         )
-    return done.stdout
+    return completed.stdout
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 def file_entries(folder: Path) -> tuple[FileEntry, ...]:
     """Return the files below `folder` as a manifest lists them, by name."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
-    names = [(path, path.relative_to(folder).as_posix()) for path in found]
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = [(path, path.relative_to(folder).as_posix()) for path in paths]
     return tuple(FileEntry(name, install.sha256(path), path.stat().st_size) for path, name in names if name not in FIRST)
 
 

@@ -42,7 +42,7 @@ def collect(request: dict[str, Any]) -> int:
     platforms = [option for tag in request["platforms"] for option in ("--platform", tag)]
     version = request["environment"]["python_version"].replace(".", "")
     abis = [option for abi in (f"cp{version}", "abi3", "none") for option in ("--abi", abi)]
-    links = [option for place in request.get("find_links", ()) for option in ("--find-links", place)]
+    links = [option for location in request.get("find_links", ()) for option in ("--find-links", location)]
     status: int = main(
         ["download", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", "--implementation", "cp", "--python-version",
          version, *abis, *platforms, *links, "--dest", request["folder"], *request["requirements"]]
@@ -52,26 +52,26 @@ def collect(request: dict[str, Any]) -> int:
 
 def unmet(request: dict[str, Any]) -> Iterator[str]:
     """Yield what the wheels in `folder` lack for `requirements` on the target, as text."""
-    wheels = {_names.canonicalize_name(found["Name"]): found for found in map(_metadata, sorted(Path(request["folder"]).glob("*.whl")))}
+    wheels = {_names.canonicalize_name(fields["Name"]): fields for fields in map(_metadata, sorted(Path(request["folder"]).glob("*.whl")))}
     version = request["environment"]["python_full_version"]
     waiting = [(_requirements.Requirement(text), "the release") for text in request["requirements"]]
-    seen: set[str] = set()
+    checked: set[str] = set()
     while waiting:
         requirement, by = waiting.pop()
-        if f"{requirement}" in seen:
+        if f"{requirement}" in checked:
             continue
-        seen.add(f"{requirement}")
-        found = wheels.get(_names.canonicalize_name(requirement.name))
-        if found is None:
+        checked.add(f"{requirement}")
+        fields = wheels.get(_names.canonicalize_name(requirement.name))
+        if fields is None:
             yield f"{requirement} (of {by}) is missing"
-        elif not requirement.specifier.contains(found["Version"], prereleases=True):
-            yield f"{requirement} (of {by}) is not met by {found['Name']} {found['Version']}"
-        elif absent := sorted(set(requirement.extras) - set(found.get_all("Provides-Extra") or ())):
-            yield f"{found['Name']} has no extra {', '.join(absent)}"
-        elif not _specifiers.SpecifierSet(found["Requires-Python"] or "").contains(version, prereleases=True):
-            yield f"{found['Name']} {found['Version']} needs Python {found['Requires-Python']}"
+        elif not requirement.specifier.contains(fields["Version"], prereleases=True):
+            yield f"{requirement} (of {by}) is not met by {fields['Name']} {fields['Version']}"
+        elif absent := sorted(set(requirement.extras) - set(fields.get_all("Provides-Extra") or ())):
+            yield f"{fields['Name']} has no extra {', '.join(absent)}"
+        elif not _specifiers.SpecifierSet(fields["Requires-Python"] or "").contains(version, prereleases=True):
+            yield f"{fields['Name']} {fields['Version']} needs Python {fields['Requires-Python']}"
         else:
-            waiting += [(one, found["Name"]) for one in _needed(found, requirement.extras)]
+            waiting += [(dependency, fields["Name"]) for dependency in _needed(fields, requirement.extras)]
 
 
 def _needed(wheel: Message, extras: set[str]) -> Iterator[Any]:
@@ -85,7 +85,7 @@ def _needed(wheel: Message, extras: set[str]) -> Iterator[Any]:
 
 def _metadata(wheel: Path) -> Message:
     with zipfile.ZipFile(wheel) as archive:
-        name = next(one for one in archive.namelist() if one.endswith(".dist-info/METADATA") and one.count("/") == 1)
+        name = next(member for member in archive.namelist() if member.endswith(".dist-info/METADATA") and member.count("/") == 1)
         return Parser().parsestr(archive.read(name).decode(), headersonly=True)
 
 

@@ -86,17 +86,20 @@ def check_imports(wheels: Path, arch: str, python: str, core: str | None, root: 
     """
     native = {wheel: modules for wheel in sorted(wheels.glob("*.whl")) if (modules := install.extension_modules(wheel))}
     try:
-        with tempfile.TemporaryDirectory(prefix="edgemeter-smoke-") as made, _python(arch, python, core, root, Path(made)) as found:
-            if (why := _import(found, [])) is not None:
-                return ImportCheck("", unchecked=f"nothing starts {found.how}: {why}")
+        with (
+            tempfile.TemporaryDirectory(prefix="edgemeter-smoke-") as scratch,
+            _python(arch, python, core, root, Path(scratch)) as interpreter,
+        ):
+            if (why := _import(interpreter, [])) is not None:
+                return ImportCheck("", unchecked=f"nothing starts {interpreter.how}: {why}")
             for wheel in wheels.glob("*.whl"):
                 with zipfile.ZipFile(wheel) as archive:
-                    archive.extractall(made)  # noqa: S202 - zipfile keeps to the folder
-            failed = [(wheel.name, why) for wheel, modules in native.items() if (why := _import(found, modules))]
+                    archive.extractall(scratch)  # noqa: S202 - zipfile keeps to the folder
+            failed = [(wheel.name, why) for wheel, modules in native.items() if (why := _import(interpreter, modules))]
     except _NoneError as error:
         return ImportCheck("", unchecked=str(error))
     names = tuple(wheel.name for wheel in native)
-    return ImportCheck(found.how, tuple(name for name in names if name not in dict(failed)), tuple(failed))
+    return ImportCheck(interpreter.how, tuple(name for name in names if name not in dict(failed)), tuple(failed))
 
 
 def refuse_dead(checked: ImportCheck) -> None:
@@ -113,18 +116,18 @@ def refuse_dead(checked: ImportCheck) -> None:
 
 def default_root() -> Path | None:
     """Return the arm64 system below $EDGEMETER_ARM64, if there is one."""
-    own = os.environ.get(ROOT_VARIABLE)
-    places = [Path(own).expanduser() / name for name in ("root", "root.tar")] if own else []
-    return next((place for place in places if place.exists()), None)
+    folder_text = os.environ.get(ROOT_VARIABLE)
+    places = [Path(folder_text).expanduser() / name for name in ("root", "root.tar")] if folder_text else []
+    return next((path for path in places if path.exists()), None)
 
 
 @contextmanager
 def _python(arch: str, python: str, core: str | None, root: Path | None, packages: Path) -> Iterator[_Python]:
     if arch == platform.machine():
-        own = shutil.which(f"python{python}")
-        if own is None:
+        local_python = shutil.which(f"python{python}")
+        if local_python is None:
             raise _NoneError(f"Python {python} is not installed here")
-        yield _Python((own,), str(packages), f"by Python {python} on this machine ({arch})")
+        yield _Python((local_python,), str(packages), f"by Python {python} on this machine ({arch})")
         return
     qemu = shutil.which(QEMU)
     if arch != "aarch64" or core is None or qemu is None:
@@ -146,30 +149,32 @@ def _folder(root: Path) -> Iterator[Path]:
     if root.is_dir():
         yield root
         return
-    with tempfile.TemporaryDirectory(prefix="edgemeter-root-") as made:
+    with tempfile.TemporaryDirectory(prefix="edgemeter-root-") as scratch:
         try:
             with tarfile.open(root) as tar:
-                wanted = (
+                members = (
                     member for member in tar if member.name.removeprefix("./").startswith(("usr/lib/", "usr/bin/python", "lib", "etc/ld"))
                 )
-                tar.extractall(made, members=wanted, filter="tar")
+                tar.extractall(scratch, members=members, filter="tar")
         except (OSError, tarfile.TarError) as error:
             raise ConfigError(f"cannot read the arm64 system {str(root)!r}: {error}: make it again") from error
-        yield Path(made)
+        yield Path(scratch)
 
 
 def _import(python: _Python, modules: list[str]) -> str | None:
     """Return why the modules cannot be imported; None if they can."""
-    own = {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": python.packages}
-    own.update({"QEMU_CPU": python.core} if python.core else {})
+    environment = {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": python.packages}
+    environment.update({"QEMU_CPU": python.core} if python.core else {})
     command = [*python.command, "-B", "-s", "-c", install.IMPORT, *modules]
     try:
-        done = subprocess.run(command, env=own, capture_output=True, stdin=subprocess.DEVNULL, timeout=IMPORT_S, check=False, cwd="/")
+        completed = subprocess.run(
+            command, env=environment, capture_output=True, stdin=subprocess.DEVNULL, timeout=IMPORT_S, check=False, cwd="/"
+        )
     except subprocess.TimeoutExpired:
         return f"is not imported after {IMPORT_S} s"
     except OSError as error:
         return f"cannot be tried: {error}"
-    if done.returncode == 0:
+    if completed.returncode == 0:
         return None
-    errors = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
-    return install.how_it_ended(done.returncode) + (f": {errors[-1][:300]}" if errors else "")
+    errors = [line.strip() for line in completed.stderr.decode(errors="replace").splitlines() if line.strip()]
+    return install.how_it_ended(completed.returncode) + (f": {errors[-1][:300]}" if errors else "")

@@ -56,22 +56,22 @@ def make_own_wheel(folder: Path) -> Path:
 
 def _build_wheel(source: Path, folder: Path) -> Path:
     """Return the wheel of the project in `source`, which is not changed."""
-    with tempfile.TemporaryDirectory(prefix="edgemeter-wheel-") as made:
-        copy = Path(made) / "source"
+    with tempfile.TemporaryDirectory(prefix="edgemeter-wheel-") as scratch:
+        copy = Path(scratch) / "source"
         _copy_source(source, copy)
-        command = [*_python_with_pip(), "-m", "pip", "wheel", "--quiet", "--no-deps", "--disable-pip-version-check", "--wheel-dir", made]
+        command = [*_python_with_pip(), "-m", "pip", "wheel", "--quiet", "--no-deps", "--disable-pip-version-check", "--wheel-dir", scratch]
         if _has_setuptools():
             command.append("--no-build-isolation")
-        own = {**os.environ, "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH_S))}
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", str(EPOCH_S))}
         try:
-            done = subprocess.run([*command, str(copy)], env=own, capture_output=True, timeout=BUILD_TIMEOUT_S, check=False)
+            completed = subprocess.run([*command, str(copy)], env=environment, capture_output=True, timeout=BUILD_TIMEOUT_S, check=False)
         except (OSError, subprocess.SubprocessError) as error:
             raise UnavailableError(
                 f"cannot build edgemeter's wheel from {str(source)!r}: {error}: give a wheel with --wheel FILE"
             ) from error
-        wheels = list(Path(made).glob("edgemeter-*.whl"))
-        if done.returncode != 0 or not wheels:
-            errors = done.stderr.decode(errors="replace").strip().splitlines()
+        wheels = list(Path(scratch).glob("edgemeter-*.whl"))
+        if completed.returncode != 0 or not wheels:
+            errors = completed.stderr.decode(errors="replace").strip().splitlines()
             raise UnavailableError(
                 f"cannot build edgemeter's wheel from {str(source)!r}: {errors[-1] if errors else 'no wheel'}: give one with --wheel"
             )
@@ -84,10 +84,10 @@ def repack_wheel(name: str, folder: Path) -> Path:
     Raises:
         UnavailableError: it is not installed, or not from a wheel.
     """
-    found = next((one for one in metadata.distributions(name=name) if one.read_text("WHEEL")), None)
-    if found is None:
+    distribution = next((candidate for candidate in metadata.distributions(name=name) if candidate.read_text("WHEEL")), None)
+    if distribution is None:
         raise UnavailableError(f"{name} is not installed from a wheel, so none can be made from it: give one with --wheel FILE")
-    files = {str(file): Path(str(file.locate())) for file in found.files or () if _is_of_a_wheel(file)}
+    files = {str(file): Path(str(file.locate())) for file in distribution.files or () if _is_of_a_wheel(file)}
     info = next(PurePosixPath(file).parent for file in files if file.endswith(".dist-info/WHEEL"))
     tags = [line.partition(": ")[2] for line in files[f"{info}/WHEEL"].read_text().splitlines() if line.startswith("Tag: ")]
     tag = "-".join(".".join(dict.fromkeys(parts)) for parts in zip(*(tag.split("-") for tag in tags), strict=True))
@@ -125,7 +125,9 @@ def _add_to_wheel(archive: zipfile.ZipFile, name: str, content: bytes) -> None:
 def _source_folder() -> Path | None:
     """Return the project's folder where edgemeter was installed in place (`pip install --editable`)."""
     # A build leaves `edgemeter.egg-info` beside the source, without its origin.
-    text = next((text for one in metadata.distributions(name="edgemeter") if (text := one.read_text("direct_url.json"))), None)
+    text = next(
+        (text for distribution in metadata.distributions(name="edgemeter") if (text := distribution.read_text("direct_url.json"))), None
+    )
     origin = json.loads(text) if text else {}
     if not origin.get("dir_info", {}).get("editable"):
         return None
@@ -152,9 +154,14 @@ def _has_setuptools() -> bool:
 
 
 def collect_wheels(
-    wheel: Path, extras: Sequence[str], target: ReleaseTarget, folder: Path, others: Sequence[str] = (), find_links: Sequence[str] = ()
+    wheel: Path,
+    extras: Sequence[str],
+    target: ReleaseTarget,
+    folder: Path,
+    wheel_urls: Sequence[str] = (),
+    find_links: Sequence[str] = (),
 ) -> None:
-    """Fill `folder` with edgemeter's wheel, those that it needs with the extras, and pip's; `others` are the URLs of further wheels.
+    """Fill `folder` with edgemeter's wheel, those that it needs with the extras, and pip's; `wheel_urls` are further ones.
 
     `find_links` are folders or pages of wheels, searched beside the index.
 
@@ -162,43 +169,43 @@ def collect_wheels(
         ConfigError: there are no such wheels for the target, or an extra is unknown.
         UnavailableError: pip or the index cannot be reached.
     """
-    own = f"edgemeter[{','.join(extras)}] @ {wheel.absolute().as_uri()}" if extras else wheel.absolute().as_uri()
-    asked = {"environment": target.markers(), "platforms": target.platforms(), "folder": str(folder)}
-    done = _run_pip("collect", {**asked, "requirements": [own, PIP, *others], "find_links": list(find_links)})
-    if done.returncode != 0:
+    own_requirement = f"edgemeter[{','.join(extras)}] @ {wheel.absolute().as_uri()}" if extras else wheel.absolute().as_uri()
+    request = {"environment": target.markers(), "platforms": target.platforms(), "folder": str(folder)}
+    completed = _run_pip("collect", {**request, "requirements": [own_requirement, PIP, *wheel_urls], "find_links": list(find_links)})
+    if completed.returncode != 0:
         raise ConfigError(
-            f"no wheels for {target.words}: {_reason(done)}; choose other extras or another Python, or check pip's configuration"
+            f"no wheels for {target.words}: {_reason(completed)}; choose other extras or another Python, or check pip's configuration"
         )
-    check_wheels(extras, target, folder, [Path(urlsplit(other).path).name.split("-")[0] for other in others])
+    check_wheels(extras, target, folder, [Path(urlsplit(url).path).name.split("-")[0] for url in wheel_urls])
 
 
-def check_wheels(extras: Sequence[str], target: ReleaseTarget, folder: Path, others: Sequence[str] = ()) -> None:
-    """Check that `folder` has all wheels that edgemeter with the extras, and the `others`, need on the target, in the right versions.
+def check_wheels(extras: Sequence[str], target: ReleaseTarget, folder: Path, further_names: Sequence[str] = ()) -> None:
+    """Check that `folder` has all wheels that edgemeter with the extras, and the further ones, need on the target, in the right versions.
 
     Raises:
         ConfigError: one is missing or does not fit; the message lists all.
         UnavailableError: pip cannot be started.
     """
     named = f"edgemeter[{','.join(extras)}]" if extras else "edgemeter"
-    asked = {"environment": target.markers(), "folder": str(folder), "requirements": [named, PIP, *others]}
-    done = _run_pip("check", asked)
-    if done.returncode != 0:
-        raise UnavailableError(f"cannot check the wheels for {target.words}: {_reason(done)}")
-    lacking = json.loads(done.stdout)
+    request = {"environment": target.markers(), "folder": str(folder), "requirements": [named, PIP, *further_names]}
+    completed = _run_pip("check", request)
+    if completed.returncode != 0:
+        raise UnavailableError(f"cannot check the wheels for {target.words}: {_reason(completed)}")
+    lacking = json.loads(completed.stdout)
     if lacking:
         raise ConfigError(f"the wheels are not complete for {target.words}: {'; '.join(lacking)}")
 
 
-def _run_pip(verb: str, asked: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
+def _run_pip(verb: str, request: dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
     with as_file(files(__package__).joinpath("pip_for_target.py")) as script:
-        command = [*_python_with_pip(), str(script), verb, json.dumps(asked)]
+        command = [*_python_with_pip(), str(script), verb, json.dumps(request)]
         try:
             return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=TIMEOUT_S, check=False)
         except (OSError, subprocess.SubprocessError) as error:
             raise UnavailableError(f"cannot start pip: {error}") from error
 
 
-def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
-    lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+def _reason(completed: subprocess.CompletedProcess[bytes]) -> str:
+    lines = [line.strip() for line in completed.stderr.decode(errors="replace").splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ") and "Ignored the following" not in line]
-    return (errors or lines or [f"pip ended with status {done.returncode}"])[0][:500]
+    return (errors or lines or [f"pip ended with status {completed.returncode}"])[0][:500]

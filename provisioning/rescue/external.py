@@ -64,14 +64,14 @@ class External:
     def _run(self, words: Sequence[str]) -> str:
         command = [word.replace(DEVICE, self._wired.device) for word in words]
         try:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False)
+            completed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False)
         except subprocess.TimeoutExpired as error:
             raise TransientError(f"[switch.{self._wired.place}]: {command[0]!r} did not end within {TIMEOUT_S:.0f} s") from error
         except OSError as error:
             raise ConfigError(f"[switch.{self._wired.place}]: cannot run {command[0]!r}: {error.strerror}") from error
-        if done.returncode:
-            lines = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+        if completed.returncode:
+            lines = (completed.stderr or completed.stdout).decode(errors="replace").strip().splitlines()
             raise UnavailableError(
-                f"[switch.{self._wired.place}]: {command[0]!r} failed with status {done.returncode}{f': {lines[-1]}' if lines else ''}"
+                f"[switch.{self._wired.place}]: {command[0]!r} failed with status {completed.returncode}{f': {lines[-1]}' if lines else ''}"
             )
-        return done.stdout.decode(errors="replace")
+        return completed.stdout.decode(errors="replace")

@@ -66,7 +66,7 @@ WHERE device = ? AND state = 'done' AND job GLOB 'schedule-*' ORDER BY ended_ns"
 
 def why_not_cut(
     device: str,
-    others: tuple[str, ...],
+    neighbours: tuple[str, ...],
     in_flight: Mapping[str, str],
     measured_ns: Mapping[str, int],
     longest_run_s: float,
@@ -74,13 +74,13 @@ def why_not_cut(
 ) -> str | None:
     """Return why the power of a device may not be cut now, None when it may.
 
-    `others` share the switch, or measure with it; `in_flight` are jobs, `measured_ns` the last reported measurements (UTC), by device.
+    `neighbours` share the switch, or measure with it; `in_flight` are jobs, `measured_ns` the last reported measurements (UTC), by device.
     """
-    for one in (device, *others):
-        whose = "" if one == device else f"{one}, which shares its switch: "
-        if job := in_flight.get(one):
+    for name in (device, *neighbours):
+        whose = "" if name == device else f"{name}, which shares its switch: "
+        if job := in_flight.get(name):
             return f"{whose}job {job} may be running"
-        last_ns = measured_ns.get(one)
+        last_ns = measured_ns.get(name)
         if last_ns is not None and now_ns - last_ns < longest_run_s * NS_PER_S:
             return f"{whose}it reported a measurement {age(now_ns - last_ns)} ago, a run may still be in progress"
     return None
@@ -175,34 +175,36 @@ class RescueHandler:
             self._running[action.number] = (action.device, self._workers.submit(restore_power, switch))
 
     def _clear_returned(self) -> None:
-        held = read_rescues(self._registry)
-        if not held:
+        rescues = read_rescues(self._registry)
+        if not rescues:
             return
-        back = [device for device in held if (one := find_presence(self._registry, device)) is not None and one.state == "online"]
+        back = [
+            device for device in rescues if (presence := find_presence(self._registry, device)) is not None and presence.state == "online"
+        ]
         if back:
             with self._registry.transaction() as connection:
                 for device in back:
                     clear_rescue(connection, device)
                     self._reported.pop(device, None)
-                    logger.info("%s is back after %d power cycles", device, held[device].attempts)
+                    logger.info("%s is back after %d power cycles", device, rescues[device].attempts)
 
     def _rescue_lost(self, written: FleetFile, now_ns: int) -> None:
         lost_ns = int((written.rescue.lost_minutes or 0) * 60) * NS_PER_S
         lost = lost_since(self._registry, now_ns - lost_ns)
         if not lost:
             return
-        held = read_rescues(self._registry)
+        rescues = read_rescues(self._registry)
         busy = {device for device, _ in self._running.values()}
-        for one in lost:
-            rescue = held.get(one.device) or Rescue(one.device, 0, 0)
-            if rescue.needs_attention or one.device in busy or rescue.next_ns > now_ns or len(self._running) >= AT_ONCE:
+        for presence in lost:
+            rescue = rescues.get(presence.device) or Rescue(presence.device, 0, 0)
+            if rescue.needs_attention or presence.device in busy or rescue.next_ns > now_ns or len(self._running) >= AT_ONCE:
                 continue
             try:
-                wired = wiring.wiring_of(one.device, written, self._folder)
+                wired = wiring.wiring_of(presence.device, written, self._folder)
                 if wired is not None:
-                    self._rescue(wired, one, rescue, written, now_ns)
+                    self._rescue(wired, presence, rescue, written, now_ns)
             except EdgemeterError as error:
-                self._report_once(one.device, str(error))
+                self._report_once(presence.device, str(error))
 
     def _rescue(self, wired: Wiring, lost: Presence, rescue: Rescue, written: FleetFile, now_ns: int) -> None:
         """Cycle the power of a lost device unless there is a reason not to, or give up."""
@@ -239,12 +241,14 @@ class RescueHandler:
             return f"{together} devices were lost at about the same time: the network or the mains rather than the board"
         if self._neighbours is None or self._neighbours[0] is not written:
             self._neighbours = (written, Neighbours(written, self._folder))
-        others = self._neighbours[1].of(wired, self._registry)
+        neighbours = self._neighbours[1].of(wired, self._registry)
         in_flight = {
-            device: found.job for device in (lost.device, *others) if (found := find_in_flight(self._registry, device)) is not None
+            device: execution.job
+            for device in (lost.device, *neighbours)
+            if (execution := find_in_flight(self._registry, device)) is not None
         }
         longest_run_s = written.rescue.longest_run_minutes * 60
-        why = why_not_cut(lost.device, others, in_flight, self._measured, longest_run_s, now_ns)
+        why = why_not_cut(lost.device, neighbours, in_flight, self._measured, longest_run_s, now_ns)
         return why or schedule_may_run(self._registry, lost.device, longest_run_s, now_ns)
 
     def _give_up(self, lost: Presence, rescue: Rescue, now_ns: int) -> None:

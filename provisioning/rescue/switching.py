@@ -36,11 +36,11 @@ def restore_power(switch: PowerSwitch, sleep: Sleep = time.sleep) -> None:
     Raises:
         UnavailableError: the board may be without power.
     """
-    for left in range(TRIES - 1, -1, -1):
+    for tries_left in range(TRIES - 1, -1, -1):
         try:
             switch.on()
         except EdgemeterError as error:
-            if not left:
+            if not tries_left:
                 raise UnavailableError(f"the power is off and cannot be restored: {error}") from error
             sleep(PAUSE_S)
         else:

@@ -65,8 +65,8 @@ class _Tasmota:
     def state(self) -> Power:
         """Return whether it is on, and whether it would be after a power cut of its own."""
         is_on = self._is_on(self._ask(self.relay, ""))
-        kept = self._ask("PowerOnState", "").get("PowerOnState")
-        return Power(is_on, () if kept == ALWAYS_ON else (NOT_ALWAYS_ON.format(kept),))
+        power_on_state = self._ask("PowerOnState", "").get("PowerOnState")
+        return Power(is_on, () if power_on_state == ALWAYS_ON else (NOT_ALWAYS_ON.format(power_on_state),))
 
     def _set(self, turn: Literal["On", "Off"]) -> None:
         if self._is_on(self._ask(self.relay, turn)) is not (turn == "On"):
@@ -158,10 +158,10 @@ class _Conversation:
         """Return the first answer that is about a relay or a setting."""
         while True:
             try:
-                found = json.loads(self._heard.get(timeout=max(0.0, deadline_s - time.monotonic())))
+                answer = json.loads(self._heard.get(timeout=max(0.0, deadline_s - time.monotonic())))
             except queue.Empty:
                 return None
             except ValueError:
                 continue
-            if isinstance(found, dict) and (about in found or relay_state(found, about) is not None):
-                return found
+            if isinstance(answer, dict) and (about in answer or relay_state(answer, about) is not None):
+                return answer

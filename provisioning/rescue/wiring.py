@@ -39,8 +39,8 @@ class Wiring:
     def shared(self) -> str:
         """The power source as text: devices with the same text lose their power together."""
         if self.kind == "external":
-            own = any(DEVICE in word for word in (*self.entry.off, *self.entry.on))
-            return f"external:{self.place}{f':{self.device}' if own else ''}"
+            is_own = any(DEVICE in word for word in (*self.entry.off, *self.entry.on))
+            return f"external:{self.place}{f':{self.device}' if is_own else ''}"
         return f"{self.kind}://{self.place}/{self.part}"
 
     @property
@@ -77,10 +77,10 @@ def parse(text: str, device: str, written: FleetFile, folder: FleetFolder) -> Wi
         text = entry.address
     else:
         entry = NO_ENTRY
-    found = re.fullmatch(r"([a-z-]+)://([^/\s]+)(?:/([A-Za-z0-9_.-]+))?/?", text)
-    if found is None or found[1] not in SWITCHES or found[1] == "external":
+    match = re.fullmatch(r"([a-z-]+)://([^/\s]+)(?:/([A-Za-z0-9_.-]+))?/?", text)
+    if match is None or match[1] not in SWITCHES or match[1] == "external":
         raise ConfigError(f"device {device!r}: {text!r} is not a switch: write {WRITTEN}")
-    return Wiring(text, found[1], found[2], found[3] or "", device, entry, folder)
+    return Wiring(text, match[1], match[2], match[3] or "", device, entry, folder)
 
 
 def open_switch(wired: Wiring) -> PowerSwitch:
@@ -110,14 +110,16 @@ class Neighbours:
 
     def of(self, wired: Wiring, registry: Registry) -> tuple[str, ...]:
         """Return the other devices that hang on the same switch, and those that measure their power with it."""
-        found = set(self._on.get(wired.shared, ()))
+        neighbours = set(self._on.get(wired.shared, ()))
         if wired.host is not None:
-            found |= {one.device for one in presence_mentioning(registry, wired.host) if _measures_with(one, wired.host)}
-        return tuple(sorted(found - {wired.device}))
+            neighbours |= {
+                presence.device for presence in presence_mentioning(registry, wired.host) if _measures_with(presence, wired.host)
+            }
+        return tuple(sorted(neighbours - {wired.device}))
 
 
-def _measures_with(one: Presence, host: str) -> bool:
+def _measures_with(presence: Presence, host: str) -> bool:
     """Return whether a sensor that the device names is the plug at `host`: its id is `shelly:HOST[:PORT][/CHANNEL]`."""
-    ids = [sensor.id or "" for sensor in one.health.sensors] if one.health else []
+    ids = [sensor.id or "" for sensor in presence.health.sensors] if presence.health else []
     addresses = [text.partition(":")[2].removeprefix("http://").partition("/")[0] for text in ids]
     return any(address == host or address.startswith(f"{host}:") for address in addresses)

@@ -35,12 +35,12 @@ class ImageFile:
         Raises:
             UnavailableError: it cannot be read any more, or has changed.
         """
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         with _mapped(self.path), _opened(self.path) as file:
-            while piece := _exactly(file, CHUNK_BYTES):
-                found.update(piece)
-                yield piece
-        if found.hexdigest() != self.sha256:
+            while chunk := _exactly(file, CHUNK_BYTES):
+                digest.update(chunk)
+                yield chunk
+        if digest.hexdigest() != self.sha256:
             raise UnavailableError(f"the image {str(self.path)!r} changed while it was read: the card is not written; run it again")
 
 
@@ -50,53 +50,53 @@ def read_image(path: Path, report: ReportBytes) -> ImageFile:
     Raises:
         ConfigError: it does not exist, is too short or damaged, or does not match the `.sha256` file beside it.
     """
-    size_bytes, found = 0, hashlib.sha256()
+    size_bytes, digest = 0, hashlib.sha256()
     compared_with = _compare(path, report)
     with _mapped(path):
         total_bytes = path.stat().st_size
         with path.open("rb") as raw, _opened(path, raw) as file:
-            while piece := _exactly(file, CHUNK_BYTES):
-                size_bytes += len(piece)
-                found.update(piece)
+            while chunk := _exactly(file, CHUNK_BYTES):
+                size_bytes += len(chunk)
+                digest.update(chunk)
                 report(raw.tell(), total_bytes)
     if size_bytes < SMALLEST_BYTES:
         raise ConfigError(f"{str(path)!r} is not an image: it has only {size_bytes} bytes")
-    return ImageFile(path, size_bytes, found.hexdigest(), compared_with)
+    return ImageFile(path, size_bytes, digest.hexdigest(), compared_with)
 
 
 def _compare(path: Path, report: ReportBytes) -> Path | None:
     """Compare the file with the `.sha256` beside it, if there is one, and return that."""
-    beside = path.with_name(f"{path.name}.sha256")
-    if not beside.exists():
+    hash_file = path.with_name(f"{path.name}.sha256")
+    if not hash_file.exists():
         return None
     with _mapped(path):
-        expected = _expected_hash(beside, path.name)
-        found, done, total_bytes = hashlib.sha256(), 0, path.stat().st_size
+        expected = _expected_hash(hash_file, path.name)
+        digest, read_bytes, total_bytes = hashlib.sha256(), 0, path.stat().st_size
         with path.open("rb") as file:
-            while piece := file.read(CHUNK_BYTES):
-                found.update(piece)
-                done += len(piece)
-                report(done, total_bytes)
-    if found.hexdigest() != expected:
-        raise ConfigError(f"{str(path)!r} has the sha256 {found.hexdigest()}, {str(beside)!r} has {expected}: download it again")
-    return beside
+            while chunk := file.read(CHUNK_BYTES):
+                digest.update(chunk)
+                read_bytes += len(chunk)
+                report(read_bytes, total_bytes)
+    if digest.hexdigest() != expected:
+        raise ConfigError(f"{str(path)!r} has the sha256 {digest.hexdigest()}, {str(hash_file)!r} has {expected}: download it again")
+    return hash_file
 
 
-def _expected_hash(beside: Path, name: str) -> str:
+def _expected_hash(hash_file: Path, name: str) -> str:
     """Return the hash in a file of sha256sum: that of the name, else of the only line."""
-    lines = [line for line in beside.read_text(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in hash_file.read_text(errors="replace").splitlines() if line.strip()]
     for line in lines:
         match = re.fullmatch(r"([0-9a-fA-F]{64})(?:\s+\*?(.+?))?\s*", line)
         if match and (len(lines) == 1 or (match[2] and Path(match[2]).name == name)):
             return match[1].lower()
-    raise ConfigError(f"{str(beside)!r} has no sha256 of {name!r}: correct it, or remove it")
+    raise ConfigError(f"{str(hash_file)!r} has no sha256 of {name!r}: correct it, or remove it")
 
 
 @contextmanager
 def _opened(path: Path, raw: IO[bytes] | None = None) -> Iterator[IO[bytes]]:
     """Open the image; its first bytes, not its name, show whether it is compressed."""
-    with path.open("rb") as own:
-        file = raw or own
+    with path.open("rb") as raw_file:
+        file = raw or raw_file
         magic = file.read(6)
         file.seek(0)
         if magic.startswith(b"\x1f\x8b"):
@@ -129,7 +129,7 @@ def _mapped(path: Path) -> Iterator[None]:
 
 def _exactly(file: IO[bytes], size_bytes: int) -> bytes:
     """Return `size_bytes`, fewer only at the end."""
-    piece = bytearray()
-    while len(piece) < size_bytes and (more := file.read(size_bytes - len(piece))):
-        piece += more
-    return bytes(piece)
+    chunk = bytearray()
+    while len(chunk) < size_bytes and (data := file.read(size_bytes - len(chunk))):
+        chunk += data
+    return bytes(chunk)

@@ -117,18 +117,18 @@ def all_disks(world: KernelTrees) -> list[TargetDisk]:
 
 def objections(disk: TargetDisk, world: KernelTrees, image_bytes: int | None, large: Literal["refused", "allowed"]) -> list[str]:
     """Return every reason not to write to the disk."""
-    found = [*_uses(disk, world)]
+    reasons = [*_uses(disk, world)]
     if disk.size_bytes == 0:
-        found.append("it has no size: is there a card in the reader?")
+        reasons.append("it has no size: is there a card in the reader?")
     if not disk.is_removable and disk.attached == "other":
-        found.append("it is built in: only removable disks and those on USB or MMC are written")
+        reasons.append("it is built in: only removable disks and those on USB or MMC are written")
     if disk.is_read_only:
-        found.append("it is read-only: check the lock on the card or its adapter")
+        reasons.append("it is read-only: check the lock on the card or its adapter")
     if image_bytes is not None and 0 < disk.size_bytes < image_bytes:
-        found.append(f"it is smaller than the image: {disk.size_bytes} bytes, the image has {image_bytes}")
+        reasons.append(f"it is smaller than the image: {disk.size_bytes} bytes, the image has {image_bytes}")
     if disk.size_bytes > LARGE_BYTES and large == "refused":
-        found.append(f"it has {disk.size_bytes / GB:.0f} GB, which is large for a card: if it is the right one, add --force-large")
-    return found
+        reasons.append(f"it has {disk.size_bytes / GB:.0f} GB, which is large for a card: if it is the right one, add --force-large")
+    return reasons
 
 
 def _disk(name: str, path: Path, entry: Path) -> TargetDisk:
@@ -145,7 +145,7 @@ def _disk(name: str, path: Path, entry: Path) -> TargetDisk:
         attached=next((bus for bus in buses if any(re.fullmatch(rf"{bus}\d+", part) for part in parts)), "other"),
         is_removable=_number(entry / "removable") == 1,
         is_read_only=_number(entry / "ro") == 1,
-        parts=tuple(sorted(one.parent.name for one in entry.glob("*/partition"))),
+        parts=tuple(sorted(path.parent.name for path in entry.glob("*/partition"))),
     )
 
 
@@ -157,11 +157,11 @@ def _uses(disk: TargetDisk, world: KernelTrees) -> Iterator[str]:
         entry = world.sysfs / "class/block" / name
         path = world.dev / name
         for where in sorted({where for number, source, where in mounted if _line(entry / "dev") == number or path == source}):
-            what = "this system runs from it" if where in SYSTEM_MOUNTS else "unmount it first"
-            yield f"{name} is mounted at {where}: {what}"
+            remedy = "this system runs from it" if where in SYSTEM_MOUNTS else "unmount it first"
+            yield f"{name} is mounted at {where}: {remedy}"
         if path in swapping:
             yield f"{name} is this system's swap space"
-        holders = sorted(one.name for one in (entry / "holders").glob("*"))
+        holders = sorted(holder.name for holder in (entry / "holders").glob("*"))
         if holders:
             yield f"{name} is in use by {', '.join(holders)} (LVM, RAID, encryption, ...)"
         if kind := member_of(path):
@@ -170,14 +170,14 @@ def _uses(disk: TargetDisk, world: KernelTrees) -> Iterator[str]:
 
 def _mounts(world: KernelTrees) -> list[tuple[str, Path, str]]:
     """Return number (major:minor), source and place of every mount."""
-    found = []
+    mounts = []
     for line in _text(world.proc / "self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
-        fields, more = before.split(), after.split()
-        if len(fields) > 4 and len(more) > 1:
+        fields, source_fields = before.split(), after.split()
+        if len(fields) > 4 and len(source_fields) > 1:
             # A btrfs has another device number there, but names its source.
-            found.append((fields[2], _real(more[1], world), fields[4].replace("\\040", " ")))
-    return found
+            mounts.append((fields[2], _real(source_fields[1], world), fields[4].replace("\\040", " ")))
+    return mounts
 
 
 def _real(source: str, world: KernelTrees) -> Path:

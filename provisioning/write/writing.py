@@ -103,8 +103,8 @@ def _verify(image: ImageFile, disk: TargetDisk, hashes: list[bytes], writer: int
             offset = number * CHUNK_BYTES
             length = min(CHUNK_BYTES, image.size_bytes - offset)
             _fill(reader, buffer, offset, length)
-            with memoryview(buffer)[:length] as piece:
-                if hashlib.sha256(piece).digest() != expected:
+            with memoryview(buffer)[:length] as chunk:
+                if hashlib.sha256(chunk).digest() != expected:
                     raise UnavailableError(
                         f"{disk.path} ({disk.words}) reads back differently from byte {offset} on: "
                         "the card or its reader is faulty or counterfeit: use another one"
@@ -132,21 +132,21 @@ def _reader(disk: TargetDisk, writer: int) -> tuple[Literal["O_DIRECT", "fadvise
 
 def _fill(reader: int, buffer: mmap.mmap, offset: int, length: int) -> None:
     """Read at least `length` bytes from `offset`, into an aligned buffer and in whole blocks, as O_DIRECT requires."""
-    done = 0
-    while done < length:
-        with memoryview(buffer)[done:] as rest:
-            came = os.preadv(reader, [rest], offset + done)
+    read_bytes = 0
+    while read_bytes < length:
+        with memoryview(buffer)[read_bytes:] as remainder:
+            came = os.preadv(reader, [remainder], offset + read_bytes)
         if came == 0:
-            message = f"the disk ends at byte {offset + done}, before the image ends"
+            message = f"the disk ends at byte {offset + read_bytes}, before the image ends"
             raise OSError(errno.EIO, message)
-        done += came
+        read_bytes += came
 
 
-def _put(descriptor: int, offset: int, piece: bytes) -> None:
-    view = memoryview(piece)
+def _put(descriptor: int, offset: int, data: bytes) -> None:
+    view = memoryview(data)
     while view:
-        done = os.pwrite(descriptor, view, offset)
-        view, offset = view[done:], offset + done
+        written_bytes = os.pwrite(descriptor, view, offset)
+        view, offset = view[written_bytes:], offset + written_bytes
 
 
 def _zero(descriptor: int, offset: int, length: int, size_bytes: int) -> None:
@@ -154,9 +154,9 @@ def _zero(descriptor: int, offset: int, length: int, size_bytes: int) -> None:
 
 
 def _refused(disk: TargetDisk, error: OSError) -> UnavailableError:
-    what = f"cannot write {disk.path} ({disk.words})"
+    problem = f"cannot write {disk.path} ({disk.words})"
     if error.errno == errno.EBUSY:
-        return UnavailableError(f"{what}: it is in use: unmount it, and close what has it open")
+        return UnavailableError(f"{problem}: it is in use: unmount it, and close what has it open")
     if error.errno in {errno.EACCES, errno.EPERM}:
-        return UnavailableError(f"{what}: permission denied: run it with sudo")
-    return UnavailableError(f"{what}: {error.strerror}: the card or its reader is faulty: use another one")
+        return UnavailableError(f"{problem}: permission denied: run it with sudo")
+    return UnavailableError(f"{problem}: {error.strerror}: the card or its reader is faulty: use another one")

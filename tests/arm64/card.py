@@ -48,11 +48,11 @@ def blank(target: Path, form: BootFormat = "cloudinit") -> Path:
     run("sfdisk", "-q", target, input=layout.encode())
     run("mkfs.vfat", "-F", "32", "-s", "1", "-n", "BOOTFS", "--offset", str(BOOT_START), target, str(BOOT_SECTORS // 2))
     with tempfile.TemporaryDirectory() as name:
-        made = Path(name)
+        folder = Path(name)
         for file, text in {**_boot_files(), **system_stand_ins.BOOT_FILES[form]}.items():
-            (made / file).write_text(text)
-            run("mcopy", "-o", "-i", f"{target}@@{BOOT_OFFSET}", made / file, "::")
-        root = _root(system / "root.tar", made / "root", form)
+            (folder / file).write_text(text)
+            run("mcopy", "-o", "-i", f"{target}@@{BOOT_OFFSET}", folder / file, "::")
+        root = _root(system / "root.tar", folder / "root", form)
         run("mke2fs", "-q", "-F", "-t", "ext4", "-L", "rootfs", "-d", root, "-E", f"offset={ROOT_OFFSET}", target, f"{ROOT_MB}M")
     return target
 
@@ -72,7 +72,7 @@ def initrd(target: Path) -> Path:
         (tree / "modules").mkdir()
         shutil.copy(system / "busybox/usr/bin/busybox", tree / "bin/busybox")
         order = []
-        for module in (one for one in MODULES if one in modules):
+        for module in (name for name in MODULES if name in modules):
             packed = modules[module].read_bytes()
             (tree / "modules" / f"{module}.ko").write_bytes(lzma.decompress(packed) if modules[module].suffix == ".xz" else packed)
             order.append(f"{module}.ko")

@@ -26,7 +26,7 @@ def system():
 def index(tmp_path_factory):
     """Make sure that wheels can be fetched."""
     reach = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", tmp_path_factory.mktemp("reach"), "click"]
-    if subprocess.run([str(one) for one in reach], capture_output=True, check=False).returncode != 0:
+    if subprocess.run([str(word) for word in reach], capture_output=True, check=False).returncode != 0:
         pytest.skip("no package index can be reached")
 
 

@@ -33,13 +33,13 @@ class FleetServer:
 
     def command(self, *words: str | Path) -> str:
         """Run `edgemeter fleet ...` as a person does, and return what it printed."""
-        given = [*EDGEMETER, "fleet", *(str(word) for word in words)]
+        command_words = [*EDGEMETER, "fleet", *(str(word) for word in words)]
         environment = {**os.environ, "EDGEMETER_FLEET_FOLDER": str(self.folder), "EDGEMETER_BROKER": self.broker}
-        done = subprocess.run(given, capture_output=True, text=True, env=environment, check=False)
-        if done.returncode:
-            message = f"fleet {words[0]}: {done.stderr}{done.stdout}"
+        completed = subprocess.run(command_words, capture_output=True, text=True, env=environment, check=False)
+        if completed.returncode:
+            message = f"fleet {words[0]}: {completed.stderr}{completed.stdout}"
             raise AssertionError(message)
-        return done.stdout
+        return completed.stdout
 
     def join_file(self, device: str) -> Path:
         """Return a file with a fresh token of a device."""
@@ -49,7 +49,7 @@ class FleetServer:
     def runs(self, device: str) -> list[RunRecord]:
         """Return what has arrived of a device."""
         with SqliteLedger(self.ledger, "read") as ledger:
-            return [held.record for held in ledger.records() if held.record.device == device]
+            return [entry.record for entry in ledger.records() if entry.record.device == device]
 
 
 @contextlib.contextmanager

@@ -15,10 +15,10 @@ def ended(*command):
 
 def test_a_failure_that_mentions_binfmt_misc_is_a_failure():
     """The exit status comes first, then what refused."""
-    said = "sys.stderr.write('a note on binfmt_misc'); sys.exit({})"
-    succeeded(ended(sys.executable, "-c", f"import sys; {said.format(0)}"))
+    code = "sys.stderr.write('a note on binfmt_misc'); sys.exit({})"
+    succeeded(ended(sys.executable, "-c", f"import sys; {code.format(0)}"))
     with pytest.raises(AssertionError, match="a note on binfmt_misc"):
-        succeeded(ended(sys.executable, "-c", f"import sys; {said.format(3)}"))
+        succeeded(ended(sys.executable, "-c", f"import sys; {code.format(3)}"))
 
 
 @pytest.mark.needs("setpriv")

@@ -30,7 +30,7 @@ def test_a_release_installs_on_arm64_with_no_network_and_measures(pi4_with_liter
     """
     manifest.read_release(pi4_with_litert.path, pi4_with_litert.public).unpack(tmp_path)
     shutil.copy(pi4_with_litert.public, tmp_path)
-    there = (
+    script = (
         '! "$0" -c "import ensurepip; ensurepip.version()" 2> /dev/null\n'
         '"$0" /mnt/release/install.py --release /mnt/release --root /mnt/opt/edgemeter --public-key /mnt/release/release.pub\n'
         "cd /mnt/opt/edgemeter/current\n"
@@ -39,9 +39,9 @@ def test_a_release_installs_on_arm64_with_no_network_and_measures(pi4_with_liter
         "model=$(echo lib/python3*/site-packages/edgemeter/models/shipped/edgemeter-shapes_int8.tflite)\n"
         "bin/edgemeter run --model $model --mode rapid --repeats 1 --no-save --output /mnt/release/runs.json\n"
     )
-    done = run_inside(system, tmp_path, there, "--net")
-    assert f"install: installed and switched to release {pi4_with_litert.manifest.version}" in done.stdout
-    assert "edgemeter, version" in done.stdout
+    completed = run_inside(system, tmp_path, script, "--net")
+    assert f"install: installed and switched to release {pi4_with_litert.manifest.version}" in completed.stdout
+    assert "edgemeter, version" in completed.stdout
     (run,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
     assert (run["environment"]["arch"], run["runtime"]["name"], run["model"]["name"]) == ("aarch64", "litert", "edgemeter-shapes")
     assert run["latency"]["count"] >= 64
@@ -57,12 +57,12 @@ def test_a_release_sees_what_the_systems_packages_bring(pi4, system, tmp_path):
     request = build.ReleaseRequest(boards.release_target("pi4"), ("litert",), pi4.key, site_packages="system")
     build.seal_release(request, files, pi4.manifest.checked, pi4.manifest.version)
     shutil.copy(pi4.public, files)
-    there = (
+    script = (
         '"$0" /mnt/release/install.py --release /mnt/release --root /mnt/opt/edgemeter --public-key /mnt/release/release.pub\n'
         '/mnt/opt/edgemeter/current/bin/python -c "import yaml, numpy; print(yaml.__file__, numpy.__file__)"\n'
     )
-    done = run_inside(system, files, there, "--net")
-    of_system, of_release = done.stdout.splitlines()[-1].split()
+    completed = run_inside(system, files, script, "--net")
+    of_system, of_release = completed.stdout.splitlines()[-1].split()
     assert of_system.startswith("/usr/lib/python3/dist-packages/yaml/")
     assert of_release.startswith("/mnt/opt/edgemeter/current/lib/python3.13/site-packages/numpy/")
 

@@ -25,22 +25,22 @@ UPDATE_S = 240.0
 @pytest.fixture(scope="module")
 def board(board_files, server, tmp_path_factory):
     """Return a board that has joined and is on."""
-    made = prepared(board_files, server, DEVICE, tmp_path_factory.mktemp("board"))
-    made.power_on()
-    assert awaited(made, lambda: said(server).get("release")), made.said()[-3000:]
-    yield made
-    made.cut()
+    joined = prepared(board_files, server, DEVICE, tmp_path_factory.mktemp("board"))
+    joined.power_on()
+    assert awaited(joined, lambda: last_report(server).get("release")), joined.said()[-3000:]
+    yield joined
+    joined.cut()
 
 
-def shown(server: FleetServer) -> dict:
+def device_status(server: FleetServer) -> dict:
     """Return all that the fleet knows of the device."""
     return json.loads(server.command("show", DEVICE, "--json"))
 
 
-def said(server: FleetServer) -> dict:
+def last_report(server: FleetServer) -> dict:
     """Return what the device last said of itself, nothing before it has joined."""
     try:
-        return shown(server)["said"] or {}
+        return device_status(server)["said"] or {}
     except AssertionError:
         return {}
 
@@ -53,7 +53,7 @@ def released(server: FleetServer, release: Path) -> str:
 
 def works(server: FleetServer) -> bool:
     """Return whether the device is online and does what it is asked for."""
-    if shown(server)["presence"] != "online":
+    if device_status(server)["presence"] != "online":
         return False
     server.command("logs", DEVICE, "--lines", "5")
     return True
@@ -61,7 +61,7 @@ def works(server: FleetServer) -> bool:
 
 def test_power_cut_at_any_moment_of_an_update_leaves_an_agent_that_works(board: Board, server: FleetServer):
     """Cuts while it goes to another release: one of the two works afterwards, and left alone it goes to the new one."""
-    first = said(server)["release"]
+    first = last_report(server)["release"]
     release = server.folder.parent / "second.tar"
     server.command("release", "build", "--board", "pi4", "--python", "3.13", "--extras", "litert,i2c", "--out", release)
     version = released(server, release)
@@ -73,34 +73,36 @@ def test_power_cut_at_any_moment_of_an_update_leaves_an_agent_that_works(board: 
         board.cut()
         board.power_on()
     # An installation that is cut off twice is given up, and the release before goes on; ordered once more it is carried out.
-    assert awaited(board, lambda: shown(server)["presence"] == "online" and shown(server)["job"] is None), board.said()[-3000:]
-    assert said(server)["release"] in {first, version}
+    assert awaited(board, lambda: device_status(server)["presence"] == "online" and device_status(server)["job"] is None), board.said()[
+        -3000:
+    ]
+    assert last_report(server)["release"] in {first, version}
     assert works(server)
     server.command("update", version, "--on", f"device={DEVICE}", "--even-if", "bad", "--detach")
-    assert awaited(board, lambda: said(server).get("release") == version), board.said()[-3000:]
+    assert awaited(board, lambda: last_report(server).get("release") == version), board.said()[-3000:]
     assert works(server)
 
 
 def test_a_release_whose_agent_does_not_start_is_rolled_back(board: Board, server: FleetServer, tmp_path):
     """It installs and imports, and its agent ends at once: the one before runs again, and the device reports which was bad."""
-    before = said(server)["release"]
+    before = last_report(server)["release"]
     wheel = _broken(next(server.folder.parent.glob("second.tar")), tmp_path)
     release = tmp_path / "broken.tar"
     server.command("release", "build", "--board", "pi4", "--python", "3.13", "--extras", "litert", "--wheel", wheel, "--out", release)
     version = released(server, release)
     server.command("update", version, "--on", f"device={DEVICE}", "--even-if", "older", "--detach")
-    assert awaited(board, lambda: version in str(said(server).get("bad_agents"))), board.said()[-3000:]
-    assert said(server)["release"] == before
+    assert awaited(board, lambda: version in str(last_report(server).get("bad_agents"))), board.said()[-3000:]
+    assert last_report(server)["release"] == before
     assert works(server)
 
 
 def test_a_revoked_board_is_out(board: Board, server: FleetServer):
     """Within seconds, and it does not come back."""
     server.command("revoke", DEVICE, "--reason", "test")
-    assert awaited(board, lambda: shown(server)["presence"] != "online")
+    assert awaited(board, lambda: device_status(server)["presence"] != "online")
     time.sleep(120)
     assert board.is_on()
-    assert (shown(server)["standing"], shown(server)["presence"] == "online") == ("revoked", False)
+    assert (device_status(server)["standing"], device_status(server)["presence"] == "online") == ("revoked", False)
 
 
 def _broken(release: Path, folder: Path) -> Path:
@@ -109,8 +111,8 @@ def _broken(release: Path, folder: Path) -> Path:
     good = next((folder / "files/wheels").glob("edgemeter-*.whl"))
     target = folder / good.name
     program = "edgemeter/agent/daemon/__main__.py"
-    with zipfile.ZipFile(good) as source, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(good) as source, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as changed:
         assert program in source.namelist()
         for entry in source.infolist():
-            made.writestr(entry, b"import sys\nsys.exit(3)\n" if entry.filename == program else source.read(entry))
+            changed.writestr(entry, b"import sys\nsys.exit(3)\n" if entry.filename == program else source.read(entry))
     return target

@@ -31,4 +31,4 @@ def home(monkeypatch, tmp_path):
 @pytest.fixture
 def invoke():
     """Return what runs `edgemeter models ...` in this process; what it raises is raised."""
-    return lambda *arguments: CliRunner().invoke(models, [str(one) for one in arguments], catch_exceptions=False)
+    return lambda *arguments: CliRunner().invoke(models, [str(argument) for argument in arguments], catch_exceptions=False)

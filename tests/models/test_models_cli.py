@@ -27,8 +27,10 @@ def copied_model(folder):
 
 def test_the_list_names_every_file_within_80_columns():
     """One line per file, with its AP and the first digits of its hash."""
-    shown = CliRunner().invoke(models, ["list"], env={"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "80"}, catch_exceptions=False).output
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
+    printed = (
+        CliRunner().invoke(models, ["list"], env={"FORCE_COLOR": "1", "NO_COLOR": "1", "COLUMNS": "80"}, catch_exceptions=False).output
+    )
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", printed).splitlines()
     for model in shipped_models.shipped_models():
         (line,) = [line for line in lines if line.startswith(model.path.name)]
         assert f"{model.about.accuracy['value']:.3f}" in line
@@ -61,13 +63,13 @@ def test_show_prints_the_card(invoke):
 
 def test_show_prints_what_a_gguf_file_holds(tmp_path, invoke):
     """By the name of a shipped one or by path: parameters, quantisation, and the cache of the whole context; a cut-off one is refused."""
-    (found,) = [one for one in shipped_models.shipped_language() if one.name.endswith("_q8_0.gguf")]
-    shown = json.loads(invoke("show", found.name, "--json").output)
-    assert shown == json.loads(invoke("show", str(found.path), "--json").output)
-    expected = {"sha256": found.sha256, "architecture": "llama", "quantisation": "Q8_0", "parameters": 262720}
-    assert {key: shown[key] for key in expected} == expected
-    assert sum(shown["bytes_ratio"].values()) == pytest.approx(1)
-    (tmp_path / "cut.gguf").write_bytes(found.path.read_bytes()[:1000])
+    (language_file,) = [candidate for candidate in shipped_models.shipped_language() if candidate.name.endswith("_q8_0.gguf")]
+    document = json.loads(invoke("show", language_file.name, "--json").output)
+    assert document == json.loads(invoke("show", str(language_file.path), "--json").output)
+    expected = {"sha256": language_file.sha256, "architecture": "llama", "quantisation": "Q8_0", "parameters": 262720}
+    assert {key: document[key] for key in expected} == expected
+    assert sum(document["bytes_ratio"].values()) == pytest.approx(1)
+    (tmp_path / "cut.gguf").write_bytes(language_file.path.read_bytes()[:1000])
     with pytest.raises(ConfigError, match="cut off or garbled"):
         invoke("show", str(tmp_path / "cut.gguf"))
 
@@ -75,8 +77,8 @@ def test_show_prints_what_a_gguf_file_holds(tmp_path, invoke):
 def test_show_prints_what_an_executorch_program_delegates(tmp_path, invoke):
     """Without the library: its methods, what XNNPACK takes and what is left; a cut-off one is refused."""
     folder = Path(__file__).resolve().parents[1] / "fixtures" / "runtimes"
-    shown = json.loads(invoke("show", str(folder / "executorch.pte"), "--json").output)["methods"]["forward"]
-    assert shown == {"backend": "xnnpack", "operators_on_xnnpack": "2", "delegated_ratio": 1.0, "precision": "fp32"}
+    methods = json.loads(invoke("show", str(folder / "executorch.pte"), "--json").output)["methods"]["forward"]
+    assert methods == {"backend": "xnnpack", "operators_on_xnnpack": "2", "delegated_ratio": 1.0, "precision": "fp32"}
     assert 'left_to_portable = "add 1, mul 1"' in invoke("show", str(folder / "executorch_portable.pte")).output
     (tmp_path / "cut.pte").write_bytes((folder / "executorch.pte").read_bytes()[:1000])
     with pytest.raises(ConfigError, match="truncated or garbled"):

@@ -14,20 +14,20 @@ PACKAGES = "systemd-sysv,udev,cloud-init,netplan.io,python3,openssl,iproute2,sud
 @pytest.fixture(scope="session")
 def trixie(tmp_path_factory) -> Path:
     """Return the tar of a Debian trixie with cloud-init; skip where it cannot be made."""
-    given = os.environ.get("EDGEMETER_TRIXIE_ROOT")
-    if given:
-        return Path(given)
+    root_tar = os.environ.get("EDGEMETER_TRIXIE_ROOT")
+    if root_tar:
+        return Path(root_tar)
     if os.geteuid() != 0:
         pytest.skip("chroot needs root")
     program = requirements.program("mmdebstrap", marker="trixie")
     tar = tmp_path_factory.mktemp("trixie") / "root.tar"
-    made = subprocess.run(
+    completed = subprocess.run(
         [program, "--variant=minbase", f"--include={PACKAGES}", "trixie", str(tar)],
         capture_output=True,
         text=True,
         check=False,
         timeout=1200,
     )
-    if made.returncode != 0:
-        pytest.skip(f"mmdebstrap cannot reach Debian: {made.stderr.strip().splitlines()[-1]}")
+    if completed.returncode != 0:
+        pytest.skip(f"mmdebstrap cannot reach Debian: {completed.stderr.strip().splitlines()[-1]}")
     return tar

@@ -53,9 +53,9 @@ def test_a_command_that_changes_something_has_a_dry_run():
     """A flag with a help text that says what it does; a command that only reads has none."""
     for name in sorted(COMMANDS):
         with table_row(name):
-            found = [one for one in COMMANDS[name].params if "--dry-run" in one.opts]
-            assert bool(found) == (name not in READING), f"add --dry-run to `edgemeter fleet {name}`, or say here why it changes nothing"
-            for option in found:
+            options = [param for param in COMMANDS[name].params if "--dry-run" in param.opts]
+            assert bool(options) == (name not in READING), f"add --dry-run to `edgemeter fleet {name}`, or say here why it changes nothing"
+            for option in options:
                 assert option.is_flag
                 assert option.help
                 assert option.help.endswith(".")
@@ -64,14 +64,14 @@ def test_a_command_that_changes_something_has_a_dry_run():
 def test_the_reading_commands_are_commands():
     """A name that is gone, or was mistyped, would excuse nothing."""
     assert set(READING) | set(REHEARSED) <= set(COMMANDS)
-    assert {"release", "update", "write"} <= set(COMMANDS) - set(READING)
+    assert {"release build", "update", "write"} <= set(COMMANDS) - set(READING)
 
 
 def test_a_rehearsal_where_there_is_no_fleet_makes_none(tmp_path):
     """One line, and the folder stays empty: not even a registry is made."""
     for name, arguments in sorted(REHEARSED.items()):
         with table_row(name):
-            done = CliRunner().invoke(fleet, [*name.split(), *arguments, "--dry-run", "--folder", str(tmp_path)])
-            assert isinstance(done.exception, ConfigError)
+            result = CliRunner().invoke(fleet, [*name.split(), *arguments, "--dry-run", "--folder", str(tmp_path)])
+            assert isinstance(result.exception, ConfigError)
             assert folder_bytes.read(tmp_path) == {}
             assert not list(tmp_path.iterdir())

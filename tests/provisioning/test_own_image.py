@@ -13,8 +13,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "fleet-own-image.md"
 
 def block(kind):
     """Return the page's one block of a kind."""
-    (found,) = [part.partition("\n")[2].partition("```")[0] for part in PAGE.read_text().split(f"```{kind}")[1:]]
-    return found
+    (text,) = [part.partition("\n")[2].partition("```")[0] for part in PAGE.read_text().split(f"```{kind}")[1:]]
+    return text
 
 
 @pytest.mark.parametrize(("state", "status"), [("absent", 0), ("free", 0), ("held", 21)])
@@ -28,8 +28,8 @@ def test_menders_script_asks_for_a_later_try_while_something_measures(tmp_path, 
     with (tmp_path / ("other" if state == "absent" else lock.name)).open("a") as holder:
         if state == "held":
             fcntl.flock(holder, fcntl.LOCK_EX)
-        done = subprocess.run([script], env={**os.environ, "EDGEMETER_RUN_LOCK": str(lock)}, check=False)
-    assert done.returncode == status
+        completed = subprocess.run([script], env={**os.environ, "EDGEMETER_RUN_LOCK": str(lock)}, check=False)
+    assert completed.returncode == status
     assert lock.exists() == (state != "absent")
 
 

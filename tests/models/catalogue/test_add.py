@@ -26,7 +26,7 @@ def scale_of(path):
 
 
 @pytest.fixture
-def own(tmp_path):
+def own_copy(tmp_path):
     """Return what copies a file, without its card, to a folder of the user's."""
 
     def copy(source: Path, name: str | None = None) -> Path:
@@ -36,18 +36,18 @@ def own(tmp_path):
     return copy
 
 
-def test_a_model_with_a_card_is_added_as_the_card_states(own, invoke):
+def test_a_model_with_a_card_is_added_as_the_card_states(own_copy, invoke):
     """Shapes, types and scales come from the file: the int8 input of the shipped detector."""
     pytest.importorskip("ai_edge_litert")
     source = SHIPPED / "edgemeter-shapes_int8.tflite"
-    path = own(source)
+    path = own_copy(source)
     shutil.copyfile(model_card.card_path(source), model_card.card_path(path))
     entry = json.loads(invoke("add", path, "--name", "shapes", "--json").stdout)["entry"]
     expected = {"family": "edgemeter", "precision": "int8", "dtype": "int8", "licence": "Apache-2.0"}
     assert {key: entry[key] for key in expected} == expected
-    (taken,) = entry["inputs"]
-    assert (taken["shape"], taken["dtype"], taken["zero_point"]) == ([1, 160, 160, 3], "int8", -128)
-    assert taken["scale"] == pytest.approx(scale_of(path))
+    (tensor_in,) = entry["inputs"]
+    assert (tensor_in["shape"], tensor_in["dtype"], tensor_in["zero_point"]) == ([1, 160, 160, 3], "int8", -128)
+    assert tensor_in["scale"] == pytest.approx(scale_of(path))
     assert entry["sha256"] == model_file.sha256(path)
     assert catalogue.find_entry("shapes").path == str(path)
     assert "(here)" in invoke("list").stdout
@@ -60,7 +60,7 @@ def test_a_family_in_doubt_is_added_with_a_question_mark(tmp_path, invoke):
     tensor, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
     node = onnx.helper.make_node("Conv", ["x", "w"], ["map"], strides=[8, 8])
     shape = onnx.numpy_helper.from_array(np.array([1, 56, 64]), "shape")
-    rest = onnx.numpy_helper.from_array(np.zeros((1, 56, 20), np.float32), "rest")
+    remainder = onnx.numpy_helper.from_array(np.zeros((1, 56, 20), np.float32), "rest")
     nodes = [
         node,
         onnx.helper.make_node("Reshape", ["map", "shape"], ["cells"]),
@@ -68,7 +68,7 @@ def test_a_family_in_doubt_is_added_with_a_question_mark(tmp_path, invoke):
     ]
     weights = onnx.numpy_helper.from_array(np.ones((56, 3, 8, 8), np.float32), "w")
     graph = onnx.helper.make_graph(
-        nodes, "g", [tensor("x", kind, [1, 3, 64, 64])], [tensor("y", kind, [1, 56, 84])], [weights, shape, rest]
+        nodes, "g", [tensor("x", kind, [1, 3, 64, 64])], [tensor("y", kind, [1, 56, 84])], [weights, shape, remainder]
     )
     path = tmp_path / "mine.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), str(path))
@@ -76,10 +76,10 @@ def test_a_family_in_doubt_is_added_with_a_question_mark(tmp_path, invoke):
     assert "yolov8 with 52 classes, or one class and 17 keypoints?" in model_card.read_card(model_card.card_path(path)).made["guesses"]
 
 
-def test_a_model_that_cannot_be_recognised_names_what_to_write(own, invoke, home):
+def test_a_model_that_cannot_be_recognised_names_what_to_write(own_copy, invoke, home):
     """Its input is no picture; nothing is written."""
     pytest.importorskip("onnxruntime")
-    path = own(ROOT / "tests" / "fixtures" / "runtimes" / "onnx.onnx")
+    path = own_copy(ROOT / "tests" / "fixtures" / "runtimes" / "onnx.onnx")
     with pytest.raises(ConfigError, match="Write a card beside it"):
         invoke("add", path)
     assert not model_card.card_path(path).exists()
@@ -87,24 +87,24 @@ def test_a_model_that_cannot_be_recognised_names_what_to_write(own, invoke, home
 
 
 @pytest.mark.realdata
-def test_embedded_labels_and_metadata_are_read(realdata, own, invoke):
+def test_embedded_labels_and_metadata_are_read(realdata, own_copy, invoke):
     """A TFLite file with metadata: 90 labels, its licence, its quantisation; the card is what `run` reads."""
     pytest.importorskip("ai_edge_litert")
-    path = own(realdata / "models" / "efficientdet_lite0_int8_metadata.tflite", "mine.tflite")
+    path = own_copy(realdata / "models" / "efficientdet_lite0_int8_metadata.tflite", "mine.tflite")
     entry = json.loads(invoke("add", path, "--json").stdout)["entry"]
     assert (entry["name"], entry["labels"], len(entry["output"]["labels"])) == ("mine", "embedded", 90)
     assert "Apache" in entry["licence"]
     assert (entry["inputs"][0]["dtype"], entry["inputs"][0]["scale"], entry["inputs"][0]["zero_point"]) == ("uint8", 0.0078125, 127)
-    assert [one["shape"] for one in entry["outputs"]] == [[1, 25, 4], [1, 25], [1, 25], [1]]
+    assert [output["shape"] for output in entry["outputs"]] == [[1, 25, 4], [1, 25], [1, 25], [1]]
     about = card_beside(path)
     assert (about.sha256, about.output.labels[0], about.input.mean[0]) == (entry["sha256"], "person", 127)
 
 
 @pytest.mark.realdata
-def test_an_export_that_the_catalogue_waits_for_takes_its_place(realdata, own, invoke):
+def test_an_export_that_the_catalogue_waits_for_takes_its_place(realdata, own_copy, invoke):
     """`yolov8n` says how it is made; the file of that name, added, is found under that name. Its guesses are reported."""
     pytest.importorskip("onnxruntime")
-    path = own(realdata / "models" / "yolov8n.onnx")
+    path = own_copy(realdata / "models" / "yolov8n.onnx")
     result = invoke("add", path)
     assert "yolov8n: detection, yolov8, fp32, 80 labels" in result.stdout
     assert "guessed: family yolov8" in result.stderr
@@ -117,28 +117,28 @@ def test_an_export_that_the_catalogue_waits_for_takes_its_place(realdata, own, i
 
 
 @pytest.mark.realdata
-def test_a_model_compiled_for_another_machine_is_reported(realdata, own, invoke):
+def test_a_model_compiled_for_another_machine_is_reported(realdata, own_copy, invoke):
     """Its operators are not here."""
     pytest.importorskip("ai_edge_litert")
     with pytest.raises(ConfigError, match="Edge TPU"):
-        invoke("add", own(realdata / "models" / "mobilenet_v1_0.25_128_quant_edgetpu.tflite"))
+        invoke("add", own_copy(realdata / "models" / "mobilenet_v1_0.25_128_quant_edgetpu.tflite"))
 
 
 @pytest.fixture
-def shapes(own):
+def shapes(own_copy):
     """Return a copy of a shipped model with its card."""
     pytest.importorskip("onnxruntime")
     source = SHIPPED / "edgemeter-shapes_fp32.onnx"
-    path = own(source)
+    path = own_copy(source)
     shutil.copyfile(model_card.card_path(source), model_card.card_path(path))
     return path
 
 
-def test_a_taken_name_is_refused(shapes, own, invoke):
+def test_a_taken_name_is_refused(shapes, own_copy, invoke):
     """Of another file of the user's, or of ours; the same file again is no conflict."""
     invoke("add", shapes, "--name", "mine")
     assert invoke("add", shapes, "--name", "mine").exit_code == 0
-    other = own(shapes, "other.onnx")
+    other = own_copy(shapes, "other.onnx")
     shutil.copyfile(model_card.card_path(shapes), model_card.card_path(other))
     with pytest.raises(ConfigError, match="choose another --name, or replace it with --replace"):
         invoke("add", other, "--name", "mine")
@@ -168,7 +168,7 @@ def test_an_added_file_that_changes_or_goes_is_missed(shapes, invoke):
     assert (result.exit_code, "is missing" in result.stderr) == (1, True)
 
 
-def test_what_is_no_model_is_reported(own, invoke, home, tmp_path):
+def test_what_is_no_model_is_reported(own_copy, invoke, home, tmp_path):
     """Empty, garbled, of an unknown kind: one line, and nothing written."""
     pytest.importorskip("onnxruntime")
     pytest.importorskip("ai_edge_litert")
@@ -176,7 +176,7 @@ def test_what_is_no_model_is_reported(own, invoke, home, tmp_path):
         with table_row(name, body):
             (tmp_path / "body").write_bytes(body)
             with pytest.raises(ConfigError, match="m"):
-                invoke("add", own(tmp_path / "body", name))
+                invoke("add", own_copy(tmp_path / "body", name))
             assert not (home / "catalogue.toml").exists()
     with pytest.raises(ConfigError, match="there is no such file"):
         invoke("add", tmp_path / "absent.onnx")

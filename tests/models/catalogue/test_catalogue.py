@@ -43,11 +43,11 @@ def test_one_model_ships_in_every_format_and_precision():
 def test_a_shipped_file_scores_what_its_card_states(model, scenes):
     """The very file, run by its runtime on the shipped scenes, within 0.002."""
     pytest.importorskip(MODULES[model.format])
-    found = run_on(model.path, runtime_for(model.path), image_inputs(model.about, scenes), lambda *_: None, no_progress).accuracy
-    assert found.metric == model.about.accuracy["metric"] == "coco_ap"
-    assert found.value == pytest.approx(model.about.accuracy["value"], abs=0.002)
-    assert found.images == model.about.accuracy["images"]
-    assert found.dataset_sha256 == model.about.accuracy["dataset_sha256"]
+    accuracy = run_on(model.path, runtime_for(model.path), image_inputs(model.about, scenes), lambda *_: None, no_progress).accuracy
+    assert accuracy.metric == model.about.accuracy["metric"] == "coco_ap"
+    assert accuracy.value == pytest.approx(model.about.accuracy["value"], abs=0.002)
+    assert accuracy.images == model.about.accuracy["images"]
+    assert accuracy.dataset_sha256 == model.about.accuracy["dataset_sha256"]
 
 
 def test_a_shipped_file_is_the_one_its_card_describes():
@@ -110,9 +110,9 @@ def test_a_model_that_is_not_there_is_named_with_those_that_are():
 
 def test_a_file_that_scores_otherwise_than_the_first_is_refused():
     """Drift beyond what the precision explains ends a build."""
-    first, *others = sorted(MODELS, key=lambda m: m.format != "torchscript")
-    worse = shipped_models.ModelFile(others[0].path, card_with_score(others[0].about, first.about.accuracy["value"] - 0.05))
-    with pytest.raises(MeasurementError, match=others[0].path.name):
+    first, *further = sorted(MODELS, key=lambda m: m.format != "torchscript")
+    worse = shipped_models.ModelFile(further[0].path, card_with_score(further[0].about, first.about.accuracy["value"] - 0.05))
+    with pytest.raises(MeasurementError, match=further[0].path.name):
         build.check_drift([first, worse])
 
 

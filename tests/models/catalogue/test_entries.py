@@ -26,7 +26,7 @@ BY_NAME = {entry.name: entry for entry in EVERY}
 
 def test_the_models_that_people_compare_are_there():
     """Those of arXiv 2409.16808 in their forms, and the small detectors and classifiers beside them."""
-    wanted = {
+    expected = {
         "ssd-mobilenet-v1": {"cpu", "edgetpu"},
         "ssdlite-mobiledet": {"cpu", "edgetpu"},
         "efficientdet-lite0": {"cpu", "edgetpu"},
@@ -43,9 +43,9 @@ def test_the_models_that_people_compare_are_there():
         "mobilenet-v2": {"cpu", "edgetpu"},
         "efficientnet-lite0": {"cpu"},
     }
-    for model, accelerators in wanted.items():
-        there = {where for entry in ENTRIES if entry.model == model for where in entry.accelerators}
-        assert accelerators <= there, model
+    for model, accelerators in expected.items():
+        available = {where for entry in ENTRIES if entry.model == model for where in entry.accelerators}
+        assert accelerators <= available, model
 
 
 def test_every_entry_can_be_acted_on():
@@ -111,7 +111,7 @@ def test_label_maps_agree_with_each_other():
     maps = catalogue.label_maps()
     wide = maps["coco-90"].labels
     assert tuple(label for label in wide if label) == maps["coco-80"].labels
-    assert [place + 1 for place, label in enumerate(wide) if not label] == [12, 26, 29, 30, 45, 66, 68, 69, 71, 83]
+    assert [index + 1 for index, label in enumerate(wide) if not label] == [12, 26, 29, 30, 45, 66, 68, 69, 71, 83]
     assert (len(wide), len(set(maps["coco-80"].labels))) == (90, 80)
 
 
@@ -146,28 +146,28 @@ def test_an_entry_states_what_its_file_states(realdata, name):
     runtime = runtimes.create(suite.runtime_for(path))
     loaded = runtime.load(path, runtimes.Options())
     runtime.close()
-    seen, _ = recognise.recognise(path, loaded)
-    assert entry.input == seen.input
-    assert (entry.task, entry.family, entry.precision) == (seen.task, seen.family, seen.precision)
+    card, _ = recognise.recognise(path, loaded)
+    assert entry.input == card.input
+    assert (entry.task, entry.family, entry.precision) == (card.task, card.family, card.precision)
     assert loaded.inputs[0].dtype == entry.dtype
     for field in ("classes", "nms_iou", "strides", "label_offset"):
-        assert getattr(entry.output, field) == getattr(seen.output, field), field
+        assert getattr(entry.output, field) == getattr(card.output, field), field
 
 
 def test_the_users_entries_come_before_ours(home):
     """And one of another name beside them."""
     write_catalogue(home / "catalogue.toml", make_entry("yolox-nano", "http://mine.example/m"), make_entry("mine", "http://mine.example/n"))
-    known = catalogue.all_entries()
-    assert known["yolox-nano"].addresses == ("http://mine.example/m",)
-    assert known.keys() == {*BY_NAME, "mine"}
+    entries = catalogue.all_entries()
+    assert entries["yolox-nano"].addresses == ("http://mine.example/m",)
+    assert entries.keys() == {*BY_NAME, "mine"}
 
 
 def test_a_hash_seen_does_not_replace_one_that_is_known(home):
     """The catalogue's own comes first."""
     (home / "catalogue.toml").write_text(f'[seen]\nyolox-nano = "{"0" * 64}"\nyolox-tiny = "{"1" * 64}"\n')
-    known = catalogue.all_entries()
-    assert known["yolox-nano"].sha256 == BY_NAME["yolox-nano"].sha256
-    assert known["yolox-tiny"].sha256 == "1" * 64
+    entries = catalogue.all_entries()
+    assert entries["yolox-nano"].sha256 == BY_NAME["yolox-nano"].sha256
+    assert entries["yolox-tiny"].sha256 == "1" * 64
 
 
 def test_a_wrong_catalogue_is_reported_with_the_key(home):
@@ -248,9 +248,9 @@ def test_what_is_no_address():
 def test_an_entry_takes_any_kind_of_input(tmp_path):
     """An image where it does not say; its card has the same."""
     heard = make_entry("ears", None, form="own", input={"kind": "audio", "sample_rate_hz": 16000}, task="keywords", labels="none")
-    seen = make_entry("eyes", None, form="own", labels="none")
-    path = write_catalogue(tmp_path / "mine.toml", heard, seen)
+    eyes = make_entry("eyes", None, form="own", labels="none")
+    path = write_catalogue(tmp_path / "mine.toml", heard, eyes)
     path.write_text(path.read_text().replace('kind = "image"\n', ""))
-    found = {entry.name: entry.input for entry in catalogue.read_catalogue(path).entry}
-    assert (found["ears"], found["eyes"]) == (AudioInput(sample_rate_hz=16000), seen.input)
+    inputs = {entry.name: entry.input for entry in catalogue.read_catalogue(path).entry}
+    assert (inputs["ears"], inputs["eyes"]) == (AudioInput(sample_rate_hz=16000), eyes.input)
     assert catalogue.card_of(heard, "0" * 64, None).input == heard.input

@@ -27,8 +27,8 @@ def test_a_format_is_asked_for():
 
 def test_annotations_need_their_pictures():
     """Ground truth alone scores nothing."""
-    found = invoke("model.onnx", "--to", "onnx-fp16", "--annotations", "val.json")
-    assert (found.exit_code, "--annotations needs --images" in found.output) == (2, True)
+    result = invoke("model.onnx", "--to", "onnx-fp16", "--annotations", "val.json")
+    assert (result.exit_code, "--annotations needs --images" in result.output) == (2, True)
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):
@@ -52,8 +52,8 @@ def test_a_source_that_is_no_model_is_one_line(tmp_path):
 def test_a_missing_converter_is_named_with_its_extra(monkeypatch, tmp_path):
     """One line with what to install; no file is written."""
     monkeypatch.setitem(sys.modules, "onnx", None)
-    found = invoke(FIXTURES / "onnx.onnx", "--to", "onnx-fp16", "--out", tmp_path / "out")
-    assert (found.exit_code, "pip install 'edgemeter[convert]'" in found.stderr) == (1, True)
+    result = invoke(FIXTURES / "onnx.onnx", "--to", "onnx-fp16", "--out", tmp_path / "out")
+    assert (result.exit_code, "pip install 'edgemeter[convert]'" in result.stderr) == (1, True)
     assert not list((tmp_path / "out").iterdir())
 
 
@@ -61,9 +61,9 @@ def test_a_missing_converter_is_named_with_its_extra(monkeypatch, tmp_path):
 def test_the_json_has_every_figure(tmp_path):
     """One document on stdout: verdict, accuracy before and after, every output, how it was made."""
     pytest.importorskip("onnx")
-    found = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8-dynamic", "--out", tmp_path, "--json")
-    assert found.exit_code == 0
-    (row,) = json.loads(found.stdout)["conversions"]
+    result = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8-dynamic", "--out", tmp_path, "--json")
+    assert result.exit_code == 0
+    (row,) = json.loads(result.stdout)["conversions"]
     assert (row["verdict"], row["accuracy_before"] - row["accuracy_after"] < 0.03) == ("ok", True)
     assert row["sha256"] == model_file.sha256(Path(row["file"]))
     assert row["size_bytes"] < 0.5 * row["source_size_bytes"]
@@ -78,9 +78,9 @@ def test_a_ruined_conversion_is_loud_and_fails(tmp_path):
     imaging = pytest.importorskip("PIL.Image")
     (tmp_path / "black").mkdir()
     imaging.new("RGB", (160, 160)).save(tmp_path / "black" / "black.png")
-    found = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8", "--calibration", tmp_path / "black", "--out", tmp_path / "out")
-    assert found.exit_code == 1
-    assert any(line.startswith("RUINED: edgemeter-shapes_int8.RUINED.onnx: accuracy 0.7495 before") for line in found.stderr.splitlines())
+    result = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8", "--calibration", tmp_path / "black", "--out", tmp_path / "out")
+    assert result.exit_code == 1
+    assert any(line.startswith("RUINED: edgemeter-shapes_int8.RUINED.onnx: accuracy 0.7495 before") for line in result.stderr.splitlines())
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "edgemeter-shapes_int8.RUINED.onnx",
         "edgemeter-shapes_int8.RUINED.onnx.toml",
@@ -91,9 +91,9 @@ def test_a_ruined_conversion_is_loud_and_fails(tmp_path):
 def test_an_unknown_model_is_compared_on_noise_and_that_is_reported(tmp_path):
     """What its outputs mean is not known: tensors only, and no card that a runtime would read."""
     pytest.importorskip("onnx")
-    found = invoke(FIXTURES / "onnx.onnx", "--to", "onnx-fp16", "--out", tmp_path / "out")
-    assert found.exit_code == 0
-    assert "compared on noise" in found.stderr
+    result = invoke(FIXTURES / "onnx.onnx", "--to", "onnx-fp16", "--out", tmp_path / "out")
+    assert result.exit_code == 0
+    assert "compared on noise" in result.stderr
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["onnx_fp16.onnx", "onnx_fp16.onnx.made.toml"]
 
 
@@ -104,12 +104,12 @@ def test_an_unknown_model_is_compared_on_noise_and_that_is_reported(tmp_path):
 def test_a_real_detector_keeps_its_accuracy_in_int8(realdata, tmp_path):
     """YOLOv8n joins boxes in pixels with scores: quantised whole it loses 0.07 of AP, with its tail in float less than 0.03."""
     pytest.importorskip("onnx")
-    found = invoke(
+    result = invoke(
         realdata / "models" / "yolov8n.onnx", "--to", "onnx-int8", "--calibration", realdata / "images" / "imagenet_60",
         "--images", realdata / "images" / "coco_tiny_80", "--annotations", realdata / "annotations" / "coco_tiny_80_instances_val2017.json",
         "--out", tmp_path, "--json",
     )  # fmt: skip
-    (row,) = json.loads(found.stdout)["conversions"]
+    (row,) = json.loads(result.stdout)["conversions"]
     assert row["accuracy_before"] == pytest.approx(0.4018, abs=0.003)
     assert row["accuracy_after"] > row["accuracy_before"] - 0.03
-    assert (row["verdict"], found.exit_code) == ("ok", 0)
+    assert (row["verdict"], result.exit_code) == ("ok", 0)

@@ -15,8 +15,8 @@ RAMP = np.arange(1, 101, dtype=np.float32).reshape(1, 100)
 def compared(*pairs, same=None):
     """Return the agreement of one output over these pairs."""
     comparison = OutputComparison(("scores",))
-    for ours, theirs in pairs:
-        comparison.add([ours], [theirs], same)
+    for source_output, other_output in pairs:
+        comparison.add([source_output], [other_output], same)
     return comparison.summary()
 
 
@@ -31,9 +31,9 @@ def test_the_ratio_of_signal_to_noise_is_that_of_the_definition():
 def test_energies_are_summed_over_all_inputs():
     """An input of large values outweighs one of small ones, as in one long vector."""
     (output,) = compared((RAMP, RAMP), (RAMP * 10, RAMP * 11)).outputs
-    whole = np.concatenate([RAMP, RAMP * 10], axis=1).astype(float)
+    joined = np.concatenate([RAMP, RAMP * 10], axis=1).astype(float)
     noise = np.concatenate([RAMP * 0, RAMP], axis=1).astype(float)
-    assert output.snr_db == pytest.approx(10 * math.log10((whole**2).sum() / (noise**2).sum()))
+    assert output.snr_db == pytest.approx(10 * math.log10((joined**2).sum() / (noise**2).sum()))
 
 
 def test_the_lowest_cosine_is_that_of_the_worst_input():
@@ -54,9 +54,9 @@ def test_what_is_not_finite_is_counted_and_not_averaged():
         with table_row(bad):
             broken = RAMP.copy()
             broken[0, 3] = bad
-            found = compared((RAMP, RAMP), (RAMP, broken))
-            assert found.not_finite == 1
-            assert (found.outputs[0].snr_db, found.snr_db) == (None, None)
+            summary = compared((RAMP, RAMP), (RAMP, broken))
+            assert summary.not_finite == 1
+            assert (summary.outputs[0].snr_db, summary.snr_db) == (None, None)
 
 
 def test_a_fault_of_the_source_too_is_no_fault():
@@ -110,8 +110,8 @@ def test_of_an_unknown_model_the_outputs_decide():
 
 def test_a_wrong_weight_shows_although_the_accuracy_does_not():
     """An fp32 file agrees to rounding, or it is another model."""
-    found = judge_conversion("fp32", agreement(35.0), 0.75, 0.75)
-    assert (found.state, "35.0 dB" in found.reason) == ("degraded", True)
+    verdict = judge_conversion("fp32", agreement(35.0), 0.75, 0.75)
+    assert (verdict.state, "35.0 dB" in verdict.reason) == ("degraded", True)
     assert judge_conversion("fp32", agreement(math.inf), 0.75, 0.75).state == "ok"
 
 

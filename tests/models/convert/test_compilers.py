@@ -74,10 +74,10 @@ ENGINE = 'for one; do [ "${one#--saveEngine=}" = "$one" ] || echo engine >"${one
 def program(tmp_path, monkeypatch):
     """Return a way to make a folder with a program that notes its arguments, prints a text, may write a file, and is on the PATH."""
 
-    def install(name, said, write="", status=0):
+    def install(name, printed, write="", status=0):
         folder = tmp_path / "bin"
         folder.mkdir()
-        (folder / "said.txt").write_text(said)
+        (folder / "said.txt").write_text(printed)
         script = folder / name
         script.write_text(f'#!/bin/sh\necho "$@" >"{folder}/arguments"\n{write}\ncat "{folder}/said.txt"\nexit {status}\n')
         script.chmod(0o755)
@@ -116,9 +116,9 @@ def test_sums_that_are_not_printed_come_from_the_table():
 
 def test_what_is_not_reported_is_not_made_up():
     """After silence, half a table or garbage, no operator count is given."""
-    for said in ("", "Edge TPU Compiler version 16.0.384591198\nOperator   Count", "\x00\xff" * 40):
-        with table_row(said):
-            coverage = compilers.read_coverage(said)
+    for printed in ("", "Edge TPU Compiler version 16.0.384591198\nOperator   Count", "\x00\xff" * 40):
+        with table_row(printed):
+            coverage = compilers.read_coverage(printed)
             assert "edgetpu_operations" not in coverage.facts
             assert "did not report" in coverage.in_words
 

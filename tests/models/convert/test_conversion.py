@@ -23,7 +23,7 @@ from edgemeter.models.convert.source import CalibrationImages
 pytestmark = [pytest.mark.convert, pytest.mark.torch, pytest.mark.slow, pytest.mark.one_worker("conversion")]
 
 HAS_EXECUTORCH = importlib.util.find_spec("executorch") is not None
-HERE = [name for name, one in formats.FORMATS.items() if one.program is None and (HAS_EXECUTORCH or one.runtime != "executorch")]
+HERE = [name for name, entry in formats.FORMATS.items() if entry.program is None and (HAS_EXECUTORCH or entry.runtime != "executorch")]
 # Without VNNI, ONNX Runtime's integer kernels add products of 8 bits in 16 and saturate: 7 dB worse than the same graph in float.
 # The file is for TensorRT, which does not.
 SATURATES = {"onnx-int8-symmetric"} if platform.machine() == "x86_64" and "vnni" not in Path("/proc/cpuinfo").read_text() else set()
@@ -31,19 +31,19 @@ SATURATES = {"onnx-int8-symmetric"} if platform.machine() == "x86_64" and "vnni"
 
 def request(out, goals, calibration=None, name="edgemeter-shapes", pictures=None, keep=()):
     """Return a request for the shipped detector, on the scenes that ship."""
-    found = source.load_source(source.find_source(name))
-    measured = None if calibration is None else CalibrationImages(calibration, found.about)
-    return conversion_report.ConversionRequest(found, tuple(goals), out, measured, pictures or source.shipped_scenes(), "validation", keep)
+    model = source.load_source(source.find_source(name))
+    measured = None if calibration is None else CalibrationImages(calibration, model.about)
+    return conversion_report.ConversionRequest(model, tuple(goals), out, measured, pictures or source.shipped_scenes(), "validation", keep)
 
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory):
     """Return the shipped detector in all formats that need no other program, by name."""
-    found = source.load_source(source.find_source("edgemeter-shapes"))
-    with source.open_calibration(found, None, 1, no_progress, is_needed=True) as drawn:
-        outcome = conversion.convert(request(tmp_path_factory.mktemp("converted"), ["all"], drawn.data), no_progress)
+    model = source.load_source(source.find_source("edgemeter-shapes"))
+    with source.open_calibration(model, None, 1, no_progress, is_needed=True) as calibration:
+        outcome = conversion.convert(request(tmp_path_factory.mktemp("converted"), ["all"], calibration.data), no_progress)
     assert outcome.errors == []
-    return {one.format.name: one for one in outcome.written}, outcome
+    return {written_file.format.name: written_file for written_file in outcome.written}, outcome
 
 
 def test_every_format_is_written_and_keeps_the_accuracy(converted):
@@ -51,10 +51,10 @@ def test_every_format_is_written_and_keeps_the_accuracy(converted):
     written, _ = converted
     assert sorted(written) == sorted(HERE)
     for name in sorted(set(written) - SATURATES):
-        one = written[name]
-        lost = one.parity.before.value - one.parity.after.value
-        assert abs(lost) <= {"fp32": 0.002, "fp16": 0.005}.get(one.format.precision, 0.03), name
-        assert one.parity.verdict.state == "ok", (name, one.parity.verdict)
+        written_file = written[name]
+        lost = written_file.parity.before.value - written_file.parity.after.value
+        assert abs(lost) <= {"fp32": 0.002, "fp16": 0.005}.get(written_file.format.precision, 0.03), name
+        assert written_file.parity.verdict.state == "ok", (name, written_file.parity.verdict)
 
 
 def test_fp32_forms_agree_to_rounding(converted):
@@ -71,9 +71,9 @@ def test_smaller_precisions_make_smaller_files(converted):
     """int8 about a quarter, fp16 about half of fp32."""
     written, _ = converted
     for runtime in ("onnx", "litert"):
-        whole = written[f"{runtime}-fp32"].size_bytes
-        assert written[f"{runtime}-fp16"].size_bytes < 0.6 * whole
-        assert written[f"{runtime}-int8"].size_bytes < 0.4 * whole
+        fp32_bytes = written[f"{runtime}-fp32"].size_bytes
+        assert written[f"{runtime}-fp16"].size_bytes < 0.6 * fp32_bytes
+        assert written[f"{runtime}-int8"].size_bytes < 0.4 * fp32_bytes
     if HAS_EXECUTORCH:
         assert written["executorch-int8"].size_bytes < 0.4 * written["executorch-fp32"].size_bytes
 
@@ -83,33 +83,33 @@ def test_an_executorch_file_is_delegated_but_for_what_xnnpack_lacks(converted):
     """A file that was not would be a hundred times slower, and as accurate."""
     written, _ = converted
     for name, least in (("executorch-fp32", 45), ("executorch-int8", 50)):
-        made = written[name].made
-        assert (made["backend"], made["left_to_portable"]) == ("xnnpack,portable", "upsample_nearest2d 1")
-        assert int(made["operators_on_xnnpack"]) >= least
+        facts = written[name].made
+        assert (facts["backend"], facts["left_to_portable"]) == ("xnnpack,portable", "upsample_nearest2d 1")
+        assert int(facts["operators_on_xnnpack"]) >= least
 
 
 def test_the_card_states_how_it_was_made_and_what_it_cost(converted):
     """Source and calibration by hash, tools by version, parity in figures; and the file is the one it describes."""
     written, _ = converted
-    one = written["litert-int8"]
-    about = model_card.read_card(model_card.card_path(one.path))
-    assert about.sha256 == model_file.sha256(one.path)
+    written_file = written["litert-int8"]
+    about = model_card.read_card(model_card.card_path(written_file.path))
+    assert about.sha256 == model_file.sha256(written_file.path)
     assert about.made["from_sha256"] == model_file.sha256(source.find_source("edgemeter-shapes"))
     assert {"torch", "litert-torch", "ai-edge-quantizer"} <= {tool.split()[0] for tool in about.made["with"].split(", ")}
     assert (about.made["calibration_images"], len(about.made["calibration_sha256"])) == (source.CALIBRATION_SCENES, 64)
     assert (about.input.layout, about.precision) == ("NHWC", "int8")
-    assert about.accuracy["value"] == pytest.approx(one.parity.after.value, abs=1e-4)
+    assert about.accuracy["value"] == pytest.approx(written_file.parity.after.value, abs=1e-4)
     assert (about.parity["verdict"], about.parity["before"]) == ("ok", 0.7495)
-    assert (about.parity["size_after_bytes"], about.parity["runtime_before"][:5]) == (one.path.stat().st_size, "torch")
+    assert (about.parity["size_after_bytes"], about.parity["runtime_before"][:5]) == (written_file.path.stat().st_size, "torch")
 
 
 def test_the_full_integer_file_has_integer_ends(converted):
     """Nothing of the shipped detector has to stay in float, and an Edge TPU takes integers only."""
     written, _ = converted
-    one = written["litert-int8"]
-    found = source.load_source(one.path)
-    assert {info.dtype for info in (*found.loaded.inputs, *found.loaded.outputs)} == {"int8"}
-    assert (found.form, one.made["settings"][:17]) == ("litert-int8", "every tensor int8")
+    written_file = written["litert-int8"]
+    model = source.load_source(written_file.path)
+    assert {info.dtype for info in (*model.loaded.inputs, *model.loaded.outputs)} == {"int8"}
+    assert (model.form, written_file.made["settings"][:17]) == ("litert-int8", "every tensor int8")
 
 
 def test_calibration_scenes_are_none_that_are_scored(converted):
@@ -131,25 +131,25 @@ def test_a_ruined_calibration_is_reported_as_ruined(tmp_path, goal):
     imaging = pytest.importorskip("PIL.Image")
 
     (tmp_path / "black").mkdir()
-    for place in range(3):
-        imaging.new("RGB", (160, 160)).save(tmp_path / "black" / f"{place}.png")
+    for number in range(3):
+        imaging.new("RGB", (160, 160)).save(tmp_path / "black" / f"{number}.png")
     out = tmp_path / "out"
     out.mkdir()
     ending = formats.FORMATS[goal].ending
     older = out / f"edgemeter-shapes{ending}"
     older.write_bytes(b"an older one")
-    (one,) = conversion.convert(request(out, [goal], open_folder(tmp_path / "black")), no_progress).written
-    assert one.parity.verdict.state == "ruined"
-    assert ".RUINED." in one.path.name
+    (written_file,) = conversion.convert(request(out, [goal], open_folder(tmp_path / "black")), no_progress).written
+    assert written_file.parity.verdict.state == "ruined"
+    assert ".RUINED." in written_file.path.name
     assert not older.exists()
-    assert model_card.read_card(model_card.card_path(one.path)).parity["verdict"] == "ruined"
+    assert model_card.read_card(model_card.card_path(written_file.path)).parity["verdict"] == "ruined"
 
 
 def test_pictures_that_are_scored_and_calibrated_on_are_counted(tmp_path):
     """All 112, where one folder is given for both."""
     scenes = source.shipped_scenes()
-    (one,) = conversion.convert(request(tmp_path, ["onnx-int8"], scenes, "edgemeter-shapes_fp32.onnx"), no_progress).written
-    assert one.made["calibration_images_also_scored"] == len(scenes.items)
+    (written_file,) = conversion.convert(request(tmp_path, ["onnx-int8"], scenes, "edgemeter-shapes_fp32.onnx"), no_progress).written
+    assert written_file.made["calibration_images_also_scored"] == len(scenes.items)
 
 
 def test_a_wrong_weight_is_not_ok(tmp_path):
@@ -162,8 +162,8 @@ def test_a_wrong_weight_is_not_ok(tmp_path):
     second.raw_data = first.raw_data
     bad = tmp_path / "bad.onnx"
     onnx.save(model, str(bad))
-    found = source.load_source(good)
-    pictures = image_inputs(found.about, open_folder(source.shipped_scenes().items[0].path.parent, subset=8))
+    model_source = source.load_source(good)
+    pictures = image_inputs(model_source.about, open_folder(source.shipped_scenes().items[0].path.parent, subset=8))
     expected = parity.reference(good, runtime_for(good), pictures, tmp_path, no_progress)
     verdict = parity.compare(expected, bad, "onnx", pictures, "fp32", no_progress).verdict
     assert verdict.state == "ruined"
@@ -182,8 +182,8 @@ def test_a_detector_compiled_for_the_edge_tpu_carries_its_coverage(tmp_path, mon
     script.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
     outcome = conversion.convert(request(tmp_path / "out", ["edgetpu"], name="edgemeter-shapes_int8.tflite"), no_progress)
-    (one,) = outcome.written
-    about = model_card.read_card(model_card.card_path(one.path))
+    (written_file,) = outcome.written
+    about = model_card.read_card(model_card.card_path(written_file.path))
     assert (about.made["edgetpu_operations"], about.made["cpu_operations"]) == (63, 2)
     assert about.parity["of"].startswith("litert-int8")
     assert about.accuracy == {}
@@ -201,7 +201,7 @@ def test_ways_that_do_not_exist_are_refused_before_anything_is_run(tmp_path):
 def test_int8_without_pictures_names_what_to_give(tmp_path):
     """The other format of the same request is written."""
     outcome = conversion.convert(request(tmp_path, ["onnx-int8", "onnx-fp16"], name="edgemeter-shapes_fp32.onnx"), no_progress)
-    assert [one.format.name for one in outcome.written] == ["onnx-fp16"]
+    assert [written_file.format.name for written_file in outcome.written] == ["onnx-fp16"]
     assert "give --calibration FOLDER" in str(outcome.errors[0])
 
 
@@ -209,12 +209,12 @@ def test_no_file_shows_where_it_was_made(converted):
     """No path of the libraries or of the folder that it was made in."""
     written, _ = converted
     places = [str(Path(np.__file__).parents[1]).encode(), b"/tmp/edgemeter-"]
-    for one in written.values():
-        contents = [one.path.read_bytes()]
-        if is_zipfile(one.path):
-            with ZipFile(one.path) as archive:
+    for written_file in written.values():
+        contents = [written_file.path.read_bytes()]
+        if is_zipfile(written_file.path):
+            with ZipFile(written_file.path) as archive:
                 contents += [archive.read(name) for name in archive.namelist()]
-        assert not any(place in content for place in places for content in contents), one.path.name
+        assert not any(origin in content for origin in places for content in contents), written_file.path.name
 
 
 def with_rare_values(path, columns):
@@ -234,10 +234,10 @@ def with_rare_values(path, columns):
     rare = np.zeros_like(values)
     rare[0, 0, 0, :columns] = 3000
     graph.initializer.extend([onnx.numpy_helper.from_array(rare, "rare"), onnx.numpy_helper.from_array(np.float32([100]), "top")])
-    place = list(graph.node).index(node)
+    position = list(graph.node).index(node)
     node.output[0] = "seen"
-    graph.node.insert(place + 1, onnx.helper.make_node("Add", ["seen", "rare"], ["raised"], name="raise"))
-    graph.node.insert(place + 2, onnx.helper.make_node("Min", ["raised", "top"], [out], name="cut"))
+    graph.node.insert(position + 1, onnx.helper.make_node("Add", ["seen", "rare"], ["raised"], name="raise"))
+    graph.node.insert(position + 2, onnx.helper.make_node("Min", ["raised", "top"], [out], name="cut"))
     onnx.save(model, str(path))
     card = source.find_source("edgemeter-shapes_fp32.onnx").with_name("edgemeter-shapes_fp32.onnx.toml")
     shutil.copyfile(card, path.with_name(path.name + ".toml"))
@@ -253,14 +253,14 @@ def test_what_min_max_ruins_is_tried_by_other_ranges_and_then_with_what_is_blame
     model = with_rare_values(tmp_path / "edgemeter-shapes_fp32.onnx", columns)
     scenes = source.shipped_scenes()
     few = open_folder(scenes.items[0].path.parent, subset=8)
-    (one,) = conversion.convert(request(tmp_path / "out", ["onnx-int8"], few, str(model)), no_progress).written
-    assert one.parity.verdict.state != "ruined", one.made
-    made = model_card.read_card(model_card.card_path(one.path)).made
-    assert settings in made["settings"]
-    tried = made["tried"].split("; ")
+    (written_file,) = conversion.convert(request(tmp_path / "out", ["onnx-int8"], few, str(model)), no_progress).written
+    assert written_file.parity.verdict.state != "ruined", written_file.made
+    facts = model_card.read_card(model_card.card_path(written_file.path)).made
+    assert settings in facts["settings"]
+    tried = facts["tried"].split("; ")
     assert [attempt.partition(":")[0].split(" ")[0] for attempt in tried[: len(attempts)]] == attempts
     assert tried[0].startswith("min-max: accuracy")
-    assert ("kept_in_float" in made) == ("blamed" in settings)
+    assert ("kept_in_float" in facts) == ("blamed" in settings)
 
 
 def test_a_file_with_a_fixed_batch_is_calibrated_and_scored_in_whole_batches(tmp_path):

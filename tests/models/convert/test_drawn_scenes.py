@@ -15,16 +15,16 @@ def scenes():
 
 def test_a_scene_is_a_function_of_its_three_numbers(scenes):
     """The same numbers draw the same pixels and the same truth; any other number draws another scene."""
-    again = draw_scene(7, Stream.VALIDATION, 3)
-    np.testing.assert_array_equal(again.image, scenes[3].image)
-    np.testing.assert_array_equal(again.boxes, scenes[3].boxes)
-    others = [
+    redrawn = draw_scene(7, Stream.VALIDATION, 3)
+    np.testing.assert_array_equal(redrawn.image, scenes[3].image)
+    np.testing.assert_array_equal(redrawn.boxes, scenes[3].boxes)
+    other_scenes = [
         draw_scene(7, Stream.VALIDATION, 4),
         draw_scene(8, Stream.VALIDATION, 3),
         draw_scene(7, Stream.TRAIN, 3),
         draw_scene(7, Stream.CALIBRATION, 3),
     ]
-    assert all(not np.array_equal(other.image, again.image) for other in others)
+    assert all(not np.array_equal(other.image, redrawn.image) for other in other_scenes)
 
 
 def test_no_scene_of_one_stream_is_drawn_in_another():
@@ -76,8 +76,8 @@ def test_the_picture_shows_what_the_truth_holds(scenes):
     for scene in scenes:
         for x1, y1, x2, y2 in scene.boxes.astype(int):
             inside.append(scene.image[y1:y2, x1:x2].std((0, 1)).mean())
-            left, top = rng.integers(0, SIZE_PX - (x2 - x1) + 1), rng.integers(0, SIZE_PX - (y2 - y1) + 1)
-            outside.append(scene.image[top : top + y2 - y1, left : left + x2 - x1].std((0, 1)).mean())
+            left_px, top = rng.integers(0, SIZE_PX - (x2 - x1) + 1), rng.integers(0, SIZE_PX - (y2 - y1) + 1)
+            outside.append(scene.image[top : top + y2 - y1, left_px : left_px + x2 - x1].std((0, 1)).mean())
     assert np.mean(inside) > 1.2 * np.mean(outside)
 
 
@@ -97,9 +97,9 @@ def test_shapes_have_the_areas_of_geometry():
     """Counted pixels agree with the formulas: a disc's pi, a ring's pi (1 - hole^2), a square's 2, a triangle's 3/4 sqrt 3."""
     y, x = (np.mgrid[-1.2:1.2:961j, -1.2:1.2:961j]).astype(np.float32)
     area = {name: float((shape(x, y) < 0).sum()) * 0.0025**2 for name, shape in CLASSES.items()}
-    wanted = {"disc": np.pi, "ring": np.pi * (1 - 0.52**2), "square": 2.0, "triangle": 0.75 * np.sqrt(3)}
+    expected = {"disc": np.pi, "ring": np.pi * (1 - 0.52**2), "square": 2.0, "triangle": 0.75 * np.sqrt(3)}
     arm, tip = 0.34, np.sqrt(1 - 0.34**2)
-    wanted["cross"] = 8 * arm * tip - 4 * arm**2
-    wanted["star"] = 5 * 0.46 * np.sin(np.pi / 5)
-    for name, value in wanted.items():
+    expected["cross"] = 8 * arm * tip - 4 * arm**2
+    expected["star"] = 5 * 0.46 * np.sin(np.pi / 5)
+    for name, value in expected.items():
         assert area[name] == pytest.approx(value, rel=0.01), name

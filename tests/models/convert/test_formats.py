@@ -31,5 +31,5 @@ def test_an_unknown_format_is_named_with_the_known_ones():
 
 def test_no_two_formats_write_one_file():
     """Endings tell all forms apart."""
-    endings = [one.ending for one in formats.FORMATS.values()]
+    endings = [entry.ending for entry in formats.FORMATS.values()]
     assert len(set(endings)) == len(endings)

@@ -23,25 +23,25 @@ def test_each_type_is_written_with_all_that_is_no_weight(tmp_path):
     before = gguf_file.read(SOURCE)
     for kind in gguf_quantise.TYPES:
         path = gguf_quantise.quantise(SOURCE, kind, tmp_path)
-        found = gguf_file.read(path)
+        header = gguf_file.read(path)
         assert path.name == f"edgemeter-notes_{kind}.gguf"
-        assert found.quantisation().file_type == kind.upper()
-        assert found.tokenizer_sha256 == before.tokenizer_sha256
-        assert [(tensor.name, tensor.weights) for tensor in found.tensors] == [(tensor.name, tensor.weights) for tensor in before.tensors]
-        assert {tensor.kind for tensor in found.tensors if "norm" in tensor.name} == {"F32"}
-        assert {tensor.kind for tensor in found.tensors if "norm" not in tensor.name} == {kind.upper()}
+        assert header.quantisation().file_type == kind.upper()
+        assert header.tokenizer_sha256 == before.tokenizer_sha256
+        assert [(tensor.name, tensor.weights) for tensor in header.tensors] == [(tensor.name, tensor.weights) for tensor in before.tensors]
+        assert {tensor.kind for tensor in header.tensors if "norm" in tensor.name} == {"F32"}
+        assert {tensor.kind for tensor in header.tensors if "norm" not in tensor.name} == {kind.upper()}
     assert not list(tmp_path.glob("*.part"))
 
 
 def test_the_weights_are_those_of_the_shipped_file(tmp_path):
     """That one was quantised from the same weights by the recipe of the shipped models."""
     gguf = pytest.importorskip("gguf")
-    made, shipped = (
+    quantised, shipped = (
         {tensor.name: tensor.data for tensor in gguf.GGUFReader(path).tensors}
         for path in (gguf_quantise.quantise(SOURCE, "q4_0", tmp_path), LANGUAGE_FOLDER / "edgemeter-notes_q4_0.gguf")
     )
-    assert made.keys() == shipped.keys()
-    assert all(np.array_equal(made[name], shipped[name]) for name in made)
+    assert quantised.keys() == shipped.keys()
+    assert all(np.array_equal(quantised[name], shipped[name]) for name in quantised)
 
 
 def test_what_cannot_be_quantised_is_one_line(tmp_path):
@@ -56,9 +56,9 @@ def test_what_cannot_be_quantised_is_one_line(tmp_path):
     for name, content in (("cut", SOURCE.read_bytes()[:90_000]), ("foreign", b"no model at all" * 100)):
         path = tmp_path / f"{name}.gguf"
         path.write_bytes(content)
-        with pytest.raises(ConfigError, match="cannot be read as GGUF") as caught:
+        with pytest.raises(ConfigError, match="cannot be read as GGUF") as raised:
             gguf_quantise.quantise(path, "q4_0", tmp_path)
-        assert "\n" not in str(caught.value)
+        assert "\n" not in str(raised.value)
 
 
 def test_the_extra_is_named(tmp_path, monkeypatch):
@@ -74,9 +74,9 @@ def test_the_command_compares_before_and_after(tmp_path):
     """Each file with the ratio of its perplexity; a type that does not exist is named with those that do."""
     pytest.importorskip("gguf")
     command = ["models", "quantise", str(SOURCE), "--out", str(tmp_path)]
-    done = CliRunner().invoke(cli, [*command, "--to", "q8_0", "--to", "q4_0", "--text", str(LANGUAGE_FOLDER / "held_out.txt"), "--json"])
-    assert done.exit_code == 0, done.output
-    ratios = [one["gate"]["checks"][0]["ratio"] for one in json.loads(done.stdout)["files"]]
+    result = CliRunner().invoke(cli, [*command, "--to", "q8_0", "--to", "q4_0", "--text", str(LANGUAGE_FOLDER / "held_out.txt"), "--json"])
+    assert result.exit_code == 0, result.output
+    ratios = [row["gate"]["checks"][0]["ratio"] for row in json.loads(result.stdout)["files"]]
     assert ratios[0] == pytest.approx(1, abs=0.002)
     assert 1.005 < ratios[1] < 1.05
     assert "choose of q8_0, q5_1" in CliRunner().invoke(cli, [*command, "--to", "q2_k"]).output

@@ -63,8 +63,8 @@ def to_int8(source, target, images, keep=(), *, symmetric=False, recipe=MIN_MAX)
 def test_scores_beside_pixels_survive_int8(joined, tmp_path):
     """One scale for both would round every score to 0 or 1: what joins them stays float, and says so."""
     target = tmp_path / "int8.onnx"
-    kept = to_int8(joined, target, IMAGES, keep=())
-    assert set(kept) == {"sigmoid", "join"}
+    float_nodes = to_int8(joined, target, IMAGES, keep=())
+    assert set(float_nodes) == {"sigmoid", "join"}
     np.testing.assert_allclose(run(target)[0, 4:], run(joined)[0, 4:], atol=0.05)
     assert onnx_file.precision(target) == "int8"
 
@@ -83,9 +83,9 @@ def test_excluded_nodes_stay_float(joined, tmp_path):
     target = tmp_path / "int8.onnx"
     assert "box" in to_int8(joined, target, IMAGES, keep=("^box$",))
     written = onnx.load(str(target)).graph
-    made = {output: node.op_type for node in written.node for output in node.output}
+    producers = {output: node.op_type for node in written.node for output in node.output}
     (node,) = [node for node in written.node if node.name == "box"]
-    assert made.get(node.input[1]) != "DequantizeLinear"
+    assert producers.get(node.input[1]) != "DequantizeLinear"
 
 
 def test_an_old_operator_set_is_brought_up_to_date(joined, tmp_path):
@@ -123,9 +123,9 @@ def test_other_precisions_stay_close(joined, tmp_path, write, precision, off):
     """Relative to the largest value, boxes and scores by themselves; input and output stay float32."""
     target = tmp_path / "other.onnx"
     write(joined, target, ())
-    ours, theirs = run(joined)[0], run(target)[0]
+    expected, actual = run(joined)[0], run(target)[0]
     for rows in (slice(0, 4), slice(4, 6)):
-        assert np.abs(ours[rows] - theirs[rows]).max() <= off * np.abs(ours[rows]).max()
+        assert np.abs(expected[rows] - actual[rows]).max() <= off * np.abs(expected[rows]).max()
     assert (onnx_file.precision(joined), onnx_file.precision(target)) == ("fp32", precision)
 
 
@@ -167,13 +167,13 @@ def lost(source, target, images):
 def test_ranges_that_cut_off_what_is_rare_lose_less_than_min_max(outlier, tmp_path):
     """One value in thirty thousand takes all 256 steps of min-max."""
     source, images = outlier
-    found = {}
+    losses = {}
     for ranges in ("min-max", "percentile", "entropy"):
         to_int8(source, tmp_path / "int8.onnx", images, recipe=Int8Recipe(ranges))
-        found[ranges] = lost(source, tmp_path / "int8.onnx", images)
-    assert found["min-max"] > 0.5
-    assert found["percentile"] < found["min-max"] / 3
-    assert found["entropy"] < found["min-max"] / 2
+        losses[ranges] = lost(source, tmp_path / "int8.onnx", images)
+    assert losses["min-max"] > 0.5
+    assert losses["percentile"] < losses["min-max"] / 3
+    assert losses["entropy"] < losses["min-max"] / 2
 
 
 def test_the_sensitivity_pass_blames_the_stretch_with_the_rare_value(outlier, tmp_path):
@@ -189,8 +189,8 @@ def test_the_sensitivity_pass_blames_the_stretch_with_the_rare_value(outlier, tm
 
 def test_the_loss_counts_each_channel_by_itself():
     """A dead score beside pixels is a half of two channels, however small its energy."""
-    ours = [[np.array([[[640.0, 320.0], [0.5, 0.25]]], np.float32)]]
-    theirs = [[np.array([[[640.0, 320.0], [0.0, 0.0]]], np.float32)]]
-    assert output_loss(ours, theirs) == pytest.approx(0.5)
-    assert output_loss(ours, ours) == 0
-    assert output_loss(ours, [[np.full((1, 2, 2), np.nan, np.float32)]]) == 1
+    expected = [[np.array([[[640.0, 320.0], [0.5, 0.25]]], np.float32)]]
+    actual = [[np.array([[[640.0, 320.0], [0.0, 0.0]]], np.float32)]]
+    assert output_loss(expected, actual) == pytest.approx(0.5)
+    assert output_loss(expected, expected) == 0
+    assert output_loss(expected, [[np.full((1, 2, 2), np.nan, np.float32)]]) == 1

@@ -13,8 +13,8 @@ from edgemeter.models.convert.parity import noise_inputs
 
 def test_outputs_in_another_order_are_matched_by_their_values():
     """Two of one shape, swapped; their names need not agree."""
-    one, two, three = (np.full((1, 4), value, np.float32) for value in (1, 50, 900))
-    assert parity._order([one, two, three], [three, one * 1.01, two]) == [1, 2, 0]
+    ones, two, three = (np.full((1, 4), value, np.float32) for value in (1, 50, 900))
+    assert parity._order([ones, two, three], [three, ones * 1.01, two]) == [1, 2, 0]
 
 
 def test_outputs_of_other_shapes_are_never_paired():
@@ -33,7 +33,7 @@ def test_the_same_file_agrees_with_itself(tmp_path):
     runtime.close()
     inputs = noise_inputs(loaded, tuple(loaded.inputs[0].shape))
     expected = parity.reference(model, "onnx", inputs, tmp_path, no_progress)
-    found = parity.compare(expected, model, "onnx", inputs, "fp32", no_progress)
-    assert found.verdict.state == "ok"
-    assert [output.largest_error for output in found.agreement.outputs] == [0.0] * len(expected.names)
-    assert found.agreement.inputs == inputs.count
+    comparison = parity.compare(expected, model, "onnx", inputs, "fp32", no_progress)
+    assert comparison.verdict.state == "ok"
+    assert [output.largest_error for output in comparison.agreement.outputs] == [0.0] * len(expected.names)
+    assert comparison.agreement.inputs == inputs.count

@@ -28,7 +28,7 @@ def used(home, name, at_s):
     os.utime(home / "models" / name / f"{name}.onnx", (at_s, at_s))
 
 
-def there(home):
+def cached_names(home):
     """Return the names of the models in the cache."""
     return {cached.name for cached in ModelCache(home / "models").models() if cached.path}
 
@@ -40,7 +40,7 @@ def test_what_was_not_used_for_longest_goes_first(home, invoke):
     used(home, "a", 2_000)
     used(home, "b", 1_000)
     result = invoke("fetch", "c", "--limit-mb", "1")
-    assert there(home) == {"a", "c"}
+    assert cached_names(home) == {"a", "c"}
     assert "removed b" in result.stderr
 
 
@@ -52,14 +52,14 @@ def test_fetching_again_counts_as_use(home, invoke):
     used(home, "b", 2_000)
     invoke("fetch", "a")
     invoke("fetch", "c", "--limit-mb", "1")
-    assert there(home) == {"a", "c"}
+    assert cached_names(home) == {"a", "c"}
 
 
 @pytest.mark.usefixtures("four")
 def test_what_is_fetched_together_stays_together(home, invoke):
     """Three do not fit: none of them is removed for the others, and the excess is reported."""
     result = invoke("fetch", "a", "b", "c", "--limit-mb", "1")
-    assert there(home) == {"a", "b", "c"}
+    assert cached_names(home) == {"a", "b", "c"}
     assert "above its limit" in result.stderr
 
 
@@ -84,7 +84,7 @@ def test_a_model_in_use_stays(home, invoke, how):
         assert is_in_use(path)
         assert "in use, kept: a" in invoke("cache", "clear", "a").stdout
         invoke("fetch", "c", "--limit-mb", "1")
-    assert there(home) == {"a", "c"}
+    assert cached_names(home) == {"a", "c"}
     assert not is_in_use(path)
 
 
@@ -95,20 +95,20 @@ def test_a_model_being_fetched_is_not_removed(home, invoke):
     cache = ModelCache(home / "models")
     with cache.locked("a"):
         assert not cache.remove(cache.models()[0])
-    assert there(home) == {"a"}
+    assert cached_names(home) == {"a"}
 
 
 @pytest.mark.usefixtures("four")
 def test_what_is_not_the_caches_is_never_removed(home, invoke):
     """Folders and files that somebody else put there."""
-    own = home / "models" / "photographs"
-    own.mkdir(parents=True)
-    (own / "mine.jpg").write_bytes(b"x" * 2_000_000)
+    photographs = home / "models" / "photographs"
+    photographs.mkdir(parents=True)
+    (photographs / "mine.jpg").write_bytes(b"x" * 2_000_000)
     (home / "models" / "notes.txt").write_text("mine")
     invoke("fetch", "a", "b", "c", "--limit-mb", "1")
     invoke("cache", "clear")
-    assert there(home) == set()
-    assert (own / "mine.jpg").exists()
+    assert cached_names(home) == set()
+    assert (photographs / "mine.jpg").exists()
     assert (home / "models" / "notes.txt").exists()
 
 
@@ -135,7 +135,7 @@ def test_a_garbled_note_is_a_model_that_is_not_there(home, invoke):
             (home / "models" / "a" / ".edgemeter.json").write_bytes(note)
             assert ModelCache(home / "models").find("a") is None
             invoke("fetch", "a")
-            assert there(home) == {"a"}
+            assert cached_names(home) == {"a"}
 
 
 @pytest.mark.usefixtures("four")

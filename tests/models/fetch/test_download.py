@@ -6,7 +6,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.progress import no_progress
-from edgemeter.models.fetch.download import TRIES, ExpectedFile, Origin, PartFile, Transport, download, shown
+from edgemeter.models.fetch.download import TRIES, ExpectedFile, Origin, PartFile, Transport, download, redacted
 from tests.fixtures.catalogue_factory import content
 from tests.fixtures.certificates import Authority
 from tests.fixtures.file_server import FileServer
@@ -30,10 +30,10 @@ def get(address, part, size_bytes=None, limit_bytes=10_000_000, tell=no_progress
 
 def test_a_file_arrives_whole(server, part):
     """Every byte, one request, and progress to the end."""
-    told = []
-    assert get(server.put("/m", BODY), part, len(BODY), tell=lambda *report: told.append(report)) == []
+    reports = []
+    assert get(server.put("/m", BODY), part, len(BODY), tell=lambda *report: reports.append(report)) == []
     assert part.path.read_bytes() == BODY
-    assert told[-1] == ("m.onnx", len(BODY), len(BODY))
+    assert reports[-1] == ("m.onnx", len(BODY), len(BODY))
     assert len(server.requests) == 1
     assert server.asked("/m")[0]["Accept-Encoding"] == "identity"
 
@@ -157,9 +157,9 @@ def test_a_silent_server_is_not_waited_for_for_ever(server, part):
 
 def test_nobody_at_the_address(part):
     """Connection refused, named with the address, without a query's secrets."""
-    with pytest.raises(TransientError, match=r"http://127\.0\.0\.1:1/m: .*refused") as caught:
+    with pytest.raises(TransientError, match=r"http://127\.0\.0\.1:1/m: .*refused") as raised:
         get("http://127.0.0.1:1/m?token=hidden", part)
-    assert "hidden" not in str(caught.value)
+    assert "hidden" not in str(raised.value)
 
 
 def test_another_size_than_the_catalogues_is_refused_before_the_body(server, part):
@@ -260,12 +260,12 @@ def test_an_untrusted_certificate_is_refused_by_name(secure, monkeypatch, tmp_pa
         body(Transport(), secure.address + "/m")
 
 
-@pytest.mark.parametrize("place", ["option", "environment"])
-def test_a_proxy_is_asked_for_the_whole_address(server, monkeypatch, place):
+@pytest.mark.parametrize("origin", ["option", "environment"])
+def test_a_proxy_is_asked_for_the_whole_address(server, monkeypatch, origin):
     """The host of the address need not even have a name here."""
     server.put("/m", b"by proxy")
-    monkeypatch.setenv("http_proxy", server.address if place == "environment" else "http://127.0.0.1:1")
-    proxy = server.address if place == "option" else None
+    monkeypatch.setenv("http_proxy", server.address if origin == "environment" else "http://127.0.0.1:1")
+    proxy = server.address if origin == "option" else None
     assert body(Transport(proxy=proxy), "http://models.invalid/m") == b"by proxy"
     assert server.requests[0][0] == "http://models.invalid/m"
 
@@ -299,4 +299,4 @@ def test_messages_show_no_secrets():
         ("http://[::1]:80/m", "http://[::1]:80/m"),
         ("http://host:port/m", "an address that cannot be read"),
     ):
-        assert shown(address) == text, f"{address!r}"
+        assert redacted(address) == text, f"{address!r}"

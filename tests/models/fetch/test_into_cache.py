@@ -57,8 +57,8 @@ def test_a_fetched_model_has_its_card_beside_it(server, home, invoke, catalogue)
 
 def test_a_fetched_language_model_has_no_card(server, home, invoke, catalogue):
     """Its file describes itself; it is fetched, verified and found again as any other."""
-    made = {"task": "generation", "input": None, "labels": "none", "file": "mine.gguf", "runtimes": ["llama"]}
-    catalogue(make_entry("mine", server.put("/mine.gguf", BODY), BODY, **made))
+    changes = {"task": "generation", "input": None, "labels": "none", "file": "mine.gguf", "runtimes": ["llama"]}
+    catalogue(make_entry("mine", server.put("/mine.gguf", BODY), BODY, **changes))
     (path,) = invoke("fetch", "mine").stdout.split()
     assert path == str(home / "models" / "mine" / "mine.gguf")
     assert not model_card.card_path(Path(path)).exists()
@@ -253,11 +253,11 @@ def test_a_full_disk_is_one_line_and_keeps_what_has_arrived(server, home, invoke
     """The system refuses to write beyond 100,000 bytes; with room again the rest follows."""
     catalogue(make_entry("mine", server.put("/mine.onnx", BODY), BODY))
     limited = start("fetch", "mine", under=("prlimit", "--fsize=100000"))
-    _, said = limited.communicate()
+    _, errors = limited.communicate()
     assert limited.returncode == 1
-    assert said.count("\n") == 1
-    assert "no space left in" in said
-    assert "make room" in said
+    assert errors.count("\n") == 1
+    assert "no space left in" in errors
+    assert "make room" in errors
     arrived = (home / "models" / "mine" / ".mine.onnx.part").stat().st_size
     assert 0 < arrived <= 100_000
     invoke("fetch", "mine")

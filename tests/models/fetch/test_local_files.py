@@ -48,14 +48,14 @@ def test_the_shipped_language_model_has_names(tmp_path, monkeypatch, invoke):
     assert model_path("edgemeter-notes_q4_0.gguf") == LANGUAGE_FOLDER / "edgemeter-notes_q4_0.gguf"
     assert model_path("edgemeter-notes_f16") == LANGUAGE_FOLDER / "edgemeter-notes_f16" / "genai_config.json"
     listed = json.loads(invoke("list", "--json").stdout)["language_models"]
-    assert [one["precision"] for one in listed] == ["f16", "q8_0", "q4_0", "fp16"]
+    assert [row["precision"] for row in listed] == ["f16", "q8_0", "q4_0", "fp16"]
     assert "edgemeter-notes_q4_0.gguf" in invoke("list").stdout
 
 
 def test_a_name_without_a_file_names_the_remedy(home):
     """Fetch it, make it, spell it, or look it up: one line each."""
-    made = make_entry("made", None, form="exported", how="yolo export")
-    write_catalogue(home / "catalogue.toml", make_entry("mine", "http://h/m", b"m"), make_entry("unsure", "http://h/u"), made)
+    exported = make_entry("made", None, form="exported", how="yolo export")
+    write_catalogue(home / "catalogue.toml", make_entry("mine", "http://h/m", b"m"), make_entry("unsure", "http://h/u"), exported)
     for name, says in (
         ("mine", "not on this machine: fetch it with `edgemeter models fetch mine`"),
         ("unsure", "fetch it with `edgemeter models fetch --accept-unverified unsure`"),

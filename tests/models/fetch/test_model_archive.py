@@ -36,9 +36,11 @@ def file_of(home):
 def changed(archive, **members):
     """Write the model archive again with other contents for some members; None leaves one out."""
     with zipfile.ZipFile(archive) as zipped:
-        there = {name: zipped.read(name) for name in zipped.namelist()} | {name.replace("__", "/"): body for name, body in members.items()}
+        contents = {name: zipped.read(name) for name in zipped.namelist()} | {
+            name.replace("__", "/"): body for name, body in members.items()
+        }
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
-        for name, body in there.items():
+        for name, body in contents.items():
             if body is not None:
                 zipped.writestr(name, body)
     return archive
@@ -202,8 +204,8 @@ def test_a_garbled_archive_never_ends_in_a_traceback(archive, invoke, home):
     """Any byte of the zip's structure turned: refused in our words, or the file is right."""
     good = archive.read_bytes()
     places = [*range(0, 100, 7), *range(len(good) - 400, len(good), 11)]
-    for place in places:
-        archive.write_bytes(good[:place] + bytes([good[place] ^ 0xFF]) + good[place + 1 :])
+    for position in places:
+        archive.write_bytes(good[:position] + bytes([good[position] ^ 0xFF]) + good[position + 1 :])
         try:
             invoke("import-archive", archive, "--accept-unverified")
         except EdgemeterError as error:

@@ -50,9 +50,9 @@ class World:
 @pytest.fixture
 def world(tmp_path):
     """Return a world with two accepted devices."""
-    made = World(tmp_path)
-    yield made
-    made.registry.close()
+    world = World(tmp_path)
+    yield world
+    world.registry.close()
 
 
 def test_a_device_gets_a_large_content_piece_by_piece(world):
@@ -62,11 +62,11 @@ def test_a_device_gets_a_large_content_piece_by_piece(world):
     got = b""
     while len(got) < put.size_bytes:
         world.want("pi-1", put.sha256, len(got), 100_000)
-        ((topic, head, piece),) = world.answers()
+        ((topic, head, data),) = world.answers()
         assert topic == "edgemeter/v1/lab/pi-1/content"
         assert (head.sha256, head.offset, head.size_bytes) == (put.sha256, len(got), len(content))
-        assert 0 < len(piece) <= 100_000
-        got += piece
+        assert 0 < len(data) <= 100_000
+        got += data
         world.now_s += 1
     assert got == content
 
@@ -76,8 +76,8 @@ def test_what_is_absent_and_what_is_beyond_the_end_are_reported(world):
     put = world.store.put_bytes(b"abc", "model")
     world.want("pi-1", "0" * 64)
     world.want("pi-1", put.sha256, 3)
-    (_, absent, _), (_, end, piece) = world.answers()
-    assert (absent.size_bytes, end.size_bytes, piece) == (None, 3, b"")
+    (_, absent, _), (_, end, data) = world.answers()
+    assert (absent.size_bytes, end.size_bytes, data) == (None, 3, b"")
 
 
 def test_who_is_not_accepted_gets_nothing(world):
@@ -99,10 +99,10 @@ def test_who_is_not_accepted_gets_nothing(world):
 def test_one_who_asks_for_much_does_not_keep_the_others_waiting(world):
     """With the budget spent, pieces go out in turn; what is asked for beyond the limit is dropped."""
     put = world.store.put_bytes(b"x" * (16 << 20), "model")
-    asked = 0
+    request_count = 0
     while sum(len(payload) for _, payload in world.sent) < BURST_BYTES:
-        world.want("pi-1", put.sha256, asked * LARGEST_CHUNK_BYTES)
-        asked += 1
+        world.want("pi-1", put.sha256, request_count * LARGEST_CHUNK_BYTES)
+        request_count += 1
     world.answers()
     for number in range(10 * MOST_REQUESTS):
         world.want("pi-1", put.sha256, number)
@@ -139,11 +139,11 @@ def test_garbage_is_refused(world):
 
 def test_what_an_open_job_a_schedule_or_a_release_names_is_kept(world):
     """What only an ended job names goes; nothing goes before its hour, nor while it is young."""
-    kept, gone = {}, {}
-    for number, place in enumerate((kept, kept, kept, kept, gone, gone)):
+    referenced, gone = {}, {}
+    for number, group in enumerate((referenced, referenced, referenced, referenced, gone, gone)):
         put = world.store.put_bytes(b"content %d" % number, "x")
-        place[put.sha256] = put
-    (suite, model, scheduled, released), (ended, forgotten) = kept.values(), gone.values()
+        group[put.sha256] = put
+    (suite, model, scheduled, released), (ended, forgotten) = referenced.values(), gone.values()
     works = (
         (Measure(suite=suite, models=(model,)), "queued"),
         (Schedule(name="s", cron="0 2 * * *", work=Measure(suite=scheduled)), "done"),
@@ -164,5 +164,5 @@ def test_what_an_open_job_a_schedule_or_a_release_names_is_kept(world):
     assert world.store.path(forgotten.sha256)
     world.now_s += COLLECT_S + 1
     world.handler.poll(later_ns)
-    assert all(world.store.path(sha256) for sha256 in kept)
+    assert all(world.store.path(sha256) for sha256 in referenced)
     assert not any(world.store.path(sha256) for sha256 in gone)

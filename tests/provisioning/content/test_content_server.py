@@ -47,23 +47,23 @@ def pair(authority):
 @pytest.fixture
 def folder(tmp_path, authority):
     """Return a fleet's folder with certificates and the accepted device pi-1."""
-    made = FleetFolder(tmp_path / "fleet")
-    made.broker.mkdir(parents=True)
-    shutil.copy(authority.certificate, made.ca_certificate)
-    own = authority.signed("localhost", "DNS:localhost,IP:127.0.0.1")
-    shutil.copy(own.certificate, made.broker / "broker.crt")
-    shutil.copy(own.key, made.broker / "broker.key")
-    stand(made, "pi-1", "accepted")
-    return made
+    fleet = FleetFolder(tmp_path / "fleet")
+    fleet.broker.mkdir(parents=True)
+    shutil.copy(authority.certificate, fleet.ca_certificate)
+    server_pair = authority.signed("localhost", "DNS:localhost,IP:127.0.0.1")
+    shutil.copy(server_pair.certificate, fleet.broker / "broker.crt")
+    shutil.copy(server_pair.key, fleet.broker / "broker.key")
+    stand(fleet, "pi-1", "accepted")
+    return fleet
 
 
 @pytest.fixture
 def server(folder):
     """Return a server of that folder's content."""
-    made = ContentServer(folder, f"https://localhost:{free_port()}/content")
-    made.start()
-    yield made
-    made.stop()
+    content_server = ContentServer(folder, f"https://localhost:{free_port()}/content")
+    content_server.start()
+    yield content_server
+    content_server.stop()
 
 
 def stand(folder, name, standing):
@@ -152,9 +152,9 @@ def test_who_has_no_certificate_of_the_fleet_gets_no_reply(folder, server, autho
     """None at all, a stranger's, one that has run out; plain HTTP neither."""
     put = ContentStore(folder.content).put_bytes(b"abc", "model")
     stranger = Authority(tmp_path / "stranger").signed("pi-1")
-    for shown in (None, stranger, authority.signed("pi-1", when=EXPIRED)):
+    for presented in (None, stranger, authority.signed("pi-1", when=EXPIRED)):
         refusals = pytest.raises((ssl.SSLError, ConnectionError, http.client.RemoteDisconnected))
-        with connect(server, authority, shown) as strange, refusals:
+        with connect(server, authority, presented) as strange, refusals:
             ask(strange, f"/content/{put.sha256}")
     plain = http.client.HTTPConnection("127.0.0.1", server.port, timeout=100)
     with closing(plain), pytest.raises((OSError, http.client.HTTPException)):
@@ -169,8 +169,10 @@ def test_a_device_that_is_not_accepted_or_whose_certificate_was_revoked_is_out(f
     with connect(server, authority, authority.signed("pi-9")) as unknown:
         assert ask(unknown, path)[0] == 403
     assert ask(connection, path)[0] == 200
-    said = subprocess.run(["openssl", "x509", "-in", pair.certificate, "-noout", "-serial"], capture_output=True, text=True, check=True)
-    number = f"{int(said.stdout.strip().partition('=')[2], 16):x}"
+    completed = subprocess.run(
+        ["openssl", "x509", "-in", pair.certificate, "-noout", "-serial"], capture_output=True, text=True, check=True
+    )
+    number = f"{int(completed.stdout.strip().partition('=')[2], 16):x}"
     registry = Registry(folder.registry)
     with registry.transaction() as transaction:
         certificates.put(transaction, Certificate(number, "pi-1", "s", "k", "", 0, 0, 1, "lost"))
@@ -185,10 +187,10 @@ def test_a_device_that_is_not_accepted_or_whose_certificate_was_revoked_is_out(f
 def test_a_large_content_is_resumed_where_it_broke_off(folder, server, authority, pair, tmp_path):
     """Broken off three times, in the middle of pieces; the whole has the right hash."""
     source = tmp_path / "large"
-    piece = bytes(range(256)) * 4096
+    block = bytes(range(256)) * 4096
     with source.open("wb") as file:
-        for number in range(LARGE_BYTES // len(piece)):
-            file.write(number.to_bytes(8, "big") + piece[8:])
+        for number in range(LARGE_BYTES // len(block)):
+            file.write(number.to_bytes(8, "big") + block[8:])
     put = ContentStore(folder.content).put(source)
     got = bytearray()
     for stop in (7_000_001, 20_000_003, 40_000_007, LARGE_BYTES):
@@ -237,8 +239,8 @@ def test_a_silent_connection_keeps_nobody_waiting(folder, server, connection):
     silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
     silent[0].sendall(b"GET /content/")
     assert ask(connection, f"/content/{put.sha256}")[2] == b"abc"
-    for one in silent:
-        one.close()
+    for client in silent:
+        client.close()
 
 
 def test_a_request_with_a_body_ends_the_connection(connection):

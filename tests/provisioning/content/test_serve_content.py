@@ -49,6 +49,6 @@ def test_content_is_served_where_devices_fetch_it(served):
 def test_an_address_that_can_be_reached_from_elsewhere_needs_certificates(served):
     """One line, and the remedy."""
     _, start = served
-    said = start("https://fleet.example:8885/content").read()
-    assert "edgemeter fleet init" in said
-    assert "Traceback" not in said
+    errors = start("https://fleet.example:8885/content").read()
+    assert "edgemeter fleet init" in errors
+    assert "Traceback" not in errors

@@ -36,16 +36,16 @@ def test_what_is_written_piece_by_piece_is_kept_as_if_it_were_a_file(tmp_path):
     store, rehearsal = ContentStore(tmp_path / "content"), DryRunStore()
 
     def write(target):
-        for piece in (b"a", b"", b"bc"):
-            target.write(piece)
+        for data in (b"a", b"", b"bc"):
+            target.write(data)
 
     put = store.put_written(write, "x")
     assert (put.sha256, put.size_bytes) == (sha256(b"abc"), 3)
     assert put == rehearsal.put_written(write, "x") == rehearsal.put_bytes(b"abc", "x") == store.put_bytes(b"abc", "x")
     assert [path.name for path in (tmp_path / "content").iterdir()] == [put.sha256]
-    for one in (store, rehearsal):
+    for each_store in (store, rehearsal):
         with pytest.raises(ConfigError, match="cannot read"):
-            one.put(tmp_path, "x")
+            each_store.put(tmp_path, "x")
 
 
 def test_a_damaged_content_is_healed_when_it_is_put_again(tmp_path):
@@ -71,12 +71,12 @@ def test_what_is_no_hash_is_nothing(tmp_path):
 def test_only_what_is_old_and_named_by_nobody_is_removed(tmp_path):
     """What was never finished goes too, a file of somebody else's does not."""
     store = ContentStore(tmp_path / "content")
-    kept, gone = store.put_bytes(b"kept", "x").sha256, store.put_bytes(b"gone", "x").sha256
+    referenced, gone = store.put_bytes(b"kept", "x").sha256, store.put_bytes(b"gone", "x").sha256
     for name in (".unfinished-abc", "README"):
         (tmp_path / "content" / name).touch()
-    assert store.collect({kept}, time.time_ns()) == []
-    assert store.collect({kept}, time.time_ns() + 2 * YOUNG_NS) == [gone]
-    assert sorted(path.name for path in (tmp_path / "content").iterdir()) == sorted([kept, "README"])
+    assert store.collect({referenced}, time.time_ns()) == []
+    assert store.collect({referenced}, time.time_ns() + 2 * YOUNG_NS) == [gone]
+    assert sorted(path.name for path in (tmp_path / "content").iterdir()) == sorted([referenced, "README"])
     assert ContentStore(tmp_path / "absent").collect(set(), time.time_ns()) == []
 
 

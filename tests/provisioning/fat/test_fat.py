@@ -30,7 +30,7 @@ GEOMETRIES = {
 }
 
 
-def drawn(seed: int, count: int) -> dict[str, bytes]:
+def random_files(seed: int, count: int) -> dict[str, bytes]:
     """Return files of many sizes, with long names, in folders."""
     numbers = random.Random(seed)  # noqa: S311 - sizes and bytes, no secrets
     sizes = [0, 1, 511, 512, 513, 4096, 70_000]
@@ -61,14 +61,14 @@ def read_all(image) -> dict[str, bytes]:
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_mtools_and_fsck_agree_on_what_was_written(tmp_path, geometry):
     """Made by mkfs.vfat, filled by mtools, then files added, replaced by larger and smaller ones, and removed by us."""
-    bits, sectors, size_mb, more = GEOMETRIES[geometry]
+    bits, sectors, size_mb, mkfs_options = GEOMETRIES[geometry]
     first = {} if "few" in geometry else {"cmdline.txt": "console=tty1\n", "config.txt": "arm_64bit=1\n" * 2000}
-    image = cards.disk(tmp_path / "card.img", first, bits=bits, sectors=sectors, size_mb=size_mb, table="", more=more)
-    expected = {name: text.encode() for name, text in first.items()} | drawn(1, 60)
-    apply(image, put(drawn(1, 60)))
+    image = cards.disk(tmp_path / "card.img", first, bits=bits, sectors=sectors, size_mb=size_mb, table="", mkfs_options=mkfs_options)
+    expected = {name: text.encode() for name, text in first.items()} | random_files(1, 60)
+    apply(image, put(random_files(1, 60)))
     assert read_all(image) == expected
-    gone = [path for number, path in enumerate(drawn(1, 60)) if number % 3 == 0]
-    grown = {path: data * 3 + b"more" for number, (path, data) in enumerate(drawn(1, 60).items()) if number % 3 == 1}
+    gone = [path for number, path in enumerate(random_files(1, 60)) if number % 3 == 0]
+    grown = {path: data * 3 + b"more" for number, (path, data) in enumerate(random_files(1, 60).items()) if number % 3 == 1}
     apply(image, [*(RemovePath(path) for path in gone), *put(grown), *put({"CMDLINE.TXT": b"quiet\n", "new folder/ünï.txt": b"x"})])
     expected = {path: data for path, data in (expected | grown).items() if path not in gone}
     expected = {path: data for path, data in expected.items() if path != "cmdline.txt"}
@@ -76,9 +76,9 @@ def test_mtools_and_fsck_agree_on_what_was_written(tmp_path, geometry):
     assert read_all(image) == expected
     assert cards.fsck(image, 0).returncode == 0
     if "few" not in geometry:
-        seen = cards.mtools_tree(image, tmp_path / "out", 0)
-        del seen[next(name for name in seen if name.startswith("new folder"))], expected["new folder/ünï.txt"]
-        assert seen == expected
+        tree = cards.mtools_tree(image, tmp_path / "out", 0)
+        del tree[next(name for name in tree if name.startswith("new folder"))], expected["new folder/ünï.txt"]
+        assert tree == expected
 
 
 class Cut(Exception):  # noqa: N818 - a power cut, not a mistake
@@ -112,23 +112,23 @@ def test_cut_off_at_any_write_every_file_is_the_old_or_the_new(tmp_path, power):
         RemovePath(f"edgemeter/{WHEEL.format(3)}"),
         *put({f"edgemeter/{WHEEL.format(number)}": b"new" * 700 for number in range(20, 40)}),
     ]
-    whole, power.writes = image.read_bytes(), ENDLESS
+    original, power.writes = image.read_bytes(), ENDLESS
     apply(image, changes)
     writes, after = ENDLESS - power.writes, read_all(image)
     assert writes >= 40
     for last in range(writes):
-        image.write_bytes(whole)
+        image.write_bytes(original)
         power.writes = last
         with pytest.raises(Cut):
             apply(image, changes)
         for path, data in read_all(image).items():
             short = path.rsplit("/", 1)[-1].startswith("AI_EDG")
             assert data in (before.get(path), after.get(path)) or short, (last, path)
-        found = cards.fsck(image, 0).stdout.splitlines()
+        lines = cards.fsck(image, 0).stdout.splitlines()
         serious = [
-            line for line in found if any(word in line for word in ("shares clusters", "Bad ", "beyond", "Cluster chain", "bigger than"))
+            line for line in lines if any(word in line for word in ("shares clusters", "Bad ", "beyond", "Cluster chain", "bigger than"))
         ]
-        assert not serious, (last, found)
+        assert not serious, (last, lines)
     # Whoever was cut off completes it by doing it again.
     power.writes = ENDLESS
     apply(image, changes)
@@ -141,11 +141,11 @@ def test_an_interrupted_preparation_that_is_repeated_leaves_nothing_to_repair(tm
     """FAT32, cut off at any write: after the same change again fsck.fat finds both tables equal, the count right and nothing unused."""
     image = cards.disk(tmp_path / "card.img", {"cmdline.txt": "old\n", "user-data": "old" * 300}, size_mb=36, bits=32, sectors=1, table="")
     changes = [RemovePath("user-data"), *put({f"edgemeter/{number}": b"new" * 700 for number in range(6)})]
-    whole, power.writes = image.read_bytes(), ENDLESS
+    original, power.writes = image.read_bytes(), ENDLESS
     apply(image, changes)
     writes, after = ENDLESS - power.writes, read_all(image)
     for last in range(writes):
-        image.write_bytes(whole)
+        image.write_bytes(original)
         power.writes = last
         with pytest.raises(Cut):
             apply(image, changes)
@@ -162,9 +162,9 @@ def test_a_repeated_preparation_with_nothing_to_do_repairs_too(tmp_path):
     image = cards.disk(tmp_path / "card.img", {"cmdline.txt": "old\n"}, size_mb=36, bits=32, sectors=1, table="")
     apply(image, put({"edgemeter/file": b"new" * 700}))
     with disk_image.open_disk(image, "write") as disk:
-        found = geometry.read_geometry(disk.read(0, 512))
-        disk.write(found.fat_start + found.fat_bytes + 12, b"\xff\xff\xff\x0f" * 4)
-        disk.write(found.fsinfo + 488, b"\xff" * 4)
+        form = geometry.read_geometry(disk.read(0, 512))
+        disk.write(form.fat_start + form.fat_bytes + 12, b"\xff\xff\xff\x0f" * 4)
+        disk.write(form.fsinfo + 488, b"\xff" * 4)
     assert cards.fsck(image, 0).returncode != 0
     apply(image, [])
     assert cards.fsck(image, 0).returncode == 0
@@ -195,7 +195,7 @@ def largest_that_fits(image) -> int:
 @cards.on_disk
 def test_a_full_root_of_fat16_is_refused(tmp_path):
     """It holds as many names as it was made for; folders below it grow."""
-    image = cards.disk(tmp_path / "card.img", {}, size_mb=16, bits=16, sectors=1, table="", more=("-r", "16"))
+    image = cards.disk(tmp_path / "card.img", {}, size_mb=16, bits=16, sectors=1, table="", mkfs_options=("-r", "16"))
     before = image.read_bytes()
     with pytest.raises(UnavailableError, match="root folder"):
         apply(image, put({f"a long name, number {number}.text": b"" for number in range(16)}))
@@ -227,8 +227,8 @@ def test_a_folder_that_holds_itself_is_reported(tmp_path):
     data = bytearray(image.read_bytes())
     with disk_image.open_disk(image, "read") as opened:
         form = geometry.read_geometry(opened.read(0, 512))
-    own = data.index(b"A          \x10", form.data_start)
-    data[own + 26 : own + 28] = ((own - form.data_start) // form.cluster_bytes + 2).to_bytes(2, "little")
+    entry_at = data.index(b"A          \x10", form.data_start)
+    data[entry_at + 26 : entry_at + 28] = ((entry_at - form.data_start) // form.cluster_bytes + 2).to_bytes(2, "little")
     image.write_bytes(bytes(data))
     with pytest.raises(ConfigError, match="run in a circle"):
         read_all(image)
@@ -237,12 +237,12 @@ def test_a_folder_that_holds_itself_is_reported(tmp_path):
 @cards.on_disk
 def test_garbled_file_systems_end_in_one_line(tmp_path):
     """Bytes changed at random in boot sector, tables and folders: it works, or says what is wrong."""
-    whole = cards.disk(
+    original = cards.disk(
         tmp_path / "card.img", {"user-data": "x" * 3000, "cmdline.txt": "a b\n"}, size_mb=4, bits=16, sectors=1, table=""
     ).read_bytes()
     numbers, image, worked = random.Random(4), tmp_path / "garbled.img", 0  # noqa: S311 - places and bytes, no secrets
     for _ in range(60):
-        data = bytearray(whole)
+        data = bytearray(original)
         for _ in range(numbers.choice([1, 2, 10])):
             data[numbers.randrange(*numbers.choice([(0, 64), (0, 100 * 512)]))] = numbers.choice([0, 1, 0xE5, 0xFF, numbers.randrange(256)])
         image.write_bytes(bytes(data))
@@ -289,8 +289,8 @@ def test_a_stick_is_a_file_system_to_everybody(tmp_path):
             assert checked.returncode == 0, checked.stdout
             assert cards.mtype(image, "user-data", 0) == "#cloud-config\n"
             assert "CIDATA" in cards.run("mdir", "-i", image, "::")
-            seen = cards.run("blkid", "-p", "-o", "export", image).splitlines()
-            assert {"LABEL=CIDATA", "TYPE=vfat", f"VERSION={'FAT32' if size_mb > 512 else 'FAT16'}"} <= set(seen)
+            properties = cards.run("blkid", "-p", "-o", "export", image).splitlines()
+            assert {"LABEL=CIDATA", "TYPE=vfat", f"VERSION={'FAT32' if size_mb > 512 else 'FAT16'}"} <= set(properties)
             with boot_partition.open_boot_partition(image, "read") as boot:
                 assert boot.label == "CIDATA"
 

@@ -45,23 +45,23 @@ def main():
 
 def release(folder: Path, key: Path, version: str = "0.0.1") -> Path:
     """Return the folder of a signed release for this machine: pip, the small agent, the real installer, supervisor and units."""
-    made = folder / f"release-{version}"
-    (made / "wheels").mkdir(parents=True)
-    shutil.copy2(compiled_pip(), made / "wheels")
+    release_folder = folder / f"release-{version}"
+    (release_folder / "wheels").mkdir(parents=True)
+    shutil.copy2(compiled_pip(), release_folder / "wheels")
     files = {"small_agent.py": AGENT, "INFO/entry_points.txt": "[console_scripts]\nedgemeter = small_agent:main\n"}
-    small_release.write_wheel(made / "wheels", "edgemeter", version, files=files)
-    build.add_scripts(made)
-    build.seal_release(build.ReleaseRequest(small_release.this_target(), (), key), made, "unchecked: a test", version)
-    return made
+    small_release.write_wheel(release_folder / "wheels", "edgemeter", version, files=files)
+    build.add_scripts(release_folder)
+    build.seal_release(build.ReleaseRequest(small_release.this_target(), (), key), release_folder, "unchecked: a test", version)
+    return release_folder
 
 
-def run(*command: str | Path, **more) -> str:
+def run(*command: str | Path, **settings) -> str:
     """Return what a program printed; it has to end well."""
     program, *arguments = command
     words = [requirements.program(str(program)), *arguments]
-    done = subprocess.run(words, capture_output=True, check=False, timeout=900, text=True, **more)
-    assert done.returncode == 0, (command, done.stdout, done.stderr)
-    return done.stdout
+    completed = subprocess.run(words, capture_output=True, check=False, timeout=900, text=True, **settings)
+    assert completed.returncode == 0, (command, completed.stdout, completed.stderr)
+    return completed.stdout
 
 
 def disk(
@@ -73,7 +73,7 @@ def disk(
     sectors: int = 1,
     table: str = "dos",
     label: str = "BOOTFS",
-    more: tuple[str, ...] = (),
+    mkfs_options: tuple[str, ...] = (),
 ) -> Path:
     """Make a disk image: a FAT partition at 8 MiB with these files, and one of Linux behind it; without `table` the FAT alone."""
     offset = OFFSET if table else 0
@@ -83,8 +83,8 @@ def disk(
         kinds = {"dos": ("c", "83"), "gpt": ("U", "L")}[table]
         layout = f"label: {table}\nstart={OFFSET // 512},size={size_mb * 2048},type={kinds[0]}\nsize=4M,type={kinds[1]}\n"
         run("sfdisk", "-q", path, input=layout)
-    place = ["--offset", str(offset // 512)] if table else []
-    run("mkfs.vfat", "-F", str(bits), "-s", str(sectors), "-n", label, *place, *more, path, str(size_mb * 1024))
+    offset_option = ["--offset", str(offset // 512)] if table else []
+    run("mkfs.vfat", "-F", str(bits), "-s", str(sectors), "-n", label, *offset_option, *mkfs_options, path, str(size_mb * 1024))
     source = path.with_suffix(".source")
     for name, text in files.items():
         source.write_bytes(text.encode())
@@ -114,7 +114,7 @@ def fsck(image: Path, offset: int = OFFSET, size_bytes: int | None = None) -> su
     return subprocess.run([requirements.program("fsck.fat"), "-nv", str(part)], capture_output=True, text=True, check=False, timeout=600)
 
 
-def done(*arguments: str | Path) -> dict:
+def prepare(*arguments: str | Path) -> dict:
     """Return what `edgemeter fleet image ARGUMENTS --json` says; it has to end well."""
     process = edgemeter("fleet", "image", *arguments, "--json")
     assert process.returncode == 0, process.stderr

@@ -28,6 +28,6 @@ def join(release_folder) -> Path:
 
 
 @pytest.fixture(scope="session")
-def needed(release_folder, join) -> list[str]:
+def card_options(release_folder, join) -> list[str]:
     """Return the options that every card needs."""
     return ["--release", str(release_folder / "release-0.0.1"), "--join", str(join), "--public-key", str(release_folder / "release.pub")]

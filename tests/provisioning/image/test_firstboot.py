@@ -19,14 +19,16 @@ SHELL = "dash" if shutil.which("dash") else "sh"
 
 
 @pytest.fixture(scope="session")
-def payload(release_folder, needed, tmp_path_factory):
+def payload(release_folder, card_options, tmp_path_factory):
     """Return the boot partition of a cloud-init system as `fleet image` prepares it, with a Wi-Fi network."""
     boot = tmp_path_factory.mktemp("payload")
     (boot / "user-data").write_text('#cloud-config\nuser:\n  name: ada\n  passwd: "$6$salt$hash"\n')
     (boot / "cmdline.txt").write_text("console=tty1 rootwait\n")
     psk = release_folder / "psk"
     psk.write_text("correct horse battery\n")
-    assert cards.done(boot, *needed, "--wifi-ssid", "Garden", "--wifi-psk-file", psk, "--wifi-country", "GB")["format"] == "cloudinit"
+    assert (
+        cards.prepare(boot, *card_options, "--wifi-ssid", "Garden", "--wifi-psk-file", psk, "--wifi-country", "GB")["format"] == "cloudinit"
+    )
     return boot
 
 
@@ -45,27 +47,27 @@ def make_board(root: Path, payload: Path) -> SimpleNamespace:
     systemctl.chmod(0o755)
     environment = {"PATH": os.environ["PATH"], "EDGEMETER_PREFIX": str(root), "EDGEMETER_SYSTEMCTL": str(systemctl)}
 
-    def start(what: str = "run", **more: str) -> subprocess.Popen:
+    def start(verb: str = "run", **variables: str) -> subprocess.Popen:
         script = root / "boot/firmware/edgemeter/firstboot.sh"
         script = script if script.exists() else root / "opt/edgemeter/firstboot.sh"
         return subprocess.Popen(
-            [SHELL, str(script), what],
-            env={**environment, **more},
+            [SHELL, str(script), verb],
+            env={**environment, **variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
 
-    def run(what: str = "run", **more: str) -> SimpleNamespace:
-        process = start(what, **more)
+    def run(verb: str = "run", **variables: str) -> SimpleNamespace:
+        process = start(verb, **variables)
         out, err = process.communicate(timeout=900)
         return SimpleNamespace(returncode=process.returncode, out=out, err=err)
 
     return SimpleNamespace(root=root, boot=root / "boot/firmware", state=root / "var/lib/edgemeter", start=start, run=run)
 
 
-def said(board) -> list[str]:
+def systemctl_calls(board) -> list[str]:
     """Return what the service manager was told."""
     return (board.root / "said").read_text().splitlines()
 
@@ -80,7 +82,7 @@ def check_joined(board):
     assert (board.root / "opt/edgemeter/supervisor.py").read_bytes()
     assert (board.root / "opt/edgemeter/release.pub").read_bytes()
     assert (board.state / "identity/device.crt").read_text() == "a certificate"
-    assert "start --no-block edgemeter-agent.service" in said(board)
+    assert "start --no-block edgemeter-agent.service" in systemctl_calls(board)
     assert (board.root / "etc/cloud/cloud-init.disabled").exists()
     assert not [path for path in board.state.iterdir() if path.name.startswith(("payload", "join.toml"))]
     assert "state:   joined" in (board.boot / "edgemeter/status.txt").read_text()
@@ -103,8 +105,8 @@ def test_a_board_installs_joins_and_forgets_its_secrets(board, payload):
     first = board.run()
     assert first.returncode == 0, first.err
     check_joined(board)
-    again = board.run()
-    assert again.returncode == 0, again.err
+    repeated = board.run()
+    assert repeated.returncode == 0, repeated.err
     check_joined(board)
     # Secrets are overwritten where they lie: the length stays, so no old cluster is left with their bytes, and all else stays as it was.
     for name in ("edgemeter/join.toml", "network-config", "user-data"):
@@ -125,7 +127,7 @@ def test_starting_it_copies_the_script_and_its_unit(board):
         "ConditionPathExists=!/var/lib/edgemeter/firstboot.done"
         in (board.root / "etc/systemd/system/edgemeter-firstboot.service").read_text()
     )
-    assert said(board) == ["daemon-reload", "enable edgemeter-firstboot.service", "start --no-block edgemeter-firstboot.service"]
+    assert systemctl_calls(board) == ["daemon-reload", "enable edgemeter-firstboot.service", "start --no-block edgemeter-firstboot.service"]
     board.state.mkdir(parents=True)
     (board.state / "firstboot.done").touch()
     (board.root / "said").unlink()
@@ -191,17 +193,17 @@ def test_files_that_a_pc_left_on_the_card_do_no_harm(board):
 @pytest.mark.slow
 def test_a_network_that_a_power_cut_left_empty_is_written_anew(board):
     """The file goes, cloud-init forgets that it has been there, the board starts again; then it joins."""
-    torn, seen = board.root / "etc/netplan/50-cloud-init.yaml", board.root / "var/lib/cloud/instance"
+    torn, instance = board.root / "etc/netplan/50-cloud-init.yaml", board.root / "var/lib/cloud/instance"
     torn.parent.mkdir(parents=True)
     torn.touch()
-    seen.mkdir(parents=True)
+    instance.mkdir(parents=True)
     assert board.run().returncode != 0
-    assert "reboot" in said(board)
+    assert "reboot" in systemctl_calls(board)
     assert not torn.exists()
-    assert not seen.exists()
+    assert not instance.exists()
     torn.write_text("network: {version: 2}\n")
     assert board.run().returncode == 0
-    assert said(board).count("reboot") == 1
+    assert systemctl_calls(board).count("reboot") == 1
     assert torn.read_text() == "network: {version: 2}\n"
 
 

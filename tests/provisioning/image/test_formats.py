@@ -76,9 +76,9 @@ def test_what_would_also_fire_is_reported(tmp_path):
         "custom.toml": "",
         "cmdline.txt": f"{TRIXIE.strip()} systemd.run=/boot/firstrun.sh\n",
     }
-    found = " ".join(detect.also_firing(boot(tmp_path / "boot", files), "cloudinit"))
-    assert all(name in found for name in ("custom.toml", "firstrun.sh", "systemd.run="))
-    assert "user-data" not in found
+    warnings = " ".join(detect.also_firing(boot(tmp_path / "boot", files), "cloudinit"))
+    assert all(name in warnings for name in ("custom.toml", "firstrun.sh", "systemd.run="))
+    assert "user-data" not in warnings
 
 
 def changed(card: MountedFolder, changes) -> dict[str, str]:
@@ -92,11 +92,11 @@ def schema(text: str, kind: str, tmp_path: Path):
     program = requirements.program("cloud-init")
     path = tmp_path / kind
     path.write_text(text)
-    done = subprocess.run(
+    completed = subprocess.run(
         ["/usr/bin/python3", program, "schema", "-c", str(path)], capture_output=True, text=True, check=False, timeout=600
     )
-    assert done.returncode == 0, (text, done.stdout, done.stderr)
-    assert "Valid" in done.stdout + done.stderr
+    assert completed.returncode == 0, (text, completed.stdout, completed.stderr)
+    assert "Valid" in completed.stdout + completed.stderr
 
 
 IMAGERS = """#cloud-config
@@ -127,22 +127,22 @@ runcmd:
         ("#cloud-config\r\nlocale: C.UTF-8\r\n", FirstBootSettings(ssh_keys=(KEY,))),
     ],
 )
-def test_user_data_satisfies_cloud_init(tmp_path, text, said):
+def test_user_data_satisfies_cloud_init(tmp_path, text, first_boot):
     """Empty, commented, written by rpi-imager, with Windows' line ends: cloud-init finds no fault, and a second call changes nothing."""
-    made = cloudinit.user_data(text, said, adapter_text.FROM_BOOT, "user-data")
-    assert cloudinit.user_data(made, said, adapter_text.FROM_BOOT, "user-data") == made
-    schema(made, "user-data", tmp_path)
+    prepared_text = cloudinit.user_data(text, first_boot, adapter_text.FROM_BOOT, "user-data")
+    assert cloudinit.user_data(prepared_text, first_boot, adapter_text.FROM_BOOT, "user-data") == prepared_text
+    schema(prepared_text, "user-data", tmp_path)
 
 
 def test_what_people_wrote_into_user_data_stays():
     """Accounts, commands, locale; only what the options say is replaced, and our command comes first."""
-    made = cloudinit.user_data(IMAGERS, ALL, adapter_text.FROM_BOOT, "user-data")
-    assert 'passwd: "$5$abc"' in made
-    assert "ssh_pwauth: false" in made
-    assert "- [ls]" in made
-    assert "hostname: old" not in made
-    assert "name: pi" not in made
-    assert made.index("firstboot.sh install") < made.index("- [ls]")
+    text = cloudinit.user_data(IMAGERS, ALL, adapter_text.FROM_BOOT, "user-data")
+    assert 'passwd: "$5$abc"' in text
+    assert "ssh_pwauth: false" in text
+    assert "- [ls]" in text
+    assert "hostname: old" not in text
+    assert "name: pi" not in text
+    assert text.index("firstboot.sh install") < text.index("- [ls]")
 
 
 def test_user_data_that_is_no_cloud_config_is_refused():
@@ -180,8 +180,8 @@ def test_a_network_config_is_what_netplan_reads():
 
 def test_preseed_is_toml_that_starts_us_early_and_late(tmp_path):
     """What people wrote stays but where the options say otherwise; twice is once."""
-    theirs = 'config_version = "1.1"\n\n[locale]\nkeymap = "gb"\n\n[wlan]\nssid = "old"\n'
-    card = boot(tmp_path / "boot", {**RECOGNISED["preseed"], "rpi-preseed.toml": theirs})
+    users_text = 'config_version = "1.1"\n\n[locale]\nkeymap = "gb"\n\n[wlan]\nssid = "old"\n'
+    card = boot(tmp_path / "boot", {**RECOGNISED["preseed"], "rpi-preseed.toml": users_text})
     once = changed(card, preseed.changes(card, ALL))
     assert changed(card, preseed.changes(card, ALL)) == once
     assert once["cmdline.txt"] == TRIXIE
@@ -205,10 +205,10 @@ def test_firstrun_runs_once_and_its_line_stays_one(tmp_path):
     assert WIFI.psk_hex in (tmp_path / "boot/edgemeter/wifi.nmconnection").read_text()
     subprocess.run(["bash", "-n", str(tmp_path / "boot/firstrun.sh")], check=True)
     imagers = "#!/bin/bash\n\nset +e\n\necho theirs\nrm -f /boot/firstrun.sh\nsed -i 's| systemd.run.*||g' /boot/cmdline.txt\nexit 0\n"
-    made = firstrun.script(imagers, ALL)
-    assert made.startswith("#!/bin/bash\n# edgemeter: begin\n")
-    assert adapter_text.without_ours(made) == imagers
-    assert firstrun.script(made, ALL) == made
+    script = firstrun.script(imagers, ALL)
+    assert script.startswith("#!/bin/bash\n# edgemeter: begin\n")
+    assert adapter_text.without_ours(script) == imagers
+    assert firstrun.script(script, ALL) == script
 
 
 def test_firstrun_survives_what_raspberry_pi_os_does_to_it():
@@ -248,9 +248,9 @@ def test_settings_that_cannot_be_are_refused():
         (lambda: settings.checked_wifi("a", "correct horse", "gb", "x"), "invalid country code"),
     ):
         with table_row(text):
-            with pytest.raises(ConfigError, match=text) as told:
+            with pytest.raises(ConfigError, match=text) as raised:
                 make()
-            assert "short" not in str(told.value)
+            assert "short" not in str(raised.value)
 
 
 def test_a_private_key_stays_where_it_is(tmp_path):

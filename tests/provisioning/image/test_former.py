@@ -30,14 +30,14 @@ CLOUD = {"cloudinit", "cidata"}
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory, needed):
+def prepared(tmp_path_factory, card_options):
     """Return a function that gives a card of these files after one preparation; each is made once, and copied to be written to."""
     folder = tmp_path_factory.mktemp("prepared")
 
     @cache
     def make(files, form, *options):
         image = cards.disk(folder / f"{files}-{form}-{len(options)}.img", CARDS[files])
-        cards.done(image, *needed, "--format", form, *options)
+        cards.prepare(image, *card_options, "--format", form, *options)
         return image
 
     return make
@@ -54,32 +54,42 @@ def expected_tree(tmp_path_factory, prepared):
 @cards.on_disk
 @pytest.mark.parametrize(("first", "then"), PAIRS)
 @pytest.mark.parametrize("files", CARDS)
-def test_the_format_of_an_earlier_preparation_leaves_no_trace(tmp_path, needed, prepared, expected_tree, first, then, files):
+def test_the_format_of_an_earlier_preparation_leaves_no_trace(tmp_path, card_options, prepared, expected_tree, first, then, files):
     """Every file is what it would be had the second format been the only one; a third call finds nothing to do."""
     image = tmp_path / "card.img"
     cards.run("cp", "--sparse=always", prepared(files, first, "--hostname", "earlier"), image)
-    cards.done(image, *needed, "--format", then)
-    found = cards.mtools_tree(image, tmp_path / "found")
-    assert found == expected_tree(files, then)
-    starts = {name for name, data in found.items() if "/" not in name and b"firstboot.sh install" in data}
+    cards.prepare(image, *card_options, "--format", then)
+    tree = cards.mtools_tree(image, tmp_path / "found")
+    assert tree == expected_tree(files, then)
+    starts = {name for name, data in tree.items() if "/" not in name and b"firstboot.sh install" in data}
     assert starts == {"user-data" if then in CLOUD else {"preseed": "rpi-preseed.toml", "firstrun": "firstrun.sh"}[then]}
     assert cards.fsck(image, size_bytes=64 << 20).returncode == 0
     before = image.read_bytes()
-    again = cards.done(image, *needed, "--format", then)
-    assert (again["written"], again["removed"]) == ([], [])
+    repeated = cards.prepare(image, *card_options, "--format", then)
+    assert (repeated["written"], repeated["removed"]) == ([], [])
     assert image.read_bytes() == before
 
 
 @cards.on_disk
 @pytest.mark.parametrize(("first", "then"), [pair for pair in PAIRS if set(pair) != CLOUD])
-def test_no_key_of_an_earlier_formats_wifi_stays(tmp_path, needed, expected_tree, first, then):
+def test_no_key_of_an_earlier_formats_wifi_stays(tmp_path, card_options, expected_tree, first, then):
     """Neither in its adapter nor beside it: network-config, rpi-preseed.toml, the connection in the payload."""
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
     (tmp_path / "psk").write_text("correct horse battery\n")
-    cards.done(
-        image, *needed, "--format", first, "--wifi-ssid", "Hall", "--wifi-psk-file", tmp_path / "psk", "--user", "ada", *_key(tmp_path)
+    cards.prepare(
+        image,
+        *card_options,
+        "--format",
+        first,
+        "--wifi-ssid",
+        "Hall",
+        "--wifi-psk-file",
+        tmp_path / "psk",
+        "--user",
+        "ada",
+        *_key(tmp_path),
     )
-    cards.done(image, *needed, "--format", then)
+    cards.prepare(image, *card_options, "--format", then)
     assert cards.mtools_tree(image, tmp_path / "found") == expected_tree("bare", then)
 
 
@@ -90,66 +100,66 @@ def _key(folder) -> list[str]:
 
 
 @cards.on_disk
-def test_a_dry_run_lists_what_goes_and_leaves_it(tmp_path, needed):
+def test_a_dry_run_lists_what_goes_and_leaves_it(tmp_path, card_options):
     """The script that would be removed, the kernel's line that would be written; no warning of what will not be there."""
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
-    cards.done(image, *needed)
+    cards.prepare(image, *card_options)
     before = image.read_bytes()
-    shown = cards.edgemeter("fleet", "image", image, *needed, "--format", "cloudinit", "--dry-run")
-    assert shown.returncode == 0, shown.stderr
-    assert "earlier preparation for another format: cmdline.txt, firstrun.sh" in shown.stderr
-    assert "warning" not in shown.stderr
-    assert any(line.split() == ["remove", "firstrun.sh"] for line in shown.stdout.splitlines())
-    said = cards.done(image, *needed, "--format", "cloudinit", "--dry-run")
-    assert said["removed"] == ["firstrun.sh"]
-    assert "cmdline.txt" in {file["path"] for file in said["written"]}
-    assert said["also_firing"] == []
+    result = cards.edgemeter("fleet", "image", image, *card_options, "--format", "cloudinit", "--dry-run")
+    assert result.returncode == 0, result.stderr
+    assert "earlier preparation for another format: cmdline.txt, firstrun.sh" in result.stderr
+    assert "warning" not in result.stderr
+    assert any(line.split() == ["remove", "firstrun.sh"] for line in result.stdout.splitlines())
+    report = cards.prepare(image, *card_options, "--format", "cloudinit", "--dry-run")
+    assert report["removed"] == ["firstrun.sh"]
+    assert "cmdline.txt" in {file["path"] for file in report["written"]}
+    assert report["also_firing"] == []
     assert image.read_bytes() == before
 
 
 @cards.on_disk
-def test_what_people_wrote_is_still_warned_of(tmp_path, needed):
+def test_what_people_wrote_is_still_warned_of(tmp_path, card_options):
     """Their script and its words stay after ours was taken out of it, and are named as before."""
     image = cards.disk(tmp_path / "card.img", {**BOOKWORM, "cmdline.txt": THEIRS["cmdline.txt"], "firstrun.sh": SCRIPT})
-    cards.done(image, *needed, "--format", "firstrun")
-    said = " ".join(cards.done(image, *needed, "--format", "preseed")["also_firing"])
+    cards.prepare(image, *card_options, "--format", "firstrun")
+    warnings = " ".join(cards.prepare(image, *card_options, "--format", "preseed")["also_firing"])
     assert cards.mtype(image, "firstrun.sh") == SCRIPT
     assert cards.mtype(image, "cmdline.txt") == THEIRS["cmdline.txt"]
-    assert "firstrun.sh" in said
-    assert "systemd.run=" in said
+    assert "firstrun.sh" in warnings
+    assert "systemd.run=" in warnings
 
 
 @cards.on_disk
-def test_what_is_added_to_a_file_of_ours_stays(tmp_path, needed):
+def test_what_is_added_to_a_file_of_ours_stays(tmp_path, card_options):
     """A file that we made and somebody then wrote into is theirs: only our part of it goes."""
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
-    cards.done(image, *needed, "--format", "cloudinit")
+    cards.prepare(image, *card_options, "--format", "cloudinit")
     added = tmp_path / "user-data"
     added.write_text(cards.mtype(image, "user-data") + "locale: C.UTF-8\n")
     cards.run("mcopy", "-o", "-i", f"{image}@@{cards.OFFSET}", added, "::user-data")
-    cards.done(image, *needed, "--format", "firstrun")
-    kept = cards.mtype(image, "user-data")
-    assert "locale: C.UTF-8" in kept
-    assert "firstboot.sh" not in kept
+    cards.prepare(image, *card_options, "--format", "firstrun")
+    user_data = cards.mtype(image, "user-data")
+    assert "locale: C.UTF-8" in user_data
+    assert "firstboot.sh" not in user_data
 
 
 @cards.on_disk
-def test_files_of_other_formats_that_are_no_text_are_left_alone(tmp_path, needed):
+def test_files_of_other_formats_that_are_no_text_are_left_alone(tmp_path, card_options):
     """cloud-init takes user-data that is packed; on a card of another format it is nobody's business."""
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
     packed = tmp_path / "packed"
     packed.write_bytes(gzip.compress(b"#cloud-config\n"))
     cards.run("mcopy", "-i", f"{image}@@{cards.OFFSET}", packed, "::user-data")
-    assert cards.done(image, *needed, "--format", "firstrun")["verified"]
+    assert cards.prepare(image, *card_options, "--format", "firstrun")["verified"]
     assert cards.mtools_tree(image, tmp_path / "found")["user-data"] == packed.read_bytes()
 
 
-def test_a_mounted_boot_partition_changes_its_format_too(tmp_path, needed):
+def test_a_mounted_boot_partition_changes_its_format_too(tmp_path, card_options):
     """By plain files, the kernel's line before the script that it names."""
     for name, text in BOOKWORM.items():
         (tmp_path / name).write_text(text)
-    cards.done(tmp_path, *needed)
-    said = cards.done(tmp_path, *needed, "--format", "preseed")
-    assert said["removed"] == ["firstrun.sh"]
+    cards.prepare(tmp_path, *card_options)
+    report = cards.prepare(tmp_path, *card_options, "--format", "preseed")
+    assert report["removed"] == ["firstrun.sh"]
     assert not (tmp_path / "firstrun.sh").exists()
     assert (tmp_path / "cmdline.txt").read_text() == BOOKWORM["cmdline.txt"]

@@ -32,7 +32,7 @@ class Root:
     def run(self, command: str, **environment: str) -> str:
         """Return what a command printed in there; it has to end well."""
         inside = f"mount -t proc proc {self.path}/proc && exec chroot {self.path} /bin/sh -c '{command}'"
-        done = subprocess.run(
+        completed = subprocess.run(
             ["unshare", "--mount", "--pid", "--fork", "sh", "-c", inside],
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SYSTEMD_OFFLINE": "1", **environment},
             capture_output=True,
@@ -40,8 +40,8 @@ class Root:
             check=False,
             timeout=900,
         )
-        assert done.returncode == 0, (command, done.stdout, done.stderr)
-        return done.stdout
+        assert completed.returncode == 0, (command, completed.stdout, completed.stderr)
+        return completed.stdout
 
     def read(self, path: str) -> str:
         """Return a text file of the root."""
@@ -60,23 +60,23 @@ def as_raspberry_pi_os_does(boot: Path):
     """Rewrite the paths and the end of the script, as the initramfs of Bookworm does where the kernel's line names /boot/firstrun.sh."""
     line, script = boot / "cmdline.txt", boot / "firstrun.sh"
     line.write_text(line.read_text().replace("/boot/", "/boot/firmware/"))
-    kept = []
+    lines = []
     for text in script.read_text().splitlines():
         if "rm" in text and text.endswith("firstrun.sh"):
             break
-        kept.append(text)
+        lines.append(text)
     script.write_text(
-        "\n".join([*kept, "rm -f /boot/firmware/firstrun.sh", "sed -i 's| systemd.[^ ]*||g' /boot/firmware/cmdline.txt", "exit 0", ""])
+        "\n".join([*lines, "rm -f /boot/firmware/firstrun.sh", "sed -i 's| systemd.[^ ]*||g' /boot/firmware/cmdline.txt", "exit 0", ""])
     )
 
 
 @pytest.mark.long
-def test_firstrun_sets_up_what_was_asked_and_leaves_our_unit(trixie, needed, tmp_path):
+def test_firstrun_sets_up_what_was_asked_and_leaves_our_unit(trixie, card_options, tmp_path):
     """The script on a real Debian: account, key, name and network are there, the kernel's line is what it was, the unit is enabled."""
     root = Root(trixie, tmp_path / "root")
     before = f"{CMDLINE} init=/usr/lib/raspberrypi-sys-mods/firstboot"
     card = cards.disk(tmp_path / "card.img", {"cmdline.txt": before})
-    assert cards.done(card, *needed, *own_options(tmp_path))["format"] == "firstrun"
+    assert cards.prepare(card, *card_options, *own_options(tmp_path))["format"] == "firstrun"
     boot = root.path / "boot/firmware"
     cards.mtools_tree(card, boot)
     (root.path / "etc/NetworkManager/system-connections").mkdir(parents=True)
@@ -106,7 +106,7 @@ def test_cloud_init_starts_us_and_the_board_joins(trixie, release_folder, join, 
     monkeypatch.setattr(small_release, "this_target", lambda: ReleaseTarget("pc", os.uname().machine, python, (2, 36)))
     release = cards.release(tmp_path, release_folder / "release.key")
     card = cards.disk(tmp_path / "card.img", {"user-data": "#cloud-config\n", "meta-data": "instance_id: x\n", "cmdline.txt": CMDLINE})
-    cards.done(card, "--release", release, "--join", join, "--public-key", release_folder / "release.pub", *own_options(tmp_path))
+    cards.prepare(card, "--release", release, "--join", join, "--public-key", release_folder / "release.pub", *own_options(tmp_path))
     cards.mtools_tree(card, root.path / "boot/firmware")
     (root.path / "etc/cloud/cloud.cfg.d/99_raspberry-pi.cfg").write_text(RASPBERRY)
     for stage in STAGES:

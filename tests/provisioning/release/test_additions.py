@@ -31,12 +31,12 @@ def build(releases, tmp_path, monkeypatch, pip_finds):
     pip_finds(releases.folder / "packed")
     monkeypatch.chdir(tmp_path)
     target = small_release.this_target()
-    own = small_release.edgemeter_wheel(tmp_path, "3.1")
+    own_wheel = small_release.edgemeter_wheel(tmp_path, "3.1")
     fixed = ["--board", "pc" if target.arch == "x86_64" else "arm64", "--python", target.python_text, "--glibc", target.glibc_text,
              "--extras", "", "--key", releases.key, "--out", tmp_path / "made.tar"]  # fmt: skip
 
-    def run(*options, wheel=own):
-        return CliRunner().invoke(build_command, [str(one) for one in (*fixed, "--wheel", wheel, *options)])
+    def run(*options, wheel=own_wheel):
+        return CliRunner().invoke(build_command, [str(argument) for argument in (*fixed, "--wheel", wheel, *options)])
 
     return run
 
@@ -50,26 +50,26 @@ def vendor_wheel(folder, tag=f"{CP}-{CP}-{HERE}", name="onnxruntime_gpu", files=
 def installed(releases, release, root):
     """Install a release by the installer of the device, and return its Python."""
     command = small_release.install_command(release, root, releases.public)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
     return root / "current/bin/python"
 
 
 def printed(python, code):
     """Return what a Python prints, or its last line on stderr."""
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
-    return (done.stdout or done.stderr).strip().splitlines()[-1]
+    completed = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    return (completed.stdout or completed.stderr).strip().splitlines()[-1]
 
 
 @pytest.mark.slow
 def test_a_vendors_wheel_comes_in_by_its_hash_and_names_its_accelerator(releases, build, tmp_path):
     """It is for this Python and platform; the release says CUDA because the wheel holds its provider; on the device it is imported."""
     wheel = vendor_wheel(tmp_path)
-    done = build("--wheel", f"{wheel}#sha256={install.sha256(wheel).upper()}", "--json")
-    assert done.exit_code == 0, done.exception
-    said = json.loads(done.stdout)
-    assert said["accelerators"] == ["CUDA (ONNX Runtime)"]
-    assert {"path": f"wheels/{wheel.name}", "sha256": install.sha256(wheel), "size_bytes": wheel.stat().st_size} in said["files"]
+    result = build("--wheel", f"{wheel}#sha256={install.sha256(wheel).upper()}", "--json")
+    assert result.exit_code == 0, result.exception
+    document = json.loads(result.stdout)
+    assert document["accelerators"] == ["CUDA (ONNX Runtime)"]
+    assert {"path": f"wheels/{wheel.name}", "sha256": install.sha256(wheel), "size_bytes": wheel.stat().st_size} in document["files"]
     python = installed(releases, tmp_path / "made.tar", tmp_path / "opt")
     assert printed(python, "import onnxruntime; print(onnxruntime.MAKER)") == "a vendor"
 
@@ -77,9 +77,9 @@ def test_a_vendors_wheel_comes_in_by_its_hash_and_names_its_accelerator(releases
 @pytest.mark.slow
 def test_a_release_of_the_index_states_that_it_runs_on_the_cpu_only(build):
     """And what the board's accelerator would need."""
-    said = build("--dry-run").output
-    assert "runs on the CPU only\n" in said
-    assert f"more on this board: {boards.find_board('pc' if platform.machine() == 'x86_64' else 'arm64').accelerators}" in said
+    printed = build("--dry-run").output
+    assert "runs on the CPU only\n" in printed
+    assert f"more on this board: {boards.find_board('pc' if platform.machine() == 'x86_64' else 'arm64').accelerators}" in printed
 
 
 def test_a_wheel_for_another_python_or_platform_is_refused(build, tmp_path):
@@ -114,15 +114,15 @@ def test_a_wheel_that_runs_here_is_taken():
 
 def test_a_wheel_that_is_not_what_was_meant_is_refused(build, tmp_path):
     """A wrong hash, none, no file, an unprotected connection."""
-    for given, why in (
+    for wheel_text, why in (
         ("{wheel}#sha256=" + "0" * 64, "has the SHA-256 "),
         ("{wheel}#sha256=12ab", "ends in no SHA-256"),
         ("absent-1-py3-none-any.whl", "there is no file"),
         ("https://wheels.example/x-1-py3-none-any.whl", "has no hash: add #sha256="),
         ("http://wheels.example/x-1-py3-none-any.whl#sha256=" + "0" * 64, "cannot be fetched safely"),
     ):
-        with table_row(given):
-            failed = build("--wheel", given.format(wheel=vendor_wheel(tmp_path)))
+        with table_row(wheel_text):
+            failed = build("--wheel", wheel_text.format(wheel=vendor_wheel(tmp_path)))
             assert isinstance(failed.exception, ConfigError)
             assert why in str(failed.exception)
             assert not (tmp_path / "made.tar").exists()
@@ -156,9 +156,9 @@ def test_what_a_vendors_wheel_needs_is_found_in_another_place(build, tmp_path):
     wheel = vendor_wheel(tmp_path, needs=("vendorlib>=2",))
     failed = build("--wheel", wheel)
     assert "vendorlib" in str(failed.exception)
-    done = build("--wheel", wheel, "--find-links", tmp_path / "shop", "--json")
-    assert done.exit_code == 0, done.exception
-    assert "wheels/vendorlib-2.0-py3-none-any.whl" in {file["path"] for file in json.loads(done.stdout)["files"]}
+    result = build("--wheel", wheel, "--find-links", tmp_path / "shop", "--json")
+    assert result.exit_code == 0, result.exception
+    assert "wheels/vendorlib-2.0-py3-none-any.whl" in {file["path"] for file in json.loads(result.stdout)["files"]}
 
 
 @pytest.mark.slow
@@ -179,10 +179,10 @@ def test_a_release_sees_the_systems_python_packages_only_where_that_was_asked(re
     assert build().exit_code == 0
     python = installed(releases, tmp_path / "made.tar", tmp_path / "own")
     assert printed(python, "import pip") == "ModuleNotFoundError: No module named 'pip'"
-    done = build(
+    result = build(
         "--system-site-packages", "--wheel", vendor_wheel(tmp_path, "py3-none-any", "setuptools", {"setuptools/__init__.py": "MINE = 1\n"})
     )
-    assert done.exit_code == 0, done.exception
+    assert result.exit_code == 0, result.exception
     python = installed(releases, tmp_path / "made.tar", tmp_path / "system")
     assert printed(python, "import pip; print(pip.__file__)").startswith(sys.base_prefix)
     assert printed(python, "import setuptools, click; print(setuptools.MINE, click.__file__)").startswith(f"1 {tmp_path / 'system'}")

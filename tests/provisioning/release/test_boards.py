@@ -76,8 +76,8 @@ def test_the_level_is_that_of_the_system():
 
 def test_markers_are_those_of_the_target():
     """A requirement for another Python or machine is read as the board reads it."""
-    told = boards.release_target("jetson-orin").markers()
-    assert (told["python_version"], told["platform_machine"], told["sys_platform"]) == ("3.10", "aarch64", "linux")
+    markers = boards.release_target("jetson-orin").markers()
+    assert (markers["python_version"], markers["platform_machine"], markers["sys_platform"]) == ("3.10", "aarch64", "linux")
 
 
 def test_a_board_is_known_by_what_it_calls_itself():

@@ -35,7 +35,7 @@ def offline(releases, tmp_path, monkeypatch, pip_finds):
 
 def run(command, *arguments):
     """Return what a command did."""
-    return CliRunner().invoke(command, [str(one) for one in arguments])
+    return CliRunner().invoke(command, [str(argument) for argument in arguments])
 
 
 @pytest.mark.slow
@@ -43,16 +43,16 @@ def test_a_release_is_built_checked_and_installs(releases, offline, tmp_path):
     """The command's file, by its own name, is verified, imported here, and becomes a release."""
     built = run(release_command, "build", *offline, "--json")
     assert built.exit_code == 0, built.output
-    said = json.loads(built.stdout)
-    assert said["version"].startswith("3.1+")
-    assert "unchecked" in said["checked"] or "1 native packages imported by Python" in said["checked"]
-    checked = run(release_command, "check", tmp_path / said["path"], "--public-key", releases.public)
+    document = json.loads(built.stdout)
+    assert document["version"].startswith("3.1+")
+    assert "unchecked" in document["checked"] or "1 native packages imported by Python" in document["checked"]
+    checked = run(release_command, "check", tmp_path / document["path"], "--public-key", releases.public)
     assert checked.exit_code == 0, checked.output
-    assert f"signature and {len(said['files'])} files are valid" in checked.output
-    command = small_release.install_command(said["path"], tmp_path / "opt", releases.public)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert f"release {said['version']}" in done.stdout
+    assert f"signature and {len(document['files'])} files are valid" in checked.output
+    command = small_release.install_command(document["path"], tmp_path / "opt", releases.public)
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    assert f"release {document['version']}" in completed.stdout
 
 
 @pytest.mark.slow
@@ -62,8 +62,8 @@ def test_the_same_wheels_make_the_same_version(releases, offline, tmp_path):
         json.loads(run(release_command, "build", *offline, "--json", "--out", tmp_path / name).stdout) for name in ("1.tar", "2.tar")
     )
     assert first["version"] == second["version"]
-    found = build.check_release(tmp_path / "1.tar", releases.public, None, None)[0].manifest
-    other = [*found.files[:-1], found.files[-1]._replace(sha256="0" * 64)]
+    built = build.check_release(tmp_path / "1.tar", releases.public, None, None)[0].manifest
+    other = [*built.files[:-1], built.files[-1]._replace(sha256="0" * 64)]
     assert build.release_version("3.1", other) != first["version"]
 
 
@@ -75,16 +75,16 @@ def test_a_rehearsed_release_is_the_one_that_is_built_then_and_no_file(offline, 
     before = folder_bytes.read(tmp_path)
     rehearsed = run(release_command, "build", *offline, "--dry-run", "--json")
     assert rehearsed.exit_code == 0, rehearsed.output
-    said = json.loads(rehearsed.stdout)
-    shown = run(release_command, "build", *offline, "--dry-run", "--out", tmp_path / "kept.tar")
-    assert f"would write {tmp_path / 'kept.tar'}" in shown.stdout
+    document = json.loads(rehearsed.stdout)
+    listed = run(release_command, "build", *offline, "--dry-run", "--out", tmp_path / "kept.tar")
+    assert f"would write {tmp_path / 'kept.tar'}" in listed.stdout
     assert folder_bytes.read(tmp_path) == before
     built = json.loads(run(release_command, "build", *offline, "--json").stdout)
-    assert (said.pop("dry_run"), built.pop("dry_run")) == (True, False)
-    assert (tmp_path / said["path"]).stat().st_size == built["size_bytes"]
+    assert (document.pop("dry_run"), built.pop("dry_run")) == (True, False)
+    assert (tmp_path / document["path"]).stat().st_size == built["size_bytes"]
     # The time of building differs, and has the same number of digits.
-    assert said.pop("built_ns") <= built.pop("built_ns")
-    assert said == built
+    assert document.pop("built_ns") <= built.pop("built_ns")
+    assert document == built
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def test_a_distribution_packed_again_is_a_wheel_that_pip_installs(tmp_path):
     assert wheel.read_bytes() == release_wheels.repack_wheel("click", second).read_bytes()
     target = ["--no-index", "--no-deps", "--target", tmp_path / "site"]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *target, wheel]
-    subprocess.run([str(one) for one in command], check=True, capture_output=True)
+    subprocess.run([str(word) for word in command], check=True, capture_output=True)
     assert (tmp_path / "site/click/core.py").exists()
 
 
@@ -157,10 +157,10 @@ def test_edgemeters_own_wheel_holds_what_a_board_needs(tmp_path):
 
 def test_the_boards_are_shown_with_their_levels():
     """As a table with what the levels mean, and as JSON."""
-    shown = run(boards_command)
-    assert shown.exit_code == 0
-    assert all(board.title.split(",")[0] in shown.output for board in boards.all_boards().values())
-    assert "A: from the card or a stick" in shown.output
-    assert "a release for arm runs on the CPU only" in shown.output
-    assert "jetson-orin: GPU: --wheel of NVIDIA's onnxruntime_gpu" in shown.output
+    listed = run(boards_command)
+    assert listed.exit_code == 0
+    assert all(board.title.split(",")[0] in listed.output for board in boards.all_boards().values())
+    assert "A: from the card or a stick" in listed.output
+    assert "a release for arm runs on the CPU only" in listed.output
+    assert "jetson-orin: GPU: --wheel of NVIDIA's onnxruntime_gpu" in listed.output
     assert json.loads(run(boards_command, "--json").output)["pi5"]["system"][0]["level"] == "A"

@@ -30,16 +30,16 @@ POWER_CUTS = int(os.environ.get("EDGEMETER_POWER_CUTS", "6"))
 SCRIPT = Path(install.__file__)
 
 
-def start(release, root, public, *options, **more):
+def start(release, root, public, *options, **settings):
     """Install as a device does, and return the process."""
     command = small_release.install_command(release, root, public, *options)
-    return subprocess.run(command, capture_output=True, text=True, check=False, **more)
+    return subprocess.run(command, capture_output=True, text=True, check=False, **settings)
 
 
 def release_of(root):
     """Return the version that runs, by running it."""
-    said = subprocess.run([root / "current/bin/edgemeter", "--version"], capture_output=True, text=True, check=True)
-    return said.stdout.strip().strip('"').rpartition(" ")[2]
+    completed = subprocess.run([root / "current/bin/edgemeter", "--version"], capture_output=True, text=True, check=True)
+    return completed.stdout.strip().strip('"').rpartition(" ")[2]
 
 
 def picture(root):
@@ -54,9 +54,9 @@ def signed_anew(releases, tmp_path, change):
     """Return a copy of release 1.1 with its manifest changed and signed by the right key."""
     release = tmp_path / "changed"
     shutil.copytree(releases.v11, release)
-    said = json.loads((release / "manifest.json").read_bytes())
-    change(said, release)
-    document = json.dumps(said).encode()
+    fields = json.loads((release / "manifest.json").read_bytes())
+    change(fields, release)
+    document = json.dumps(fields).encode()
     (release / "manifest.json").write_bytes(document)
     (release / "manifest.sig").write_bytes(sign(document, releases.key))
     return release
@@ -66,8 +66,8 @@ def signed_anew(releases, tmp_path, change):
 def installed(releases, tmp_path_factory):
     """Return a root in which release 1.0 runs; tests of refusals share it."""
     root = tmp_path_factory.mktemp("device") / "opt"
-    done = start(small_release.tar(releases.v10), root, releases.public)
-    assert done.returncode == 0, done.stderr
+    result = start(small_release.tar(releases.v10), root, releases.public)
+    assert result.returncode == 0, result.stderr
     return root
 
 
@@ -110,8 +110,8 @@ def test_every_module_starts_from_bytecode_that_stays_valid(releases, tmp_path):
 def test_a_release_installed_again_changes_nothing(releases, installed):
     """Idempotent: from the folder as from the tar."""
     before = picture(installed)
-    done = start(releases.v10, installed, releases.public)
-    assert (done.returncode, "nothing to do" in done.stdout) == (0, True)
+    result = start(releases.v10, installed, releases.public)
+    assert (result.returncode, "nothing to do" in result.stdout) == (0, True)
     assert picture(installed) == before
 
 
@@ -133,10 +133,10 @@ def changed_byte(releases, tmp_path):
     """One bit of a wheel."""
     path = small_release.tar(releases.v11).replace(tmp_path / "byte.tar")
     with tarfile.open(path) as tar:
-        member = next(one for one in tar if one.name.endswith(".whl"))
-        place = member.offset_data + member.size // 2
+        member = next(info for info in tar if info.name.endswith(".whl"))
+        offset = member.offset_data + member.size // 2
     content = bytearray(path.read_bytes())
-    content[place] ^= 1
+    content[offset] ^= 1
     path.write_bytes(content)
     return path
 
@@ -207,14 +207,14 @@ def field(name, value):
     """Return a maker of a release whose manifest says otherwise, rightly signed."""
 
     def make(releases, tmp_path):
-        return signed_anew(releases, tmp_path, lambda said, _: said.update({name: value}))
+        return signed_anew(releases, tmp_path, lambda document, _: document.update({name: value}))
 
     return make
 
 
 def field_of_a_file(**values):
     """Return a maker of a release whose manifest says otherwise of its first file, rightly signed."""
-    return lambda releases, tmp_path: signed_anew(releases, tmp_path, lambda said, _: said["files"][0].update(values))
+    return lambda releases, tmp_path: signed_anew(releases, tmp_path, lambda document, _: document["files"][0].update(values))
 
 
 REFUSED = [
@@ -255,24 +255,26 @@ REFUSED = [
 def test_what_is_wrong_is_refused_in_one_line_and_changes_nothing(releases, installed, tmp_path, capsys):
     """Whatever is wrong with a release: status 1, the reason, and the device as it was."""
     before = picture(installed)
-    for number, (made, why) in enumerate(REFUSED):
+    for number, (make_release, why) in enumerate(REFUSED):
         folder, mask = tmp_path / str(number), os.umask(0o022)
         folder.mkdir()
-        status = install.main(["--release", str(made(releases, folder)), "--root", str(installed), "--public-key", str(releases.public)])
+        status = install.main(
+            ["--release", str(make_release(releases, folder)), "--root", str(installed), "--public-key", str(releases.public)]
+        )
         os.umask(mask)
-        said = capsys.readouterr()
+        printed = capsys.readouterr()
         with table_row(number, why):
-            assert (status, said.out) == (1, "")
-            assert said.err.startswith("install: ")
-            assert said.err.count("\n") == 1
-            assert why in said.err
+            assert (status, printed.out) == (1, "")
+            assert printed.err.startswith("install: ")
+            assert printed.err.count("\n") == 1
+            assert why in printed.err
             assert picture(installed) == before
 
 
 def test_without_a_key_nothing_is_believed(releases, tmp_path):
     """Neither at `--public-key` nor on the device: refused, and nothing is written."""
-    done = start(releases.v10, tmp_path / "opt", tmp_path / "no.pub")
-    assert (done.returncode, "no public key" in done.stderr, (tmp_path / "opt").exists()) == (1, True, False)
+    result = start(releases.v10, tmp_path / "opt", tmp_path / "no.pub")
+    assert (result.returncode, "no public key" in result.stderr, (tmp_path / "opt").exists()) == (1, True, False)
 
 
 @pytest.mark.slow
@@ -289,14 +291,14 @@ def test_a_downgrade_wants_to_be_allowed(releases, tmp_path):
 def test_a_release_that_cannot_start_leaves_the_old_one(releases, installed, tmp_path):
     """A wheel that asks for what is not in the release, rightly signed: the smoke test refuses it and nothing of it stays."""
 
-    def change(said, release):
+    def change(document, release):
         wheel = next((release / "wheels").glob("msgspec-*"))
         wheel.unlink()
-        said["files"] = [one for one in said["files"] if not one["path"].startswith("wheels/msgspec")]
+        document["files"] = [entry for entry in document["files"] if not entry["path"].startswith("wheels/msgspec")]
 
-    done = start(signed_anew(releases, tmp_path, change), installed, releases.public)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "msgspec" in done.stderr
+    result = start(signed_anew(releases, tmp_path, change), installed, releases.public)
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "msgspec" in result.stderr
     assert [path.name for path in (installed / "releases").iterdir()] == ["1.0"]
     assert release_of(installed) == "1.0"
 
@@ -307,13 +309,13 @@ def test_a_module_that_dies_is_named_with_its_signal(releases, installed, tmp_pa
     """An extension module with an illegal instruction: the release is refused, the wheel and SIGILL are named."""
     dead = small_release.dead_wheel(tmp_path)
 
-    def change(said, release):
+    def change(document, release):
         shutil.copy(dead, release / "wheels")
-        said["files"].append({"path": f"wheels/{dead.name}", "sha256": install.sha256(dead), "size_bytes": dead.stat().st_size})
+        document["files"].append({"path": f"wheels/{dead.name}", "sha256": install.sha256(dead), "size_bytes": dead.stat().st_size})
 
-    done = start(signed_anew(releases, tmp_path, change), installed, releases.public)
-    assert done.returncode == 1
-    assert "the import of dead-1.0-py3-none-any.whl died of SIGILL" in done.stderr
+    result = start(signed_anew(releases, tmp_path, change), installed, releases.public)
+    assert result.returncode == 1
+    assert "the import of dead-1.0-py3-none-any.whl died of SIGILL" in result.stderr
     assert release_of(installed) == "1.0"
 
 
@@ -327,12 +329,12 @@ def test_a_full_disk_is_reported_before_anything_is_written(releases, tmp_path):
     root.mkdir()
     install_it = " ".join(small_release.install_command(releases.v10, root, releases.public))
     inner = f"mount -t tmpfs -o size=8m tmpfs {root} && {install_it}; s=$?; ls -A {root}/releases {root}/.incoming; exit $s"
-    done = subprocess.run(
+    completed = subprocess.run(
         ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inner], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1
-    assert "install: no space: the release needs" in done.stderr
-    assert done.stdout == ""
+    assert completed.returncode == 1
+    assert "install: no space: the release needs" in completed.stderr
+    assert completed.stdout == ""
 
 
 @pytest.mark.slow
@@ -346,17 +348,17 @@ def test_killed_at_any_moment_the_old_release_runs_and_the_next_try_succeeds(rel
     took_s = time.monotonic() - began_s
     dice = random.Random(9)  # noqa: S311 - moments
     for turn in range(POWER_CUTS):
-        release, wanted = ((releases.v10, "1.0"), (releases.v11, "1.1"))[turn % 2]
-        shutil.rmtree(root / "releases" / wanted) if release_of(root) != wanted else None
+        release, version = ((releases.v10, "1.0"), (releases.v11, "1.1"))[turn % 2]
+        shutil.rmtree(root / "releases" / version) if release_of(root) != version else None
         command = small_release.install_command(release, root, releases.public, "--allow-downgrade")
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         time.sleep(dice.uniform(0, took_s))
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         assert release_of(root) in {"1.0", "1.1"}
-        done = start(release, root, releases.public, "--allow-downgrade")
-        assert done.returncode == 0, done.stderr
-        assert release_of(root) == wanted
+        result = start(release, root, releases.public, "--allow-downgrade")
+        assert result.returncode == 0, result.stderr
+        assert release_of(root) == version
 
 
 def test_versions_are_ordered_as_python_orders_them():
@@ -388,6 +390,8 @@ def test_versions_are_ordered_as_python_orders_them():
 def test_the_installer_is_python_3_8():
     """Old systems run it with their own Python; nothing that came later, and nothing but the standard library."""
     tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 8))
-    imported = {name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in (one.name for one in node.names)}
+    imported = {
+        name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for name in (name.name for name in node.names)
+    }
     imported |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert imported <= sys.stdlib_module_names

@@ -14,10 +14,10 @@ pytestmark = pytest.mark.needs("openssl")
 
 def test_the_same_files_give_the_same_tar(releases, tmp_path):
     """Whatever their times and order: a release is known by its hash."""
-    again = tmp_path / "again"
-    shutil.copytree(releases.v10, again, copy_function=shutil.copy)
+    copied = tmp_path / "again"
+    shutil.copytree(releases.v10, copied, copy_function=shutil.copy)
     manifest.pack_release(releases.v10, tmp_path / "one.tar")
-    manifest.pack_release(again, tmp_path / "two.tar")
+    manifest.pack_release(copied, tmp_path / "two.tar")
     assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
 
 
@@ -41,9 +41,9 @@ def test_what_is_not_signed_by_the_key_is_refused(releases, tmp_path):
 
 def test_a_manifest_that_installers_would_refuse_is_not_written(releases):
     """The same check on both sides."""
-    found = manifest.read_release(releases.v10, releases.public).manifest
+    release_manifest = manifest.read_release(releases.v10, releases.public).manifest
     with pytest.raises(ConfigError, match="arch 'riscv64'"):
-        manifest.encode_manifest(found._replace(arch="riscv64"))
+        manifest.encode_manifest(release_manifest._replace(arch="riscv64"))
 
 
 def test_a_key_that_devices_cannot_check_is_refused(tmp_path):

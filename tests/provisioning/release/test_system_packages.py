@@ -70,11 +70,11 @@ def system(tmp_path):
         pytest.skip("installing Debian packages takes root")
     shared = tmp_path / "shared"
     shared.mkdir()
-    made = OverlaidSystem(tmp_path / "overlay", shared)
-    tried = made.run("true")
+    overlaid = OverlaidSystem(tmp_path / "overlay", shared)
+    tried = overlaid.run("true")
     if tried.returncode:
         pytest.skip(f"no overlay of this system can be mounted here: {tried.stderr.strip()[-200:]}")
-    return made
+    return overlaid
 
 
 def package(folder, depends="", architecture=ARCHITECTURE):
@@ -95,13 +95,13 @@ def package(folder, depends="", architecture=ARCHITECTURE):
 
 def release_with(releases, folder, version, *packages):
     """Return a signed release that holds packages."""
-    made = small_release.make(folder, version, releases.key, releases.folder / "packed")
+    release = small_release.make(folder, version, releases.key, releases.folder / "packed")
     target = small_release.this_target()
-    additions.add_packages([additions.parse_added_file(str(one)) for one in packages], target, made)
+    additions.add_packages([additions.parse_added_file(str(package)) for package in packages], target, release)
     for name in (install.MANIFEST, install.SIGNATURE):
-        (made / name).unlink()
-    build.seal_release(build.ReleaseRequest(target, (), releases.key), made, "unchecked: a test", version)
-    return made
+        (release / name).unlink()
+    build.seal_release(build.ReleaseRequest(target, (), releases.key), release, "unchecked: a test", version)
+    return release
 
 
 @pytest.mark.needs("dpkg-deb")
@@ -113,11 +113,13 @@ def test_packages_and_hooks_are_installed_once_and_before_the_release(releases, 
     deb = package(tmp_path)
     first = system.install(release_with(releases, system.shared, "4.0", deb, hook), releases.public)
     assert first.returncode == 0, first.stderr
-    said = system.run("sh", "-c", "dpkg -s libedgetpu1-std; cat /usr/lib/udev/rules.d/60-libedgetpu1-std.rules /etc/edgemeter-hook").stdout
-    assert "Status: install ok installed" in said
-    assert said.endswith("# rules\nran\n")
-    again = system.install(release_with(releases, system.shared, "4.1", deb, hook), releases.public, usr="read-only")
-    assert again.returncode == 0, again.stderr
+    printed = system.run(
+        "sh", "-c", "dpkg -s libedgetpu1-std; cat /usr/lib/udev/rules.d/60-libedgetpu1-std.rules /etc/edgemeter-hook"
+    ).stdout
+    assert "Status: install ok installed" in printed
+    assert printed.endswith("# rules\nran\n")
+    repeated = system.install(release_with(releases, system.shared, "4.1", deb, hook), releases.public, usr="read-only")
+    assert repeated.returncode == 0, repeated.stderr
     assert (system.root / "current").readlink().name == "4.1"
     assert system.run("cat", "/etc/edgemeter-hook").stdout == "ran\n"
 
@@ -135,10 +137,10 @@ def test_what_cannot_be_installed_is_reported_and_the_release_that_ran_stays(rel
         ("5.2", failing, "read-only", "the release brings rockchip.sh for the system, and /usr cannot be written from here"),
     ]
     for version, brought, usr, why in cases:
-        done = system.install(release_with(releases, system.shared, version, brought), releases.public, usr)
-        assert (done.returncode, why in done.stderr, done.stderr.count("\n")) == (1, True, 1), done.stderr
+        result = system.install(release_with(releases, system.shared, version, brought), releases.public, usr)
+        assert (result.returncode, why in result.stderr, result.stderr.count("\n")) == (1, True, 1), result.stderr
         assert (system.root / "current").readlink().name == "1.0"
-        assert [one.name for one in (system.root / "releases").iterdir()] == ["1.0"]
+        assert [path.name for path in (system.root / "releases").iterdir()] == ["1.0"]
 
 
 def test_a_package_that_does_not_fit_is_refused_when_the_release_is_built(tmp_path):
@@ -162,6 +164,6 @@ def test_a_release_with_libedgetpu_states_that_it_runs_on_the_edge_tpu(tmp_path)
     """By the name of the package."""
     (tmp_path / "release").mkdir()
     (tmp_path / "libedgetpu1-max_16.0_arm64.deb").write_text("x")
-    given = additions.parse_added_file(str(tmp_path / "libedgetpu1-max_16.0_arm64.deb"))
-    additions.add_packages([given], boards.release_target("pi5"), tmp_path / "release")
+    added_file = additions.parse_added_file(str(tmp_path / "libedgetpu1-max_16.0_arm64.deb"))
+    additions.add_packages([added_file], boards.release_target("pi5"), tmp_path / "release")
     assert additions.accelerators(tmp_path / "release") == ("Edge TPU (LiteRT with libedgetpu)",)

@@ -26,7 +26,7 @@ def index(tmp_path, pip_finds):
     return folder
 
 
-def own(tmp_path, *needs):
+def own_wheel(tmp_path, *needs):
     """Return a wheel of edgemeter that needs these, the runtime as its extra `litert`."""
     return write_wheel(tmp_path, "edgemeter", "1.0", ("runtime>=1; extra == 'litert'", *needs), Provides_Extra="litert")
 
@@ -42,7 +42,7 @@ def collected(tmp_path, target, wheel, extras=("litert",)):
 @pytest.mark.slow
 def test_markers_are_read_as_on_the_board(index, tmp_path):  # noqa: ARG001 - the world
     """Python 3.13 needs no backport, 3.10 does; a processor's package goes to that processor: whichever Python and machine this is."""
-    wheel = own(tmp_path)
+    wheel = own_wheel(tmp_path)
     assert collected(tmp_path, PI5, wheel) == {"edgemeter", "pip", "runtime", "forarm"}
     assert collected(tmp_path, ORIN, wheel) == {"edgemeter", "pip", "runtime", "forarm", "backport"}
     assert collected(tmp_path, PC, wheel) == {"edgemeter", "pip", "runtime", "backport"}
@@ -53,7 +53,7 @@ def test_markers_are_read_as_on_the_board(index, tmp_path):  # noqa: ARG001 - th
 def test_a_wheel_for_another_python_is_not_used(index, tmp_path):
     """The newest version may not want the board's Python: the one before it is taken."""
     write_wheel(index, "runtime", "2.0", Requires_Python="<3.12")
-    wheel = own(tmp_path)
+    wheel = own_wheel(tmp_path)
     folder = tmp_path / "found"
     folder.mkdir()
     wheels.collect_wheels(wheel, ["litert"], PI5, folder)
@@ -63,18 +63,18 @@ def test_a_wheel_for_another_python_is_not_used(index, tmp_path):
 def test_a_missing_wheel_is_named(index, tmp_path):  # noqa: ARG001 - the world
     """One line with the requirement and the target."""
     with pytest.raises(ConfigError, match=r"no wheels for pi5: aarch64, Python 3.13, glibc 2.41: .*nowhere"):
-        collected(tmp_path, PI5, own(tmp_path, "nowhere>=3"))
+        collected(tmp_path, PI5, own_wheel(tmp_path, "nowhere>=3"))
 
 
 def test_an_unknown_extra_is_refused(index, tmp_path):  # noqa: ARG001 - the world
     """Pip only warns, and the board would come without a runtime."""
     with pytest.raises(ConfigError, match="edgemeter has no extra lightrt"):
-        collected(tmp_path, PI5, own(tmp_path), ("lightrt",))
+        collected(tmp_path, PI5, own_wheel(tmp_path), ("lightrt",))
 
 
 def test_a_set_that_lacks_something_is_refused(index, tmp_path):
     """Checked requirement by requirement with the target's markers, whoever collected the wheels."""
-    for number, (taken, put, why) in enumerate(
+    for number, (absent, put, why) in enumerate(
         (
             ("forarm-1.0", None, r"forarm \(of runtime\) is missing"),
             ("runtime-1.0", ("runtime", "0.9", {"Provides_Extra": "fast"}), r"runtime>=1 \(of edgemeter\) is not met by runtime 0.9"),
@@ -84,11 +84,11 @@ def test_a_set_that_lacks_something_is_refused(index, tmp_path):
     ):
         folder = tmp_path / f"set-{number}"
         folder.mkdir()
-        own(folder)
+        own_wheel(folder)
         for path in index.iterdir():
-            if not path.name.startswith((taken, "backport", "runtime-0.9")):
+            if not path.name.startswith((absent, "backport", "runtime-0.9")):
                 (folder / path.name).write_bytes(path.read_bytes())
         if put:
             write_wheel(folder, put[0], put[1], **put[2])
-        with table_row(taken, put), pytest.raises(ConfigError, match=why):
+        with table_row(absent, put), pytest.raises(ConfigError, match=why):
             wheels.check_wheels(["litert"], PI5, folder)

@@ -15,15 +15,15 @@ from tests.fixtures.http_meter import PlayedMeter, playing
 def shelly_gen2(path, state):
     """Answer as the Shelly Gen2 Device API documents for a Plus Plug S."""
     parts = urlsplit(path)
-    asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     if parts.path == "/shelly":
         return 200, {"name": None, "id": "shellyplusplugs-1", "mac": "0", "model": "SNPL-00112EU", "gen": 2, "auth_en": False}
-    if asked.get("id") != "0":
-        return 500, {"code": -105, "message": f"Argument 'id', value {asked.get('id')} not found!"}
+    if query.get("id") != "0":
+        return 500, {"code": -105, "message": f"Argument 'id', value {query.get('id')} not found!"}
     if parts.path == "/rpc/Switch.Set":
-        was, state["on"] = state["on"], asked["on"] == "true"
-        if "toggle_after" in asked:
-            state["timer"] = (float(asked["toggle_after"]), not state["on"])
+        was, state["on"] = state["on"], query["on"] == "true"
+        if "toggle_after" in query:
+            state["timer"] = (float(query["toggle_after"]), not state["on"])
         return 200, {"was_on": was}
     if parts.path == "/rpc/Switch.GetStatus":
         return 200, {"id": 0, "source": "init", "output": state["on"], "apower": 4.2, "voltage": 231.0}
@@ -35,14 +35,14 @@ def shelly_gen2(path, state):
 def shelly_gen1(path, state):
     """Answer as the Shelly Gen1 API documents for a plug."""
     parts = urlsplit(path)
-    asked = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
     if parts.path == "/shelly":
         return 200, {"type": "SHPLG-S", "mac": "0", "auth": False, "fw": "20230913-113421/v1.14.0"}
     if parts.path == "/relay/0":
-        if "turn" in asked:
-            state["on"] = asked["turn"] == "on"
-            if "timer" in asked:
-                state["timer"] = (float(asked["timer"]), not state["on"])
+        if "turn" in query:
+            state["on"] = query["turn"] == "on"
+            if "timer" in query:
+                state["timer"] = (float(query["timer"]), not state["on"])
         return 200, {"ison": state["on"], "has_timer": "timer" in state, "source": "http"}
     if parts.path == "/settings/relay/0":
         return 200, {"ison": state["on"], "default_state": state.get("initial", "last")}
@@ -52,12 +52,12 @@ def shelly_gen1(path, state):
 def tasmota(path, state):
     """Answer as Tasmota documents for a plug with one relay."""
     command = parse_qs(urlsplit(path).query)["cmnd"][0]
-    if found := re.fullmatch(r"Backlog Power1? Off; Delay (\d+); Power1? On", command):
-        state["on"], state["timer"] = False, (int(found[1]) / 10, True)
+    if match := re.fullmatch(r"Backlog Power1? Off; Delay (\d+); Power1? On", command):
+        state["on"], state["timer"] = False, (int(match[1]) / 10, True)
         return 200, {}
-    if found := re.fullmatch(r"Power1?(?: (On|Off))?", command):
-        if found[1]:
-            state["on"] = found[1] == "On"
+    if match := re.fullmatch(r"Power1?(?: (On|Off))?", command):
+        if match[1]:
+            state["on"] = match[1] == "On"
         return 200, {"POWER": "ON" if state["on"] else "OFF"}
     if command == "PowerOnState":
         return 200, {"PowerOnState": state.get("initial", 3)}
@@ -105,8 +105,8 @@ def serve(kind, **how):
 def wired(tmp_path):
     """Return a function that gives the switch written down, of a device, in a fleet.toml with more text."""
 
-    def make(text, more="", device="pi-1"):
-        (tmp_path / "fleet.toml").write_text(f'fleet = "lab"\n[device.{device}]\nswitch = "{text}"\n{more}')
+    def make(text, further_text="", device="pi-1"):
+        (tmp_path / "fleet.toml").write_text(f'fleet = "lab"\n[device.{device}]\nswitch = "{text}"\n{further_text}')
         return wiring.wiring_of(device, fleet_file.read(tmp_path / "fleet.toml"), FleetFolder(tmp_path))
 
     return make

@@ -38,20 +38,20 @@ class Rack:
         self.registry = Registry(self.folder.registry)
         self.handler = RescueHandler(self.folder, self.registry, lambda *_: None)
 
-    def write(self, rules, more=""):
+    def write(self, rules, further_text=""):
         """Write fleet.toml."""
         address = f"shelly://{self.played.meter.address}"
-        text = f'fleet = "lab"\n[rescue]\n{rules}\n[device.pi-1]\nswitch = "{address}"\n{more.format(address)}'
+        text = f'fleet = "lab"\n[rescue]\n{rules}\n[device.pi-1]\nswitch = "{address}"\n{further_text.format(address)}'
         self.folder.fleet_file.write_text(text)
 
     def says(self, device, state, session=1, sensors=()):
         """Note a device's state, and what sensors it has."""
-        said = [DeviceReport(device, "lab", DeviceState(state=state, session=session), self.now_ns)]
+        reports = [DeviceReport(device, "lab", DeviceState(state=state, session=session), self.now_ns)]
         if sensors:
             health = Health(device=device, fleet="lab", session=session, told_ns=5, agent="1", sensors=sensors)
-            said.append(DeviceReport(device, "lab", health, self.now_ns))
+            reports.append(DeviceReport(device, "lab", health, self.now_ns))
         with self.registry.transaction() as connection:
-            devices.put_reports(connection, said)
+            devices.put_reports(connection, reports)
 
     def passes(self, minutes):
         """Let time pass, the handler look, and its threads do what it told them."""
@@ -68,11 +68,11 @@ class Rack:
         """Put a job in flight on a device; return what ends it."""
         with self.registry.transaction() as connection:
             job = jobs.add(connection, NewJob(Doctor(), "doctor", 60), [(device, "lab")], self.now_ns)
-        one = jobs.find_execution(self.registry, job, device)
+        execution = jobs.find_execution(self.registry, job, device)
 
         def note(state, ended_ns=None):
             with self.registry.transaction() as connection:
-                jobs.update_executions(connection, [replace(one, state=state, ended_ns=ended_ns)])
+                jobs.update_executions(connection, [replace(execution, state=state, ended_ns=ended_ns)])
 
         note(state)
         return lambda: note("timed_out", self.now_ns)
@@ -92,14 +92,14 @@ def rack(tmp_path, monkeypatch):
 def test_a_lost_board_is_cut_three_times_with_growing_pauses_and_then_needs_attention(rack):
     """10 minutes after it was lost, then 20, 40 and 80 later; and the list shows it first."""
     rack.says("pi-1", "lost")
-    seen = []
+    cut_counts = []
     for _ in range(200):
         rack.passes(1)
-        seen.append(rack.cuts())
-    minutes = [seen.index(count) + 1 for count in (1, 2, 3)]
+        cut_counts.append(rack.cuts())
+    minutes = [cut_counts.index(count) + 1 for count in (1, 2, 3)]
     assert minutes[0] in {10, 11}
     assert [after - before for before, after in pairwise(minutes)] == [20, 40]
-    assert seen[-1] == 3
+    assert cut_counts[-1] == 3
     (line,) = overview.read(rack.folder, rack.registry, rack.now_ns)
     assert line.condition == "needs attention"
     assert "its power was cycled 3 times and it did not come back; last outcome: done" in line.issues[0].text
@@ -151,9 +151,9 @@ def test_a_run_without_a_report_is_waited_for(rack):
     rack.handler.received(Message("edgemeter/v1/lab/pi-1/progress", messages.encode_message(Progress(session=1, doing="run 1 of 3"))))
     rack.passes(0)
     rack.says("pi-1", "lost")
-    again = RescueHandler(rack.folder, rack.registry, lambda *_: None)
+    restarted = RescueHandler(rack.folder, rack.registry, lambda *_: None)
     rack.handler.close()
-    rack.handler = again
+    rack.handler = restarted
     rack.passes(50)
     assert rack.cuts() == 0
     rack.passes(15)
@@ -237,8 +237,8 @@ def test_a_board_that_was_put_out_of_the_fleet_is_left_alone(rack):
 
 def test_what_somebody_switched_off_stays_off(rack):
     """By hand: the rescue does not know better."""
-    done = CliRunner().invoke(fleet, ["power", "pi-1", "off", "--folder", str(rack.folder.path)], catch_exceptions=False)
-    assert done.stdout == "pi-1: off done, power is off\n"
+    result = CliRunner().invoke(fleet, ["power", "pi-1", "off", "--folder", str(rack.folder.path)], catch_exceptions=False)
+    assert result.stdout == "pi-1: off done, power is off\n"
     rack.says("pi-1", "lost")
     rack.passes(600)
     assert rack.cuts() == 1
@@ -269,18 +269,18 @@ def test_by_hand_a_run_is_not_cut_off_unless_forced(rack):
     """The job is named; --force says that it is lost."""
     rack.runs("pi-1")
     arguments = ["power", "pi-1", "cycle", "--folder", str(rack.folder.path)]
-    done = CliRunner().invoke(fleet, arguments)
-    assert "is not cut: job doctor-" in str(done.exception)
+    result = CliRunner().invoke(fleet, arguments)
+    assert "is not cut: job doctor-" in str(result.exception)
     assert rack.cuts() == 0
-    done = CliRunner().invoke(fleet, [*arguments, "--force", "--json"], catch_exceptions=False)
-    assert '"is_on": true' in done.stdout
+    result = CliRunner().invoke(fleet, [*arguments, "--force", "--json"], catch_exceptions=False)
+    assert '"is_on": true' in result.stdout
     assert rack.cuts() == 1
 
 
 def test_a_rehearsal_and_a_status_switch_nothing(rack):
     """The switch is asked at most."""
-    for more in (["cycle", "--dry-run"], ["status"]):
-        done = CliRunner().invoke(fleet, ["power", "pi-1", *more, "--folder", str(rack.folder.path)], catch_exceptions=False)
-        assert done.exit_code == 0
+    for action in (["cycle", "--dry-run"], ["status"]):
+        result = CliRunner().invoke(fleet, ["power", "pi-1", *action, "--folder", str(rack.folder.path)], catch_exceptions=False)
+        assert result.exit_code == 0
     assert not any("Switch.Set" in path for path in rack.played.meter.asked)
-    assert done.stdout == "pi-1: on\n"
+    assert result.stdout == "pi-1: on\n"

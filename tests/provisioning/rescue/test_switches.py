@@ -28,14 +28,14 @@ def test_a_switch_of_the_network_turns_off_and_on_and_reports_it(played, wired):
 def test_a_cycle_is_timed_by_the_switch_itself(played, wired):
     """A server that dies in between leaves no board in the dark."""
     switch = open_switch(wired(f"{played.scheme}://{played.meter.address}"))
-    seen = []
+    states = []
 
     def sleep(seconds):
-        seen.append((played.state["on"], played.state["timer"]))
+        states.append((played.state["on"], played.state["timer"]))
         played.sleep(seconds)
 
     switch.cycle(10, sleep)
-    assert seen == [(False, (10.0, True))]
+    assert states == [(False, (10.0, True))]
     assert played.state["on"] is True
 
 
@@ -58,9 +58,9 @@ def test_a_switch_that_would_stay_off_after_a_power_cut_is_warned_of(played, wir
 def test_a_switch_that_does_not_reply_or_wants_a_password_is_one_line(wired, kind, how):
     """No traceback, and the board keeps its power."""
     for played in serve(kind, **how):
-        with pytest.raises((TransientError, ConfigError)) as caught:
+        with pytest.raises((TransientError, ConfigError)) as raised:
             open_switch(wired(f"{played.scheme}://{played.meter.address}")).off()
-        assert "\n" not in str(caught.value)
+        assert "\n" not in str(raised.value)
         assert played.state["on"] is True
 
 
@@ -123,8 +123,8 @@ def test_a_port_of_a_hub_is_switched_by_the_commands_of_the_page(program, wired)
     written = page.partition('```toml title="fleet.toml"\n')[2].partition("```")[0]
     switch = open_switch(wired("external:hub-port-2", written.partition("[switch.")[1] + written.partition("[switch.")[2]))
     switch.cycle(10, lambda _: None)
-    asked = path.with_name("uhubctl.asked").read_text().splitlines()
-    assert asked == ["-l 1-1.4 -p 2 -a off -r 100", "-l 1-1.4 -p 2 -a on"]
+    commands = path.with_name("uhubctl.asked").read_text().splitlines()
+    assert commands == ["-l 1-1.4 -p 2 -a off -r 100", "-l 1-1.4 -p 2 -a on"]
 
 
 EXTERNAL = """[switch.poe]
@@ -160,8 +160,8 @@ def test_an_external_switch_that_fails_gives_the_power_back_all_the_same(program
 
 def test_an_external_switch_that_fails_is_reported(program, wired, tmp_path):
     """With its status and its last line."""
-    for text, said in (("#!/bin/sh\nexit 3\n", "status 3"), ("#!/bin/sh\necho maybe\n", "print on or off")):
-        with table_row(text), pytest.raises(UnavailableError, match=said):
+    for text, message in (("#!/bin/sh\nexit 3\n", "status 3"), ("#!/bin/sh\necho maybe\n", "print on or off")):
+        with table_row(text), pytest.raises(UnavailableError, match=message):
             open_switch(wired("external:poe", EXTERNAL.format(program("poe", text), tmp_path))).state()
 
 
@@ -179,17 +179,17 @@ def test_what_is_no_switch_is_refused_with_how_it_is_written(wired):
         "shelly://h/0/1",
     ):
         with table_row(text):
-            with pytest.raises(ConfigError) as caught:
+            with pytest.raises(ConfigError) as raised:
                 wired(text)
-            assert "\n" not in str(caught.value)
+            assert "\n" not in str(raised.value)
 
 
 def test_what_two_devices_share_is_determined_by_the_switch(wired, program, tmp_path):
     """The same channel; a command that knows its device is nobody else's."""
     assert wired("shelly://h/0").shared != wired("shelly://h/1").shared
-    own = EXTERNAL.format(program("poe", ""), tmp_path)
-    assert wired("external:poe", own, device="a").shared != wired("external:poe", own, device="b").shared
-    plain = own.replace("{device}", "x")
+    own_commands = EXTERNAL.format(program("poe", ""), tmp_path)
+    assert wired("external:poe", own_commands, device="a").shared != wired("external:poe", own_commands, device="b").shared
+    plain = own_commands.replace("{device}", "x")
     assert wired("external:poe", plain, device="a").shared == wired("external:poe", plain, device="b").shared
 
 

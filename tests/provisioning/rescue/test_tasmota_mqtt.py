@@ -37,21 +37,21 @@ class Plug:
 
     def received(self, message):
         """Do what is told, and answer."""
-        command, said = message.topic.rpartition("/")[2], message.payload.decode()
-        self.heard.append((command, said))
+        command, payload = message.topic.rpartition("/")[2], message.payload.decode()
+        self.heard.append((command, payload))
         if command == "PowerOnState":
             self._answer({"PowerOnState": 3})
         elif command == "Backlog":
-            first, _, rest = said.partition("; ")
+            first, _, remainder = payload.partition("; ")
             assert first == "Power Off"
             self._power("Off")
-            self._power(rest.rpartition(" ")[2])
+            self._power(remainder.rpartition(" ")[2])
         else:
-            self._power(said)
+            self._power(payload)
 
-    def _power(self, said):
-        if said:
-            self.is_on = said == "On"
+    def _power(self, turn):
+        if turn:
+            self.is_on = turn == "On"
         self._answer({"POWER": "ON" if self.is_on else "OFF"})
 
     def _answer(self, document):
@@ -70,9 +70,9 @@ def broker(tmp_path):
 @pytest.fixture
 def plug(broker):
     """Return a plug that is connected."""
-    one = Plug(address_of(broker))
-    yield one
-    one.session.close()
+    connected_plug = Plug(address_of(broker))
+    yield connected_plug
+    connected_plug.session.close()
 
 
 def test_it_turns_off_and_on_and_reports_its_setting(broker, plug, wired):
@@ -80,9 +80,9 @@ def test_it_turns_off_and_on_and_reports_its_setting(broker, plug, wired):
     switch = TasmotaMqtt(wired("tasmota-mqtt://plug-7"), str(address_of(broker)))
     switch.off()
     assert plug.is_on is False
-    found = switch.state()
-    assert found.is_on is False
-    assert "PowerOnState is 3" in found.warnings[0]
+    power = switch.state()
+    assert power.is_on is False
+    assert "PowerOnState is 3" in power.warnings[0]
     switch.on()
     assert plug.is_on is True
 

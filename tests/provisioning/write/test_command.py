@@ -20,13 +20,13 @@ WORDS = "Generic SD Card Reader 0.0 GB"
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
     """Return a world with a card and a built-in disk, which the command takes for this machine."""
-    made = Bench(tmp_path)
-    made.card = made.disk()
-    made.disk("sda", SATA, removable=0, number="8:0", model="System SSD")
-    made.image = tmp_path / "os.img"
-    made.image.write_bytes(CONTENT)
-    monkeypatch.setattr(card, "KernelTrees", lambda: made.world)
-    return made
+    bench = Bench(tmp_path)
+    bench.card = bench.disk()
+    bench.disk("sda", SATA, removable=0, number="8:0", model="System SSD")
+    bench.image = tmp_path / "os.img"
+    bench.image.write_bytes(CONTENT)
+    monkeypatch.setattr(card, "KernelTrees", lambda: bench.world)
+    return bench
 
 
 def run(bench, *arguments, card=True, typed=None):
@@ -37,10 +37,14 @@ def run(bench, *arguments, card=True, typed=None):
 
 def test_model_and_size_on_the_command_line_stand_for_the_question(bench):
     """A script writes a card without a question, and reads in JSON what was written."""
-    done = run(bench, "--yes-model", WORDS, "--json")
-    assert (done.exit_code, done.exception) == (0, None)
-    said = json.loads(done.stdout)
-    assert (said["sha256"], said["size_bytes"], said["model"]) == (hashlib.sha256(CONTENT).hexdigest(), 1 << 20, "Generic SD Card Reader")
+    result = run(bench, "--yes-model", WORDS, "--json")
+    assert (result.exit_code, result.exception) == (0, None)
+    document = json.loads(result.stdout)
+    assert (document["sha256"], document["size_bytes"], document["model"]) == (
+        hashlib.sha256(CONTENT).hexdigest(),
+        1 << 20,
+        "Generic SD Card Reader",
+    )
     assert bench.card.read_bytes()[: 1 << 20] == CONTENT
 
 
@@ -60,32 +64,32 @@ def test_several_images_go_to_several_cards_with_one_confirmation(bench, monkeyp
             size.write_text(looks[0])
 
     monkeypatch.setattr(card.time, "sleep", exchange)
-    done = run(bench, str(second), "--yes-model", WORDS, "--json")
-    assert (done.exit_code, done.exception) == (0, None)
+    result = run(bench, str(second), "--yes-model", WORDS, "--json")
+    assert (result.exit_code, result.exception) == (0, None)
     assert written == [CONTENT]
     assert bench.card.read_bytes()[: 1 << 20] == CONTENT[::-1]
-    assert [json.loads(line)["device"] for line in done.stdout.splitlines()] == [str(bench.card)] * 2
-    assert "2 of 2, second.img: exchange the card" in done.stderr
+    assert [json.loads(line)["device"] for line in result.stdout.splitlines()] == [str(bench.card)] * 2
+    assert "2 of 2, second.img: exchange the card" in result.stderr
     looks.clear()
     monkeypatch.setattr(card.time, "sleep", lambda _: size.write_text("0\n" if size.read_text() != "0\n" else f"{(200 << 20) // 512}\n"))
-    done = run(bench, str(second), "--yes-model", WORDS)
-    assert "does not match" in str(done.exception)
+    result = run(bench, str(second), "--yes-model", WORDS)
+    assert "does not match" in str(result.exception)
 
 
 def test_without_the_right_words_nothing_is_written(bench):
     """The card stays as it is."""
-    for arguments, said in (((), "no terminal"), (("--yes-model", "Other 32 GB"), "nothing was written")):
+    for arguments, message in (((), "no terminal"), (("--yes-model", "Other 32 GB"), "nothing was written")):
         with table_row(arguments):
-            done = run(bench, *arguments)
-            assert isinstance(done.exception, ConfigError)
-            assert said in str(done.exception)
+            result = run(bench, *arguments)
+            assert isinstance(result.exception, ConfigError)
+            assert message in str(result.exception)
             assert not any(bench.card.read_bytes())
 
 
 def test_a_dry_run_checks_and_writes_nothing(bench):
     """It asks no question either, and the card stays empty."""
-    done = run(bench, "--dry-run")
-    assert (done.exit_code, "would write" in done.stdout) == (0, True)
+    result = run(bench, "--dry-run")
+    assert (result.exit_code, "would write" in result.stdout) == (0, True)
     assert not any(bench.card.read_bytes())
 
 
@@ -97,8 +101,8 @@ def test_a_card_that_was_mounted_during_the_question_is_refused(bench, monkeypat
         assert bench.world
 
     monkeypatch.setattr(card, "_confirm", mount)
-    done = run(bench)
-    assert "/media/card" in str(done.exception)
+    result = run(bench)
+    assert "/media/card" in str(result.exception)
     assert not any(bench.card.read_bytes())
 
 
@@ -111,9 +115,9 @@ def test_another_card_in_the_same_place_is_refused(bench, monkeypatch):
 
 def test_without_a_device_the_disks_are_listed_with_why_not(bench):
     """Status 2, and nothing is written."""
-    done = run(bench, card=False)
-    assert done.exit_code == 2
-    rows = {line.split()[0]: line for line in done.stderr.splitlines() if line.startswith("  ")}
+    result = run(bench, card=False)
+    assert result.exit_code == 2
+    rows = {line.split()[0]: line for line in result.stderr.splitlines() if line.startswith("  ")}
     assert "built in" in rows[str(bench.folder / "dev/sda")]
     assert "no:" not in rows[str(bench.card)]
 
@@ -121,5 +125,5 @@ def test_without_a_device_the_disks_are_listed_with_why_not(bench):
 def test_a_built_in_disk_is_refused_whatever_is_allowed(bench):
     """Also with its own words and --force-large."""
     bench.card = bench.folder / "dev/sda"
-    done = run(bench, "--force-large", "--yes-model", target_disk.read_disk(bench.card, bench.world).words)
-    assert "built in" in str(done.exception)
+    result = run(bench, "--force-large", "--yes-model", target_disk.read_disk(bench.card, bench.world).words)
+    assert "built in" in str(result.exception)

@@ -61,7 +61,7 @@ def test_what_lvm_or_a_raid_holds_is_refused(tmp_path):
 
 def test_a_part_of_something_larger_is_refused_though_it_is_idle(tmp_path):
     """LVM, both ends of Linux RAID, ZFS: by what stands on the disk."""
-    for folder, offset, magic, what in in_folders(
+    for folder, offset, magic, owner in in_folders(
         tmp_path,
         (
             (512, b"LABELONE", "LVM"),
@@ -71,7 +71,7 @@ def test_a_part_of_something_larger_is_refused_though_it_is_idle(tmp_path):
             ((128 << 10) + 4096, (0x00BAB10C).to_bytes(8, "little"), "ZFS"),
         ),
     ):
-        with table_row(offset, magic, what):
+        with table_row(offset, magic, owner):
             bench = Bench(folder)
             card = bench.disk(parts=("sdx1",))
             part = card.with_name("sdx1")
@@ -79,12 +79,12 @@ def test_a_part_of_something_larger_is_refused_though_it_is_idle(tmp_path):
                 file.seek(offset, 0 if offset >= 0 else 2)
                 file.write(magic)
             (why,) = objections(bench, card)
-            assert what in why
+            assert owner in why
 
 
 def test_an_unfit_disk_is_refused(tmp_path):
     """Built in, locked, empty, too small, too large."""
-    for folder, changed, said in in_folders(
+    for folder, changed, reason in in_folders(
         tmp_path,
         (
             ({"where": SATA, "removable": 0}, "built in"),
@@ -97,7 +97,7 @@ def test_an_unfit_disk_is_refused(tmp_path):
         with table_row(changed):
             bench = Bench(folder)
             (why,) = objections(bench, bench.disk(**changed))
-            assert said in why
+            assert reason in why
 
 
 def test_a_large_disk_is_written_when_that_is_allowed(tmp_path):

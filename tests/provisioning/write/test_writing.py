@@ -58,9 +58,9 @@ def test_the_card_holds_the_image_and_it_is_known_by_its_content(tmp_path, pack)
     """Raw, gzip and xz, whatever the file is called."""
     content = CONTENT[: CHUNK_BYTES + 4096]
     image, card = make_image(tmp_path, pack(content)), make_card(tmp_path)
-    done = writing.write_image(image, card, quiet)
+    written_image = writing.write_image(image, card, quiet)
     assert card.path.read_bytes()[: len(content)] == content
-    assert (done.size_bytes, done.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+    assert (written_image.size_bytes, written_image.sha256) == (len(content), hashlib.sha256(content).hexdigest())
 
 
 def test_an_old_spare_partition_table_is_gone_and_the_rest_stays(tmp_path):
@@ -84,16 +84,16 @@ def test_an_image_that_fills_the_card_keeps_its_own_end(tmp_path):
 def test_an_interrupted_write_leaves_no_card_that_boots(tmp_path, calls):
     """Whenever it ends: neither the old first block nor the new one is there, and a second write makes it whole."""
     image, card = make_image(tmp_path), make_card(tmp_path)
-    seen = []
+    first_blocks = []
 
-    def told(phase, _done, _total):
+    def interrupt(phase, _done, _total):
         if phase == "writing":
-            seen.append(card.path.read_bytes()[:CHUNK_BYTES])
-        if len(seen) > calls and phase == ("writing" if calls < 2 else "verifying"):
+            first_blocks.append(card.path.read_bytes()[:CHUNK_BYTES])
+        if len(first_blocks) > calls and phase == ("writing" if calls < 2 else "verifying"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        writing.write_image(image, card, told)
+        writing.write_image(image, card, interrupt)
     assert card.path.read_bytes()[:CHUNK_BYTES] == bytes(CHUNK_BYTES)
     writing.write_image(image, card, quiet)
     assert card.path.read_bytes()[: len(CONTENT)] == CONTENT
@@ -102,9 +102,11 @@ def test_an_interrupted_write_leaves_no_card_that_boots(tmp_path, calls):
 def test_the_first_block_is_written_after_everything_else(tmp_path):
     """All the time before it holds zeros."""
     image, card = make_image(tmp_path), make_card(tmp_path)
-    seen = []
-    writing.write_image(image, card, lambda phase, done, total: seen.append((phase, done == total, card.path.read_bytes()[:CHUNK_BYTES])))
-    during = [first for phase, is_end, first in seen if phase == "writing" and not is_end]
+    reports = []
+    writing.write_image(
+        image, card, lambda phase, written, total: reports.append((phase, written == total, card.path.read_bytes()[:CHUNK_BYTES]))
+    )
+    during = [first for phase, is_end, first in reports if phase == "writing" and not is_end]
     assert during
     assert all(first == bytes(CHUNK_BYTES) for first in during)
 
@@ -114,14 +116,14 @@ def test_a_card_that_forgets_a_byte_is_found_and_does_not_boot(tmp_path, at):
     """One byte, anywhere: cards acknowledge what they never keep."""
     image, card = make_image(tmp_path), make_card(tmp_path)
 
-    def told(phase, done, total):
-        if phase == "writing" and done == total:
+    def forget_byte(phase, written, total):
+        if phase == "writing" and written == total:
             with card.path.open("r+b") as file:
                 file.seek(at)
                 file.write(bytes([CONTENT[at] ^ 1]))
 
     with pytest.raises(UnavailableError, match=f"from byte {at // CHUNK_BYTES * CHUNK_BYTES} on"):
-        writing.write_image(image, card, told)
+        writing.write_image(image, card, forget_byte)
     assert card.path.read_bytes()[:CHUNK_BYTES] == bytes(CHUNK_BYTES)
 
 
@@ -146,8 +148,8 @@ def test_a_damaged_image_is_refused_before_anything_is_erased(tmp_path, pack, sp
 
 def test_what_is_no_image_is_refused(tmp_path):
     """An empty file and a text by their size, a zip with the advice to unpack it."""
-    for content, said in ((b"", "0 bytes"), (b"x" * 100, "100 bytes"), (b"PK\x03\x04" + b"x" * 999, "unpack it")):
-        with table_row(said), pytest.raises(ConfigError, match=said):
+    for content, message in ((b"", "0 bytes"), (b"x" * 100, "100 bytes"), (b"PK\x03\x04" + b"x" * 999, "unpack it")):
+        with table_row(message), pytest.raises(ConfigError, match=message):
             make_image(tmp_path, content)
 
 
@@ -181,10 +183,10 @@ def loop_disk(folder, size_bytes):
     """Attach a loop device for the block, or skip where we may not."""
     backing = folder / "backing"
     backing.write_bytes(b"\xaa" * size_bytes)
-    made = subprocess.run(["losetup", "--find", "--show", str(backing)], capture_output=True, text=True, check=False, timeout=100)
-    if made.returncode:
-        pytest.skip(f"no loop device can be made here: {made.stderr.strip()}")
-    device = Path(made.stdout.strip())
+    completed = subprocess.run(["losetup", "--find", "--show", str(backing)], capture_output=True, text=True, check=False, timeout=100)
+    if completed.returncode:
+        pytest.skip(f"no loop device can be made here: {completed.stderr.strip()}")
+    device = Path(completed.stdout.strip())
     try:
         yield device
     finally:
@@ -210,8 +212,8 @@ def test_a_real_block_device_is_written_and_read_past_the_cache(tmp_path):
         world = as_card(tmp_path, device, 24 << 20)
         card = disks.read_disk(device, world)
         assert disks.objections(card, world, len(CONTENT), "refused") == []
-        done = writing.write_image(make_image(tmp_path), card, quiet)
-        assert done.past_cache == "O_DIRECT"
+        written_image = writing.write_image(make_image(tmp_path), card, quiet)
+        assert written_image.past_cache == "O_DIRECT"
     assert (tmp_path / "backing").read_bytes()[: len(CONTENT)] == CONTENT
 
 
@@ -235,4 +237,4 @@ def test_a_mounted_block_device_is_refused_by_us_and_by_the_kernel(tmp_path):
 
 def test_a_real_loop_device_is_no_card():
     """In the real sysfs it is virtual, and not offered."""
-    assert not [one.name for one in disks.all_disks(KernelTrees()) if one.name.startswith(("loop", "ram", "zram", "dm-"))]
+    assert not [disk.name for disk in disks.all_disks(KernelTrees()) if disk.name.startswith(("loop", "ram", "zram", "dm-"))]
