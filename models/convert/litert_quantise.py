@@ -96,7 +96,7 @@ def litert_int8(source: Path, target: Path, inputs: Iterable[Array], keep: Seque
         from ai_edge_quantizer import recipe  # noqa: PLC0415 - extra `convert`
 
         # The quantiser asks for all inputs at once, to count them: they wait on disk, not in memory.
-        paths = []
+        paths: list[Path] = []
         for array in inputs:
             paths.append(Path(folder) / f"{len(paths)}.npy")
             np.save(paths[-1], array)

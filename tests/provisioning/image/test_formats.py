@@ -119,7 +119,7 @@ runcmd:
 
 @pytest.mark.needs("cloud-init")
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "first_boot"),
     [
         ("", FirstBootSettings()),
         ("#cloud-config\n# only comments\n#bootcmd:\n", ALL),
