@@ -22,19 +22,25 @@ EDGETPU_COMPILER = "edgetpu_compiler"
 # The compiler gives up by itself after 180 s.
 _EDGETPU_LIMIT_S = 600
 _MAPPED = "Mapped to Edge TPU"
-_NUMBERS = {
-    "edgetpu_operations": r"Number of operations that will run on Edge TPU:\s*(\d+)",
-    "cpu_operations": r"Number of operations that will run on CPU:\s*(\d+)",
-    "edgetpu_subgraphs": r"Number of Edge TPU subgraphs:\s*(\d+)",
+# What the compiler prints, and the type of each.
+_FACTS: dict[str, tuple[str, type[str] | type[int]]] = {
+    "edgetpu_compiler": (r"Edge TPU Compiler version\s+(\S+)", str),
+    "on_chip_parameters": (r"On-chip memory used for caching model parameters:\s*(\S+)", str),
+    "off_chip_parameters": (r"Off-chip memory used for streaming uncached model parameters:\s*(\S+)", str),
+    "edgetpu_operations": (r"Number of operations that will run on Edge TPU:\s*(\d+)", int),
+    "cpu_operations": (r"Number of operations that will run on CPU:\s*(\d+)", int),
+    "edgetpu_subgraphs": (r"Number of Edge TPU subgraphs:\s*(\d+)", int),
 }
-_TEXTS = {
-    "edgetpu_compiler": r"Edge TPU Compiler version\s+(\S+)",
-    "on_chip_parameters": r"On-chip memory used for caching model parameters:\s*(\S+)",
-    "off_chip_parameters": r"Off-chip memory used for streaming uncached model parameters:\s*(\S+)",
-}
-
 # CONV_2D                        36         Mapped to Edge TPU
 _ROW = re.compile(r"^([A-Z][A-Za-z0-9_-]*)\s+(\d+)\s+(\S.*?)\s*$", re.MULTILINE)
+
+TRTEXEC = "trtexec"
+JETSON = "/usr/src/tensorrt/bin"
+# Tactics are timed one by one; a large detector takes a quarter of an hour on a Jetson Nano.
+_TRTEXEC_LIMIT_S = 3600
+_FLAGS = {"fp16": ["--fp16"], "int8": ["--int8"]}
+_VERSION = re.compile(r"\[TensorRT v(\d+)\]")
+_ERROR = re.compile(r"\[E\]\s*(.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,28 +88,13 @@ def compile_for_edgetpu(source: Path, target: Path) -> EdgeTpuCoverage:
 
 def read_coverage(output: str) -> EdgeTpuCoverage:
     """Return the coverage in the compiler's output, as far as it is there."""
-    facts: dict[str, str | int] = {}
-    for name, pattern in _TEXTS.items():
-        if match := re.search(pattern, output):
-            facts[name] = match[1]
-    for name, pattern in _NUMBERS.items():
-        if match := re.search(pattern, output):
-            facts[name] = int(match[1])
+    matches = ((name, re.search(pattern, output), kind) for name, (pattern, kind) in _FACTS.items())
+    facts: dict[str, str | int] = {name: kind(match[1]) for name, match, kind in matches if match}
     rows = [(row[1], int(row[2]), row[3]) for row in _ROW.finditer(output)]
     if rows and "edgetpu_operations" not in facts:
         facts["edgetpu_operations"] = sum(count for _, count, status in rows if status == _MAPPED)
         facts["cpu_operations"] = sum(count for _, count, status in rows if status != _MAPPED)
     return EdgeTpuCoverage(facts, tuple(f"{count} {name}: {status}" for name, count, status in rows if status != _MAPPED))
-
-
-TRTEXEC = "trtexec"
-JETSON = "/usr/src/tensorrt/bin"
-
-# Tactics are timed one by one; a large detector takes a quarter of an hour on a Jetson Nano.
-_TRTEXEC_LIMIT_S = 3600
-_FLAGS = {"fp16": ["--fp16"], "int8": ["--int8"]}
-_VERSION = re.compile(r"\[TensorRT v(\d+)\]")
-_ERROR = re.compile(r"\[E\]\s*(.+)")
 
 
 def build_engine(source: Path, target: Path, precision: str, jetson: str = JETSON) -> dict[str, str]:

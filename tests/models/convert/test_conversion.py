@@ -37,18 +37,23 @@ def request(out, goals, calibration=None, name="edgemeter-shapes", pictures=None
 
 
 @pytest.fixture(scope="module")
-def converted(tmp_path_factory):
-    """Return the shipped detector in all formats that need no other program, by name."""
+def outcome(tmp_path_factory):
+    """Return the outcome of converting the shipped detector to all formats."""
     model = source.load_source(source.find_source("edgemeter-shapes"))
     with source.open_calibration(model, None, 1, no_progress, is_needed=True) as calibration:
         outcome = conversion.convert(request(tmp_path_factory.mktemp("converted"), ["all"], calibration.data), no_progress)
     assert outcome.errors == []
-    return {written_file.format.name: written_file for written_file in outcome.written}, outcome
+    return outcome
 
 
-def test_every_format_is_written_and_keeps_the_accuracy(converted):
+@pytest.fixture(scope="module")
+def written(outcome):
+    """Return the shipped detector in all formats that need no other program, by name."""
+    return {conversion.format.name: conversion for conversion in outcome.written}
+
+
+def test_every_format_is_written_and_keeps_the_accuracy(written):
     """fp32 to 0.002, fp16 to 0.005, int8 to 0.03 of AP, as measured by the runtimes on the scenes that ship."""
-    written, _ = converted
     assert sorted(written) == sorted(HERE)
     for name in sorted(set(written) - SATURATES):
         written_file = written[name]
@@ -57,9 +62,8 @@ def test_every_format_is_written_and_keeps_the_accuracy(converted):
         assert written_file.parity.verdict.state == "ok", (name, written_file.parity.verdict)
 
 
-def test_fp32_forms_agree_to_rounding(converted):
+def test_fp32_forms_agree_to_rounding(written):
     """Above 80 dB: a single wrong weight gives less."""
-    written, _ = converted
     assert all(
         written[name].parity.agreement.snr_db > 80
         for name in HERE
@@ -67,9 +71,8 @@ def test_fp32_forms_agree_to_rounding(converted):
     )
 
 
-def test_smaller_precisions_make_smaller_files(converted):
+def test_smaller_precisions_make_smaller_files(written):
     """int8 about a quarter, fp16 about half of fp32."""
-    written, _ = converted
     for runtime in ("onnx", "litert"):
         fp32_bytes = written[f"{runtime}-fp32"].size_bytes
         assert written[f"{runtime}-fp16"].size_bytes < 0.6 * fp32_bytes
@@ -79,18 +82,16 @@ def test_smaller_precisions_make_smaller_files(converted):
 
 
 @pytest.mark.needs(module="executorch")
-def test_an_executorch_file_is_delegated_but_for_what_xnnpack_lacks(converted):
+def test_an_executorch_file_is_delegated_but_for_what_xnnpack_lacks(written):
     """A file that was not would be a hundred times slower, and as accurate."""
-    written, _ = converted
     for name, least in (("executorch-fp32", 45), ("executorch-int8", 50)):
         facts = written[name].made
         assert (facts["backend"], facts["left_to_portable"]) == ("xnnpack,portable", "upsample_nearest2d 1")
         assert int(facts["operators_on_xnnpack"]) >= least
 
 
-def test_the_card_states_how_it_was_made_and_what_it_cost(converted):
+def test_the_card_states_how_it_was_made_and_what_it_cost(written):
     """Source and calibration by hash, tools by version, parity in figures; and the file is the one it describes."""
-    written, _ = converted
     written_file = written["litert-int8"]
     about = model_card.read_card(model_card.card_path(written_file.path))
     assert about.sha256 == model_file.sha256(written_file.path)
@@ -103,24 +104,21 @@ def test_the_card_states_how_it_was_made_and_what_it_cost(converted):
     assert (about.parity["size_after_bytes"], about.parity["runtime_before"][:5]) == (written_file.path.stat().st_size, "torch")
 
 
-def test_the_full_integer_file_has_integer_ends(converted):
+def test_the_full_integer_file_has_integer_ends(written):
     """Nothing of the shipped detector has to stay in float, and an Edge TPU takes integers only."""
-    written, _ = converted
     written_file = written["litert-int8"]
     model = source.load_source(written_file.path)
     assert {info.dtype for info in (*model.loaded.inputs, *model.loaded.outputs)} == {"int8"}
     assert (model.form, written_file.made["settings"][:17]) == ("litert-int8", "every tensor int8")
 
 
-def test_calibration_scenes_are_none_that_are_scored(converted):
+def test_calibration_scenes_are_none_that_are_scored(written):
     """What is calibrated on the pictures that it is scored on flatters itself; the card would say so."""
-    written, _ = converted
     assert "calibration_images_also_scored" not in written["onnx-int8"].made
 
 
-def test_what_needs_another_program_is_left_out_with_what_to_install(converted):
+def test_what_needs_another_program_is_left_out_with_what_to_install(outcome):
     """No error of `all`: a laptop has neither compiler."""
-    _, outcome = converted
     missing = [name for name in formats.FORMATS if name not in HERE and shutil.which(formats.FORMATS[name].program or "nowhere") is None]
     assert sorted(note.split(":")[0] for note in outcome.left_out) == sorted(missing)
 
@@ -205,9 +203,8 @@ def test_int8_without_pictures_names_what_to_give(tmp_path):
     assert "give --calibration FOLDER" in str(outcome.errors[0])
 
 
-def test_no_file_shows_where_it_was_made(converted):
+def test_no_file_shows_where_it_was_made(written):
     """No path of the libraries or of the folder that it was made in."""
-    written, _ = converted
     places = [str(Path(np.__file__).parents[1]).encode(), b"/tmp/edgemeter-"]
     for written_file in written.values():
         contents = [written_file.path.read_bytes()]

@@ -36,7 +36,9 @@ def build(releases, tmp_path, monkeypatch, pip_finds):
              "--extras", "", "--key", releases.key, "--out", tmp_path / "made.tar"]  # fmt: skip
 
     def run(*options, wheel=own_wheel):
-        return CliRunner().invoke(build_command, [str(argument) for argument in (*fixed, "--wheel", wheel, *options)])
+        return CliRunner().invoke(
+            build_command, [str(argument) for argument in (*fixed, "--wheel", wheel, *options)], catch_exceptions=False
+        )
 
     return run
 
@@ -66,7 +68,7 @@ def test_a_vendors_wheel_comes_in_by_its_hash_and_names_its_accelerator(releases
     """It is for this Python and platform; the release says CUDA because the wheel holds its provider; on the device it is imported."""
     wheel = vendor_wheel(tmp_path)
     result = build("--wheel", f"{wheel}#sha256={install.sha256(wheel).upper()}", "--json")
-    assert result.exit_code == 0, result.exception
+    assert result.exit_code == 0
     document = json.loads(result.stdout)
     assert document["accelerators"] == ["CUDA (ONNX Runtime)"]
     assert {"path": f"wheels/{wheel.name}", "sha256": install.sha256(wheel), "size_bytes": wheel.stat().st_size} in document["files"]
@@ -93,9 +95,8 @@ def test_a_wheel_for_another_python_or_platform_is_refused(build, tmp_path):
         ("any", "is not the name of a wheel"),
     ):
         with table_row(tag):
-            failed = build("--wheel", vendor_wheel(tmp_path, tag))
-            assert isinstance(failed.exception, ConfigError)
-            assert why in str(failed.exception)
+            with pytest.raises(ConfigError, match=why):
+                build("--wheel", vendor_wheel(tmp_path, tag))
             assert not (tmp_path / "made.tar").exists()
 
 
@@ -122,9 +123,8 @@ def test_a_wheel_that_is_not_what_was_meant_is_refused(build, tmp_path):
         ("http://wheels.example/x-1-py3-none-any.whl#sha256=" + "0" * 64, "cannot be fetched safely"),
     ):
         with table_row(wheel_text):
-            failed = build("--wheel", wheel_text.format(wheel=vendor_wheel(tmp_path)))
-            assert isinstance(failed.exception, ConfigError)
-            assert why in str(failed.exception)
+            with pytest.raises(ConfigError, match=why):
+                build("--wheel", wheel_text.format(wheel=vendor_wheel(tmp_path)))
             assert not (tmp_path / "made.tar").exists()
 
 
@@ -140,9 +140,8 @@ def test_a_wheel_is_fetched_over_https_and_held_to_its_hash(build, tmp_path, mon
     monkeypatch.setenv("PIP_CERT", str(authority.certificate))
     url = server.put(f"/{wheel.name}", wheel.read_bytes())
     try:
-        failed = build("--wheel", f"{url}#sha256={'0' * 64}")
-        assert isinstance(failed.exception, ConfigError)
-        assert "DO NOT MATCH THE HASHES" in str(failed.exception)
+        with pytest.raises(ConfigError, match="DO NOT MATCH THE HASHES"):
+            build("--wheel", f"{url}#sha256={'0' * 64}")
         assert build("--wheel", f"{url}#sha256={install.sha256(wheel)}").exit_code == 0
     finally:
         server.close()
@@ -154,10 +153,10 @@ def test_what_a_vendors_wheel_needs_is_found_in_another_place(build, tmp_path):
     (tmp_path / "shop").mkdir()
     small_release.write_wheel(tmp_path / "shop", "vendorlib", "2.0")
     wheel = vendor_wheel(tmp_path, needs=("vendorlib>=2",))
-    failed = build("--wheel", wheel)
-    assert "vendorlib" in str(failed.exception)
+    with pytest.raises(ConfigError, match="vendorlib"):
+        build("--wheel", wheel)
     result = build("--wheel", wheel, "--find-links", tmp_path / "shop", "--json")
-    assert result.exit_code == 0, result.exception
+    assert result.exit_code == 0
     assert "wheels/vendorlib-2.0-py3-none-any.whl" in {file["path"] for file in json.loads(result.stdout)["files"]}
 
 
@@ -165,9 +164,8 @@ def test_what_a_vendors_wheel_needs_is_found_in_another_place(build, tmp_path):
 def test_two_wheels_with_other_files_of_one_name_are_refused(build, tmp_path):
     """Onnxruntime beside onnxruntime_gpu: the last one would win."""
     other = vendor_wheel(tmp_path, "py3-none-any", "onnxruntime", {"onnxruntime/__init__.py": "MAKER = 'the index'\n"})
-    failed = build("--wheel", vendor_wheel(tmp_path), "--wheel", other)
-    assert isinstance(failed.exception, ConfigError)
-    assert "both bring onnxruntime/__init__.py: omit the extra or the --wheel" in str(failed.exception)
+    with pytest.raises(ConfigError, match=r"both bring onnxruntime/__init__\.py: omit the extra or the --wheel"):
+        build("--wheel", vendor_wheel(tmp_path), "--wheel", other)
 
 
 @pytest.mark.long
@@ -182,7 +180,7 @@ def test_a_release_sees_the_systems_python_packages_only_where_that_was_asked(re
     result = build(
         "--system-site-packages", "--wheel", vendor_wheel(tmp_path, "py3-none-any", "setuptools", {"setuptools/__init__.py": "MINE = 1\n"})
     )
-    assert result.exit_code == 0, result.exception
+    assert result.exit_code == 0
     python = installed(releases, tmp_path / "made.tar", tmp_path / "system")
     assert printed(python, "import pip; print(pip.__file__)").startswith(sys.base_prefix)
     assert printed(python, "import setuptools, click; print(setuptools.MINE, click.__file__)").startswith(f"1 {tmp_path / 'system'}")
