@@ -121,13 +121,9 @@ def _tensor(info: TensorInfo) -> CatalogueTensor:
 def _check_name(entry: CatalogueEntry, built_in: Mapping[str, CatalogueEntry], own_entries: Iterable[CatalogueEntry]) -> None:
     """Raise ConfigError if the name belongs to another file; the same file may be added again."""
     other = next((own_entry for own_entry in own_entries if own_entry.name == entry.name and own_entry.path != entry.path), None)
-    if (
-        other is None
-        and entry.name in built_in
-        and built_in[entry.name].form in FETCHED
-        and entry.name not in [own_entry.name for own_entry in own_entries]
-    ):
-        other = built_in[entry.name]
+    shipped = built_in.get(entry.name)
+    if other is None and shipped and shipped.form in FETCHED and entry.name not in [own_entry.name for own_entry in own_entries]:
+        other = shipped
     if other is not None:
         raise ConfigError(
             f"{entry.name!r} is {other.path or other.file!r} in the catalogue: choose another --name, or replace it with --replace"

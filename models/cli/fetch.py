@@ -60,11 +60,8 @@ def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_
         try:
             with progress_bar("bytes") as report:
                 if archive is None:
-                    batch = [
-                        fetching.fetch(
-                            find_entry(model_name, catalogue_file), cache, how, report, [before.entry.name for before in fetched]
-                        )
-                    ]
+                    earlier = [model.entry.name for model in fetched]
+                    batch = [fetching.fetch(find_entry(model_name, catalogue_file), cache, how, report, earlier)]
                 else:
                     batch = model_archive.import_models(
                         archive, [model_name], entries, cache, report, accepts_unverified=how.accept_unverified

@@ -87,12 +87,7 @@ def plain_card(model: Path) -> Path:
 
 def figures(accuracy: Accuracy, runtime: str) -> Values:
     """Return an accuracy as a card's table `accuracy`."""
-    parts = {
-        "value": accuracy.value,
-        "ap50": accuracy.detail.get("ap50"),
-        "ap75": accuracy.detail.get("ap75"),
-        "top5": accuracy.detail.get("top5"),
-    }
+    parts = {"value": accuracy.value, **{name: accuracy.detail.get(name) for name in ("ap50", "ap75", "top5")}}
     return {
         "metric": accuracy.metric,
         **{name: round(value, 4) for name, value in parts.items() if value is not None},

@@ -176,10 +176,8 @@ def compare(expected: ParityReference, model: Path, runtime: str, inputs: Parity
             order.extend(_order(reference_outputs, actual))
         actual = [actual[position] for position in order] if len(actual) == len(order) else actual
         actual = (actual + [np.zeros(0, np.float32)] * len(reference_outputs))[: len(reference_outputs)]
-        can_decode = all(
-            reference_output.ndim == other.ndim and np.isfinite(other).all()
-            for reference_output, other in zip(reference_outputs, actual, strict=True)
-        )
+        pairs = zip(reference_outputs, actual, strict=True)
+        can_decode = all(source.ndim == converted.ndim and np.isfinite(converted).all() for source, converted in pairs)
         # The source's task decodes both: real values are raw values only where the source has no scale of its own.
         same = expected.outcome.task.same_predictions(index, [reference_outputs], [actual]) if expected.is_float and can_decode else None
         comparison.add(reference_outputs, actual, same)

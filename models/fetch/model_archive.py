@@ -97,13 +97,7 @@ def _exportable(entry: CatalogueEntry, cache: ModelCache) -> tuple[Path, str]:
 
 
 def import_models(
-    path: Path,
-    names: Sequence[str],
-    catalogue_entries: Mapping[str, CatalogueEntry],
-    cache: ModelCache,
-    report: Tell,
-    *,
-    accepts_unverified: bool,
+    path: Path, names: Sequence[str], entries: Mapping[str, CatalogueEntry], cache: ModelCache, report: Tell, *, accepts_unverified: bool
 ) -> list[FetchedModel]:
     """Import the models of these names from an archive into the cache, all of them if there are no names.
 
@@ -123,9 +117,7 @@ def import_models(
         imported = []
         for model in selected.values():
             name = model.entry.name
-            entry = catalogue_entries.get(name) or msgspec.structs.replace(
-                model.entry, sha256=None, why="the catalogue here does not have it"
-            )
+            entry = entries.get(name) or msgspec.structs.replace(model.entry, sha256=None, why="the catalogue here does not have it")
             require_hash(entry, accepts_unverified=accepts_unverified)
             imported.append(_import(open_member, model, entry, path, cache, list(selected)))
             report(entry.file, model.size_bytes, model.size_bytes)

@@ -86,15 +86,12 @@ def check_imports(wheels: Path, arch: str, python: str, core: str | None, root: 
     """
     native = {wheel: modules for wheel in sorted(wheels.glob("*.whl")) if (modules := install.extension_modules(wheel))}
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="edgemeter-smoke-") as scratch,
-            _python(arch, python, core, root, Path(scratch)) as interpreter,
-        ):
+        with tempfile.TemporaryDirectory(prefix="edgemeter-smoke-") as name, _python(arch, python, core, root, Path(name)) as interpreter:
             if (why := _import(interpreter, [])) is not None:
                 return ImportCheck("", unchecked=f"nothing starts {interpreter.how}: {why}")
             for wheel in wheels.glob("*.whl"):
                 with zipfile.ZipFile(wheel) as archive:
-                    archive.extractall(scratch)  # noqa: S202 - zipfile keeps to the folder
+                    archive.extractall(name)  # noqa: S202 - zipfile keeps to the folder
             failed = [(wheel.name, why) for wheel, modules in native.items() if (why := _import(interpreter, modules))]
     except _NoneError as error:
         return ImportCheck("", unchecked=str(error))
@@ -108,9 +105,8 @@ def refuse_dead(checked: ImportCheck) -> None:
         failed = "; ".join(f"{name} {why}" for name, why in checked.dead)
         remedy = "pin another version, or omit the extra that needs it"
         if "cannot open shared object file" in failed:
-            remedy = (
-                f"install the library in the system named by --root or {ROOT_VARIABLE}, and on the board (--package FILE.deb); or {remedy}"
-            )
+            library = f"install the library in the system named by --root or {ROOT_VARIABLE}, and on the board (--package FILE.deb)"
+            remedy = f"{library}; or {remedy}"
         raise ConfigError(f"the release does not run on this board: {failed} ({checked.how}): {remedy}")
 
 

@@ -154,14 +154,9 @@ def _has_setuptools() -> bool:
 
 
 def collect_wheels(
-    wheel: Path,
-    extras: Sequence[str],
-    target: ReleaseTarget,
-    folder: Path,
-    wheel_urls: Sequence[str] = (),
-    find_links: Sequence[str] = (),
+    wheel: Path, extras: Sequence[str], target: ReleaseTarget, folder: Path, urls: Sequence[str] = (), find_links: Sequence[str] = ()
 ) -> None:
-    """Fill `folder` with edgemeter's wheel, those that it needs with the extras, and pip's; `wheel_urls` are further ones.
+    """Fill `folder` with edgemeter's wheel, those that it needs with the extras, and pip's; `urls` are further ones.
 
     `find_links` are folders or pages of wheels, searched beside the index.
 
@@ -171,12 +166,12 @@ def collect_wheels(
     """
     own_requirement = f"edgemeter[{','.join(extras)}] @ {wheel.absolute().as_uri()}" if extras else wheel.absolute().as_uri()
     request = {"environment": target.markers(), "platforms": target.platforms(), "folder": str(folder)}
-    completed = _run_pip("collect", {**request, "requirements": [own_requirement, PIP, *wheel_urls], "find_links": list(find_links)})
+    completed = _run_pip("collect", {**request, "requirements": [own_requirement, PIP, *urls], "find_links": list(find_links)})
     if completed.returncode != 0:
         raise ConfigError(
             f"no wheels for {target.words}: {_reason(completed)}; choose other extras or another Python, or check pip's configuration"
         )
-    check_wheels(extras, target, folder, [Path(urlsplit(url).path).name.split("-")[0] for url in wheel_urls])
+    check_wheels(extras, target, folder, [Path(urlsplit(url).path).name.split("-")[0] for url in urls])
 
 
 def check_wheels(extras: Sequence[str], target: ReleaseTarget, folder: Path, further_names: Sequence[str] = ()) -> None:

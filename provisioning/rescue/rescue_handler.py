@@ -242,11 +242,8 @@ class RescueHandler:
         if self._neighbours is None or self._neighbours[0] is not written:
             self._neighbours = (written, Neighbours(written, self._folder))
         neighbours = self._neighbours[1].of(wired, self._registry)
-        in_flight = {
-            device: execution.job
-            for device in (lost.device, *neighbours)
-            if (execution := find_in_flight(self._registry, device)) is not None
-        }
+        executions = [find_in_flight(self._registry, device) for device in (lost.device, *neighbours)]
+        in_flight = {execution.device: execution.job for execution in executions if execution is not None}
         longest_run_s = written.rescue.longest_run_minutes * 60
         why = why_not_cut(lost.device, neighbours, in_flight, self._measured, longest_run_s, now_ns)
         return why or schedule_may_run(self._registry, lost.device, longest_run_s, now_ns)
