@@ -178,9 +178,8 @@ class RescueHandler:
         rescues = read_rescues(self._registry)
         if not rescues:
             return
-        back = [
-            device for device in rescues if (presence := find_presence(self._registry, device)) is not None and presence.state == "online"
-        ]
+        presences = [find_presence(self._registry, device) for device in rescues]
+        back = [presence.device for presence in presences if presence is not None and presence.state == "online"]
         if back:
             with self._registry.transaction() as connection:
                 for device in back:

@@ -13,6 +13,7 @@ from tests.fixtures import small_release
 from tests.fixtures.command import edgemeter
 from tests.fixtures.pip_wheel import compiled_pip
 
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada@desk"
 TOKEN = "t0ken-of-a-test-4711"
 OFFSET = 8 << 20
 # The mark of a test that makes or reads such disks.

@@ -20,12 +20,11 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada@desk"
 BOOKWORM = "console=serial0,115200 console=tty1 root=PARTUUID=4e639091-02 rootwait quiet init=/usr/lib/raspberrypi-sys-mods/firstboot\n"
 TRIXIE = "console=serial0,115200 console=tty1 root=PARTUUID=4e639091-02 rootfstype=ext4 rootwait resize\n"
 ISSUE = "Raspberry Pi reference {}\nGenerated using pi-gen, https://github.com/RPi-Distro/pi-gen, 0123456789, stage2\n"
 WIFI = settings.checked_wifi('Café "Öst"', "correct horse battery", "GB", "here")
-ALL = FirstBootSettings(user="ada", ssh_keys=(KEY,), wifi=WIFI, hostname="pi5-01")
+ALL = FirstBootSettings(user="ada", ssh_keys=(cards.KEY,), wifi=WIFI, hostname="pi5-01")
 
 
 def boot(folder: Path, files: dict[str, str]) -> MountedFolder:
@@ -124,7 +123,7 @@ runcmd:
         ("", FirstBootSettings()),
         ("#cloud-config\n# only comments\n#bootcmd:\n", ALL),
         (IMAGERS, ALL),
-        ("#cloud-config\r\nlocale: C.UTF-8\r\n", FirstBootSettings(ssh_keys=(KEY,))),
+        ("#cloud-config\r\nlocale: C.UTF-8\r\n", FirstBootSettings(ssh_keys=(cards.KEY,))),
     ],
 )
 def test_user_data_satisfies_cloud_init(tmp_path, text, first_boot):
@@ -190,7 +189,7 @@ def test_preseed_is_toml_that_starts_us_early_and_late(tmp_path):
     assert read["locale"] == {"keymap": "gb"}
     assert read["wlan"] == {"ssid": 'Café "Öst"', "password": WIFI.psk_hex, "password_encrypted": True, "country": "GB"}
     assert read["user"]["name"] == "ada"
-    assert read["ssh"]["authorized_keys"] == [KEY]
+    assert read["ssh"]["authorized_keys"] == [cards.KEY]
     with pytest.raises(ConfigError, match=r"section \[runcmd\]"):
         preseed.preseed('[runcmd]\nlate = ["ls"]\n', FirstBootSettings(), "rpi-preseed.toml")
 
@@ -258,9 +257,9 @@ def test_a_private_key_stays_where_it_is(tmp_path):
     (tmp_path / "id").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n")
     with pytest.raises(ConfigError, match=r"private key.*id\.pub"):
         settings.ssh_keys(tmp_path / "id")
-    (tmp_path / "id.pub").write_text(f"# mine\n{KEY}\n")
-    assert settings.ssh_keys(tmp_path / "id.pub") == (KEY,)
-    (tmp_path / "id.pub").write_text(f'{KEY} "; rm -rf /\n')
+    (tmp_path / "id.pub").write_text(f"# mine\n{cards.KEY}\n")
+    assert settings.ssh_keys(tmp_path / "id.pub") == (cards.KEY,)
+    (tmp_path / "id.pub").write_text(f'{cards.KEY} "; rm -rf /\n')
     with pytest.raises(ConfigError, match="no public SSH keys"):
         settings.ssh_keys(tmp_path / "id.pub")
 

@@ -95,7 +95,7 @@ def test_no_key_of_an_earlier_formats_wifi_stays(tmp_path, card_options, expecte
 
 def _key(folder) -> list[str]:
     path = folder / "id.pub"
-    path.write_text("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada@desk\n")
+    path.write_text(f"{cards.KEY}\n")
     return ["--ssh-key", str(path)]
 
 

@@ -16,7 +16,6 @@ from tests.provisioning.image import cards
 pytestmark = [pytest.mark.slow, pytest.mark.one_worker("chroot"), cards.on_disk, pytest.mark.trixie]
 RASPBERRY = "datasource_list: [NoCloud, None]\ndatasource:\n  NoCloud:\n    seedfrom: file:///boot/firmware\n"
 CMDLINE = "console=tty1 root=LABEL=root rootwait"
-KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl ada@desk"
 # The stages as systemd starts them at a boot.
 STAGES = ("init --local", "init", "modules --mode=config", "modules --mode=final")
 
@@ -50,7 +49,7 @@ class Root:
 
 def own_options(folder: Path) -> list[str | Path]:
     """Return the options for an account, a name and a network."""
-    (folder / "key.pub").write_text(f"{KEY}\n")
+    (folder / "key.pub").write_text(f"{cards.KEY}\n")
     (folder / "psk").write_text("correct horse battery\n")
     account = ["--user", "ada", "--ssh-key", folder / "key.pub", "--hostname", "pi5-01"]
     return [*account, "--wifi-ssid", "Garden", "--wifi-psk-file", folder / "psk"]
@@ -88,7 +87,7 @@ def test_firstrun_sets_up_what_was_asked_and_leaves_our_unit(trixie, card_option
     assert (boot / "cmdline.txt").read_text().strip() == before
     assert not (boot / "firstrun.sh").exists()
     assert root.read("etc/hostname").strip() == "pi5-01"
-    assert KEY in root.read("home/ada/.ssh/authorized_keys")
+    assert cards.KEY in root.read("home/ada/.ssh/authorized_keys")
     assert root.run("stat -c %U:%a /home/ada/.ssh/authorized_keys").strip() == "ada:600"
     assert "ada ALL=(ALL) NOPASSWD:ALL" in root.read("etc/sudoers.d/020-ada")
     root.run("visudo -c")
@@ -113,7 +112,7 @@ def test_cloud_init_starts_us_and_the_board_joins(trixie, release_folder, join, 
         root.run(f"cloud-init {stage}", DEBUG_PROC_CMDLINE=root.read("boot/firmware/cmdline.txt").strip())
     assert (root.path / "etc/systemd/system/multi-user.target.wants/edgemeter-firstboot.service").is_symlink()
     assert root.read("etc/hostname").strip() == "pi5-01"
-    assert KEY in root.read("home/ada/.ssh/authorized_keys")
+    assert cards.KEY in root.read("home/ada/.ssh/authorized_keys")
     assert "Garden" in root.read("etc/netplan/50-cloud-init.yaml")
     instance = (root.path / "var/lib/cloud/instance").readlink().name
     assert f"i={instance}" in root.read("boot/firmware/cmdline.txt")
