@@ -21,8 +21,7 @@ from edgemeter.agent.recognition.metadata import (
     read_self_description,
     takes_zero_to_one,
 )
-from edgemeter.agent.recognition.model_outputs import side_of
-from edgemeter.agent.recognition.output_shapes import family_of_outputs
+from edgemeter.agent.recognition.output_shapes import family_of_outputs, side_of
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.vision import decoders
 from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
@@ -59,19 +58,16 @@ _ON_LITE = re.compile(r"efficient(net)?[-_]?lite")
 
 
 def find_normalisation(info: TensorInfo | None, family: OutputFamily, stated: SelfDescription, name: str) -> Normalisation:
-    """Return how pixels become the model's input.
-
-    Args:
-        info: the input as the runtime found it, None where the file declares none (float32 then).
-        family: the model's family; a detector's training is known by it.
-        stated: what the file states about itself.
-        name: of the model file, which shows the framework.
-    """
-    trained = _of_family(family, stated, name)
-    if trained is None and stated.task == "classify":
-        trained = _UNIT
+    """Return how pixels become the model's input, `info` (None where the file declares none: float32); `name` shows the framework."""
+    trained = _of_family(family, stated, name) or (_UNIT if stated.task == "classify" else None)
     if trained is not None:
-        return trained if info is None or _can_hold(info, trained) else _in_the_graph(info)
+        if info is None or _can_hold(info, trained):
+            return trained
+        in_graph = _quantised_normalisation(info)
+        doubt = (
+            f"the input's quantisation (scale {info.scale or 1:g}) is not that of this family's values, so it takes pixels: {_SETTLED_BY}"
+        )
+        return in_graph if in_graph.doubt else replace(in_graph, doubt=doubt)
     if info is not None and np.dtype(info.dtype).kind in "iu":
         return _quantised_normalisation(info)
     if stated.mean is not None and stated.sd is not None:
@@ -115,12 +111,6 @@ def _can_hold(info: TensorInfo, trained: Normalisation) -> bool:
     return inside >= (last - first) / 2 and last - first >= _FEWEST_STEPS
 
 
-def _in_the_graph(info: TensorInfo) -> Normalisation:
-    found = _quantised_normalisation(info)
-    doubt = f"the input's quantisation (scale {info.scale or 1:g}) is not that of this family's values, so it takes pixels: {_SETTLED_BY}"
-    return found if found.doubt else replace(found, doubt=doubt)
-
-
 def _quantised_normalisation(info: TensorInfo) -> Normalisation:
     """Return what makes the quantised value the pixel itself (int8: shifted by 128), as quantised models take their pictures."""
     kind = np.dtype(info.dtype)
@@ -145,16 +135,7 @@ _NMS_IOU = {
     "nanodet": 0.6,
 }
 _RESIZE: dict[str, Resize] = {
-    "yolov8": "letterbox",
-    "yolov5": "letterbox",
-    "yolov5-heads": "letterbox",
-    "yolo-seg": "letterbox",
-    "yolo26-seg": "letterbox",
-    "yolo-pose": "letterbox",
-    "yolo-obb": "letterbox",
-    "yolo26": "letterbox",
-    "yolo-nas": "letterbox",
-    "efficient-nms": "letterbox",
+    **dict.fromkeys(_TRAINED_ON_UNIT - {"torchvision"}, "letterbox"),
     "yolox": "letterbox-top-left",
     "classifier": "centre-crop",
 }
@@ -167,22 +148,11 @@ _NUMBER = re.compile(r"(?<![\d.])\d{2,4}(?!\d|\.\d)")
 _MAX_DETECTIONS = 100
 # What exporters append to a model's name to identify the file, and the precision that it means.
 _ENDINGS = {
-    "full_integer_quant": "int8",
-    "integer_quant": "int8",
+    **dict.fromkeys(("full_integer_quant", "integer_quant", "int8_metadata", "int8", "uint8", "quant", "quantized"), "int8"),
     "dynamic_range_quant": "int8-dynamic",
-    "int8_metadata": "int8",
-    "int8": "int8",
-    "uint8": "int8",
-    "quant": "int8",
-    "quantized": "int8",
-    "float16": "fp16",
-    "fp16": "fp16",
-    "half": "fp16",
-    "float32": "fp32",
-    "fp32": "fp32",
-    "edgetpu": None,
-    "metadata": None,
-    "torchscript": None,
+    **dict.fromkeys(("float16", "fp16", "half"), "fp16"),
+    **dict.fromkeys(("float32", "fp32"), "fp32"),
+    **dict.fromkeys(("edgetpu", "metadata", "torchscript")),
 }
 
 
@@ -235,9 +205,16 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
         size, size_from = _size(info, layout, stated, model, [one.shape for one in loaded.outputs])
         family = family_of_outputs(loaded.outputs, size, model.name, stated)
         if size is None:
-            size, size_from = _usual_size(family)
+            side = _USUAL_SIDE.get(family.name, _USUAL_YOLO_SIDE)
+            size = (side, side)
+            size_from = f"input {side} x {side}, the usual for {family.name}: file and name have none; set input.height and input.width"
     except UnknownFamilyError as error:
-        raise ConfigError(_unsure(model, error)) from error
+        families = ", ".join([*decoders.names(), "classifier"])
+        raise ConfigError(
+            f"cannot identify {str(model)!r}: {error}. Write a card beside it, {card_path(model).name!r}, with name, task (classification, "
+            f"detection, segmentation, pose, ...), family ({families}), precision, [input] height, width, layout (NHWC or NCHW), resize, "
+            "mean, sd and [output] classes, labels, nms_iou"
+        ) from error
     normal = find_normalisation(info, family, stated, model.name)
     precision, precision_from = _precision(model, loaded)
     made = Card(
@@ -335,11 +312,6 @@ def _size(
     return None, None
 
 
-def _usual_size(family: OutputFamily) -> tuple[tuple[int, int], str]:
-    side = _USUAL_SIDE.get(family.name, _USUAL_YOLO_SIDE)
-    return (side, side), f"input {side} x {side}, the usual for {family.name}: file and name have none; set input.height and input.width"
-
-
 def _precision(model: Path, loaded: Loaded) -> tuple[str, str | None]:
     """Return the precision, and from what it was guessed where the file was not inspected: weights may be smaller than its ends show."""
     if loaded.precision is not None:
@@ -368,13 +340,4 @@ def _output(family: OutputFamily, stated: SelfDescription) -> CardOutput:
         nms_iou=_NMS_IOU.get(family.name),
         max_detections=_MAX_DETECTIONS,
         strides=(8, 16, 32) if family.name == "yolox" else family.strides,
-    )
-
-
-def _unsure(model: Path, why: UnknownFamilyError) -> str:
-    families = ", ".join([*decoders.names(), "classifier"])
-    return (
-        f"cannot identify {str(model)!r}: {why}. Write a card beside it, {card_path(model).name!r}, with name, task (classification, "
-        f"detection, segmentation, pose, ...), family ({families}), precision, [input] height, width, layout (NHWC or NCHW), resize, mean, "
-        "sd and [output] classes, labels, nms_iou"
     )
