@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
+from edgemeter.agent.datasets.items import read_bytes
 
 Samples = NDArray[np.float32]
 # Source: Microsoft, Multiple Channel Audio Data and WAVE Files (mmreg.h).
@@ -42,10 +43,7 @@ def read_recording(path: Path) -> AudioRecording:
         ConfigError: it cannot be read, is garbled, truncated, empty, or holds values that are no numbers.
         UnavailableError: it is no WAV file, and soundfile is not installed.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read the recording {str(path)!r}: {error.strerror}") from error
+    content = read_bytes(path, "the recording")
     found = _wav(content, path) if content[:4] == b"RIFF" or path.suffix.lower() == ".wav" else _by_soundfile(path)
     if not len(found.samples):
         raise ConfigError(f"the recording {str(path)!r} holds no samples: leave it out")
@@ -107,16 +105,12 @@ def _real(data: bytes, kind: int, bits: int) -> NDArray[Any]:
 
 
 def _by_soundfile(path: Path) -> AudioRecording:
-    library = _soundfile()
+    try:
+        library = import_module("soundfile")
+    except (ImportError, OSError) as error:
+        raise UnavailableError("FLAC needs soundfile, which is not installed: pip install 'edgemeter[audio]', or give WAV") from error
     try:
         values, rate = library.read(str(path), dtype="float32", always_2d=True)
     except (library.SoundFileError, OSError, RuntimeError) as error:
         raise ConfigError(f"cannot read the recording {str(path)!r}: {one_line(str(error))}: fetch it again") from error
     return AudioRecording(np.asarray(values[:, 0] if values.shape[1] == 1 else values.mean(axis=1), np.float32), int(rate))
-
-
-def _soundfile() -> Any:
-    try:
-        return import_module("soundfile")
-    except (ImportError, OSError) as error:
-        raise UnavailableError("FLAC needs soundfile, which is not installed: pip install 'edgemeter[audio]', or give WAV") from error

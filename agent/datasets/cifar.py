@@ -12,7 +12,7 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth
 from edgemeter.agent.datasets.class_lists import ClassIndex
-from edgemeter.agent.datasets.items import Item
+from edgemeter.agent.datasets.items import Item, read_bytes
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _SIDE = 32
@@ -48,10 +48,7 @@ def _test_batch(folder: Path) -> Path | None:
 
 def _records(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
     """Return the records of a batch: uint8 [photographs, 3073]."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read the batch {str(path)!r}: {error.strerror}") from error
+    content = read_bytes(path, "the batch")
     if not content or len(content) % _RECORD_BYTES:
         raise ConfigError(
             f"the batch {str(path)!r} has {len(content)} bytes, and is no binary version of CIFAR-10, which has {_RECORD_BYTES} for each "

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets.items import read_bytes
 
 CLASS_LIST_FORM = "each line is `file class` (.csv and .tsv: file, class and, where there are groups, group), class a number from 0 on"
 
@@ -65,9 +66,7 @@ def text_lines(path: Path) -> list[str]:
         ConfigError: it cannot be read, or is not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8-sig").splitlines()
-    except OSError as error:
-        raise ConfigError(f"cannot read the annotations {str(path)!r}: {error.strerror}") from error
+        return read_bytes(path, "the annotations").decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"the annotations {str(path)!r} are not UTF-8 text ({error.reason} at byte {error.start}): write them as UTF-8"

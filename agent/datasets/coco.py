@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets.items import read_bytes
 
 Boxes = NDArray[np.float64]
 
@@ -134,14 +135,12 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
     Raises:
         ConfigError: it cannot be read, is neither of the two, or contradicts itself; the message holds the place and the remedy.
     """
+    content = read_bytes(path, "the annotations").removeprefix(BOM_UTF8)
     try:
-        content = path.read_bytes().removeprefix(BOM_UTF8)
-        found = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
-        if "images" not in found and "annotations" not in found:
+        parts = msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+        if "images" not in parts and "annotations" not in parts:
             return msgspec.json.decode(content, type=dict[str, JsonClassIndex])
         document = _decode_document(content)
-    except OSError as error:
-        raise ConfigError(f"cannot read the annotations {str(path)!r}: {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
             f"the annotations {str(path)!r} are neither COCO's (images, annotations, categories; bbox is x, y, width, height) "

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.coco import BOX_FORM, CocoDocument, box_form_problem, decode_problem
+from edgemeter.agent.datasets.items import read_bytes
 
 Rows = NDArray[np.float64]
 # Of so many scores some differ.
@@ -73,14 +74,11 @@ def _odd_scores(scores: NDArray[np.float64]) -> tuple[str, ...]:
 
 
 def _decode(path: Path) -> Sequence[_Detection]:
-    content = b""
+    content = read_bytes(path, "the detections").removeprefix(BOM_UTF8)
     try:
-        content = path.read_bytes().removeprefix(BOM_UTF8)
         if content.lstrip()[:1] == b"{":
             return msgspec.json.decode(content, type=_Wrapped).annotations
         return msgspec.json.decode(content, type=list[_Detection])
-    except OSError as error:
-        raise ConfigError(f"cannot read the detections {str(path)!r}: {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
             f"the detections {str(path)!r} are not a list of COCO results (image_id, category_id, bbox, score; {BOX_FORM}): "

@@ -20,7 +20,7 @@ from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, Targets
-from edgemeter.agent.datasets.items import Item
+from edgemeter.agent.datasets.items import Item, read_text
 
 ClassMetric = Literal["accuracy", "f1", "matthews"]
 _HEAD_BYTES = 65536
@@ -91,12 +91,7 @@ class Glue:
 
 
 def _rows(path: Path) -> list[list[str]]:
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"cannot read the texts {str(path)!r}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{str(path)!r} is not UTF-8 text ({error.reason} at byte {error.start}): write it as UTF-8") from error
+    text = read_text(path, "the texts")
     # Not `splitlines`: sentences hold characters that it takes for the end of a line.
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     while lines and not lines[-1]:

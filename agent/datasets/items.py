@@ -59,14 +59,7 @@ class Item:
         Raises:
             ConfigError: the file cannot be read, or is not UTF-8.
         """
-        if self.text is not None:
-            return self.text
-        try:
-            return self.file.read_bytes().decode("utf-8-sig")
-        except OSError as error:
-            raise ConfigError(f"cannot read the text {str(self.path)!r}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{str(self.path)!r} is not UTF-8 text ({error.reason} at byte {error.start}): write it as UTF-8") from error
+        return read_text(self.file, "the text") if self.text is None else self.text
 
     def sha256(self) -> bytes:
         """Return the hash of its content.
@@ -82,6 +75,26 @@ class Item:
             form = f"{self.array.dtype.str} {self.array.shape} ".encode()
             return hashlib.sha256(form + np.ascontiguousarray(self.array).tobytes()).digest()
         return bytes.fromhex(sha256_of(self.path))
+
+
+def read_bytes(path: Path, what: str) -> bytes:
+    """Return the bytes of a file; `what` it is, for the message.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {what} {str(path)!r}: {error.strerror}") from error
+
+
+def read_text(path: Path, what: str) -> str:
+    """Return the text of a file; raises ConfigError where it cannot be read, or is not UTF-8."""
+    try:
+        return read_bytes(path, what).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{str(path)!r} is not UTF-8 text ({error.reason} at byte {error.start}): write it as UTF-8") from error
 
 
 def item_of_file(folder: Path, name: str) -> Item:

@@ -4,6 +4,7 @@
 "is_impossible"}]}]}]}. A question without answers has none (2.0). A question's `group`, which is ours, names its group.
 """
 
+from codecs import BOM_UTF8
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, Targets
-from edgemeter.agent.datasets.items import Item
+from edgemeter.agent.datasets.items import Item, read_bytes
 
 _HEAD_BYTES = 4096
 
@@ -66,9 +67,7 @@ class Squad:
     def read(self, folder: Path, _annotations: Path | None) -> GroundTruth:
         """Return the questions with their passages and right answers."""
         try:
-            document = msgspec.json.decode(folder.read_bytes().removeprefix(b"\xef\xbb\xbf"), type=_SquadDocument)
-        except OSError as error:
-            raise ConfigError(f"cannot read the questions {str(folder)!r}: {error.strerror}") from error
+            document = msgspec.json.decode(read_bytes(folder, "the questions").removeprefix(BOM_UTF8), type=_SquadDocument)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(f"{str(folder)!r} is not of SQuAD's form: {error}") from error
         asked = [(one, part.context) for article in document.data for part in article.paragraphs for one in part.qas]

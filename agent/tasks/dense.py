@@ -11,19 +11,19 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.tasks import Inputs, Outputs
-from edgemeter.agent.tasks.photo_items import load_item
+from edgemeter.agent.tasks import Outputs
+from edgemeter.agent.tasks.photo_items import PhotoTask
 from edgemeter.agent.vision import photograph
-from edgemeter.agent.vision.decoders import PhotoFrame, tamed
+from edgemeter.agent.vision.decoders import tamed
 from edgemeter.agent.vision.decoders.masks import taps
-from edgemeter.agent.vision.preprocess import Preprocessor, input_of, values_of_first
+from edgemeter.agent.vision.preprocess import values_of_first
 
 Floats = NDArray[np.float32]
 # Rows of the photograph worked on together: the values of all classes for a whole one may be more than a board's memory.
 _BLOCK = 32
 
 
-class PixelTask:
+class PixelTask(PhotoTask):
     """Prepares photographs; `_map` is the output of one as float32 [channels, rows, columns]."""
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
@@ -33,16 +33,8 @@ class PixelTask:
                 f"model {model.name!r} predicts every pixel, the ground truth of {data.name!r} is that of another task: "
                 "give a folder with a map for each photograph (.png, .npy) as annotations"
             )
-        self._model, self._loaded, self._data = model, loaded, data
+        super().__init__(model, loaded, data)
         self._truth = [target for target in targets if isinstance(target, Path)]
-        self._input = input_of(model, loaded)
-        self._preprocessor = Preprocessor(model.image, self._input)
-        self._frames: dict[int, PhotoFrame] = {}
-
-    def prepare(self, index: int) -> Sequence[Inputs]:
-        """Return the one call for photograph `index`."""
-        tensor, self._frames[index] = load_item(self._preprocessor, self._data.items[index])
-        return [{self._input.name: tensor}]
 
     def _map(self, calls: Sequence[Outputs], channels: int | None) -> Floats:
         """Return the first output as [channels, rows, columns]; channels that are last come first, none becomes one."""

@@ -15,9 +15,9 @@ from edgemeter.agent.runtimes import Loaded, with_batch_of_1
 from edgemeter.agent.tasks import Inputs, Outputs
 from edgemeter.agent.tasks.categories import category_ids
 from edgemeter.agent.tasks.coco_ap import BOXES, Found, ObjectKind, coco_accuracy, value_only
-from edgemeter.agent.tasks.photo_items import load_item
+from edgemeter.agent.tasks.photo_items import PhotoTask
 from edgemeter.agent.vision.decoders import Detections, PhotoFrame, create
-from edgemeter.agent.vision.preprocess import Preprocessor, input_of, values_of_first
+from edgemeter.agent.vision.preprocess import values_of_first
 
 # What a user is shown; a box just below on one side still counts on the other.
 SHOWN_SCORE = 0.25
@@ -71,31 +71,15 @@ def _iou(box: NDArray[np.float32], boxes: NDArray[np.float32]) -> NDArray[np.flo
     return overlap
 
 
-class Detection:
-    """Keeps the detections of every photograph; scores them all together."""
+class ObjectTask(PhotoTask):
+    """The base of tasks that find objects: decodes each photograph, and keeps of it what `_kept` makes of the objects."""
 
-    KIND: ClassVar[ObjectKind] = BOXES
+    similar: ClassVar[Similarity] = staticmethod(by_boxes)
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
-        if data.has_truth and data.truth is None:
-            what = "one class per photograph" if data.classes is not None else "that of another task"
-            raise ConfigError(f"model {model.name!r} finds objects, the ground truth of {data.name!r} is {what}: give COCO annotations")
-        self._model, self._loaded, self._data = model, loaded, data
-        self._input = input_of(model, loaded)
-        self._preprocessor = Preprocessor(model.image, self._input)
+        super().__init__(model, loaded, data)
         self._decoder = create(model, with_batch_of_1(loaded))
-        self._truth = None if data.truth is None else self._read(data.truth)
-        self._categories = () if data.truth is None else category_ids(model, data.truth["categories"])
-        self._sizes = {} if data.truth is None else {image["id"]: (image["width"], image["height"]) for image in data.truth["images"]}
-        self._frames: dict[int, PhotoFrame] = {}
         self._predictions: dict[int, Any] = {}
-
-    def prepare(self, index: int) -> Sequence[Inputs]:
-        """Return the one call for photograph `index`."""
-        tensor, frame = load_item(self._preprocessor, self._data.items[index])
-        self._check_size(index, frame)
-        self._frames[index] = frame
-        return [{self._input.name: tensor}]
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> NDArray[np.float32]:
         """Decode and keep what was found in photograph `index`, which was prepared before; return the scores, float32 [n]."""
@@ -105,7 +89,36 @@ class Detection:
 
     def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
         """Return the share of the objects in two raw outputs that the other has too; None where neither shows any."""
-        return matched_ratio(self._decode(index, one), self._decode(index, other), self._similarity())
+        return matched_ratio(self._decode(index, one), self._decode(index, other), self.similar)
+
+    def _decode(self, index: int, calls: Sequence[Outputs]) -> Detections:
+        return self._decoder.decode(values_of_first(calls[0], self._loaded), self._frames[index])
+
+    def _kept(self, index: int, found: Detections) -> Any:
+        """Return what is kept of one photograph for the score."""
+        del index
+        return found
+
+
+class Detection(ObjectTask):
+    """Keeps the detections of every photograph; scores them all together."""
+
+    KIND: ClassVar[ObjectKind] = BOXES
+
+    def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
+        if data.has_truth and data.truth is None:
+            what = "one class per photograph" if data.classes is not None else "that of another task"
+            raise ConfigError(f"model {model.name!r} finds objects, the ground truth of {data.name!r} is {what}: give COCO annotations")
+        super().__init__(model, loaded, data)
+        self._truth = None if data.truth is None else self._read(data.truth)
+        self._categories = () if data.truth is None else category_ids(model, data.truth["categories"])
+        self._sizes = {} if data.truth is None else {image["id"]: (image["width"], image["height"]) for image in data.truth["images"]}
+
+    def prepare(self, index: int) -> Sequence[Inputs]:
+        """Return the one call for photograph `index`, whose size must be the annotated one."""
+        calls = super().prepare(index)
+        self._check_size(index, self._frames[index])
+        return calls
 
     def score(self, parts: Literal["all", "value"] = "all") -> Accuracy | None:
         """Return COCO AP over all photographs decoded; None without ground truth, or where it holds no object to find."""
@@ -121,21 +134,9 @@ class Detection:
             accuracy = value_only(truth, found, ids, self._data.sha256, self.KIND)
         return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=self._data.warnings)
 
-    def _decode(self, index: int, calls: Sequence[Outputs]) -> Detections:
-        return self._decoder.decode(values_of_first(calls[0], self._loaded), self._frames[index])
-
-    def _similarity(self) -> Similarity:
-        """Return how two objects are compared."""
-        return by_boxes
-
     def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the ground truth with what the kind needs of it."""
         return truth
-
-    def _kept(self, index: int, found: Detections) -> Any:
-        """Return what is kept of one photograph for the score."""
-        del index
-        return found
 
     def _results(self, kept: Mapping[int, Any]) -> Found:
         """Return all that was found, by image id, in the form that is scored."""
@@ -166,3 +167,30 @@ class Detection:
                 f"the annotations are for {self._data.items[index].name!r} at {annotated[0]} x {annotated[1]}, it is {real[0]} x {real[1]} "
                 "(upright): give the photographs they were made for"
             )
+
+
+class ShapeTask(Detection):
+    """The base of tasks whose objects have a shape besides their boxes: keeps a result of COCO's for each, under the key of the shape."""
+
+    KEY: ClassVar[str]
+
+    def _kept(self, index: int, found: Detections) -> list[dict[str, Any]]:
+        self._check_shapes(found)
+        if self._truth is None:
+            return []
+        known, ids = self._known(found)
+        return [
+            {"category_id": category, self.KEY: self._shape(index, found, place), "score": float(found.scores[place])}
+            for place, category in zip(np.nonzero(known)[0].tolist(), ids.tolist(), strict=True)
+        ]
+
+    def _check_shapes(self, found: Detections) -> None:
+        """Raise ConfigError where the objects have no shapes of this kind."""
+        raise NotImplementedError
+
+    def _shape(self, index: int, found: Detections, place: int) -> Any:
+        """Return the shape of one object in COCO's form."""
+        raise NotImplementedError
+
+    def _results(self, kept: Mapping[int, Any]) -> Found:
+        return [{"image_id": image_id, **result} for image_id, results in kept.items() for result in results]

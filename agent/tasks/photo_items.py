@@ -1,16 +1,36 @@
 """Items that are photographs: files of their own, pixels inside a file of many, or pixels that lie ready (MLPerf Tiny's .bin)."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.datasets.items import Item
+from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.datasets.dataset import Dataset
+from edgemeter.agent.datasets.items import Item, read_bytes
+from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.tasks import Inputs
 from edgemeter.agent.vision import photograph
 from edgemeter.agent.vision.decoders import PhotoFrame
-from edgemeter.agent.vision.preprocess import Preprocessor
+from edgemeter.agent.vision.preprocess import Preprocessor, input_of
+
+
+class PhotoTask:
+    """The base of tasks on photographs: one call each; how a photograph lies in the input is kept by its number."""
+
+    def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
+        self._model, self._loaded, self._data = model, loaded, data
+        self._input = input_of(model, loaded)
+        self._preprocessor = Preprocessor(model.image, self._input)
+        self._frames: dict[int, PhotoFrame] = {}
+
+    def prepare(self, index: int) -> Sequence[Inputs]:
+        """Return the one call for photograph `index`."""
+        tensor, self._frames[index] = load_item(self._preprocessor, self._data.items[index])
+        return [{self._input.name: tensor}]
 
 
 def photo_of(item: Item) -> Any:
@@ -31,10 +51,7 @@ def load_item(preprocessor: Preprocessor, item: Item) -> tuple[NDArray[Any], Pho
 def _ready(item: Item, height: int, width: int) -> Any:
     """Return the pixels in a file that holds the model's size and nothing else: RGB, row by row from the top left, 8 bits each."""
     shape = (height, width, 3)
-    try:
-        content = item.file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read the pixels {str(item.path)!r}: {error.strerror}") from error
+    content = read_bytes(item.file, "the pixels")
     if len(content) != math.prod(shape):
         raise ConfigError(
             f"{str(item.path)!r} has {len(content)} bytes, and pixels for this model have {math.prod(shape)} (height x width x 3: "

@@ -1,7 +1,6 @@
 """Pose: keypoints of people in photographs, scored by COCO's average precision over the similarity of keypoints (OKS)."""
 
-from collections.abc import Mapping, Sequence
-from itertools import chain
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,14 +8,12 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.coco import keypoints_of
-from edgemeter.agent.tasks.coco_ap import KEYPOINTS, Found, ObjectKind
-from edgemeter.agent.tasks.detection import Detection, Similarity, by_boxes
+from edgemeter.agent.tasks.coco_ap import KEYPOINTS, ObjectKind
+from edgemeter.agent.tasks.detection import ShapeTask, Similarity, by_boxes
 from edgemeter.agent.vision.decoders import Detections
 
 # COCO's, of a person: the similarity has a tolerance for each of them.
 COUNT = 17
-
-
 # How far annotators differ, relative to a person's size. Source: cocoapi `cocoeval.py`, `kpt_oks_sigmas`.
 _SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89], np.float32) / 1000
 
@@ -31,13 +28,12 @@ def by_keypoints(one: Detections, index: int, other: Detections) -> NDArray[np.f
     return similar
 
 
-class Pose(Detection):
+class Pose(ShapeTask):
     """Keeps the keypoints of everybody found."""
 
     KIND: ClassVar[ObjectKind] = KEYPOINTS
-
-    def _similarity(self) -> Similarity:
-        return by_keypoints
+    KEY = "keypoints"
+    similar: ClassVar[Similarity] = staticmethod(by_keypoints)
 
     def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
         annotations = []
@@ -48,20 +44,13 @@ class Pose(Detection):
             annotations.append({**one, "keypoints": points, "num_keypoints": sum(seen > 0 for seen in points[2::3])})
         return {**truth, "annotations": annotations}
 
-    def _kept(self, index: int, found: Detections) -> Sequence[Mapping[str, Any]]:
-        del index
-        points = found.keypoints
-        if points is None:
+    def _check_shapes(self, found: Detections) -> None:
+        if found.keypoints is None:
             raise ConfigError(f"family {self._model.family!r} finds boxes without keypoints: correct task or family in the card")
-        if points.shape[1:] != (COUNT, 3):
-            raise ConfigError(f"the model finds {points.shape[1]} keypoints, COCO's people have {COUNT}: its poses cannot be scored")
-        if self._truth is None:
-            return ()
-        known, ids = self._known(found)
-        return [
-            {"category_id": category, "keypoints": points[place].astype(np.float64).ravel().tolist(), "score": float(found.scores[place])}
-            for place, category in zip(np.nonzero(known)[0].tolist(), ids.tolist(), strict=True)
-        ]
+        if (count := found.keypoints.shape[1]) != COUNT:
+            raise ConfigError(f"the model finds {count} keypoints, COCO's people have {COUNT}: its poses cannot be scored")
 
-    def _results(self, kept: Mapping[int, Any]) -> Found:
-        return list(chain.from_iterable([{"image_id": image_id, **one} for one in found] for image_id, found in kept.items()))
+    def _shape(self, index: int, found: Detections, place: int) -> list[float]:
+        del index
+        points: list[float] = np.asarray(found.keypoints, np.float64)[place].ravel().tolist()
+        return points
