@@ -1,6 +1,6 @@
 """From an item of sound to a model's inputs, call by call: a recording, or features that lie ready in a file (MLPerf Tiny's .bin, .npy)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,13 @@ class FrontEnd:
         if item.kind != "tensor":
             raise ConfigError(f"item {item.name!r} is of kind {item.kind!r}, and model {self._name!r} takes sound: correct the data")
         return self._of_ready(item)
+
+    def one_call(self, item: Item, what: str) -> Sequence[Mapping[str, Array]]:
+        """Return the one call for an item; `what` takes no more, for the message."""
+        calls = [self.call(values, item) for values in self.real(item)]
+        if len(calls) > 1:
+            raise ConfigError(f"item {item.name!r} makes {len(calls)} calls, a {what} one: remove input.features.frames from the card")
+        return calls
 
     def _of_recording(self, path: Path) -> list[Array]:
         wanted = self._wanted

@@ -25,7 +25,7 @@ from edgemeter.agent.datasets.coco import BOX_FORM, OTHER_BOX_FORMS, CocoDocumen
 from edgemeter.agent.datasets.coco_results import HEIGHT, IMAGE, X, read_results, result_oddities
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.tasks.coco_ap import METRIC, METRICS, RECALL, Bounds, coco_accuracy, value_only
-from edgemeter.agent.tasks.groups import SMALLEST_GROUP
+from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP
 from edgemeter.agent.verdict import accuracy_rules
 
 SEVERITIES = 5

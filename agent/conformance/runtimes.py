@@ -15,6 +15,14 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.conformance.promise import is_one_line, refused, require, require_declared
 from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, create
 
+_NO_MODELS = {
+    "absent": None,
+    "empty": b"",
+    "text": b"this is a note\nabout a model\n",
+    "pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n",
+    "noise": bytes(range(256)) * 64,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class RuntimeCase:
@@ -76,15 +84,6 @@ def an_absent_library_is_unavailable(case: RuntimeCase, _folder: Path) -> None:
         with refused("loading without the library", UnavailableError):
             runtime.load(case.model, case.options(case.model))
         runtime.close()
-
-
-_NO_MODELS = {
-    "absent": None,
-    "empty": b"",
-    "text": b"this is a note\nabout a model\n",
-    "pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n",
-    "noise": bytes(range(256)) * 64,
-}
 
 
 def what_is_no_model_is_refused(case: RuntimeCase, folder: Path) -> None:

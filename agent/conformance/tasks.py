@@ -17,7 +17,7 @@ from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Array, Loaded
 from edgemeter.agent.tasks import Task
-from edgemeter.agent.tasks.groups import SMALLEST_GROUP
+from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,20 @@ _ENOUGH_BOXES = 20
 _LARGEST_RATIO = 2.0
 # A box may leave the photograph by this much and still be x, y, width, height: not every decoder clips.
 _SLACK_PX = 2.0
+Side = Annotated[float, msgspec.Meta(ge=0)]
+# Ids travel to the metric in a column of float64, which is exact up to here.
+_LARGEST_ID = 2**53
+Id = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_ID)]
+JsonClassIndex = Annotated[int, msgspec.Meta(ge=0)]
+# What a group may be called; COCO has no such key, people add it to images or to annotations.
+GroupLabel = str | int | float | bool | None
+# Python's json module writes these words, which JSON does not know.
+_NO_NUMBER = re.compile(rb"[-+]?(NaN|Infinity)")
+# What some exporters write as 1.0.
+_WHOLE = ("id", "image_id", "category_id", "width", "height", "iscrowd")
+_OUTLINES = ("segmentation", "keypoints")
+# Three points at least; Unset of an annotation without.
+_Polygon = Annotated[list[float], msgspec.Meta(min_length=6)]
 
 
 def box_form_problem(what: str, boxes: Boxes, sizes: Boxes) -> str | None:
@@ -64,16 +78,6 @@ OTHER_BOX_FORMS: Mapping[str, Callable[[Boxes], Boxes]] = {
     "y, x, height, width": lambda boxes: boxes[:, [1, 0, 3, 2]],
     "two corners, y1, x1, y2, x2": lambda boxes: _from_corners(boxes[:, [1, 0, 3, 2]]),
 }
-
-Side = Annotated[float, msgspec.Meta(ge=0)]
-# Ids travel to the metric in a column of float64, which is exact up to here.
-_LARGEST_ID = 2**53
-Id = Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_ID)]
-JsonClassIndex = Annotated[int, msgspec.Meta(ge=0)]
-# What a group may be called; COCO has no such key, people add it to images or to annotations.
-GroupLabel = str | int | float | bool | None
-# Python's json module writes these words, which JSON does not know.
-_NO_NUMBER = re.compile(rb"[-+]?(NaN|Infinity)")
 
 
 class AnnotatedImage(msgspec.Struct, frozen=True):
@@ -149,11 +153,6 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
     if problem := _contradiction(document):
         raise ConfigError(f"the annotations {str(path)!r} contradict themselves: {problem}; correct them")
     return document
-
-
-# What some exporters write as 1.0.
-_WHOLE = ("id", "image_id", "category_id", "width", "height", "iscrowd")
-_OUTLINES = ("segmentation", "keypoints")
 
 
 def _decode_document(content: bytes) -> CocoDocument:
@@ -239,10 +238,6 @@ def _plain_annotation(annotation: CocoAnnotation) -> dict[str, Any]:
 class _Rle(msgspec.Struct, frozen=True):
     size: tuple[int, int]
     counts: str | list[int]
-
-
-# Three points at least; Unset of an annotation without.
-_Polygon = Annotated[list[float], msgspec.Meta(min_length=6)]
 
 
 def outline_of(annotation: Mapping[str, Any]) -> list[list[float]] | dict[str, Any]:

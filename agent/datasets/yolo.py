@@ -18,6 +18,9 @@ _ITEM = re.compile(r"\s*-\s+(?P<name>.+)")
 _NUMBERED = re.compile(r"\s*[\"']?(?P<place>\d+)[\"']?\s*:\s*(?P<name>.+)")
 # One element of an inline list: in quotes, or up to the next comma.
 _ELEMENT = re.compile(r"""\s*("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^,]+?)\s*(?:,|$)""")
+LABEL_FORM = "each line is `class cx cy width height` (or `class x1 y1 x2 y2 x3 y3 ...`), a class number and ratios between 0 and 1"
+# How far a share may leave 0..1: what rounding to six digits costs, and no more.
+_ROUNDING = 1e-5
 
 
 def read_class_names(path: Path) -> tuple[str, ...]:
@@ -90,11 +93,6 @@ def _unquoted(name: str) -> str:
     if len(name) >= 2 and name[0] == name[-1] and name[0] in "\"'":
         name = name[1:-1].replace("''", "'") if name[0] == "'" else re.sub(r"\\(.)", r"\1", name[1:-1])
     return name
-
-
-LABEL_FORM = "each line is `class cx cy width height` (or `class x1 y1 x2 y2 x3 y3 ...`), a class number and ratios between 0 and 1"
-# How far a share may leave 0..1: what rounding to six digits costs, and no more.
-_ROUNDING = 1e-5
 
 
 @dataclass(frozen=True, slots=True)

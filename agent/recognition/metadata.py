@@ -9,6 +9,34 @@ from typing import Any
 import msgspec
 
 Triple = tuple[float, float, float]
+Shape = tuple[int | None, ...]
+COCO_CLASSES = 80
+# COCO's ids run to 90 with gaps; TensorFlow and torchvision number their classes like them.
+COCO_LAST_ID = 90
+# In this order: the first that is found in the name counts.
+_PATTERNS: Mapping[str, str] = {
+    "yolox": r"yolox",
+    "yolo-nas": r"yolo[-_]?nas",
+    "nanodet": r"nanodet",
+    "detr": r"detr|d-?_?fine|deim|yolos(?![a-z0-9])",
+    "yolo26": r"yolo(v?10|v?26)",
+    # YOLOv5u has YOLOv8's head; YOLOv6 and v7 have v5's outputs.
+    "yolov8": r"yolo(v8|v9|v?11|v?12|v?13)|yolov5\w*u(?![a-z])",
+    "yolov5": r"yolov?[3567]",
+    "torchvision": r"faster_?-?rcnn|mask_?-?rcnn|retinanet|fcos|ssd300|ssdlite320",
+}
+_CLASSIFIERS = re.compile(
+    r"mobilenet|resne[xt]|efficientnet|squeezenet|shufflenet|densenet|inception|googlenet|vgg|alexnet|convnext|regnet|mnasnet|ghostnet"
+    r"|mobilevit|deit|vit_|swin"
+)
+# RT-DETR and its kin score each class by itself, as others do that came after DETR; some of them take pixels as 0..1.
+_SIGMOID_DETR = re.compile(r"rt-?_?detr|d-?_?fine|deim|rf-?_?detr|deformable|conditional|dab-?_?detr|dino|lw-?_?detr")
+_UNIT_DETR = re.compile(r"rt-?_?detr|d-?_?fine|deim")
+# What Ultralytics appends to the name of a model for another task, whose first columns look like a detector's.
+_OTHER_TASK = re.compile(r"yolo[a-z0-9]*[-_](seg|pose|obb)(?![a-z])")
+_IMAGENET_CLASSES = 1000
+# As Ultralytics calls the last layer of RT-DETR in its metadata.
+RT_DETR_HEAD = "RTDETRDecoder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +138,6 @@ def _triple(text: Any) -> Triple | None:
     return (values[0], values[1], values[2]) if len(values) == 3 else None
 
 
-Shape = tuple[int | None, ...]
-
-COCO_CLASSES = 80
-# COCO's ids run to 90 with gaps; TensorFlow and torchvision number their classes like them.
-COCO_LAST_ID = 90
-
-
 @dataclass(frozen=True, slots=True)
 class OutputFamily:
     """The family that the model seems to be of.
@@ -146,32 +167,6 @@ def unnamed(classes: int, numbering: str = "those of COCO") -> str:
 def shapes_in_words(shapes: list[Shape]) -> str:
     """Return shapes as `[1, 84, ?], [1, 4]`."""
     return ", ".join("[" + ", ".join("?" if size is None else str(size) for size in shape) + "]" for shape in shapes)
-
-
-# In this order: the first that is found in the name counts.
-_PATTERNS: Mapping[str, str] = {
-    "yolox": r"yolox",
-    "yolo-nas": r"yolo[-_]?nas",
-    "nanodet": r"nanodet",
-    "detr": r"detr|d-?_?fine|deim|yolos(?![a-z0-9])",
-    "yolo26": r"yolo(v?10|v?26)",
-    # YOLOv5u has YOLOv8's head; YOLOv6 and v7 have v5's outputs.
-    "yolov8": r"yolo(v8|v9|v?11|v?12|v?13)|yolov5\w*u(?![a-z])",
-    "yolov5": r"yolov?[3567]",
-    "torchvision": r"faster_?-?rcnn|mask_?-?rcnn|retinanet|fcos|ssd300|ssdlite320",
-}
-_CLASSIFIERS = re.compile(
-    r"mobilenet|resne[xt]|efficientnet|squeezenet|shufflenet|densenet|inception|googlenet|vgg|alexnet|convnext|regnet|mnasnet|ghostnet"
-    r"|mobilevit|deit|vit_|swin"
-)
-# RT-DETR and its kin score each class by itself, as others do that came after DETR; some of them take pixels as 0..1.
-_SIGMOID_DETR = re.compile(r"rt-?_?detr|d-?_?fine|deim|rf-?_?detr|deformable|conditional|dab-?_?detr|dino|lw-?_?detr")
-_UNIT_DETR = re.compile(r"rt-?_?detr|d-?_?fine|deim")
-# What Ultralytics appends to the name of a model for another task, whose first columns look like a detector's.
-_OTHER_TASK = re.compile(r"yolo[a-z0-9]*[-_](seg|pose|obb)(?![a-z])")
-_IMAGENET_CLASSES = 1000
-# As Ultralytics calls the last layer of RT-DETR in its metadata.
-RT_DETR_HEAD = "RTDETRDecoder"
 
 
 def family_in(name: str) -> str | None:

@@ -26,6 +26,46 @@ from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
 from edgemeter.agent.vision import decoders
 from edgemeter.agent.vision.decoders.nanodet import OLD_STRIDES
 
+# Of the 256 values of a pixel, so many at least stay apart in an input that was quantised for them.
+_FEWEST_STEPS = 64
+_SETTLED_BY = "a wrong guess costs accuracy; set input.mean and input.sd"
+_ON_LITE = re.compile(r"efficient(net)?[-_]?lite")
+_TRAINED_ON_UNIT = frozenset({
+    "yolov5", "yolov5-heads", "yolov8", "yolo26", "yolo-nas", "efficient-nms", "torchvision", "yolo-seg", "yolo26-seg", "yolo-pose",
+    "yolo-obb",
+})  # fmt: skip
+# What marks a guess that puts family and task themselves in doubt.
+UNSURE_FAMILY = "unsure of the family: "
+Layout = Literal["NHWC", "NCHW"]
+# Source: Ultralytics' validation (0.7), super-gradients' (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
+_NMS_IOU = {
+    **dict.fromkeys(("yolov8", "yolo-seg", "yolo-pose", "yolo-obb", "yolo-nas"), 0.7),
+    "yolov5": 0.6,
+    "yolov5-heads": 0.6,
+    "yolox": 0.65,
+    "nanodet": 0.6,
+}
+_RESIZE: dict[str, Resize] = {
+    **dict.fromkeys(_TRAINED_ON_UNIT - {"torchvision"}, "letterbox"),
+    "yolox": "letterbox-top-left",
+    "classifier": "centre-crop",
+}
+# The usual size where neither the file nor its name has one.
+_USUAL_SIDE = {"classifier": 224, "detr": 640, "nanodet": 416, "torchvision": 800, "yolox": 640}
+_USUAL_YOLO_SIDE = 640
+# Whole numbers of two to four digits: in `mobilenet_v2_1.0_224` only 224.
+_NUMBER = re.compile(r"(?<![\d.])\d{2,4}(?!\d|\.\d)")
+# COCO scores at most 100 detections of a photograph.
+_MAX_DETECTIONS = 100
+# What exporters append to a model's name to identify the file, and the precision that it means.
+_ENDINGS = {
+    **dict.fromkeys(("full_integer_quant", "integer_quant", "int8_metadata", "int8", "uint8", "quant", "quantized"), "int8"),
+    "dynamic_range_quant": "int8-dynamic",
+    **dict.fromkeys(("float16", "fp16", "half"), "fp16"),
+    **dict.fromkeys(("float32", "fp32"), "fp32"),
+    **dict.fromkeys(("edgetpu", "metadata", "torchscript")),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Normalisation:
@@ -36,9 +76,6 @@ class Normalisation:
     doubt: str | None = None
 
 
-# Of the 256 values of a pixel, so many at least stay apart in an input that was quantised for them.
-_FEWEST_STEPS = 64
-_SETTLED_BY = "a wrong guess costs accuracy; set input.mean and input.sd"
 _UNIT = Normalisation((0.0, 0.0, 0.0), (255.0, 255.0, 255.0))
 _PIXELS = Normalisation((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 _TENSORFLOW = Normalisation((127.5, 127.5, 127.5), (127.5, 127.5, 127.5), f"pixels become -1..1, the usual for TensorFlow: {_SETTLED_BY}")
@@ -54,7 +91,6 @@ _KERAS_EFFICIENTNET = Normalisation(_PIXELS.mean, _PIXELS.sd, f"pixels 0..255, K
 _NANODET = Normalisation(_IMAGENET_MEAN[::-1], _IMAGENET_SD[::-1])
 # Source: RangiLyu/nanodet `config/legacy_v0.x_configs/EfficientNet-Lite/`.
 _NANODET_ON_LITE = Normalisation((127.0, 127.0, 127.0), (128.0, 128.0, 128.0))
-_ON_LITE = re.compile(r"efficient(net)?[-_]?lite")
 
 
 def find_normalisation(info: TensorInfo | None, family: OutputFamily, stated: SelfDescription, name: str) -> Normalisation:
@@ -82,12 +118,6 @@ def _usual(info: TensorInfo | None, family: OutputFamily, name: str) -> Normalis
     if name.endswith(".tflite") or (info is not None and info.shape[-1] == 3):
         return _KERAS_EFFICIENTNET if "efficientnet" in name and family.name == "classifier" else _TENSORFLOW
     return _IMAGENET
-
-
-_TRAINED_ON_UNIT = frozenset({
-    "yolov5", "yolov5-heads", "yolov8", "yolo26", "yolo-nas", "efficient-nms", "torchvision", "yolo-seg", "yolo26-seg", "yolo-pose",
-    "yolo-obb",
-})  # fmt: skip
 
 
 def _of_family(family: OutputFamily, stated: SelfDescription, name: str) -> Normalisation | None:
@@ -121,39 +151,6 @@ def _quantised_normalisation(info: TensorInfo) -> Normalisation:
         return Normalisation((-first, -first, -first), _PIXELS.sd, f"the integer input takes pixels {taken}: {_SETTLED_BY}")
     mean, sd = float((info.zero_point or 0) - first), 1 / info.scale
     return Normalisation((mean, mean, mean), (sd, sd, sd))
-
-
-# What marks a guess that puts family and task themselves in doubt.
-UNSURE_FAMILY = "unsure of the family: "
-Layout = Literal["NHWC", "NCHW"]
-# Source: Ultralytics' validation (0.7), super-gradients' (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
-_NMS_IOU = {
-    **dict.fromkeys(("yolov8", "yolo-seg", "yolo-pose", "yolo-obb", "yolo-nas"), 0.7),
-    "yolov5": 0.6,
-    "yolov5-heads": 0.6,
-    "yolox": 0.65,
-    "nanodet": 0.6,
-}
-_RESIZE: dict[str, Resize] = {
-    **dict.fromkeys(_TRAINED_ON_UNIT - {"torchvision"}, "letterbox"),
-    "yolox": "letterbox-top-left",
-    "classifier": "centre-crop",
-}
-# The usual size where neither the file nor its name has one.
-_USUAL_SIDE = {"classifier": 224, "detr": 640, "nanodet": 416, "torchvision": 800, "yolox": 640}
-_USUAL_YOLO_SIDE = 640
-# Whole numbers of two to four digits: in `mobilenet_v2_1.0_224` only 224.
-_NUMBER = re.compile(r"(?<![\d.])\d{2,4}(?!\d|\.\d)")
-# COCO scores at most 100 detections of a photograph.
-_MAX_DETECTIONS = 100
-# What exporters append to a model's name to identify the file, and the precision that it means.
-_ENDINGS = {
-    **dict.fromkeys(("full_integer_quant", "integer_quant", "int8_metadata", "int8", "uint8", "quant", "quantized"), "int8"),
-    "dynamic_range_quant": "int8-dynamic",
-    **dict.fromkeys(("float16", "fp16", "half"), "fp16"),
-    **dict.fromkeys(("float32", "fp32"), "fp32"),
-    **dict.fromkeys(("edgetpu", "metadata", "torchscript")),
-}
 
 
 def card_for(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:

@@ -19,6 +19,14 @@ from typing import Any
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
 
+# What the loader says of a library of the system that a wheel needs, and Debian's package of the usual ones.
+_MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*): cannot open shared object file")
+_PACKAGES = {"libgomp.so.1": "libgomp1", "libusb-1.0.so.0": "libusb-1.0-0", "libGL.so.1": "libgl1", "libopenblas.so.0": "libopenblas0"}
+METADATA_FILE = "metadata.yaml"
+_MOST_BYTES = 1 << 20
+_ENTRY = re.compile(r"(?P<indent> *)(?P<key>[^\s:#'\"-][^:]*|'[^']*'|\"[^\"]*\"):(?: +(?P<value>.*))?")
+_ITEM = re.compile(r" *- +(?P<value>.*)")
+
 
 @dataclass(frozen=True, slots=True)
 class LibraryCandidate:
@@ -40,11 +48,6 @@ class RuntimeLibrary:
     def loaded(self, **found: Any) -> Loaded:
         """Return what was found when a model was loaded with it: the fields of `Loaded` besides the library's own."""
         return Loaded(package=self.package, version=self.version, import_ns=self.import_ns, **found)
-
-
-# What the loader says of a library of the system that a wheel needs, and Debian's package of the usual ones.
-_MISSING_LIBRARY = re.compile(r"(lib\S+\.so[.\d]*): cannot open shared object file")
-_PACKAGES = {"libgomp.so.1": "libgomp1", "libusb-1.0.so.0": "libusb-1.0-0", "libGL.so.1": "libgl1", "libopenblas.so.0": "libopenblas0"}
 
 
 def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeLibrary:
@@ -144,12 +147,6 @@ def shape_fits(shape: Sequence[int | None], declared: Sequence[int | None]) -> b
 def describe_tensor(dtype: str, shape: Sequence[int | None]) -> str:
     """Return a tensor in words: `float32 [1, 3, ?, ?]`."""
     return f"{dtype} [{', '.join('?' if size is None else str(size) for size in shape)}]"
-
-
-METADATA_FILE = "metadata.yaml"
-_MOST_BYTES = 1 << 20
-_ENTRY = re.compile(r"(?P<indent> *)(?P<key>[^\s:#'\"-][^:]*|'[^']*'|\"[^\"]*\"):(?: +(?P<value>.*))?")
-_ITEM = re.compile(r" *- +(?P<value>.*)")
 
 
 def read_metadata(folder: Path) -> Mapping[str, str]:

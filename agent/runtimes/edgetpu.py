@@ -37,6 +37,11 @@ _THROTTLED = b"EdgeTpu is throttled."
 # A build with its log texts holds this one at either clock; without it, the absence of the other proves nothing.
 _LOGS = b"Performance expectation: "
 _ENTRY = "tflite_plugin_create_delegate"
+logger = logging.getLogger(__name__)
+SHARED_LIBRARY = "libedgetpu.so.1"
+_DEVICE = re.compile(r"(usb|pci)?(:\d{1,2})?")
+_PERFORMANCES = ("low", "medium", "high", "max")
+_PYCORAL = LibraryCandidate("pycoral.utils.edgetpu", ("pycoral",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,14 +131,6 @@ def _text(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
-
-
-logger = logging.getLogger(__name__)
-
-SHARED_LIBRARY = "libedgetpu.so.1"
-_DEVICE = re.compile(r"(usb|pci)?(:\d{1,2})?")
-_PERFORMANCES = ("low", "medium", "high", "max")
-_PYCORAL = LibraryCandidate("pycoral.utils.edgetpu", ("pycoral",))
 
 
 class EdgeTpu(LiteRt):

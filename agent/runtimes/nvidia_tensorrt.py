@@ -30,6 +30,11 @@ from edgemeter.agent.runtimes.adapter import LibraryCandidate, check_inputs, che
 CUDA_RUNTIMES = ("libcudart.so", "libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0")
 _TO_DEVICE, _TO_HOST = 1, 2
 _SUCCESS = 0
+_CANDIDATES = (LibraryCandidate("tensorrt", ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt_bindings")),)
+_DTYPES = {
+    "FLOAT": "float32", "HALF": "float16", "INT8": "int8", "INT32": "int32", "BOOL": "bool", "UINT8": "uint8", "INT64": "int64",
+}  # fmt: skip
+_MOST_WORDS_BYTES = 1 << 20
 
 
 class CudaMemory:
@@ -124,13 +129,6 @@ def _in_wheels(names: tuple[str, ...]) -> Iterator[str]:
     for place in (spec.submodule_search_locations or []) if spec else []:
         for name in names:
             yield from map(str, sorted(Path(place).glob(f"*/lib/{name}")))
-
-
-_CANDIDATES = (LibraryCandidate("tensorrt", ("tensorrt", "tensorrt-cu13", "tensorrt-cu12", "tensorrt_bindings")),)
-_DTYPES = {
-    "FLOAT": "float32", "HALF": "float16", "INT8": "int8", "INT32": "int32", "BOOL": "bool", "UINT8": "uint8", "INT64": "int64",
-}  # fmt: skip
-_MOST_WORDS_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

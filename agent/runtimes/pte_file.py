@@ -32,6 +32,8 @@ _TENSOR = 5
 # Source: XNNDatatype. Dynamic: activations are quantised query by query.
 _XNN_FP16, _XNN_INT8, _XNN_DYNAMIC = {2}, {3, 4}, {9, 11}
 _XNN_QUANTISED = 2
+# Start and size of every delegate's data: inside the program's tables, and in segments behind them.
+_Parts = tuple[list[tuple[int, int]], list[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +110,6 @@ def _check_size(data: mmap) -> int:
     if len(data) < needed:
         raise GarbledError(f"{needed} bytes, and there are {len(data)}")
     return int(segments_at)
-
-
-# Start and size of every delegate's data: inside the program's tables, and in segments behind them.
-_Parts = tuple[list[tuple[int, int]], list[tuple[int, int]]]
 
 
 def _method(plan: FlatBufferTable, parts: _Parts) -> PteMethod:

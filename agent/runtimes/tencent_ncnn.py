@@ -40,6 +40,11 @@ _SHAPES = "-23330"
 _NUMBERED = re.compile(r"(?:in|out)(\d+)")
 
 Shape = tuple[int, ...]
+_CANDIDATES = (LibraryCandidate("ncnn", ("ncnn",)),)
+_BACKEND = re.compile(r"cpu|vulkan(?::(\d{1,2}))?")
+_PRECISIONS = ("fp32", "fp16", "bf16", "auto")
+_HALVES = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_packed", "use_bf16_storage")
+_SHAPE = re.compile(r"1(?:x[1-9]\d{0,5}){1,3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +141,6 @@ def _in_order(shapes: dict[str, Shape | None]) -> dict[str, Shape | None]:
     if not all(matches.values()):
         return shapes
     return dict(sorted(shapes.items(), key=lambda item: int(match[1]) if (match := matches[item[0]]) else 0))
-
-
-_CANDIDATES = (LibraryCandidate("ncnn", ("ncnn",)),)
-_BACKEND = re.compile(r"cpu|vulkan(?::(\d{1,2}))?")
-_PRECISIONS = ("fp32", "fp16", "bf16", "auto")
-_HALVES = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_packed", "use_bf16_storage")
-_SHAPE = re.compile(r"1(?:x[1-9]\d{0,5}){1,3}")
 
 
 class Ncnn:

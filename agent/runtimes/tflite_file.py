@@ -13,6 +13,14 @@ from pathlib import Path
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
 
+_IDENTIFIER = b"TFL3"
+# Width in bytes of the items of each vector that C++ reads without looking: (field, item size) per table.
+_SUBGRAPH_VECTORS = ((1, 4), (2, 4), (4, 1))
+_TENSOR_VECTORS = ((0, 4), (3, 1), (7, 4))
+_QUANTISATION_VECTORS = ((0, 4), (1, 4), (2, 4), (3, 8))
+_OPERATOR_VECTORS = ((1, 4), (2, 4), (5, 1), (7, 1), (8, 4))
+_NORMALISATION = 1
+
 
 class GarbledError(ValueError):
     """An offset leads outside the file, or to what cannot be there."""
@@ -123,13 +131,6 @@ def _span(data: bytes | mmap, at: int, size: int) -> None:
         raise GarbledError(f"bytes {at} to {at + size} of a file of {len(data)}")
 
 
-_IDENTIFIER = b"TFL3"
-# Width in bytes of the items of each vector that C++ reads without looking: (field, item size) per table.
-_SUBGRAPH_VECTORS = ((1, 4), (2, 4), (4, 1))
-_TENSOR_VECTORS = ((0, 4), (3, 1), (7, 4))
-_QUANTISATION_VECTORS = ((0, 4), (1, 4), (2, 4), (3, 8))
-_OPERATOR_VECTORS = ((1, 4), (2, 4), (5, 1), (7, 1), (8, 4))
-_NORMALISATION = 1
 _FLOAT16, _UINT8, _INT16, _INT8 = 1, 3, 7, 9
 
 

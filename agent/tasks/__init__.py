@@ -23,7 +23,7 @@ TASKS: Mapping[str, str] = {
     "oriented-boxes": "edgemeter.agent.tasks.oriented_boxes:OrientedBoxes",
     "pose": "edgemeter.agent.tasks.pose:Pose",
     "segmentation": "edgemeter.agent.tasks.segmentation:Segmentation",
-    "keyword-spotting": "edgemeter.agent.tasks.keyword_spotting:KeywordSpotting",
+    "keyword-spotting": "edgemeter.agent.tasks.classification:KeywordSpotting",
     "speech-recognition": "edgemeter.agent.tasks.speech_recognition:SpeechRecognition",
     "anomaly-detection": "edgemeter.agent.tasks.anomaly_detection:AnomalyDetection",
     "semantic-segmentation": "edgemeter.agent.tasks.semantic_segmentation:SemanticSegmentation",

@@ -18,6 +18,8 @@ _BY_ID = (
     "cell phone", "microwave", "oven", "toaster", "sink", "refrigerator", "", "book", "clock", "vase", "scissors", "teddy bear",
     "hair drier", "toothbrush",
 )  # fmt: skip
+# TensorFlow's detectors number classes as COCO's ids do, gaps included: 1..90 for 80 categories.
+_COCO_LAST_ID = 90
 
 
 def coco_class_names(classes: int) -> tuple[str, ...]:
@@ -28,10 +30,6 @@ def coco_class_names(classes: int) -> tuple[str, ...]:
     if classes == 80:
         return tuple(name for name in _BY_ID if name)
     return {90: _BY_ID, 91: ("", *_BY_ID)}.get(classes, ())
-
-
-# TensorFlow's detectors number classes as COCO's ids do, gaps included: 1..90 for 80 categories.
-_COCO_LAST_ID = 90
 
 
 def category_ids(model: Card, categories: Sequence[Mapping[str, Any]]) -> tuple[int | None, ...]:

@@ -1,4 +1,4 @@
-"""Classification: one class per photograph, scored by top-1 and top-5 accuracy."""
+"""Classification: one class per photograph, or per recording (keyword spotting), scored by top-1 and top-5 accuracy."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal
@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.audio.front_end import FrontEnd
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
@@ -148,3 +149,11 @@ class Classification:
             "do not name the folders: give a list of all its classes as annotations (.txt, one a line, first word the folder's name), "
             "or name the folders by class number"
         )
+
+
+class KeywordSpotting(Classification):
+    """Keeps the five best classes of every recording; models of samples and models of features (the card's input)."""
+
+    def _front_end(self) -> Callable[[Item], Sequence[Inputs]]:
+        front = FrontEnd(self._model, self._loaded)
+        return lambda item: front.one_call(item, "keyword")

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy
-from edgemeter.agent.tasks import groups as groups_of
-from edgemeter.agent.tasks.groups import ScoredGroup
+from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP, ScoredGroup, largest_gap, scored_groups
 from edgemeter.agent.tasks.parts import FREEDOM, INTERVAL, NOT_ASKED, Bounded, Jackknifed
 
 # Our names by hotcoco's.
@@ -48,6 +47,17 @@ KEYPOINT_METRICS: Mapping[str, str] = {
     "ARm": "ar_medium",
     "ARl": "ar_large",
 }
+METRIC = "coco_ap"
+# Boxes as float64 [n, 7]: image id, x, y, width, height, score, category id. Masks and keypoints as COCO's results.
+Found = NDArray[np.float64] | Sequence[Mapping[str, Any]]
+# Ranges of area that pick annotations by the number in its place. hotcoco keeps ranges apart by their values: all four must differ.
+_ASKED = ((0.0, 1e10), (0.5, 1.5), (2.5, 3.5), (3.5, 4.5))
+RECALL = "coco_ar_100"
+# Images by how many objects they show (crowds not counted): name, from, to.
+OBJECTS = (("1", 1, 1), ("2-4", 2, 4), ("5-9", 5, 9), ("10+", 10, None))
+# Up to so many detections bounds are computed without being asked for: seconds on a Raspberry Pi.
+MOST_DETECTIONS = 100_000
+Bounds = Literal["auto", "always", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +70,11 @@ class ObjectKind:
     keys: tuple[str, ...] = ()
 
 
-METRIC = "coco_ap"
 BOXES = ObjectKind(METRIC, "bbox", METRICS)
 MASKS = ObjectKind("coco_mask_ap", "segm", METRICS, ("segmentation",))
 KEYPOINTS = ObjectKind("coco_keypoint_ap", "keypoints", KEYPOINT_METRICS, ("keypoints", "num_keypoints"))
-# Boxes as float64 [n, 7]: image id, x, y, width, height, score, category id. Masks and keypoints as COCO's results.
-Found = NDArray[np.float64] | Sequence[Mapping[str, Any]]
 # The places of small objects, and of the most detections, in the arrays of an evaluation.
 _SMALL, _MOST = 1, -1
-# Ranges of area that pick annotations by the number in its place. hotcoco keeps ranges apart by their values: all four must differ.
-_ASKED = ((0.0, 1e10), (0.5, 1.5), (2.5, 3.5), (3.5, 4.5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +182,6 @@ def _hotcoco() -> Any:
         raise UnavailableError("COCO average precision needs hotcoco, which is not installed: pip install 'edgemeter[vision]'") from error
 
 
-RECALL = "coco_ar_100"
-# Images by how many objects they show (crowds not counted): name, from, to.
-OBJECTS = (("1", 1, 1), ("2-4", 2, 4), ("5-9", 5, 9), ("10+", 10, None))
-# Up to so many detections bounds are computed without being asked for: seconds on a Raspberry Pi.
-MOST_DETECTIONS = 100_000
-
-Bounds = Literal["auto", "always", "never"]
-
-
 def coco_accuracy(
     truth: Mapping[str, Any],
     found: Found,
@@ -227,7 +223,7 @@ def coco_accuracy(
         by_objects=_by_objects(scored, truth, image_ids),
         group_metric=metric,
         groups=tuple(group.part for group in groups),
-        group_gap=groups_of.largest_gap(groups, FREEDOM),
+        group_gap=largest_gap(groups, FREEDOM),
     )
 
 
@@ -285,7 +281,7 @@ def _groups(
     named = {number: str(group_of[number]) for number in image_ids if group_of[number] is not None}
     if named:
         count = lambda ids: sum(1 for _ in _objects(truth, set(ids)))  # noqa: E731 - it has one use
-        return kind.metric, tuple(groups_of.scored_groups(named, scored.ap, count, is_bounded=is_bounded))
+        return kind.metric, tuple(scored_groups(named, scored.ap, count, is_bounded=is_bounded))
     asked = {str(one["group"]) for one in _objects(truth, set(image_ids)) if one.get("group") is not None}
     # The area, which picks the members of a group, is part of the similarity of keypoints.
     if asked and kind is not KEYPOINTS:
@@ -299,7 +295,7 @@ def _of_annotations(scored: CocoAp, truth: Mapping[str, Any], name: str, image_i
     members = [one for one, asked in zip(truth["annotations"], is_asked, strict=True) if asked and one["image_id"] in inside]
     members = [one for one in members if not one["iscrowd"]]
     recall = scored.recall(is_asked)
-    value = recall.value(image_ids) if len(members) >= groups_of.SMALLEST_GROUP else None
+    value = recall.value(image_ids) if len(members) >= SMALLEST_GROUP else None
     bounds = recall.bounded(image_ids) if value is not None and is_bounded else Bounded(reason=NOT_ASKED)
     shown = len({one["image_id"] for one in members})
     part = PartAccuracy(name=name, value=value, images=shown, objects=len(members), low=bounds.low, high=bounds.high)

@@ -1,13 +1,21 @@
-"""The accuracy of a task that scores items one by one: a figure of any of them gives value, bounds, and what its groups reach."""
+"""The accuracy of a task that scores items one by one: a figure of any of them gives value, bounds, and what its groups reach.
 
-from collections.abc import Mapping, Sequence
+One mechanism gives the figures of groups in all tasks, with bounds and the largest gap between two.
+"""
 
-from edgemeter.agent.base.metrics import Better
-from edgemeter.agent.contract.record_accuracy import Accuracy
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from edgemeter.agent.base.metrics import Better, gain
+from edgemeter.agent.contract.record_accuracy import Accuracy, GroupGap, PartAccuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.tasks import Parts
-from edgemeter.agent.tasks.groups import largest_gap, scored_groups
-from edgemeter.agent.tasks.parts import NOT_ASKED, Bounded, ItemFigure
+from edgemeter.agent.tasks.parts import CONFIDENCE, NOT_ASKED, Bounded, ItemFigure, errors
+
+# Below so many items (of a group of annotations: objects) a group gets no figure: it would be an anecdote.
+SMALLEST_GROUP = 30
 
 
 def item_accuracy(
@@ -47,3 +55,54 @@ def item_accuracy(
         warnings=(*data.warnings, *warnings),
         better=better,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredGroup:
+    """A group with the standard error of its figure, or why it is not known."""
+
+    part: PartAccuracy
+    error: float | None
+    reason: str | None = None
+
+
+def scored_groups(
+    group_of: Mapping[int, str],
+    figure: ItemFigure,
+    objects: Callable[[Sequence[int]], int] | None = None,
+    *,
+    is_bounded: bool = True,
+) -> list[ScoredGroup]:
+    """Return the figure of each group by name, with bounds; none of a group that is too small. `objects` counts those in its items."""
+    members: defaultdict[str, list[int]] = defaultdict(list)
+    for index, name in group_of.items():
+        members[name].append(index)
+    scored = []
+    for name, its in sorted(members.items()):
+        value = figure.value(its) if len(its) >= SMALLEST_GROUP else None
+        bounds = figure.bounded(its) if value is not None and is_bounded else Bounded(reason=NOT_ASKED)
+        count = None if objects is None else objects(its)
+        part = PartAccuracy(name=name, value=value, images=len(its), objects=count, low=bounds.low, high=bounds.high)
+        scored.append(ScoredGroup(part, bounds.error, bounds.reason))
+    return scored
+
+
+def largest_gap(groups: Sequence[ScoredGroup], freedom: float, better: Better = "higher", reach: float = 1.0) -> GroupGap | None:
+    """Return the largest difference between two of the groups, at most `reach`; None with fewer than two figures.
+
+    It was picked from all pairs, so its bounds are Bonferroni's over that many: all pairs lie within theirs at once with 95%. Groups
+    are taken as independent; where they share images that makes the bounds wider than they need be.
+    """
+    known = [(gain(one.part.value, better), one) for one in groups if one.part.value is not None]
+    if len(known) < 2:
+        return None
+    best, worst = max(known, key=lambda one: one[0]), min(known, key=lambda one: one[0])
+    value = best[0] - worst[0]
+    low = high = reason = None
+    if best[1].error is not None and worst[1].error is not None:
+        pairs = len(known) * (len(known) - 1) / 2
+        spread = errors(1 - (1 - CONFIDENCE) / pairs, freedom) * math.hypot(best[1].error, worst[1].error)
+        low, high = max(value - spread, 0.0), min(value + spread, reach)
+    else:
+        reason = "; ".join(f"{one.part.name}: {one.reason}" for one in (best[1], worst[1]) if one.error is None)
+    return GroupGap(best=best[1].part.name, worst=worst[1].part.name, value=value, low=low, high=high, reason=reason)

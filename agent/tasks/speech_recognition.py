@@ -55,11 +55,7 @@ class SpeechRecognition:
 
     def prepare(self, index: int) -> Sequence[Inputs]:
         """Return the one call for recording `index`."""
-        item = self._data.items[index]
-        calls = [self._front.call(values, item) for values in self._front.real(item)]
-        if len(calls) > 1:
-            raise ConfigError(f"item {item.name!r} makes {len(calls)} calls, a text one: remove input.features.frames from the card")
-        return calls
+        return self._front.one_call(self._data.items[index], "text")
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> None:
         """Keep how far the words of recording `index` are from the transcript."""

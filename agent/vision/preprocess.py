@@ -15,10 +15,12 @@ from edgemeter.agent.runtimes import Loaded, TensorInfo, dequantise, fixed_batch
 from edgemeter.agent.runtimes.adapter import describe_tensor, shape_fits
 from edgemeter.agent.vision import photograph
 from edgemeter.agent.vision.decoders import PhotoFrame
+from edgemeter.agent.vision.photograph import Pixels
 from edgemeter.agent.vision.resize import fastest_resize
 
 # TorchScript declares no inputs; what is traced or scripted takes float32.
 _UNDECLARED = TensorInfo("input", (), "float32")
+Array = NDArray[Any]
 
 
 def input_of(model: Card, loaded: Loaded) -> TensorInfo:
@@ -60,10 +62,6 @@ def real_values(outputs: Sequence[NDArray[Any]], loaded: Loaded) -> list[NDArray
     if not loaded.outputs:
         return [output.astype(np.float32, copy=False) for output in outputs]
     return [dequantise(output, info) for output, info in zip(outputs, loaded.outputs, strict=True)]
-
-
-Array = NDArray[Any]
-Pixels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,10 @@ Indices = NDArray[np.int64]
 _ONE = 2048
 # Rows worked on together: what they need stays in the cache.
 _BLOCK = 32
+logger = logging.getLogger(__name__)
+Resize = Callable[[Pixels, int, int], Pixels]
+# Old (w, h) and new: shrinking by much, by little and to the half, growing, and both.
+_TRIALS = (((610, 470), (300, 201)), ((331, 257), (317, 240)), ((256, 192), (128, 96)), ((61, 47), (100, 90)), ((90, 33), (45, 70)))
 
 
 def resize_bilinear(pixels: Pixels, width: int, height: int) -> Pixels:
@@ -93,14 +97,6 @@ def _flat(columns: Indices, channels: int) -> Indices:
     return flat
 
 
-logger = logging.getLogger(__name__)
-
-PhotoPixels = NDArray[np.uint8]
-Resize = Callable[[PhotoPixels, int, int], PhotoPixels]
-# Old (w, h) and new: shrinking by much, by little and to the half, growing, and both.
-_TRIALS = (((610, 470), (300, 201)), ((331, 257), (317, 240)), ((256, 192), (128, 96)), ((61, 47), (100, 90)), ((90, 33), (45, 70)))
-
-
 @cache
 def fastest_resize() -> Resize:
     """Return OpenCV's resize, or ours where OpenCV is not installed or rounds otherwise; both called as `resize_bilinear` is."""
@@ -111,8 +107,8 @@ def fastest_resize() -> Resize:
     # A query's surroundings take one core, as everything of ours.
     cv2.setNumThreads(1)
 
-    def resized(pixels: PhotoPixels, width: int, height: int) -> PhotoPixels:
-        new: PhotoPixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR)
+    def resized(pixels: Pixels, width: int, height: int) -> Pixels:
+        new: Pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR)
         return new
 
     if all(np.array_equal(resized(one, *new), resize_bilinear(one, *new)) for one, new in map(_trial, _TRIALS)):
@@ -121,6 +117,6 @@ def fastest_resize() -> Resize:
     return resize_bilinear
 
 
-def _trial(sizes: tuple[tuple[int, int], tuple[int, int]]) -> tuple[PhotoPixels, tuple[int, int]]:
+def _trial(sizes: tuple[tuple[int, int], tuple[int, int]]) -> tuple[Pixels, tuple[int, int]]:
     (width, height), new = sizes
     return np.random.RandomState(width).randint(0, 256, (height, width, 4)).astype(np.uint8), new

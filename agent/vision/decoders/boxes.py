@@ -1,4 +1,4 @@
-"""Shared code of decoders: the grids of cells, sigmoid, coordinates, and class-wise non-maximum suppression."""
+"""Shared code of decoders: grids of cells, sigmoid, coordinates, masks, keypoints, and class-wise non-maximum suppression."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,15 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card, CardOutput
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame
+from edgemeter.agent.vision.decoders import Detections, Floats, Mask, PhotoFrame
+
+Ints = NDArray[np.int32]
+# Candidates compared together: large enough that numpy's call overhead vanishes, small enough that the pairs stay in the cache.
+_BLOCK = 128
+# As many candidates as Ultralytics hands to its suppression (`max_nms`); more only cost time, they never reach the first 300.
+MOST_CANDIDATES = 30_000
+# A coordinate in 0..1 never reaches this, even of a box that leaves the picture; in pixels the rightmost always do.
+LARGEST_NORMALISED = 2.0
 
 
 def grid_side(size_px: int, stride: int) -> int:
@@ -54,13 +62,7 @@ def above(scores: Floats, threshold: float) -> tuple[NDArray[np.int64], NDArray[
     return some[classes], anchors
 
 
-Coordinates = NDArray[np.float32]
-Ints = NDArray[np.int32]
-# Candidates compared together: large enough that numpy's call overhead vanishes, small enough that the pairs stay in the cache.
-_BLOCK = 128
-
-
-def suppress_class_wise(boxes: Coordinates, scores: Coordinates, classes: Ints, iou: float, limit: int) -> NDArray[np.int64]:
+def suppress_class_wise(boxes: Floats, scores: Floats, classes: Ints, iou: float, limit: int) -> NDArray[np.int64]:
     """Return the indices of the boxes that survive, best score first, at most `limit`: int64 [k].
 
     A box falls when an already kept box of its class overlaps it by more than `iou` (0..1; equal does not fall). Among equal
@@ -88,7 +90,7 @@ def suppress_class_wise(boxes: Coordinates, scores: Coordinates, classes: Ints, 
     return order[kept[: max(limit, 0)]]
 
 
-def _overlaps(a: Coordinates, a_classes: Ints, b: Coordinates, b_classes: Ints, iou: float) -> NDArray[np.bool_]:
+def _overlaps(a: Floats, a_classes: Ints, b: Floats, b_classes: Ints, iou: float) -> NDArray[np.bool_]:
     """Return whether a box of `a` and one of `b` (float32 [4, n]) are of one class and overlap by more than `iou`: bool [a, b]."""
     width = np.minimum(a[2][:, None], b[2])
     width -= np.maximum(a[0][:, None], b[0])
@@ -105,8 +107,8 @@ def _overlaps(a: Coordinates, a_classes: Ints, b: Coordinates, b_classes: Ints, 
     return over
 
 
-def _area(sides: Coordinates) -> Coordinates:
-    area: Coordinates = (sides[2] - sides[0]) * (sides[3] - sides[1])
+def _area(sides: Floats) -> Floats:
+    area: Floats = (sides[2] - sides[0]) * (sides[3] - sides[1])
     return area
 
 
@@ -119,12 +121,6 @@ def _greedy(over: NDArray[np.bool_]) -> list[int]:
             survivors.append(i)
             fallen |= over[i]
     return survivors
-
-
-# As many candidates as Ultralytics hands to its suppression (`max_nms`); more only cost time, they never reach the first 300.
-MOST_CANDIDATES = 30_000
-# A coordinate in 0..1 never reaches this, even of a box that leaves the picture; in pixels the rightmost always do.
-LARGEST_NORMALISED = 2.0
 
 
 def corners(centred: Floats) -> Floats:
@@ -190,6 +186,55 @@ def surviving(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output:
     else:
         kept = suppress_class_wise(boxes, scores, classes, output.nms_iou, output.max_detections)
     return kept if places is None else places[kept]
+
+
+def photo_mask(values: Floats, box: Floats, frame: PhotoFrame, threshold: float) -> Mask:
+    """Return the pixels within the box whose value exceeds the threshold, by bilinear interpolation between the cells of a map.
+
+    Args:
+        values: float32 [rows, columns], which cover the whole input.
+        box: x1, y1, x2, y2 in pixels of the photograph.
+        frame: how the photograph lies in the input.
+        threshold: of the values.
+    """
+    left, right = _pixels(box[0], box[2], frame.photo_width)
+    top, bottom = _pixels(box[1], box[3], frame.photo_height)
+    rows, columns = values.shape
+    first, next_, weight = taps(top, bottom, frame.scale_y, frame.offset_y, rows / frame.input_height, rows)
+    lines = values[first] * (1 - weight)[:, None] + values[next_] * weight[:, None]
+    first, next_, weight = taps(left, right, frame.scale_x, frame.offset_x, columns / frame.input_width, columns)
+    return Mask(left, top, lines[:, first] * (1 - weight) + lines[:, next_] * weight > threshold)
+
+
+def _pixels(low: float, high: float, size: int) -> tuple[int, int]:
+    """Return from which pixel to which (exclusive) a side goes: those whose number is at least its begin and below its end."""
+    begin, end = (int(np.clip(np.ceil(side), 0, size)) for side in (low, high))
+    return begin, max(begin, end)
+
+
+def taps(
+    begin: int, end: int, scale: float, offset: float, cells_per_px: float, cells: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    """Return for each pixel the two cells around its centre, and the weight of the second; at the rim the outermost counts alone."""
+    at = np.clip(((np.arange(begin, end) + 0.5) * scale + offset) * cells_per_px - 0.5, 0, cells - 1)
+    first = np.minimum(at.astype(np.int64), cells - 1)
+    return first, np.minimum(first + 1, cells - 1), (at - first).astype(np.float32)
+
+
+def keypoints_in_photo(points: Floats, frame: PhotoFrame) -> Floats:
+    """Return keypoints (x, y in pixels of the input, score) in pixels of the photograph, clipped to it: float32 [n, points, 3]."""
+    x = np.clip((points[..., 0] - frame.offset_x) / frame.scale_x, 0, frame.photo_width)
+    y = np.clip((points[..., 1] - frame.offset_y) / frame.scale_y, 0, frame.photo_height)
+    found: Floats = np.stack([x, y, points[..., 2]], axis=-1).astype(np.float32)
+    return found
+
+
+def box_around(points: Floats) -> Floats:
+    """Return the box around keypoints: float32 [n, 4] as x1, y1, x2, y2."""
+    if not points.size:
+        return np.zeros((len(points), 4), np.float32)
+    around: Floats = np.concatenate([points[..., :2].min(axis=1), points[..., :2].max(axis=1)], axis=1)
+    return around
 
 
 class OneTensor:

@@ -13,7 +13,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes
-from edgemeter.agent.vision.decoders.poses import box_around, keypoints_in_photo
+from edgemeter.agent.vision.decoders.boxes import box_around, keypoints_in_photo
 
 KEYPOINTS = 17
 _OF_ONE, _OF_SEVERAL = (1, KEYPOINTS, 3), 3 * KEYPOINTS + 5

@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes
-from edgemeter.agent.vision.decoders.masks import photo_mask
+from edgemeter.agent.vision.decoders.boxes import photo_mask
 
 # Source: `torchvision/models/detection/roi_heads.py` leaves it to the user; its references and COCO scripts take 0.5.
 _MASK_THRESHOLD = 0.5

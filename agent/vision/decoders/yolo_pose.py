@@ -11,7 +11,7 @@ from dataclasses import replace
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame
-from edgemeter.agent.vision.decoders.poses import keypoints_in_photo
+from edgemeter.agent.vision.decoders.boxes import keypoints_in_photo
 from edgemeter.agent.vision.decoders.yolov8 import YoloV8
 
 # COCO's people.

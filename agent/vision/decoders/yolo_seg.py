@@ -13,7 +13,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, tamed
-from edgemeter.agent.vision.decoders.masks import photo_mask
+from edgemeter.agent.vision.decoders.boxes import photo_mask
 from edgemeter.agent.vision.decoders.yolo26 import Yolo26
 from edgemeter.agent.vision.decoders.yolov8 import YoloV8
 

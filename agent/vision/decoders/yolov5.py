@@ -20,6 +20,11 @@ from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, blanks, boxes
 from edgemeter.agent.vision.decoders.boxes import OneTensor, grid_side, mismatch, sigmoid
 
+ANCHORS_PER_CELL = 3
+STRIDES = (8, 16, 32)
+_YOLOV5 = (((10, 13), (16, 30), (33, 23)), ((30, 61), (62, 45), (59, 119)), ((116, 90), (156, 198), (373, 326)))
+_YOLOV7 = (((12, 16), (19, 36), (40, 28)), ((36, 75), (76, 55), (72, 146)), ((142, 110), (192, 243), (459, 401)))
+
 
 class YoloV5(OneTensor):
     """Decodes the first output; further ones (the raw maps that some exports keep) are left alone."""
@@ -44,12 +49,6 @@ class YoloV5(OneTensor):
         if len(shape) == 3 and shape[0] == 1 and shape[2] > 5 and classes in (None, shape[2] - 5):
             return
         raise mismatch("yolov5", f"[1, anchors, {self._values(5)}]", shape)
-
-
-ANCHORS_PER_CELL = 3
-STRIDES = (8, 16, 32)
-_YOLOV5 = (((10, 13), (16, 30), (33, 23)), ((30, 61), (62, 45), (59, 119)), ((116, 90), (156, 198), (373, 326)))
-_YOLOV7 = (((12, 16), (19, 36), (40, 28)), ((36, 75), (76, 55), (72, 146)), ((142, 110), (192, 243), (459, 401)))
 
 
 class YoloV5Heads:

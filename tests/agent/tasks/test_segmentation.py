@@ -13,7 +13,7 @@ from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.tasks import coco_ap, create
 from edgemeter.agent.vision.decoders import PhotoFrame
 from edgemeter.agent.vision.decoders import create as create_decoder
-from edgemeter.agent.vision.decoders.masks import photo_mask
+from edgemeter.agent.vision.decoders.boxes import photo_mask
 from tests.fixtures.onnx_factory import segmenter
 from tests.fixtures.rows import in_folders, table_row
 from tests.fixtures.task_data import CARD, outlined_photographs, scored, scored_by_pycocotools

@@ -6,12 +6,12 @@ import pytest
 
 from edgemeter.agent.base.statistics import wilson_interval
 from edgemeter.agent.contract.record_accuracy import PartAccuracy
-from edgemeter.agent.tasks import groups, parts
+from edgemeter.agent.tasks import item_accuracy, parts
 
 
 def group(name, value, error, images):
     """Return a group with a figure."""
-    return groups.ScoredGroup(PartAccuracy(name=name, value=value, images=images), error)
+    return item_accuracy.ScoredGroup(PartAccuracy(name=name, value=value, images=images), error)
 
 
 def test_bounds_reach_1_96_standard_errors_and_stay_within_0_and_1():
@@ -29,7 +29,7 @@ def test_an_error_from_few_parts_reaches_further():
 def test_the_gap_of_three_groups_has_wider_bounds_than_that_of_two():
     """The largest of three pairs was picked: 2.394 standard errors (Bonferroni) in place of 1.960."""
     made = [group(name, value, 0.03, 40) for name, value in (("a", 0.5), ("b", 0.6), ("c", 0.55))]
-    two, three = groups.largest_gap(made[:2], math.inf), groups.largest_gap(made, math.inf)
+    two, three = item_accuracy.largest_gap(made[:2], math.inf), item_accuracy.largest_gap(made, math.inf)
     assert (three.best, three.worst, three.value) == ("b", "a", pytest.approx(0.1))
     assert two.high - two.value == pytest.approx(1.959964 * 0.03 * 2**0.5, abs=1e-6)
     assert three.high - three.value == pytest.approx(2.393980 * 0.03 * 2**0.5, abs=1e-6)
@@ -38,18 +38,18 @@ def test_the_gap_of_three_groups_has_wider_bounds_than_that_of_two():
 
 def test_there_is_no_gap_with_fewer_than_two_figures():
     """A group that was too small takes no part."""
-    assert groups.largest_gap([group("a", 0.5, 0.1, 40), group("b", None, None, 3)], 19) is None
+    assert item_accuracy.largest_gap([group("a", 0.5, 0.1, 40), group("b", None, None, 3)], 19) is None
 
 
 def test_a_gap_without_standard_errors_has_no_bounds():
     """Nobody asked for them."""
-    gap = groups.largest_gap([group("a", 0.5, None, 40), group("b", 0.25, None, 40)], 19)
+    gap = item_accuracy.largest_gap([group("a", 0.5, None, 40), group("b", 0.25, None, 40)], 19)
     assert (gap.value, gap.low, gap.high) == (0.25, None, None)
 
 
 def test_of_an_error_the_lowest_group_is_the_best():
     """A word error rate of 0.1 is better than one of 1.4; the gap may exceed 1, and has no upper bound there."""
-    gap = groups.largest_gap([group("a", 1.4, 0.1, 40), group("b", 0.1, 0.1, 40)], math.inf, "lower", math.inf)
+    gap = item_accuracy.largest_gap([group("a", 1.4, 0.1, 40), group("b", 0.1, 0.1, 40)], math.inf, "lower", math.inf)
     assert (gap.best, gap.worst, gap.value) == ("b", "a", pytest.approx(1.3))
     assert gap.high > 1.5
 
@@ -58,6 +58,6 @@ def test_a_group_s_figure_is_that_of_its_items_alone():
     """40 items half right, 31 all right, 29 too few: Wilson's bounds of each."""
     right = {index: index < 20 or index >= 40 for index in range(100)}
     names = {index: "half" if index < 40 else "all" if index < 71 else "few" for index in range(100)}
-    found = {one.part.name: one.part for one in groups.scored_groups(names, parts.Share(right))}
+    found = {one.part.name: one.part for one in item_accuracy.scored_groups(names, parts.Share(right))}
     assert {name: (part.value, part.images) for name, part in found.items()} == {"half": (0.5, 40), "all": (1.0, 31), "few": (None, 29)}
     assert (found["half"].low, found["half"].high) == wilson_interval(20, 40)
