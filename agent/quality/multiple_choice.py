@@ -6,15 +6,14 @@ Source: lm-evaluation-harness 0.4.13, lm_eval/api/task.py (`process_results` of 
 lm_eval/api/metrics.py (`mean_stderr`).
 """
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import msgspec
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.quality.items import items_sha256, read_items
 from edgemeter.agent.quality.perplexity import LogLikelihoods
 
 # What stands between prompt and choice.
@@ -38,7 +37,10 @@ class ChoiceItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChoiceScores(msgspec.Struct, frozen=True, kw_only=True):
-    """Accuracies 0..1 over all items, each with its standard error; None for a single item."""
+    """Accuracies 0..1 over all items, each with its standard error; None for a single item.
+
+    `items_sha256` is of the items themselves, whatever the file's spacing and order of keys.
+    """
 
     items: int
     items_sha256: str
@@ -50,28 +52,15 @@ class ChoiceScores(msgspec.Struct, frozen=True, kw_only=True):
     acc_bytes_stderr: float | None
 
 
-def read_choices(path: Path) -> list[ChoiceItem]:
-    """Return the items in a JSONL file, one JSON object a line.
-
-    Raises:
-        ConfigError: it cannot be read, is empty, or a line is no item.
-    """
-    return read_items(path, ChoiceItem)
-
-
 def score_choices(
     items: Sequence[ChoiceItem],
     encode: Callable[[str], Sequence[int]],
     log_likelihoods: LogLikelihoods,
     bos_token: int | None,
 ) -> ChoiceScores:
-    """Return the accuracies of a model on `items`.
+    """Return the accuracies of a model on `items`, at least one, which is asked once per choice.
 
-    Args:
-        items: at least one.
-        encode: text to tokens, without the beginning-of-text token.
-        log_likelihoods: asks the model, once per choice.
-        bos_token: stands before each prompt; None if the vocabulary adds none.
+    `encode` makes tokens of a text, without the beginning-of-text token `bos_token`; that stands before each prompt, if there is one.
     """
     start = [] if bos_token is None else [bos_token]
 
@@ -115,7 +104,7 @@ def accuracies(items: Sequence[ChoiceItem], likelihoods: Sequence[Sequence[float
     acc, acc_norm, acc_bytes = (sum(hits) / len(items) for hits in (plain, by_characters, by_bytes))
     return ChoiceScores(
         items=len(items),
-        items_sha256=items_sha256(items),
+        items_sha256=hashlib.sha256(msgspec.json.encode(items)).hexdigest(),
         acc=acc,
         acc_stderr=standard_error(acc, len(items)),
         acc_norm=acc_norm,

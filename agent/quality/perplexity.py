@@ -55,14 +55,9 @@ def perplexity(
     bos_token: int | None,
     context_tokens: int = DEFAULT_CONTEXT_TOKENS,
 ) -> Perplexity:
-    """Return the perplexity of a model on `text`.
+    """Return the perplexity of a model, asked once per chunk of `context_tokens`, on `text`.
 
-    Args:
-        text: what was tokenised.
-        tokens: all of its tokens, the first one `bos_token` if the vocabulary adds one.
-        log_likelihoods: asks the model, once per chunk.
-        bos_token: the beginning-of-text token, None if the vocabulary adds none.
-        context_tokens: length of a chunk.
+    `tokens` are all of its tokens, the first one the beginning-of-text token `bos_token` if the vocabulary adds one.
 
     Raises:
         ConfigError: the text is too short, or a chunk is.

@@ -4,17 +4,23 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.generators import Generator, LikelihoodGenerator, Limits, LoadedGenerator, create
 from edgemeter.agent.quality.gate import Quality
-from edgemeter.agent.quality.multiple_choice import ChoiceItem, read_choices, score_choices
+from edgemeter.agent.quality.multiple_choice import ChoiceItem, score_choices
 from edgemeter.agent.quality.perplexity import perplexity
-from edgemeter.agent.quality.short_answers import AnswerScores, Question, read_questions, score_answers
+from edgemeter.agent.quality.short_answers import AnswerScores, Question, score_answers
 from edgemeter.agent.runtimes import Options
 
 # An answer ends with its line; the longest ones of SQuAD have about as many tokens.
 ANSWER_TOKENS = 48
+
+
+ItemKind = TypeVar("ItemKind", bound=msgspec.Struct)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,32 @@ def read_material(text: Path | None, choices: Path | None, questions: Path | Non
         words = None if text is None else text.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read the text {str(text)!r}: {error}") from error
-    return Material(words, read_choices(choices) if choices else (), read_questions(questions) if questions else (), context_tokens)
+    return Material(
+        words, read_items(choices, ChoiceItem) if choices else (), read_items(questions, Question) if questions else (), context_tokens
+    )
+
+
+def read_items(path: Path, kind: type[ItemKind]) -> list[ItemKind]:
+    """Return the items in a file of JSON Lines, one object a line; empty lines are skipped.
+
+    Raises:
+        ConfigError: it cannot be read, holds no item, or a line is none (named).
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the items in {str(path)!r}: {error}") from error
+    items = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            items.append(msgspec.json.decode(line, type=kind))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise ConfigError(f"{str(path)!r}, line {number}: {error}") from error
+    if not items:
+        raise ConfigError(f"{str(path)!r} holds no item: write one JSON object a line")
+    return items
 
 
 def score_file(path: Path, runtime: str, threads: int, material: Material) -> Quality:
@@ -48,15 +79,12 @@ def score_file(path: Path, runtime: str, threads: int, material: Material) -> Qu
     Raises:
         EdgemeterError: as `Generator.load` and `score_generator`.
     """
-    room = max(material.context_tokens if material.text is not None else 0, _longest_prompt(material) + ANSWER_TOKENS)
+    prompts = [*(one.prompt for one in material.questions), *(f"{one.prompt} {max(one.choices, key=len)}" for one in material.choices)]
+    # No tokeniser makes more than one token a byte, and one stands before them.
+    longest = 1 + max((len(prompt.encode()) for prompt in prompts), default=0)
+    room = max(material.context_tokens if material.text is not None else 0, longest + ANSWER_TOKENS)
     with closing(create(runtime)) as generator:
         return score_generator(generator, generator.load(path, Options(threads=threads), room), material)
-
-
-def _longest_prompt(material: Material) -> int:
-    """Return the most tokens that a prompt can have: no tokeniser makes more than one a byte, and one stands before them."""
-    prompts = [*(one.prompt for one in material.questions), *(f"{one.prompt} {max(one.choices, key=len)}" for one in material.choices)]
-    return 1 + max((len(prompt.encode()) for prompt in prompts), default=0)
 
 
 def score_generator(generator: Generator, loaded: LoadedGenerator, material: Material) -> Quality:

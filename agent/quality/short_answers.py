@@ -6,16 +6,15 @@ SQuAD 2.0, no right answer means that an empty answer is right.
 Source: the official evaluate-v1.1.py and evaluate-v2.0.py of SQuAD.
 """
 
+import hashlib
 import re
 import string
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.quality.items import items_sha256, read_items
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = frozenset(string.punctuation)
@@ -38,15 +37,6 @@ class AnswerScores(msgspec.Struct, frozen=True, kw_only=True):
     f1: float
 
 
-def read_questions(path: Path) -> list[Question]:
-    """Return the questions in a JSONL file, one JSON object a line.
-
-    Raises:
-        ConfigError: it cannot be read, is empty, or a line is no question.
-    """
-    return read_items(path, Question)
-
-
 def score_answers(questions: Sequence[Question], given: Sequence[str]) -> AnswerScores:
     """Return the scores of the answers given, in the order of the questions.
 
@@ -59,8 +49,8 @@ def score_answers(questions: Sequence[Question], given: Sequence[str]) -> Answer
     for question, answer in zip(questions, given, strict=True):
         pair = best_scores(answer, question.answers)
         exact, overlap = exact + pair[0], overlap + pair[1]
-    count = len(questions)
-    return AnswerScores(items=count, items_sha256=items_sha256(questions), exact_match=exact / count, f1=overlap / count)
+    count, items_sha256 = len(questions), hashlib.sha256(msgspec.json.encode(questions)).hexdigest()
+    return AnswerScores(items=count, items_sha256=items_sha256, exact_match=exact / count, f1=overlap / count)
 
 
 def best_scores(answer: str, answers: Sequence[str]) -> tuple[float, float]:

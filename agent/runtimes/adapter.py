@@ -122,6 +122,18 @@ def check_options(runtime: str, options: Options, backends: Collection[str] | No
         raise ConfigError(f"runtime {runtime!r} has no setting {unknown[0]!r}: {known}")
 
 
+def chosen_setting(runtime: str, options: Options, name: str, choices: Collection[str]) -> str | None:
+    """Return the setting `name` of the options, None where it is left out.
+
+    Raises:
+        ConfigError: it is none of `choices`.
+    """
+    value = options.extra.get(name)
+    if value is not None and value not in choices:
+        raise ConfigError(f"runtime {runtime!r} has no {name} {value!r}: choose one of {', '.join(choices)}")
+    return value
+
+
 def check_inputs(inputs: Sequence[Array], declared: Sequence[TensorInfo]) -> None:
     """Return when `inputs` are what the model takes, in its order.
 

@@ -25,8 +25,8 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
 from edgemeter.agent.machine.attached import edge_tpus
 from edgemeter.agent.machine.machine import Machine
 from edgemeter.agent.runtimes import Loaded, Options, tflite_file
-from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_options, load_library
-from edgemeter.agent.runtimes.litert import CANDIDATES, EDGE_TPU, LiteRt, OpenedInterpreter, open_interpreter
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_options, chosen_setting, load_library
+from edgemeter.agent.runtimes.litert import CANDIDATES, EDGE_TPU, LiteRt, open_interpreter
 from edgemeter.agent.runtimes.tflite_file import TfliteFile
 
 EdgeTpuClock = Literal["std", "max"]
@@ -157,23 +157,21 @@ class EdgeTpu(LiteRt):
         started_ns = time.monotonic_ns()
         driver = load_edgetpu_library(self._shared_library, self._root)
         delegate = _delegate(google, found, self._shared_library, settings, plugged)
-        opened = _open(model, options.threads, found, delegate, driver)
+        interpreter = _open(model, options.threads, found, delegate, driver)
         load_ns = time.monotonic_ns() - started_ns
         device = _device(options.backend, plugged)
         clock = "max" if device.startswith("pci") else driver.clock
         backend = ",".join(filter(None, (device, clock, options.extra.get("performance"))))
-        return self._take(opened, file, found, backend, load_ns, _facts(file, driver, clock, plugged, google))
+        return self._take(interpreter, file, found, backend, load_ns, _facts(file, driver, clock, plugged, google))
 
 
 def _device_settings(options: Options) -> dict[str, str]:
     device = options.backend or ""
     if not _DEVICE.fullmatch(device) or (options.backend is not None and not device):
         raise ConfigError(f"runtime 'edgetpu' has no backend {device!r}: choose usb, pci, usb:N, pci:N or :N, or none for any Edge TPU")
-    performance = options.extra.get("performance")
+    performance = chosen_setting("edgetpu", options, "performance", _PERFORMANCES)
     if performance is None:
         return {"device": device} if device else {}
-    if performance not in _PERFORMANCES:
-        raise ConfigError(f"runtime 'edgetpu' has no performance {performance!r}: choose one of {', '.join(_PERFORMANCES)}")
     # libedgetpu reads its other options only where the device carries a number.
     return {"device": device if ":" in device else f"{device}:0", "Performance": performance.capitalize()}
 
@@ -203,7 +201,7 @@ def _delegate(google: RuntimeLibrary | None, found: RuntimeLibrary, name: str, s
         raise UnavailableError(f"{name} opened no Edge TPU{f' as {device!r}' if device else ''}: {seen}; {do}") from error
 
 
-def _open(model: Path, threads: int, found: RuntimeLibrary, delegate: Any, driver: EdgeTpuLibrary) -> OpenedInterpreter:
+def _open(model: Path, threads: int, found: RuntimeLibrary, delegate: Any, driver: EdgeTpuLibrary) -> Any:
     try:
         return open_interpreter(model, threads, found, experimental_delegates=[delegate])
     except (ValueError, RuntimeError) as error:

@@ -109,8 +109,8 @@ class ExecuTorch:
 
         if self._is_planned:
             return call
-        set_inputs(arguments)
         # The method reads them where they are.
+        set_inputs(arguments)
         self._arguments = arguments
         return call_in_place
 

@@ -11,7 +11,6 @@ Tested with ai-edge-litert 2.3.0 and tflite-runtime 2.14.0.
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +31,6 @@ _KERNELS = {"builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "reference": "BUILTI
 EDGE_TPU = "edgetpu-custom-op"
 # Names that a converter made up; a signature's name is better.
 _OPAQUE = re.compile(r"(StatefulPartitionedCall|PartitionedCall|Identity)(_\d+)?(:\d+)?|serving_default_\w+:\d+")
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedInterpreter:
-    """An interpreter with the details of its inputs and outputs."""
-
-    interpreter: Any
-    inputs: list[dict[str, Any]]
-    outputs: list[dict[str, Any]]
 
 
 class LiteRt:
@@ -64,34 +54,28 @@ class LiteRt:
         started_ns = time.monotonic_ns()
         kind = getattr(found.module.OpResolverType, _KERNELS.get(options.backend or "", "AUTO"))
         try:
-            opened = open_interpreter(model, options.threads, found, experimental_op_resolver_type=kind)
+            interpreter = open_interpreter(model, options.threads, found, experimental_op_resolver_type=kind)
         except (ValueError, RuntimeError) as error:
             raise ConfigError(
                 f"{found.package} {found.version} cannot run {str(model)!r}: {one_line(error)}; "
                 "convert the model again, with builtin operators only"
             ) from error
         load_ns = time.monotonic_ns() - started_ns
-        return self._take(opened, file, found, _backend(opened.interpreter, options, model, found), load_ns)
+        return self._take(interpreter, file, found, _backend(interpreter, options, model, found), load_ns, {})
 
     def _take(
-        self,
-        opened: OpenedInterpreter,
-        file: TfliteFile,
-        found: RuntimeLibrary,
-        backend: str,
-        load_ns: int,
-        facts: Mapping[str, str] | None = None,
+        self, interpreter: Any, file: TfliteFile, found: RuntimeLibrary, backend: str, load_ns: int, facts: Mapping[str, str]
     ) -> Loaded:
         """Keep the interpreter, and return what was found."""
-        self._interpreter = opened.interpreter
-        self._inputs = tuple(_info(details, file.inputs) for details in opened.inputs)
+        self._interpreter = interpreter
+        self._inputs = tuple(_info(details, file.inputs) for details in interpreter.get_input_details())
         return found.loaded(
             backend=backend,
             inputs=self._inputs,
-            outputs=tuple(_info(details, file.outputs) for details in opened.outputs),
+            outputs=tuple(_info(details, file.outputs) for details in interpreter.get_output_details()),
             metadata=file.metadata,
             load_ns=load_ns,
-            facts=facts or {},
+            facts=facts,
             precision=file.precision,
         )
 
@@ -127,11 +111,11 @@ class LiteRt:
         self._inputs = ()
 
 
-def open_interpreter(model: Path, threads: int, found: RuntimeLibrary, **settings: Any) -> OpenedInterpreter:
+def open_interpreter(model: Path, threads: int, found: RuntimeLibrary, **settings: Any) -> Any:
     """Return an interpreter with its tensors allocated; raises what the library raises: ValueError or RuntimeError."""
     interpreter = found.module.Interpreter(model_path=str(model), num_threads=threads, **settings)
     interpreter.allocate_tensors()
-    return OpenedInterpreter(interpreter, interpreter.get_input_details(), interpreter.get_output_details())
+    return interpreter
 
 
 def _backend(interpreter: Any, options: Options, model: Path, found: RuntimeLibrary) -> str:

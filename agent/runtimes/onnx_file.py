@@ -6,13 +6,15 @@ https://protobuf.dev/programming-guides/encoding (wire format).
 """
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
+from typing import TypeVar
 
 from edgemeter.agent.runtimes import TensorInfo
 
+Result = TypeVar("Result")
 _GRAPH = 7
 _NODE, _INITIALIZER = 1, 5
 _NODE_INPUT, _NODE_OUTPUT, _OPERATOR = 1, 2, 4
@@ -24,15 +26,7 @@ _FLOAT16 = 10
 # What computes on integers, or makes them of each query's values; QuantizeLinear does so with scales that were measured before.
 _QUANTISES = {"QuantizeLinear", "QLinearConv", "QLinearMatMul"}
 _DYNAMIC = {"DynamicQuantizeLinear", "ConvInteger", "MatMulInteger", "DequantizeLinear"}
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-
-
-@dataclass(frozen=True, slots=True)
-class TensorQuantisation:
-    """Scale and zero point: real = scale x (q - zero_point)."""
-
-    scale: float
-    zero_point: int
+_VARINT, _BYTES, _FIXED_BYTES = 0, 2, {1: 8, 5: 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +37,25 @@ class _ByteSpan:
     end: int
 
 
-def quantisations(model: Path) -> Mapping[str, TensorQuantisation]:
-    """Return the quantisation of the tensors that DequantizeLinear reads and QuantizeLinear writes, by name; none where it is not plain.
+def quantisations(model: Path) -> Mapping[str, tuple[float, int]]:
+    """Return scale and zero point of tensors that DequantizeLinear reads and QuantizeLinear writes, by name; none where it is not plain.
 
-    The file has been loaded before, so that what cannot be followed here is only not found.
+    real = scale x (q - zero_point). The file has been loaded before, so that what cannot be followed here is only not found.
     """
-    try:
-        with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-            graph = _graph(data)
-            return _of_graph(data, graph) if graph else {}
-    except (OSError, ValueError, IndexError, struct.error):
-        return {}
+    return _of_graph(model, _quantisations_of) or {}
 
 
 def precision(model: Path) -> str | None:
     """Return what operators and weights show, as `Loaded` has it; None where the file cannot be followed."""
+    return _of_graph(model, _precision_of)
+
+
+def _of_graph(model: Path, read: "Callable[[mmap, _ByteSpan], Result]") -> "Result | None":
+    """Return what `read` finds in the file's last graph; None where the file cannot be followed."""
     try:
         with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
-            graph = _graph(data)
-            return _precision_of(data, graph) if graph else None
+            graphs = [value for field, value in _fields(data, _ByteSpan(0, len(data))) if field == _GRAPH and isinstance(value, _ByteSpan)]
+            return read(data, graphs[-1]) if graphs else None
     except (OSError, ValueError, IndexError, struct.error):
         return None
 
@@ -82,25 +76,20 @@ def _precision_of(data: mmap, graph: _ByteSpan) -> str:
     return "fp16" if _FLOAT16 in kinds else "fp32"
 
 
-def _graph(data: mmap) -> _ByteSpan | None:
-    graphs = [value for field, value in _fields(data, _ByteSpan(0, len(data))) if field == _GRAPH and isinstance(value, _ByteSpan)]
-    return graphs[-1] if graphs else None
-
-
 def with_quantisation(declared: Sequence[TensorInfo], model: Path) -> tuple[TensorInfo, ...]:
     """Return the tensors with the scale and zero point of those that are quantised."""
     if not any(info.dtype in _QUANTISED for info in declared):
         return tuple(declared)
-    found = quantisations(model)
+    by_name = quantisations(model)
     return tuple(
-        replace(info, scale=found[info.name].scale, zero_point=found[info.name].zero_point)
-        if info.dtype in _QUANTISED and info.name in found
+        replace(info, scale=by_name[info.name][0], zero_point=by_name[info.name][1])
+        if info.dtype in _QUANTISED and info.name in by_name
         else info
         for info in declared
     )
 
 
-def _of_graph(data: mmap, graph: _ByteSpan) -> Mapping[str, TensorQuantisation]:
+def _quantisations_of(data: mmap, graph: _ByteSpan) -> Mapping[str, tuple[float, int]]:
     constants: dict[str, float] = {}
     ends: dict[str, list[str]] = {}
     for field, value in _fields(data, graph):
@@ -108,11 +97,11 @@ def _of_graph(data: mmap, graph: _ByteSpan) -> Mapping[str, TensorQuantisation]:
             constants.update(_constant(data, value))
         elif field == _NODE and isinstance(value, _ByteSpan):
             ends.update(_quantised_end(data, value))
-    found: dict[str, TensorQuantisation] = {}
-    for tensor, (scale, *zero_point) in ends.items():
-        if scale in constants and all(name in constants for name in zero_point):
-            found[tensor] = TensorQuantisation(constants[scale], int(constants[zero_point[0]]) if zero_point else 0)
-    return found
+    return {
+        tensor: (constants[scale], int(constants[zero_point[0]]) if zero_point else 0)
+        for tensor, (scale, *zero_point) in ends.items()
+        if scale in constants and all(name in constants for name in zero_point)
+    }
 
 
 def _quantised_end(data: mmap, node: _ByteSpan) -> Mapping[str, list[str]]:
@@ -168,12 +157,11 @@ def _fields(data: mmap, message: _ByteSpan) -> Iterator[tuple[int, "int | _ByteS
             size, at = _varint(data, at)
             yield key >> 3, _ByteSpan(at, at + size)
             at += size
-        elif kind in {_FIXED32, _FIXED64}:
-            yield key >> 3, _ByteSpan(at, at + (4 if kind == _FIXED32 else 8))
-            at += 4 if kind == _FIXED32 else 8
+        elif kind in _FIXED_BYTES:
+            yield key >> 3, _ByteSpan(at, at + _FIXED_BYTES[kind])
+            at += _FIXED_BYTES[kind]
         else:
-            message_text = f"wire type {kind} at byte {at}"
-            raise ValueError(message_text)
+            raise ValueError(f"wire type {kind} at byte {at}")
 
 
 def _varint(data: mmap, at: int) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from typing import Any
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_file, onnx_seq2seq
-from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, load_library
+from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, chosen_setting, load_library
 
 _CANDIDATES = (LibraryCandidate("onnxruntime", ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn")),)
 _SHORT = {
@@ -78,9 +78,9 @@ class OnnxRuntime:
         asked = _asked(options.backend or "cpu")
         of_providers = {key: value for key, value in options.extra.items() if _SHORT.get(key.partition(".")[0]) in asked}
         check_options("onnx", options, extra=(*configuration, *of_providers, _OPTIMISATION, _LIBRARY))
-        level = _optimisation(options)
+        level = _OPTIMISATIONS[chosen_setting("onnx", options, _OPTIMISATION, _OPTIMISATIONS) or "all"]
         model_file.head(model)
-        pair = onnx_seq2seq.two_files(model)
+        pair = onnx_seq2seq.decoder_of(model)
         found = load_library(_CANDIDATES, "onnx")
         devices = _plugged_in(options.extra[_LIBRARY], found) if _LIBRARY in options.extra else []
         providers = _present(asked, options.backend or "cpu", found, [device.ep_name for device in devices])
@@ -93,17 +93,14 @@ class OnnxRuntime:
             chosen.profile_file_prefix = self._profile_prefix
         session = _session(model, chosen, providers, of_providers, found, devices)
         if pair is not None:
-            decoder = _session(pair.decoder, chosen, providers, of_providers, found, devices)
+            decoder = _session(pair[0], chosen, providers, of_providers, found, devices)
             names = tuple(entry.name for entry in decoder.get_inputs())
-            self._decoder = onnx_seq2seq.GreedyDecoder(session.run, decoder.run, names, pair.config)
+            self._decoder = onnx_seq2seq.GreedyDecoder(session.run, decoder.run, names, pair[1])
         load_ns = time.monotonic_ns() - started_ns
         self._session = session
-        self._inputs = onnx_file.with_quantisation(tuple(_info(entry, model) for entry in session.get_inputs()), model)
-        self._outputs = (
-            onnx_file.with_quantisation(tuple(_info(entry, model) for entry in session.get_outputs()), model)
-            if pair is None
-            else (onnx_seq2seq.TOKENS,)
-        )
+        inputs, outputs = (tuple(_info(entry, model) for entry in ends) for ends in (session.get_inputs(), session.get_outputs()))
+        self._inputs = onnx_file.with_quantisation(inputs, model)
+        self._outputs = (onnx_seq2seq.TOKENS,) if pair else onnx_file.with_quantisation(outputs, model)
         return found.loaded(
             backend=",".join(_short(provider) for provider in providers),
             inputs=self._inputs,
@@ -119,16 +116,13 @@ class OnnxRuntime:
         check_inputs(inputs, self._inputs)
         feeds = {info.name: array.copy(order="C") for info, array in zip(self._inputs, inputs, strict=True)}
         names = [info.name for info in self._outputs]
-        run, decoder = self._session.run, self._decoder
+        run = self._session.run if self._decoder is None else self._decoder.run
         self._last = None
 
         def call() -> None:
             self._last = run(names, feeds)
 
-        def transcribe() -> None:
-            self._last = [decoder.tokens(feeds)] if decoder else None
-
-        return call if decoder is None else transcribe
+        return call
 
     def outputs(self) -> list[Array]:
         """Return copies of what the last call gave."""
@@ -182,13 +176,6 @@ def _present(asked: list[str], backend: str, found: RuntimeLibrary, plugged_in: 
             f"it has {', '.join(available)}; choose one of these or install a build that brings it"
         )
     return asked
-
-
-def _optimisation(options: Options) -> str:
-    asked = options.extra.get(_OPTIMISATION, "all")
-    if asked not in _OPTIMISATIONS:
-        raise ConfigError(f"runtime 'onnx' has no {_OPTIMISATION} {asked!r}: choose one of {', '.join(_OPTIMISATIONS)}")
-    return _OPTIMISATIONS[asked]
 
 
 def _session_options(threads: int, configuration: dict[str, str], level: str, found: RuntimeLibrary) -> Any:
@@ -246,15 +233,12 @@ def _taken(session: Any, providers: list[str], model: Path) -> dict[str, str]:
     idle = [name for name, kinds in operators.items() if not kinds and name != _SHORT["cpu"]]
     if idle:
         raise UnavailableError(
-            f"{', '.join(idle)} takes no operator of {str(model)!r}, all of which would run elsewhere: choose {_others(operators)}"
+            f"{', '.join(idle)} takes no operator of {str(model)!r}, all of which would run elsewhere: choose "
+            f"{' or '.join(_short(name) for name, kinds in operators.items() if kinds) or 'cpu'}"
         )
     facts = {f"operators_on_{_short(name)}": str(kinds.total()) for name, kinds in operators.items() if kinds}
     left = operators.get(_SHORT["cpu"])
     return facts | ({"left_to_cpu": ", ".join(f"{kind} {count}" for kind, count in sorted(left.items()))} if left else {})
-
-
-def _others(operators: Mapping[str, Counter[str]]) -> str:
-    return " or ".join(_short(name) for name, kinds in operators.items() if kinds) or "cpu"
 
 
 def _errors(state: Any) -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:

@@ -7,7 +7,6 @@ Start, forced and suppressed tokens, the end and the limit stand in `generation_
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +35,8 @@ class GenerationConfig(msgspec.Struct, frozen=True, kw_only=True):
     begin_suppress_tokens: list[int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TwoFiles:
-    """The decoder's file and how it decodes."""
-
-    decoder: Path
-    config: GenerationConfig
-
-
-def two_files(model: Path) -> TwoFiles | None:
-    """Return the decoder of an encoder; None of any other model.
+def decoder_of(model: Path) -> tuple[Path, GenerationConfig] | None:
+    """Return the decoder's file of an encoder and how it decodes; None of any other model.
 
     Raises:
         ConfigError: generation_config.json is absent or wrong.
@@ -55,7 +46,7 @@ def two_files(model: Path) -> TwoFiles | None:
         return None
     path = model.with_name(GENERATION_CONFIG)
     try:
-        return TwoFiles(decoder, msgspec.json.decode(path.read_bytes(), type=GenerationConfig))
+        return decoder, msgspec.json.decode(path.read_bytes(), type=GenerationConfig)
     except OSError as error:
         raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}: it names the start and end of a text; copy it there") from error
     except msgspec.MsgspecError as error:
@@ -92,8 +83,8 @@ class GreedyDecoder:
         self._ends = frozenset(ends if isinstance(ends, list) else [ends])
         self._forced = {place: token for place, token in config.forced_decoder_ids or () if token is not None}
 
-    def tokens(self, feeds: Mapping[str, Any]) -> NDArray[np.int64]:
-        """Return the tokens of a text, int64 [1, n], from the start token on; without the end."""
+    def run(self, _names: list[str], feeds: Mapping[str, Any]) -> list[NDArray[np.int64]]:
+        """Return the one output, as a session does: the tokens of a text, int64 [1, n], from the start token on, without the end."""
         states = self._encode(None, feeds)[0]
         found = [self._config.decoder_start_token_id]
         while len(found) < self._config.max_length:
@@ -104,7 +95,7 @@ class GreedyDecoder:
             if token in self._ends:
                 break
             found.append(token)
-        return np.array([found], np.int64)
+        return [np.array([found], np.int64)]
 
     def _best(self, logits: NDArray[np.float32], place: int) -> int:
         if not np.isfinite(logits).any():

@@ -20,7 +20,15 @@ import numpy as np
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_file
-from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, load_library, read_metadata
+from edgemeter.agent.runtimes.adapter import (
+    LibraryCandidate,
+    RuntimeLibrary,
+    check_inputs,
+    check_options,
+    chosen_setting,
+    load_library,
+    read_metadata,
+)
 
 _CANDIDATES = (LibraryCandidate("openvino", ("openvino", "openvino-nightly")),)
 _PRECISIONS = ("f32", "f16", "bf16", "auto")
@@ -45,9 +53,7 @@ class OpenVino:
         """Import the library, compile the model for the device; see `Runtime.load`."""
         properties = {name: value for name, value in options.extra.items() if name.isupper()}
         check_options("openvino", options, extra=("precision", *properties))
-        precision = options.extra.get("precision")
-        if precision not in {None, *_PRECISIONS}:
-            raise ConfigError(f"runtime 'openvino' has no precision {precision!r}: choose one of {', '.join(_PRECISIONS)}")
+        precision = chosen_setting("openvino", options, "precision", _PRECISIONS)
         _check_head(model)
         found = load_library(_CANDIDATES, "openvino")
         started_ns = time.monotonic_ns()

@@ -57,7 +57,10 @@ class PyTorch:
         found = load_library(_CANDIDATES, "torch")
         self._torch = found.module
         self._device = _device(found.module, options.backend or "cpu")
-        _set_threads(found.module, options.threads)
+        found.module.set_num_threads(options.threads)
+        # Can be set once in a process, before the first parallel work.
+        with contextlib.suppress(RuntimeError):
+            found.module.set_num_interop_threads(1)
         _set_onednn(found.module, options.extra.get("onednn", "on"))
         _check_pickles(found.module, model, archive)
         operators_ns, facts = _import_torchvision(found, model) if archive.calls_torchvision else (0, {})
@@ -67,8 +70,11 @@ class PyTorch:
                 # TorchScript is deprecated (for PyTorch 2.15 a FutureWarning), which is for the author of the model to act on.
                 for category in (DeprecationWarning, FutureWarning):
                     warnings.filterwarnings("ignore", message=r".*torch\.jit\.|.*TorchScript", category=category)
-                load = _load_script if archive.kind == "torchscript" else _load_program
-                self._module, self._inputs, outputs = load(found.module, model, archive, self._device)
+                if archive.kind == "torchscript":
+                    self._module = found.module.jit.load(str(model), map_location=self._device).eval()
+                    self._inputs, outputs = _declared(archive.texts, self._module), tuple[TensorInfo, ...]()
+                else:
+                    self._module, self._inputs, outputs = _load_program(found.module, model, self._device)
         except _FAILURES as error:
             raise ConfigError(
                 f"{found.package} {found.version} cannot load {str(model)!r}: {one_line(error)}; export it again for this version"
@@ -87,26 +93,23 @@ class PyTorch:
         """Copy the inputs to the device; return the module's call on them."""
         if self._inputs:
             check_inputs(inputs, self._inputs)
-        self._enter_inference_mode()
+        if not self._torch.is_inference_mode_enabled():
+            self._mode.enter_context(self._torch.inference_mode())
         try:
             arguments = [self._torch.from_numpy(array.copy(order="C")).to(self._device) for array in inputs]
         except TypeError as error:
             raise ConfigError(f"PyTorch rejects the input: {one_line(error)}") from error
-        module, device = self._module, self._device
+        module, device, synchronise = self._module, self._device, self._torch.cuda.synchronize
         self._last = None
 
         def call() -> None:
             self._last = module(*arguments)
 
-        if device == "cpu":
-            return call
-        synchronise = self._torch.cuda.synchronize
-
         def call_and_wait() -> None:
             self._last = module(*arguments)
             synchronise(device)
 
-        return call_and_wait
+        return call if device == "cpu" else call_and_wait
 
     def outputs(self) -> list[Array]:
         """Return copies of the last call's tensors, nested ones in order; bfloat16, which numpy lacks, as float32."""
@@ -120,10 +123,6 @@ class PyTorch:
         self._module = self._last = None
         self._inputs = ()
 
-    def _enter_inference_mode(self) -> None:
-        if not self._torch.is_inference_mode_enabled():
-            self._mode.enter_context(self._torch.inference_mode())
-
 
 def _device(torch: Any, backend: str) -> str:
     kind, _, index = backend.partition(":")
@@ -134,13 +133,6 @@ def _device(torch: Any, backend: str) -> str:
             f"torch {torch.__version__} sees {torch.cuda.device_count()} CUDA devices, {backend!r} is none of them: choose cpu"
         )
     return backend
-
-
-def _set_threads(torch: Any, threads: int) -> None:
-    torch.set_num_threads(threads)
-    # Can be set once in a process, before the first parallel work.
-    with contextlib.suppress(RuntimeError):
-        torch.set_num_interop_threads(1)
 
 
 def _set_onednn(torch: Any, asked: str) -> None:
@@ -184,11 +176,6 @@ def _check_pickles(torch: Any, model: Path, archive: TorchArchive) -> None:
                 ) from error
 
 
-def _load_script(torch: Any, model: Path, archive: TorchArchive, device: str) -> tuple[Any, tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
-    module = torch.jit.load(str(model), map_location=device)
-    return module.eval(), _declared(archive.texts, module), ()
-
-
 def _declared(texts: Mapping[str, str], module: Any) -> tuple[TensorInfo, ...]:
     """Return the input that the archive's config.txt declares by its `shape`; nothing when there is none."""
     try:
@@ -200,10 +187,7 @@ def _declared(texts: Mapping[str, str], module: Any) -> tuple[TensorInfo, ...]:
     return (TensorInfo(name, shape, _dtype(dtypes[0] if dtypes else "torch.float32")),)
 
 
-def _load_program(
-    torch: Any, model: Path, archive: TorchArchive, device: str
-) -> tuple[Any, tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
-    del archive
+def _load_program(torch: Any, model: Path, device: str) -> tuple[Any, tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
     program = torch.export.load(str(model))
     nodes = {node.name: node for node in program.graph.nodes}
     inputs = tuple(_info(name, nodes[name]) for name in program.graph_signature.user_inputs)

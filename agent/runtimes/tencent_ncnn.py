@@ -30,6 +30,7 @@ from edgemeter.agent.runtimes.adapter import (
     captured_stderr,
     check_inputs,
     check_options,
+    chosen_setting,
     load_library,
     read_metadata,
 )
@@ -82,18 +83,13 @@ def read_param(model: Path) -> NcnnParam:
         # A line that ends early may still be one: 0=64 cut to 0=6.
         if not text.endswith("\n"):
             raise ValueError("it ends in the middle of a line")  # noqa: TRY301 - one place for all that is wrong with the file
-        layers = _layers(text.splitlines())
-        return _described(layers)
+        rows = [line.split() for line in text.splitlines() if line.strip()]
+        counts = [int(word) for word in rows[1]] if len(rows) > 1 else []
+        if len(counts) != 2 or counts[0] != len(rows) - 2:
+            raise ValueError(f"it announces {counts[0] if counts else 'no'} layers and has {max(0, len(rows) - 2)}")  # noqa: TRY301
+        return _described([_layer(row) for row in rows[2:]])
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise ConfigError(f"the model {str(model)!r} is truncated or garbled ({error}): fetch it again") from error
-
-
-def _layers(lines: Sequence[str]) -> list[NcnnLayer]:
-    rows = [line.split() for line in lines if line.strip()]
-    counts = [int(word) for word in rows[1]] if len(rows) > 1 else []
-    if len(counts) != 2 or counts[0] != len(rows) - 2:
-        raise ValueError(f"it announces {counts[0] if counts else 'no'} layers and has {max(0, len(rows) - 2)}")
-    return [_layer(row) for row in rows[2:]]
 
 
 def _layer(row: Sequence[str]) -> NcnnLayer:
@@ -156,7 +152,10 @@ class Ncnn:
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library, load the model; see `Runtime.load`."""
         check_options("ncnn", options, extra=("precision", "input_shape"))
-        precision, backend = _chosen(options)
+        precision = chosen_setting("ncnn", options, "precision", _PRECISIONS) or "fp32"
+        backend = options.backend or "cpu"
+        if not _BACKEND.fullmatch(backend):
+            raise ConfigError(f"runtime 'ncnn' has no backend {backend!r}: choose cpu, vulkan or vulkan:N")
         param = read_param(model)
         metadata = read_metadata(model.parent)
         inputs = _inputs(param, options.extra.get("input_shape"), metadata)
@@ -210,15 +209,6 @@ class Ncnn:
         self._last = None
         self._net = self._module = None
         self._inputs, self._names = (), ((), ())
-
-
-def _chosen(options: Options) -> tuple[str, str]:
-    precision, backend = options.extra.get("precision", "fp32"), options.backend or "cpu"
-    if precision not in _PRECISIONS:
-        raise ConfigError(f"runtime 'ncnn' has no precision {precision!r}: choose one of {', '.join(_PRECISIONS)}")
-    if not _BACKEND.fullmatch(backend):
-        raise ConfigError(f"runtime 'ncnn' has no backend {backend!r}: choose cpu, vulkan or vulkan:N")
-    return precision, backend
 
 
 def _inputs(param: NcnnParam, asked: str | None, metadata: Mapping[str, str]) -> tuple[TensorInfo, ...]:

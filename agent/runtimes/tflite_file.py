@@ -34,11 +34,7 @@ class FlatBufferTable:
     at: int
 
     def check(self) -> "FlatBufferTable":
-        """Return the table itself when it and its vtable lie inside the file.
-
-        Raises:
-            GarbledError: they do not.
-        """
+        """Return the table itself when it and its vtable lie inside the file; raises GarbledError where they do not."""
         vtable, size = self._vtable()
         _span(self.data, vtable, size)
         _span(self.data, self.at, _read_number(self.data, "<H", vtable + 2))
@@ -59,11 +55,7 @@ class FlatBufferTable:
         return None if at is None else FlatBufferTable(self.data, self._target(at)).check()
 
     def vector(self, field: int, item_bytes: int) -> tuple[int, int]:
-        """Return start and length of a vector or string; (0, 0) when absent.
-
-        Raises:
-            GarbledError: it does not lie inside the file.
-        """
+        """Return start and length of a vector or string; (0, 0) when absent. Raises GarbledError where it lies outside the file."""
         at = self._field(field)
         if at is None:
             return 0, 0
@@ -88,14 +80,10 @@ class FlatBufferTable:
         start, count = self.vector(field, 4)
         return struct.unpack_from(f"<{count}f", self.data, start)
 
-    def bytes_at(self, field: int) -> bytes:
-        """Return a vector of bytes."""
-        start, count = self.vector(field, 1)
-        return self.data[start : start + count]
-
     def text(self, field: int) -> str:
         """Return a string; what is not UTF-8 in it is replaced."""
-        return self.bytes_at(field).decode("utf-8", "replace")
+        start, count = self.vector(field, 1)
+        return self.data[start : start + count].decode("utf-8", "replace")
 
     def _vtable(self) -> tuple[int, int]:
         vtable = self.at - _read_number(self.data, "<i", self.at)
@@ -112,11 +100,7 @@ class FlatBufferTable:
 
 
 def root_table(data: bytes | mmap) -> FlatBufferTable:
-    """Return the root table.
-
-    Raises:
-        GarbledError: there is none.
-    """
+    """Return the root table; raises GarbledError where there is none."""
     return FlatBufferTable(data, _read_number(data, "<I", 0)).check()
 
 
@@ -167,7 +151,8 @@ def read_tflite(model: Path) -> TfliteFile:
             metadata = {**_own_metadata(data, top), **model_file.texts(model)}
             uses = _uses(top)
             builtin_uses = uses.pop("", 0)
-            return TfliteFile(_custom_operators(top), uses, builtin_uses, inputs, outputs, metadata, _precision(top))
+            custom_operators = tuple(name for name in (code.text(1) for code in top.tables(1)) if name)
+            return TfliteFile(custom_operators, uses, builtin_uses, inputs, outputs, metadata, _precision(top))
     except GarbledError as error:
         raise ConfigError(f"the model {str(model)!r} is truncated or garbled (it needs {error}): fetch it again") from error
 
@@ -208,10 +193,6 @@ def _check_vectors(table: FlatBufferTable, vectors: Sequence[tuple[int, int]]) -
         table.vector(field, item_bytes)
 
 
-def _custom_operators(top: FlatBufferTable) -> tuple[str, ...]:
-    return tuple(name for name in (code.text(1) for code in top.tables(1)) if name)
-
-
 def _uses(top: FlatBufferTable) -> dict[str, int]:
     """Return how often each operator stands in the graphs: by its custom name, all builtin ones together under no name."""
     names = [code.text(1) for code in top.tables(1)]
@@ -239,14 +220,11 @@ def _precision(top: FlatBufferTable) -> str:
 
 def _signature(top: FlatBufferTable) -> tuple[Mapping[int, str], Mapping[int, str]]:
     """Return the names that the main graph's first signature gives to inputs and outputs, by index of the tensor."""
-    for signature in top.tables(7):
-        if signature.integer(4, "<I") == 0:
-            return _tensor_map(signature, 0), _tensor_map(signature, 1)
-    return {}, {}
-
-
-def _tensor_map(signature: FlatBufferTable, field: int) -> Mapping[int, str]:
-    return {entry.integer(1, "<I"): entry.text(0) for entry in signature.tables(field)}
+    signature = next((signature for signature in top.tables(7) if signature.integer(4, "<I") == 0), None)
+    if signature is None:
+        return {}, {}
+    inputs, outputs = ({entry.integer(1, "<I"): entry.text(0) for entry in signature.tables(field)} for field in (0, 1))
+    return inputs, outputs
 
 
 def _own_metadata(data: bytes | mmap, top: FlatBufferTable) -> dict[str, str]:

@@ -107,7 +107,9 @@ def _exported(model: Path, archive: zipfile.ZipFile, members: Mapping[str, str])
     for name, member in members.items():
         if _PROGRAM.fullmatch(name):
             program = archive.read(member)
-            _check_program(model, json.loads(program))
+            for key, text in _strings(json.loads(program), ""):
+                if not _is_plain(key, text):
+                    raise ConfigError(f"{str(model)!r} has {text[:80]!r} as {key}, which is not run here: {_EXPORT}")
             calls_torchvision |= _TORCHVISION.search(program) is not None
         elif _CONFIGS.fullmatch(name):
             _check_payload(model, json.loads(archive.read(member)))
@@ -125,13 +127,6 @@ def _check_payload(model: Path, document: Any) -> None:
             raise ConfigError(f"{str(model)!r} holds {name!r} as a pickle and is not opened: {_EXPORT} with plain tensors only")
 
 
-def _check_program(model: Path, document: Any) -> None:
-    """Refuse a program in which any text has another form than those that torch.export writes."""
-    for key, text in _strings(document, ""):
-        if not _is_plain(key, text):
-            raise ConfigError(f"{str(model)!r} has {text[:80]!r} as {key}, which is not run here: {_EXPORT}")
-
-
 def _strings(value: Any, key: str) -> Iterator[tuple[str, str]]:
     """Yield every text of a JSON document with its key."""
     if isinstance(value, str):
@@ -147,20 +142,16 @@ def _strings(value: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_plain(key: str, text: str) -> bool:
+    """Return whether a text has one of the forms that torch.export writes under this key."""
     if key in {"target", "as_operator"}:
         return _OPERATOR.fullmatch(text) is not None
     if key in {"expr_str", "key"} and _EXPRESSION.fullmatch(text) is not None:
         return True
     if key in {"in_spec", "out_spec"}:
-        return all(_is_plain_container(entry) for entry in _containers(json.loads(text)[1]))
+        return _is_plain_container(json.loads(text)[1])
     return key != "expr_str" and _WORD.fullmatch(text) is not None
 
 
-def _containers(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    yield spec
-    for child in spec["children_spec"]:
-        yield from _containers(child)
-
-
 def _is_plain_container(spec: Mapping[str, Any]) -> bool:
-    return spec["type"] is None or (spec["type"] in _CONTAINERS and _CONTEXT.fullmatch(spec["context"]) is not None)
+    is_known = spec["type"] is None or (spec["type"] in _CONTAINERS and _CONTEXT.fullmatch(spec["context"]) is not None)
+    return is_known and all(map(_is_plain_container, spec["children_spec"]))

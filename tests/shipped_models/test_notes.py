@@ -6,8 +6,9 @@ import pytest
 
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.quality.multiple_choice import read_choices
-from edgemeter.agent.quality.short_answers import read_questions
+from edgemeter.agent.quality.multiple_choice import ChoiceItem
+from edgemeter.agent.quality.scoring import read_items
+from edgemeter.agent.quality.short_answers import Question
 from tests.shipped_models import notes
 from tests.shipped_models.language_folder import SHIPPED, shipped_index
 from tests.shipped_models.vocabulary import learn_vocabulary
@@ -22,8 +23,8 @@ def test_the_shipped_texts_are_those_of_the_grammar():
         ("questions", notes.questions(made["seed"], made["questions"])),
     ):
         assert [json.loads(line) for line in (SHIPPED / f"{name}.jsonl").read_text().splitlines()] == items
-    assert len(read_choices(SHIPPED / "choices.jsonl")) == made["choices"]
-    assert len(read_questions(SHIPPED / "questions.jsonl")) == made["questions"]
+    assert len(read_items(SHIPPED / "choices.jsonl", ChoiceItem)) == made["choices"]
+    assert len(read_items(SHIPPED / "questions.jsonl", Question)) == made["questions"]
 
 
 def test_the_shipped_files_are_those_of_the_index_and_small():

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.quality.multiple_choice import ChoiceItem, accuracies, encode_pair, read_choices, score_choices
+from edgemeter.agent.quality.multiple_choice import ChoiceItem, accuracies, encode_pair, score_choices
+from edgemeter.agent.quality.scoring import read_items
 from tests.fixtures.rows import table_row
 
 
@@ -68,7 +69,7 @@ def test_a_file_of_items_is_read(tmp_path):
     """Empty lines are skipped; the hash is of the items, not of the spacing."""
     line = '{"id": "1", "prompt": "p", "choices": ["a", "b"], "answer": 1}'
     (tmp_path / "items.jsonl").write_text(f"{line}\n\n{line.replace(' ', '')}\n")
-    one, two = read_choices(tmp_path / "items.jsonl")
+    one, two = read_items(tmp_path / "items.jsonl", ChoiceItem)
     assert one == two
     assert accuracies([one], [[0, 1]]).items_sha256 == accuracies([two], [[1, 0]]).items_sha256
 
@@ -86,6 +87,6 @@ def test_a_wrong_file_is_one_line(tmp_path):
         with table_row(content):
             (tmp_path / "items.jsonl").write_text(content)
             with pytest.raises(ConfigError, match=match):
-                read_choices(tmp_path / "items.jsonl")
+                read_items(tmp_path / "items.jsonl", ChoiceItem)
             with pytest.raises(ConfigError, match="cannot read"):
-                read_choices(tmp_path / "absent.jsonl")
+                read_items(tmp_path / "absent.jsonl", ChoiceItem)
