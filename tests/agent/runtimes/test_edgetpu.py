@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.runtimes import Options, edgetpu, tflite_file
+from edgemeter.agent.runtimes import Options, tflite_file
 from edgemeter.agent.runtimes.edgetpu import EdgeTpu
 from tests.fixtures.rows import table_row
 
@@ -296,8 +296,3 @@ def test_a_real_compiled_model_is_read_and_not_run_on_a_cpu(realdata, tmp_path, 
     assert file.custom_uses == {"edgetpu-custom-op": 1}
     with pytest.raises(UnavailableError, match="opened no Edge TPU"):
         EdgeTpu(tmp_path, str(delegate)).load(model, Options(backend="pci"))
-
-
-def test_the_constructor_takes_the_machines_own_library():
-    """Nothing is loaded before a model is."""
-    assert EdgeTpu()._shared_library == edgetpu.SHARED_LIBRARY == "libedgetpu.so.1"

@@ -14,14 +14,7 @@ from tests.fixtures.rows import table_row
 
 pytest.importorskip("executorch.extension.pybindings._C", reason="needs the extra `executorch`")
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture
-def runtime():
-    """Return a runtime that is closed at the end."""
-    made = ExecuTorch()
-    yield made
-    made.close()
+RUNTIME = ExecuTorch
 
 
 @pytest.mark.slow
@@ -79,17 +72,6 @@ def test_threads_are_set_and_not_under_a_running_program(runtime, models):
     runtime.close()
     assert other.load(models / "executorch.pte", Options(threads=1)).backend == found.backend
     other.close()
-
-
-def test_outputs_before_a_query_are_an_error(runtime, models, x):
-    """Also after new inputs."""
-    runtime.load(models / "executorch.pte", Options())
-    with pytest.raises(MeasurementError, match="run a query first"):
-        runtime.outputs()
-    runtime.bind([x])()
-    runtime.bind([x])
-    with pytest.raises(MeasurementError, match="run a query first"):
-        runtime.outputs()
 
 
 def test_a_program_that_leads_outside_the_file_is_garbled(models, tmp_path):

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.replay import ReplayRuntime
 from tests.fixtures.rows import table_row
@@ -118,15 +118,6 @@ def test_it_is_labelled_as_what_it_is(recording):
     """Nobody takes a replay for a measurement of a library."""
     found = ReplayRuntime().load(recording(), Options())
     assert (found.package, found.backend, found.import_ns) == ("edgemeter", "replay", 0)
-
-
-def test_outputs_before_the_first_call_are_refused(recording):
-    """As with a runtime that computes."""
-    runtime = ReplayRuntime()
-    runtime.load(recording(), Options())
-    runtime.bind([])
-    with pytest.raises(MeasurementError):
-        runtime.outputs()
 
 
 def test_what_is_wrong_with_a_recording_is_named(recording):

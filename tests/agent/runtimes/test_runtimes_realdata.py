@@ -25,24 +25,10 @@ RUNS = [
 ]
 
 
-@pytest.fixture
-def opened(realdata):
-    """Return a function that loads a model; what it loads is closed at the end."""
-    made = []
-
-    def load(name, file):
-        made.append(create(name))
-        return made[-1], made[-1].load(realdata / "models" / file, Options())
-
-    yield load
-    for runtime in made:
-        runtime.close()
-
-
 @pytest.mark.parametrize(("name", "file", "declared", "outputs"), RUNS, ids=[file for _, file, _, _ in RUNS])
-def test_a_model_from_outside_loads_and_runs(opened, name, file, declared, outputs):
+def test_a_model_from_outside_loads_and_runs(opened, realdata, name, file, declared, outputs):
     """Input as declared by its makers, outputs of the shapes and dtypes that load reported."""
-    runtime, found = opened(name, file)
+    runtime, found = opened(name, realdata / "models" / file)
     (info,) = found.inputs
     assert (info.dtype, info.shape, info.scale, info.zero_point) == declared
     runtime.bind([np.zeros(info.shape, info.dtype)])()
@@ -53,9 +39,9 @@ def test_a_model_from_outside_loads_and_runs(opened, name, file, declared, outpu
 
 @pytest.mark.slow
 @pytest.mark.torch
-def test_a_torchscript_model_from_outside_loads_and_runs(opened):
+def test_a_torchscript_model_from_outside_loads_and_runs(opened, realdata):
     """A traced YOLOv5 without declared shapes."""
-    runtime, found = opened("pytorch", "yolov5n_640.torchscript.pt")
+    runtime, found = opened("pytorch", realdata / "models" / "yolov5n_640.torchscript.pt")
     assert (found.inputs, found.outputs) == ((), ())
     runtime.bind([np.zeros((1, 3, 640, 640), np.float32)])()
     assert [array.shape for array in runtime.outputs()] == [(1, 25200, 85)]
@@ -70,10 +56,10 @@ def test_a_torchscript_model_from_outside_loads_and_runs(opened):
         ("yolov8n.onnx", "lacks the identifier TFL3"),
     ],
 )
-def test_a_model_that_cannot_run_here_is_refused_in_one_line(opened, file, words):
+def test_a_model_that_cannot_run_here_is_refused_in_one_line(opened, realdata, file, words):
     """The line says why."""
     with pytest.raises(ConfigError, match=words) as caught:
-        opened("litert", file)
+        opened("litert", realdata / "models" / file)
     assert "\n" not in str(caught.value)
 
 
@@ -87,9 +73,9 @@ def test_a_model_that_cannot_run_here_is_refused_in_one_line(opened, file, words
         ("yolov8n_full_integer_quant.tflite", "temp_meta.txt", "{'description': 'Ultralytics YOLOv8n"),
     ],
 )
-def test_what_a_tflite_file_states_of_itself_is_read(opened, file, name, says):
+def test_what_a_tflite_file_states_of_itself_is_read(opened, realdata, file, name, says):
     """Labels and normalisation lie in the file."""
-    assert opened("litert", file)[1].metadata[name].startswith(says)
+    assert opened("litert", realdata / "models" / file)[1].metadata[name].startswith(says)
 
 
 @pytest.mark.parametrize("file", ["mobilenet_v1_0.25_128_quant.tflite", "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite"])
@@ -119,12 +105,12 @@ def interleaved_p50_ratio(one, other, count: int) -> float:
 @pytest.mark.parametrize(("name", "file", "count"), [("litert", RUNS[2][1], 1000), ("onnx", RUNS[6][1], 100)], ids=["litert", "onnx"])
 @pytest.mark.long
 @pytest.mark.alone
-def test_the_bare_call_costs_what_the_library_costs(opened, name, file, count):
+def test_the_bare_call_costs_what_the_library_costs(opened, realdata, name, file, count):
     """Timed in turns, p50 of our call and of the library's own differ by less than 2%.
 
     On a machine that does other things too one comparison may be off by more; an overhead of ours would be in all five.
     """
-    runtime, found = opened(name, file)
+    runtime, found = opened(name, realdata / "models" / file)
     image = np.random.default_rng(0).integers(0, 255, found.inputs[0].shape).astype(found.inputs[0].dtype)
     call = runtime.bind([image])
     if name == "litert":

@@ -5,20 +5,13 @@ import shutil
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.tencent_ncnn import Ncnn
 from tests.fixtures.rows import table_row
 
 ncnn = pytest.importorskip("ncnn")
-
-
-@pytest.fixture
-def runtime():
-    """Return a runtime that is closed at the end."""
-    made = Ncnn()
-    yield made
-    made.close()
+RUNTIME = Ncnn
 
 
 def test_outputs_come_in_the_order_of_their_numbers(runtime, models, x):
@@ -143,13 +136,3 @@ def test_only_one_item_at_a_time_is_taken(runtime, models, x):
     runtime.load(models / "ncnn_open.param", Options())
     with pytest.raises(ConfigError, match=r"float32 \[1, ...\]"):
         runtime.bind([np.repeat(x, 2, axis=0)])
-
-
-def test_outputs_before_the_first_call_are_refused(runtime, models, x):
-    """Not even after a bind that follows a call."""
-    runtime.load(models / "ncnn.param", Options())
-    for _ in range(2):
-        call = runtime.bind([x])
-        with pytest.raises(MeasurementError):
-            runtime.outputs()
-        call()

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.vision import decoders
-from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
 
 # Two queries on 64 x 32 pixels: the left half, and a quarter in the middle.
@@ -58,13 +56,6 @@ def test_pixels_are_left_as_they_are():
     """An export that scaled its boxes itself."""
     pixels = BOXES * np.array([64, 32, 64, 32], np.float32)
     assert decode(pixels, np.array([[[0.75, 0], [0, 0]]], np.float32), classes=2).boxes.tolist() == [LEFT]
-
-
-def test_outputs_that_do_not_fit_are_refused():
-    """No boxes, as many boxes as scores it has not, other classes: named with both counts that would fit."""
-    for shapes in [[(1, 100, 92), (1, 100, 5)], [(1, 100, 4), (1, 99, 3)], [(1, 100, 4), (1, 100, 80)], [(1, 300, 8)], [(1, 100, 4)]]:
-        with table_row(shapes), pytest.raises(ConfigError, match=r"scores \[1, queries, 3 or 4\]"):
-            decoders.create(make_card("detr", classes=3), make_loaded(tensors(*shapes)))
 
 
 def test_a_list_has_score_and_class_in_each_row():

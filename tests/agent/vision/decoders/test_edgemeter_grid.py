@@ -76,29 +76,6 @@ def test_scores_below_the_threshold_are_background_and_the_best_are_kept():
     np.testing.assert_allclose(best.scores, [0.40, 0.35], rtol=1e-6)
 
 
-def test_nothing_detected_is_an_empty_prediction():
-    """An empty scene gives arrays of the promised shapes."""
-    found = create(model(), DECLARED).decode(answers(), FRAME)
-    assert (found.boxes.shape, found.scores.shape, found.classes.shape) == ((0, 4), (0,), (0,))
-
-
-def test_outputs_that_do_not_fit_the_grid_are_refused_by_name():
-    """The message names the shapes found and the card to correct; a file that declares none is checked at its first answer."""
-    for shapes in [
-        ((1, CELLS, 4),),
-        ((1, CELLS, CLASSES), (1, CELLS, 4)),
-        ((1, CELLS - 1, 4), (1, CELLS - 1, CLASSES)),
-        ((1, CELLS, 4), (1, CELLS, CLASSES + 1)),
-        ((CELLS, 4), (CELLS, CLASSES)),
-    ]:
-        with table_row(shapes):
-            with pytest.raises(ConfigError, match=r"'grid'.*strides.*card"):
-                create(model(), loaded(*shapes))
-            decoder = create(model(), loaded())
-            with pytest.raises(ConfigError, match=r"'grid'.*strides.*card"):
-                decoder.decode([np.zeros(shape, np.float32) for shape in shapes], FRAME)
-
-
 def test_outputs_may_leave_sizes_open():
     """What a file does not fix is taken at its word."""
     assert create(model(), loaded((None, None, 4), (None, CELLS, None)))

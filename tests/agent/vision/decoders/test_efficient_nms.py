@@ -5,11 +5,9 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.vision import decoders
-from tests.fixtures.rows import table_row
-from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
+from tests.fixtures.vision_factory import make_card, make_loaded, same_size
 
 # Two detections; the third row is what the plug-in left there.
 PARTS = {
@@ -53,14 +51,3 @@ def test_normalised_boxes_become_pixels():
     """Some exporters leave 0..1."""
     parts = {**PARTS, "det_boxes": PARTS["det_boxes"] / np.float32([64, 32, 64, 32])}
     assert decode(parts=parts).boxes == pytest.approx(PARTS["det_boxes"][0, :2])
-
-
-def test_other_outputs_are_refused():
-    """Before anything is measured, and without a declaration at the first query."""
-    for shapes in [[(1, 10), (1, 10, 4), (1, 10), (1, 10)], [(1, 1), (1, 10, 4), (1, 10)], [(1, 84, 8400)]]:
-        with table_row(shapes):
-            card = make_card("efficient-nms", classes=80)
-            with pytest.raises(ConfigError, match=r"needs a count \[1, 1\], boxes \[1, n, 4\]"):
-                decoders.create(card, make_loaded(tensors(*shapes)))
-            with pytest.raises(ConfigError, match="needs a count"):
-                decoders.create(card, make_loaded()).decode([np.zeros(shape, np.float32) for shape in shapes], same_size())

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.conformance.decoders import CHECKS, DecoderCase
 from edgemeter.agent.vision import decoders
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, same_size, tensors
 
 # The outputs of each family for 3 classes on 64 x 64 pixels.
@@ -29,6 +31,50 @@ SHAPES = {
 }
 
 
+# Settings of a card, what the message holds, and outputs that do not fit: wrong in number, rank, size or classes.
+REFUSED = {
+    "detr": (
+        {"classes": 3},
+        r"scores \[1, queries, 3 or 4\]",
+        [[(1, 100, 92), (1, 100, 5)], [(1, 100, 4), (1, 99, 3)], [(1, 100, 4), (1, 100, 80)], [(1, 300, 8)], [(1, 100, 4)]],
+    ),
+    "edgemeter": (
+        {"classes": 3, "strides": (8, 16, 32)},
+        r"'tested'.*strides.*card",
+        [[(1, 84, 4)], [(1, 84, 3), (1, 84, 4)], [(1, 83, 4), (1, 83, 3)], [(1, 84, 4), (1, 84, 4)], [(84, 4), (84, 3)]],
+    ),
+    "efficient-nms": (
+        {"classes": 80},
+        r"needs a count \[1, 1\], boxes \[1, n, 4\]",
+        [[(1, 10), (1, 10, 4), (1, 10), (1, 10)], [(1, 1), (1, 10, 4), (1, 10)], [(1, 84, 8400)]],
+    ),
+    "nanodet": (
+        {"classes": 4},
+        r"has 85 cells of 4 \+ 4 x 8 values",
+        [[(1, 85, 35)], [(1, 84, 36)], [(1, 64, 4), (1, 64, 32)], [(1, 85, 4), (1, 85, 32)], [(85, 36, 1)], [(1, 4, 8, 8)] * 8],
+    ),
+    "torchvision": ({"classes": 90}, r"needs boxes \[n, 4\]", [[(1, 84, 8400)]]),
+    "yolo-nas": (
+        {"classes": 3},
+        r"family yolo-nas needs boxes \[1, n, 4\] and scores \[1, n, 3\]",
+        [[(1, 84, 4), (1, 80, 3)], [(1, 84, 4), (1, 84, 5)], [(1, 84, 7)]],
+    ),
+    "yolo26": (
+        {"classes": 3},
+        "family yolov8",
+        [[(1, 84, 8400)], [(1, 300, 7)], [(1, 300, 6), (1, 32, 160, 160)], [(2, 300, 6)]],
+    ),
+    "yolov5": ({"classes": 3}, r"shape \[1, anchors, 8\]", [[(1, 252, 85)], [(2, 252, 8)], [(252, 8)], [(1, 252, 5)]]),
+    "yolov5-heads": (
+        {"classes": 2},
+        "a map of 3 x 7 values a cell",
+        [[(1, 3, 8, 8, 7)], [(1, 3, 8, 8, 7), (1, 3, 4, 4, 7), (1, 3, 2, 2, 8)], [(1, 3, 8, 12, 7)] * 3],
+    ),
+    "yolov8": ({"classes": 3}, r"shape \[1, 7, anchors\]", [[(1, 9, 84)], [(2, 7, 84)], [(7, 84)], [(1, 300, 6)], [()]]),
+    "yolox": ({"classes": 2}, r"shape \[1, 84, 7\]", [[(1, 84, 8)], [(1, 83, 7)], [(1, 7, 84)], [(84, 7)]]),
+}
+
+
 def case_of(family):
     """Return a decoder for 3 classes on 64 x 64 pixels, and outputs of nothing."""
     strides = (8, 16, 32) if family == "edgemeter" else ()
@@ -49,3 +95,17 @@ def test_every_family_stands_here():
 def test_a_decoder_keeps_the_contract(check, family, tmp_path):
     """The checks that ship, over every family; that each finds known objects is in the tests of its own."""
     check(case_of(family), tmp_path)
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_outputs_that_do_not_fit_are_refused(family):
+    """Where the file declares them, before anything is measured; else at the first query. Shapes of another rank wait for it."""
+    settings, words, outputs = REFUSED[family]
+    card = make_card(family, wanted=make_input(), nms_iou=0.5, **settings)
+    for shapes in outputs:
+        with table_row(shapes):
+            if not (family in ("yolov5", "yolov8", "yolox") and len(shapes[0]) != 3):
+                with pytest.raises(ConfigError, match=words):
+                    decoders.create(card, make_loaded(tensors(*shapes)))
+            with pytest.raises(ConfigError, match=words):
+                decoders.create(card, make_loaded()).decode([np.zeros(shape, np.float32) for shape in shapes], same_size())

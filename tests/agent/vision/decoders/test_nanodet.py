@@ -5,7 +5,6 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.vision import decoders
 from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, same_size, tensors
@@ -108,17 +107,3 @@ def test_overlaps_are_suppressed_class_by_class():
     same = [(8, 2, 3, 1, 2, 2, 2, 2), (8, 2, 4, 1, 3, 2, 1, 2)]
     assert len(decode([one_tensor(PLUS, same)], PLUS).scores) == 1
     assert len(decode([one_tensor(PLUS, [same[0], (8, 2, 4, 2, 3, 2, 1, 2)])], PLUS).scores) == 2
-
-
-def test_outputs_that_do_not_fit_are_refused():
-    """Other classes, another grid, strides that are missing: named with what would fit."""
-    for shapes in [
-        [(1, 168, 35)],
-        [(1, 167, 36)],
-        [(1, 117, 4), (1, 117, 32)],
-        [(1, 168, 4), (1, 168, 32)],
-        [(168, 36, 1)],
-        [(1, 4, 9, 13)] * 8,
-    ]:
-        with table_row(shapes), pytest.raises(ConfigError, match=r"has 168 cells of 4 \+ 4 x 8 values"):
-            decode([np.zeros(shape, np.float32) for shape in shapes], PLUS)

@@ -8,7 +8,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.vision import decoders
-from tests.fixtures.vision_factory import make_card, make_loaded, same_size, tensors
+from tests.fixtures.vision_factory import make_card, make_loaded, same_size
 
 LISTS = {
     "boxes": np.array([[4, 5, 60, 30], [1, 2, 11, 12]], np.float32),
@@ -66,5 +66,3 @@ def test_lists_of_different_length_are_refused():
     """A score for each box, or no answer."""
     with pytest.raises(ConfigError, match=r"the model gives \[\[2, 4\], \[2\], \[3\]\]"):
         decode({**LISTS, "scores": np.zeros(3, np.float32)})
-    with pytest.raises(ConfigError, match=r"needs boxes \[n, 4\]"):
-        decoders.create(make_card("torchvision", classes=90), make_loaded(tensors((1, 84, 8400))))

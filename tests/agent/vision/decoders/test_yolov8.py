@@ -63,33 +63,10 @@ def test_the_transposed_head_is_recognised_by_the_class_count():
     assert decode(tensor, classes=None).boxes.tolist() == [[15, 20, 25, 40]]
 
 
-def test_nothing_detected_is_an_empty_prediction():
-    """No anchor above the threshold: no detections, no error."""
-    assert decode(head([], [])).boxes.shape == (0, 4)
-
-
-def test_outputs_that_do_not_fit_are_refused_before_they_run():
-    """A wrong class count, a batch, an end-to-end head: where the file declares it, at once."""
-    for shape in [(1, 9, 84), (2, 7, 84), (7, 84), (1, 300, 6), ()]:
-        with table_row(shape):
-            with pytest.raises(ConfigError, match=r"shape \[1, 7, anchors\]"):
-                decode(np.zeros(shape, np.float32))
-            if len(shape) == 3:
-                with pytest.raises(ConfigError, match=r"shape \[1, 7, anchors\]"):
-                    decoders.create(make_card("yolov8", classes=CLASSES), make_loaded(tensors(shape)))
-
-
 def test_a_second_output_is_refused():
     """A segmentation model's masks are not left out silently."""
     with pytest.raises(ConfigError, match="has one output, this model has 2"):
         decoders.create(make_card("yolov8", classes=3), make_loaded(tensors((1, 39, 84), (1, 32, 16, 16))))
-
-
-def test_open_dimensions_wait_for_the_real_tensor():
-    """A dynamic file declares no anchors; it is accepted, and checked when it answers."""
-    made = decoders.create(make_card("yolov8", classes=CLASSES), make_loaded(tensors((1, 7, None))))
-    with pytest.raises(ConfigError):
-        made.decode([np.zeros((1, 8, 84), np.float32)], same_size())
 
 
 def test_invalid_values_are_read_as_in_a_tensor_without_them():
