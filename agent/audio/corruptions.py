@@ -25,14 +25,9 @@ REVERBERATION_DIRECT_DB = (10, 5, 0, -5, -10)
 
 
 def corrupt_recording(recording: AudioRecording, name: str, severity: int, seed: int, identity: str) -> AudioRecording:
-    """Return the recording corrupted: as long, at the same rate.
+    """Return the recording corrupted in one of the table's ways, with a severity from 1 to 5: as long, at the same rate.
 
-    Args:
-        recording: as it is.
-        name: of the table.
-        severity: 1 to 5.
-        seed: of the run.
-        identity: of the recording (the hash of its file): every one has noise of its own, the same on every machine.
+    By the run's `seed` and its `identity` (the hash of its file) every recording has noise of its own, the same on every machine.
     """
     draw = corruption_draw(name, severity, seed, identity)
     samples = recording.samples.astype(np.float64)

@@ -40,12 +40,9 @@ _Polygon = Annotated[list[float], msgspec.Meta(min_length=6)]
 
 
 def box_form_problem(what: str, boxes: Boxes, sizes: Boxes) -> str | None:
-    """Return why these can hardly be x, y, width, height in pixels, None where nothing speaks against it.
+    """Return why these boxes of `what` (float64 [n, 4]) can hardly be x, y, width, height in pixels, None if nothing speaks against it.
 
-    Args:
-        what: the boxes are of, in words.
-        boxes: float64 [n, 4].
-        sizes: width and height of the photograph of each, float64 [n, 2]; NaN where they are not known.
+    `sizes` are width and height of the photograph of each, float64 [n, 2]; NaN where they are not known.
     """
     if len(boxes) >= _ENOUGH_BOXES and boxes.max() <= _LARGEST_RATIO:
         return f"the boxes of all {len(boxes)} {what} are 0..1: {BOX_FORM}"

@@ -18,8 +18,7 @@ from edgemeter.agent.contract.record_conditions import Subset
 from edgemeter.agent.datasets import GroundTruth, create, names
 from edgemeter.agent.datasets.class_lists import ClassIndex
 from edgemeter.agent.datasets.coco import CocoDocument, plain_document
-from edgemeter.agent.datasets.items import Item, item_of_file
-from edgemeter.agent.datasets.photographs import list_items, photographs_in
+from edgemeter.agent.datasets.items import Item, item_of_file, list_items, photographs_in
 
 logger = logging.getLogger(__name__)
 

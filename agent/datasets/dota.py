@@ -12,7 +12,7 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.class_lists import text_lines
-from edgemeter.agent.datasets.photographs import list_photographs, photographs_in
+from edgemeter.agent.datasets.items import list_photographs, photographs_in
 
 _FORM = "each line is `x1 y1 x2 y2 x3 y3 x4 y4 class difficult`, in pixels, difficult 0 or 1"
 _HEADINGS = ("imagesource:", "gsd:", "acquisition")

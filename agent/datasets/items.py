@@ -1,6 +1,7 @@
-"""The items of a data set, each a file of its own, or a text or an array inside a file."""
+"""The items of a data set, each a file of its own, or a text or an array inside a file; and the photographs and recordings in a folder."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError
 
 Kind = Literal["image", "audio", "text", "tensor"]
+PHOTOGRAPHS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 SOUND = (".wav", ".flac", ".mp3", ".ogg")
 # What the suffix of a file says of it; any other counts as an image, which is refused when it is read as one.
 _KINDS: dict[str, Kind] = {
@@ -100,3 +102,50 @@ def read_text(path: Path, what: str) -> str:
 def item_of_file(folder: Path, name: str) -> Item:
     """Return the item that is the file `name`, relative to the folder."""
     return Item(name, folder / name, _KINDS.get(Path(name).suffix.lower(), "image"))
+
+
+def photographs_in(folder: Path) -> list[str]:
+    """Return the names of the image files in the folder, sorted.
+
+    Raises:
+        ConfigError: the folder cannot be read.
+    """
+    return _files_in(folder, PHOTOGRAPHS)
+
+
+def _files_in(folder: Path, suffixes: Sequence[str]) -> list[str]:
+    try:
+        return sorted(path.name for path in folder.iterdir() if path.suffix.lower() in suffixes and path.is_file())
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the image folder {str(folder)!r}: {error.strerror}; give the folder that holds the photographs"
+        ) from error
+
+
+def list_items(folder: Path) -> list[str]:
+    """Return the names of the photographs in the folder, sorted; of its recordings where it holds no photograph.
+
+    Raises:
+        ConfigError: the folder cannot be read, or holds neither.
+    """
+    names = photographs_in(folder) or _files_in(folder, SOUND)
+    if not names:
+        raise ConfigError(
+            f"no photographs ({', '.join(PHOTOGRAPHS)}) and no recordings ({', '.join(SOUND)}) in {str(folder)!r}: give the folder that "
+            "holds them itself, not one above it"
+        )
+    return names
+
+
+def list_photographs(folder: Path) -> list[str]:
+    """Return the names of the image files in the folder, sorted.
+
+    Raises:
+        ConfigError: the folder cannot be read, or holds none.
+    """
+    names = photographs_in(folder)
+    if not names:
+        raise ConfigError(
+            f"no photographs ({', '.join(PHOTOGRAPHS)}) in {str(folder)!r}: give the folder that holds them itself, not one above it"
+        )
+    return names

@@ -1,19 +1,26 @@
 """Our readers of ground truth, each recognised by its content: maps, DOTA and YOLO labels, class folders, class lists, COCO's JSON."""
 
+import hashlib
 from codecs import BOM_UTF8
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.datasets import GroundTruth, Targets, dota, maps, yolo
+from edgemeter.agent.datasets import GroundTruth, Targets, dota, yolo
 from edgemeter.agent.datasets.class_lists import ClassIndex, find_class_names, read_class_folders, read_class_list, text_lines
-from edgemeter.agent.datasets.coco import annotation_oddities, read_annotations
-from edgemeter.agent.datasets.items import SOUND
-from edgemeter.agent.datasets.photographs import SUFFIXES, list_photographs, photographs_in
+from edgemeter.agent.datasets.coco import CocoDocument, annotation_oddities, read_annotations
+from edgemeter.agent.datasets.items import PHOTOGRAPHS, SOUND, list_photographs, photographs_in
 
 # Class folders hold photographs or recordings.
-_OF_CLASSES = (*SUFFIXES, *SOUND)
+_OF_CLASSES = (*PHOTOGRAPHS, *SOUND)
+MAP_SUFFIXES = (".npy", ".png")
+# What data sets append to the name of a photograph's map. Source: Cityscapes' and ADE20K's folders.
+_ENDINGS = ("", "_gtFine_labelTrainIds", "_gtFine_labelIds", "_seg", "_mask", "_depth")
+SMALLEST_RATIO = 0.025
+_PERSON = "person"
 
 
 class Maps:
@@ -21,11 +28,11 @@ class Maps:
 
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
         """Return whether the annotations are a folder with a map of one of the photographs."""
-        return maps.holds_maps(folder, annotations)
+        return holds_maps(folder, annotations)
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the file of each photograph's map: the task reads it."""
-        found, identity = maps.read_maps(folder, _given(annotations))
+        found, identity = read_maps(folder, _given(annotations))
         return GroundTruth(Targets(found), identity, named_by="folder")
 
 
@@ -114,10 +121,93 @@ def _of_index(index: ClassIndex, *, by_folder: bool) -> GroundTruth:
 def _is_index(path: Path) -> bool:
     """Return whether the first line of a text names a photograph."""
     first = next((line for line in text_lines(path) if line.strip()), "")
-    return Path(first.strip().rsplit(None, 1)[0] if first else "").suffix.lower() in SUFFIXES
+    return Path(first.strip().rsplit(None, 1)[0] if first else "").suffix.lower() in PHOTOGRAPHS
 
 
 def _given(annotations: Path | None) -> Path:
     if annotations is None:
         raise ConfigError("this format of ground truth needs a file of annotations: give it as annotations")
     return annotations
+
+
+class VisualWakeWords:
+    """Visual wake words: whether a photograph of COCO shows a person, by MLPerf Tiny's rule.
+
+    COCO's annotations as classes; recognised where the file's name begins with `vww`, else by `--reader visual-wake-words`.
+    Class 1, a person: the box of a person (no crowd) covers more than 2.5% of the photograph. Class 0: nobody is annotated. A photograph
+    whose persons are all smaller belongs to neither, and is left out. Source: the script that made MLPerf Tiny's data,
+    `buildPersonDetectionDatabase.py` (Silicon Labs, `platform_ml_models`, `areaRatio=.025`).
+    """
+
+    def recognises(self, _folder: Path, annotations: Path | None) -> bool:
+        """Return whether the annotations are JSON whose name begins with `vww`."""
+        return annotations is not None and annotations.name.lower().startswith("vww") and annotations.suffix.lower() == ".json"
+
+    def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
+        """Return for each photograph that counts whether it shows a person."""
+        if annotations is None:
+            raise ConfigError("visual wake words need COCO's annotations: give --annotations FILE")
+        document = read_annotations(annotations)
+        if isinstance(document, dict):
+            raise ConfigError(f"{str(annotations)!r} is an index of classes, and the reader needs COCO's annotations: leave --reader out")
+        classes = _wake_words(document, annotations)
+        left_out = len(document.images) - len(classes)
+        odd = (f"{left_out} photographs show only persons of at most {SMALLEST_RATIO:.1%} of the photograph: left out",) if left_out else ()
+        return GroundTruth(ClassIndex(classes), annotations, odd)
+
+
+def _wake_words(document: CocoDocument, path: Path) -> dict[str, int]:
+    person = {category.id for category in document.categories if category.name.strip().lower() == _PERSON}
+    if not person:
+        raise ConfigError(f"the annotations {str(path)!r} have no category {_PERSON!r}: give COCO's")
+    largest: dict[int, float] = {}
+    for one in document.annotations:
+        if one.category_id in person and not one.iscrowd:
+            largest[one.image_id] = max(largest.get(one.image_id, 0.0), one.bbox[2] * one.bbox[3])
+    classes: dict[str, int] = {}
+    for image in document.images:
+        if image.file_name is None or not image.width or not image.height:
+            raise ConfigError(f"image {image.id} in {str(path)!r} has no file_name, width or height: add them")
+        if image.id not in largest:
+            classes[image.file_name] = 0
+        elif largest[image.id] > SMALLEST_RATIO * image.width * image.height:
+            classes[image.file_name] = 1
+    return classes
+
+
+def holds_maps(folder: Path, annotations: Path | None) -> bool:
+    """Return whether the annotations are a folder with a map of one of the photographs at least."""
+    if annotations is None or not annotations.is_dir() or not folder.is_dir():
+        return False
+    try:
+        # Labels of YOLO may lie beside their photographs: those are no maps of themselves.
+        return not annotations.samefile(folder) and any(_map_of(annotations, name) for name in photographs_in(folder))
+    except (ConfigError, OSError):
+        return False
+
+
+def read_maps(folder: Path, annotations: Path) -> tuple[Mapping[str, Path], bytes]:
+    """Return the map of each photograph by its name, and what stands for the bytes of all of them.
+
+    Raises:
+        ConfigError: a photograph has no map, or one cannot be read; the message names it.
+    """
+    found: dict[str, Path] = {}
+    identity = hashlib.sha256()
+    for name in list_photographs(folder):
+        path = _map_of(annotations, name)
+        if path is None:
+            raise ConfigError(f"the photograph {name!r} has no map in {str(annotations)!r}: add {Path(name).stem}.png or .npy")
+        found[name] = path
+        try:
+            identity.update(bytes.fromhex(sha256_of(path)))
+        except OSError as error:
+            raise ConfigError(f"cannot read the map {str(path)!r}: {error.strerror}") from error
+    return found, identity.digest()
+
+
+def _map_of(annotations: Path, photograph: str) -> Path | None:
+    stem = Path(photograph).stem
+    starts = dict.fromkeys((stem, stem.removesuffix("_leftImg8bit")))
+    names = (f"{start}{ending}{suffix}" for start in starts for ending in _ENDINGS for suffix in MAP_SUFFIXES)
+    return next((annotations / name for name in names if (annotations / name).is_file()), None)

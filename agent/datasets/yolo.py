@@ -113,12 +113,7 @@ def are_named_by(annotations: Path) -> bool:
 
 
 def read_labels(images: Path, annotations: Path, photographs: Sequence[str]) -> tuple[CocoDocument, tuple[str, ...]]:
-    """Return the labels of these photographs as a document, and what was odd about them, counted.
-
-    Args:
-        images: the folder of photographs.
-        annotations: data.yaml or classes.txt, or the folder of labels.
-        photographs: names of the photographs.
+    """Return the labels of these photographs in the folder `images` as a document, and what was odd about them, counted.
 
     Raises:
         ConfigError: labels or names of classes are not found, or a line is wrong; the message names it.

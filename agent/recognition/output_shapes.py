@@ -49,13 +49,7 @@ _HEADS = {
 
 
 def family_of_outputs(outputs: Sequence[TensorInfo], size: tuple[int, int] | None, name: str, stated: SelfDescription) -> OutputFamily:
-    """Return the family of a model with these outputs.
-
-    Args:
-        outputs: as the runtime found them.
-        size: height and width of the input, None where the file leaves them open.
-        name: of the file.
-        stated: what the file states about itself.
+    """Return the family of a model with these outputs, by its file's name and what that states; an input of open size is None.
 
     Raises:
         UnknownFamilyError: none fits.

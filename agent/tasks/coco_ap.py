@@ -36,11 +36,7 @@ METRICS: Mapping[str, str] = {
 }
 # Of keypoints there are no small objects, and 20 detections an image at most.
 KEYPOINT_METRICS: Mapping[str, str] = {
-    "AP": "ap",
-    "AP50": "ap50",
-    "AP75": "ap75",
-    "APm": "ap_medium",
-    "APl": "ap_large",
+    **{name: METRICS[name] for name in ("AP", "AP50", "AP75", "APm", "APl")},
     "AR": "ar",
     "AR50": "ar50",
     "AR75": "ar75",
@@ -89,13 +85,7 @@ class CocoAp:
     """Scores the detections of one set of images, whole or in part."""
 
     def __init__(self, truth: Mapping[str, Any], found: Found, kind: ObjectKind = BOXES) -> None:
-        """Take the COCO annotation document and what was found.
-
-        Args:
-            truth: the document as plain data; `area` must be there, keys other than COCO's are ignored.
-            found: in the form of the kind.
-            kind: what is compared.
-        """
+        """Take the COCO annotation document as plain data, with `area` (keys other than COCO's are ignored), and what was found."""
         self._hotcoco = _hotcoco()
         self._truth, self._rows, self._kind = truth, found, kind
         self._wanted = self._document([annotation["area"] for annotation in truth["annotations"]])
@@ -190,15 +180,10 @@ def coco_accuracy(
     bounds: Bounds = "auto",
     kind: ObjectKind = BOXES,
 ) -> Accuracy | None:
-    """Return the accuracy over these images; None where the truth holds nothing to find in them.
+    """Return the accuracy over these images, with and without detections; None where the truth holds nothing to find in them.
 
-    Args:
-        truth: the COCO annotation document as plain data; `group` of images or annotations names the group.
-        found: in the form of the kind; boxes are float64 [n, 7]: image id, x, y, width, height, score, category id.
-        image_ids: the images that count, with and without detections.
-        sha256: of the data set.
-        bounds: whether to compute them; auto: where there are few enough detections for a small board.
-        kind: what is compared.
+    `truth` is the COCO annotation document as plain data, in which `group` of images or annotations names the group; `sha256` is that of
+    the data set. `bounds` are computed by `auto` where there are few enough detections for a small board.
     """
     scored = CocoAp(truth, found, kind)
     figures = scored.figures(image_ids)
@@ -206,7 +191,8 @@ def coco_accuracy(
     if value is None:
         return None
     is_bounded = bounds == "always" or (bounds == "auto" and len(found) <= MOST_DETECTIONS)
-    bounded = scored.ap.bounded(image_ids) if is_bounded else Bounded(reason=_why_none(bounds))
+    why_none = NOT_ASKED if bounds == "never" else f"more than {MOST_DETECTIONS:,} detections"
+    bounded = scored.ap.bounded(image_ids) if is_bounded else Bounded(reason=why_none)
     metric, groups = _groups(scored, truth, image_ids, kind, is_bounded=is_bounded)
     return Accuracy(
         metric=kind.metric,
@@ -225,10 +211,6 @@ def coco_accuracy(
         groups=tuple(group.part for group in groups),
         group_gap=largest_gap(groups, FREEDOM),
     )
-
-
-def _why_none(bounds: Bounds) -> str:
-    return NOT_ASKED if bounds == "never" else f"more than {MOST_DETECTIONS:,} detections"
 
 
 def value_only(truth: Mapping[str, Any], found: Found, image_ids: Sequence[int], sha256: str, kind: ObjectKind = BOXES) -> Accuracy | None:

@@ -18,9 +18,9 @@ from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import Outputs, Parts
-from edgemeter.agent.tasks.dense import PixelTask
 from edgemeter.agent.tasks.item_accuracy import item_accuracy
 from edgemeter.agent.tasks.parts import Jackknifed
+from edgemeter.agent.tasks.photo_items import PixelTask
 
 METRIC = "abs_rel"
 DETAILS = ("delta1", "delta2", "delta3", "rmse_m")

@@ -1,5 +1,6 @@
 """Detection: boxes in photographs, scored by COCO's average precision; and what it shares with masks and keypoints."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -8,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.model_card import Card
+from edgemeter.agent.contract.model_card import Card, CardOutput
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded, with_batch_of_1
 from edgemeter.agent.tasks import Inputs, Outputs
-from edgemeter.agent.tasks.categories import category_ids
 from edgemeter.agent.tasks.coco_ap import BOXES, Found, ObjectKind, coco_accuracy, value_only
 from edgemeter.agent.tasks.photo_items import PhotoTask
 from edgemeter.agent.vision.decoders import Detections, PhotoFrame, create
@@ -28,6 +28,19 @@ SAME_IOU = 0.5
 
 # The similarity (0..1) of an object, by its place, with all of another output: float32 [n].
 Similarity = Callable[[Detections, int, Detections], NDArray[np.float32]]
+# By id, 1 to 90; ten ids are not used. Source: COCO's instances_val2017.json, `categories`.
+_BY_ID = (
+    "person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light", "fire hydrant", "",
+    "stop sign", "parking meter", "bench", "bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe", "",
+    "backpack", "umbrella", "", "", "handbag", "tie", "suitcase", "frisbee", "skis", "snowboard", "sports ball", "kite",
+    "baseball bat", "baseball glove", "skateboard", "surfboard", "tennis racket", "bottle", "", "wine glass", "cup", "fork", "knife",
+    "spoon", "bowl", "banana", "apple", "sandwich", "orange", "broccoli", "carrot", "hot dog", "pizza", "donut", "cake", "chair",
+    "couch", "potted plant", "bed", "", "dining table", "", "", "toilet", "", "tv", "laptop", "mouse", "remote", "keyboard",
+    "cell phone", "microwave", "oven", "toaster", "sink", "refrigerator", "", "book", "clock", "vase", "scissors", "teddy bear",
+    "hair drier", "toothbrush",
+)  # fmt: skip
+# TensorFlow's detectors number classes as COCO's ids do, gaps included: 1..90 for 80 categories.
+_COCO_LAST_ID = 90
 
 
 def by_boxes(one: Detections, index: int, other: Detections) -> NDArray[np.float32]:
@@ -194,3 +207,67 @@ class ShapeTask(Detection):
 
     def _results(self, kept: Mapping[int, Any]) -> Found:
         return [{"image_id": image_id, **result} for image_id, results in kept.items() for result in results]
+
+
+def coco_class_names(classes: int) -> tuple[str, ...]:
+    """Return COCO's class names for a detector with this many classes, "" for an unused one; none where the number is not COCO's.
+
+    80 are COCO's in order, 90 its ids 1 to 90 (TensorFlow), 91 its ids 0 to 90 (DETR).
+    """
+    if classes == 80:
+        return tuple(name for name in _BY_ID if name)
+    return {90: _BY_ID, 91: ("", *_BY_ID)}.get(classes, ())
+
+
+def category_ids(model: Card, categories: Sequence[Mapping[str, Any]]) -> tuple[int | None, ...]:
+    """Return the category id of each class of the model; None for a class that the annotations (`id` and `name` of each) do not know.
+
+    By name where the model's labels name every category (80, 90 or 91 classes without labels are called as COCO's are); else by place,
+    where there are as many classes as categories, or where 90 classes stand for COCO's ids 1..90, 91 for 0..90 (DETR). Labels that
+    contradict their place are an error, not a guess, and so are ids that are not COCO's.
+
+    Raises:
+        ConfigError: the classes cannot be matched; the message holds both counts.
+    """
+    labels = _labels(model.output)
+    count = model.output.classes if model.output.classes is not None else len(labels)
+    names = Counter(_plain(category["name"]) for category in categories)
+    by_name = {_plain(category["name"]): int(category["id"]) for category in categories if names[_plain(category["name"])] == 1}
+    named = _by_name(labels, count, by_name)
+    for candidate in (named, _by_name(coco_class_names(count), count, by_name) if not any(labels) else ()):
+        if len(by_name) == len(categories) and set(by_name.values()) <= set(candidate):
+            return candidate
+    placed = _by_place(count, categories)
+    if placed is None or any(name not in (None, place) for name, place in zip(named, placed, strict=True)):
+        matched = sum(name is not None for name in named)
+        raise ConfigError(
+            f"model {model.name!r} has {count or 'an unknown number of'} classes, the annotations have {len(categories)} categories, and "
+            f"{matched} of the model's labels name one of them: give annotations for this model's classes, "
+            "or set output.classes and output.labels in its card"
+        )
+    return placed
+
+
+def _by_name(labels: Sequence[str], count: int, by_name: Mapping[str, int]) -> tuple[int | None, ...]:
+    return tuple(by_name.get(labels[k]) if k < len(labels) else None for k in range(count))
+
+
+def _labels(output: CardOutput) -> list[str]:
+    """Return the label of each class, in class order."""
+    return [""] * -output.label_offset + [_plain(label) for label in output.labels[max(output.label_offset, 0) :]]
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower()
+
+
+def _by_place(count: int, categories: Sequence[Mapping[str, Any]]) -> tuple[int | None, ...] | None:
+    ids = sorted(int(category["id"]) for category in categories)
+    if count == len(ids):
+        return tuple(ids)
+    first_id, names = {_COCO_LAST_ID: 1, _COCO_LAST_ID + 1: 0}.get(count), coco_class_names(_COCO_LAST_ID + 1)
+    # COCO's ids: most categories have its name for their id, since some call a couch a sofa.
+    agreed = sum(0 < category["id"] < len(names) and names[category["id"]] == _plain(category["name"]) for category in categories)
+    if first_id is not None and agreed > len(categories) / 2:
+        return tuple(k + first_id if k + first_id in ids else None for k in range(count))
+    return None

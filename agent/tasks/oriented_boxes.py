@@ -1,6 +1,11 @@
-"""Oriented boxes: turned rectangles around objects seen from above, scored by the mean AP that DOTA's devkit computes (task 1)."""
+"""Oriented boxes: turned rectangles around objects seen from above, scored by the mean AP that DOTA's devkit computes (task 1).
 
-from collections.abc import Sequence
+Overlap of polygons above 0.5, difficult objects ignored, 11 points.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import msgspec
@@ -11,15 +16,18 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy
 from edgemeter.agent.datasets.dataset import Dataset
+from edgemeter.agent.datasets.dota import OrientedObject
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import Outputs, Parts
 from edgemeter.agent.tasks.detection import ObjectTask, Similarity
-from edgemeter.agent.tasks.dota_ap import MatchedPhotograph, average_precisions, match, overlap
 from edgemeter.agent.tasks.item_accuracy import item_accuracy
 from edgemeter.agent.tasks.parts import Jackknifed
 from edgemeter.agent.vision.decoders import Detections
 
 METRIC = "dota_map50"
+OVERLAP = 0.5
+_POINTS = np.linspace(0, 1, 11)
+Polygon = NDArray[np.float64]
 
 
 def by_corners(detections: Detections, index: int, other: Detections) -> NDArray[np.float32]:
@@ -76,7 +84,7 @@ class OrientedBoxes(ObjectTask):
             raise ConfigError(f"family {self._model.family!r} finds upright boxes: correct task or family in the card")
         return found
 
-    def _kept(self, index: int, found: Detections) -> MatchedPhotograph | None:
+    def _kept(self, index: int, found: Detections) -> "MatchedPhotograph | None":
         if not self._truth:
             return None
         highest = int(found.classes.max(initial=-1))
@@ -91,3 +99,94 @@ class OrientedBoxes(ObjectTask):
 def _mean(by_class: dict[str, float | None]) -> float | None:
     known = [value for value in by_class.values() if value is not None]
     return sum(known) / len(known) if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedPhotograph:
+    """The matched detections of one photograph: by class the score of each and whether it is right; objects to find by class.
+
+    What lies on a difficult object is neither right nor wrong, and left out.
+    """
+
+    found: Mapping[str, tuple[tuple[float, bool], ...]]
+    objects: Mapping[str, int]
+
+
+def match(detections: Detections, names: Sequence[str], objects: Sequence[OrientedObject]) -> MatchedPhotograph:
+    """Return the detections of a photograph matched to its objects, best first: each takes the object that it overlaps most.
+
+    An object that is taken already makes the next detection on it a false one. `names` are those of the model's classes.
+    """
+    by_name: defaultdict[str, list[OrientedObject]] = defaultdict(list)
+    for one in objects:
+        by_name[one.name].append(one)
+    found: defaultdict[str, list[tuple[float, bool]]] = defaultdict(list)
+    taken: set[int] = set()
+    corners = np.zeros((0, 4, 2)) if detections.corners is None else detections.corners.astype(np.float64)
+    for place in np.argsort(-detections.scores, kind="stable").tolist():
+        name, score = names[detections.classes[place]], float(detections.scores[place])
+        overlaps = [overlap(corners[place], np.array(one.corners)) for one in by_name[name]]
+        best = int(np.argmax(overlaps)) if overlaps else -1
+        if best < 0 or overlaps[best] <= OVERLAP:
+            found[name].append((score, False))
+            continue
+        one = by_name[name][best]
+        if not one.is_difficult:
+            found[name].append((score, id(one) not in taken))
+            taken.add(id(one))
+    wanted = {name: sum(not one.is_difficult for one in its) for name, its in by_name.items()}
+    return MatchedPhotograph({name: tuple(its) for name, its in found.items()}, wanted)
+
+
+def average_precisions(photographs: Sequence[MatchedPhotograph], names: Sequence[str], *, by_area: bool = False) -> dict[str, float | None]:
+    """Return AP by class over these photographs, None of one without an object to find; `by_area` takes all points of the curve."""
+    return {name: _average_precision(photographs, name, by_area=by_area) for name in names}
+
+
+def _average_precision(photographs: Sequence[MatchedPhotograph], name: str, *, by_area: bool) -> float | None:
+    objects = sum(one.objects.get(name, 0) for one in photographs)
+    if not objects:
+        return None
+    found = sorted((pair for one in photographs for pair in one.found.get(name, ())), key=lambda pair: -pair[0])
+    right = np.cumsum([is_right for _, is_right in found])
+    recall, precision = right / objects, right / np.arange(1, len(found) + 1)
+    if not by_area:
+        return float(np.mean([precision[recall >= point].max(initial=0.0) for point in _POINTS]))
+    recall, precision = np.concatenate([[0.0], recall, [1.0]]), np.concatenate([[0.0], precision, [0.0]])
+    envelope = np.maximum.accumulate(precision[::-1])[::-1]
+    return float((np.diff(recall) * envelope[1:]).sum())
+
+
+def overlap(one: Polygon, other: Polygon) -> float:
+    """Return intersection over union of two convex polygons, [n, 2] each, in order either way round."""
+    if (one.max(axis=0) <= other.min(axis=0)).any() or (other.max(axis=0) <= one.min(axis=0)).any():
+        return 0.0
+    areas = abs(_area(one)), abs(_area(other))
+    window = other if _area(other) > 0 else other[::-1]
+    rest = one
+    for begin, end in zip(window, np.roll(window, -1, axis=0), strict=True):
+        rest = _cut(rest, begin, end)
+        if len(rest) < 3:
+            return 0.0
+    shared = abs(_area(rest))
+    union = areas[0] + areas[1] - shared
+    return float(shared / union) if union > 0 else 0.0
+
+
+def _area(polygon: Polygon) -> float:
+    """Return the signed area."""
+    x, y = polygon.T
+    return float((x * np.roll(y, -1) - np.roll(x, -1) * y).sum() / 2)
+
+
+def _cut(polygon: Polygon, begin: Polygon, end: Polygon) -> Polygon:
+    """Return the part of a polygon on the inner side of an edge."""
+    side = (end[0] - begin[0]) * (polygon[:, 1] - begin[1]) - (end[1] - begin[1]) * (polygon[:, 0] - begin[0])
+    kept: list[Polygon] = []
+    for place, point in enumerate(polygon):
+        following = (place + 1) % len(polygon)
+        if side[place] >= 0:
+            kept.append(point)
+        if (side[place] > 0 > side[following]) or (side[place] < 0 < side[following]):
+            kept.append(point + (polygon[following] - point) * side[place] / (side[place] - side[following]))
+    return np.array(kept).reshape(-1, 2)

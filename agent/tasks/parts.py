@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Protocol
 
 import numpy as np
 
@@ -53,36 +52,12 @@ class Bounded:
     reason: str | None = None
 
 
-class ItemFigure(Protocol):
-    """A figure of any of the items, with its bounds."""
-
-    @property
-    def interval(self) -> str:
-        """How the bounds are computed."""
-        ...
-
-    @property
-    def freedom(self) -> float:
-        """The degrees of freedom of its standard error."""
-        ...
-
-    @property
-    def limits(self) -> tuple[float, float]:
-        """Between which values the figure lies."""
-        ...
-
-    def value(self, members: Sequence[int]) -> float | None:
-        """Return the figure of these items, None where there is nothing to find in them."""
-        ...
-
-    def bounded(self, members: Sequence[int]) -> Bounded:
-        """Return the bounds of the figure of these items."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of items that are right, with Wilson's bounds."""
+    """The share of items that are right, with Wilson's bounds.
+
+    `interval` is how these are computed, `freedom` the degrees of freedom of the standard error; the figure lies within `limits`.
+    """
 
     right: Mapping[int, bool]
     interval: str = "95%, Wilson"
@@ -101,16 +76,12 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Jackknifed:
-    """Any figure of items, with bounds by a delete-a-group jackknife."""
+    """Any figure of items, with bounds by a delete-a-group jackknife; fields as of `Share`."""
 
-    figure: Figure
+    value: Figure
     interval: str = INTERVAL
     freedom: float = FREEDOM
     limits: tuple[float, float] = (0.0, 1.0)
-
-    def value(self, members: Sequence[int]) -> float | None:
-        """Return the figure of these items."""
-        return self.figure(members)
 
     def bounded(self, members: Sequence[int]) -> Bounded:
         """Return the bounds of the figure of these items; none where they are too few, or all alike.
@@ -119,13 +90,17 @@ class Jackknifed:
         made-up sets of 100 images AP spread by 0.0100: hotcoco's bootstrap gave 0.0073 (84% of its bounds held), this gives 0.0097
         (90%); of 30 images 95% held.
         """
-        value, values = self.figure(members), without_parts(members, self.figure)
+        value, values = self.value(members), without_parts(members, self.value)
         if value is None or not values:
             return Bounded(reason=TOO_FEW if len(members) < PARTS else IN_ONE_PART)
         error = jackknife_error(values)
         if error is None:
             return Bounded(without_parts=values, reason=NOT_MOVED)
         return Bounded(*between(value, error, self.freedom, self.limits), error, values)
+
+
+# A figure of any of the items, with its bounds.
+ItemFigure = Share | Jackknifed
 
 
 def between(

@@ -18,7 +18,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
-from edgemeter.agent.datasets.squad import RightAnswers
+from edgemeter.agent.datasets.texts import RightAnswers
 from edgemeter.agent.quality.short_answers import best_scores
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import Inputs, Outputs, Parts

@@ -14,7 +14,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
-from edgemeter.agent.datasets.glue import TextClass
+from edgemeter.agent.datasets.texts import TextClass
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.tasks.item_accuracy import item_accuracy

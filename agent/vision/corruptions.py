@@ -40,17 +40,11 @@ _PIXELATE_RATIO = (0.6, 0.5, 0.4, 0.3, 0.25)
 
 
 def corrupt(pixels: Pixels, name: str, severity: int, seed: int, identity: str) -> Pixels:
-    """Return the photograph corrupted: uint8 [h, w, 3], RGB, as it came.
+    """Return the photograph (uint8 [h, w, 3], RGB) corrupted in one of the table's ways, with a severity from 1 to 5.
 
-    Args:
-        pixels: uint8 [h, w, 3], RGB.
-        name: of the table.
-        severity: 1 to 5.
-        seed: of the run.
-        identity: of the photograph (the hash of its file): every photograph has noise of its own, the same on every machine.
+    By the run's `seed` and its `identity` (the hash of its file) every photograph has noise of its own, the same on every machine.
     """
-    draw = corruption_draw(name, severity, seed, identity)
-    return CORRUPTIONS[name](pixels, severity - 1, draw)
+    return CORRUPTIONS[name](pixels, severity - 1, corruption_draw(name, severity, seed, identity))
 
 
 def _gaussian_noise(pixels: Pixels, level: int, draw: Draw) -> Pixels:

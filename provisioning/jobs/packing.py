@@ -21,7 +21,7 @@ from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES
 from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
 from edgemeter.agent.contract.suite import FORMATS, Settings, SuiteFile, expand, set_keys
-from edgemeter.agent.datasets import dataset, dota, maps, yolo
+from edgemeter.agent.datasets import dataset, dota, readers, yolo
 from edgemeter.provisioning.content.store import ContentStore
 
 # The most that an archive needs for one file, besides its bytes and twice its name.
@@ -92,9 +92,9 @@ def _files(use: DataUse) -> dict[str, Path]:
 def _ground_truth(use: DataUse, photographs: Iterable[str]) -> dict[str, Path]:
     if use.annotations is None:
         return {}
-    if maps.holds_maps(use.images, use.annotations):
+    if readers.holds_maps(use.images, use.annotations):
         name = use.annotations.name
-        return {f"{ANNOTATIONS}/{name}/{path.name}": path for path in maps.read_maps(use.images, use.annotations)[0].values()}
+        return {f"{ANNOTATIONS}/{name}/{path.name}": path for path in readers.read_maps(use.images, use.annotations)[0].values()}
     if dota.holds_labels(use.images, use.annotations):
         paths = (use.annotations / f"{Path(name).stem}.txt" for name in photographs)
         return {f"{ANNOTATIONS}/{use.annotations.name}/{path.name}": path for path in paths if path.is_file()}

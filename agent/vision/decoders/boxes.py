@@ -65,15 +65,9 @@ def above(scores: Floats, threshold: float) -> tuple[NDArray[np.int64], NDArray[
 def suppress_class_wise(boxes: Floats, scores: Floats, classes: Ints, iou: float, limit: int) -> NDArray[np.int64]:
     """Return the indices of the boxes that survive, best score first, at most `limit`: int64 [k].
 
-    A box falls when an already kept box of its class overlaps it by more than `iou` (0..1; equal does not fall). Among equal
-    scores the lower index comes first. A box without area overlaps nothing.
-
-    Args:
-        boxes: float32 [n, 4] as x1, y1, x2, y2, any unit.
-        scores: float32 [n].
-        classes: int32 [n].
-        iou: highest overlap (intersection over union) that two kept boxes of one class may have.
-        limit: how many to keep over all classes.
+    Boxes are float32 [n, 4] as x1, y1, x2, y2, in any unit. One falls when an already kept box of its class overlaps it (intersection
+    over union) by more than `iou` (0..1; equal does not fall). Among equal scores the lower index comes first. A box without area overlaps
+    nothing.
     """
     order = np.argsort(-scores, kind="stable")
     # Each coordinate as an array of its own, which numpy goes through several times as fast.
@@ -150,28 +144,16 @@ def to_photo(boxes: Floats, frame: PhotoFrame) -> Floats:
 
 
 def select(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput, frame: PhotoFrame) -> Detections:
-    """Return the candidates that survive suppression, best first, in pixels of the photograph; the arguments are those of `survivors`."""
+    """Return the candidates that survive suppression, best first, in pixels of the photograph; the arguments are those of `surviving`."""
     kept = surviving(boxes, scores, classes, output)
     return Detections(to_photo(boxes[kept], frame), scores[kept], classes[kept])
-
-
-def survivors(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput) -> tuple[Floats, Floats, NDArray[np.int32]]:
-    """Return boxes, scores and classes of the candidates that survive suppression, best first; the arguments are those of `surviving`."""
-    kept = surviving(boxes, scores, classes, output)
-    return boxes[kept], scores[kept], classes[kept]
 
 
 def surviving(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput) -> NDArray[np.int64]:
     """Return the places of the candidates that survive suppression, best first: int64 [k].
 
-    Candidates are already above the card's score threshold; without `nms_iou` on the card nothing is suppressed. A box that is no
-    number is nowhere and falls; that there was one is the verdict's business.
-
-    Args:
-        boxes: float32 [n, 4] as x1, y1, x2, y2 in pixels of the input.
-        scores: float32 [n].
-        classes: int32 [n].
-        output: the card's thresholds.
+    Boxes are float32 [n, 4] as x1, y1, x2, y2 in pixels of the input, already above the score threshold of the card's `output`; without
+    `nms_iou` there nothing is suppressed. A box that is no number is nowhere and falls; that there was one is the verdict's business.
     """
     places: NDArray[np.int64] | None = None
     if not np.isfinite(boxes).all():
@@ -191,11 +173,7 @@ def surviving(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output:
 def photo_mask(values: Floats, box: Floats, frame: PhotoFrame, threshold: float) -> Mask:
     """Return the pixels within the box whose value exceeds the threshold, by bilinear interpolation between the cells of a map.
 
-    Args:
-        values: float32 [rows, columns], which cover the whole input.
-        box: x1, y1, x2, y2 in pixels of the photograph.
-        frame: how the photograph lies in the input.
-        threshold: of the values.
+    `values`, float32 [rows, columns], cover the whole input; the box is x1, y1, x2, y2 in pixels of the photograph.
     """
     left, right = _pixels(box[0], box[2], frame.photo_width)
     top, bottom = _pixels(box[1], box[3], frame.photo_height)

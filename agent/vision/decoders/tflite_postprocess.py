@@ -52,8 +52,9 @@ class TflitePostprocess:
         ymin, xmin, ymax, xmax = part["boxes"][above].T
         size = np.array([frame.input_width, frame.input_height] * 2, np.float32)
         found = np.stack([xmin, ymin, xmax, ymax], axis=1) * size
-        kept, scores, classes = boxes.survivors(found, part["scores"][above], part["classes"][above].astype(np.int32), self._output)
-        return Detections(boxes.unplaced(kept, frame), scores, classes)
+        scores, classes = part["scores"][above], part["classes"][above].astype(np.int32)
+        kept = boxes.surviving(found, scores, classes, self._output)
+        return Detections(boxes.unplaced(found[kept], frame), scores[kept], classes[kept])
 
     def _assign(self, outputs: Sequence[Floats]) -> dict[str, Floats]:
         """Return the tensors by role: boxes [n, 4], classes [n], scores [n]."""

@@ -6,7 +6,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
-from edgemeter.agent.datasets.squad import RightAnswers
+from edgemeter.agent.datasets.texts import RightAnswers
 from tests.fixtures.rows import table_row
 
 MNLI_HEADING = (

@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.tasks import categories
-from edgemeter.agent.tasks.categories import category_ids
-from edgemeter.agent.tasks.detection import matched_ratio
+from edgemeter.agent.tasks.detection import category_ids, coco_class_names, matched_ratio
 from edgemeter.agent.vision.decoders import Detections
 from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card
 
 # The 80 ids of COCO: 1..90 without these.
 COCO_IDS = [i for i in range(1, 91) if i not in (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)]
-COCO = [{"id": i, "name": name} for i, name in zip(COCO_IDS, categories.coco_class_names(80), strict=True)]
+COCO = [{"id": i, "name": name} for i, name in zip(COCO_IDS, coco_class_names(80), strict=True)]
 
 
 def of(categories, **output):

@@ -75,21 +75,6 @@ def test_of_equal_scores_the_lower_class_is_first(folder):
     assert made.score().detail["top5"] == 1
 
 
-def test_only_what_was_predicted_is_scored(folder):
-    """The number of images states on how many."""
-    made = make_task(open_with_truth(folder, {"photo_0.png": 2, "photo_2.png": 3}))
-    assert made.score() is None
-    made.predict(1, [scores(4)])
-    assert (made.score().images, made.score().value) == (1, 1)
-
-
-def test_without_ground_truth_there_is_no_score(folder):
-    """The model runs all the same."""
-    made = make_task(open_folder(folder))
-    made.predict(0, [scores(1)])
-    assert made.score() is None
-
-
 def test_another_number_of_scores_is_refused(folder):
     """The card says how many classes there are."""
     with pytest.raises(ConfigError, match="gives 5 scores, its card has 11"):

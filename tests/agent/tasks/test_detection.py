@@ -6,7 +6,6 @@ from PIL import Image
 
 from edgemeter.agent import tasks
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.runtimes import TensorInfo
 from tests.fixtures.vision_factory import make_card, make_loaded, make_truth, open_with_truth, tensors
 
@@ -70,20 +69,6 @@ def test_quantised_outputs_are_read_by_their_scale(folder):
     assert score.detail["ap75"] == pytest.approx(1, abs=1e-9)
 
 
-def test_a_model_that_finds_nothing_scores_zero(folder):
-    """Without a single detection the AP is 0 and not absent."""
-    assert run(make_task(open_with_truth(folder, make_truth())), [np.zeros(HEAD, np.float32)]).value == 0
-
-
-def test_a_photograph_without_detections_counts(folder):
-    """Half of the objects found is about half the AP."""
-    made = make_task(open_with_truth(folder, make_truth()))
-    for index, output in enumerate([perfect(), np.zeros(HEAD, np.float32)]):
-        made.prepare(index)
-        made.predict(index, [[output]])
-    assert made.score().value == pytest.approx(51 / 101, abs=1e-9)
-
-
 def test_a_photograph_predicted_twice_counts_once(folder):
     """The last prediction stands: a timed loop may go round the data set."""
     made = make_task(open_with_truth(folder, make_truth()))
@@ -99,18 +84,6 @@ def test_only_what_was_predicted_is_scored(folder):
     made.prepare(1)
     made.predict(1, [[perfect()]])
     assert (made.score().images, made.score().value) == (1, pytest.approx(1, abs=1e-9))
-
-
-def test_without_ground_truth_there_is_no_score(folder):
-    """The model runs and is decoded all the same."""
-    assert run(make_task(open_folder(folder)), [perfect()]) is None
-
-
-def test_ground_truth_without_objects_has_no_score(folder):
-    """AP is not defined then."""
-    truth = make_truth()
-    truth["annotations"] = []
-    assert run(make_task(open_with_truth(folder, truth)), [perfect()]) is None
 
 
 def test_classes_that_the_annotations_do_not_know_are_left_out(folder):

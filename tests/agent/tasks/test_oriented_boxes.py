@@ -10,7 +10,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.datasets.dota import OrientedObject
 from edgemeter.agent.tasks import create
-from edgemeter.agent.tasks.dota_ap import average_precisions, match, overlap
+from edgemeter.agent.tasks.oriented_boxes import average_precisions, match, overlap
 from edgemeter.agent.vision.decoders import Detections, PhotoFrame
 from edgemeter.agent.vision.decoders import create as create_decoder
 from edgemeter.agent.vision.decoders.yolo_obb import corners_of, probabilistic_iou
