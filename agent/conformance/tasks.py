@@ -152,16 +152,19 @@ def groups_are_scored_as_if_alone(case: TaskCase, _folder: Path) -> None:
     """A group's figure is that of its items alone, and all items with a group are in one."""
     copies = SMALLEST_GROUP
     first, others = [0] * copies, [index for index in range(1, len(case.data.items)) for _ in range(copies)]
-    whole = _of_copies(case, [*first, *others], ["first"] * len(first) + ["others"] * len(others))
-    alone = [_of_copies(case, members, None) for members in (first, others)]
-    found = _score_copies(case, whole)
+
+    def score(members: Sequence[int], groups: Sequence[str] | None = None) -> Accuracy | None:
+        outputs = [case.by_item[index] for index in members]
+        return _answered(case, _of_copies(case, members, groups), outputs).score()
+
+    found = score([*first, *others], ["first"] * len(first) + ["others"] * len(others))
     if found is None:
         require(found, "a data set with ground truth is scored")
         return
     sizes = {group.name: group.images for group in found.groups}
     require(sizes == {"first": len(first), "others": len(others)}, f"the groups of the data set have figures, these have: {sizes}")
-    for group, part in zip(found.groups, alone, strict=True):
-        scored = _score_copies(case, part)
+    for group, members in zip(found.groups, (first, others), strict=True):
+        scored = score(members)
         right = None if scored is None else scored.value
         same = group.value == right or (group.value is not None and right is not None and math.isclose(group.value, right, abs_tol=1e-9))
         require(same, f"the group {group.name!r} has {group.value}, its items alone have {right}")
@@ -178,19 +181,10 @@ def groups_are_scored_as_if_alone(case: TaskCase, _folder: Path) -> None:
         require(named[gap.best] == max(named.values()) and named[gap.worst] == min(named.values()), "the gap names the best and the worst")
 
 
-@dataclass(frozen=True, slots=True)
-class _Copies:
-    """A data set whose item i is a copy of item `of[i]` of the case's."""
-
-    data: Dataset
-    of: tuple[int, ...]
-
-
-def _of_copies(case: TaskCase, of: Sequence[int], groups: Sequence[str] | None) -> _Copies:
-    """Return a data set of copies, each with a group, if any: with ground truth in whatever form the case has it."""
+def _of_copies(case: TaskCase, of: Sequence[int], groups: Sequence[str] | None) -> Dataset:
+    """Return a data set whose item i is a copy of item `of[i]` of the case's, with a group if any, and ground truth in the same form."""
     data = case.data
     names = [f"{place:04d} {data.items[index].name}" for place, index in enumerate(of)]
-    group_of = dict(zip(names, groups, strict=True)) if groups is not None else None
 
     def copied(known: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return None if known is None else {name: known[data.items[index].name] for name, index in zip(names, of, strict=True)}
@@ -200,10 +194,10 @@ def _of_copies(case: TaskCase, of: Sequence[int], groups: Sequence[str] | None) 
         items=tuple(replace(data.items[index], name=name) for name, index in zip(names, of, strict=True)),
         classes=copied(data.classes),
         targets=copied(data.targets),
-        groups=group_of,
+        groups=None if groups is None else dict(zip(names, groups, strict=True)),
     )
     if data.truth is None or data.image_ids is None:
-        return _Copies(made, tuple(of))
+        return made
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     for place, index in enumerate(of):
@@ -212,11 +206,7 @@ def _of_copies(case: TaskCase, of: Sequence[int], groups: Sequence[str] | None) 
         its = [one for one in data.truth["annotations"] if one["image_id"] == image["id"]]
         annotations += [{**one, "id": len(annotations) + number, "image_id": place + 1} for number, one in enumerate(its, 1)]
     truth = {**data.truth, "images": images, "annotations": annotations}
-    return _Copies(replace(made, truth=truth, image_ids=tuple(range(1, len(of) + 1))), tuple(of))
-
-
-def _score_copies(case: TaskCase, copies: _Copies) -> Accuracy | None:
-    return _answered(case, copies.data, [case.by_item[index] for index in copies.of]).score()
+    return replace(made, truth=truth, image_ids=tuple(range(1, len(of) + 1)))
 
 
 def an_item_that_cannot_be_read_is_refused_by_its_name(case: TaskCase, folder: Path) -> None:

@@ -46,17 +46,13 @@ def _lines(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
     """Yield the number and the cells of every line that is not empty, without a heading."""
     separator = {".csv": ",", ".tsv": "\t"}.get(path.suffix.lower())
     lines = text_lines(path)
-    rows: Iterator[list[str]] = csv.reader(lines, delimiter=separator) if separator else (_split(line) for line in lines)
+    # Without separators the class is the last word, and a file name may hold spaces.
+    rows: Iterator[list[str]] = csv.reader(lines, delimiter=separator) if separator else (line.rsplit(None, 1) for line in lines)
     for number, row in enumerate(rows, 1):
         cells = [cell.strip() for cell in row]
         is_heading = number == 1 and separator is not None and len(cells) > 1 and not cells[1].isdigit()
         if any(cells) and not is_heading:
             yield number, cells
-
-
-def _split(line: str) -> list[str]:
-    """Return file and class: the class is the last word, and a file name may hold spaces."""
-    return line.rsplit(None, 1) if line.strip() else []
 
 
 def text_lines(path: Path) -> list[str]:
@@ -90,20 +86,14 @@ def read_class_folders(images: Path, suffixes: Sequence[str], listed: Path | Non
     """
     folders = find_class_names(images, suffixes)
     names = [folder.name for folder in folders]
-    places = _in_list(listed, names) if listed else _of_names(names)
+    are_numbers = all(name.isascii() and name.isdigit() for name in names)
+    places = _in_list(listed, names) if listed else {name: int(name) if are_numbers else place for place, name in enumerate(names)}
     classes = {f"{folder.name}/{photo}": places[folder.name] for folder in folders for photo in _photographs(folder, suffixes)}
-    is_sure = listed is not None or all(name.isdigit() for name in names)
-    return ClassIndex(classes, names=None if is_sure else tuple(names))
+    return ClassIndex(classes, names=None if listed or all(name.isdigit() for name in names) else tuple(names))
 
 
 def _photographs(folder: Path, suffixes: Sequence[str]) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.suffix.lower() in suffixes and path.is_file())
-
-
-def _of_names(names: Sequence[str]) -> dict[str, int]:
-    if all(name.isascii() and name.isdigit() for name in names):
-        return {name: int(name) for name in names}
-    return {name: place for place, name in enumerate(names)}
 
 
 def _in_list(listed: Path, names: Sequence[str]) -> dict[str, int]:

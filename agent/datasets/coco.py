@@ -3,7 +3,7 @@
 import re
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,17 +60,13 @@ def box_form_problem(what: str, boxes: Boxes, sizes: Boxes) -> str | None:
     return None
 
 
-def _from_centre(boxes: Boxes) -> Boxes:
-    return np.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, 2:]], axis=1)
-
-
 def _from_corners(boxes: Boxes) -> Boxes:
     return np.concatenate([boxes[:, :2], np.maximum(boxes[:, 2:] - boxes[:, :2], 0)], axis=1)
 
 
 # What people write in place of x, y, width, height, and how to get that from it.
 OTHER_BOX_FORMS: Mapping[str, Callable[[Boxes], Boxes]] = {
-    "centre x, centre y, width, height": _from_centre,
+    "centre x, centre y, width, height": lambda boxes: np.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, 2:]], axis=1),
     "two corners, x1, y1, x2, y2": _from_corners,
     "y, x, height, width": lambda boxes: boxes[:, [1, 0, 3, 2]],
     "two corners, y1, x1, y2, x2": lambda boxes: _from_corners(boxes[:, [1, 0, 3, 2]]),
@@ -183,11 +179,12 @@ def annotation_oddities(document: CocoDocument) -> tuple[str, ...]:
     """Return what in the document is odd and yet has a meaning, counted, each with how it is taken."""
     flat = [annotation.id for annotation in document.annotations if not annotation.has_extent]
     sizes = {image.id: (image.width, image.height) for image in document.images}
-    outside = [
-        annotation.id
-        for annotation in document.annotations
-        if annotation.has_extent and _is_outside(annotation.bbox, *sizes[annotation.image_id])
-    ]
+
+    def is_outside(annotation: CocoAnnotation) -> bool:
+        (x, y, wide, high), (width, height) = annotation.bbox, sizes[annotation.image_id]
+        return x + wide <= 0 or y + high <= 0 or (width is not None and x >= width) or (height is not None and y >= height)
+
+    outside = [annotation.id for annotation in document.annotations if annotation.has_extent and is_outside(annotation)]
     unsized = sum(annotation.area is None for annotation in document.annotations)
     found = []
     if flat:
@@ -208,11 +205,6 @@ def annotation_oddities(document: CocoDocument) -> tuple[str, ...]:
     if unsized:
         found.append(f"{unsized} of {len(document.annotations)} annotations have no area: the box's area decides which objects are small")
     return tuple(found)
-
-
-def _is_outside(bbox: tuple[float, float, float, float], width: int | None, height: int | None) -> bool:
-    x, y, wide, high = bbox
-    return x + wide <= 0 or y + high <= 0 or (width is not None and x >= width) or (height is not None and y >= height)
 
 
 def plain_document(document: CocoDocument, image_ids: set[int] | None = None) -> dict[str, Any]:
@@ -280,30 +272,22 @@ def _contradiction(document: CocoDocument) -> str | None:
     outside = next((name for name in names if Path(name).is_absolute() or ".." in Path(name).parts), None)
     if outside is not None:
         return f"the file name {outside!r} leads out of the image folder"
-    for what, values in (
-        ("image id", [image.id for image in document.images]),
-        ("file name", names),
-        ("category id", [category.id for category in document.categories]),
-        ("annotation id", [annotation.id for annotation in document.annotations]),
-    ):
-        if (twice := _twice(values)) is not None:
-            return f"{what} {twice!r} is listed twice"
+    listed: dict[str, Sequence[int | str]] = {
+        "image id": [image.id for image in document.images],
+        "file name": names,
+        "category id": [category.id for category in document.categories],
+        "annotation id": [annotation.id for annotation in document.annotations],
+    }
+    for what, values in listed.items():
+        repeated = next((value for value, count in Counter(values).items() if count > 1), None)
+        if repeated is not None:
+            return f"{what} {repeated!r} is listed twice"
     for annotation in document.annotations:
         if annotation.image_id not in images:
             return f"annotation {annotation.id} is of image {annotation.image_id}, which is not among the images"
         if annotation.category_id not in categories:
             return f"annotation {annotation.id} is of category {annotation.category_id}, which is not among the categories"
-    return _misread(document)
-
-
-def _misread(document: CocoDocument) -> str | None:
-    """Return what speaks against boxes as x, y, width, height in pixels, None when nothing does."""
     sizes = {image.id: (image.width or np.nan, image.height or np.nan) for image in document.images}
     boxes = np.array([annotation.bbox for annotation in document.annotations], np.float64).reshape(-1, 4)
-    return box_form_problem(
-        "annotations", boxes, np.array([sizes[one.image_id] for one in document.annotations], np.float64).reshape(-1, 2)
-    )
-
-
-def _twice(values: Iterable[int | str]) -> int | str | None:
-    return next((value for value, count in Counter(values).items() if count > 1), None)
+    of_each = np.array([sizes[annotation.image_id] for annotation in document.annotations], np.float64).reshape(-1, 2)
+    return box_form_problem("annotations", boxes, of_each)

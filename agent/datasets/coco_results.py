@@ -62,15 +62,12 @@ def result_oddities(rows: Rows) -> tuple[str, ...]:
     repeated = (
         f"{again} of {len(rows)} detections are repeated, with the same box and score: each counts as a false one, as in the COCO API"
     )
-    return ((repeated,) if again else ()) + _odd_scores(rows[:, SCORE])
-
-
-def _odd_scores(scores: NDArray[np.float64]) -> tuple[str, ...]:
+    oddities, scores = [repeated] if again else [], rows[:, SCORE]
     if len(scores) >= _ENOUGH and scores.min() == scores.max():
-        return (f"all {len(scores)} scores are {scores[0]:g}: the order in the file decides which come first",)
-    if len(scores) and (scores.min() < 0 or scores.max() > 1):
-        return (f"scores go from {scores.min():.3g} to {scores.max():.3g}, and COCO's are 0..1: only their order counts here",)
-    return ()
+        oddities.append(f"all {len(scores)} scores are {scores[0]:g}: the order in the file decides which come first")
+    elif len(scores) and (scores.min() < 0 or scores.max() > 1):
+        oddities.append(f"scores go from {scores.min():.3g} to {scores.max():.3g}, and COCO's are 0..1: only their order counts here")
+    return tuple(oddities)
 
 
 def _decode(path: Path) -> Sequence[_Detection]:

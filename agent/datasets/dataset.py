@@ -15,7 +15,7 @@ from typing import Any
 from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record_conditions import Subset
-from edgemeter.agent.datasets import GroundTruth, create, names
+from edgemeter.agent.datasets import GroundTruth, Targets, create, names
 from edgemeter.agent.datasets.class_lists import ClassIndex
 from edgemeter.agent.datasets.coco import CocoDocument, plain_document
 from edgemeter.agent.datasets.items import Item, item_of_file, list_items, photographs_in
@@ -93,26 +93,19 @@ def open_folder(
         warnings=truth.warnings,
         needed=(*needed, *truth.beside),
     )
-    if isinstance(truth.content, CocoDocument):
-        return _with_boxes(made, truth.content, ours)
-    if isinstance(truth.content, ClassIndex):
-        return _with_classes(made, truth.content, ours)
-    return replace(made, targets={name: truth.content.values[name] for name in ours}, groups=_groups(truth.content.groups, ours))
+    return _with_truth(made, truth.content, ours)
 
 
-def _with_classes(made: Dataset, index: ClassIndex, ours: list[str]) -> Dataset:
-    classes = {name: index.classes[name] for name in ours}
-    return replace(made, classes=classes, class_names=index.names, groups=_groups(index.groups, ours))
-
-
-def _groups(known: Mapping[str, str], ours: list[str]) -> dict[str, str] | None:
-    return {name: known[name] for name in ours if name in known} or None
-
-
-def _with_boxes(made: Dataset, document: CocoDocument, ours: list[str]) -> Dataset:
-    ids = {image.file_name: image.id for image in document.images}
-    image_ids = tuple(ids[name] for name in ours)
-    return replace(made, image_ids=image_ids, truth=plain_document(document, set(image_ids)))
+def _with_truth(made: Dataset, content: CocoDocument | ClassIndex | Targets, ours: list[str]) -> Dataset:
+    """Return the data set with the ground truth of its items."""
+    if isinstance(content, CocoDocument):
+        ids = {image.file_name: image.id for image in content.images}
+        image_ids = tuple(ids[name] for name in ours)
+        return replace(made, image_ids=image_ids, truth=plain_document(content, set(image_ids)))
+    groups = {name: content.groups[name] for name in ours if name in content.groups} or None
+    if isinstance(content, ClassIndex):
+        return replace(made, classes={name: content.classes[name] for name in ours}, class_names=content.names, groups=groups)
+    return replace(made, targets={name: content.values[name] for name in ours}, groups=groups)
 
 
 def _truth(folder: Path, annotations: Path | None, wanted: str | None) -> GroundTruth | None:

@@ -69,11 +69,16 @@ class ClassFolders:
         """Return whether there are class folders and, with annotations, these are a list of classes rather than of files."""
         if annotations is None:
             return bool(find_class_names(folder, _OF_CLASSES))
-        return annotations.suffix.lower() == ".txt" and not photographs_in(folder) and not _is_index(annotations)
+        if annotations.suffix.lower() != ".txt" or photographs_in(folder):
+            return False
+        first = next((line for line in text_lines(annotations) if line.strip()), "")
+        # The first line of an index names a photograph.
+        return Path(first.strip().rsplit(None, 1)[0] if first else "").suffix.lower() not in PHOTOGRAPHS
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the class of every photograph in the folders."""
-        return _of_index(read_class_folders(folder, _OF_CLASSES, annotations), by_folder=True)
+        index = read_class_folders(folder, _OF_CLASSES, annotations)
+        return GroundTruth(index, msgspec.json.encode(index.classes, order="sorted"), named_by="folder")
 
 
 class ClassList:
@@ -85,7 +90,8 @@ class ClassList:
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the class of every photograph that the index names."""
-        return _of_index(read_class_list(_given(annotations)), by_folder=False)
+        index = read_class_list(_given(annotations))
+        return GroundTruth(index, msgspec.json.encode(index.classes, order="sorted"))
 
 
 class Coco:
@@ -112,16 +118,6 @@ class Coco:
                 f"{unnamed} of the {len(content.images)} images in {str(path)!r} have no file_name: add it, or score detections only"
             )
         return GroundTruth(content, path, annotation_oddities(content))
-
-
-def _of_index(index: ClassIndex, *, by_folder: bool) -> GroundTruth:
-    return GroundTruth(index, msgspec.json.encode(index.classes, order="sorted"), named_by="folder" if by_folder else "annotations")
-
-
-def _is_index(path: Path) -> bool:
-    """Return whether the first line of a text names a photograph."""
-    first = next((line for line in text_lines(path) if line.strip()), "")
-    return Path(first.strip().rsplit(None, 1)[0] if first else "").suffix.lower() in PHOTOGRAPHS
 
 
 def _given(annotations: Path | None) -> Path:

@@ -138,16 +138,11 @@ def read_labels(images: Path, annotations: Path, photographs: Sequence[str]) -> 
             f"none of the {unlabelled} photographs in {str(images)!r} has labels in {str(labels.folder)!r}: give the folder of their labels"
         )
     categories = [Category(id=place, name=name) for place, name in enumerate(names)]
-    return CocoDocument(images=pictures, annotations=found, categories=categories), _odd(len(photographs), unlabelled, twice)
-
-
-def _odd(photographs: int, unlabelled: int, twice: int) -> tuple[str, ...]:
-    oddities = []
-    if unlabelled:
-        oddities.append(f"{unlabelled} of {photographs} photographs have no label file: they count as showing no objects")
-    if twice:
-        oddities.append(f"{twice} label lines are repeated: each object counts once")
-    return tuple(oddities)
+    oddities = {
+        f"{unlabelled} of {len(photographs)} photographs have no label file: they count as showing no objects": unlabelled,
+        f"{twice} label lines are repeated: each object counts once": twice,
+    }
+    return CocoDocument(images=pictures, annotations=found, categories=categories), tuple(text for text, count in oddities.items() if count)
 
 
 def find_labels(images: Path, annotations: Path) -> YoloLabels:
@@ -201,17 +196,12 @@ def _rows(file: Path, classes: int) -> list[tuple[int, float, float, float, floa
             raise ConfigError(
                 f"the labels {str(file)!r}: line {number} is of class {first:g}, there are {classes} names: correct one of them"
             )
-        rows.append((int(first), *(_box(values) if is_box else _around(values))))
+        if is_box:
+            x, y, width, height = values
+            rows.append((int(first), x - width / 2, y - height / 2, x + width / 2, y + height / 2))
+        else:
+            rows.append((int(first), min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])))
     return rows
-
-
-def _box(values: Sequence[float]) -> tuple[float, float, float, float]:
-    x, y, width, height = values
-    return x - width / 2, y - height / 2, x + width / 2, y + height / 2
-
-
-def _around(values: Sequence[float]) -> tuple[float, float, float, float]:
-    return min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])
 
 
 def _annotation(row: tuple[int, float, float, float, float], number: int, image: int, width: int, height: int) -> CocoAnnotation:

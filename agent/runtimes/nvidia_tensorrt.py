@@ -13,8 +13,9 @@ import ctypes
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -93,8 +94,7 @@ class CudaMemory:
 
     def waiter(self) -> Callable[[], int]:
         """Return the bare call that waits for the stream; it returns 0 when all went well."""
-        call, stream = self._library.cudaStreamSynchronize, self._stream
-        return lambda: call(stream)
+        return partial(self._library.cudaStreamSynchronize, self._stream)
 
     def close(self) -> None:
         """Release everything; may be called twice."""
@@ -115,20 +115,16 @@ class CudaMemory:
 
 
 def _open(names: tuple[str, ...]) -> ctypes.CDLL:
-    for name in [*names, *_in_wheels(names)]:
+    spec = find_spec("nvidia")
+    # NVIDIA's wheels put the library below `nvidia/` among the installed packages.
+    folders = (spec.submodule_search_locations or []) if spec else []
+    in_wheels = [str(path) for folder in folders for name in names for path in sorted(Path(folder).glob(f"*/lib/{name}"))]
+    for name in [*names, *in_wheels]:
         try:
             return ctypes.CDLL(name)
         except OSError:
             continue
     raise UnavailableError(f"no CUDA runtime library found (tried {', '.join(names)}): install CUDA, or on a Jetson JetPack's packages")
-
-
-def _in_wheels(names: tuple[str, ...]) -> Iterator[str]:
-    """Yield where NVIDIA's wheels put the library: below `nvidia/` among the installed packages."""
-    spec = find_spec("nvidia")
-    for place in (spec.submodule_search_locations or []) if spec else []:
-        for name in names:
-            yield from map(str, sorted(Path(place).glob(f"*/lib/{name}")))
 
 
 @dataclass(frozen=True, slots=True)

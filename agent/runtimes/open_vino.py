@@ -54,7 +54,11 @@ class OpenVino:
         properties = {name: value for name, value in options.extra.items() if name.isupper()}
         check_options("openvino", options, extra=("precision", *properties))
         precision = chosen_setting("openvino", options, "precision", _PRECISIONS)
-        _check_head(model)
+        # Else OpenVINO tries every format that it knows, and one of them is code.
+        start = model_file.head(model)
+        is_xml = start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
+        if start[4:8] == b"TFL3" or (not is_xml and start[0] not in _ONNX_TAGS):
+            raise ConfigError(f"{str(model)!r} is neither an OpenVINO model (.xml with .bin beside it) nor an ONNX one: give one of these")
         found = load_library(_CANDIDATES, "openvino")
         started_ns = time.monotonic_ns()
         core = found.module.Core()
@@ -108,14 +112,6 @@ class OpenVino:
         """Let the request go, and the compiled model with it."""
         self._last = self._request = self._module = None
         self._inputs = ()
-
-
-def _check_head(model: Path) -> None:
-    """Return when the file may be OpenVINO's XML or ONNX: else OpenVINO tries every format that it knows, and one of them is code."""
-    start = model_file.head(model)
-    is_xml = start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
-    if start[4:8] == b"TFL3" or (not is_xml and start[0] not in _ONNX_TAGS):
-        raise ConfigError(f"{str(model)!r} is neither an OpenVINO model (.xml with .bin beside it) nor an ONNX one: give one of these")
 
 
 def _device(core: Any, backend: str, found: RuntimeLibrary) -> str:

@@ -122,18 +122,13 @@ class Classification:
             places = self._named_places(self._data.class_names)
             return tuple(places[place] for place in truth)
         if output.classes is not None and max(truth) >= output.classes + output.label_offset:
+            hint = "; it seems to count the background as class 0: subtract 1 from every class"
             raise ConfigError(
                 f"the ground truth of {self._data.name!r} has class {max(truth)}, model {self._model.name!r} has {output.classes} classes "
                 f"(label_offset {output.label_offset}): give the index that belongs to this model"
-                f"{self._background_hint(min(truth), max(truth))}"
+                f"{hint if min(truth) >= 1 and max(truth) == output.classes + output.label_offset else ''}"
             )
         return truth
-
-    def _background_hint(self, first: int, last: int) -> str:
-        """Return what an index 1 to 1000 suggests: it counts the background as class 0."""
-        output = self._model.output
-        is_shifted = output.classes is not None and first >= 1 and last == output.classes + output.label_offset
-        return "; it seems to count the background as class 0: subtract 1 from every class" if is_shifted else ""
 
     def _named_places(self, names: Sequence[str]) -> tuple[int, ...]:
         """Return the model's class of each class folder: by its labels where they name all, else by place where there are as many."""

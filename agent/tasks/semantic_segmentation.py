@@ -69,7 +69,8 @@ class SemanticSegmentation(PixelTask):
         right, _, there = self._sum(members)
         with np.errstate(invalid="ignore"):
             detail = {"pixel_accuracy": float(right.sum() / there.sum()), "class_accuracy": _mean(right / there)} if there.sum() else {}
-        found = item_accuracy(METRIC, Jackknifed(self._miou), members, self._data, parts=parts, detail=detail)
+        miou = Jackknifed(lambda some: _mean(self._ious(some)) if some else None)
+        found = item_accuracy(METRIC, miou, members, self._data, parts=parts, detail=detail)
         if found is None or parts == "value":
             return found
         return msgspec.structs.replace(found, per_class=self._per_class(members))
@@ -98,9 +99,6 @@ class SemanticSegmentation(PixelTask):
     def _sum(self, members: Sequence[int]) -> Classes:
         total: Classes = np.sum([self._pixels[index] for index in members], axis=0)
         return total
-
-    def _miou(self, members: Sequence[int]) -> float | None:
-        return _mean(self._ious(members)) if members else None
 
     def _ious(self, members: Sequence[int]) -> NDArray[np.float64]:
         """Return intersection over union of each class; NaN of one that is neither there nor predicted."""

@@ -103,13 +103,13 @@ def forms(path: Path) -> frozenset[Form]:
     """
     with _opened(path) as photo:
         raw = [str(word) for tile in photo.tile for word in (tile[3] if isinstance(tile[3], tuple) else (tile[3],))]
-        found: dict[Form, bool] = {
+        applies: dict[Form, bool] = {
             "turned": photo.getexif().get(_ORIENTATION) in _TURNED,
             "alpha": "A" in photo.getbands() or "transparency" in photo.info,
             "cmyk": photo.mode == "CMYK",
             "wide": photo.mode.startswith("I;16") or any(_WIDE.fullmatch(word) for word in raw),
         }
-    return frozenset(form for form, is_so in found.items() if is_so)
+    return frozenset(form for form in applies if applies[form])
 
 
 @contextmanager
@@ -120,8 +120,9 @@ def _opened(path: Path) -> Iterator[Any]:
             warnings.simplefilter("error", imaging.DecompressionBombWarning)
             with imaging.open(path) as photo:
                 yield photo
-    except _garbled(imaging) as error:
-        raise ConfigError(_unreadable(path, error)) from error
+    # What Pillow's format plug-ins raise on garbled files; it has no common base of its own.
+    except (OSError, SyntaxError, ValueError, imaging.DecompressionBombError, imaging.DecompressionBombWarning) as error:
+        raise ConfigError(f"cannot read the photograph {str(path)!r}: {error}; remove it or replace it by a whole image file") from error
 
 
 def write(pixels: Pixels, path: Path) -> None:
@@ -152,12 +153,3 @@ def as_box_mosaic(pixels: Pixels, ratio: float) -> Pixels:
     photo = imaging.fromarray(pixels)
     small = photo.resize((max(int(photo.width * ratio), 1), max(int(photo.height * ratio), 1)), imaging.Resampling.BOX)
     return np.asarray(small.resize(photo.size, imaging.Resampling.NEAREST))
-
-
-def _garbled(imaging: Any) -> tuple[type[BaseException], ...]:
-    """Return what Pillow's format plug-ins raise on garbled files; it has no common base of its own."""
-    return (OSError, SyntaxError, ValueError, imaging.DecompressionBombError, imaging.DecompressionBombWarning)
-
-
-def _unreadable(path: Path, error: BaseException) -> str:
-    return f"cannot read the photograph {str(path)!r}: {error}; remove it or replace it by a whole image file"

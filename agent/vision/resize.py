@@ -51,7 +51,8 @@ def _horizontal(pixels: Pixels, needed: Indices, taps: tuple[Indices, NDArray[np
     if channels == 4:
         source = source.view(np.uint32)
     else:
-        left, right = _flat(left, channels), _flat(right, channels)
+        # Where each channel of each column lies in a row.
+        left, right = ((columns[:, None] * channels + np.arange(channels)).ravel() for columns in (left, right))
     rows = np.empty((len(needed), len(coarse)), np.int16)
     for start in range(0, len(needed), _BLOCK):
         block = source[needed[start : start + _BLOCK]]
@@ -91,12 +92,6 @@ def _taps(old: int, new: int) -> tuple[Indices, NDArray[np.int64]]:
     return first.astype(np.int64), np.rint((at - first) * np.float32(_ONE)).astype(np.int64)
 
 
-def _flat(columns: Indices, channels: int) -> Indices:
-    """Return where each channel of each column lies in a row."""
-    flat: Indices = (columns[:, None] * channels + np.arange(channels)).ravel()
-    return flat
-
-
 @cache
 def fastest_resize() -> Resize:
     """Return OpenCV's resize, or ours where OpenCV is not installed or rounds otherwise; both called as `resize_bilinear` is."""
@@ -111,12 +106,8 @@ def fastest_resize() -> Resize:
         new: Pixels = cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR)
         return new
 
-    if all(np.array_equal(resized(one, *new), resize_bilinear(one, *new)) for one, new in map(_trial, _TRIALS)):
+    trials = ((np.random.RandomState(width).randint(0, 256, (height, width, 4)).astype(np.uint8), new) for (width, height), new in _TRIALS)
+    if all(np.array_equal(resized(pixels, *new), resize_bilinear(pixels, *new)) for pixels, new in trials):
         return resized
     logger.info("OpenCV %s rounds otherwise than most builds when it resizes, and is not used", cv2.__version__)
     return resize_bilinear
-
-
-def _trial(sizes: tuple[tuple[int, int], tuple[int, int]]) -> tuple[Pixels, tuple[int, int]]:
-    (width, height), new = sizes
-    return np.random.RandomState(width).randint(0, 256, (height, width, 4)).astype(np.uint8), new

@@ -49,15 +49,6 @@ def test_a_wrong_line_is_named(tmp_path):
             read(tmp_path, name, text)
 
 
-def test_bytes_that_are_no_text_are_refused(tmp_path):
-    """One line, not a traceback."""
-    (tmp_path / "i.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="are not UTF-8 text"):
-        class_lists.read_class_list(tmp_path / "i.txt")
-    with pytest.raises(ConfigError, match="cannot read the annotations"):
-        class_lists.read_class_list(tmp_path / "absent.txt")
-
-
 def made(folder, *names):
     """Return a folder of class folders, two photographs in each."""
     for name in names:

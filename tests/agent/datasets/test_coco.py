@@ -76,11 +76,7 @@ def test_whole_numbers_may_be_written_as_floats_and_crowds_as_booleans(tmp_path)
     truth["annotations"][1]["iscrowd"] = False
     document = coco.read_annotations(written(tmp_path, truth))
     first, second = document.annotations
-    assert first.id == 1
-    assert first.image_id == 100
-    assert first.category_id == 7
-    assert first.iscrowd == 1
-    assert second.iscrowd == 0
+    assert (first.id, first.image_id, first.category_id, first.iscrowd, second.iscrowd) == (1, 100, 7, 1, 0)
     numbers = (document.images[0].id, document.images[0].width, first.id, first.iscrowd)
     assert [type(number) for number in numbers] == [int] * 4
 
@@ -103,22 +99,6 @@ def test_an_annotation_id_of_0_is_warned_of(tmp_path):
     assert coco.annotation_oddities(coco.read_annotations(written(tmp_path, make_truth(1)))) == ()
 
 
-def test_an_unreadable_file_is_named(tmp_path):
-    """No such file, or a folder in its place."""
-    with pytest.raises(ConfigError, match=r"cannot read the annotations .*absent\.json"):
-        coco.read_annotations(tmp_path / "absent.json")
-    with pytest.raises(ConfigError, match="Is a directory"):
-        coco.read_annotations(tmp_path)
-
-
-def test_bytes_that_are_no_text_are_refused(tmp_path):
-    """A file in another encoding is one line, not a traceback."""
-    path = tmp_path / "truth.json"
-    path.write_bytes(b'{"\xff.jpg": 1}')
-    with pytest.raises(ConfigError, match="neither COCO's"):
-        coco.read_annotations(path)
-
-
 def test_words_that_python_writes_for_numbers_are_named(tmp_path):
     """NaN is no JSON; where it stands helps more than "invalid character"."""
     truth = make_truth()
@@ -137,13 +117,6 @@ def test_groups_are_read_from_images_and_annotations(tmp_path):
     truth["images"][0]["group"] = ["night"]
     with pytest.raises(ConfigError, match=r"images\[\d+\].group"):
         coco.read_annotations(written(tmp_path, truth))
-
-
-def test_a_truncated_document_is_refused(tmp_path):
-    """Half a file is half of the objects."""
-    text = json.dumps(make_truth())
-    with pytest.raises(ConfigError, match="truncated"):
-        coco.read_annotations(written(tmp_path, text[: len(text) // 2]))
 
 
 def many(read):

@@ -59,8 +59,5 @@ def test_what_cannot_be_made_out_is_left_out():
         {"label.txt": ""},
         {"task": "{}", "imgsz": "[1.5, 2]"},
     ]:
-        said = read_self_description(metadata)
-        assert said.labels == (), f"{metadata!r}"
-        assert said.size is None, f"{metadata!r}"
-        assert said.mean is None, f"{metadata!r}"
-        assert said.sd is None, f"{metadata!r}"
+        stated = read_self_description(metadata)
+        assert (stated.labels, stated.size, stated.mean, stated.sd) == ((), None, None, None), f"{metadata!r}"

@@ -54,10 +54,7 @@ def test_a_wrong_card_is_not_passed_over(tmp_path):
 def test_yolov8_in_onnx():
     """Letterbox, RGB, 0..1, its own names, COCO's hundred detections."""
     made, guesses = recognised("yolov8n.onnx", tensors((1, 3, 640, 640)), YOLO, NAMES)
-    assert made.name == "yolov8n"
-    assert made.task == "detection"
-    assert made.family == "yolov8"
-    assert made.precision == "fp32"
+    assert (made.name, made.task, made.family, made.precision) == ("yolov8n", "detection", "yolov8", "fp32")
     assert made.input == model_card.ImageInput(height=640, width=640, layout="NCHW", resize="letterbox")
     assert (made.output.classes, made.output.nms_iou, made.output.max_detections) == (80, 0.7, 100)
     assert made.output.labels[79] == "thing 79"
@@ -97,10 +94,7 @@ def test_nanodet_on_efficientnet_lite_has_its_backbones_range():
     for name, mean, sd in [("nanodet-EfficientNet-Lite1_416.onnx", 127, 128), ("nanodet-RepVGG-A0_416.onnx", 103.53, 57.375)]:
         with table_row(name):
             made, _ = recognised(name, tensors((1, 3, 416, 416)), tensors((1, 3549, 124)))
-            assert made.output.classes == 80
-            assert made.input.mean[0] == mean
-            assert made.input.sd[0] == sd
-            assert made.input.resize == "letterbox"
+            assert (made.output.classes, made.input.mean[0], made.input.sd[0], made.input.resize) == (80, mean, sd, "letterbox")
 
 
 def test_a_yolo_with_its_normalisation_in_the_graph_takes_pixels():
@@ -134,10 +128,7 @@ def test_yolox_takes_blue_first_and_pixels():
 def test_torchscript_is_recognised_by_name():
     """Nothing is declared; every assumption is reported."""
     made, guesses = recognised("yolov5n_320.torchscript.pt", (), ())
-    assert made.name == "yolov5n_320"
-    assert made.family == "yolov5"
-    assert made.input.height == 320
-    assert made.output.classes == 80
+    assert (made.name, made.family, made.input.height, made.output.classes) == ("yolov5n_320", "yolov5", 320, 80)
     assert len(guesses) == 4
 
 
@@ -216,19 +207,8 @@ def test_what_is_not_recognised_names_what_to_write():
         with table_row(inputs, outputs):
             with pytest.raises(ConfigError, match=why) as caught:
                 recognised("net.onnx", inputs, outputs)
-            for word in (
-                "'net.onnx.toml'",
-                "task",
-                "family",
-                "yolov8",
-                "classifier",
-                "precision",
-                "[input]",
-                "layout",
-                "[output]",
-                "classes",
-            ):
-                assert word in str(caught.value)
+            words = ("'net.onnx.toml'", "task", "family", "yolov8", "classifier", "precision", "[input]", "layout", "[output]", "classes")
+            assert [word for word in words if word not in str(caught.value)] == []
             assert "\n" not in str(caught.value)
 
 
@@ -241,10 +221,7 @@ def test_the_shipped_family_is_never_guessed():
 def test_nanodet_takes_blue_first_with_its_own_mean():
     """Stretched for NanoDet-Plus (four strides), letterboxed on black for its predecessor."""
     made, guesses = recognised("nanodet-plus-m_416.onnx", tensors((1, 3, 416, 416)), tensors((1, 3598, 112)))
-    assert made.family == "nanodet"
-    assert made.input.colour == "BGR"
-    assert made.input.resize == "stretch"
-    assert made.output.nms_iou == 0.6
+    assert (made.family, made.input.colour, made.input.resize, made.output.nms_iou) == ("nanodet", "BGR", "stretch", 0.6)
     assert (made.input.mean, made.input.sd) == ((103.53, 116.28, 123.675), (57.375, 57.12, 58.395))
     assert made.output.strides == (8, 16, 32, 64)
     assert any("unsure: 80 classes" in guess for guess in guesses)
@@ -255,15 +232,9 @@ def test_nanodet_takes_blue_first_with_its_own_mean():
 def test_end_to_end_models_suppress_nothing():
     """YOLO26 and torchvision's have done it themselves; DETR needs none."""
     made, _ = recognised("yolo26n.onnx", tensors((1, 3, 640, 640)), tensors((1, 300, 6)), NAMES)
-    assert made.family == "yolo26"
-    assert made.input.resize == "letterbox"
-    assert made.input.sd[0] == 255
-    assert made.output.nms_iou is None
+    assert (made.family, made.input.resize, made.input.sd[0], made.output.nms_iou) == ("yolo26", "letterbox", 255, None)
     made, _ = recognised("rtdetr.onnx", tensors((1, 3, 640, 640)), tensors((1, 300, 80), (1, 300, 4)))
-    assert made.input.resize == "stretch"
-    assert made.input.mean[0] == 0
-    assert made.input.sd[0] == 255
-    assert made.output.nms_iou is None
+    assert (made.input.resize, made.input.mean[0], made.input.sd[0], made.output.nms_iou) == ("stretch", 0, 255, None)
     made, _ = recognised("detr.onnx", tensors((1, 3, 800, 800)), tensors((1, 100, 92), (1, 100, 4)))
     assert (made.output.classes, made.input.mean[0]) == (91, 123.675)
 
@@ -271,10 +242,7 @@ def test_end_to_end_models_suppress_nothing():
 def test_torchvisions_detectors_take_one_picture_without_a_batch():
     """Three axes, all sides open: the usual size is said to be a guess."""
     made, guesses = recognised("fasterrcnn.onnx", tensors((3, None, None)), tensors((None, 4), (None,), (None,)))
-    assert made.family == "torchvision"
-    assert made.input.layout == "NCHW"
-    assert made.input.height == 800
-    assert made.output.classes == 90
+    assert (made.family, made.input.layout, made.input.height, made.output.classes) == ("torchvision", "NCHW", 800, 90)
     assert any("guessed: input 800 x 800" in guess and "input.height" in guess for guess in guesses)
 
 

@@ -69,10 +69,7 @@ def scored(folder, count, reconstruct):
 def test_a_model_that_reconstructs_what_is_normal_finds_the_rest(tmp_path):
     """One that can draw what is quiet alone has an AUC of 1, in each machine too; machines are groups."""
     found = scored(tmp_path, 80, lambda frames: np.minimum(frames, 3.0))
-    assert found.metric == "auc"
-    assert found.value == 1.0
-    assert found.images == 80
-    assert found.better == "higher"
+    assert (found.metric, found.value, found.images, found.better) == ("auc", 1.0, 80, "higher")
     assert (found.low, found.high, len(found.without_parts)) == (None, None, 20)
     assert [(group.name, group.value, group.images) for group in found.groups] == [("id_01", 1.0, 40), ("id_02", 1.0, 40)]
 

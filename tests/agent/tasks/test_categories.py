@@ -29,9 +29,7 @@ def test_eighty_classes_are_cocos_in_order():
 def test_ninety_classes_are_cocos_ids_less_one():
     """TensorFlow's class k is id k + 1; ids that COCO does not use have no category."""
     ids = of(COCO, classes=90)
-    assert ids[0] == 1
-    assert ids[11] is None
-    assert ids[89] == 90
+    assert (ids[0], ids[11], ids[89]) == (1, None, 90)
     assert [i for i in ids if i is not None] == COCO_IDS
 
 
@@ -117,10 +115,7 @@ def test_categories_of_one_name_go_by_order():
 def test_ninety_one_classes_are_cocos_ids_themselves():
     """DETR's class k is id k; class 0 is nothing."""
     ids = of(COCO, classes=91)
-    assert ids[0] is None
-    assert ids[1] == 1
-    assert ids[12] is None
-    assert ids[90] == 90
+    assert (ids[0], ids[1], ids[12], ids[90]) == (None, 1, None, 90)
     assert [i for i in ids if i is not None] == COCO_IDS
 
 

@@ -88,10 +88,7 @@ def test_bounds_are_not_computed_where_they_are_not_wanted():
     """Nor on a handful of images."""
     truth, rows = half_found()
     never = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256, "never")
-    assert never.low is None
-    assert never.high is None
-    assert never.interval is None
-    assert never.groups[0].low is None
+    assert (never.low, never.high, never.interval, never.groups[0].low) == (None, None, None, None)
     few = make_truth(19)
     assert coco_ap.coco_accuracy(few, perfect_detections(few), ids(few), SHA256, "always").interval is None
 

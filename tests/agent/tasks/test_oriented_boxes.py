@@ -128,10 +128,8 @@ def test_a_real_model_is_scored_on_its_oriented_boxes(tmp_path):
     card = CARD.format(task="oriented-boxes", family="yolo-obb", more="nms_iou = 0.7").replace('"box"', '"ship"')
     model.with_name("tiny-obb.onnx.toml").write_text(card)
     found = scored(model, tmp_path, annotations=str(labels))
-    assert found.accuracy.metric == "dota_map50"
-    assert found.accuracy.value == pytest.approx(1)
-    assert found.accuracy.low is None
-    assert found.accuracy.images == 24
+    accuracy = found.accuracy
+    assert (accuracy.metric, accuracy.value, accuracy.low, accuracy.images) == ("dota_map50", pytest.approx(1), None, 24)
     assert [(part.name, part.objects) for part in found.accuracy.per_class] == [("ship", 24)]
     assert found.verdict.state != "invalid"
     for path in labels.iterdir():

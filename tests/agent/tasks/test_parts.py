@@ -29,10 +29,7 @@ def test_where_all_is_right_the_spread_is_not_known():
     """A figure that no part moves has neither error nor bounds, rather than 0 and the bounds 1 and 1; its parts are kept for pairs."""
     for value in (0.0, 0.7, 1.0):
         found = Jackknifed(lambda _, value=value: value).bounded(range(100))
-        assert found.low is None
-        assert found.high is None
-        assert found.error is None
-        assert len(found.without_parts) == PARTS
+        assert (found.low, found.high, found.error, len(found.without_parts)) == (None, None, None, PARTS)
         assert found.reason == "no one of 20 parts of the images moves the figure"
 
 

@@ -101,10 +101,7 @@ def test_a_real_model_is_scored_on_its_keypoints(tmp_path):
     model = single_pose(tmp_path / "movenet.onnx")
     model.with_name("movenet.onnx.toml").write_text(CARD.format(task="pose", family="movenet", more="").replace('"box"', '"person"'))
     found = scored(model, tmp_path, annotations=str(truth)).accuracy
-    assert found.metric == "coco_keypoint_ap"
-    assert found.value == 1.0
-    assert found.low is None
-    assert found.images == 24
+    assert (found.metric, found.value, found.low, found.images) == ("coco_keypoint_ap", 1.0, None, 24)
     assert found.detail["ap_medium"] == 1.0
     moved = json.loads(truth.read_text())
     for one in moved["annotations"]:

@@ -137,10 +137,7 @@ def test_a_real_model_is_scored_on_its_masks(tmp_path):
     model.with_name("bright-seg.onnx.toml").write_text(CARD.format(task="segmentation", family="yolo-seg", more="nms_iou = 0.7"))
     found = scored(model, tmp_path, annotations=str(truth))
     accuracy = found.accuracy
-    assert accuracy.metric == "coco_mask_ap"
-    assert accuracy.value == 1.0
-    assert accuracy.images == 24
-    assert accuracy.better == "higher"
+    assert (accuracy.metric, accuracy.value, accuracy.images, accuracy.better) == ("coco_mask_ap", 1.0, 24, "higher")
     assert (accuracy.low, accuracy.high, len(accuracy.without_parts)) == (None, None, 20)
     assert found.verdict.state != "invalid"
     # The same boxes alone hardly overlap the annotated ones.

@@ -79,11 +79,7 @@ def test_the_rate_is_that_of_the_corpus_not_the_mean_of_recordings(tmp_path):
     task.predict(0, ctc("b", "b", "<pad>", "a"))
     task.predict(1, ctc(*("a", "|") * 9))
     found = task.score()
-    assert found.metric == "wer"
-    assert found.value == 0.1
-    assert found.images == 2
-    assert found.better == "lower"
-    assert found.normalisation == "whisper-basic"
+    assert (found.metric, found.value, found.images, found.better, found.normalisation) == ("wer", 0.1, 2, "lower", "whisper-basic")
     assert (found.detail["substitutions"], found.detail["deletions"], found.detail["insertions"]) == (0.1, 0.0, 0.0)
     task.predict(1, ctc("a", "a", "<pad>", "a", "|", "a"))
     assert task.score().value == pytest.approx((1 + 8) / 10)

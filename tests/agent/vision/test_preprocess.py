@@ -139,15 +139,6 @@ def test_every_mode_becomes_three_channels(tmp_path):
         assert Preprocessor(make_input(), FLOAT).load(path)[0].shape == (1, 64, 64, 3), f"{mode!r}"
 
 
-def test_what_is_no_image_is_named(tmp_path):
-    """An empty, foreign or cut file is one line with its path and the remedy."""
-    for content in [b"", b"not an image", b"\xff\xd8\xff\xe0 cut", b"\x89PNG\r\n\x1a\n"]:
-        path = tmp_path / "broken.jpg"
-        path.write_bytes(content)
-        with table_row(content), pytest.raises(ConfigError, match=r"broken\.jpg.*replace it"):
-            Preprocessor(make_input(), FLOAT).load(path)
-
-
 def test_a_truncated_photograph_is_refused(photo):
     """Half a file is no photograph: a grey lower half would be scored as if it were one."""
     path = photo(200, 200, name="half.jpg")
