@@ -50,14 +50,10 @@ class ReplayInput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     zero_point: int | None = None
 
 
-class ReplayOutput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ReplayOutput(ReplayInput, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One output and, where they were recorded, its values in C order."""
 
-    name: str
     shape: tuple[Size, ...]
-    dtype: DType
-    scale: float | None = None
-    zero_point: int | None = None
     values: tuple[float, ...] | None = None
 
 
@@ -182,7 +178,7 @@ def wait_until(deadline_ns: int, spin_ns: int) -> None:
         pass
 
 
-def _info(entry: ReplayInput | ReplayOutput) -> TensorInfo:
+def _info(entry: ReplayInput) -> TensorInfo:
     return TensorInfo(entry.name, entry.shape, entry.dtype, entry.scale, entry.zero_point)
 
 

@@ -62,17 +62,15 @@ def _impulse_noise(pixels: Pixels, level: int, draw: Draw) -> Pixels:
     return np.where(is_hit, np.where(is_white, 255, 0), pixels).astype(np.uint8)
 
 
-def _gaussian_blur(pixels: Pixels, level: int, draw: Draw) -> Pixels:
-    del draw
+def _gaussian_blur(pixels: Pixels, level: int, _draw: Draw) -> Pixels:
     sd = _GAUSSIAN_BLUR_SD_PX[level]
     # Cut off where scikit-image does: at four standard deviations.
     line = _bell(np.arange(-4 * sd, 4 * sd + 1), sd)
     return _filtered(pixels, np.outer(line, line), "edge")
 
 
-def _defocus_blur(pixels: Pixels, level: int, draw: Draw) -> Pixels:
+def _defocus_blur(pixels: Pixels, level: int, _draw: Draw) -> Pixels:
     """Spread every point to a disk, whose edge is softened."""
-    del draw
     radius = _DEFOCUS_BLUR_RADIUS_PX[level]
     reach = 1 if radius <= 8 else 2
     line = np.arange(-radius - reach, radius + reach + 1)
@@ -97,29 +95,25 @@ def _motion_blur(pixels: Pixels, level: int, draw: Draw) -> Pixels:
     return _filtered(pixels, kernel, "edge")
 
 
-def _brightness(pixels: Pixels, level: int, draw: Draw) -> Pixels:
+def _brightness(pixels: Pixels, level: int, _draw: Draw) -> Pixels:
     """Add to V of HSV: hue and saturation stay, so all channels grow by the same factor."""
-    del draw
     real = pixels / 255
     value = real.max(axis=2, keepdims=True)
     brighter = np.minimum(value + _BRIGHTNESS_ADDED[level], 1)
     return _pixels(np.where(value > 0, real * brighter / np.where(value > 0, value, 1), brighter))
 
 
-def _contrast(pixels: Pixels, level: int, draw: Draw) -> Pixels:
-    del draw
+def _contrast(pixels: Pixels, level: int, _draw: Draw) -> Pixels:
     real = pixels / 255
     mean = real.mean(axis=(0, 1), keepdims=True)
     return _pixels((real - mean) * _CONTRAST_KEPT[level] + mean)
 
 
-def _pixelate(pixels: Pixels, level: int, draw: Draw) -> Pixels:
-    del draw
+def _pixelate(pixels: Pixels, level: int, _draw: Draw) -> Pixels:
     return photograph.as_box_mosaic(pixels, _PIXELATE_RATIO[level])
 
 
-def _jpeg(pixels: Pixels, level: int, draw: Draw) -> Pixels:
-    del draw
+def _jpeg(pixels: Pixels, level: int, _draw: Draw) -> Pixels:
     return photograph.as_jpeg(pixels, _JPEG_QUALITY[level])
 
 

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.contract.model_card import Card
-from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame
 from edgemeter.agent.vision.decoders.boxes import MOST_CANDIDATES
 from edgemeter.agent.vision.decoders.yolov8 import YoloV8
@@ -27,10 +25,7 @@ class YoloObb(YoloV8):
     """Decodes the one tensor."""
 
     FAMILY = "yolo-obb"
-
-    def __init__(self, model: Card, loaded: Loaded) -> None:
-        self._extra = 1
-        super().__init__(model, loaded)
+    _extra = 1
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections with corners; `outputs` is the one tensor, float32."""

@@ -8,8 +8,6 @@ Source: ultralytics `nn/modules/head.py` (`Pose.kpts_decode`), `utils/nms.py`, `
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgemeter.agent.contract.model_card import Card
-from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame
 from edgemeter.agent.vision.decoders.boxes import keypoints_in_photo
 from edgemeter.agent.vision.decoders.yolov8 import YoloV8
@@ -22,10 +20,7 @@ class YoloPose(YoloV8):
     """Decodes the one tensor; without a class count on the card there is one class, people."""
 
     FAMILY = "yolo-pose"
-
-    def __init__(self, model: Card, loaded: Loaded) -> None:
-        self._extra = 3 * KEYPOINTS
-        super().__init__(model, loaded)
+    _extra = 3 * KEYPOINTS
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections with keypoints; `outputs` is the one tensor, float32."""

@@ -1,5 +1,6 @@
 """COCO average precision on cases that can be computed by hand, and on the COCO API's own fixture."""
 
+import copy
 import json
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.tasks import coco_ap
+from edgemeter.agent.tasks.coco_ap import CocoAp
 from tests.fixtures.vision_factory import make_truth, perfect_detections
 
 
@@ -103,3 +105,170 @@ def test_the_coco_apis_own_fixture_gives_its_published_figures(realdata):
     # Source: val2014_fake_eval_res.txt, type=bbox.
     printed = [0.505, 0.697, 0.573, 0.586, 0.519, 0.501, 0.387, 0.594, 0.595, 0.640, 0.566, 0.564]
     assert [round(figure, 3) for figure in figures.values()] == printed
+
+
+SHA256 = "0" * 64
+
+
+def ids(truth):
+    """Return the ids of all images."""
+    return [image["id"] for image in truth["images"]]
+
+
+def half_found(images=60):
+    """Return a truth of one class, its images in two groups, and detections that miss every second object of the second group."""
+    truth = make_truth(images, ("cat",))
+    for place, image in enumerate(truth["images"]):
+        image["group"] = "day" if place < images // 2 else "night"
+    rows = perfect_detections(truth)
+    kept = [place for place in range(images) if place < images // 2 or place % 2]
+    return truth, rows[kept]
+
+
+def test_nothing_to_find_is_no_accuracy():
+    """Not zero, not minus one."""
+    truth = make_truth()
+    truth["annotations"] = []
+    assert coco_ap.coco_accuracy(truth, np.empty((0, 7)), ids(truth), SHA256) is None
+
+
+def test_a_class_without_objects_has_no_figure():
+    """Null, and its count says why; a class that is never found has zero."""
+    truth = make_truth(2, ("cat", "dog", "emu"))
+    truth["annotations"] = [a for a in truth["annotations"] if a["category_id"] != 9]
+    rows = perfect_detections(truth)
+    one = coco_ap.coco_accuracy(truth, rows[rows[:, 6] == 7], ids(truth), SHA256)
+    assert [(part.name, part.value, part.objects, part.images) for part in one.per_class] == [
+        ("cat", pytest.approx(1), 2, 2),
+        ("dog", 0, 2, 2),
+        ("emu", None, 0, 0),
+    ]
+    assert one.value == pytest.approx(0.5)
+
+
+def test_classes_keep_their_names_whatever_the_order_of_their_ids():
+    """The evaluation sorts ids, the document need not."""
+    truth = make_truth(2)
+    truth["categories"].reverse()
+    rows = perfect_detections(truth)
+    one = coco_ap.coco_accuracy(truth, rows[rows[:, 6] == 7], ids(truth), SHA256)
+    assert {part.name: round(part.value, 9) for part in one.per_class} == {"cat": 1, "dog": 0}
+
+
+def test_images_are_sorted_by_what_they_show():
+    """One, two to four, five to nine, ten and more objects; a crowd is none, and an empty image is in no part."""
+    truth = make_truth(5, ("cat",))
+    template = truth["annotations"][0]
+    truth["annotations"] = []
+    for place, count in enumerate([1, 4, 5, 12, 0]):
+        for number in range(count):
+            box = {**template, "id": len(truth["annotations"]) + 1, "image_id": 100 + place, "bbox": [4 * number, 0, 4, 4], "area": 16}
+            truth["annotations"].append(box)
+    truth["annotations"].append({**template, "id": 99, "image_id": 100, "bbox": [0, 30, 9, 9], "iscrowd": 1})
+    rows = np.array([[a["image_id"], *a["bbox"], 0.9, a["category_id"]] for a in truth["annotations"] if a["image_id"] != 103])
+    one = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)
+    assert [(part.name, part.images, part.objects) for part in one.by_objects] == [
+        ("1", 1, 1), ("2-4", 1, 4), ("5-9", 1, 5), ("10+", 1, 12),
+    ]  # fmt: skip
+    assert [round(part.value, 9) for part in one.by_objects] == [1, 1, 1, 0]
+
+
+def test_bounds_hold_the_value_and_come_again():
+    """They are seeded: the same detections have the same bounds."""
+    truth, rows = half_found()
+    one, again = (coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256) for _ in range(2))
+    assert one == again
+    assert one.low < one.value < one.high
+    assert "jackknife over 20 parts of the images" in one.interval
+
+
+def test_bounds_are_not_computed_where_they_are_not_wanted():
+    """Nor on a handful of images."""
+    truth, rows = half_found()
+    never = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256, "never")
+    assert (never.low, never.high, never.interval, never.groups[0].low) == (None, None, None, None)
+    few = make_truth(19)
+    assert coco_ap.coco_accuracy(few, perfect_detections(few), ids(few), SHA256, "always").interval is None
+
+
+def test_the_standard_error_is_that_of_repeated_sampling():
+    """Each image found or not by a coin: AP's spread over fresh samples is the standard error, within what so many samples can tell."""
+    draw = np.random.default_rng(1)
+    truth = make_truth(60, ("cat",))
+    rows = perfect_detections(truth)
+    samples = [rows[draw.random(60) < 0.6] for _ in range(200)]
+    values = [CocoAp(truth, sample).figures(ids(truth)).overall["ap"] for sample in samples]
+    errors = [CocoAp(truth, sample).ap.bounded(ids(truth)).error for sample in samples[:60]]
+    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.15)
+
+
+def test_a_gap_between_groups_of_images_is_found():
+    """By day nine of ten, by night half: apart for certain."""
+    truth, rows = half_found()
+    one = coco_ap.coco_accuracy(truth, rows[[place for place in range(len(rows)) if place not in (3, 11, 19)]], ids(truth), SHA256)
+    gap = one.group_gap
+    assert (gap.best, gap.worst, gap.reason) == ("day", "night", None)
+    assert 0 < gap.low < gap.value < gap.high
+
+
+def test_a_gap_to_a_group_that_no_part_moves_has_no_bounds():
+    """By day all, by night half: AP 1 and 51/101 (recall ends at 1/2). How far a perfect 30 images are from perfect does not show."""
+    truth, rows = half_found()
+    one = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)
+    assert one.group_metric == "coco_ap"
+    assert [(part.name, round(part.value, 6), part.images) for part in one.groups] == [("day", 1, 30), ("night", round(51 / 101, 6), 30)]
+    gap = one.group_gap
+    assert (gap.best, gap.worst, gap.value) == ("day", "night", pytest.approx(1 - 51 / 101))
+    assert (gap.low, gap.high, gap.reason) == (None, None, "day: no one of 20 parts of the images moves the figure")
+    assert (one.groups[0].low, one.groups[0].high) == (None, None)
+    assert one.groups[1].low < one.groups[1].value < one.groups[1].high
+
+
+def test_a_group_that_is_too_small_has_no_figure():
+    """Its size is reported, and it makes no gap."""
+    truth, rows = half_found()
+    truth["images"][0]["group"] = "fog"
+    one = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)
+    assert [(part.name, part.value is None, part.images) for part in one.groups] == [
+        ("day", True, 29), ("fog", True, 1), ("night", False, 30),
+    ]  # fmt: skip
+    assert one.group_gap is None
+
+
+def test_groups_of_annotations_are_compared_by_recall():
+    """Of thirty red objects all found, of thirty blue ones twelve; false finds belong to no group."""
+    truth = make_truth(60, ("cat",))
+    for place, annotation in enumerate(truth["annotations"]):
+        annotation["group"] = "red" if place % 2 else "blue"
+    rows = perfect_detections(truth)
+    kept = [place for place in range(60) if place % 2 or place < 24]
+    false = [[100, 40, 40, 8, 8, 0.99, 7]] * 5
+    one = coco_ap.coco_accuracy(truth, np.concatenate([rows[kept], false]), ids(truth), SHA256)
+    assert one.group_metric == "coco_ar_100"
+    assert [(part.name, round(part.value, 6), part.objects) for part in one.groups] == [("blue", 0.4, 30), ("red", 1, 30)]
+    assert (one.group_gap.best, one.group_gap.worst, one.group_gap.value) == ("red", "blue", pytest.approx(0.6))
+
+
+def test_a_box_without_extent_counts_as_an_object_not_found():
+    """As in the COCO API: recall ends at 1/2, whether width is 0 or negative."""
+    for width in (0, -16):
+        truth = make_truth(2, ("cat",))
+        truth["annotations"][0] |= {"bbox": [20, 20, width, 16], "area": 256}
+        rows = perfect_detections(make_truth(2, ("cat",)))[1:]
+        assert coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256).value == pytest.approx(51 / 101)
+
+
+def test_a_crowd_is_neither_found_nor_missed():
+    """A find inside a crowd counts for nothing, and the crowd need not be found."""
+    truth = make_truth(2, ("cat",))
+    truth["annotations"].append({**truth["annotations"][0], "id": 9, "bbox": [30, 30, 30, 30], "area": 900, "iscrowd": 1})
+    rows = np.concatenate([perfect_detections(make_truth(2, ("cat",))), [[100, 32, 32, 10, 10, 0.99, 7]]])
+    assert coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256).value == pytest.approx(1)
+
+
+def test_the_document_is_left_as_it_was():
+    """The data set's truth is shared, nobody writes into it."""
+    truth, rows = half_found()
+    before = copy.deepcopy(truth)
+    coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)
+    assert truth == before

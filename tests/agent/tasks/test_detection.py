@@ -1,5 +1,7 @@
 """The detection task: from photographs and raw outputs to COCO AP."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -7,6 +9,9 @@ from PIL import Image
 from edgemeter.agent import tasks
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import TensorInfo
+from edgemeter.agent.tasks.detection import category_ids, coco_class_names, matched_ratio
+from edgemeter.agent.vision.decoders import Detections
+from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_loaded, make_truth, open_with_truth, tensors
 
 # A YOLOv8 head on 64 x 64 with two classes.
@@ -124,3 +129,149 @@ def test_an_index_of_classes_is_refused(folder):
     """A detector needs boxes."""
     with pytest.raises(ConfigError, match=r"finds objects.*give COCO annotations"):
         make_task(open_with_truth(folder, {"photo_0.png": 1}))
+
+
+# The 80 ids of COCO: 1..90 without these.
+COCO_IDS = [i for i in range(1, 91) if i not in (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)]
+COCO = [{"id": i, "name": name} for i, name in zip(COCO_IDS, coco_class_names(80), strict=True)]
+
+
+def of(categories, **output):
+    """Return the ids for a card with this output."""
+    return category_ids(make_card("yolov8", **output), categories)
+
+
+def test_eighty_classes_are_cocos_in_order():
+    """Class 11 is id 13: the gap at 12 is skipped."""
+    assert of(COCO, classes=80) == tuple(COCO_IDS)
+
+
+def test_ninety_classes_are_cocos_ids_less_one():
+    """TensorFlow's class k is id k + 1; ids that COCO does not use have no category."""
+    ids = of(COCO, classes=90)
+    assert (ids[0], ids[11], ids[89]) == (1, None, 90)
+    assert [i for i in ids if i is not None] == COCO_IDS
+
+
+def test_categories_that_were_numbered_anew_are_cocos_by_name():
+    """Many tools close the gaps in COCO's ids: id 13 is then another thing than TensorFlow's class 12."""
+    for classes, first in product([80, 90, 91], [0, 1]):
+        with table_row(classes, first):
+            anew = [{"id": first + place, "name": category["name"].upper()} for place, category in enumerate(COCO)]
+            ids = of(anew, classes=classes)
+            assert [i for i in ids if i is not None] == [category["id"] for category in anew]
+            assert ids[{80: 11, 90: 12, 91: 13}[classes]] == first + 11, "a stop sign"
+
+
+def test_a_few_of_cocos_categories_are_found_by_name():
+    """Annotations of cars and dogs only; all else that the model finds does not count."""
+    for classes in [80, 90]:
+        ids = of([{"id": 1, "name": "dog"}, {"id": 2, "name": "car"}], classes=classes)
+        assert [place for place, number in enumerate(ids) if number is not None] == [2, {80: 16, 90: 17}[classes]], f"{classes!r}"
+        assert ids[2] == 2, f"{classes!r}"
+
+
+def test_ids_below_ninety_are_not_cocos_for_that():
+    """Somebody's own three classes, and a detector whose classes are COCO's: its people are no screws."""
+    with pytest.raises(ConfigError, match="90 classes, the annotations have 3 categories"):
+        of([{"id": 1, "name": "screw"}, {"id": 2, "name": "nut"}, {"id": 3, "name": "car"}], classes=90)
+
+
+def test_other_names_for_some_of_cocos_ids_are_no_contradiction():
+    """`sofa` for `couch`: the other 79 have COCO's names for their ids."""
+    ids = of([{**one, "name": "sofa" if one["name"] == "couch" else one["name"]} for one in COCO], classes=90)
+    assert [i for i in ids if i is not None] == COCO_IDS
+
+
+def test_as_many_classes_as_categories_go_by_order():
+    """The shipped model has its own categories."""
+    assert of([{"id": 5, "name": "disc"}, {"id": 3, "name": "ring"}], classes=2) == (3, 5)
+
+
+def test_labels_win_over_order():
+    """A model that counts its classes otherwise than the annotations is matched by name, whatever the case."""
+    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
+    assert of(categories, classes=2, labels=("Dog ", "CAT")) == (2, 1)
+    assert of(categories, classes=4, labels=("bird", "dog", "fish", "cat")) == (None, 2, None, 1)
+
+
+def test_the_label_offset_finds_the_label_of_a_class():
+    """A label file that begins with the background is one ahead of the classes."""
+    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
+    assert of(categories, classes=2, labels=("background", "dog", "cat"), label_offset=1) == (2, 1)
+    assert of(categories, classes=3, labels=("dog", "cat"), label_offset=-1) == (None, 2, 1)
+
+
+def test_labels_alone_determine_the_number_of_classes():
+    """A card with labels needs no count."""
+    assert of([{"id": 1, "name": "cat"}], labels=("dog", "cat")) == (None, 1)
+
+
+def test_other_names_for_the_same_classes_go_by_order():
+    """`aeroplane` for `airplane` is no contradiction: the others stand where they should."""
+    categories = [{"id": 1, "name": "airplane"}, {"id": 2, "name": "dog"}]
+    assert of(categories, classes=2, labels=("aeroplane", "dog")) == (1, 2)
+
+
+def test_labels_that_contradict_the_order_are_an_error():
+    """Counting by place would call every dog a cat."""
+    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "hound"}]
+    with pytest.raises(ConfigError, match="2 classes, the annotations have 2 categories, and 1 of"):
+        of(categories, classes=2, labels=("dog", "cat"))
+
+
+def test_what_does_not_match_names_both_counts():
+    """Neither as many, nor COCO's numbering, nor names."""
+    for output, said in [({"classes": 3}, "3 classes"), ({"classes": 90}, "90 classes"), ({}, "an unknown number of classes")]:
+        with table_row(output), pytest.raises(ConfigError, match=f"{said}, the annotations have 2 categories"):
+            of([{"id": 100, "name": "a"}, {"id": 200, "name": "b"}], **output)
+
+
+def test_categories_of_one_name_go_by_order():
+    """Two categories of the same name cannot be told apart by it."""
+    assert of([{"id": 1, "name": "cat"}, {"id": 2, "name": "cat"}], classes=2, labels=("cat", "lynx")) == (1, 2)
+
+
+def test_ninety_one_classes_are_cocos_ids_themselves():
+    """DETR's class k is id k; class 0 is nothing."""
+    ids = of(COCO, classes=91)
+    assert (ids[0], ids[1], ids[12], ids[90]) == (None, 1, None, 90)
+    assert [i for i in ids if i is not None] == COCO_IDS
+
+
+def detected(*rows):
+    """Return detections of rows x1, y1, x2, y2, score, class."""
+    table = np.array(rows, np.float32).reshape(-1, 6)
+    return Detections(table[:, :4], table[:, 4], table[:, 5].astype(np.int32))
+
+
+CAT, DOG = (10, 10, 50, 50, 0.9, 0), (60, 60, 90, 90, 0.8, 1)
+
+
+def test_boxes_match_by_class_and_overlap_one_to_one():
+    """Order and small moves do not matter; a class, a place, a missing and a doubled box do; just below the threshold still counts."""
+    for other, ratio in [
+        (detected(CAT, DOG), 1.0),
+        (detected(DOG, CAT), 1.0),
+        (detected((12, 10, 52, 50, 0.6, 0), DOG), 1.0),
+        (detected(CAT), 2 / 3),
+        (detected(CAT, (60, 60, 90, 90, 0.8, 0)), 0.5),
+        (detected(CAT, (75, 75, 105, 105, 0.8, 1)), 0.5),
+        (detected(CAT, CAT, DOG), 4 / 5),
+        (detected((10, 10, 50, 50, 0.2, 0), DOG), 1.0),
+        (detected((10, 10, 50, 50, 0.1, 0), DOG), 2 / 3),
+        (detected(), 0.0),
+    ]:
+        assert matched_ratio(detected(CAT, DOG), other) == pytest.approx(ratio), f"{other!r}"
+        assert matched_ratio(other, detected(CAT, DOG)) == pytest.approx(ratio), f"{other!r}"
+
+
+def test_two_predictions_without_boxes_prove_nothing():
+    """Nothing shown on either side is no agreement: a model that finds nothing would always agree with itself."""
+    assert matched_ratio(detected(), detected()) is None
+    assert matched_ratio(detected((1, 1, 2, 2, 0.2, 0)), detected()) is None
+
+
+def test_boxes_without_area_match_nothing():
+    """Where there is no area there is no overlap, and no division by zero."""
+    assert matched_ratio(detected((5, 5, 5, 5, 0.9, 0)), detected((5, 5, 5, 5, 0.9, 0))) == 0.0
