@@ -112,11 +112,6 @@ class CocoAnnotation(msgspec.Struct, frozen=True):
         """Return whether the box has width and height."""
         return self.bbox[2] > 0 and self.bbox[3] > 0
 
-    @property
-    def size_px(self) -> float:
-        """Return `area`, or that of the box."""
-        return max(self.bbox[2], 0.0) * max(self.bbox[3], 0.0) if self.area is None else self.area
-
 
 class CocoDocument(msgspec.Struct, frozen=True):
     """COCO's annotation document; what is not needed for boxes is not read."""
@@ -219,9 +214,9 @@ def plain_document(document: CocoDocument, image_ids: set[int] | None = None) ->
 
 
 def _plain_annotation(annotation: CocoAnnotation) -> dict[str, Any]:
-    plain = {name: getattr(annotation, name) for name in annotation.__struct_fields__}
-    known = {name: value for name, value in plain.items() if value is not msgspec.UNSET}
-    return {**known, "bbox": list(annotation.bbox), "area": annotation.size_px}
+    fields = {name: value for name, value in msgspec.structs.asdict(annotation).items() if value is not msgspec.UNSET}
+    area = max(annotation.bbox[2], 0.0) * max(annotation.bbox[3], 0.0) if annotation.area is None else annotation.area
+    return {**fields, "bbox": list(annotation.bbox), "area": area}
 
 
 class _Rle(msgspec.Struct, frozen=True):

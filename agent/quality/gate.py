@@ -5,6 +5,7 @@ computed on the same text or items by the same rule; nothing that compares is an
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -51,56 +52,51 @@ class QualityGate(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[GateCheck, ...]
 
 
-def quality_gate(
-    quantised: Quality,
-    source: Quality,
-    *,
-    highest_perplexity_ratio: float = HIGHEST_PERPLEXITY_RATIO,
-    lowest_accuracy_ratio: float = LOWEST_ACCURACY_RATIO,
-) -> QualityGate:
+def quality_gate(quantised: Quality, source: Quality) -> QualityGate:
     """Return whether a quantised file is good enough, compared with the file it was made from.
 
     Raises:
         ConfigError: the two have no figure in common, one was computed on another text, other items or by another rule, or the source's
             accuracy is 0.
     """
-    checks = (
-        *_perplexity_check(quantised.perplexity, source.perplexity, highest_perplexity_ratio),
-        *_accuracy_checks(quantised, source, lowest_accuracy_ratio),
-    )
+    checks = (*_perplexity_check(quantised.perplexity, source.perplexity), *_accuracy_checks(quantised, source))
     if not checks:
         raise ConfigError("the file and its source have no quality figure in common: score both on the same text or items")
     return QualityGate(passed=all(check.passed for check in checks), checks=checks)
 
 
-def _perplexity_check(found: Perplexity | None, source: Perplexity | None, limit: float) -> Iterator[GateCheck]:
-    if found is None or source is None:
+def _perplexity_check(quantised: Perplexity | None, source: Perplexity | None) -> Iterator[GateCheck]:
+    if quantised is None or source is None:
         return
     for name in ("rule", "text_sha256", "context_tokens", "bos_token", "text_tokens"):
-        one, other = getattr(found, name), getattr(source, name)
-        if one != other:
-            raise ConfigError(f"perplexities with different {name} ({one!r}, source {other!r}) do not compare: score both the same way")
-    ratio = found.value / source.value
-    yield GateCheck(figure="perplexity", value=found.value, source_value=source.value, ratio=ratio, limit=limit, passed=ratio <= limit)
+        value, other = getattr(quantised, name), getattr(source, name)
+        if value != other:
+            raise ConfigError(
+                f"perplexities with different {name} ({value!r}, source {other!r}) do not compare: score both the same way"
+            )
+    ratio, limit = quantised.value / source.value, HIGHEST_PERPLEXITY_RATIO
+    yield GateCheck(figure="perplexity", value=quantised.value, source_value=source.value, ratio=ratio, limit=limit, passed=ratio <= limit)
 
 
-def _accuracy_checks(found: Quality, source: Quality, limit: float) -> Iterator[GateCheck]:
-    if found.choices is not None and source.choices is not None:
-        _require_same_items("choices", found.choices.items_sha256, source.choices.items_sha256)
-        yield _accuracy_check("acc", found.choices.acc, source.choices.acc, limit)
-        yield _accuracy_check("acc_norm", found.choices.acc_norm, source.choices.acc_norm, limit)
-    if found.answers is not None and source.answers is not None:
-        _require_same_items("questions", found.answers.items_sha256, source.answers.items_sha256)
-        yield _accuracy_check("exact_match", found.answers.exact_match, source.answers.exact_match, limit)
-        yield _accuracy_check("f1", found.answers.f1, source.answers.f1, limit)
+def _accuracy_checks(quantised: Quality, source: Quality) -> Iterator[GateCheck]:
+    compared: tuple[tuple[str, Any, Any, tuple[str, ...]], ...] = (
+        ("choices", quantised.choices, source.choices, ("acc", "acc_norm")),
+        ("questions", quantised.answers, source.answers, ("exact_match", "f1")),
+    )
+    for what, scores, of_source, figures in compared:
+        if scores is None or of_source is None:
+            continue
+        hashes = scores.items_sha256, of_source.items_sha256
+        if hashes[0] != hashes[1]:
+            raise ConfigError(
+                f"accuracies on different {what} (items {hashes[0][:12]} and {hashes[1][:12]}) do not compare: score both on the same file"
+            )
+        for figure in figures:
+            yield _accuracy_check(figure, getattr(scores, figure), getattr(of_source, figure))
 
 
-def _require_same_items(what: str, one: str, other: str) -> None:
-    if one != other:
-        raise ConfigError(f"accuracies on different {what} (items {one[:12]} and {other[:12]}) do not compare: score both on the same file")
-
-
-def _accuracy_check(figure: str, value: float, source: float, limit: float) -> GateCheck:
+def _accuracy_check(figure: str, value: float, source: float) -> GateCheck:
     if source == 0:
         raise ConfigError(f"the source's {figure} is 0, so no ratio to it exists: choose items that the source can answer")
-    return GateCheck(figure=figure, value=value, source_value=source, ratio=value / source, limit=limit, passed=value / source >= limit)
+    ratio, limit = value / source, LOWEST_ACCURACY_RATIO
+    return GateCheck(figure=figure, value=value, source_value=source, ratio=ratio, limit=limit, passed=ratio >= limit)

@@ -87,11 +87,7 @@ class Detector(nn.Module):  # type: ignore[misc]
         return torch.cat(boxes, 1), torch.cat(scores, 1)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Return boxes [B, N, 4], distances in strides, >= 0, and scores [B, N, C], 0..1.
-
-        Args:
-            images: float32 [B, 3, SIZE_PX, SIZE_PX], RGB, 0..1.
-        """
+        """Return boxes [B, N, 4], distances in strides, >= 0, and scores [B, N, C], 0..1, of images float32 [B, 3, S, S], RGB, 0..1."""
         boxes, logits = self.answers(images)
         return functional.relu(boxes), torch.sigmoid(logits)
 
@@ -188,12 +184,8 @@ def train(seed: int, steps: int, tell: Tell, *, threads: int = 1, scenes: int = 
 def loss(distances: Tensor, logits: Tensor, boxes: Tensor, classes: Tensor, done_ratio: float) -> Tensor:
     """Return the loss of a batch: binary cross-entropy of the scores plus generalised overlap of the boxes.
 
-    Args:
-        distances: float32 [B, N, 4], in strides, as the model answers.
-        logits: float32 [B, N, C].
-        boxes: float32 [B, M, 4], the true boxes in pixels.
-        classes: int64 [B, M], -1 where there is none.
-        done_ratio: how much of the training lies behind, 0..1.
+    Of the model: `distances` in strides and `logits`, float32 [B, N, 4] and [B, N, C]. Of the truth: boxes in pixels, float32 [B, M, 4],
+    and classes, int64 [B, M], -1 where there is none. `done_ratio` is how much of the training lies behind, 0..1.
     """
     centres, strides = cells()
     reach = distances * strides
@@ -211,13 +203,7 @@ def loss(distances: Tensor, logits: Tensor, boxes: Tensor, classes: Tensor, done
 def assign(found: Tensor, scores: Tensor, centres: Tensor, boxes: Tensor, classes: Tensor, done_ratio: float) -> tuple[Tensor, Tensor]:
     """Return, for each cell, the object it answers for, int64 [B, N], and how much that counts, float32 [B, N], 0 for background.
 
-    Args:
-        found: float32 [B, N, 4], the boxes the cells answer with, in pixels.
-        scores: float32 [B, N, C], 0..1.
-        centres: float32 [N, 2] in pixels.
-        boxes: float32 [B, M, 4], the true boxes.
-        classes: int64 [B, M], -1 where there is none.
-        done_ratio: how much of the training lies behind, 0..1.
+    `found` are the boxes the cells answer with, float32 [B, N, 4] in pixels, `centres` float32 [N, 2] in pixels; the rest as of `loss`.
     """
     first, last = _OVERLAP_POWERS
     is_real = classes >= 0

@@ -232,8 +232,6 @@ class OneTensor:
         return f"{beside} + classes" if self._output.classes is None else str(beside + self._output.classes)
 
 
-def mismatch(family: str, wanted: str, shape: Sequence[int]) -> ConfigError:
-    """Return the error for an output of another shape than the family's."""
-    return ConfigError(
-        f"family {family} needs an output of shape {wanted}, the model gives {list(shape)}: correct `classes` or `family` in its card"
-    )
+def mismatch(family: str, needs: str, gives: object, correct: str = "`family`") -> ConfigError:
+    """Return the error for outputs of other shapes than the family's: what it needs, what the model gives, what to correct."""
+    return ConfigError(f"family {family} needs {needs}, the model gives {gives}: correct {correct} in its card")

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, blanks, boxes
-from edgemeter.agent.vision.decoders.boxes import sigmoid
+from edgemeter.agent.vision.decoders.boxes import mismatch, sigmoid
 
 
 class Detr:
@@ -57,11 +56,9 @@ class Detr:
                 is_right = part.shape[1] > 1 if classes is None else part.shape[1] in (classes, classes + 1)
                 if part is not found and len(part) == len(found) and is_right:
                     return found, part
-        wanted = "n" if classes is None else f"{classes} or {classes + 1}"
-        raise ConfigError(
-            f"family detr needs boxes [1, queries, 4] and scores [1, queries, {wanted}], the model gives "
-            f"{[list(output.shape) for output in outputs]}: correct output.classes or `family` in its card"
-        )
+        columns = "n" if classes is None else f"{classes} or {classes + 1}"
+        needs = f"boxes [1, queries, 4] and scores [1, queries, {columns}]"
+        raise mismatch("detr", needs, [list(output.shape) for output in outputs], "output.classes or `family`")
 
 
 def _is_list(outputs: Sequence[Floats], classes: int | None) -> bool:

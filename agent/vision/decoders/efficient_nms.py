@@ -55,16 +55,16 @@ class EfficientNms:
         self._output = model.output
         self._roles = roles_of(loaded.outputs) if loaded.outputs else ROLES
         if self._roles is None:
-            raise ConfigError(_mismatch([info.shape for info in loaded.outputs]))
+            raise _mismatch([info.shape for info in loaded.outputs])
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; `outputs` are the four tensors, float32."""
         part = dict(zip(self._roles or ROLES, outputs, strict=False))
         if len(outputs) != len(ROLES) or part["count"].size != 1 or part["boxes"].shape[-1:] != (4,):
-            raise ConfigError(_mismatch([output.shape for output in outputs]))
+            raise _mismatch([output.shape for output in outputs])
         found, scores, classes = part["boxes"].reshape(-1, 4), part["scores"].ravel(), part["classes"].ravel()
         if not len(found) == len(scores) == len(classes):
-            raise ConfigError(_mismatch([output.shape for output in outputs]))
+            raise _mismatch([output.shape for output in outputs])
         kept = np.arange(len(scores)) < part["count"].ravel()[0]
         kept &= scores > self._output.score_threshold
         found = boxes.in_pixels(found[kept], frame)
@@ -97,8 +97,6 @@ def _same(one: int | None, other: int | None) -> bool:
     return None in (one, other) or one == other
 
 
-def _mismatch(shapes: Sequence[tuple[int | None, ...]]) -> str:
-    return (
-        f"family efficient-nms needs a count [1, 1], boxes [1, n, 4], scores [1, n] and classes [1, n], the model gives "
-        f"{[list(shape) for shape in shapes]}: correct `family` in its card"
-    )
+def _mismatch(shapes: Sequence[tuple[int | None, ...]]) -> ConfigError:
+    needs = "a count [1, 1], boxes [1, n, 4], scores [1, n] and classes [1, n]"
+    return boxes.mismatch("efficient-nms", needs, [list(shape) for shape in shapes])

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes
-from edgemeter.agent.vision.decoders.boxes import box_around, keypoints_in_photo
 
 KEYPOINTS = 17
 _OF_ONE, _OF_SEVERAL = (1, KEYPOINTS, 3), 3 * KEYPOINTS + 5
@@ -37,9 +35,9 @@ class MoveNet:
             points = tensor[0, :, : 3 * KEYPOINTS].reshape(-1, KEYPOINTS, 3)
             scores = tensor[0, :, -1]
         size = np.array([frame.input_width, frame.input_height, 1], np.float32)
-        places = keypoints_in_photo(points[..., [1, 0, 2]] * size, frame)
+        places = boxes.keypoints_in_photo(points[..., [1, 0, 2]] * size, frame)
         if _is_of_one(tensor.shape):
-            found = box_around(places)
+            found = boxes.box_around(places)
         else:
             corners = tensor[0, :, 3 * KEYPOINTS : -1][:, [1, 0, 3, 2]]
             found = boxes.to_photo(corners * np.array([frame.input_width, frame.input_height] * 2, np.float32), frame)
@@ -54,7 +52,4 @@ def _is_of_one(shape: tuple[int, ...]) -> bool:
         return True
     if len(shape) == 3 and shape[0] == 1 and shape[2] == _OF_SEVERAL:
         return False
-    raise ConfigError(
-        f"family movenet needs an output of shape [1, 1, {KEYPOINTS}, 3] or [1, n, {_OF_SEVERAL}], the model gives {list(shape)}: "
-        "correct `family` in its card"
-    )
+    raise boxes.mismatch("movenet", f"an output of shape [1, 1, {KEYPOINTS}, 3] or [1, n, {_OF_SEVERAL}]", list(shape))

@@ -27,7 +27,7 @@ class Torchvision:
         self._output = model.output
         self._labels = [i for i, info in enumerate(loaded.outputs) if info.dtype.startswith("int") and info.scale is None]
         if loaded.outputs and len(loaded.outputs) < 3:
-            raise ConfigError(_mismatch([info.shape for info in loaded.outputs]))
+            raise _mismatch([info.shape for info in loaded.outputs])
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; `outputs` are the lists, float32."""
@@ -52,11 +52,11 @@ class Torchvision:
         """Return boxes [n, 4], labels [n] and scores [n]."""
         at = next((i for i, output in enumerate(outputs) if output.ndim in (2, 3) and output.shape[-1] == 4), None)
         if at is None:
-            raise ConfigError(_mismatch([output.shape for output in outputs]))
+            raise _mismatch([output.shape for output in outputs])
         found = outputs[at].reshape(-1, 4)
         rest = [i for i, output in enumerate(outputs) if i != at and output.ndim <= 2 and output.size == len(found)]
         if len(rest) != 2:
-            raise ConfigError(_mismatch([output.shape for output in outputs]))
+            raise _mismatch([output.shape for output in outputs])
         labels, scores = rest if self._is_labels(outputs, *rest) else rest[::-1]
         return found, outputs[labels].ravel(), outputs[scores].ravel()
 
@@ -67,8 +67,5 @@ class Torchvision:
         return bool(np.all(outputs[one] >= 1) and np.all(outputs[one] == np.floor(outputs[one])) and np.all(outputs[other] <= 1))
 
 
-def _mismatch(shapes: Sequence[tuple[int | None, ...]]) -> str:
-    return (
-        f"family torchvision needs boxes [n, 4], labels [n] and scores [n], the model gives {[list(shape) for shape in shapes]}: "
-        "correct `family` in its card"
-    )
+def _mismatch(shapes: Sequence[tuple[int | None, ...]]) -> ConfigError:
+    return boxes.mismatch("torchvision", "boxes [n, 4], labels [n] and scores [n]", [list(shape) for shape in shapes])

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, blanks, boxes
@@ -37,10 +36,8 @@ class YoloNas:
         at = next((place for place, shape in enumerate(shapes) if len(shape) == 3 and shape[0] == 1 and shape[2] == 4), None)
         if len(shapes) == 2 and at is not None and self._is_scores(shapes[1 - at], shapes[at][1]):
             return outputs[at][0], outputs[1 - at][0]
-        raise ConfigError(
-            f"family yolo-nas needs boxes [1, n, 4] and scores [1, n, {self._output.classes or 'classes'}], the model gives "
-            f"{[list(shape) for shape in shapes]}: correct `classes` or `family` in its card"
-        )
+        needs = f"boxes [1, n, 4] and scores [1, n, {self._output.classes or 'classes'}]"
+        raise boxes.mismatch("yolo-nas", needs, [list(shape) for shape in shapes], "`classes` or `family`")
 
     def _is_scores(self, shape: tuple[int, ...], rows: int) -> bool:
         return len(shape) == 3 and shape[:2] == (1, rows) and self._output.classes in (None, shape[2])

@@ -13,7 +13,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, tamed
-from edgemeter.agent.vision.decoders.boxes import photo_mask
+from edgemeter.agent.vision.decoders.boxes import mismatch, photo_mask
 from edgemeter.agent.vision.decoders.yolo26 import Yolo26
 from edgemeter.agent.vision.decoders.yolov8 import YoloV8
 
@@ -26,10 +26,7 @@ def _split(family: str, outputs: Sequence[tuple[int | None, ...]]) -> tuple[int,
     """Return which output holds the rows, and which the prototypes."""
     ranks = [len(shape) for shape in outputs]
     if sorted(ranks) != [3, 4]:
-        raise ConfigError(
-            f"family {family} needs rows of three axes and prototypes of four, the model gives {[list(shape) for shape in outputs]}: "
-            "correct `family` in its card"
-        )
+        raise mismatch(family, "rows of three axes and prototypes of four", [list(shape) for shape in outputs])
     return ranks.index(3), ranks.index(4)
 
 

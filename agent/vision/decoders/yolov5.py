@@ -14,7 +14,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, blanks, boxes
@@ -48,7 +47,7 @@ class YoloV5(OneTensor):
         classes = self._output.classes
         if len(shape) == 3 and shape[0] == 1 and shape[2] > 5 and classes in (None, shape[2] - 5):
             return
-        raise mismatch("yolov5", f"[1, anchors, {self._values(5)}]", shape)
+        raise mismatch("yolov5", f"an output of shape [1, anchors, {self._values(5)}]", list(shape), "`classes` or `family`")
 
 
 class YoloV5Heads:
@@ -88,10 +87,12 @@ class YoloV5Heads:
         classes = self._output.classes
         if len(maps) == len(STRIDES) and len(depths) == 1 and classes in (None, min(depths) - 5) and min(depths) > 5:
             return maps
-        raise ConfigError(
-            f"family yolov5-heads on an input of {size.height} x {size.width} needs for each of the strides {list(STRIDES)} a map of "
-            f"{ANCHORS_PER_CELL} x {'(5 + classes)' if classes is None else 5 + classes} values a cell, the model gives "
-            f"{[list(output.shape) for output in outputs]}: correct height, width, output.classes or `family` in its card"
+        values = f"{ANCHORS_PER_CELL} x {'(5 + classes)' if classes is None else 5 + classes} values a cell"
+        raise mismatch(
+            f"yolov5-heads on an input of {size.height} x {size.width}",
+            f"for each of the strides {list(STRIDES)} a map of {values}",
+            [list(output.shape) for output in outputs],
+            "height, width, output.classes or `family`",
         )
 
 

@@ -70,4 +70,4 @@ class YoloV8(OneTensor):
                 return shape[2] > shape[1]
             if beside + classes in shape[1:]:
                 return shape[1] == beside + classes
-        raise mismatch(self.FAMILY, f"[1, {self._values(beside)}, anchors]", shape)
+        raise mismatch(self.FAMILY, f"an output of shape [1, {self._values(beside)}, anchors]", list(shape), "`classes` or `family`")

@@ -55,4 +55,5 @@ class YoloX(OneTensor):
         classes = self._output.classes
         if len(shape) == 3 and shape[:2] == (1, len(self._corners)) and shape[2] > 5 and classes in (None, shape[2] - 5):
             return
-        raise mismatch("yolox", f"[1, {len(self._corners)}, {self._values(5)}]", shape)
+        needs = f"an output of shape [1, {len(self._corners)}, {self._values(5)}]"
+        raise mismatch("yolox", needs, list(shape), "`classes` or `family`")
