@@ -31,14 +31,14 @@ def corrupt_recording(recording: AudioRecording, name: str, severity: int, seed:
     """
     draw = corruption_draw(name, severity, seed, identity)
     samples = recording.samples.astype(np.float64)
-    found = CORRUPTIONS[name](samples, recording.sample_rate_hz, severity - 1, draw)
-    return AudioRecording(found.astype(np.float32), recording.sample_rate_hz)
+    corrupted = CORRUPTIONS[name](samples, recording.sample_rate_hz, severity - 1, draw)
+    return AudioRecording(corrupted.astype(np.float32), recording.sample_rate_hz)
 
 
 def _white_noise(samples: Floats, _rate: int, level: int, draw: Draw) -> Floats:
     noise = draw.normal(size=len(samples))
-    wanted = _power(samples) / 10 ** (WHITE_NOISE_SNR_DB[level] / 10)
-    return np.asarray(samples + noise * np.sqrt(wanted / _power(noise)))
+    noise_power = _power(samples) / 10 ** (WHITE_NOISE_SNR_DB[level] / 10)
+    return np.asarray(samples + noise * np.sqrt(noise_power / _power(noise)))
 
 
 def _reverberation(samples: Floats, rate: int, level: int, draw: Draw) -> Floats:

@@ -23,59 +23,59 @@ _SLANEY_LOG_STEP = math.log(6.4) / 27
 _WHISPER_FLOOR, _WHISPER_RANGE = 1e-10, 8.0
 
 
-def features(samples: NDArray[np.floating], sample_rate_hz: int, wanted: Features) -> Floats:
+def features(samples: NDArray[np.floating], sample_rate_hz: int, settings: Features) -> Floats:
     """Return the features of a recording: float64 [frames, bands or coefficients].
 
     Raises:
         ConfigError: it is too short for one frame.
     """
     waves = samples.astype(np.float64)
-    if wanted.samples_scale == "maximum":
+    if settings.samples_scale == "maximum":
         # MLPerf Tiny divides by the largest value, not the largest magnitude; silence stays silence.
         largest = float(waves.max())
         waves = waves / largest if largest > 0 else waves
-    bands = spectrogram(waves, wanted) @ mel_filters(sample_rate_hz, wanted)
-    values = _logarithm(bands, wanted)
-    if wanted.coefficients is not None:
-        values = values @ cosines(wanted.bands)[:, : wanted.coefficients]
-    return values[wanted.first_frame : wanted.end_frame]
+    bands = spectrogram(waves, settings) @ mel_filters(sample_rate_hz, settings)
+    values = _logarithm(bands, settings)
+    if settings.coefficients is not None:
+        values = values @ cosines(settings.bands)[:, : settings.coefficients]
+    return values[settings.first_frame : settings.end_frame]
 
 
-def spectrogram(waves: Floats, wanted: Features) -> Floats:
+def spectrogram(waves: Floats, settings: Features) -> Floats:
     """Return the magnitudes (to the card's power) of each frame: float64 [frames, fft / 2 + 1]; the Hann window is periodic."""
-    if wanted.centred:
-        half = wanted.fft // 2
+    if settings.centred:
+        half = settings.fft // 2
         # Whisper's frames mirror the ends, librosa's since 0.10 continue with silence.
-        waves = np.pad(waves, half, mode="reflect" if wanted.log == "whisper" and len(waves) > half else "constant")
-    length = wanted.fft if wanted.centred else wanted.window
-    count = 1 + (len(waves) - length) // wanted.hop
-    if count < 1 or (wanted.log == "whisper" and count < 2):
+        waves = np.pad(waves, half, mode="reflect" if settings.log == "whisper" and len(waves) > half else "constant")
+    length = settings.fft if settings.centred else settings.window
+    count = 1 + (len(waves) - length) // settings.hop
+    if count < 1 or (settings.log == "whisper" and count < 2):
         raise ConfigError(f"a recording of {len(waves)} samples is shorter than a frame of {length}: leave it out, or set input.samples")
-    frames = np.lib.stride_tricks.sliding_window_view(waves, length)[:: wanted.hop][:count]
-    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(wanted.window) / wanted.window)
-    if length > wanted.window:
-        before = (length - wanted.window) // 2
-        window = np.pad(window, (before, length - wanted.window - before))
+    frames = np.lib.stride_tricks.sliding_window_view(waves, length)[:: settings.hop][:count]
+    window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(settings.window) / settings.window)
+    if length > settings.window:
+        before = (length - settings.window) // 2
+        window = np.pad(window, (before, length - settings.window - before))
     # Whisper leaves out the last frame.
-    found = np.abs(np.fft.rfft(frames * window, wanted.fft))[: -1 if wanted.log == "whisper" else None]
-    return found if wanted.power == 1 else found * found
+    magnitudes = np.abs(np.fft.rfft(frames * window, settings.fft))[: -1 if settings.log == "whisper" else None]
+    return magnitudes if settings.power == 1 else magnitudes * magnitudes
 
 
-def mel_filters(sample_rate_hz: int, wanted: Features) -> Floats:
+def mel_filters(sample_rate_hz: int, settings: Features) -> Floats:
     """Return triangular filters, equally wide on the mel scale: float64 [fft / 2 + 1, bands].
 
     `htk` as TensorFlow has them (straight on the mel scale, the constant left out), `slaney` as librosa (straight in Hz, of equal area).
     """
-    high = sample_rate_hz / 2 if wanted.high_hz is None else wanted.high_hz
-    hertz = np.linspace(0, sample_rate_hz / 2, wanted.fft // 2 + 1)
-    if wanted.mel == "htk":
-        scale, low_mel, high_mel = _htk(hertz), *_htk(np.array([wanted.low_hz, high]))
-        edges = np.linspace(low_mel, high_mel, wanted.bands + 2)
-        found = _triangles(scale, edges)
-        found[0] = 0
-        return found
-    low_mel, high_mel = _slaney(wanted.low_hz), _slaney(high)
-    edges = np.array([_from_slaney(mel) for mel in np.linspace(low_mel, high_mel, wanted.bands + 2)])
+    high = sample_rate_hz / 2 if settings.high_hz is None else settings.high_hz
+    hertz = np.linspace(0, sample_rate_hz / 2, settings.fft // 2 + 1)
+    if settings.mel == "htk":
+        scale, low_mel, high_mel = _htk(hertz), *_htk(np.array([settings.low_hz, high]))
+        edges = np.linspace(low_mel, high_mel, settings.bands + 2)
+        filters = _triangles(scale, edges)
+        filters[0] = 0
+        return filters
+    low_mel, high_mel = _slaney(settings.low_hz), _slaney(high)
+    edges = np.array([_from_slaney(mel) for mel in np.linspace(low_mel, high_mel, settings.bands + 2)])
     return np.asarray(_triangles(hertz, edges) * (2 / (edges[2:] - edges[:-2])))
 
 
@@ -88,11 +88,11 @@ def cosines(bands: int) -> Floats:
     return np.asarray(2 * np.cos(np.pi * places[None, :] * (2 * places[:, None] + 1) / (2 * bands)) / math.sqrt(2 * bands))
 
 
-def _logarithm(bands: Floats, wanted: Features) -> Floats:
-    if wanted.log == "natural":
-        return np.asarray(np.log(bands + wanted.offset))
-    if wanted.log == "decibel":
-        return np.asarray(20 / wanted.power * np.log10(bands + _EPSILON))
+def _logarithm(bands: Floats, settings: Features) -> Floats:
+    if settings.log == "natural":
+        return np.asarray(np.log(bands + settings.offset))
+    if settings.log == "decibel":
+        return np.asarray(20 / settings.power * np.log10(bands + _EPSILON))
     values = np.log10(np.maximum(bands, _WHISPER_FLOOR))
     return np.asarray((np.maximum(values, values.max() - _WHISPER_RANGE) + 4) / 4)
 

@@ -44,25 +44,25 @@ class FrontEnd:
             raise ConfigError(f"item {item.name!r} is of kind {item.kind!r}, and model {self._name!r} takes sound: correct the data")
         return self._of_ready(item)
 
-    def one_call(self, item: Item, what: str) -> Sequence[Mapping[str, Array]]:
-        """Return the one call for an item; `what` takes no more, for the message."""
+    def one_call(self, item: Item, noun: str) -> Sequence[Mapping[str, Array]]:
+        """Return the one call for an item; `noun` takes no more, for the message."""
         calls = [self.call(values, item) for values in self.real(item)]
         if len(calls) > 1:
-            raise ConfigError(f"item {item.name!r} makes {len(calls)} calls, a {what} one: remove input.features.frames from the card")
+            raise ConfigError(f"item {item.name!r} makes {len(calls)} calls, a {noun} one: remove input.features.frames from the card")
         return calls
 
     def _of_recording(self, path: Path) -> list[Array]:
-        wanted = self._wanted
+        audio = self._wanted
         samples = self._of_rate(read_recording(path), path).samples
-        if wanted.samples is not None:
-            samples = np.pad(samples[: wanted.samples], (0, max(0, wanted.samples - len(samples))))
-        if wanted.features is None:
+        if audio.samples is not None:
+            samples = np.pad(samples[: audio.samples], (0, max(0, audio.samples - len(samples))))
+        if audio.features is None:
             return [samples]
         try:
-            found = features(samples, wanted.sample_rate_hz, wanted.features)
+            frames = features(samples, audio.sample_rate_hz, audio.features)
         except ConfigError as error:
             raise ConfigError(f"recording {str(path)!r}: {error}") from error
-        return _windows(found, wanted.features, path)
+        return _windows(frames, audio.features, path)
 
     def _of_rate(self, recording: AudioRecording, path: Path) -> AudioRecording:
         if recording.sample_rate_hz != self._wanted.sample_rate_hz:
@@ -101,11 +101,11 @@ class FrontEnd:
         shape = self._info.shape
         if not shape:
             return values[None]
-        wanted = [1 if place == 0 and size is None else size for place, size in enumerate(shape)]
-        if wanted.count(None) <= 1:
-            size = int(np.prod([one for one in wanted if one is not None]))
-            if values.size and (values.size % size == 0 if None in wanted else values.size == size):
-                return np.ascontiguousarray(values.reshape([-1 if one is None else one for one in wanted]))
+        sizes = [1 if axis == 0 and size is None else size for axis, size in enumerate(shape)]
+        if sizes.count(None) <= 1:
+            size = int(np.prod([length for length in sizes if length is not None]))
+            if values.size and (values.size % size == 0 if None in sizes else values.size == size):
+                return np.ascontiguousarray(values.reshape([-1 if length is None else length for length in sizes]))
         elif len(shape) == values.ndim + 1:
             return values[None]
         raise ConfigError(
@@ -115,26 +115,26 @@ class FrontEnd:
 
     def _of_ready(self, item: Item) -> list[Array]:
         """Return the features that lie ready: in the input's own type and size, or float32 frames, windowed as the card says."""
-        info, wanted = self._info, self._wanted.features
-        size = int(np.prod([one for one in info.shape if one is not None])) if info.shape else 0
+        info, settings = self._info, self._wanted.features
+        size = int(np.prod([length for length in info.shape if length is not None])) if info.shape else 0
         values = _array(item, np.dtype(info.dtype), size)
         if values.dtype == np.dtype(info.dtype) and values.size == size:
             return [values]
-        per_frame = 0 if wanted is None else (wanted.coefficients or wanted.bands)
-        if wanted is None or values.dtype.kind != "f" or values.size % per_frame or not np.isfinite(values).all():
+        per_frame = 0 if settings is None else (settings.coefficients or settings.bands)
+        if settings is None or values.dtype.kind != "f" or values.size % per_frame or not np.isfinite(values).all():
             raise ConfigError(
                 f"item {item.name!r} holds {values.size} values of {values.dtype}, model {self._name!r} takes {size} of {info.dtype}, or "
                 "frames of its card's features: correct the data or the card"
             )
-        return _windows(values.reshape(-1, per_frame), wanted, item.path)
+        return _windows(values.reshape(-1, per_frame), settings, item.path)
 
 
-def _windows(found: Array, wanted: Features, path: Path) -> list[Array]:
-    count = wanted.frames
-    if count is not None and len(found) < count:
-        raise ConfigError(f"the recording {str(path)!r} has {len(found)} frames, and a call takes {count}: leave it out")
-    windows = [found] if count is None else [found[first : first + count] for first in range(len(found) - count + 1)]
-    return [one.T for one in windows] if wanted.layout == "bands-first" else windows
+def _windows(frames: Array, settings: Features, path: Path) -> list[Array]:
+    count = settings.frames
+    if count is not None and len(frames) < count:
+        raise ConfigError(f"the recording {str(path)!r} has {len(frames)} frames, and a call takes {count}: leave it out")
+    windows = [frames] if count is None else [frames[first : first + count] for first in range(len(frames) - count + 1)]
+    return [window.T for window in windows] if settings.layout == "bands-first" else windows
 
 
 def _array(item: Item, dtype: np.dtype[Any], size: int) -> Array:

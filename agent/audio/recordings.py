@@ -44,12 +44,12 @@ def read_recording(path: Path) -> AudioRecording:
         UnavailableError: it is no WAV file, and soundfile is not installed.
     """
     content = read_bytes(path, "the recording")
-    found = _wav(content, path) if content[:4] == b"RIFF" or path.suffix.lower() == ".wav" else _by_soundfile(path)
-    if not len(found.samples):
+    recording = _wav(content, path) if content[:4] == b"RIFF" or path.suffix.lower() == ".wav" else _by_soundfile(path)
+    if not len(recording.samples):
         raise ConfigError(f"the recording {str(path)!r} holds no samples: leave it out")
-    if not np.isfinite(found.samples).all():
+    if not np.isfinite(recording.samples).all():
         raise ConfigError(f"the recording {str(path)!r} holds samples that are not finite numbers: leave it out, or record it again")
-    return found
+    return recording
 
 
 def write_wav(path: Path, recording: AudioRecording) -> None:
@@ -64,10 +64,10 @@ def write_wav(path: Path, recording: AudioRecording) -> None:
 def _wav(content: bytes, path: Path) -> AudioRecording:
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         raise ConfigError(f"the recording {str(path)!r} is not a WAV file: fetch it again, or name it by what it is")
-    form, place = None, 12
-    while place + 8 <= len(content):
-        name, size = content[place : place + 4], int.from_bytes(content[place + 4 : place + 8], "little")
-        chunk = content[place + 8 : place + 8 + size]
+    form, position = None, 12
+    while position + 8 <= len(content):
+        name, size = content[position : position + 4], int.from_bytes(content[position + 4 : position + 8], "little")
+        chunk = content[position + 8 : position + 8 + size]
         if name == b"fmt " and len(chunk) >= 16:
             form = chunk
         if name == b"data" and form is not None:
@@ -75,7 +75,7 @@ def _wav(content: bytes, path: Path) -> AudioRecording:
                 raise ConfigError(f"the recording {str(path)!r} ends after {len(chunk)} of {size} bytes: fetch it again")
             return _decoded(form, chunk, path)
         # Chunks begin at even places.
-        place += 8 + size + size % 2
+        position += 8 + size + size % 2
     raise ConfigError(f"the recording {str(path)!r} has no samples (chunks `fmt ` and `data`): fetch it again")
 
 
@@ -83,8 +83,8 @@ def _decoded(form: bytes, data: bytes, path: Path) -> AudioRecording:
     kind, channels, rate, _, frame_bytes, bits = struct.unpack("<HHIIHH", form[:16])
     if kind == _EXTENSIBLE and len(form) >= 26:
         kind = int.from_bytes(form[24:26], "little")
-    known = (kind == _PCM and bits in _FULL_SCALE) or (kind == _FLOAT and bits in (32, 64))
-    if not known or not channels or not rate or frame_bytes != channels * bits // 8:
+    is_supported = (kind == _PCM and bits in _FULL_SCALE) or (kind == _FLOAT and bits in (32, 64))
+    if not is_supported or not channels or not rate or frame_bytes != channels * bits // 8:
         raise ConfigError(f"the recording {str(path)!r} is WAV of format {kind}, {bits} bits: write it as PCM of 8 to 32 bits, or float")
     data = data[: len(data) - len(data) % frame_bytes]
     values = _real(data, kind, bits).reshape(-1, channels)

@@ -35,18 +35,22 @@ def finds_the_known_objects(case: DecoderCase, _folder: Path) -> None:
     """Boxes to a hundredth of a pixel, scores to 1e-5, classes, in order."""
     if case.expected is None:
         return
-    found = decoders.create(case.card, case.loaded).decode(case.outputs, case.frame)
-    require(np.array_equal(found.classes, case.expected.classes), f"classes are {found.classes}, {case.expected.classes} is right")
-    require(np.allclose(found.boxes, case.expected.boxes, atol=0.01), f"boxes are {found.boxes}, {case.expected.boxes} is right")
-    require(np.allclose(found.scores, case.expected.scores, atol=1e-5), f"scores are {found.scores}, {case.expected.scores} is right")
+    detections = decoders.create(case.card, case.loaded).decode(case.outputs, case.frame)
+    require(
+        np.array_equal(detections.classes, case.expected.classes), f"classes are {detections.classes}, {case.expected.classes} is right"
+    )
+    require(np.allclose(detections.boxes, case.expected.boxes, atol=0.01), f"boxes are {detections.boxes}, {case.expected.boxes} is right")
+    require(
+        np.allclose(detections.scores, case.expected.scores, atol=1e-5), f"scores are {detections.scores}, {case.expected.scores} is right"
+    )
 
 
 def decoding_keeps_nothing_and_changes_nothing(case: DecoderCase, _folder: Path) -> None:
     """The same outputs give the same objects again, and are as they were."""
     decoder = decoders.create(case.card, case.loaded)
-    given = [output.copy() for output in case.outputs]
-    first, second = decoder.decode(given, case.frame), decoder.decode(given, case.frame)
-    require(all(map(np.array_equal, given, case.outputs)), "decoding does not change the outputs")
+    outputs = [output.copy() for output in case.outputs]
+    first, second = decoder.decode(outputs, case.frame), decoder.decode(outputs, case.frame)
+    require(all(map(np.array_equal, outputs, case.outputs)), "decoding does not change the outputs")
     require(np.array_equal(first.boxes, second.boxes) and np.array_equal(first.scores, second.scores), "decoding keeps nothing")
 
 
@@ -55,14 +59,16 @@ def a_broken_model_gives_no_box_that_is_no_number(case: DecoderCase, _folder: Pa
     for value in (0.0, np.nan, np.inf, -np.inf, 1e30, -1e30):
         outputs = [np.full(output.shape, value, np.float32) for output in case.outputs]
         try:
-            found = decoders.create(case.card, case.loaded).decode(outputs, case.frame)
+            detections = decoders.create(case.card, case.loaded).decode(outputs, case.frame)
         except ConfigError:
             continue
-        require(np.isfinite(found.boxes).all(), f"outputs of {value} give boxes that are finite")
-        require(not np.isnan(found.scores).any(), f"outputs of {value} give scores that are numbers")
-        require(found.boxes.dtype == found.scores.dtype == np.float32, "boxes and scores are float32")
-        require(found.classes.dtype == np.int32, "classes are int32")
-        require(found.boxes.shape == (len(found.scores), 4) and len(found.classes) == len(found.scores), "boxes are [n, 4]")
+        require(np.isfinite(detections.boxes).all(), f"outputs of {value} give boxes that are finite")
+        require(not np.isnan(detections.scores).any(), f"outputs of {value} give scores that are numbers")
+        require(detections.boxes.dtype == detections.scores.dtype == np.float32, "boxes and scores are float32")
+        require(detections.classes.dtype == np.int32, "classes are int32")
+        require(
+            detections.boxes.shape == (len(detections.scores), 4) and len(detections.classes) == len(detections.scores), "boxes are [n, 4]"
+        )
 
 
 def outputs_that_do_not_fit_are_refused_before_measuring(case: DecoderCase, _folder: Path) -> None:

@@ -23,15 +23,15 @@ def require(holds: object, promise: str) -> None:
 
 
 @contextmanager
-def refused(what: str, *errors: type[EdgemeterError], mentions: str = "") -> Iterator[None]:
-    """Require that the block ends in one of these errors, on one line that mentions a text; `what` was tried, for the message."""
+def refused(attempt: str, *errors: type[EdgemeterError], mentions: str = "") -> Iterator[None]:
+    """Require that the block ends in one of these errors, on one line that mentions a text; `attempt` was tried, for the message."""
     try:
         yield
     except errors as error:
-        require(is_one_line(error), f"{what}: the error has several lines: {error}")
-        require(mentions in str(error), f"{what}: the error does not mention {mentions!r}: {error}")
+        require(is_one_line(error), f"{attempt}: the error has several lines: {error}")
+        require(mentions in str(error), f"{attempt}: the error does not mention {mentions!r}: {error}")
         return
-    raise ContractViolationError(f"{what}: has to end in {' or '.join(error.__name__ for error in errors)}, and nothing was raised")
+    raise ContractViolationError(f"{attempt}: has to end in {' or '.join(error.__name__ for error in errors)}, and nothing was raised")
 
 
 def require_declared(arrays: Sequence[Array], declared: Sequence[TensorInfo], promise: str) -> None:

@@ -35,8 +35,8 @@ def recognises_its_own_and_nothing_else(case: ReaderCase, folder: Path) -> None:
     (folder / "garbage.of-nobody").write_bytes(b"\xff\xfe\x00garbage\n")
     (folder / "empty.of-nobody").write_bytes(b"")
     for annotations in (None, *(folder / name for name in ("garbage.of-nobody", "empty.of-nobody", "absent.of-nobody"))):
-        found = reader.recognises(folder / "empty", annotations)
-        require(found is False, f"a reader does not recognise {'an empty folder' if annotations is None else annotations.name}")
+        is_recognised = reader.recognises(folder / "empty", annotations)
+        require(is_recognised is False, f"a reader does not recognise {'an empty folder' if annotations is None else annotations.name}")
 
 
 def names_its_items_and_is_found_by_them(case: ReaderCase, _folder: Path) -> None:
@@ -45,8 +45,8 @@ def names_its_items_and_is_found_by_them(case: ReaderCase, _folder: Path) -> Non
     require(tuple(truth.named()) == case.items, f"it names {truth.named()}, {list(case.items)} is right")
     data = open_folder(case.folder, case.annotations)
     require(data.has_truth, "a data set of its format has ground truth")
-    found = tuple(item.name for item in data.items)
-    require(found == case.items, f"the data set has the items {list(found)}, {list(case.items)} is right")
+    names = tuple(item.name for item in data.items)
+    require(names == case.items, f"the data set has the items {list(names)}, {list(case.items)} is right")
     require(data.sha256 == open_folder(case.folder, case.annotations).sha256, "the same data set has the same hash")
 
 
@@ -56,11 +56,11 @@ def spoilt_annotations_are_refused(case: ReaderCase, folder: Path) -> None:
     spoilt = case.folder if is_one_file else case.annotations
     if spoilt is None or spoilt.is_dir():
         return
-    reader, whole = datasets.create(case.name), spoilt.read_bytes()
+    reader, content = datasets.create(case.name), spoilt.read_bytes()
     copy = Path(shutil.copy(spoilt, folder / spoilt.name))
     where = (copy, case.annotations) if is_one_file else (case.folder, copy)
-    for length in range(len(whole)):
-        copy.write_bytes(whole[:length])
+    for length in range(len(content)):
+        copy.write_bytes(content[:length])
         try:
             reader.read(*where)
         except ConfigError as error:

@@ -56,9 +56,9 @@ def _loaded(case: RuntimeCase) -> Iterator[tuple[Runtime, Loaded]]:
 
 
 def _require_outputs(case: RuntimeCase, runtime: Runtime, promise: str) -> None:
-    found = runtime.outputs()
-    same = len(found) == len(case.outputs) and all(map(np.array_equal, found, case.outputs))
-    require(same, f"{promise}: outputs are {found}, {list(case.outputs)} is right")
+    outputs = runtime.outputs()
+    same = len(outputs) == len(case.outputs) and all(map(np.array_equal, outputs, case.outputs))
+    require(same, f"{promise}: outputs are {outputs}, {list(case.outputs)} is right")
 
 
 def constructing_imports_no_library(case: RuntimeCase, _folder: Path) -> None:
@@ -68,8 +68,8 @@ def constructing_imports_no_library(case: RuntimeCase, _folder: Path) -> None:
         f"print(*(name for name in {case.libraries!r} if name in sys.modules))"
     )
     places = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=places)
-    require(not done.stdout.strip(), f"constructing imports {done.stdout.strip()}: import it in load")
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=places)
+    require(not completed.stdout.strip(), f"constructing imports {completed.stdout.strip()}: import it in load")
 
 
 def an_absent_library_is_unavailable(case: RuntimeCase, _folder: Path) -> None:
@@ -102,13 +102,13 @@ def what_is_no_model_is_refused(case: RuntimeCase, folder: Path) -> None:
 
 def a_cut_model_is_refused_or_whole(case: RuntimeCase, folder: Path) -> None:
     """No truncation ends the process or changes what is computed."""
-    whole = case.model.read_bytes().rstrip()
+    content = case.model.read_bytes().rstrip()
     path = folder / f"cut{case.model.suffix}"
     for file in case.beside:
         path.with_suffix(file.suffix).write_bytes(file.read_bytes())
     unnoticed = []
-    for length in sorted({*range(1, min(64, len(whole))), *range(64, len(whole), max(1, len(whole) // 200)), len(whole) - 1}):
-        path.write_bytes(whole[:length])
+    for length in sorted({*range(1, min(64, len(content))), *range(64, len(content), max(1, len(content) // 200)), len(content) - 1}):
+        path.write_bytes(content[:length])
         runtime = create(case.name)
         try:
             runtime.load(path, case.options(path))
@@ -140,13 +140,13 @@ def an_absent_backend_is_an_error(case: RuntimeCase, _folder: Path) -> None:
 
 def load_tells_what_it_found(case: RuntimeCase, _folder: Path) -> None:
     """Package, version, backend, durations, and tensors that fit those of the case."""
-    with _loaded(case) as (_, found):
-        require(found.package and found.backend, "load tells package and backend")
-        require(found.version[:1].isdigit(), f"the version {found.version!r} begins with a digit")
-        require(found.import_ns >= 0 and found.load_ns > 0, "load tells how long import and load took")
-        require(all(info.name for info in found.inputs), "every input has a name")
-        require_declared(case.inputs, found.inputs, "load tells what the inputs are")
-        require_declared(case.outputs, found.outputs, "load tells what the outputs are")
+    with _loaded(case) as (_, loaded):
+        require(loaded.package and loaded.backend, "load tells package and backend")
+        require(loaded.version[:1].isdigit(), f"the version {loaded.version!r} begins with a digit")
+        require(loaded.import_ns >= 0 and loaded.load_ns > 0, "load tells how long import and load took")
+        require(all(info.name for info in loaded.inputs), "every input has a name")
+        require_declared(case.inputs, loaded.inputs, "load tells what the inputs are")
+        require_declared(case.outputs, loaded.outputs, "load tells what the outputs are")
 
 
 def the_call_computes_and_outputs_are_copies(case: RuntimeCase, _folder: Path) -> None:
@@ -167,9 +167,9 @@ def the_call_computes_and_outputs_are_copies(case: RuntimeCase, _folder: Path) -
 def bind_copies_its_inputs(case: RuntimeCase, _folder: Path) -> None:
     """Changing an array after bind changes nothing."""
     with _loaded(case) as (runtime, _):
-        given = [array.copy() for array in case.inputs]
-        call = runtime.bind(given)
-        for array in given:
+        inputs = [array.copy() for array in case.inputs]
+        call = runtime.bind(inputs)
+        for array in inputs:
             array[:] = 0
         call()
         _require_outputs(case, runtime, "bind copies its inputs")
@@ -184,19 +184,19 @@ def bind_takes_arrays_that_are_not_contiguous(case: RuntimeCase, _folder: Path) 
 
 def bind_refuses_other_inputs(case: RuntimeCase, _folder: Path) -> None:
     """Number, rank, size and dtype are checked."""
-    first, rest = case.inputs[0], list(case.inputs[1:])
+    first, further = case.inputs[0], list(case.inputs[1:])
     other = np.int16 if first.dtype != np.int16 else np.float64
-    with _loaded(case) as (runtime, found):
-        is_open = None in found.inputs[0].shape
+    with _loaded(case) as (runtime, loaded):
+        is_open = None in loaded.inputs[0].shape
         wrong = {
             "no input": [],
             "one input more": [*case.inputs, first],
-            "an axis less": [first[0], *rest],
-            "another dtype": [first.astype(other), *rest],
-            **({} if is_open else {"another size": [first[..., :-1], *rest]}),
+            "an axis less": [first[0], *further],
+            "another dtype": [first.astype(other), *further],
+            **({} if is_open else {"another size": [first[..., :-1], *further]}),
         }
-        for what, inputs in wrong.items():
-            with refused(f"binding {what}", ConfigError):
+        for fault, inputs in wrong.items():
+            with refused(f"binding {fault}", ConfigError):
                 runtime.bind(inputs)
 
 
@@ -211,13 +211,13 @@ def close_may_come_at_any_time(case: RuntimeCase, _folder: Path) -> None:
 
 def two_do_not_disturb_each_other(case: RuntimeCase, _folder: Path) -> None:
     """Each keeps its own inputs and outputs, also when the other is closed."""
-    with _loaded(case) as (one, _):
-        call = one.bind(case.inputs)
+    with _loaded(case) as (runtime, _):
+        call = runtime.bind(case.inputs)
         with _loaded(case) as (other, _):
             other.bind([np.zeros_like(array) for array in case.inputs])()
             call()
-            _require_outputs(case, one, "two of one kind keep their own inputs")
-        _require_outputs(case, one, "closing another of its kind changes nothing")
+            _require_outputs(case, runtime, "two of one kind keep their own inputs")
+        _require_outputs(case, runtime, "closing another of its kind changes nothing")
         call()
 
 

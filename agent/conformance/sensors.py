@@ -61,15 +61,15 @@ def _copy(case: SensorCase, folder: Path, name: str = "recording") -> Path:
 def says_what_it_is_and_reads(case: SensorCase, _folder: Path) -> None:
     """Scope, kind, period; readings of that kind, finite, stamped by the monotonic clock in order."""
     with _opened(case, case.recording) as sensor:
-        found = sensor.describe()
-        require(found.id, "a sensor has an id")
-        require(found.scope in get_args(Scope), f"the scope {found.scope!r} is one of {', '.join(get_args(Scope))}")
-        require(found.period_ms > 0, "the period is positive")
+        description = sensor.describe()
+        require(description.id, "a sensor has an id")
+        require(description.scope in get_args(Scope), f"the scope {description.scope!r} is one of {', '.join(get_args(Scope))}")
+        require(description.period_ms > 0, "the period is positive")
         first, second = sensor.read(), sensor.read()
         for reading in (first, second):
-            value = reading.power_w if found.kind == "power" else reading.energy_mj
-            require(value is not None and math.isfinite(value), f"a sensor of kind {found.kind!r} gives it, finite: {reading}")
-        require(found.kind == "energy" or first.energy_mj is None, "a sensor of kind 'power' gives no energy")
+            value = reading.power_w if description.kind == "power" else reading.energy_mj
+            require(value is not None and math.isfinite(value), f"a sensor of kind {description.kind!r} gives it, finite: {reading}")
+        require(description.kind == "energy" or first.energy_mj is None, "a sensor of kind 'power' gives no energy")
         require(second.taken_ns >= first.taken_ns > 0, "readings are stamped by the monotonic clock, in order")
 
 

@@ -37,7 +37,7 @@ class TaskCase:
     @property
     def by_item(self) -> list[list[list[Array]]]:
         """Return the outputs of each call of each item."""
-        return [[list(call) for call in item] for item in self.calls or [(one,) for one in self.outputs]]
+        return [[list(call) for call in item] for item in self.calls or [(outputs,) for outputs in self.outputs]]
 
 
 Check = Callable[[TaskCase, Path], None]
@@ -46,10 +46,10 @@ Check = Callable[[TaskCase, Path], None]
 def _answered(case: TaskCase, data: Dataset | None = None, outputs: Sequence[Sequence[Sequence[Array]]] = ()) -> Task:
     """Return a task that has seen all items."""
     task = tasks.create(case.card, case.loaded, data or case.data)
-    for index, given in enumerate(outputs or case.by_item):
+    for index, answers in enumerate(outputs or case.by_item):
         calls = task.prepare(index)
-        require(len(calls) == len(given), f"item {index} takes {len(calls)} calls, the case has outputs of {len(given)}")
-        scores = task.predict(index, given)
+        require(len(calls) == len(answers), f"item {index} takes {len(calls)} calls, the case has outputs of {len(answers)}")
+        scores = task.predict(index, answers)
         require(scores is None or (scores.dtype == np.float32 and scores.ndim == 1), "predict returns scores, float32 [n], or None")
     return task
 
@@ -59,37 +59,37 @@ def prepared_inputs_are_as_the_model_declares(case: TaskCase, _folder: Path) -> 
     task = tasks.create(case.card, case.loaded, case.data)
     for index in range(len(case.data.items)):
         declared = sorted(info.name for info in case.loaded.inputs)
-        for given in task.prepare(index):
+        for by_name in task.prepare(index):
             require(
-                not declared or sorted(given) == declared,
-                f"item {index} is prepared by the model's names: {sorted(given)}, {declared} is right",
+                not declared or sorted(by_name) == declared,
+                f"item {index} is prepared by the model's names: {sorted(by_name)}, {declared} is right",
             )
-        calls, again = (tasks.prepared(task, index, case.loaded) for _ in range(2))
-        require(len(calls) == len(again), f"preparing item {index} again gives as many calls")
-        for inputs, repeated in zip(calls, again, strict=True):
+        calls, repeated_calls = (tasks.prepared(task, index, case.loaded) for _ in range(2))
+        require(len(calls) == len(repeated_calls), f"preparing item {index} again gives as many calls")
+        for inputs, repeated in zip(calls, repeated_calls, strict=True):
             require_declared(inputs, case.loaded.inputs, f"item {index} is prepared as the model declares")
             require(all(map(np.array_equal, inputs, repeated)), f"preparing item {index} again gives the same inputs")
 
 
 def outputs_get_their_score(case: TaskCase, _folder: Path) -> None:
     """With a metric, bounds around the value, the number of items and the hash of the data set."""
-    found = _answered(case).score()
-    if found is None:
-        require(found, "a data set with ground truth is scored")
+    accuracy = _answered(case).score()
+    if accuracy is None:
+        require(accuracy, "a data set with ground truth is scored")
         return
-    require(found.metric, "a score names its metric")
-    require(math.isclose(found.value, case.value, abs_tol=1e-9), f"{found.metric} is {found.value}, {case.value} is right")
-    require(found.images == len(case.by_item), f"the score counts {found.images} items, {len(case.by_item)} is right")
-    require(found.dataset_sha256 == case.data.sha256, "a score names the data set by its hash")
-    low, high = (found.value if bound is None else bound for bound in (found.low, found.high))
-    require(low <= found.value <= high, f"the bounds {found.low}, {found.high} lie around the value {found.value}")
+    require(accuracy.metric, "a score names its metric")
+    require(math.isclose(accuracy.value, case.value, abs_tol=1e-9), f"{accuracy.metric} is {accuracy.value}, {case.value} is right")
+    require(accuracy.images == len(case.by_item), f"the score counts {accuracy.images} items, {len(case.by_item)} is right")
+    require(accuracy.dataset_sha256 == case.data.sha256, "a score names the data set by its hash")
+    low, high = (accuracy.value if bound is None else bound for bound in (accuracy.low, accuracy.high))
+    require(low <= accuracy.value <= high, f"the bounds {accuracy.low}, {accuracy.high} lie around the value {accuracy.value}")
 
 
 def the_value_alone_is_the_same(case: TaskCase, _folder: Path) -> None:
     """Leaving out bounds and groups changes no value."""
     task = _answered(case)
-    alone, whole = task.score("value"), task.score("all")
-    require(alone is not None and whole is not None and alone.value == whole.value, "score('value') and score('all') have one value")
+    alone, accuracy = task.score("value"), task.score("all")
+    require(alone is not None and accuracy is not None and alone.value == accuracy.value, "score('value') and score('all') have one value")
 
 
 def without_ground_truth_there_is_no_score(case: TaskCase, _folder: Path) -> None:
@@ -115,30 +115,30 @@ def a_broken_model_gets_no_score_that_is_no_number(case: TaskCase, _folder: Path
             for calls in case.by_item
         ]
         try:
-            found = _answered(case, outputs=broken).score()
+            accuracy = _answered(case, outputs=broken).score()
         except ConfigError:
             continue
-        require(found is None or math.isfinite(found.value), f"outputs of {value} get a finite score or none")
+        require(accuracy is None or math.isfinite(accuracy.value), f"outputs of {value} get a finite score or none")
 
 
 def wrong_outputs_get_a_worse_score(case: TaskCase, _folder: Path) -> None:
     """Turned round, all alike, or those of another item: never better, and worse at least once."""
     best = _answered(case).score("value")
     require(best is not None, "a data set with ground truth is scored")
-    given = case.by_item
+    right = case.by_item
     spoilt = [
-        [[[_turned(array) for array in call] for call in item] for item in given],
-        [[[np.zeros_like(array) for array in call] for call in item] for item in given],
-        *([[*given[1:], given[0]]] if len({len(item) for item in given}) == 1 else []),
+        [[[_turned(array) for array in call] for call in item] for item in right],
+        [[[np.zeros_like(array) for array in call] for call in item] for item in right],
+        *([[*right[1:], right[0]]] if len({len(item) for item in right}) == 1 else []),
     ]
     losses = []
     for outputs in spoilt:
         try:
-            found = _answered(case, outputs=outputs).score("value")
+            accuracy = _answered(case, outputs=outputs).score("value")
         except ConfigError:
             continue
-        if best is not None and found is not None:
-            losses.append(gain(best.value, best.better) - gain(found.value, found.better))
+        if best is not None and accuracy is not None:
+            losses.append(gain(best.value, best.better) - gain(accuracy.value, accuracy.better))
     require(all(loss >= 0 for loss in losses), "wrong outputs get no better score than the right ones")
     require(any(loss > 0 for loss in losses), "some wrong outputs get a worse score than the right ones")
 
@@ -151,19 +151,19 @@ def _turned(array: Array) -> Array:
 def groups_are_scored_as_if_alone(case: TaskCase, _folder: Path) -> None:
     """A group's figure is that of its items alone, and all items with a group are in one."""
     copies = SMALLEST_GROUP
-    first, others = [0] * copies, [index for index in range(1, len(case.data.items)) for _ in range(copies)]
+    first, further = [0] * copies, [index for index in range(1, len(case.data.items)) for _ in range(copies)]
 
     def score(members: Sequence[int], groups: Sequence[str] | None = None) -> Accuracy | None:
         outputs = [case.by_item[index] for index in members]
         return _answered(case, _of_copies(case, members, groups), outputs).score()
 
-    found = score([*first, *others], ["first"] * len(first) + ["others"] * len(others))
-    if found is None:
-        require(found, "a data set with ground truth is scored")
+    accuracy = score([*first, *further], ["first"] * len(first) + ["others"] * len(further))
+    if accuracy is None:
+        require(accuracy, "a data set with ground truth is scored")
         return
-    sizes = {group.name: group.images for group in found.groups}
-    require(sizes == {"first": len(first), "others": len(others)}, f"the groups of the data set have figures, these have: {sizes}")
-    for group, members in zip(found.groups, (first, others), strict=True):
+    sizes = {group.name: group.images for group in accuracy.groups}
+    require(sizes == {"first": len(first), "others": len(further)}, f"the groups of the data set have figures, these have: {sizes}")
+    for group, members in zip(accuracy.groups, (first, further), strict=True):
         scored = score(members)
         right = None if scored is None else scored.value
         same = group.value == right or (group.value is not None and right is not None and math.isclose(group.value, right, abs_tol=1e-9))
@@ -171,25 +171,25 @@ def groups_are_scored_as_if_alone(case: TaskCase, _folder: Path) -> None:
         low, high = (group.value if bound is None else bound for bound in (group.low, group.high))
         if group.value is not None and low is not None and high is not None:
             require(low <= group.value <= high, f"the bounds of the group {group.name!r} lie around its value")
-    values = [group.value for group in found.groups if group.value is not None]
-    gap = found.group_gap
+    values = [group.value for group in accuracy.groups if group.value is not None]
+    gap = accuracy.group_gap
     largest = max(values) - min(values) if len(values) > 1 else None
     same = gap is None if largest is None else gap is not None and math.isclose(gap.value, largest, abs_tol=1e-9)
     require(same, f"the gap is the largest difference of two groups, {largest}")
     if gap is not None:
-        named = {group.name: gain(group.value, found.better) for group in found.groups if group.value is not None}
+        named = {group.name: gain(group.value, accuracy.better) for group in accuracy.groups if group.value is not None}
         require(named[gap.best] == max(named.values()) and named[gap.worst] == min(named.values()), "the gap names the best and the worst")
 
 
 def _of_copies(case: TaskCase, of: Sequence[int], groups: Sequence[str] | None) -> Dataset:
     """Return a data set whose item i is a copy of item `of[i]` of the case's, with a group if any, and ground truth in the same form."""
     data = case.data
-    names = [f"{place:04d} {data.items[index].name}" for place, index in enumerate(of)]
+    names = [f"{number:04d} {data.items[index].name}" for number, index in enumerate(of)]
 
-    def copied(known: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        return None if known is None else {name: known[data.items[index].name] for name, index in zip(names, of, strict=True)}
+    def copied(by_name: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        return None if by_name is None else {name: by_name[data.items[index].name] for name, index in zip(names, of, strict=True)}
 
-    made = replace(
+    copies = replace(
         data,
         items=tuple(replace(data.items[index], name=name) for name, index in zip(names, of, strict=True)),
         classes=copied(data.classes),
@@ -197,16 +197,16 @@ def _of_copies(case: TaskCase, of: Sequence[int], groups: Sequence[str] | None) 
         groups=None if groups is None else dict(zip(names, groups, strict=True)),
     )
     if data.truth is None or data.image_ids is None:
-        return made
+        return copies
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
-    for place, index in enumerate(of):
-        (image,) = (one for one in data.truth["images"] if one["id"] == data.image_ids[index])
-        images.append({**image, "id": place + 1, "file_name": names[place], "group": groups[place] if groups else None})
-        its = [one for one in data.truth["annotations"] if one["image_id"] == image["id"]]
-        annotations += [{**one, "id": len(annotations) + number, "image_id": place + 1} for number, one in enumerate(its, 1)]
+    for copy, index in enumerate(of):
+        (image,) = (candidate for candidate in data.truth["images"] if candidate["id"] == data.image_ids[index])
+        images.append({**image, "id": copy + 1, "file_name": names[copy], "group": groups[copy] if groups else None})
+        its = [annotation for annotation in data.truth["annotations"] if annotation["image_id"] == image["id"]]
+        annotations += [{**annotation, "id": len(annotations) + number, "image_id": copy + 1} for number, annotation in enumerate(its, 1)]
     truth = {**data.truth, "images": images, "annotations": annotations}
-    return replace(made, truth=truth, image_ids=tuple(range(1, len(of) + 1)))
+    return replace(copies, truth=truth, image_ids=tuple(range(1, len(of) + 1)))
 
 
 def an_item_that_cannot_be_read_is_refused_by_its_name(case: TaskCase, folder: Path) -> None:

@@ -37,7 +37,7 @@ class Cifar10:
         records = _records(path)
         names = [f"{number:05d}" for number in range(len(records))]
         pixels = records[:, 1:].reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)
-        items = tuple(Item(name, path, "image", array=one) for name, one in zip(names, pixels, strict=True))
+        items = tuple(Item(name, path, "image", array=photo) for name, photo in zip(names, pixels, strict=True))
         classes = dict(zip(names, records[:, 0].tolist(), strict=True))
         return GroundTruth(ClassIndex(classes, names=CLASSES), path, items=items)
 

@@ -87,7 +87,7 @@ def read_class_folders(images: Path, suffixes: Sequence[str], listed: Path | Non
     folders = find_class_names(images, suffixes)
     names = [folder.name for folder in folders]
     are_numbers = all(name.isascii() and name.isdigit() for name in names)
-    places = _in_list(listed, names) if listed else {name: int(name) if are_numbers else place for place, name in enumerate(names)}
+    places = _in_list(listed, names) if listed else {name: int(name) if are_numbers else index for index, name in enumerate(names)}
     classes = {f"{folder.name}/{photo}": places[folder.name] for folder in folders for photo in _photographs(folder, suffixes)}
     return ClassIndex(classes, names=None if listed or all(name.isdigit() for name in names) else tuple(names))
 
@@ -98,9 +98,9 @@ def _photographs(folder: Path, suffixes: Sequence[str]) -> list[str]:
 
 def _in_list(listed: Path, names: Sequence[str]) -> dict[str, int]:
     places: dict[str, int] = {}
-    for place, line in enumerate(line.strip() for line in text_lines(listed) if line.strip()):
+    for index, line in enumerate(line.strip() for line in text_lines(listed) if line.strip()):
         for name in (line, line.split(None, 1)[0].rstrip(",")):
-            places.setdefault(name, place)
+            places.setdefault(name, index)
     absent = [name for name in names if name not in places]
     if absent:
         raise ConfigError(

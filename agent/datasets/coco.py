@@ -39,15 +39,15 @@ _OUTLINES = ("segmentation", "keypoints")
 _Polygon = Annotated[list[float], msgspec.Meta(min_length=6)]
 
 
-def box_form_problem(what: str, boxes: Boxes, sizes: Boxes) -> str | None:
-    """Return why these boxes of `what` (float64 [n, 4]) can hardly be x, y, width, height in pixels, None if nothing speaks against it.
+def box_form_problem(noun: str, boxes: Boxes, sizes: Boxes) -> str | None:
+    """Return why these boxes of `noun` (float64 [n, 4]) can hardly be x, y, width, height in pixels, None if nothing speaks against it.
 
     `sizes` are width and height of the photograph of each, float64 [n, 2]; NaN where they are not known.
     """
     if len(boxes) >= _ENOUGH_BOXES and boxes.max() <= _LARGEST_RATIO:
-        return f"the boxes of all {len(boxes)} {what} are 0..1: {BOX_FORM}"
-    known = np.isfinite(sizes).all(axis=1)
-    boxes, sizes = boxes[known], sizes[known] + _SLACK_PX
+        return f"the boxes of all {len(boxes)} {noun} are 0..1: {BOX_FORM}"
+    have_size = np.isfinite(sizes).all(axis=1)
+    boxes, sizes = boxes[have_size], sizes[have_size] + _SLACK_PX
     if len(boxes) < _ENOUGH_BOXES:
         return None
     leaves = (boxes[:, :2] + boxes[:, 2:] > sizes).any(axis=1)
@@ -181,25 +181,27 @@ def annotation_oddities(document: CocoDocument) -> tuple[str, ...]:
 
     outside = [annotation.id for annotation in document.annotations if annotation.has_extent and is_outside(annotation)]
     unsized = sum(annotation.area is None for annotation in document.annotations)
-    found = []
+    oddities = []
     if flat:
-        found.append(
+        oddities.append(
             f"{len(flat)} of {len(document.annotations)} annotations have a box whose width or height is not above 0 "
             f"(first: id {flat[0]}): each counts as an object that was not found, as in the COCO API"
         )
     if outside:
-        found.append(
+        oddities.append(
             f"{len(outside)} of {len(document.annotations)} annotations lie outside their photograph (first: id {outside[0]}): "
             "each counts as an object that was not found"
         )
     if any(annotation.id == 0 for annotation in document.annotations):
-        found.append(
+        oddities.append(
             "an annotation has id 0: the COCO API counts the detection that finds it as a false one, here it counts as found, so that "
             "pycocotools may report a lower AP; number annotations from 1 to compare"
         )
     if unsized:
-        found.append(f"{unsized} of {len(document.annotations)} annotations have no area: the box's area decides which objects are small")
-    return tuple(found)
+        oddities.append(
+            f"{unsized} of {len(document.annotations)} annotations have no area: the box's area decides which objects are small"
+        )
+    return tuple(oddities)
 
 
 def plain_document(document: CocoDocument, image_ids: set[int] | None = None) -> dict[str, Any]:
@@ -230,12 +232,12 @@ def outline_of(annotation: Mapping[str, Any]) -> list[list[float]] | dict[str, A
     Raises:
         ConfigError: it has none, or a garbled one; the message names the annotation.
     """
-    found = _decoded(annotation, "segmentation", list[_Polygon] | _Rle, "polygons [[x1, y1, x2, y2, x3, y3, ...]], or a run-length code")
-    if isinstance(found, _Rle):
-        return {"size": list(found.size), "counts": found.counts}
-    if not found or any(len(polygon) % 2 for polygon in found):
+    outline = _decoded(annotation, "segmentation", list[_Polygon] | _Rle, "polygons [[x1, y1, x2, y2, x3, y3, ...]], or a run-length code")
+    if isinstance(outline, _Rle):
+        return {"size": list(outline.size), "counts": outline.counts}
+    if not outline or any(len(polygon) % 2 for polygon in outline):
         raise ConfigError(f"annotation {annotation['id']}: its segmentation is empty, or has an x without y: correct it")
-    return [list(polygon) for polygon in found]
+    return [list(polygon) for polygon in outline]
 
 
 def keypoints_of(annotation: Mapping[str, Any]) -> list[float]:
@@ -244,10 +246,10 @@ def keypoints_of(annotation: Mapping[str, Any]) -> list[float]:
     Raises:
         ConfigError: it has none, or garbled ones; the message names the annotation.
     """
-    found = _decoded(annotation, "keypoints", list[float], "x, y, visibility of each keypoint")
-    if not found or len(found) % 3:
-        raise ConfigError(f"annotation {annotation['id']}: it has {len(found)} numbers as keypoints, and each has three: correct it")
-    return list(found)
+    keypoints = _decoded(annotation, "keypoints", list[float], "x, y, visibility of each keypoint")
+    if not keypoints or len(keypoints) % 3:
+        raise ConfigError(f"annotation {annotation['id']}: it has {len(keypoints)} numbers as keypoints, and each has three: correct it")
+    return list(keypoints)
 
 
 def _decoded(annotation: Mapping[str, Any], key: str, form: Any, words: str) -> Any:
@@ -273,10 +275,10 @@ def _contradiction(document: CocoDocument) -> str | None:
         "category id": [category.id for category in document.categories],
         "annotation id": [annotation.id for annotation in document.annotations],
     }
-    for what, values in listed.items():
+    for noun, values in listed.items():
         repeated = next((value for value, count in Counter(values).items() if count > 1), None)
         if repeated is not None:
-            return f"{what} {repeated!r} is listed twice"
+            return f"{noun} {repeated!r} is listed twice"
     for annotation in document.annotations:
         if annotation.image_id not in images:
             return f"annotation {annotation.id} is of image {annotation.image_id}, which is not among the images"

@@ -42,9 +42,9 @@ def read_results(path: Path, truth: CocoDocument) -> Rows:
     Raises:
         ConfigError: it cannot be read, or what it holds cannot be scored against this ground truth; the message holds the first.
     """
-    found = _decode(path)
-    flat = chain.from_iterable((d.image_id, *d.bbox, d.score, d.category_id) for d in found)
-    rows = np.fromiter(flat, np.float64, 7 * len(found)).reshape(-1, 7)
+    detections = _decode(path)
+    flat = chain.from_iterable((d.image_id, *d.bbox, d.score, d.category_id) for d in detections)
+    rows = np.fromiter(flat, np.float64, 7 * len(detections)).reshape(-1, 7)
     if problem := _problem(rows, truth):
         raise ConfigError(f"the detections {str(path)!r} cannot be scored: {problem}")
     return rows
@@ -58,11 +58,11 @@ def result_oddities(rows: Rows) -> tuple[str, ...]:
         sums += rows[:, column] * factor
     ordered = np.sort(sums)
     alike = rows[np.isin(sums, ordered[1:][ordered[1:] == ordered[:-1]])]
-    again = len(alike) - len(np.unique(alike, axis=0))
+    repeats = len(alike) - len(np.unique(alike, axis=0))
     repeated = (
-        f"{again} of {len(rows)} detections are repeated, with the same box and score: each counts as a false one, as in the COCO API"
+        f"{repeats} of {len(rows)} detections are repeated, with the same box and score: each counts as a false one, as in the COCO API"
     )
-    oddities, scores = [repeated] if again else [], rows[:, SCORE]
+    oddities, scores = [repeated] if repeats else [], rows[:, SCORE]
     if len(scores) >= _ENOUGH and scores.min() == scores.max():
         oddities.append(f"all {len(scores)} scores are {scores[0]:g}: the order in the file decides which come first")
     elif len(scores) and (scores.min() < 0 or scores.max() > 1):
@@ -111,6 +111,6 @@ def _count(bad: NDArray[np.bool_]) -> str:
 
 
 def _first(rows: Rows, bad: NDArray[np.bool_]) -> str:
-    place = int(np.argmax(bad))
-    row = rows[place]
-    return f" (first: number {place}, image {row[IMAGE]:.15g}, category {row[CATEGORY]:g}, bbox {row[X : HEIGHT + 1].tolist()})"
+    index = int(np.argmax(bad))
+    row = rows[index]
+    return f" (first: number {index}, image {row[IMAGE]:.15g}, category {row[CATEGORY]:g}, bbox {row[X : HEIGHT + 1].tolist()})"

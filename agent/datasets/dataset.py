@@ -75,47 +75,47 @@ def open_folder(
     """
     truth = _truth(images, annotations, reader)
     named = list_items(images) if truth is None else truth.named()
-    ours, chosen = _choose(named, subset, seed)
+    names_in_set, subset_of = _choose(named, subset, seed)
     inside = {} if truth is None else {item.name: item for item in truth.items}
-    items = tuple(inside[name] if inside else item_of_file(images, name) for name in ours)
+    items = tuple(inside[name] if inside else item_of_file(images, name) for name in names_in_set)
     if truth is None:
-        return Dataset(images.resolve().name, items, _sha256(items), subset=chosen, needed=tuple(images / name for name in named))
-    needed = [images / name for name in (ours if truth.named_by == "annotations" else named)]
+        return Dataset(images.resolve().name, items, _sha256(items), subset=subset_of, needed=tuple(images / name for name in named))
+    needed_paths = [images / name for name in (names_in_set if truth.named_by == "annotations" else named)]
     if inside:
-        needed = sorted({item.path for item in truth.items})
+        needed_paths = sorted({item.path for item in truth.items})
     else:
-        _check_named(images, annotations, named, needed)
-    made = Dataset(
+        _check_named(images, annotations, named, needed_paths)
+    dataset = Dataset(
         name=images.resolve().name,
         items=items,
         sha256=_sha256(items, truth.identity),
-        subset=chosen,
+        subset=subset_of,
         warnings=truth.warnings,
-        needed=(*needed, *truth.beside),
+        needed=(*needed_paths, *truth.beside),
     )
-    return _with_truth(made, truth.content, ours)
+    return _with_truth(dataset, truth.content, names_in_set)
 
 
-def _with_truth(made: Dataset, content: CocoDocument | ClassIndex | Targets, ours: list[str]) -> Dataset:
+def _with_truth(dataset: Dataset, content: CocoDocument | ClassIndex | Targets, names_in_set: list[str]) -> Dataset:
     """Return the data set with the ground truth of its items."""
     if isinstance(content, CocoDocument):
         ids = {image.file_name: image.id for image in content.images}
-        image_ids = tuple(ids[name] for name in ours)
-        return replace(made, image_ids=image_ids, truth=plain_document(content, set(image_ids)))
-    groups = {name: content.groups[name] for name in ours if name in content.groups} or None
+        image_ids = tuple(ids[name] for name in names_in_set)
+        return replace(dataset, image_ids=image_ids, truth=plain_document(content, set(image_ids)))
+    groups = {name: content.groups[name] for name in names_in_set if name in content.groups} or None
     if isinstance(content, ClassIndex):
-        return replace(made, classes={name: content.classes[name] for name in ours}, class_names=content.names, groups=groups)
-    return replace(made, targets={name: content.values[name] for name in ours}, groups=groups)
+        return replace(dataset, classes={name: content.classes[name] for name in names_in_set}, class_names=content.names, groups=groups)
+    return replace(dataset, targets={name: content.values[name] for name in names_in_set}, groups=groups)
 
 
-def _truth(folder: Path, annotations: Path | None, wanted: str | None) -> GroundTruth | None:
+def _truth(folder: Path, annotations: Path | None, reader_name: str | None) -> GroundTruth | None:
     """Return the ground truth, as the wanted reader or the first that recognises it reads it; None of photographs without annotations.
 
     Raises:
         ConfigError: no reader recognises it, or it is garbled.
     """
-    if wanted is not None:
-        return create(wanted).read(folder, annotations)
+    if reader_name is not None:
+        return create(reader_name).read(folder, annotations)
     is_one_file = folder.is_file()
     if annotations is None and not is_one_file and photographs_in(folder):
         return None
@@ -135,21 +135,21 @@ def _choose(named: list[str], count: int | None, seed: int) -> tuple[list[str], 
         return named, None
     if count > len(named):
         raise ConfigError(f"the subset has {count} items, but the data set has {len(named)}: choose a smaller subset")
-    chosen = sorted(named, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())[:count]
-    return sorted(chosen), Subset(images=count, drawn_from=len(named), seed=seed, method=SUBSET_METHOD)
+    drawn_names = sorted(named, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).digest())[:count]
+    return sorted(drawn_names), Subset(images=count, drawn_from=len(named), seed=seed, method=SUBSET_METHOD)
 
 
-def _check_named(folder: Path, annotations: Path | None, named: list[str], needed: list[Path]) -> None:
+def _check_named(folder: Path, annotations: Path | None, named: list[str], needed_paths: list[Path]) -> None:
     if not named:
         raise ConfigError(f"the annotations {str(annotations)!r} name no files: give those of {str(folder)!r}")
-    here = set(photographs_in(folder))
-    absent = [path for path in needed if path.relative_to(folder).as_posix() not in here and not path.is_file()]
+    present = set(photographs_in(folder))
+    absent = [path for path in needed_paths if path.relative_to(folder).as_posix() not in present and not path.is_file()]
     if absent:
         raise ConfigError(
-            f"{len(absent)} of the {len(needed)} files that the annotations {str(annotations)!r} name are not in {str(folder)!r}, "
+            f"{len(absent)} of the {len(needed_paths)} files that the annotations {str(annotations)!r} name are not in {str(folder)!r}, "
             f"first {absent[0].relative_to(folder).as_posix()!r}: give the folder they belong to, or annotations of these files only"
         )
-    if extra := here.difference(named):
+    if extra := present.difference(named):
         first = min(extra)
         logger.warning("%d photographs in %s are left out, the annotations do not name them (first %s)", len(extra), folder, first)
 
@@ -157,14 +157,14 @@ def _check_named(folder: Path, annotations: Path | None, named: list[str], neede
 def _sha256(items: Sequence[Item], identity: Path | bytes | None = None) -> str:
     """Return one hash over the hashes of the items in order and the ground truth, so that no byte can move from one to the next unseen."""
     total = hashlib.sha256()
-    place: object = None
+    source: object = None
     try:
         for item in items:
-            place = str(item.path)
+            source = str(item.path)
             total.update(item.sha256())
         if identity is not None:
-            place = str(identity)
+            source = str(identity)
             total.update(hashlib.sha256(identity).digest() if isinstance(identity, bytes) else bytes.fromhex(sha256_of(identity)))
     except OSError as error:
-        raise ConfigError(f"cannot read {place!r}: {error.strerror}") from error
+        raise ConfigError(f"cannot read {source!r}: {error.strerror}") from error
     return total.hexdigest()

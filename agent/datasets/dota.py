@@ -48,11 +48,11 @@ def read_labels(folder: Path, annotations: Path) -> Mapping[str, tuple[OrientedO
     Raises:
         ConfigError: a line is not of that form; the message names it.
     """
-    found = {}
+    objects = {}
     for name in list_photographs(folder):
         path = annotations / f"{Path(name).stem}.txt"
-        found[name] = tuple(_object(path, number, words) for number, words in _lines(path)) if path.is_file() else ()
-    return found
+        objects[name] = tuple(_object(path, number, words) for number, words in _lines(path)) if path.is_file() else ()
+    return objects
 
 
 def _lines(path: Path) -> list[tuple[int, list[str]]]:

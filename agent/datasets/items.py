@@ -79,8 +79,8 @@ class Item:
         return bytes.fromhex(sha256_of(self.path))
 
 
-def read_bytes(path: Path, what: str) -> bytes:
-    """Return the bytes of a file; `what` it is, for the message.
+def read_bytes(path: Path, noun: str) -> bytes:
+    """Return the bytes of a file; `noun` it is, for the message.
 
     Raises:
         ConfigError: it cannot be read.
@@ -88,13 +88,13 @@ def read_bytes(path: Path, what: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read {what} {str(path)!r}: {error.strerror}") from error
+        raise ConfigError(f"cannot read {noun} {str(path)!r}: {error.strerror}") from error
 
 
-def read_text(path: Path, what: str) -> str:
+def read_text(path: Path, noun: str) -> str:
     """Return the text of a file; raises ConfigError where it cannot be read, or is not UTF-8."""
     try:
-        return read_bytes(path, what).decode("utf-8-sig")
+        return read_bytes(path, noun).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{str(path)!r} is not UTF-8 text ({error.reason} at byte {error.start}): write it as UTF-8") from error
 

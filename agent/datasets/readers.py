@@ -32,8 +32,8 @@ class Maps:
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the file of each photograph's map: the task reads it."""
-        found, identity = read_maps(folder, _given(annotations))
-        return GroundTruth(Targets(found), identity, named_by="folder")
+        paths, identity = read_maps(folder, _given(annotations))
+        return GroundTruth(Targets(paths), identity, named_by="folder")
 
 
 class Dota:
@@ -157,9 +157,9 @@ def _wake_words(document: CocoDocument, path: Path) -> dict[str, int]:
     if not person:
         raise ConfigError(f"the annotations {str(path)!r} have no category {_PERSON!r}: give COCO's")
     largest: dict[int, float] = {}
-    for one in document.annotations:
-        if one.category_id in person and not one.iscrowd:
-            largest[one.image_id] = max(largest.get(one.image_id, 0.0), one.bbox[2] * one.bbox[3])
+    for annotation in document.annotations:
+        if annotation.category_id in person and not annotation.iscrowd:
+            largest[annotation.image_id] = max(largest.get(annotation.image_id, 0.0), annotation.bbox[2] * annotation.bbox[3])
     classes: dict[str, int] = {}
     for image in document.images:
         if image.file_name is None or not image.width or not image.height:
@@ -188,18 +188,18 @@ def read_maps(folder: Path, annotations: Path) -> tuple[Mapping[str, Path], byte
     Raises:
         ConfigError: a photograph has no map, or one cannot be read; the message names it.
     """
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     identity = hashlib.sha256()
     for name in list_photographs(folder):
         path = _map_of(annotations, name)
         if path is None:
             raise ConfigError(f"the photograph {name!r} has no map in {str(annotations)!r}: add {Path(name).stem}.png or .npy")
-        found[name] = path
+        paths[name] = path
         try:
             identity.update(bytes.fromhex(sha256_of(path)))
         except OSError as error:
             raise ConfigError(f"cannot read the map {str(path)!r}: {error.strerror}") from error
-    return found, identity.digest()
+    return paths, identity.digest()
 
 
 def _map_of(annotations: Path, photograph: str) -> Path | None:

@@ -48,8 +48,8 @@ class MlperfTiny:
             _add(classes, cells[0], int(cells[2]), path, number)
         if not classes:
             raise ConfigError(f"the list {str(path)!r} names no files: {_LABELS_FORM}")
-        found = {name: _MACHINE.search(name) for name in classes}
-        machines = {name: machine[1] for name, machine in found.items() if machine}
+        matches = {name: _MACHINE.search(name) for name in classes}
+        machines = {name: machine[1] for name, machine in matches.items() if machine}
         index = ClassIndex(classes, machines if len(machines) == len(classes) else {})
         return GroundTruth(index, path)
 
@@ -106,15 +106,15 @@ class LibriSpeech:
                 if not line.strip():
                     continue
                 name, _, text = line.partition(" ")
-                found = [path.with_name(name + suffix) for suffix in SOUND if path.with_name(name + suffix).is_file()]
-                if not text.strip() or not found:
+                recordings = [path.with_name(name + suffix) for suffix in SOUND if path.with_name(name + suffix).is_file()]
+                if not text.strip() or not recordings:
                     raise ConfigError(
                         f"the transcripts {str(path)!r}: line {number} is {line[:60]!r}, which names no recording beside it with a text: "
                         "a line is `NAME TEXT`, the recording NAME.flac"
                     )
-                place = found[0].relative_to(folder).as_posix()
-                _add(texts, place, text.strip(), path, number)
-                groups[place] = name.partition("-")[0]
+                recording = recordings[0].relative_to(folder).as_posix()
+                _add(texts, recording, text.strip(), path, number)
+                groups[recording] = name.partition("-")[0]
         if not texts:
             raise ConfigError(f"no transcripts (*.trans.txt) with text below {str(folder)!r}: give LibriSpeech's folder of a set")
         return GroundTruth(Targets(texts, groups), msgspec.json.encode(texts, order="sorted"), beside=tuple(_transcripts(folder)))
@@ -144,13 +144,13 @@ def _column(heading: list[str], names: tuple[str, ...]) -> int | None:
     return next((plain.index(name) for name in names if name in plain), None)
 
 
-def _add(found: dict[str, _Target], name: str, target: _Target, path: Path, number: int) -> None:
+def _add(targets: dict[str, _Target], name: str, target: _Target, path: Path, number: int) -> None:
     """Add the target of a file, once, and of one that lies in the folder."""
     if not name or Path(name).is_absolute() or ".." in Path(name).parts:
         raise ConfigError(f"{str(path)!r}: line {number}: the file name {name!r} leads out of the folder: correct it")
-    if name in found:
+    if name in targets:
         raise ConfigError(f"{str(path)!r}: line {number} names {name!r} a second time: leave one of the lines")
-    found[name] = target
+    targets[name] = target
 
 
 def _given(annotations: Path | None) -> Path:

@@ -109,14 +109,16 @@ def _rows(path: Path) -> list[list[str]]:
 def _layout(heading: Sequence[str]) -> _ColumnLayout | None:
     if len(heading) == _COLA_COLUMNS and heading[1] in ("0", "1") and heading[2] in ("", "*"):
         return _ColumnLayout(_COLA_COLUMNS, 3, None, 1, None, "matthews", 0)
-    place = {name: number for number, name in reversed(list(enumerate(heading)))}
-    label = next((place[name] for name in _LABEL if name in place), None)
-    first = next((name for name in _FIRST if name in place and not (name == "sentence" and "question" in place)), None)
+    columns = {name: number for number, name in reversed(list(enumerate(heading)))}
+    label = next((columns[name] for name in _LABEL if name in columns), None)
+    first = next((name for name in _FIRST if name in columns and not (name == "sentence" and "question" in columns)), None)
     if label is None or first is None:
         return None
-    second = next((place[name] for name in _SECOND if name in place and name != first), None) if first not in ("sentence", "text") else None
+    second = (
+        next((columns[name] for name in _SECOND if name in columns and name != first), None) if first not in ("sentence", "text") else None
+    )
     metric: ClassMetric = "f1" if heading[label] == "Quality" else "accuracy"
-    return _ColumnLayout(len(heading), place[first], second, label, place.get("group"), metric, 1)
+    return _ColumnLayout(len(heading), columns[first], second, label, columns.get("group"), metric, 1)
 
 
 _DOCUMENT_HEAD_BYTES = 4096
@@ -175,15 +177,18 @@ class Squad:
             document = msgspec.json.decode(read_bytes(folder, "the questions").removeprefix(BOM_UTF8), type=_SquadDocument)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(f"{str(folder)!r} is not of SQuAD's form: {error}") from error
-        asked = [(one, part.context) for article in document.data for part in article.paragraphs for one in part.qas]
-        if not asked:
+        questions = [(question, part.context) for article in document.data for part in article.paragraphs for question in part.qas]
+        if not questions:
             raise ConfigError(f"{str(folder)!r} holds no question: give a file with at least one")
-        may_be_none = any(one.is_impossible or not one.answers for one, _ in asked)
+        may_be_none = any(question.is_impossible or not question.answers for question, _ in questions)
         items: dict[str, Item] = {}
-        for one, context in asked:
-            if one.id in items:
-                raise ConfigError(f"{str(folder)!r} has the question {one.id!r} twice: leave one of them")
-            items[one.id] = Item(one.id, folder, "text", one.question, context)
-        values = {one.id: RightAnswers(() if one.is_impossible else tuple(x.text for x in one.answers), may_be_none) for one, _ in asked}
-        groups = {one.id: one.group for one, _ in asked if one.group is not None}
+        for question, context in questions:
+            if question.id in items:
+                raise ConfigError(f"{str(folder)!r} has the question {question.id!r} twice: leave one of them")
+            items[question.id] = Item(question.id, folder, "text", question.question, context)
+        values = {
+            question.id: RightAnswers(() if question.is_impossible else tuple(x.text for x in question.answers), may_be_none)
+            for question, _ in questions
+        }
+        groups = {question.id: question.group for question, _ in questions if question.group is not None}
         return GroundTruth(Targets(values, groups), folder, items=tuple(items.values()))

@@ -34,14 +34,14 @@ def read_class_names(path: Path) -> tuple[str, ...]:
     names = _of_yaml(lines, path) if is_yaml else [line.strip() for line in lines if line.strip()]
     if not names or not all(names):
         raise ConfigError(f"{str(path)!r} names no classes: {CLASS_NAME_FORMS}")
-    count = next((int(found[1]) for line in lines if (found := re.match(r"nc\s*:\s*(\d+)", line))), len(names))
+    count = next((int(match[1]) for line in lines if (match := re.match(r"nc\s*:\s*(\d+)", line))), len(names))
     if count != len(names):
         raise ConfigError(f"{str(path)!r} has nc: {count} and names {len(names)} classes: correct one of them")
     return tuple(names)
 
 
 def _of_yaml(lines: Sequence[str], path: Path) -> list[str]:
-    start = next((place for place, line in enumerate(lines) if re.match(r"names\s*:", line)), None)
+    start = next((index for index, line in enumerate(lines) if re.match(r"names\s*:", line)), None)
     if start is None:
         return []
     same_line = _uncommented(lines[start].split(":", 1)[1]).strip()
@@ -54,7 +54,7 @@ def _of_yaml(lines: Sequence[str], path: Path) -> list[str]:
         if line:
             below.append(line)
     if below and all(_ITEM.fullmatch(line) for line in below):
-        return [_unquoted(found["name"]) for line in below if (found := _ITEM.fullmatch(line))]
+        return [_unquoted(match["name"]) for line in below if (match := _ITEM.fullmatch(line))]
     return _numbered([_NUMBERED.fullmatch(line) for line in below], path)
 
 
@@ -73,19 +73,19 @@ def _inline(text: str, below: Sequence[str], path: Path) -> list[str]:
     return _numbered([_NUMBERED.fullmatch(element) for element in elements], path)
 
 
-def _numbered(found: Sequence[re.Match[str] | None], path: Path) -> list[str]:
-    by_place = {int(one["place"]): _unquoted(one["name"]) for one in found if one}
-    if len(by_place) != len(found) or sorted(by_place) != list(range(len(found))):
+def _numbered(matches: Sequence[re.Match[str] | None], path: Path) -> list[str]:
+    by_place = {int(match["place"]): _unquoted(match["name"]) for match in matches if match}
+    if len(by_place) != len(matches) or sorted(by_place) != list(range(len(matches))):
         raise ConfigError(
-            f"{str(path)!r} does not name the classes 0 to {len(found) - 1} once each in a supported form: {CLASS_NAME_FORMS}"
+            f"{str(path)!r} does not name the classes 0 to {len(matches) - 1} once each in a supported form: {CLASS_NAME_FORMS}"
         )
-    return [by_place[place] for place in range(len(found))]
+    return [by_place[number] for number in range(len(matches))]
 
 
 def _uncommented(line: str) -> str:
     """Return the line without a comment, which begins at ` #` outside quotes."""
-    found = re.match(r"""(?:[^"'#]|"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|(?<=\S)#|(?<=\w)')*""", line)
-    return (found[0] if found else line).rstrip()
+    match = re.match(r"""(?:[^"'#]|"(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|(?<=\S)#|(?<=\w)')*""", line)
+    return (match[0] if match else line).rstrip()
 
 
 def _unquoted(name: str) -> str:
@@ -120,7 +120,7 @@ def read_labels(images: Path, annotations: Path, photographs: Sequence[str]) -> 
     """
     labels = find_labels(images, annotations)
     names = read_class_names(labels.names)
-    found: list[CocoAnnotation] = []
+    annotations_found: list[CocoAnnotation] = []
     pictures, twice, unlabelled = [], 0, 0
     for number, name in enumerate(photographs, 1):
         width, height = photograph.size(images / name)
@@ -132,17 +132,21 @@ def read_labels(images: Path, annotations: Path, photographs: Sequence[str]) -> 
         rows = _rows(file, len(names))
         distinct = list(dict.fromkeys(rows))
         twice += len(rows) - len(distinct)
-        found += [_annotation(row, len(found) + place, number, width, height) for place, row in enumerate(distinct, 1)]
+        annotations_found += [
+            _annotation(row, len(annotations_found) + offset, number, width, height) for offset, row in enumerate(distinct, 1)
+        ]
     if unlabelled == len(photographs):
         raise ConfigError(
             f"none of the {unlabelled} photographs in {str(images)!r} has labels in {str(labels.folder)!r}: give the folder of their labels"
         )
-    categories = [Category(id=place, name=name) for place, name in enumerate(names)]
+    categories = [Category(id=number, name=name) for number, name in enumerate(names)]
     oddities = {
         f"{unlabelled} of {len(photographs)} photographs have no label file: they count as showing no objects": unlabelled,
         f"{twice} label lines are repeated: each object counts once": twice,
     }
-    return CocoDocument(images=pictures, annotations=found, categories=categories), tuple(text for text, count in oddities.items() if count)
+    return CocoDocument(images=pictures, annotations=annotations_found, categories=categories), tuple(
+        text for text, count in oddities.items() if count
+    )
 
 
 def find_labels(images: Path, annotations: Path) -> YoloLabels:
@@ -155,15 +159,15 @@ def find_labels(images: Path, annotations: Path) -> YoloLabels:
         raise ConfigError(f"no labels at {str(annotations)!r}: give the folder of labels, data.yaml or classes.txt as annotations")
     names = annotations if annotations.is_file() else None
     folders = [annotations] if annotations.is_dir() else _label_folders(images)
-    folder = next((one for one in folders if one.is_dir()), None)
+    folder = next((candidate for candidate in folders if candidate.is_dir()), None)
     if folder is None:
         raise ConfigError(
-            f"no labels for {str(images)!r}: neither {' nor '.join(repr(str(one)) for one in folders)} is a folder; "
+            f"no labels for {str(images)!r}: neither {' nor '.join(repr(str(candidate)) for candidate in folders)} is a folder; "
             "give the folder of labels as annotations"
         )
     if names is None:
-        places = [place for above in (folder, *folder.absolute().parents[:2]) for place in (above / "classes.txt", above / "data.yaml")]
-        names = next((place for place in places if place.is_file()), None)
+        places = [path for above in (folder, *folder.absolute().parents[:2]) for path in (above / "classes.txt", above / "data.yaml")]
+        names = next((path for path in places if path.is_file()), None)
     if names is None:
         raise ConfigError(f"the classes of the labels in {str(folder)!r} have no names: put classes.txt (one name a line) beside them")
     return YoloLabels(folder, names)

@@ -71,9 +71,7 @@ def _perplexity_check(quantised: Perplexity | None, source: Perplexity | None) -
     for name in ("rule", "text_sha256", "context_tokens", "bos_token", "text_tokens"):
         value, other = getattr(quantised, name), getattr(source, name)
         if value != other:
-            raise ConfigError(
-                f"perplexities with different {name} ({value!r}, source {other!r}) do not compare: score both the same way"
-            )
+            raise ConfigError(f"perplexities with different {name} ({value!r}, source {other!r}) do not compare: score both the same way")
     ratio, limit = quantised.value / source.value, HIGHEST_PERPLEXITY_RATIO
     yield GateCheck(figure="perplexity", value=quantised.value, source_value=source.value, ratio=ratio, limit=limit, passed=ratio <= limit)
 
@@ -83,13 +81,13 @@ def _accuracy_checks(quantised: Quality, source: Quality) -> Iterator[GateCheck]
         ("choices", quantised.choices, source.choices, ("acc", "acc_norm")),
         ("questions", quantised.answers, source.answers, ("exact_match", "f1")),
     )
-    for what, scores, of_source, figures in compared:
+    for noun, scores, of_source, figures in compared:
         if scores is None or of_source is None:
             continue
         hashes = scores.items_sha256, of_source.items_sha256
         if hashes[0] != hashes[1]:
             raise ConfigError(
-                f"accuracies on different {what} (items {hashes[0][:12]} and {hashes[1][:12]}) do not compare: score both on the same file"
+                f"accuracies on different {noun} (items {hashes[0][:12]} and {hashes[1][:12]}) do not compare: score both on the same file"
             )
         for figure in figures:
             yield _accuracy_check(figure, getattr(scores, figure), getattr(of_source, figure))

@@ -79,12 +79,12 @@ def encode_pair(encode: Callable[[str], Sequence[int]], prompt: str, continuatio
     Raises:
         ConfigError: the tokeniser joins the two so that nothing is left of the continuation.
     """
-    kept = prompt.rstrip()
-    continuation = prompt[len(kept) :] + continuation
-    whole, before = list(encode(kept + continuation)), list(encode(kept))
-    if len(whole) <= len(before) or not before:
-        raise ConfigError(f"the tokeniser leaves nothing of {continuation!r} after {kept[-40:]!r}: change the item")
-    return whole[: len(before)], whole[len(before) :]
+    context = prompt.rstrip()
+    continuation = prompt[len(context) :] + continuation
+    tokens, before = list(encode(context + continuation)), list(encode(context))
+    if len(tokens) <= len(before) or not before:
+        raise ConfigError(f"the tokeniser leaves nothing of {continuation!r} after {context[-40:]!r}: change the item")
+    return tokens[: len(before)], tokens[len(before) :]
 
 
 def accuracies(items: Sequence[ChoiceItem], likelihoods: Sequence[Sequence[float]]) -> ChoiceScores:
@@ -96,8 +96,8 @@ def accuracies(items: Sequence[ChoiceItem], likelihoods: Sequence[Sequence[float
     if not items:
         raise ConfigError("no items to score: give a file with at least one")
     plain, by_characters, by_bytes = [], [], []
-    for item, found in zip(items, likelihoods, strict=True):
-        sums = np.asarray(found)
+    for item, sums_of_item in zip(items, likelihoods, strict=True):
+        sums = np.asarray(sums_of_item)
         plain.append(int(np.argmax(sums)) == item.answer)
         by_characters.append(int(np.argmax(sums / [len(choice) for choice in item.choices])) == item.answer)
         by_bytes.append(int(np.argmax(sums / [len(choice.encode()) for choice in item.choices])) == item.answer)

@@ -101,9 +101,9 @@ def chunks(tokens: Sequence[int], context_tokens: int, bos_token: int | None) ->
     return parts if bos_token is None else [[bos_token, *part[1:]] for part in parts]
 
 
-def _checked(found: NDArray[np.float64], tokens: int) -> NDArray[np.float64]:
-    if found.shape != (tokens - 1,) or not np.isfinite(found).all():
+def _checked(values: NDArray[np.float64], tokens: int) -> NDArray[np.float64]:
+    if values.shape != (tokens - 1,) or not np.isfinite(values).all():
         raise MeasurementError(
-            f"the model gave {np.isfinite(found).sum()} probabilities for {tokens - 1} predictions: check the file, no perplexity follows"
+            f"the model gave {np.isfinite(values).sum()} probabilities for {tokens - 1} predictions: check the file, no perplexity follows"
         )
-    return found
+    return values

@@ -79,7 +79,7 @@ def score_file(path: Path, runtime: str, threads: int, material: Material) -> Qu
     Raises:
         EdgemeterError: as `Generator.load` and `score_generator`.
     """
-    prompts = [*(one.prompt for one in material.questions), *(f"{one.prompt} {max(one.choices, key=len)}" for one in material.choices)]
+    prompts = [*(item.prompt for item in material.questions), *(f"{item.prompt} {max(item.choices, key=len)}" for item in material.choices)]
     # No tokeniser makes more than one token a byte, and one stands before them.
     longest = 1 + max((len(prompt.encode()) for prompt in prompts), default=0)
     room = max(material.context_tokens if material.text is not None else 0, longest + ANSWER_TOKENS)
@@ -109,12 +109,14 @@ def score_generator(generator: Generator, loaded: LoadedGenerator, material: Mat
         tokens = generator.encode(text)
         return tokens[len(first) :] if first and tokens[: len(first)] == first else tokens
 
-    found = None
+    measured_perplexity = None
     if material.text is not None:
         tokens = [*first, *encode(material.text)]
-        found = perplexity(material.text, tokens, generator.likelihoods, bos_token=bos, context_tokens=material.context_tokens)
+        measured_perplexity = perplexity(
+            material.text, tokens, generator.likelihoods, bos_token=bos, context_tokens=material.context_tokens
+        )
     return Quality(
-        perplexity=found,
+        perplexity=measured_perplexity,
         choices=score_choices(material.choices, encode, generator.likelihoods, bos) if material.choices else None,
         answers=_answers(generator, material.questions) if material.questions else None,
     )
@@ -122,5 +124,5 @@ def score_generator(generator: Generator, loaded: LoadedGenerator, material: Mat
 
 def _answers(generator: Generator, questions: Sequence[Question]) -> AnswerScores:
     limits = Limits(ANSWER_TOKENS, ignore_end=False, stops=("\n",))
-    given = [generator.bind(generator.encode(one.prompt), limits)(lambda _: None).text for one in questions]
-    return score_answers(questions, [answer.strip().partition("\n")[0] for answer in given])
+    answers = [generator.bind(generator.encode(question.prompt), limits)(lambda _: None).text for question in questions]
+    return score_answers(questions, [answer.strip().partition("\n")[0] for answer in answers])

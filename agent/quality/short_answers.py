@@ -37,7 +37,7 @@ class AnswerScores(msgspec.Struct, frozen=True, kw_only=True):
     f1: float
 
 
-def score_answers(questions: Sequence[Question], given: Sequence[str]) -> AnswerScores:
+def score_answers(questions: Sequence[Question], answers: Sequence[str]) -> AnswerScores:
     """Return the scores of the answers given, in the order of the questions.
 
     Raises:
@@ -46,7 +46,7 @@ def score_answers(questions: Sequence[Question], given: Sequence[str]) -> Answer
     if not questions:
         raise ConfigError("no questions to score: give a file with at least one")
     exact, overlap = 0.0, 0.0
-    for question, answer in zip(questions, given, strict=True):
+    for question, answer in zip(questions, answers, strict=True):
         pair = best_scores(answer, question.answers)
         exact, overlap = exact + pair[0], overlap + pair[1]
     count, items_sha256 = len(questions), hashlib.sha256(msgspec.json.encode(questions)).hexdigest()
@@ -61,14 +61,14 @@ def best_scores(answer: str, answers: Sequence[str]) -> tuple[float, float]:
 
 def normalise(text: str) -> str:
     """Return the text as SQuAD compares it."""
-    kept = "".join(character for character in text.lower() if character not in _PUNCTUATION)
-    return " ".join(_ARTICLES.sub(" ", kept).split())
+    unpunctuated = "".join(character for character in text.lower() if character not in _PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", unpunctuated).split())
 
 
 def f1(answer: str, right: str) -> float:
     """Return the F1 of the words of two texts, 0..1; of an empty one, whether both are."""
-    found, meant = normalise(answer).split(), normalise(right).split()
-    if not found or not meant:
-        return float(found == meant)
-    shared = sum((Counter(found) & Counter(meant)).values())
-    return 2 * shared / (len(found) + len(meant))
+    answer_words, meant = normalise(answer).split(), normalise(right).split()
+    if not answer_words or not meant:
+        return float(answer_words == meant)
+    shared = sum((Counter(answer_words) & Counter(meant)).values())
+    return 2 * shared / (len(answer_words) + len(meant))

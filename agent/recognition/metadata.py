@@ -100,10 +100,10 @@ def _names(names: Any) -> tuple[str, ...]:
 def _label_file(metadata: Mapping[str, str]) -> tuple[str, ...]:
     """Return the lines of the label file; a line may begin with its number, as in Coral's."""
     texts = {name: text for name, text in metadata.items() if name.endswith(".txt") and not text.lstrip().startswith("{")}
-    chosen = next((text for name, text in texts.items() if "label" in name.lower()), None)
-    if chosen is None:
+    label_text = next((text for name, text in texts.items() if "label" in name.lower()), None)
+    if label_text is None:
         return ()
-    lines = [line.strip() for line in chosen.strip().splitlines()]
+    lines = [line.strip() for line in label_text.strip().splitlines()]
     numbered = [re.fullmatch(r"(\d+)[ :,\t]+(\S.*)", line) for line in lines]
     if all(numbered):
         return _in_order({int(match[1]): match[2] for match in numbered if match})
@@ -174,21 +174,21 @@ def family_in(name: str) -> str | None:
     return next((family for family, pattern in _PATTERNS.items() if re.search(pattern, name.lower())), None)
 
 
-def stated_family(name: str, stated: SelfDescription) -> str | None:
+def stated_family(name: str, description: SelfDescription) -> str | None:
     """Return the family in a file name, unless the metadata's head contradicts it."""
-    if stated.head == RT_DETR_HEAD:
+    if description.head == RT_DETR_HEAD:
         return "detr"
-    if stated.is_end_to_end:
+    if description.is_end_to_end:
         return "yolo26"
-    known = family_in(name)
+    family = family_in(name)
     # Ultralytics exports YOLO26 and YOLOv10 without their end-to-end head too.
-    return "yolov8" if known == "yolo26" and stated.is_end_to_end is False else known
+    return "yolov8" if family == "yolo26" and description.is_end_to_end is False else family
 
 
 def other_task(name: str) -> str | None:
     """Return the task other than detection in the name of a YOLO, None if there is none."""
-    found = _OTHER_TASK.search(name.lower())
-    return found[1] if found else None
+    match = _OTHER_TASK.search(name.lower())
+    return match[1] if match else None
 
 
 def is_classifier_name(name: str) -> bool:
@@ -209,20 +209,20 @@ def takes_zero_to_one(name: str) -> bool:
     return _UNIT_DETR.search(name.lower()) is not None
 
 
-def family_by_name_alone(name: str, stated: SelfDescription) -> OutputFamily:
+def family_by_name_alone(name: str, description: SelfDescription) -> OutputFamily:
     """Return the family in the name of a file that declares no outputs.
 
     Raises:
         UnknownFamilyError: there is none.
     """
-    family, labels = stated_family(name, stated), len(stated.labels)
-    if stated.task is None and (other := other_task(name)):
+    family, labels = stated_family(name, description), len(description.labels)
+    if description.task is None and (other := other_task(name)):
         raise UnknownFamilyError(f"it declares no outputs, and its file name contains {other!r}, which no known family does")
-    if family is not None and stated.task in (None, "detect"):
+    if family is not None and description.task in (None, "detect"):
         usual = COCO_LAST_ID if family == "torchvision" else COCO_CLASSES
         doubts = () if labels else (unnamed(usual),)
         return OutputFamily(family, "detection", labels or usual, "the file name", doubts)
-    if family is None and stated.task in (None, "classify") and (is_classifier_name(name) or stated.task == "classify"):
+    if family is None and description.task in (None, "classify") and (is_classifier_name(name) or description.task == "classify"):
         doubts = () if labels else (unnamed(_IMAGENET_CLASSES, "those of ImageNet"),)
         return OutputFamily("classifier", "classification", labels or _IMAGENET_CLASSES, "the file name", doubts)
     raise UnknownFamilyError("it declares no outputs, and its file name contains no known family")

@@ -48,47 +48,47 @@ _HEADS = {
 }
 
 
-def family_of_outputs(outputs: Sequence[TensorInfo], size: tuple[int, int] | None, name: str, stated: SelfDescription) -> OutputFamily:
+def family_of_outputs(outputs: Sequence[TensorInfo], size: tuple[int, int] | None, name: str, description: SelfDescription) -> OutputFamily:
     """Return the family of a model with these outputs, by its file's name and what that states; an input of open size is None.
 
     Raises:
         UnknownFamilyError: none fits.
     """
     if not outputs:
-        return family_by_name_alone(name, stated)
+        return family_by_name_alone(name, description)
     shapes = [info.shape for info in outputs]
-    if (other := _other_head(shapes, name, stated)) is not None:
+    if (other := _other_head(shapes, name, description)) is not None:
         return other
     if len(outputs) == 1 and _is_scores(shapes[0]):
-        return _classifier(shapes[0], name, stated)
-    found = SeveralOutputs(size, name, stated, shapes).find(outputs)
+        return _classifier(shapes[0], name, description)
+    family = SeveralOutputs(size, name, description, shapes).find(outputs)
     # Old exports of YOLOv5 give its raw maps after the decoded tensor.
-    if found is None and len(shapes[0]) == 3 and all(len(shape) == 5 for shape in shapes[1:]):
-        found = OneOutput(size, name, stated, shapes[:1]).find()
-    if found is None:
+    if family is None and len(shapes[0]) == 3 and all(len(shape) == 5 for shape in shapes[1:]):
+        family = OneOutput(size, name, description, shapes[:1]).find()
+    if family is None:
         where = "of open size" if size is None else f"of {size[0]} x {size[1]}"
         raise UnknownFamilyError(f"its outputs {shapes_in_words(shapes)} on an input {where} are those of no known family")
-    return found
+    return family
 
 
-def _other_head(shapes: Sequence[Shape], name: str, stated: SelfDescription) -> OutputFamily | None:
+def _other_head(shapes: Sequence[Shape], name: str, description: SelfDescription) -> OutputFamily | None:
     """Return the family of a YOLO for another task than detection, as its metadata or its name states; None where there is none."""
-    task = stated.task or other_task(name)
+    task = description.task or other_task(name)
     rows = next((shape for shape in shapes if len(shape) == 3), None)
     if task not in _HEADS or rows is None or len(shapes) != (1 if task in ("pose", "obb") else 2):
         return None
-    ours, family, beside = _HEADS[task]
-    why = f"its outputs {shapes_in_words(list(shapes))} and its {'metadata' if stated.task else 'name'}, a YOLO's for {task}"
+    task_name, family, other_values = _HEADS[task]
+    why = f"its outputs {shapes_in_words(list(shapes))} and its {'metadata' if description.task else 'name'}, a YOLO's for {task}"
     if family == "yolo-seg" and rows[2] == COLUMNS + PROTOTYPES and (rows[1] or 0) <= _MOST_QUERIES:
-        classes = len(stated.labels) or COCO_CLASSES
-        return OutputFamily("yolo26-seg", ours, classes, why, () if stated.labels else (unnamed(classes),))
+        classes = len(description.labels) or COCO_CLASSES
+        return OutputFamily("yolo26-seg", task_name, classes, why, () if description.labels else (unnamed(classes),))
     columns = min((size for size in rows[1:] if size is not None), default=0)
-    if columns <= beside:
+    if columns <= other_values:
         return None
-    classes = columns - beside
-    if stated.labels and len(stated.labels) != classes:
-        raise UnknownFamilyError(f"{why} would be {family} with {classes} classes, but it names {len(stated.labels)}")
-    return OutputFamily(family, ours, classes, why, () if stated.labels or classes == 1 else (unnamed(classes),))
+    classes = columns - other_values
+    if description.labels and len(description.labels) != classes:
+        raise UnknownFamilyError(f"{why} would be {family} with {classes} classes, but it names {len(description.labels)}")
+    return OutputFamily(family, task_name, classes, why, () if description.labels or classes == 1 else (unnamed(classes),))
 
 
 def _is_scores(shape: Shape) -> bool:
@@ -96,13 +96,13 @@ def _is_scores(shape: Shape) -> bool:
     return len(shape) >= 2 and shape[0] in (1, None) and None not in shape[1:] and sum(size != 1 for size in shape[1:]) == 1
 
 
-def _classifier(shape: Shape, name: str, stated: SelfDescription) -> OutputFamily:
+def _classifier(shape: Shape, name: str, description: SelfDescription) -> OutputFamily:
     classes = max(size or 0 for size in shape)
-    if classes in _IMAGENET or classes == len(stated.labels):
+    if classes in _IMAGENET or classes == len(description.labels):
         return OutputFamily("classifier", "classification", classes, f"its {classes} scores")
-    if stated.labels and stated.task in (None, "classify"):
-        raise UnknownFamilyError(f"it gives {classes} scores and names {len(stated.labels)} classes")
-    if is_classifier_name(name) or stated.task == "classify":
+    if description.labels and description.task in (None, "classify"):
+        raise UnknownFamilyError(f"it gives {classes} scores and names {len(description.labels)} classes")
+    if is_classifier_name(name) or description.task == "classify":
         doubt = f"its {classes} values are scores of classes that it does not name; set `task`, output.classes and output.labels"
         return OutputFamily("classifier", "classification", classes, f"its {classes} scores and its file name", (doubt,))
     raise UnknownFamilyError(f"its one output has {classes} values, which may be scores or features")
@@ -112,8 +112,8 @@ def side_of(shapes: Sequence[Shape]) -> int | None:
     """Return the side of the square input (32, 64 .. 2048 pixels) whose YOLO grid has as many cells as an output has anchors."""
     # The longer axis; where one is open, the other is that of the classes.
     longest = {max(shape[1] or 0, shape[2] or 0) for shape in shapes if len(shape) == 3 and None not in shape[1:]}
-    found = [side for side in _SIDES if longest & {times * cells for cells in cell_counts((side, side))[:2] for times in (1, 3)}]
-    return found[0] if len(found) == 1 else None
+    sides = [side for side in _SIDES if longest & {times * cells for cells in cell_counts((side, side))[:2] for times in (1, 3)}]
+    return sides[0] if len(sides) == 1 else None
 
 
 def cell_counts(size: tuple[int, int] | None) -> list[int]:
@@ -152,27 +152,27 @@ class OneOutput(ModelOutputs):
     def find(self) -> OutputFamily | None:
         """Return its family, None where it is none of them; raises UnknownFamilyError where its metadata contradicts it."""
         rows, columns = self.shapes[0][1:]
-        known, cells = stated_family(self.name, self.stated), cell_counts(self.size)
-        found = (
-            self._open(rows, columns, known)
-            or self._nanodet(rows, columns, known)
-            or self._set(rows, columns, cells, known)
-            or self._anchors_last(rows, columns, cells, known)
-            or self._anchors_first(rows, columns, cells, known)
+        named_family, cells = stated_family(self.name, self.stated), cell_counts(self.size)
+        family = (
+            self._open(rows, columns, named_family)
+            or self._nanodet(rows, columns, named_family)
+            or self._set(rows, columns, cells, named_family)
+            or self._anchors_last(rows, columns, cells, named_family)
+            or self._anchors_first(rows, columns, cells, named_family)
         )
-        return None if found is None else self._checked(found)
+        return None if family is None else self._checked(family)
 
-    def _open(self, rows: int | None, columns: int | None, known: str | None) -> OutputFamily | None:
+    def _open(self, rows: int | None, columns: int | None, named_family: str | None) -> OutputFamily | None:
         """Return what the file's name and metadata show of an output whose sizes are all open."""
         # Of Ultralytics' exports without a known name, most have YOLOv8's head.
-        family = known or ("yolov8" if self.stated.is_end_to_end is False else None)
+        family = named_family or ("yolov8" if self.stated.is_end_to_end is False else None)
         if rows is not None or columns is not None or family is None:
             return None
         classes = self.labels or COCO_CLASSES
         doubt = f"family {family} from the file's name or metadata, its output shows no size; set `family`"
         return self.detector(family, classes, doubt, *self.unnamed(classes))
 
-    def _nanodet(self, rows: int | None, columns: int | None, known: str | None) -> OutputFamily | None:
+    def _nanodet(self, rows: int | None, columns: int | None, named_family: str | None) -> OutputFamily | None:
         """Return NanoDet(-Plus), whose rows hold the scores and four distributions of eight values."""
         edges, more_edges, usual = 4 * nanodet.STEPS, 4 * nanodet.MORE_STEPS, self.labels or COCO_CLASSES
         for strides in (nanodet.PLUS_STRIDES, nanodet.OLD_STRIDES):
@@ -181,47 +181,47 @@ class OneOutput(ModelOutputs):
                 if width is None or width <= edges or number is None or number != cells:
                     continue
                 # Of a width that is 80 classes and longer distributions the other reading would be 92 classes.
-                classes = width - (more_edges if known == "nanodet" and width - more_edges == usual else edges)
-                if known == "nanodet" or (known is None and classes == usual):
+                classes = width - (more_edges if named_family == "nanodet" and width - more_edges == usual else edges)
+                if named_family == "nanodet" or (named_family is None and classes == usual):
                     return self.detector("nanodet", classes, *self.unnamed(classes), strides=strides)
         return None
 
-    def _set(self, rows: int | None, columns: int | None, cells: list[int], known: str | None) -> OutputFamily | None:
+    def _set(self, rows: int | None, columns: int | None, cells: list[int], named_family: str | None) -> OutputFamily | None:
         """Return an end-to-end YOLO or an RT-DETR, whose rows are not cells of a grid."""
         is_grid = rows is not None and (rows in cells or rows in [3 * count for count in cells] or rows > _MOST_QUERIES)
-        is_list = columns == COLUMNS and not is_grid and (rows is not None or known is not None or self.labels != 1)
-        if is_list and known in (None, "yolo26", "yolov8", "detr"):
+        is_list = columns == COLUMNS and not is_grid and (rows is not None or named_family is not None or self.labels != 1)
+        if is_list and named_family in (None, "yolo26", "yolov8", "detr"):
             classes = self.labels or COCO_CLASSES
-            return self.detector("detr" if known == "detr" else "yolo26", classes, *self.unnamed(classes))
-        if rows is None or columns is None or is_grid or not cells or rows < columns or columns <= 5 or known not in (None, "detr"):
+            return self.detector("detr" if named_family == "detr" else "yolo26", classes, *self.unnamed(classes))
+        if rows is None or columns is None or is_grid or not cells or rows < columns or columns <= 5 or named_family not in (None, "detr"):
             return None
         classes = columns - 4
-        if known == "detr" or classes in (self.labels, COCO_CLASSES):
+        if named_family == "detr" or classes in (self.labels, COCO_CLASSES):
             doubt = "RT-DETR's head, boxes as 0..1 beside scores: its rows are not a grid; set `family` and [input]"
-            return self.detector("detr", classes, *(() if known else (doubt,)), *self.unnamed(classes))
+            return self.detector("detr", classes, *(() if named_family else (doubt,)), *self.unnamed(classes))
         return None
 
-    def _anchors_last(self, rows: int | None, columns: int | None, cells: list[int], known: str | None) -> OutputFamily | None:
+    def _anchors_last(self, rows: int | None, columns: int | None, cells: list[int], named_family: str | None) -> OutputFamily | None:
         """Return YOLOv8 in its own order of axes, [1, 4 + classes, anchors]."""
         is_four = self.labels > 0 and 4 + self.labels in (rows, columns)
-        if rows is None or rows <= 4 or known == "nanodet":
+        if rows is None or rows <= 4 or named_family == "nanodet":
             return None
-        if columns in cells or (columns is None and (is_four or known == "yolov8")):
+        if columns in cells or (columns is None and (is_four or named_family == "yolov8")):
             return self.detector("yolov8", rows - 4, *(() if rows - 4 == COCO_CLASSES else self.unnamed(rows - 4)))
         return None
 
-    def _anchors_first(self, rows: int | None, columns: int | None, cells: list[int], known: str | None) -> OutputFamily | None:
+    def _anchors_first(self, rows: int | None, columns: int | None, cells: list[int], named_family: str | None) -> OutputFamily | None:
         """Return what has a row for each anchor: YOLOv5, YOLOX, YOLOv8 with its axes exchanged."""
-        if columns is None or columns <= 5 or known == "nanodet":
+        if columns is None or columns <= 5 or named_family == "nanodet":
             return None
         is_three = rows in [3 * count for count in cells]
         if rows is not None and not is_three and rows not in cells:
             return None
-        if is_three or known == "yolov5" or (rows is None and known is None and 5 + self.labels == columns):
+        if is_three or named_family == "yolov5" or (rows is None and named_family is None and 5 + self.labels == columns):
             return self.detector("yolov5", columns - 5)
-        if known in ("yolov8", "yolox"):
-            return self.detector(known, columns - (4 if known == "yolov8" else 5))
-        return None if rows is None or known is not None else self._by_classes(rows, columns, cells)
+        if named_family in ("yolov8", "yolox"):
+            return self.detector(named_family, columns - (4 if named_family == "yolov8" else 5))
+        return None if rows is None or named_family is not None else self._by_classes(rows, columns, cells)
 
     def _by_classes(self, rows: int, columns: int, cells: list[int]) -> OutputFamily | None:
         """Return which of two look-alikes the number of classes indicates: with objectness (YOLOX) or without (YOLOv8)."""
@@ -238,24 +238,24 @@ class OneOutput(ModelOutputs):
         )
         return self.detector("yolox", columns - 5, doubt)
 
-    def _checked(self, found: OutputFamily) -> OutputFamily:
+    def _checked(self, family: OutputFamily) -> OutputFamily:
         """Return the family, unless the metadata or the name of the file contradicts it."""
         if self.stated.task not in (None, "detect"):
-            raise UnknownFamilyError(f"its metadata has task {self.stated.task!r}, but {found.name} detects")
-        if self.labels and self.labels != found.classes:
-            raise UnknownFamilyError(f"{found.why} would be {found.name} with {found.classes} classes, but it names {self.labels}")
+            raise UnknownFamilyError(f"its metadata has task {self.stated.task!r}, but {family.name} detects")
+        if self.labels and self.labels != family.classes:
+            raise UnknownFamilyError(f"{family.why} would be {family.name} with {family.classes} classes, but it names {self.labels}")
         if self.stated.task is None and (other := other_task(self.name)):
-            raise UnknownFamilyError(f"its name contains {other!r}, but {found.name} detects")
-        return replace(found, family_doubt=self._other_head(found))
+            raise UnknownFamilyError(f"its name contains {other!r}, but {family.name} detects")
+        return replace(family, family_doubt=self._other_head(family))
 
-    def _other_head(self, found: OutputFamily) -> str | None:
+    def _other_head(self, family: OutputFamily) -> str | None:
         """Return what else the columns may be where nothing names classes or task: heads for other tasks only have more of them."""
-        if self.labels or self.stated.task is not None or found.classes == COCO_CLASSES or found.name not in _ONE_STAGE:
+        if self.labels or self.stated.task is not None or family.classes == COCO_CLASSES or family.name not in _ONE_STAGE:
             return None
-        likely = ", or one class and 17 keypoints" if found.classes == _POSE_COLUMNS else ""
+        likely = ", or one class and 17 keypoints" if family.classes == _POSE_COLUMNS else ""
         return (
-            f"{found.name} with {found.classes} classes{likely}? Heads for poses, segmentation and oriented boxes have such an output too: "
-            "set `task`, `family` and output.classes"
+            f"{family.name} with {family.classes} classes{likely}? Heads for poses, segmentation and oriented boxes have such an output "
+            "too: set `task`, `family` and output.classes"
         )
 
 
@@ -272,8 +272,8 @@ class SeveralOutputs(ModelOutputs):
             return self._postprocess(outputs)
         if len(outputs) >= 3 and _is_lists(self.shapes):
             return self._lists()
-        if self.size is not None and (found := self._nas(self.size) or self._maps(self.size)) is not None:
-            return found
+        if self.size is not None and (family := self._nas(self.size) or self._maps(self.size)) is not None:
+            return family
         return self._sets()
 
     @property
@@ -335,17 +335,17 @@ class SeveralOutputs(ModelOutputs):
         """Return a detector with maps, or with scores and distances apart, for each stride."""
         if any(None in shape for shape in self.shapes):
             return None
-        known = family_in(self.name)
-        if len(self.shapes) == len(STRIDES) and known in (None, "yolov5"):
+        named_family = family_in(self.name)
+        if len(self.shapes) == len(STRIDES) and named_family in (None, "yolov5"):
             depth = self._anchor_depth(size)
             if depth is not None and depth > 5 and self.labels in (0, depth - 5):
                 anchors = "the anchors of YOLOv5 (a name with `yolov7` means that one's); boxes are wrong with others"
-                return self.detector("yolov5-heads", depth - 5, *(() if known else (anchors,)), *self.unnamed(depth - 5))
+                return self.detector("yolov5-heads", depth - 5, *(() if named_family else (anchors,)), *self.unnamed(depth - 5))
         for strides in (nanodet.PLUS_STRIDES, nanodet.OLD_STRIDES):
             classes = self._apart(size, strides)
-            if classes is not None and known in (None, "nanodet"):
+            if classes is not None and named_family in (None, "nanodet"):
                 doubt = "NanoDet's head, pictures in BGR with its mean and sd; set `family` and [input]"
-                return self.detector("nanodet", classes, *(() if known else (doubt,)), *self.unnamed(classes), strides=strides)
+                return self.detector("nanodet", classes, *(() if named_family else (doubt,)), *self.unnamed(classes), strides=strides)
         return None
 
     def _anchor_depth(self, size: tuple[int, int]) -> int | None:

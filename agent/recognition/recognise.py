@@ -93,9 +93,9 @@ _NANODET = Normalisation(_IMAGENET_MEAN[::-1], _IMAGENET_SD[::-1])
 _NANODET_ON_LITE = Normalisation((127.0, 127.0, 127.0), (128.0, 128.0, 128.0))
 
 
-def find_normalisation(info: TensorInfo | None, family: OutputFamily, stated: SelfDescription, name: str) -> Normalisation:
+def find_normalisation(info: TensorInfo | None, family: OutputFamily, description: SelfDescription, name: str) -> Normalisation:
     """Return how pixels become the model's input, `info` (None where the file declares none: float32); `name` shows the framework."""
-    trained = _of_family(family, stated, name) or (_UNIT if stated.task == "classify" else None)
+    trained = _of_family(family, description, name) or (_UNIT if description.task == "classify" else None)
     if trained is not None:
         if info is None or _can_hold(info, trained):
             return trained
@@ -106,8 +106,8 @@ def find_normalisation(info: TensorInfo | None, family: OutputFamily, stated: Se
         return in_graph if in_graph.doubt else replace(in_graph, doubt=doubt)
     if info is not None and np.dtype(info.dtype).kind in "iu":
         return _quantised_normalisation(info)
-    if stated.mean is not None and stated.sd is not None:
-        return Normalisation(stated.mean, stated.sd)
+    if description.mean is not None and description.sd is not None:
+        return Normalisation(description.mean, description.sd)
     return _usual(info, family, name.lower())
 
 
@@ -120,12 +120,12 @@ def _usual(info: TensorInfo | None, family: OutputFamily, name: str) -> Normalis
     return _IMAGENET
 
 
-def _of_family(family: OutputFamily, stated: SelfDescription, name: str) -> Normalisation | None:
+def _of_family(family: OutputFamily, description: SelfDescription, name: str) -> Normalisation | None:
     """Return what a family of detectors was trained with, None if that is not known."""
     if family.name in _TRAINED_ON_UNIT:
         return _UNIT
     if family.name == "detr":
-        if takes_zero_to_one(name) or stated.head == RT_DETR_HEAD:
+        if takes_zero_to_one(name) or description.head == RT_DETR_HEAD:
             return _UNIT
         return Normalisation(_IMAGENET_MEAN, _IMAGENET_SD, None if family_in(name) == "detr" else _IMAGENET.doubt)
     return {"nanodet": _NANODET_ON_LITE if _ON_LITE.search(name.lower()) else _NANODET, "yolox": _PIXELS}.get(family.name)
@@ -147,8 +147,8 @@ def _quantised_normalisation(info: TensorInfo) -> Normalisation:
     # Wider integers hold a pixel without a shift.
     first = float(np.iinfo(kind).min) if kind.itemsize == 1 else 0.0
     if info.scale is None:
-        taken = "as they are" if first == 0 else f"less {-first:g}"
-        return Normalisation((-first, -first, -first), _PIXELS.sd, f"the integer input takes pixels {taken}: {_SETTLED_BY}")
+        form = "as they are" if first == 0 else f"less {-first:g}"
+        return Normalisation((-first, -first, -first), _PIXELS.sd, f"the integer input takes pixels {form}: {_SETTLED_BY}")
     mean, sd = float((info.zero_point or 0) - first), 1 / info.scale
     return Normalisation((mean, mean, mean), (sd, sd, sd))
 
@@ -159,32 +159,32 @@ def card_for(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     Raises:
         ConfigError: the card is wrong, or there is none and the model cannot be recognised; the message lists what to write.
     """
-    beside = card_path(model)
-    if not beside.exists():
+    path = card_path(model)
+    if not path.exists():
         return recognise(model, loaded)
-    read = read_card(beside)
+    read = read_card(path)
     return read, (*_of_another_file(model, read), *_made_by_guessing(model, read))
 
 
 def _made_by_guessing(model: Path, read: Card) -> tuple[str, ...]:
     """Return the doubt about the family with which `models add` or `models convert` wrote the card: writing it down settles nothing."""
     written = " ".join(str(read.made[key]) for key in ("guesses", "guessed") if key in read.made)
-    found = re.search(rf"{UNSURE_FAMILY}([^|;]*)", written)
-    if found is None:
+    match = re.search(rf"{UNSURE_FAMILY}([^|;]*)", written)
+    if match is None:
         return ()
     remedy = f"correct {card_path(model).name!r}, and remove the guess from [made] in it"
-    return (f"{model.name} has a card that was guessed; {UNSURE_FAMILY}{found[1].strip()}; {remedy}",)
+    return (f"{model.name} has a card that was guessed; {UNSURE_FAMILY}{match[1].strip()}; {remedy}",)
 
 
 def _of_another_file(model: Path, read: Card) -> tuple[str, ...]:
     """Return what is unsure where the card was written for a file with another hash: exported anew, perhaps with another output."""
     if read.sha256 is None or not model.is_file():
         return ()
-    found = model_file.sha256(model)
-    if found == read.sha256:
+    actual = model_file.sha256(model)
+    if actual == read.sha256:
         return ()
     unsure = (
-        f"the card is of sha256 {read.sha256[:12]}, the file has {found[:12]}, and {card_path(model).name!r} may not match it: "
+        f"the card is of sha256 {read.sha256[:12]}, the file has {actual[:12]}, and {card_path(model).name!r} may not match it: "
         "remove it, and `edgemeter models add` writes a new one"
     )
     return (f"{model.name} is not the file its card was written for; unsure: {unsure}",)
@@ -196,11 +196,11 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
     Raises:
         ConfigError: the model is none of the known families, or not certainly one; the message lists the keys that a card needs.
     """
-    stated, loaded = read_self_description(loaded.metadata), with_batch_of_1(loaded)
+    description, loaded = read_self_description(loaded.metadata), with_batch_of_1(loaded)
     try:
         info, layout = _image_input(loaded)
-        size, size_from = _size(info, layout, stated, model, [one.shape for one in loaded.outputs])
-        family = family_of_outputs(loaded.outputs, size, model.name, stated)
+        size, size_from = _size(info, layout, description, model, [output.shape for output in loaded.outputs])
+        family = family_of_outputs(loaded.outputs, size, model.name, description)
         if size is None:
             side = _USUAL_SIDE.get(family.name, _USUAL_YOLO_SIDE)
             size = (side, side)
@@ -212,32 +212,32 @@ def recognise(model: Path, loaded: Loaded) -> tuple[Card, tuple[str, ...]]:
             f"detection, segmentation, pose, ...), family ({families}), precision, [input] height, width, layout (NHWC or NCHW), resize, "
             "mean, sd and [output] classes, labels, nms_iou"
         ) from error
-    normal = find_normalisation(info, family, stated, model.name)
+    normal = find_normalisation(info, family, description, model.name)
     precision, precision_from = _precision(model, loaded)
-    made = Card(
+    card = Card(
         name=name_of(model),
         task=family.task,
         family=family.name,
         precision=precision,
-        input=_input(family, size, layout, normal, stated, model),
-        output=_output(family, stated),
+        input=_input(family, size, layout, normal, description, model),
+        output=_output(family, description),
     )
     guesses = [f"family {family.name} from {family.why}", size_from, precision_from]
     doubts = [*family.doubts, normal.doubt]
     about = f"{model.name} has no card; "
     of_family = (f"{about}{UNSURE_FAMILY}{family.family_doubt}",) if family.family_doubt else ()
     guessed = (f"{about}guessed: {guess}" for guess in guesses if guess)
-    return made, (*guessed, *of_family, *(f"{about}unsure: {doubt}" for doubt in doubts if doubt))
+    return card, (*guessed, *of_family, *(f"{about}unsure: {doubt}" for doubt in doubts if doubt))
 
 
 def _input(
-    family: OutputFamily, size: tuple[int, int], layout: Layout, normal: Normalisation, stated: SelfDescription, model: Path
+    family: OutputFamily, size: tuple[int, int], layout: Layout, normal: Normalisation, description: SelfDescription, model: Path
 ) -> ImageInput:
     resize, pad = _RESIZE.get(family.name, "stretch"), 114
     # NanoDet with three strides was made to keep the picture's proportions, on black; NanoDet-Plus was not.
     if family.name == "nanodet" and family.strides == OLD_STRIDES:
         resize, pad = "letterbox", 0
-    crop_ratio = 1.0 if stated.task == "classify" else 0.875
+    crop_ratio = 1.0 if description.task == "classify" else 0.875
     if re.search(r"efficientnet[-_]?lite", model.name.lower()):
         # Its evaluation leaves a margin of 16 pixels whatever the size.
         crop_ratio = size[0] / (size[0] + 32)
@@ -264,9 +264,9 @@ def name_of(model: Path) -> str:
 def _bare(file_name: str) -> tuple[str, str | None]:
     """Return the name without its endings, and the precision that they mean."""
     stem, precision = Path(file_name).stem, None
-    while found := re.fullmatch(rf"(.+?)[._-]({'|'.join(_ENDINGS)})", stem, re.IGNORECASE):
-        stem = found[1]
-        precision = precision or _ENDINGS[found[2].lower()]
+    while match := re.fullmatch(rf"(.+?)[._-]({'|'.join(_ENDINGS)})", stem, re.IGNORECASE):
+        stem = match[1]
+        precision = precision or _ENDINGS[match[2].lower()]
     return stem, precision
 
 
@@ -291,15 +291,15 @@ def _image_input(loaded: Loaded) -> tuple[TensorInfo | None, Layout]:
 
 
 def _size(
-    info: TensorInfo | None, layout: Layout, stated: SelfDescription, model: Path, outputs: Sequence[tuple[int | None, ...]]
+    info: TensorInfo | None, layout: Layout, description: SelfDescription, model: Path, outputs: Sequence[tuple[int | None, ...]]
 ) -> tuple[tuple[int, int] | None, str | None]:
     """Return height and width, None if unknown, and the source of the guess (None if the file has them)."""
     if info is not None:
         height, width = info.shape[-3:-1] if layout == "NHWC" else info.shape[-2:]
         if height is not None and width is not None:
             return (height, width), None
-    if stated.size is not None:
-        return stated.size, None
+    if description.size is not None:
+        return description.size, None
     side = side_of(outputs)
     if side is not None:
         return (side, side), f"input {side} x {side}, whose grid has as many cells as the output"
@@ -322,9 +322,9 @@ def _precision(model: Path, loaded: Loaded) -> tuple[str, str | None]:
     return ("fp16", None) if "float16" in kinds else ("fp32", "precision fp32: inputs and outputs show no other")
 
 
-def _output(family: OutputFamily, stated: SelfDescription) -> CardOutput:
+def _output(family: OutputFamily, description: SelfDescription) -> CardOutput:
     is_detector = family.task != "classification"
-    labels, offset = stated.labels, 0
+    labels, offset = description.labels, 0
     if not is_detector and family.classes == 1001:
         labels, offset = labels[1:] if len(labels) == 1001 else labels, -1
     elif is_detector and labels:

@@ -45,9 +45,9 @@ class RuntimeLibrary:
     version: str
     import_ns: int
 
-    def loaded(self, **found: Any) -> Loaded:
+    def loaded(self, **fields: Any) -> Loaded:
         """Return what was found when a model was loaded with it: the fields of `Loaded` besides the library's own."""
-        return Loaded(package=self.package, version=self.version, import_ns=self.import_ns, **found)
+        return Loaded(package=self.package, version=self.version, import_ns=self.import_ns, **fields)
 
 
 def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeLibrary:
@@ -67,11 +67,11 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
             continue
         import_ns = time.monotonic_ns() - started_ns
         return RuntimeLibrary(module, *_distribution(candidate, module), import_ns)
-    wanted = " or ".join(candidate.module for candidate in candidates)
+    modules = " or ".join(candidate.module for candidate in candidates)
     missing = _MISSING_LIBRARY.search(broken)
     package = _PACKAGES.get(missing[1], f"the package that holds {missing[1]}") if missing else None
     remedy = f"on Debian: sudo apt install {package}" if package else f"to install it: pip install 'edgemeter[{extra}]'"
-    raise UnavailableError(f"no usable {wanted}{broken or ' is installed'}; {remedy}")
+    raise UnavailableError(f"no usable {modules}{broken or ' is installed'}; {remedy}")
 
 
 def _is_absent(error: BaseException, module: str) -> bool:
@@ -94,14 +94,14 @@ def _distribution(candidate: LibraryCandidate, module: Any) -> tuple[str, str]:
 def captured_stderr() -> Iterator[list[str]]:
     """Catch what C++ prints on standard error, the only place where some libraries say why; the lines are there after the block."""
     lines: list[str] = []
-    kept = os.dup(2)
+    stderr = os.dup(2)
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 2)
         try:
             yield lines
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(stderr, 2)
+            os.close(stderr)
             file.seek(0)
             lines += [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
 
@@ -118,8 +118,8 @@ def check_options(runtime: str, options: Options, backends: Collection[str] | No
         raise ConfigError(f"runtime {runtime!r} has no backend {options.backend!r}: choose one of {', '.join(backends)}, or none")
     unknown = sorted(set(options.extra) - set(extra))
     if unknown:
-        known = f"it knows {', '.join(extra)}" if extra else "it knows none"
-        raise ConfigError(f"runtime {runtime!r} has no setting {unknown[0]!r}: {known}")
+        settings = f"it knows {', '.join(extra)}" if extra else "it knows none"
+        raise ConfigError(f"runtime {runtime!r} has no setting {unknown[0]!r}: {settings}")
 
 
 def chosen_setting(runtime: str, options: Options, name: str, choices: Collection[str]) -> str | None:
@@ -169,19 +169,19 @@ def read_metadata(folder: Path) -> Mapping[str, str]:
         text = content.decode("utf-8") if len(content) <= _MOST_BYTES else ""
     except (OSError, UnicodeDecodeError):
         return {}
-    found: dict[str, str | list[str] | dict[str, str]] = {}
+    entries: dict[str, str | list[str] | dict[str, str]] = {}
     key = ""
     for line in text.splitlines():
         entry, item = _ENTRY.fullmatch(line.rstrip()), _ITEM.fullmatch(line.rstrip())
-        held = found.get(key)
+        current = entries.get(key)
         if item and key:
-            found[key] = [*(held if isinstance(held, list) else []), _plain(item["value"])]
+            entries[key] = [*(current if isinstance(current, list) else []), _plain(item["value"])]
         elif entry and not entry["indent"]:
             key = _plain(entry["key"])
-            found[key] = _plain(entry["value"] or "")
+            entries[key] = _plain(entry["value"] or "")
         elif entry and key:
-            found[key] = {**(held if isinstance(held, dict) else {}), _plain(entry["key"]): _plain(entry["value"] or "")}
-    return {name: value if isinstance(value, str) else _literal(value) for name, value in found.items() if value}
+            entries[key] = {**(current if isinstance(current, dict) else {}), _plain(entry["key"]): _plain(entry["value"] or "")}
+    return {name: value if isinstance(value, str) else _literal(value) for name, value in entries.items() if value}
 
 
 def _plain(value: str) -> str:

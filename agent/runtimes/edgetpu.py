@@ -152,17 +152,17 @@ class EdgeTpu(LiteRt):
                 "or run it with the runtime litert"
             )
         google = _google_pycoral()
-        found = load_library(CANDIDATES[::-1] if google else CANDIDATES, "coral")
+        library = load_library(CANDIDATES[::-1] if google else CANDIDATES, "coral")
         plugged = edge_tpus(Machine(self._root))
         started_ns = time.monotonic_ns()
         driver = load_edgetpu_library(self._shared_library, self._root)
-        delegate = _delegate(google, found, self._shared_library, settings, plugged)
-        interpreter = _open(model, options.threads, found, delegate, driver)
+        delegate = _delegate(google, library, self._shared_library, settings, plugged)
+        interpreter = _open(model, options.threads, library, delegate, driver)
         load_ns = time.monotonic_ns() - started_ns
         device = _device(options.backend, plugged)
         clock = "max" if device.startswith("pci") else driver.clock
         backend = ",".join(filter(None, (device, clock, options.extra.get("performance"))))
-        return self._take(interpreter, file, found, backend, load_ns, _facts(file, driver, clock, plugged, google))
+        return self._take(interpreter, file, library, backend, load_ns, _facts(file, driver, clock, plugged, google))
 
 
 def _device_settings(options: Options) -> dict[str, str]:
@@ -180,43 +180,43 @@ def _google_pycoral() -> RuntimeLibrary | None:
     """Return Google's pycoral where it is installed; what is only called so is not imported."""
     spec = find_spec("pycoral")
     places = (spec.submodule_search_locations or []) if spec else []
-    if not any((Path(place) / "utils" / "edgetpu.py").is_file() for place in places):
+    if not any((Path(folder) / "utils" / "edgetpu.py").is_file() for folder in places):
         return None
     try:
-        found = load_library((_PYCORAL,), "coral")
+        library = load_library((_PYCORAL,), "coral")
     except UnavailableError as error:
         logger.info("pycoral is not used: %s", error)
         return None
-    is_google = all(hasattr(found.module, name) for name in ("make_interpreter", "list_edge_tpus", "load_edgetpu_delegate"))
-    return found if is_google else None
+    is_google = all(hasattr(library.module, name) for name in ("make_interpreter", "list_edge_tpus", "load_edgetpu_delegate"))
+    return library if is_google else None
 
 
-def _delegate(google: RuntimeLibrary | None, found: RuntimeLibrary, name: str, settings: dict[str, str], plugged: tuple[str, ...]) -> Any:
+def _delegate(google: RuntimeLibrary | None, library: RuntimeLibrary, name: str, settings: dict[str, str], plugged: tuple[str, ...]) -> Any:
     try:
-        return google.module.load_edgetpu_delegate(settings) if google else found.module.load_delegate(name, settings)
+        return google.module.load_edgetpu_delegate(settings) if google else library.module.load_delegate(name, settings)
     except (ValueError, OSError) as error:
         device = settings.get("device")
-        seen = f"this machine shows {'; '.join(plugged)}" if plugged else "this machine shows none on USB or PCIe"
+        attached = f"this machine shows {'; '.join(plugged)}" if plugged else "this machine shows none on USB or PCIe"
         do = "end what else uses it, or join the group plugdev (USB) or apex (PCIe)" if plugged else "plug one in"
-        raise UnavailableError(f"{name} opened no Edge TPU{f' as {device!r}' if device else ''}: {seen}; {do}") from error
+        raise UnavailableError(f"{name} opened no Edge TPU{f' as {device!r}' if device else ''}: {attached}; {do}") from error
 
 
-def _open(model: Path, threads: int, found: RuntimeLibrary, delegate: Any, driver: EdgeTpuLibrary) -> Any:
+def _open(model: Path, threads: int, library: RuntimeLibrary, delegate: Any, driver: EdgeTpuLibrary) -> Any:
     try:
-        return open_interpreter(model, threads, found, experimental_delegates=[delegate])
+        return open_interpreter(model, threads, library, experimental_delegates=[delegate])
     except (ValueError, RuntimeError) as error:
         raise ConfigError(
-            f"{found.package} {found.version} with libedgetpu {driver.package or driver.version or 'of unknown version'} cannot run "
+            f"{library.package} {library.version} with libedgetpu {driver.package or driver.version or 'of unknown version'} cannot run "
             f"{str(model)!r}: {one_line(error)}; install the libedgetpu that belongs to this interpreter, "
             "or compile the model for an older one (edgetpu_compiler --min_runtime_version)"
         ) from error
 
 
-def _device(asked: str | None, plugged: tuple[str, ...]) -> str:
+def _device(backend: str | None, plugged: tuple[str, ...]) -> str:
     """Return the device in words: what was asked for, else its kind where there is but one."""
     kinds = {"usb" if " USB " in name else "pci" for name in plugged}
     kind = kinds.pop() if len(kinds) == 1 else "any"
-    return f"{kind}{asked}" if asked and asked.startswith(":") and kind != "any" else asked or kind
+    return f"{kind}{backend}" if backend and backend.startswith(":") and kind != "any" else backend or kind
 
 
 def _facts(

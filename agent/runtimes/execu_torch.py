@@ -55,23 +55,23 @@ class ExecuTorch:
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library and load the method; see `Runtime.load`."""
         check_options("executorch", options, extra=("method",))
-        found = _method_of(model, options)
+        method = _method_of(model, options)
         torch, bindings = load_library(_TORCH, "executorch"), load_library(_BINDINGS, "executorch")
         self._torch = torch.module
         started_ns = time.monotonic_ns()
         with captured_stderr() as lines:
             self._set_threads(bindings.module, options.threads)
-            _check_backends(bindings.module, found, f"{bindings.package} {bindings.version}")
+            _check_backends(bindings.module, method, f"{bindings.package} {bindings.version}")
             try:
                 self._program = bindings.module._load_program(  # noqa: SLF001 - as the library names it
                     str(model),
                     enable_etdump=self._records_events,
                     program_verification=bindings.module.Verification.InternalConsistency,
                 )
-                self._method = self._program.load_method(found.name)
+                self._method = self._program.load_method(method.name)
                 meta = self._method.method_meta()
-                inputs = [meta.input_tensor_meta(place) for place in range(meta.num_inputs())]
-                outputs = [meta.output_tensor_meta(place) for place in range(meta.num_outputs())]
+                inputs = [meta.input_tensor_meta(index) for index in range(meta.num_inputs())]
+                outputs = [meta.output_tensor_meta(index) for index in range(meta.num_outputs())]
                 self._inputs = _declared("input", inputs)
                 declared = _declared("output", outputs)
                 self._is_planned = any(info.is_memory_planned() for info in inputs)
@@ -82,13 +82,13 @@ class ExecuTorch:
                 ) from error
         self._loaded_in_process.add(id(self))
         return replace(bindings, import_ns=torch.import_ns + bindings.import_ns).loaded(
-            backend=found.backend,
+            backend=method.backend,
             inputs=self._inputs,
             outputs=declared,
             metadata={},
             load_ns=time.monotonic_ns() - started_ns,
-            facts={"torch": torch.version, **found.facts()},
-            precision=found.precision,
+            facts={"torch": torch.version, **method.facts()},
+            precision=method.precision,
         )
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
@@ -135,12 +135,12 @@ class ExecuTorch:
 
     def _set_threads(self, bindings: Any, threads: int) -> None:
         """Resize the process's thread pool; a loaded program holds the one that was there, and would compute with freed memory."""
-        here = bindings._threadpool_get_thread_count()  # noqa: SLF001 - as the library names it
-        if here == threads:
+        current = bindings._threadpool_get_thread_count()  # noqa: SLF001 - as the library names it
+        if current == threads:
             return
         if self._loaded_in_process:
             raise UnavailableError(
-                f"ExecuTorch runs another program in this process on {here} threads, not {threads}: close that one first"
+                f"ExecuTorch runs another program in this process on {current} threads, not {threads}: close that one first"
             )
         bindings._unsafe_reset_threadpool(threads)  # noqa: SLF001 - as the library names it
 
@@ -160,19 +160,19 @@ def _method_of(model: Path, options: Options) -> PteMethod:
 
 
 def _check_backends(bindings: Any, method: PteMethod, library: str) -> None:
-    here = bindings._get_registered_backend_names()  # noqa: SLF001 - as the library names it
-    absent = sorted(set(method.delegates) - set(here))
+    registered = bindings._get_registered_backend_names()  # noqa: SLF001 - as the library names it
+    absent = sorted(set(method.delegates) - set(registered))
     if absent:
         raise UnavailableError(
             f"{library} has no backend {short_name(absent[0])}, for which the program was exported: "
-            f"it has {', '.join(map(short_name, here))}; "
+            f"it has {', '.join(map(short_name, registered))}; "
             "export it for one of these, or install a build that brings it"
         )
 
 
 def _declared(kind: str, tensors: Sequence[Any]) -> tuple[TensorInfo, ...]:
     """Return the tensors; a program has no names for them."""
-    names = [kind] if len(tensors) == 1 else [f"{kind}_{place}" for place in range(len(tensors))]
+    names = [kind] if len(tensors) == 1 else [f"{kind}_{index}" for index in range(len(tensors))]
     unknown = sorted({tensor.dtype() for tensor in tensors} - set(_DTYPES))
     if unknown:
         raise ValueError(f"a tensor of dtype {unknown[0]} is among its {kind}s, which numpy does not have")

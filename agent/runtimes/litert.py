@@ -50,26 +50,26 @@ class LiteRt:
                 f"{str(model)!r} is compiled for the Edge TPU (custom op {EDGE_TPU}); run the CPU version of the model here, "
                 "or this one with the runtime edgetpu on a machine with a Coral"
             )
-        found = load_library(CANDIDATES, "litert")
+        library = load_library(CANDIDATES, "litert")
         started_ns = time.monotonic_ns()
-        kind = getattr(found.module.OpResolverType, _KERNELS.get(options.backend or "", "AUTO"))
+        kind = getattr(library.module.OpResolverType, _KERNELS.get(options.backend or "", "AUTO"))
         try:
-            interpreter = open_interpreter(model, options.threads, found, experimental_op_resolver_type=kind)
+            interpreter = open_interpreter(model, options.threads, library, experimental_op_resolver_type=kind)
         except (ValueError, RuntimeError) as error:
             raise ConfigError(
-                f"{found.package} {found.version} cannot run {str(model)!r}: {one_line(error)}; "
+                f"{library.package} {library.version} cannot run {str(model)!r}: {one_line(error)}; "
                 "convert the model again, with builtin operators only"
             ) from error
         load_ns = time.monotonic_ns() - started_ns
-        return self._take(interpreter, file, found, _backend(interpreter, options, model, found), load_ns, {})
+        return self._take(interpreter, file, library, _backend(interpreter, options, model, library), load_ns, {})
 
     def _take(
-        self, interpreter: Any, file: TfliteFile, found: RuntimeLibrary, backend: str, load_ns: int, facts: Mapping[str, str]
+        self, interpreter: Any, file: TfliteFile, library: RuntimeLibrary, backend: str, load_ns: int, facts: Mapping[str, str]
     ) -> Loaded:
         """Keep the interpreter, and return what was found."""
         self._interpreter = interpreter
         self._inputs = tuple(_info(details, file.inputs) for details in interpreter.get_input_details())
-        return found.loaded(
+        return library.loaded(
             backend=backend,
             inputs=self._inputs,
             outputs=tuple(_info(details, file.outputs) for details in interpreter.get_output_details()),
@@ -111,21 +111,21 @@ class LiteRt:
         self._inputs = ()
 
 
-def open_interpreter(model: Path, threads: int, found: RuntimeLibrary, **settings: Any) -> Any:
+def open_interpreter(model: Path, threads: int, library: RuntimeLibrary, **settings: Any) -> Any:
     """Return an interpreter with its tensors allocated; raises what the library raises: ValueError or RuntimeError."""
-    interpreter = found.module.Interpreter(model_path=str(model), num_threads=threads, **settings)
+    interpreter = library.module.Interpreter(model_path=str(model), num_threads=threads, **settings)
     interpreter.allocate_tensors()
     return interpreter
 
 
-def _backend(interpreter: Any, options: Options, model: Path, found: RuntimeLibrary) -> str:
+def _backend(interpreter: Any, options: Options, model: Path, library: RuntimeLibrary) -> str:
     """Return which backend runs the model: XNNPACK only where it took at least one operator."""
     # The library has no public way to show what a delegate took.
     operators = interpreter._get_ops_details()  # noqa: SLF001
     backend = "xnnpack" if any(operator["op_name"] == "DELEGATE" for operator in operators) else "builtin"
     if options.backend == "xnnpack" != backend:
         raise UnavailableError(
-            f"XNNPACK takes no operator of {str(model)!r} in {found.package} {found.version}: "
+            f"XNNPACK takes no operator of {str(model)!r} in {library.package} {library.version}: "
             "leave the backend out, or choose builtin, to measure the kernels that do run it"
         )
     return "reference" if options.backend == "reference" else backend

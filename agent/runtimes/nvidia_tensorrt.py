@@ -156,22 +156,22 @@ class TensorRt:
         check_options("tensorrt", options, backends=("cuda",))
         model_file.head(model)
         content, metadata = _read(model, options.sha256)
-        found = load_library(_CANDIDATES, "tensorrt")
+        library = load_library(_CANDIDATES, "tensorrt")
         self._memory = CudaMemory(self._cuda_names or CUDA_RUNTIMES)
         started_ns = time.monotonic_ns()
-        logger, words = _logger(found.module)
-        found.module.init_libnvinfer_plugins(logger, "")
-        self._kept = found.module.Runtime(logger)
+        logger, words = _logger(library.module)
+        library.module.init_libnvinfer_plugins(logger, "")
+        self._kept = library.module.Runtime(logger)
         self._engine = self._kept.deserialize_cuda_engine(content)
         self._context = self._engine.create_execution_context() if self._engine is not None else None
         if self._context is None:
             raise ConfigError(
-                f"{found.package} {found.version} cannot load {str(model)!r}: {one_line(' '.join(words) or 'no reason given')}; "
+                f"{library.package} {library.version} cannot load {str(model)!r}: {one_line(' '.join(words) or 'no reason given')}; "
                 "build the engine on this device, with this version"
             )
-        self._tensors = tuple(_tensor(found.module, self._engine, place, model) for place in range(self._engine.num_io_tensors))
+        self._tensors = tuple(_tensor(library.module, self._engine, index, model) for index in range(self._engine.num_io_tensors))
         load_ns = time.monotonic_ns() - started_ns
-        return found.loaded(
+        return library.loaded(
             backend="cuda",
             inputs=tuple(tensor.info for tensor in self._tensors if tensor.is_input),
             outputs=tuple(tensor.info for tensor in self._tensors if not tensor.is_input),
@@ -181,11 +181,11 @@ class TensorRt:
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs to the device, make room for the outputs; return a call that runs the engine and waits for it."""
-        taken = [tensor for tensor in self._tensors if tensor.is_input]
-        check_inputs(inputs, [tensor.info for tensor in taken])
+        input_tensors = [tensor for tensor in self._tensors if tensor.is_input]
+        check_inputs(inputs, [tensor.info for tensor in input_tensors])
         memory = self._ready()
         self._held = [np.array(array, order="C") for array in inputs]
-        for tensor, array in zip(taken, self._held, strict=True):
+        for tensor, array in zip(input_tensors, self._held, strict=True):
             if not self._context.set_input_shape(tensor.info.name, array.shape):
                 raise ConfigError(
                     f"the engine rejects {tensor.info.name!r} as {list(array.shape)}: build it with a profile that has this shape"
@@ -296,8 +296,8 @@ def _logger(trt: Any) -> tuple[Any, list[str]]:
     return Words(), words
 
 
-def _tensor(trt: Any, engine: Any, place: int, model: Path) -> _Tensor:
-    name = engine.get_tensor_name(place)
+def _tensor(trt: Any, engine: Any, index: int, model: Path) -> _Tensor:
+    name = engine.get_tensor_name(index)
     dtype, form = engine.get_tensor_dtype(name).name, engine.get_tensor_format(name)
     if dtype not in _DTYPES or form != trt.TensorFormat.LINEAR:
         raise ConfigError(f"{str(model)!r} has {name!r} as {dtype} {form}: build it with linear float, half or integer inputs and outputs")

@@ -64,11 +64,11 @@ def _precision_of(data: mmap, graph: _ByteSpan) -> str:
     operators, kinds = set[str](), set[int]()
     for field, value in _fields(data, graph):
         if field in {_NODE, _INITIALIZER} and isinstance(value, _ByteSpan):
-            for inner, found in _fields(data, value):
-                if field == _NODE and inner == _OPERATOR and isinstance(found, _ByteSpan):
-                    operators.add(data[found.start : found.end].decode())
-                elif field == _INITIALIZER and inner == _TYPE and isinstance(found, int):
-                    kinds.add(found)
+            for inner, content in _fields(data, value):
+                if field == _NODE and inner == _OPERATOR and isinstance(content, _ByteSpan):
+                    operators.add(data[content.start : content.end].decode())
+                elif field == _INITIALIZER and inner == _TYPE and isinstance(content, int):
+                    kinds.add(content)
     if operators & _QUANTISES:
         return "int8"
     if operators & _DYNAMIC:

@@ -75,25 +75,25 @@ class OnnxRuntime:
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library and make a session of the model; see `Runtime.load`."""
         configuration = {key: value for key, value in options.extra.items() if key.startswith(_CONFIGURATION)}
-        asked = _asked(options.backend or "cpu")
-        of_providers = {key: value for key, value in options.extra.items() if _SHORT.get(key.partition(".")[0]) in asked}
+        requested = _asked(options.backend or "cpu")
+        of_providers = {key: value for key, value in options.extra.items() if _SHORT.get(key.partition(".")[0]) in requested}
         check_options("onnx", options, extra=(*configuration, *of_providers, _OPTIMISATION, _LIBRARY))
         level = _OPTIMISATIONS[chosen_setting("onnx", options, _OPTIMISATION, _OPTIMISATIONS) or "all"]
         model_file.head(model)
         pair = onnx_seq2seq.decoder_of(model)
-        found = load_library(_CANDIDATES, "onnx")
-        devices = _plugged_in(options.extra[_LIBRARY], found) if _LIBRARY in options.extra else []
-        providers = _present(asked, options.backend or "cpu", found, [device.ep_name for device in devices])
+        runtime_library = load_library(_CANDIDATES, "onnx")
+        devices = _plugged_in(options.extra[_LIBRARY], runtime_library) if _LIBRARY in options.extra else []
+        providers = _present(requested, options.backend or "cpu", runtime_library, [device.ep_name for device in devices])
         started_ns = time.monotonic_ns()
-        chosen = _session_options(options.threads, configuration, level, found)
+        session_options = _session_options(options.threads, configuration, level, runtime_library)
         if providers != [_SHORT["cpu"]]:
-            chosen.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+            session_options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         if self._profile_prefix is not None:
-            chosen.enable_profiling = True
-            chosen.profile_file_prefix = self._profile_prefix
-        session = _session(model, chosen, providers, of_providers, found, devices)
+            session_options.enable_profiling = True
+            session_options.profile_file_prefix = self._profile_prefix
+        session = _session(model, session_options, providers, of_providers, runtime_library, devices)
         if pair is not None:
-            decoder = _session(pair[0], chosen, providers, of_providers, found, devices)
+            decoder = _session(pair[0], session_options, providers, of_providers, runtime_library, devices)
             names = tuple(entry.name for entry in decoder.get_inputs())
             self._decoder = onnx_seq2seq.GreedyDecoder(session.run, decoder.run, names, pair[1])
         load_ns = time.monotonic_ns() - started_ns
@@ -101,7 +101,7 @@ class OnnxRuntime:
         inputs, outputs = (tuple(_info(entry, model) for entry in ends) for ends in (session.get_inputs(), session.get_outputs()))
         self._inputs = onnx_file.with_quantisation(inputs, model)
         self._outputs = (onnx_seq2seq.TOKENS,) if pair else onnx_file.with_quantisation(outputs, model)
-        return found.loaded(
+        return runtime_library.loaded(
             backend=",".join(_short(provider) for provider in providers),
             inputs=self._inputs,
             outputs=self._outputs,
@@ -146,72 +146,83 @@ def _asked(backend: str) -> list[str]:
     return [_SHORT.get(part.lower(), part) for part in (part.strip() for part in backend.split(",")) if part]
 
 
-def _plugged_in(library: str, found: RuntimeLibrary) -> list[Any]:
+def _plugged_in(library: str, runtime_library: RuntimeLibrary) -> list[Any]:
     """Return the devices (OrtEpDevice) of a plug-in provider's library, which is registered once in a process."""
-    if not hasattr(found.module, "register_execution_provider_library"):
-        raise UnavailableError(f"{found.package} {found.version} takes no plug-in providers: pip install 'onnxruntime>=1.23'")
-    failures, _ = _errors(found.module.capi.onnxruntime_pybind11_state)
+    if not hasattr(runtime_library.module, "register_execution_provider_library"):
+        raise UnavailableError(
+            f"{runtime_library.package} {runtime_library.version} takes no plug-in providers: pip install 'onnxruntime>=1.23'"
+        )
+    failures, _ = _errors(runtime_library.module.capi.onnxruntime_pybind11_state)
     if library not in _registered:
-        before = {device.ep_name for device in found.module.get_ep_devices()}
+        before = {device.ep_name for device in runtime_library.module.get_ep_devices()}
         try:
-            found.module.register_execution_provider_library(library, library)
+            runtime_library.module.register_execution_provider_library(library, library)
         except failures as error:
             raise UnavailableError(
                 f"ONNX Runtime cannot register the provider library {library!r}: {_reason(error)}; give the .so of a plug-in provider"
             ) from error
-        _registered[library] = frozenset(device.ep_name for device in found.module.get_ep_devices()) - before
-    devices = [device for device in found.module.get_ep_devices() if device.ep_name in _registered[library]]
+        _registered[library] = frozenset(device.ep_name for device in runtime_library.module.get_ep_devices()) - before
+    devices = [device for device in runtime_library.module.get_ep_devices() if device.ep_name in _registered[library]]
     if not devices:
         raise UnavailableError(f"the provider library {library!r} finds none of its devices on this machine: check the driver")
     return devices
 
 
-def _present(asked: list[str], backend: str, found: RuntimeLibrary, plugged_in: Sequence[str]) -> list[str]:
+def _present(requested: list[str], backend: str, runtime_library: RuntimeLibrary, plugged_in: Sequence[str]) -> list[str]:
     """Return the providers asked for, all of which this build or a plug-in has."""
-    available = [*found.module.get_available_providers(), *dict.fromkeys(plugged_in)]
-    absent = [provider for provider in asked if provider not in available]
-    if absent or not asked:
+    available = [*runtime_library.module.get_available_providers(), *dict.fromkeys(plugged_in)]
+    absent = [provider for provider in requested if provider not in available]
+    if absent or not requested:
         raise UnavailableError(
-            f"{found.package} {found.version} has no provider {', '.join(absent) or repr(backend)}: "
+            f"{runtime_library.package} {runtime_library.version} has no provider {', '.join(absent) or repr(backend)}: "
             f"it has {', '.join(available)}; choose one of these or install a build that brings it"
         )
-    return asked
+    return requested
 
 
-def _session_options(threads: int, configuration: dict[str, str], level: str, found: RuntimeLibrary) -> Any:
-    chosen = found.module.SessionOptions()
+def _session_options(threads: int, configuration: dict[str, str], level: str, runtime_library: RuntimeLibrary) -> Any:
+    session_options = runtime_library.module.SessionOptions()
     # Its warnings are about what an exporter left in the file, coloured and on standard error; what stops a model comes as an exception.
-    chosen.log_severity_level = _ERRORS_ONLY
-    chosen.graph_optimization_level = getattr(found.module.GraphOptimizationLevel, level, chosen.graph_optimization_level)
-    chosen.intra_op_num_threads = threads
-    chosen.inter_op_num_threads = 1
-    chosen.execution_mode = found.module.ExecutionMode.ORT_SEQUENTIAL
+    session_options.log_severity_level = _ERRORS_ONLY
+    session_options.graph_optimization_level = getattr(
+        runtime_library.module.GraphOptimizationLevel, level, session_options.graph_optimization_level
+    )
+    session_options.intra_op_num_threads = threads
+    session_options.inter_op_num_threads = 1
+    session_options.execution_mode = runtime_library.module.ExecutionMode.ORT_SEQUENTIAL
     for key, value in configuration.items():
-        chosen.add_session_config_entry(key, value)
-    return chosen
+        session_options.add_session_config_entry(key, value)
+    return session_options
 
 
 def _session(
-    model: Path, session_options: Any, providers: list[str], settings: Mapping[str, str], found: RuntimeLibrary, devices: Sequence[Any]
+    model: Path,
+    session_options: Any,
+    providers: list[str],
+    settings: Mapping[str, str],
+    runtime_library: RuntimeLibrary,
+    devices: Sequence[Any],
 ) -> Any:
     """Return a session that runs on all of `providers`, each with its settings, and never falls back to others."""
-    own = [{key.partition(".")[2]: value for key, value in settings.items() if _SHORT[key.partition(".")[0]] == name} for name in providers]
-    failures, absences = _errors(found.module.capi.onnxruntime_pybind11_state)
-    chosen: dict[str, Any] = {"providers": providers, "provider_options": own}
+    provider_options = [
+        {key.partition(".")[2]: value for key, value in settings.items() if _SHORT[key.partition(".")[0]] == name} for name in providers
+    ]
+    failures, absences = _errors(runtime_library.module.capi.onnxruntime_pybind11_state)
+    choice: dict[str, Any] = {"providers": providers, "provider_options": provider_options}
     plugged_in = [device for device in devices if device.ep_name in providers]
     try:
         if plugged_in:
             # A plug-in is chosen by its devices; what is not on them stays on the CPU, as the record shows.
-            session_options.add_provider_for_devices(plugged_in, own[providers.index(plugged_in[0].ep_name)])
-            chosen = {}
-        session = found.module.InferenceSession(str(model), session_options, enable_fallback=0, **chosen)
+            session_options.add_provider_for_devices(plugged_in, provider_options[providers.index(plugged_in[0].ep_name)])
+            choice = {}
+        session = runtime_library.module.InferenceSession(str(model), session_options, enable_fallback=0, **choice)
     except absences as error:
         raise UnavailableError(
             f"ONNX Runtime cannot use {', '.join(providers)} here: {_reason(error)}; choose another backend or install what it needs"
         ) from error
     except failures as error:
         raise ConfigError(
-            f"{found.package} {found.version} cannot run {str(model)!r}: {_reason(error)}; "
+            f"{runtime_library.package} {runtime_library.version} cannot run {str(model)!r}: {_reason(error)}; "
             "fetch the model again, or export it for this version (opset, IR, external data beside it)"
         ) from error
     session.disable_fallback()
@@ -237,15 +248,15 @@ def _taken(session: Any, providers: list[str], model: Path) -> dict[str, str]:
             f"{' or '.join(_short(name) for name, kinds in operators.items() if kinds) or 'cpu'}"
         )
     facts = {f"operators_on_{_short(name)}": str(kinds.total()) for name, kinds in operators.items() if kinds}
-    left = operators.get(_SHORT["cpu"])
-    return facts | ({"left_to_cpu": ", ".join(f"{kind} {count}" for kind, count in sorted(left.items()))} if left else {})
+    on_cpu = operators.get(_SHORT["cpu"])
+    return facts | ({"left_to_cpu": ", ".join(f"{kind} {count}" for kind, count in sorted(on_cpu.items()))} if on_cpu else {})
 
 
 def _errors(state: Any) -> tuple[tuple[type[Exception], ...], tuple[type[Exception], ...]]:
     """Return the library's errors about a model, and those about a provider; its own classes have no common one below Exception."""
-    own = [kind for kind in vars(state).values() if isinstance(kind, type) and issubclass(kind, Exception)]
-    absences = tuple(kind for kind in own if kind.__name__ in {"EPFail", "EngineError", "DeviceReset"})
-    return (*own, RuntimeError, ValueError), absences
+    kinds = [kind for kind in vars(state).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    absences = tuple(kind for kind in kinds if kind.__name__ in {"EPFail", "EngineError", "DeviceReset"})
+    return (*kinds, RuntimeError, ValueError), absences
 
 
 def _reason(error: Exception) -> str:

@@ -81,27 +81,27 @@ class GreedyDecoder:
         self._encode, self._decode, self._states, self._config = encode, decode, states[0], config
         ends = config.eos_token_id
         self._ends = frozenset(ends if isinstance(ends, list) else [ends])
-        self._forced = {place: token for place, token in config.forced_decoder_ids or () if token is not None}
+        self._forced = {position: token for position, token in config.forced_decoder_ids or () if token is not None}
 
     def run(self, _names: list[str], feeds: Mapping[str, Any]) -> list[NDArray[np.int64]]:
         """Return the one output, as a session does: the tokens of a text, int64 [1, n], from the start token on, without the end."""
         states = self._encode(None, feeds)[0]
-        found = [self._config.decoder_start_token_id]
-        while len(found) < self._config.max_length:
-            token = self._forced.get(len(found))
+        tokens = [self._config.decoder_start_token_id]
+        while len(tokens) < self._config.max_length:
+            token = self._forced.get(len(tokens))
             if token is None:
-                logits = self._decode(["logits"], {"input_ids": np.array([found], np.int64), self._states: states})[0]
-                token = self._best(np.array(logits[0, -1], np.float32), len(found))
+                logits = self._decode(["logits"], {"input_ids": np.array([tokens], np.int64), self._states: states})[0]
+                token = self._best(np.array(logits[0, -1], np.float32), len(tokens))
             if token in self._ends:
                 break
-            found.append(token)
-        return [np.array([found], np.int64)]
+            tokens.append(token)
+        return [np.array([tokens], np.int64)]
 
-    def _best(self, logits: NDArray[np.float32], place: int) -> int:
+    def _best(self, logits: NDArray[np.float32], position: int) -> int:
         if not np.isfinite(logits).any():
             raise MeasurementError(f"the decoder {DECODER!r} gives no number for any token: export the model again")
         suppressed = [*(self._config.suppress_tokens or ())]
-        if place == 1 + len(self._forced):
+        if position == 1 + len(self._forced):
             suppressed += self._config.begin_suppress_tokens or ()
         logits[[token for token in suppressed if 0 <= token < len(logits)]] = -np.inf
         return int(np.nanargmax(logits))

@@ -59,10 +59,10 @@ class OpenVino:
         is_xml = start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
         if start[4:8] == b"TFL3" or (not is_xml and start[0] not in _ONNX_TAGS):
             raise ConfigError(f"{str(model)!r} is neither an OpenVINO model (.xml with .bin beside it) nor an ONNX one: give one of these")
-        found = load_library(_CANDIDATES, "openvino")
+        library = load_library(_CANDIDATES, "openvino")
         started_ns = time.monotonic_ns()
-        core = found.module.Core()
-        device = _device(core, options.backend or "cpu", found)
+        core = library.module.Core()
+        device = _device(core, options.backend or "cpu", library)
         try:
             graph = core.read_model(str(model))
             compiled = core.compile_model(graph, device, _settings(device, options.threads, precision) | properties)
@@ -70,13 +70,13 @@ class OpenVino:
             self._request = compiled.create_infer_request()
         except (RuntimeError, ValueError, TypeError) as error:
             raise ConfigError(
-                f"{found.package} {found.version} cannot run {str(model)!r} on {device}: {_reason(error)}; "
+                f"{library.package} {library.version} cannot run {str(model)!r} on {device}: {_reason(error)}; "
                 "fetch the model again, or export it for this version"
             ) from error
         load_ns = time.monotonic_ns() - started_ns
-        self._module, self._inputs = found.module, _quantised(inputs, model)
+        self._module, self._inputs = library.module, _quantised(inputs, model)
         computed = _computed(compiled, precision, device)
-        return found.loaded(
+        return library.loaded(
             backend=",".join(filter(None, (device.lower(), computed if computed != "f32" else None))),
             inputs=self._inputs,
             outputs=_quantised(outputs, model),
@@ -90,8 +90,8 @@ class OpenVino:
         """Copy the inputs into tensors of the request; return its `infer`."""
         check_inputs(inputs, self._inputs)
         try:
-            for place, array in enumerate(inputs):
-                self._request.set_input_tensor(place, self._module.Tensor(array.copy(order="C")))
+            for index, array in enumerate(inputs):
+                self._request.set_input_tensor(index, self._module.Tensor(array.copy(order="C")))
         except RuntimeError as error:
             raise ConfigError(f"OpenVINO rejects the input: {_reason(error)}") from error
         infer = self._request.infer
@@ -114,13 +114,13 @@ class OpenVino:
         self._inputs = ()
 
 
-def _device(core: Any, backend: str, found: RuntimeLibrary) -> str:
+def _device(core: Any, backend: str, library: RuntimeLibrary) -> str:
     available = core.available_devices
-    asked = backend.upper()
-    match = next((name for name in available if name in {asked, f"{asked}.0"}), None)
+    requested = backend.upper()
+    match = next((name for name in available if name in {requested, f"{requested}.0"}), None)
     if match is None:
         raise UnavailableError(
-            f"{found.package} {found.version} has no device {backend!r} here: it has {', '.join(available).lower()}; "
+            f"{library.package} {library.version} has no device {backend!r} here: it has {', '.join(available).lower()}; "
             "choose one of these, or install the driver of the other"
         )
     return str(match)
@@ -136,15 +136,16 @@ def _settings(device: str, threads: int, precision: str | None) -> dict[str, Any
     return settings if device != "NPU" else {name: value for name, value in settings.items() if name != "NUM_STREAMS"}
 
 
-def _computed(compiled: Any, asked: str | None, device: str) -> str | None:
+def _computed(compiled: Any, requested: str | None, device: str) -> str | None:
     """Return the precision that the library computes in; a requested one must be met."""
     try:
         computed = str(compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name())
     except (RuntimeError, AttributeError):
         computed = None
-    if asked not in {None, "auto", computed}:
+    if requested not in {None, "auto", computed}:
         raise UnavailableError(
-            f"OpenVINO computes in {computed or 'a precision that it does not report'} on {device}, not in {asked!r}: choose that, or auto"
+            f"OpenVINO computes in {computed or 'a precision that it does not report'} on {device}, not in {requested!r}: choose that, "
+            "or auto"
         )
     return computed
 

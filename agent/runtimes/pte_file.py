@@ -58,15 +58,15 @@ class PteMethod:
 
     def facts(self) -> dict[str, str]:
         """Return how many operators run on XNNPACK, and which are left to portable kernels."""
-        left = ", ".join(f"{kind} {count}" for kind, count in sorted(self.kernels.items()))
+        portable = ", ".join(f"{kind} {count}" for kind, count in sorted(self.kernels.items()))
         on_xnnpack = {"operators_on_xnnpack": str(self.delegated)} if self.delegated is not None else {}
-        return {**on_xnnpack, **({"left_to_portable": left} if left else {})}
+        return {**on_xnnpack, **({"left_to_portable": portable} if portable else {})}
 
     @property
     def delegated_ratio(self) -> float | None:
         """The share of operators that run in a delegate, 0..1."""
-        whole = sum(self.kernels.values()) + (self.delegated or 0)
-        return None if self.delegated is None or not whole else self.delegated / whole
+        total = sum(self.kernels.values()) + (self.delegated or 0)
+        return None if self.delegated is None or not total else self.delegated / total
 
 
 def short_name(delegate: str) -> str:
@@ -87,10 +87,10 @@ def read_pte(model: Path) -> Mapping[str, PteMethod]:
         with model.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
             segments_at = _check_size(data)
             top = root_table(data)
-            segments = [(segments_at + one.integer(0, "<Q"), one.integer(1, "<Q")) for one in top.tables(4)]
+            segments = [(segments_at + segment.integer(0, "<Q"), segment.integer(1, "<Q")) for segment in top.tables(4)]
             for at, size in segments:
                 top.span(at, size)
-            parts = ([one.vector(0, 1) for one in top.tables(3)], segments)
+            parts = ([part.vector(0, 1) for part in top.tables(3)], segments)
             return {method.name: method for method in (_method(plan, parts) for plan in top.tables(1))}
     except GarbledError as error:
         raise ConfigError(f"the model {str(model)!r} is truncated or garbled (it needs {error}): fetch it again") from error
@@ -106,29 +106,29 @@ def _check_size(data: mmap) -> int:
     size_at = _HEADER_AT + _HEADER.size
     has_size = length >= _HEADER.size + _SEGMENTS_SIZE.size and len(data) >= size_at + _SEGMENTS_SIZE.size
     size = _SEGMENTS_SIZE.unpack_from(data, size_at)[0] if has_size else 0
-    needed = max(program, segments_at + size)
-    if len(data) < needed:
-        raise GarbledError(f"{needed} bytes, and there are {len(data)}")
+    needed_bytes = max(program, segments_at + size)
+    if len(data) < needed_bytes:
+        raise GarbledError(f"{needed_bytes} bytes, and there are {len(data)}")
     return int(segments_at)
 
 
 def _method(plan: FlatBufferTable, parts: _Parts) -> PteMethod:
-    operators = [one.text(0).removeprefix("aten::") for one in plan.tables(6)]
+    operators = [operator.text(0).removeprefix("aten::") for operator in plan.tables(6)]
     delegates = list(plan.tables(7))
     kernels: Counter[str] = Counter()
     called: list[FlatBufferTable] = []
     for instruction in (instruction for chain in plan.tables(5) for instruction in chain.tables(2)):
         kind, arguments = instruction.integer(0, "<B"), instruction.table(1)
-        place = -1 if arguments is None else arguments.integer(0)
+        index = -1 if arguments is None else arguments.integer(0)
         if kind == _KERNEL_CALL:
-            _check_place(place, operators, "operator")
-            kernels[operators[place]] += 1
+            _check_place(index, operators, "operator")
+            kernels[operators[index]] += 1
         elif kind == _DELEGATE_CALL:
-            _check_place(place, delegates, "delegate")
-            called.append(delegates[place])
-    ids = tuple(one.text(0) for one in called)
-    graphs = [_xnnpack_graph(one, parts) for one in called if one.text(0) == _XNNPACK]
-    is_counted = all(one == _XNNPACK for one in ids)
+            _check_place(index, delegates, "delegate")
+            called.append(delegates[index])
+    ids = tuple(delegate.text(0) for delegate in called)
+    graphs = [_xnnpack_graph(delegate, parts) for delegate in called if delegate.text(0) == _XNNPACK]
+    is_counted = all(delegate_id == _XNNPACK for delegate_id in ids)
     return PteMethod(
         name=plan.text(0),
         kernels=dict(kernels),
@@ -138,18 +138,18 @@ def _method(plan: FlatBufferTable, parts: _Parts) -> PteMethod:
     )
 
 
-def _check_place(place: int, items: Sequence[object], what: str) -> None:
-    if not 0 <= place < len(items):
-        raise GarbledError(f"{what} {place} of {len(items)}")
+def _check_place(index: int, items: Sequence[object], noun: str) -> None:
+    if not 0 <= index < len(items):
+        raise GarbledError(f"{noun} {index} of {len(items)}")
 
 
 def _xnnpack_graph(delegate: FlatBufferTable, parts: _Parts) -> FlatBufferTable:
     """Return the root table of the graph that XNNPACK runs."""
     data = delegate.data
     reference = delegate.table(1)
-    held, place = (parts[0], 0) if reference is None else (parts[reference.integer(0, "<b") == _IN_SEGMENT], reference.integer(1, "<I"))
-    _check_place(place, held, "part")
-    at, size = held[place]
+    spans, index = (parts[0], 0) if reference is None else (parts[reference.integer(0, "<b") == _IN_SEGMENT], reference.integer(1, "<I"))
+    _check_place(index, spans, "part")
+    at, size = spans[index]
     delegate.span(at, max(size, _XNNPACK_HEADER.size))
     magic, _, offset, length = _XNNPACK_HEADER.unpack_from(data, at)
     if magic != b"XH00":

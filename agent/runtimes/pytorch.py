@@ -54,16 +54,16 @@ class PyTorch:
         """Import PyTorch, load the model to the device; see `Runtime.load`."""
         check_options("pytorch", options, extra=("onednn",))
         archive = torch_archive.read(model)
-        found = load_library(_CANDIDATES, "torch")
-        self._torch = found.module
-        self._device = _device(found.module, options.backend or "cpu")
-        found.module.set_num_threads(options.threads)
+        library = load_library(_CANDIDATES, "torch")
+        self._torch = library.module
+        self._device = _device(library.module, options.backend or "cpu")
+        library.module.set_num_threads(options.threads)
         # Can be set once in a process, before the first parallel work.
         with contextlib.suppress(RuntimeError):
-            found.module.set_num_interop_threads(1)
-        _set_onednn(found.module, options.extra.get("onednn", "on"))
-        _check_pickles(found.module, model, archive)
-        operators_ns, facts = _import_torchvision(found, model) if archive.calls_torchvision else (0, {})
+            library.module.set_num_interop_threads(1)
+        _set_onednn(library.module, options.extra.get("onednn", "on"))
+        _check_pickles(library.module, model, archive)
+        operators_ns, facts = _import_torchvision(library, model) if archive.calls_torchvision else (0, {})
         started_ns = time.monotonic_ns()
         try:
             with warnings.catch_warnings():
@@ -71,16 +71,16 @@ class PyTorch:
                 for category in (DeprecationWarning, FutureWarning):
                     warnings.filterwarnings("ignore", message=r".*torch\.jit\.|.*TorchScript", category=category)
                 if archive.kind == "torchscript":
-                    self._module = found.module.jit.load(str(model), map_location=self._device).eval()
+                    self._module = library.module.jit.load(str(model), map_location=self._device).eval()
                     self._inputs, outputs = _declared(archive.texts, self._module), tuple[TensorInfo, ...]()
                 else:
-                    self._module, self._inputs, outputs = _load_program(found.module, model, self._device)
+                    self._module, self._inputs, outputs = _load_program(library.module, model, self._device)
         except _FAILURES as error:
             raise ConfigError(
-                f"{found.package} {found.version} cannot load {str(model)!r}: {one_line(error)}; export it again for this version"
+                f"{library.package} {library.version} cannot load {str(model)!r}: {one_line(error)}; export it again for this version"
             ) from error
         load_ns = time.monotonic_ns() - started_ns
-        return replace(found, import_ns=found.import_ns + operators_ns).loaded(
+        return replace(library, import_ns=library.import_ns + operators_ns).loaded(
             backend=self._device,
             inputs=self._inputs,
             outputs=outputs,
@@ -135,11 +135,11 @@ def _device(torch: Any, backend: str) -> str:
     return backend
 
 
-def _set_onednn(torch: Any, asked: str) -> None:
+def _set_onednn(torch: Any, setting: str) -> None:
     """Keep oneDNN out where that is asked for; `on` leaves the library as it was built."""
-    if asked not in {"on", "off"}:
-        raise ConfigError(f"runtime 'pytorch' has no onednn {asked!r}: choose on or off")
-    if asked == "off":
+    if setting not in {"on", "off"}:
+        raise ConfigError(f"runtime 'pytorch' has no onednn {setting!r}: choose on or off")
+    if setting == "off":
         torch.backends.mkldnn.set_flags(_enabled=False)
 
 

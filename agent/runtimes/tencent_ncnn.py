@@ -102,14 +102,14 @@ def _layer(row: Sequence[str]) -> NcnnLayer:
 
 
 def _described(layers: Sequence[NcnnLayer]) -> NcnnParam:
-    taken = {name for layer in layers for name in layer.inputs}
+    consumed = {name for layer in layers for name in layer.inputs}
     inputs = {
-        name: _input_shape(layer) or _hint(layer, place)
+        name: _input_shape(layer) or _hint(layer, index)
         for layer in layers
         if layer.kind == "Input"
-        for place, name in enumerate(layer.outputs)
+        for index, name in enumerate(layer.outputs)
     }
-    outputs = {name: _hint(layer, place) for layer in layers for place, name in enumerate(layer.outputs) if name not in taken}
+    outputs = {name: _hint(layer, index) for layer in layers for index, name in enumerate(layer.outputs) if name not in consumed}
     if not inputs or not outputs:
         raise ValueError("it has no Input or no output")
     return NcnnParam(frozenset(layer.kind for layer in layers), _in_order(inputs), _in_order(outputs))
@@ -118,17 +118,17 @@ def _described(layers: Sequence[NcnnLayer]) -> NcnnParam:
 def _input_shape(layer: NcnnLayer) -> Shape | None:
     """Return the shape of an Input, outermost first; 0 is a size that it leaves open."""
     sizes = [int(layer.settings.get(key, 0)) for key in ("2", "11", "1", "0")]
-    known = tuple(size for size in sizes if size > 0)
-    return known or None
+    fixed = tuple(size for size in sizes if size > 0)
+    return fixed or None
 
 
-def _hint(layer: NcnnLayer, place: int) -> Shape | None:
+def _hint(layer: NcnnLayer, index: int) -> Shape | None:
     """Return the shape that the layer notes of one output, outermost first."""
     numbers = [int(word) for word in layer.settings.get(_SHAPES, "").split(",") if word]
-    one = numbers[1 + 4 * place : 5 + 4 * place]
-    if len(one) != 4 or not 1 <= one[0] <= 3:
+    hint = numbers[1 + 4 * index : 5 + 4 * index]
+    if len(hint) != 4 or not 1 <= hint[0] <= 3:
         return None
-    return tuple(reversed(one[1 : 1 + one[0]]))
+    return tuple(reversed(hint[1 : 1 + hint[0]]))
 
 
 def _in_order(shapes: dict[str, Shape | None]) -> dict[str, Shape | None]:
@@ -159,15 +159,15 @@ class Ncnn:
         param = read_param(model)
         metadata = read_metadata(model.parent)
         inputs = _inputs(param, options.extra.get("input_shape"), metadata)
-        found = load_library(_CANDIDATES, "ncnn")
+        library = load_library(_CANDIDATES, "ncnn")
         started_ns = time.monotonic_ns()
-        net = _net(found, options.threads, precision, backend)
-        _fill(net, model, param, found)
+        net = _net(library, options.threads, precision, backend)
+        _fill(net, model, param, library)
         load_ns = time.monotonic_ns() - started_ns
-        self._module, self._net, self._inputs = found.module, net, inputs
+        self._module, self._net, self._inputs = library.module, net, inputs
         self._names = (tuple(param.inputs), tuple(param.outputs))
         outputs = tuple(TensorInfo(name, (1, *shape), "float32") for name, shape in param.outputs.items() if shape)
-        return found.loaded(
+        return library.loaded(
             backend=backend if precision == "fp32" else f"{backend},{precision}",
             inputs=inputs,
             outputs=outputs if len(outputs) == len(param.outputs) else (),
@@ -179,13 +179,15 @@ class Ncnn:
         """Copy the inputs into ncnn's own memory; return a call that makes an Extractor and asks it for every output."""
         if self._inputs:
             check_inputs(inputs, self._inputs)
-        given, wanted = self._names
-        if len(inputs) != len(given) or any(
+        input_names, output_names = self._names
+        if len(inputs) != len(input_names) or any(
             array.ndim not in {2, 3, 4} or array.shape[0] != 1 or array.dtype != np.float32 for array in inputs
         ):
-            raise ConfigError(f"ncnn takes float32 [1, ...] of 2 to 4 dimensions for {', '.join(given)}: prepare the data in that form")
+            raise ConfigError(
+                f"ncnn takes float32 [1, ...] of 2 to 4 dimensions for {', '.join(input_names)}: prepare the data in that form"
+            )
         # Cloned: ncnn computes in place and may not do that in memory that is not its own.
-        fed = [(name, self._module.Mat(np.ascontiguousarray(array[0])).clone()) for name, array in zip(given, inputs, strict=True)]
+        fed = [(name, self._module.Mat(np.ascontiguousarray(array[0])).clone()) for name, array in zip(input_names, inputs, strict=True)]
         net = self._net
         self._last = None
 
@@ -193,7 +195,7 @@ class Ncnn:
             extractor = net.create_extractor()
             for name, tensor in fed:
                 extractor.input(name, tensor)
-            self._last = [extractor.extract(name) for name in wanted]
+            self._last = [extractor.extract(name) for name in output_names]
 
         return call
 
@@ -211,51 +213,53 @@ class Ncnn:
         self._inputs, self._names = (), ((), ())
 
 
-def _inputs(param: NcnnParam, asked: str | None, metadata: Mapping[str, str]) -> tuple[TensorInfo, ...]:
+def _inputs(param: NcnnParam, input_shape: str | None, metadata: Mapping[str, str]) -> tuple[TensorInfo, ...]:
     """Return the inputs as far as their shapes are known; nothing where one is open."""
     shapes = dict(param.inputs)
     size = re.fullmatch(r"\[(\d+), (\d+)\]", metadata.get("imgsz", ""))
-    if asked is not None:
-        if not _SHAPE.fullmatch(asked) or len(shapes) != 1:
+    if input_shape is not None:
+        if not _SHAPE.fullmatch(input_shape) or len(shapes) != 1:
             raise ConfigError(
-                f"input_shape {asked!r} is not for this model: give 1xCxHxW for the one input of a model; it has {', '.join(shapes)}"
+                f"input_shape {input_shape!r} is not for this model: give 1xCxHxW for the one input of a model; it has {', '.join(shapes)}"
             )
-        shapes = dict.fromkeys(shapes, tuple(int(part) for part in asked.split("x")[1:]))
+        shapes = dict.fromkeys(shapes, tuple(int(part) for part in input_shape.split("x")[1:]))
     elif size and len(shapes) == 1 and not all(shapes.values()):
         shapes = dict.fromkeys(shapes, (int(metadata.get("channels", "3")), int(size[1]), int(size[2])))
-    known = tuple(TensorInfo(name, (1, *shape), "float32") for name, shape in shapes.items() if shape)
-    return known if len(known) == len(shapes) else ()
+    infos = tuple(TensorInfo(name, (1, *shape), "float32") for name, shape in shapes.items() if shape)
+    return infos if len(infos) == len(shapes) else ()
 
 
-def _net(found: RuntimeLibrary, threads: int, precision: str, backend: str) -> Any:
-    net = found.module.Net()
+def _net(library: RuntimeLibrary, threads: int, precision: str, backend: str) -> Any:
+    net = library.module.Net()
     net.opt.num_threads = threads
     if precision != "auto":
         for name in _HALVES:
             setattr(net.opt, name, f"use_{precision}_" in name)
     if backend == "cpu":
-        if precision == "fp16" and not found.module.cpu_support_arm_asimdhp():
+        if precision == "fp16" and not library.module.cpu_support_arm_asimdhp():
             raise UnavailableError(
-                f"{found.package} {found.version} computes in fp16 only where the processor has it (Armv8.2 asimdhp): choose fp32 or bf16"
+                f"{library.package} {library.version} computes in fp16 only where the processor has it (Armv8.2 asimdhp): choose fp32 or "
+                "bf16"
             )
         return net
     number = int(backend.partition(":")[2] or 0)
     with captured_stderr():
-        count = found.module.get_gpu_count()
+        count = library.module.get_gpu_count()
     if number >= count:
         raise UnavailableError(
-            f"{found.package} {found.version} sees {count} Vulkan devices, {backend!r} is none of them: choose cpu, or install the driver"
+            f"{library.package} {library.version} sees {count} Vulkan devices, {backend!r} is none of them: choose cpu, or install "
+            "the driver"
         )
     net.opt.use_vulkan_compute = True
     net.set_vulkan_device(number)
     return net
 
 
-def _fill(net: Any, model: Path, param: NcnnParam, found: RuntimeLibrary) -> None:
-    unknown = sorted(kind for kind in param.kinds if found.module.layer_to_index(kind) < 0)
+def _fill(net: Any, model: Path, param: NcnnParam, library: RuntimeLibrary) -> None:
+    unknown = sorted(kind for kind in param.kinds if library.module.layer_to_index(kind) < 0)
     if unknown:
         raise ConfigError(
-            f"{found.package} {found.version} has no layer {', '.join(unknown)}, which {str(model)!r} needs: "
+            f"{library.package} {library.version} has no layer {', '.join(unknown)}, which {str(model)!r} needs: "
             "convert it again for this version"
         )
     weights = model.with_suffix(".bin")
@@ -266,6 +270,6 @@ def _fill(net: Any, model: Path, param: NcnnParam, found: RuntimeLibrary) -> Non
     if not is_loaded:
         why = one_line(" ".join(lines) or "no reason given")
         raise ConfigError(
-            f"{found.package} {found.version} cannot load {str(model)!r} with {weights.name!r}: {why}; "
+            f"{library.package} {library.version} cannot load {str(model)!r} with {weights.name!r}: {why}; "
             "one is truncated, or they do not belong together: fetch both again"
         )

@@ -196,8 +196,8 @@ def _check_vectors(table: FlatBufferTable, vectors: Sequence[tuple[int, int]]) -
 def _uses(top: FlatBufferTable) -> dict[str, int]:
     """Return how often each operator stands in the graphs: by its custom name, all builtin ones together under no name."""
     names = [code.text(1) for code in top.tables(1)]
-    chosen = (operator.integer(0, "<I") for subgraph in top.tables(2) for operator in subgraph.tables(3))
-    return dict(Counter(names[place] if place < len(names) else "" for place in chosen))
+    codes = (operator.integer(0, "<I") for subgraph in top.tables(2) for operator in subgraph.tables(3))
+    return dict(Counter(names[code] if code < len(names) else "" for code in codes))
 
 
 def _precision(top: FlatBufferTable) -> str:
@@ -205,10 +205,10 @@ def _precision(top: FlatBufferTable) -> str:
     is_constant = [buffer.vector(0, 1)[1] > 0 or buffer.integer(1, "<Q") > 1 for buffer in top.tables(4)]
     moving, constant = set[int](), set[int]()
     for tensor in (tensor for subgraph in top.tables(2) for tensor in subgraph.tables(0)):
-        kind, place, scale = tensor.integer(1, "<b"), tensor.integer(2, "<I"), tensor.table(4)
+        kind, buffer, scale = tensor.integer(1, "<b"), tensor.integer(2, "<I"), tensor.table(4)
         # Integers without a scale are pictures, shapes and indices.
         if kind == _FLOAT16 or (kind in (_UINT8, _INT16, _INT8) and scale is not None and scale.vector(2, 4)[1] > 0):
-            (constant if place < len(is_constant) and is_constant[place] else moving).add(kind)
+            (constant if buffer < len(is_constant) and is_constant[buffer] else moving).add(kind)
     if moving & {_UINT8, _INT8}:
         return "int8"
     if _INT16 in moving:

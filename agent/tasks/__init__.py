@@ -70,7 +70,7 @@ class Task(Protocol):
         """
         ...
 
-    def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
+    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
         """Return the share (0..1) of the predictions for item `index` that two raw outputs have in common; None if both are empty.
 
         It decides for a task of `OF_OBJECTS`, and where a conversion is compared with its source; else the values do.
@@ -91,19 +91,19 @@ def prepared(task: Task, index: int, loaded: Loaded) -> list[list[NDArray[Any]]]
     Raises:
         ConfigError: the file cannot be read, or the task's inputs are not those that the model declares.
     """
-    calls = [_in_order(given, [info.name for info in loaded.inputs]) for given in task.prepare(index)]
+    calls = [_in_order(inputs, [info.name for info in loaded.inputs]) for inputs in task.prepare(index)]
     if not calls:
         raise ConfigError(f"the task prepares no call of the model for item {index}: correct the data, or task in its card")
     return calls
 
 
-def _in_order(given: Inputs, declared: Sequence[str]) -> list[NDArray[Any]]:
+def _in_order(inputs: Inputs, declared: Sequence[str]) -> list[NDArray[Any]]:
     if not declared:
-        return list(given.values())
-    if len(declared) != len(given) or set(declared) != set(given):
-        have, want = (", ".join(map(repr, one)) for one in (given, declared))
+        return list(inputs.values())
+    if len(declared) != len(inputs) or set(declared) != set(inputs):
+        have, want = (", ".join(map(repr, names_of)) for names_of in (inputs, declared))
         raise ConfigError(f"the task prepares the inputs {have}, the model takes {want}: correct task in its card")
-    return [given[name] for name in declared]
+    return [inputs[name] for name in declared]
 
 
 def names() -> list[str]:

@@ -51,9 +51,9 @@ class AnomalyDetection:
         """Keep how badly recording `index` was reconstructed."""
         self._scores[index] = self._error(index, calls)
 
-    def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> float:
+    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
         """Return 1.0 where two raw outputs give the same score to 1%, else 0.0."""
-        first, second = self._error(index, one), self._error(index, other)
+        first, second = self._error(index, calls), self._error(index, other)
         return float(first == second or abs(first - second) <= _SAME_RATIO * max(abs(first), abs(second)))
 
     def score(self, parts: Literal["all", "value"] = "all") -> Accuracy | None:
@@ -66,7 +66,7 @@ class AnomalyDetection:
         scores[numbers] = [self._scores[index] for index in numbers]
 
         detail = {"partial_auc": partial_auc(scores[numbers], labels[numbers], PARTIAL_RATE)}
-        figure = Jackknifed(lambda some: auc(scores[list(some)], labels[list(some)]))
+        figure = Jackknifed(lambda members: auc(scores[list(members)], labels[list(members)]))
         return item_accuracy(METRIC, figure, numbers, self._data, parts=parts, detail=detail)
 
     def _windows(self, index: int) -> list[Array]:
@@ -81,15 +81,15 @@ class AnomalyDetection:
             raise ConfigError(f"item {index} has {len(windows)} windows and {len(calls)} outputs")
         # A broken model's values may be beyond what can be squared.
         with np.errstate(over="ignore", invalid="ignore"):
-            found = float(np.mean([self._square(window, outputs) for window, outputs in zip(windows, calls, strict=True)]))
+            error = float(np.mean([self._square(window, outputs) for window, outputs in zip(windows, calls, strict=True)]))
         # What is no number is as unusual as can be; a rank needs an order.
-        return found if np.isfinite(found) else float("inf")
+        return error if np.isfinite(error) else float("inf")
 
     def _square(self, window: Array, outputs: Outputs) -> float:
-        wanted, found = self._front.dequantised(window), values_of_first(outputs, self._loaded)[0].astype(np.float64).ravel()
-        if wanted.shape != found.shape:
-            raise ConfigError(f"model {self._model.name!r} gives {found.size} values for {wanted.size}: one that reconstructs is needed")
-        return float(np.mean((wanted - found) ** 2))
+        target, output = self._front.dequantised(window), values_of_first(outputs, self._loaded)[0].astype(np.float64).ravel()
+        if target.shape != output.shape:
+            raise ConfigError(f"model {self._model.name!r} gives {output.size} values for {target.size}: one that reconstructs is needed")
+        return float(np.mean((target - output) ** 2))
 
 
 def auc(scores: NDArray[np.float64], labels: NDArray[np.int64]) -> float | None:
@@ -115,7 +115,7 @@ def partial_auc(scores: NDArray[np.float64], labels: NDArray[np.int64], largest_
     false = np.append(0, np.cumsum(labels[order] == 0)[last_of_equals]) / negatives
     stop = int(np.searchsorted(false, largest_rate, "right"))
     at_rate = np.interp(largest_rate, false[stop - 1 : stop + 1], true[stop - 1 : stop + 1])
-    rates, found = np.append(false[:stop], largest_rate), np.append(true[:stop], at_rate)
-    area = float((np.diff(rates) * (found[1:] + found[:-1])).sum() / 2)
-    least, most = largest_rate**2 / 2, largest_rate
-    return 0.5 * (1 + (area - least) / (most - least))
+    rates, shares = np.append(false[:stop], largest_rate), np.append(true[:stop], at_rate)
+    area = float((np.diff(rates) * (shares[1:] + shares[:-1])).sum() / 2)
+    least, largest = largest_rate**2 / 2, largest_rate
+    return 0.5 * (1 + (area - least) / (largest - least))

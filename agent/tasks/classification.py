@@ -30,9 +30,9 @@ class Classification:
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         if data.has_truth and data.classes is None:
-            what = "COCO boxes" if data.truth is not None else "targets of another task"
+            truth_kind = "COCO boxes" if data.truth is not None else "targets of another task"
             raise ConfigError(
-                f'model {model.name!r} is a classifier, {data.name!r} has {what}: give an index {{"file": class}} as annotations'
+                f'model {model.name!r} is a classifier, {data.name!r} has {truth_kind}: give an index {{"file": class}} as annotations'
             )
         self._model, self._loaded, self._data = model, loaded, data
         self._calls_of = self._front_end()
@@ -52,18 +52,18 @@ class Classification:
     def predict(self, index: int, calls: Sequence[Outputs]) -> None:
         """Keep the classes with the five highest scores, best first; of equal scores the lower class comes first."""
         scores = self._scores(calls)
-        wanted = self._model.output.classes
-        if wanted is not None and len(scores) != wanted:
+        classes = self._model.output.classes
+        if classes is not None and len(scores) != classes:
             raise ConfigError(
-                f"model {self._model.name!r} gives {len(scores)} scores, its card has {wanted} classes: correct output.classes"
+                f"model {self._model.name!r} gives {len(scores)} scores, its card has {classes} classes: correct output.classes"
             )
         best = np.argsort(-scores, kind="stable")[:_BEST] + self._model.output.label_offset
         self._predictions[index] = best.tolist()
 
-    def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> float:
+    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
         """Return 1.0 where the best class of both raw outputs is the same, else 0.0."""
         del index
-        return float(np.argmax(self._scores(one)) == np.argmax(self._scores(other)))
+        return float(np.argmax(self._scores(calls)) == np.argmax(self._scores(other)))
 
     def score(self, parts: Literal["all", "value"] = "all") -> Accuracy | None:
         """Return top-1 (and top-5) over all photographs decoded; None without ground truth."""
@@ -105,11 +105,11 @@ class Classification:
         output = self._model.output
         if output.classes is None or not output.labels:
             return
-        wanted = output.classes + output.label_offset
-        if len(output.labels) != wanted:
+        expected = output.classes + output.label_offset
+        if len(output.labels) != expected:
             raise ConfigError(
                 f"model {self._model.name!r} has {len(output.labels)} labels and {output.classes} classes (label_offset "
-                f"{output.label_offset}): give {wanted} labels in its card, or none"
+                f"{output.label_offset}): give {expected} labels in its card, or none"
             )
 
     def _classes(self) -> tuple[int, ...] | None:
@@ -120,7 +120,7 @@ class Classification:
         truth, output = tuple(self._data.classes.values()), self._model.output
         if self._data.class_names is not None:
             places = self._named_places(self._data.class_names)
-            return tuple(places[place] for place in truth)
+            return tuple(places[index] for index in truth)
         if output.classes is not None and max(truth) >= output.classes + output.label_offset:
             hint = "; it seems to count the background as class 0: subtract 1 from every class"
             raise ConfigError(
@@ -134,9 +134,9 @@ class Classification:
         """Return the model's class of each class folder: by its labels where they name all, else by place where there are as many."""
         output = self._model.output
         plain = [label.strip().lower() for label in output.labels]
-        wanted = [name.strip().lower() for name in names]
-        if all(plain.count(name) == 1 for name in wanted):
-            return tuple(plain.index(name) for name in wanted)
+        folders = [name.strip().lower() for name in names]
+        if all(plain.count(name) == 1 for name in folders):
+            return tuple(plain.index(name) for name in folders)
         if output.classes is not None and len(names) == output.classes + output.label_offset:
             return tuple(range(len(names)))
         raise ConfigError(

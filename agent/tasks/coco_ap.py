@@ -84,10 +84,10 @@ class Figures:
 class CocoAp:
     """Scores the detections of one set of images, whole or in part."""
 
-    def __init__(self, truth: Mapping[str, Any], found: Found, kind: ObjectKind = BOXES) -> None:
+    def __init__(self, truth: Mapping[str, Any], results: Found, kind: ObjectKind = BOXES) -> None:
         """Take the COCO annotation document as plain data, with `area` (keys other than COCO's are ignored), and what was found."""
         self._hotcoco = _hotcoco()
-        self._truth, self._rows, self._kind = truth, found, kind
+        self._truth, self._rows, self._kind = truth, results, kind
         self._wanted = self._document([annotation["area"] for annotation in truth["annotations"]])
         self._found = self._load(self._wanted)
 
@@ -100,7 +100,7 @@ class CocoAp:
         # Not from `eval`, whose arrays take a tenth of the time of the whole evaluation to be handed over.
         results = evaluation.get_results(per_class=True)
         by_category = {number: _figure(results.get(f"AP/{number}", -1.0)) for number in evaluation.params.cat_ids}
-        return Figures({ours: _figure(results[theirs]) for theirs, ours in self._kind.figures.items()}, by_category)
+        return Figures({name: _figure(results[hotcoco_name]) for hotcoco_name, name in self._kind.figures.items()}, by_category)
 
     @property
     def ap(self) -> Jackknifed:
@@ -113,17 +113,17 @@ class CocoAp:
         As COCO takes small, medium and large: what is not asked for is ignored, and so is what finds it.
         """
         # The area is replaced by whether it is asked for: the range of "small" then picks these.
-        wanted = self._document([1.0 if is_asked else 2.0 for is_asked in annotations])
-        found = self._load(wanted)
+        truth = self._document([1.0 if is_asked else 2.0 for is_asked in annotations])
+        results = self._load(truth)
 
         def recall(ids: Sequence[int]) -> float | None:
-            return _mean(self._evaluate(wanted, found, ids, _ASKED).eval["recall"][:, :, _SMALL, _MOST])
+            return _mean(self._evaluate(truth, results, ids, _ASKED).eval["recall"][:, :, _SMALL, _MOST])
 
         return Jackknifed(recall)
 
-    def _load(self, wanted: Any) -> Any:
+    def _load(self, truth: Any) -> Any:
         # An empty list has no kind, so hotcoco refuses it; no rows of boxes are a list of it without any object.
-        return wanted.load_res(np.zeros((0, 7)) if len(self._rows) == 0 else self._rows)
+        return truth.load_res(np.zeros((0, 7)) if len(self._rows) == 0 else self._rows)
 
     def _document(self, areas: Sequence[float]) -> Any:
         keys = ("image_id", "category_id", "bbox", "iscrowd", *self._kind.keys)
@@ -139,8 +139,8 @@ class CocoAp:
         categories = [{"id": category["id"], "name": str(category["id"])} for category in self._truth["categories"]]
         return self._hotcoco.COCO({"images": images, "categories": categories, "annotations": annotations})
 
-    def _evaluate(self, wanted: Any, found: Any, image_ids: Sequence[int], areas: Sequence[tuple[float, float]] = ()) -> Any:
-        evaluation = self._hotcoco.COCOeval(wanted, found, self._kind.of)
+    def _evaluate(self, truth: Any, results: Any, image_ids: Sequence[int], areas: Sequence[tuple[float, float]] = ()) -> Any:
+        evaluation = self._hotcoco.COCOeval(truth, results, self._kind.of)
         evaluation.params.img_ids = list(image_ids)
         if areas:
             evaluation.params.area_rng = [list(area) for area in areas]
@@ -174,7 +174,7 @@ def _hotcoco() -> Any:
 
 def coco_accuracy(
     truth: Mapping[str, Any],
-    found: Found,
+    results: Found,
     image_ids: Sequence[int],
     sha256: str,
     bounds: Bounds = "auto",
@@ -185,12 +185,12 @@ def coco_accuracy(
     `truth` is the COCO annotation document as plain data, in which `group` of images or annotations names the group; `sha256` is that of
     the data set. `bounds` are computed by `auto` where there are few enough detections for a small board.
     """
-    scored = CocoAp(truth, found, kind)
+    scored = CocoAp(truth, results, kind)
     figures = scored.figures(image_ids)
     value = figures.overall["ap"]
     if value is None:
         return None
-    is_bounded = bounds == "always" or (bounds == "auto" and len(found) <= MOST_DETECTIONS)
+    is_bounded = bounds == "always" or (bounds == "auto" and len(results) <= MOST_DETECTIONS)
     why_none = NOT_ASKED if bounds == "never" else f"more than {MOST_DETECTIONS:,} detections"
     bounded = scored.ap.bounded(image_ids) if is_bounded else Bounded(reason=why_none)
     metric, groups = _groups(scored, truth, image_ids, kind, is_bounded=is_bounded)
@@ -213,9 +213,11 @@ def coco_accuracy(
     )
 
 
-def value_only(truth: Mapping[str, Any], found: Found, image_ids: Sequence[int], sha256: str, kind: ObjectKind = BOXES) -> Accuracy | None:
+def value_only(
+    truth: Mapping[str, Any], results: Found, image_ids: Sequence[int], sha256: str, kind: ObjectKind = BOXES
+) -> Accuracy | None:
     """Return COCO's figures alone, as `coco_accuracy` takes its arguments."""
-    figures = CocoAp(truth, found, kind).figures(image_ids).overall
+    figures = CocoAp(truth, results, kind).figures(image_ids).overall
     value = figures.pop("ap")
     return (
         None if value is None else Accuracy(metric=kind.metric, value=value, images=len(image_ids), dataset_sha256=sha256, detail=figures)
@@ -225,13 +227,13 @@ def value_only(truth: Mapping[str, Any], found: Found, image_ids: Sequence[int],
 def _per_class(truth: Mapping[str, Any], by_category: Mapping[int, float | None], images: set[int]) -> tuple[PartAccuracy, ...]:
     """Return AP of every category in the order of the document, with its objects (crowds not counted) and the images that show it."""
     objects: Counter[int] = Counter()
-    shown: defaultdict[int, set[int]] = defaultdict(set)
+    shown_in: defaultdict[int, set[int]] = defaultdict(set)
     for annotation in _objects(truth, images):
         objects[annotation["category_id"]] += 1
-        shown[annotation["category_id"]].add(annotation["image_id"])
+        shown_in[annotation["category_id"]].add(annotation["image_id"])
     return tuple(
         PartAccuracy(
-            name=category["name"], value=by_category[category["id"]], images=len(shown[category["id"]]), objects=objects[category["id"]]
+            name=category["name"], value=by_category[category["id"]], images=len(shown_in[category["id"]]), objects=objects[category["id"]]
         )
         for category in truth["categories"]
     )
@@ -249,7 +251,7 @@ def _by_objects(scored: CocoAp, truth: Mapping[str, Any], image_ids: Sequence[in
 
 
 def _objects(truth: Mapping[str, Any], images: set[int]) -> Iterable[Mapping[str, Any]]:
-    return (one for one in truth["annotations"] if not one["iscrowd"] and one["image_id"] in images)
+    return (annotation for annotation in truth["annotations"] if not annotation["iscrowd"] and annotation["image_id"] in images)
 
 
 def _groups(
@@ -264,21 +266,25 @@ def _groups(
     if named:
         count = lambda ids: sum(1 for _ in _objects(truth, set(ids)))  # noqa: E731 - it has one use
         return kind.metric, tuple(scored_groups(named, scored.ap, count, is_bounded=is_bounded))
-    asked = {str(one["group"]) for one in _objects(truth, set(image_ids)) if one.get("group") is not None}
+    names = {str(annotation["group"]) for annotation in _objects(truth, set(image_ids)) if annotation.get("group") is not None}
     # The area, which picks the members of a group, is part of the similarity of keypoints.
-    if asked and kind is not KEYPOINTS:
-        return RECALL, tuple(_of_annotations(scored, truth, name, image_ids, is_bounded=is_bounded) for name in sorted(asked))
+    if names and kind is not KEYPOINTS:
+        return RECALL, tuple(_of_annotations(scored, truth, name, image_ids, is_bounded=is_bounded) for name in sorted(names))
     return None, ()
 
 
 def _of_annotations(scored: CocoAp, truth: Mapping[str, Any], name: str, image_ids: Sequence[int], *, is_bounded: bool) -> ScoredGroup:
-    is_asked = [one.get("group") is not None and str(one["group"]) == name for one in truth["annotations"]]
+    is_asked = [annotation.get("group") is not None and str(annotation["group"]) == name for annotation in truth["annotations"]]
     inside = set(image_ids)
-    members = [one for one, asked in zip(truth["annotations"], is_asked, strict=True) if asked and one["image_id"] in inside]
-    members = [one for one in members if not one["iscrowd"]]
+    members = [
+        annotation
+        for annotation, is_member in zip(truth["annotations"], is_asked, strict=True)
+        if is_member and annotation["image_id"] in inside
+    ]
+    members = [annotation for annotation in members if not annotation["iscrowd"]]
     recall = scored.recall(is_asked)
     value = recall.value(image_ids) if len(members) >= SMALLEST_GROUP else None
     bounds = recall.bounded(image_ids) if value is not None and is_bounded else Bounded(reason=NOT_ASKED)
-    shown = len({one["image_id"] for one in members})
-    part = PartAccuracy(name=name, value=value, images=shown, objects=len(members), low=bounds.low, high=bounds.high)
+    images = len({annotation["image_id"] for annotation in members})
+    part = PartAccuracy(name=name, value=value, images=images, objects=len(members), low=bounds.low, high=bounds.high)
     return ScoredGroup(part, bounds.error, bounds.reason)

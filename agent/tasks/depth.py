@@ -41,7 +41,7 @@ class Depth(PixelTask):
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> None:
         """Compare photograph `index`, which was prepared before, with its map."""
-        found = self._depths(index, calls)
+        depths = self._depths(index, calls)
         if not self._truth:
             return
         truth = self._true_map(index).astype(np.float64)
@@ -49,12 +49,12 @@ class Depth(PixelTask):
             truth *= _METRES_PER_STEP
         counts = np.isfinite(truth) & (truth > 0)
         if counts.any():
-            self._errors[index] = depth_errors(found[counts], truth[counts], is_inverse=self._model.output.depth == "inverse")
+            self._errors[index] = depth_errors(depths[counts], truth[counts], is_inverse=self._model.output.depth == "inverse")
 
-    def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> float:
+    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
         """Return the share of pixels that differ by 5% at most."""
-        ours, theirs = self._depths(index, one), self._depths(index, other)
-        return float((np.abs(ours - theirs) <= _SAME_RATIO * np.maximum(np.abs(ours), np.abs(theirs))).mean())
+        depths, other_depths = self._depths(index, calls), self._depths(index, other)
+        return float((np.abs(depths - other_depths) <= _SAME_RATIO * np.maximum(np.abs(depths), np.abs(other_depths))).mean())
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return AbsRel over all photographs; None without ground truth, or where no pixel counts."""
@@ -62,7 +62,7 @@ class Depth(PixelTask):
             return None
         members = sorted(self._errors)
         means = np.mean([self._errors[index] for index in members], axis=0).tolist()
-        figure = Jackknifed(lambda some: float(np.mean([self._errors[index][0] for index in some])), limits=(0.0, math.inf))
+        figure = Jackknifed(lambda members: float(np.mean([self._errors[index][0] for index in members])), limits=(0.0, math.inf))
         return item_accuracy(
             METRIC, figure, members, self._data, parts=parts, better="lower", detail=dict(zip(DETAILS, means[1:], strict=True))
         )
@@ -75,16 +75,16 @@ class Depth(PixelTask):
         return depths
 
 
-def depth_errors(found: Depths, truth: Depths, *, is_inverse: bool) -> tuple[float, ...]:
+def depth_errors(predicted: Depths, truth: Depths, *, is_inverse: bool) -> tuple[float, ...]:
     """Return AbsRel, delta1 to delta3 and RMSE of the pixels that count (float64 [n], metres)."""
     if is_inverse:
-        matrix = np.column_stack([found, np.ones_like(found)])
+        matrix = np.column_stack([predicted, np.ones_like(predicted)])
         scale, shift = np.linalg.lstsq(matrix, 1 / truth, rcond=None)[0]
-        found = 1 / np.maximum(found * scale + shift, 1 / truth.max())
-    found = np.clip(found, _NEAREST_M, max(truth.max(), _NEAREST_M))
-    ratio = np.maximum(found / truth, truth / found)
+        predicted = 1 / np.maximum(predicted * scale + shift, 1 / truth.max())
+    predicted = np.clip(predicted, _NEAREST_M, max(truth.max(), _NEAREST_M))
+    ratio = np.maximum(predicted / truth, truth / predicted)
     deltas = [float((ratio < _STEP**power).mean()) for power in (1, 2, 3)]
-    errors = (float((np.abs(found - truth) / truth).mean()), *deltas, float(np.sqrt(np.square(found - truth).mean())))
+    errors = (float((np.abs(predicted - truth) / truth).mean()), *deltas, float(np.sqrt(np.square(predicted - truth).mean())))
     if not np.isfinite(errors).all():
         message = "a depth of the model is no number: its accuracy cannot be computed"
         raise ConfigError(message)

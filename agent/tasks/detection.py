@@ -43,32 +43,32 @@ _BY_ID = (
 _COCO_LAST_ID = 90
 
 
-def by_boxes(one: Detections, index: int, other: Detections) -> NDArray[np.float32]:
+def by_boxes(detections: Detections, index: int, other: Detections) -> NDArray[np.float32]:
     """Return how much the box overlaps the others."""
-    return _iou(one.boxes[index], other.boxes)
+    return _iou(detections.boxes[index], other.boxes)
 
 
-def matched_ratio(one: Detections, other: Detections, similar: Similarity = by_boxes) -> float | None:
+def matched_ratio(detections: Detections, other: Detections, similar: Similarity = by_boxes) -> float | None:
     """Return the share (0..1) of the shown objects of both sides that the other side has too; None where neither shows any."""
-    shown = _shown(one), _shown(other)
-    total = int(shown[0].sum() + shown[1].sum())
+    are_shown = _shown(detections), _shown(other)
+    total = int(are_shown[0].sum() + are_shown[1].sum())
     if total == 0:
         return None
-    matched = _matched(one, shown[0], other, similar) + _matched(other, shown[1], one, similar)
+    matched = _matched(detections, are_shown[0], other, similar) + _matched(other, are_shown[1], detections, similar)
     return matched / total
 
 
-def _shown(found: Detections) -> NDArray[np.bool_]:
-    shown: NDArray[np.bool_] = found.scores >= SHOWN_SCORE
-    return shown
+def _shown(detections: Detections) -> NDArray[np.bool_]:
+    are_shown: NDArray[np.bool_] = detections.scores >= SHOWN_SCORE
+    return are_shown
 
 
-def _matched(one: Detections, shown: NDArray[np.bool_], other: Detections, similar: Similarity) -> int:
+def _matched(detections: Detections, are_shown: NDArray[np.bool_], other: Detections, similar: Similarity) -> int:
     """Return how many of the shown boxes have a partner of their own: same class, enough overlap, the best of those left."""
     free = other.scores >= PARTNER_SCORE
     matched = 0
-    for index in np.nonzero(shown)[0]:
-        overlap = np.where(free & (other.classes == one.classes[index]), similar(one, int(index), other), 0.0)
+    for index in np.nonzero(are_shown)[0]:
+        overlap = np.where(free & (other.classes == detections.classes[index]), similar(detections, int(index), other), 0.0)
         if overlap.size and overlap.max() >= SAME_IOU:
             free[overlap.argmax()] = False
             matched += 1
@@ -96,21 +96,21 @@ class ObjectTask(PhotoTask):
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> NDArray[np.float32]:
         """Decode and keep what was found in photograph `index`, which was prepared before; return the scores, float32 [n]."""
-        found = self._decode(index, calls)
-        self._predictions[index] = self._kept(index, found)
-        return found.scores
+        detections = self._decode(index, calls)
+        self._predictions[index] = self._kept(index, detections)
+        return detections.scores
 
-    def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
+    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
         """Return the share of the objects in two raw outputs that the other has too; None where neither shows any."""
-        return matched_ratio(self._decode(index, one), self._decode(index, other), self.similar)
+        return matched_ratio(self._decode(index, calls), self._decode(index, other), self.similar)
 
     def _decode(self, index: int, calls: Sequence[Outputs]) -> Detections:
         return self._decoder.decode(values_of_first(calls[0], self._loaded), self._frames[index])
 
-    def _kept(self, index: int, found: Detections) -> Any:
+    def _kept(self, index: int, detections: Detections) -> Any:
         """Return what is kept of one photograph for the score."""
         del index
-        return found
+        return detections
 
 
 class Detection(ObjectTask):
@@ -120,8 +120,10 @@ class Detection(ObjectTask):
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         if data.has_truth and data.truth is None:
-            what = "one class per photograph" if data.classes is not None else "that of another task"
-            raise ConfigError(f"model {model.name!r} finds objects, the ground truth of {data.name!r} is {what}: give COCO annotations")
+            truth_kind = "one class per photograph" if data.classes is not None else "that of another task"
+            raise ConfigError(
+                f"model {model.name!r} finds objects, the ground truth of {data.name!r} is {truth_kind}: give COCO annotations"
+            )
         super().__init__(model, loaded, data)
         self._truth = None if data.truth is None else self._read(data.truth)
         self._categories = () if data.truth is None else category_ids(model, data.truth["categories"])
@@ -139,36 +141,36 @@ class Detection(ObjectTask):
         if truth is None or image_ids is None or not self._predictions:
             return None
         decoded = sorted(self._predictions)
-        found = self._results({image_ids[index]: self._predictions[index] for index in decoded})
+        results = self._results({image_ids[index]: self._predictions[index] for index in decoded})
         ids = [image_ids[index] for index in decoded]
         if parts == "all":
-            accuracy = coco_accuracy(truth, found, ids, self._data.sha256, kind=self.KIND)
+            accuracy = coco_accuracy(truth, results, ids, self._data.sha256, kind=self.KIND)
         else:
-            accuracy = value_only(truth, found, ids, self._data.sha256, self.KIND)
+            accuracy = value_only(truth, results, ids, self._data.sha256, self.KIND)
         return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=self._data.warnings)
 
     def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the ground truth with what the kind needs of it."""
         return truth
 
-    def _results(self, kept: Mapping[int, Any]) -> Found:
+    def _results(self, predictions: Mapping[int, Any]) -> Found:
         """Return all that was found, by image id, in the form that is scored."""
-        return np.concatenate([self._rows(image_id, found) for image_id, found in kept.items()])
+        return np.concatenate([self._rows(image_id, detections) for image_id, detections in predictions.items()])
 
-    def _rows(self, image_id: int, found: Detections) -> NDArray[np.float64]:
+    def _rows(self, image_id: int, detections: Detections) -> NDArray[np.float64]:
         """Return [n, 7]: image id, x, y, width, height, score, category id; classes that the annotations do not know are left out."""
-        known, ids = self._known(found)
-        boxes = found.boxes[known].astype(np.float64)
+        have_category, ids = self._known(detections)
+        boxes = detections.boxes[have_category].astype(np.float64)
         sizes = boxes[:, 2:] - boxes[:, :2]
-        return np.column_stack([np.full(len(ids), image_id), boxes[:, :2], sizes, found.scores[known], ids])
+        return np.column_stack([np.full(len(ids), image_id), boxes[:, :2], sizes, detections.scores[have_category], ids])
 
-    def _known(self, found: Detections) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    def _known(self, detections: Detections) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Return which of the objects have a category of the annotations, bool [n], and its id, int64 [known]."""
-        unknown = [k for k in np.unique(found.classes).tolist() if not 0 <= k < len(self._categories)]
+        unknown = [k for k in np.unique(detections.classes).tolist() if not 0 <= k < len(self._categories)]
         if unknown:
             raise ConfigError(f"the model found class {unknown[0]}, its card has {len(self._categories)} classes: correct output.classes")
-        known = np.array([category is not None for category in self._categories], np.bool_)[found.classes]
-        return known, np.array([category or 0 for category in self._categories], np.int64)[found.classes[known]]
+        have_category = np.array([category is not None for category in self._categories], np.bool_)[detections.classes]
+        return have_category, np.array([category or 0 for category in self._categories], np.int64)[detections.classes[have_category]]
 
     def _check_size(self, index: int, frame: PhotoFrame) -> None:
         if self._data.image_ids is None:
@@ -187,26 +189,30 @@ class ShapeTask(Detection):
 
     KEY: ClassVar[str]
 
-    def _kept(self, index: int, found: Detections) -> list[dict[str, Any]]:
-        self._check_shapes(found)
+    def _kept(self, index: int, detections: Detections) -> list[dict[str, Any]]:
+        self._check_shapes(detections)
         if self._truth is None:
             return []
-        known, ids = self._known(found)
+        have_category, ids = self._known(detections)
         return [
-            {"category_id": category, self.KEY: self._shape(index, found, place), "score": float(found.scores[place])}
-            for place, category in zip(np.nonzero(known)[0].tolist(), ids.tolist(), strict=True)
+            {
+                "category_id": category,
+                self.KEY: self._shape(index, detections, object_index),
+                "score": float(detections.scores[object_index]),
+            }
+            for object_index, category in zip(np.nonzero(have_category)[0].tolist(), ids.tolist(), strict=True)
         ]
 
-    def _check_shapes(self, found: Detections) -> None:
+    def _check_shapes(self, detections: Detections) -> None:
         """Raise ConfigError where the objects have no shapes of this kind."""
         raise NotImplementedError
 
-    def _shape(self, index: int, found: Detections, place: int) -> Any:
+    def _shape(self, index: int, detections: Detections, object_index: int) -> Any:
         """Return the shape of one object in COCO's form."""
         raise NotImplementedError
 
-    def _results(self, kept: Mapping[int, Any]) -> Found:
-        return [{"image_id": image_id, **result} for image_id, results in kept.items() for result in results]
+    def _results(self, predictions: Mapping[int, Any]) -> Found:
+        return [{"image_id": image_id, **result} for image_id, results in predictions.items() for result in results]
 
 
 def coco_class_names(classes: int) -> tuple[str, ...]:
@@ -238,7 +244,7 @@ def category_ids(model: Card, categories: Sequence[Mapping[str, Any]]) -> tuple[
         if len(by_name) == len(categories) and set(by_name.values()) <= set(candidate):
             return candidate
     placed = _by_place(count, categories)
-    if placed is None or any(name not in (None, place) for name, place in zip(named, placed, strict=True)):
+    if placed is None or any(name not in (None, placed_id) for name, placed_id in zip(named, placed, strict=True)):
         matched = sum(name is not None for name in named)
         raise ConfigError(
             f"model {model.name!r} has {count or 'an unknown number of'} classes, the annotations have {len(categories)} categories, and "

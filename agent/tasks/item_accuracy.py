@@ -93,16 +93,16 @@ def largest_gap(groups: Sequence[ScoredGroup], freedom: float, better: Better = 
     It was picked from all pairs, so its bounds are Bonferroni's over that many: all pairs lie within theirs at once with 95%. Groups
     are taken as independent; where they share images that makes the bounds wider than they need be.
     """
-    known = [(gain(one.part.value, better), one) for one in groups if one.part.value is not None]
-    if len(known) < 2:
+    figures = [(gain(group.part.value, better), group) for group in groups if group.part.value is not None]
+    if len(figures) < 2:
         return None
-    best, worst = max(known, key=lambda one: one[0]), min(known, key=lambda one: one[0])
+    best, worst = max(figures, key=lambda pair: pair[0]), min(figures, key=lambda pair: pair[0])
     value = best[0] - worst[0]
     low = high = reason = None
     if best[1].error is not None and worst[1].error is not None:
-        pairs = len(known) * (len(known) - 1) / 2
+        pairs = len(figures) * (len(figures) - 1) / 2
         spread = errors(1 - (1 - CONFIDENCE) / pairs, freedom) * math.hypot(best[1].error, worst[1].error)
         low, high = max(value - spread, 0.0), min(value + spread, reach)
     else:
-        reason = "; ".join(f"{one.part.name}: {one.reason}" for one in (best[1], worst[1]) if one.error is None)
+        reason = "; ".join(f"{group.part.name}: {group.reason}" for group in (best[1], worst[1]) if group.error is None)
     return GroupGap(best=best[1].part.name, worst=worst[1].part.name, value=value, low=low, high=high, reason=reason)

@@ -54,7 +54,7 @@ class OrientedBoxes(ObjectTask):
         # The objects (OrientedObject) of each photograph.
         self._truth: list[Any] = targets
         self._names = tuple(model.output.labels)
-        unknown = sorted({one.name for objects in self._truth for one in objects} - set(self._names))
+        unknown = sorted({labelled.name for objects in self._truth for labelled in objects} - set(self._names))
         if unknown:
             raise ConfigError(
                 f"the labels of {data.name!r} name {unknown[0]!r}, none of the {len(self._names)} classes of model {model.name!r}: "
@@ -68,37 +68,37 @@ class OrientedBoxes(ObjectTask):
         members = sorted(self._predictions)
         by_class = average_precisions([self._predictions[index] for index in members], self._names)
         by_area = _mean(average_precisions([self._predictions[index] for index in members], self._names, by_area=True))
-        found = item_accuracy(METRIC, Jackknifed(self._map), members, self._data, parts=parts, detail={"map50_area": by_area})
-        if found is None or parts == "value":
-            return found
+        accuracy = item_accuracy(METRIC, Jackknifed(self._map), members, self._data, parts=parts, detail={"map50_area": by_area})
+        if accuracy is None or parts == "value":
+            return accuracy
         counts = [[self._predictions[index].objects.get(name, 0) for index in members] for name in self._names]
         per_class = tuple(
             PartAccuracy(name=name, value=by_class[name], images=sum(count > 0 for count in its), objects=sum(its))
             for name, its in zip(self._names, counts, strict=True)
         )
-        return msgspec.structs.replace(found, per_class=per_class)
+        return msgspec.structs.replace(accuracy, per_class=per_class)
 
     def _decode(self, index: int, calls: Sequence[Outputs]) -> Detections:
-        found = super()._decode(index, calls)
-        if found.corners is None:
+        detections = super()._decode(index, calls)
+        if detections.corners is None:
             raise ConfigError(f"family {self._model.family!r} finds upright boxes: correct task or family in the card")
-        return found
+        return detections
 
-    def _kept(self, index: int, found: Detections) -> "MatchedPhotograph | None":
+    def _kept(self, index: int, detections: Detections) -> "MatchedPhotograph | None":
         if not self._truth:
             return None
-        highest = int(found.classes.max(initial=-1))
+        highest = int(detections.classes.max(initial=-1))
         if highest >= len(self._names):
             raise ConfigError(f"the model found class {highest}, its card has {len(self._names)} labels: correct output.labels")
-        return match(found, self._names, self._truth[index])
+        return match(detections, self._names, self._truth[index])
 
     def _map(self, members: Sequence[int]) -> float | None:
         return _mean(average_precisions([self._predictions[index] for index in members], self._names))
 
 
 def _mean(by_class: dict[str, float | None]) -> float | None:
-    known = [value for value in by_class.values() if value is not None]
-    return sum(known) / len(known) if known else None
+    values = [value for value in by_class.values() if value is not None]
+    return sum(values) / len(values) if values else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,24 +118,24 @@ def match(detections: Detections, names: Sequence[str], objects: Sequence[Orient
     An object that is taken already makes the next detection on it a false one. `names` are those of the model's classes.
     """
     by_name: defaultdict[str, list[OrientedObject]] = defaultdict(list)
-    for one in objects:
-        by_name[one.name].append(one)
-    found: defaultdict[str, list[tuple[float, bool]]] = defaultdict(list)
-    taken: set[int] = set()
+    for labelled in objects:
+        by_name[labelled.name].append(labelled)
+    matches: defaultdict[str, list[tuple[float, bool]]] = defaultdict(list)
+    matched_ids: set[int] = set()
     corners = np.zeros((0, 4, 2)) if detections.corners is None else detections.corners.astype(np.float64)
-    for place in np.argsort(-detections.scores, kind="stable").tolist():
-        name, score = names[detections.classes[place]], float(detections.scores[place])
-        overlaps = [overlap(corners[place], np.array(one.corners)) for one in by_name[name]]
+    for index in np.argsort(-detections.scores, kind="stable").tolist():
+        name, score = names[detections.classes[index]], float(detections.scores[index])
+        overlaps = [overlap(corners[index], np.array(candidate.corners)) for candidate in by_name[name]]
         best = int(np.argmax(overlaps)) if overlaps else -1
         if best < 0 or overlaps[best] <= OVERLAP:
-            found[name].append((score, False))
+            matches[name].append((score, False))
             continue
-        one = by_name[name][best]
-        if not one.is_difficult:
-            found[name].append((score, id(one) not in taken))
-            taken.add(id(one))
-    wanted = {name: sum(not one.is_difficult for one in its) for name, its in by_name.items()}
-    return MatchedPhotograph({name: tuple(its) for name, its in found.items()}, wanted)
+        labelled = by_name[name][best]
+        if not labelled.is_difficult:
+            matches[name].append((score, id(labelled) not in matched_ids))
+            matched_ids.add(id(labelled))
+    counts = {name: sum(not labelled.is_difficult for labelled in its) for name, its in by_name.items()}
+    return MatchedPhotograph({name: tuple(its) for name, its in matches.items()}, counts)
 
 
 def average_precisions(photographs: Sequence[MatchedPhotograph], names: Sequence[str], *, by_area: bool = False) -> dict[str, float | None]:
@@ -144,12 +144,12 @@ def average_precisions(photographs: Sequence[MatchedPhotograph], names: Sequence
 
 
 def _average_precision(photographs: Sequence[MatchedPhotograph], name: str, *, by_area: bool) -> float | None:
-    objects = sum(one.objects.get(name, 0) for one in photographs)
+    objects = sum(photograph.objects.get(name, 0) for photograph in photographs)
     if not objects:
         return None
-    found = sorted((pair for one in photographs for pair in one.found.get(name, ())), key=lambda pair: -pair[0])
-    right = np.cumsum([is_right for _, is_right in found])
-    recall, precision = right / objects, right / np.arange(1, len(found) + 1)
+    matches = sorted((pair for photograph in photographs for pair in photograph.found.get(name, ())), key=lambda pair: -pair[0])
+    right = np.cumsum([is_right for _, is_right in matches])
+    recall, precision = right / objects, right / np.arange(1, len(matches) + 1)
     if not by_area:
         return float(np.mean([precision[recall >= point].max(initial=0.0) for point in _POINTS]))
     recall, precision = np.concatenate([[0.0], recall, [1.0]]), np.concatenate([[0.0], precision, [0.0]])
@@ -157,18 +157,18 @@ def _average_precision(photographs: Sequence[MatchedPhotograph], name: str, *, b
     return float((np.diff(recall) * envelope[1:]).sum())
 
 
-def overlap(one: Polygon, other: Polygon) -> float:
+def overlap(polygon: Polygon, other: Polygon) -> float:
     """Return intersection over union of two convex polygons, [n, 2] each, in order either way round."""
-    if (one.max(axis=0) <= other.min(axis=0)).any() or (other.max(axis=0) <= one.min(axis=0)).any():
+    if (polygon.max(axis=0) <= other.min(axis=0)).any() or (other.max(axis=0) <= polygon.min(axis=0)).any():
         return 0.0
-    areas = abs(_area(one)), abs(_area(other))
+    areas = abs(_area(polygon)), abs(_area(other))
     window = other if _area(other) > 0 else other[::-1]
-    rest = one
+    remainder = polygon
     for begin, end in zip(window, np.roll(window, -1, axis=0), strict=True):
-        rest = _cut(rest, begin, end)
-        if len(rest) < 3:
+        remainder = _cut(remainder, begin, end)
+        if len(remainder) < 3:
             return 0.0
-    shared = abs(_area(rest))
+    shared = abs(_area(remainder))
     union = areas[0] + areas[1] - shared
     return float(shared / union) if union > 0 else 0.0
 
@@ -182,11 +182,11 @@ def _area(polygon: Polygon) -> float:
 def _cut(polygon: Polygon, begin: Polygon, end: Polygon) -> Polygon:
     """Return the part of a polygon on the inner side of an edge."""
     side = (end[0] - begin[0]) * (polygon[:, 1] - begin[1]) - (end[1] - begin[1]) * (polygon[:, 0] - begin[0])
-    kept: list[Polygon] = []
-    for place, point in enumerate(polygon):
-        following = (place + 1) % len(polygon)
-        if side[place] >= 0:
-            kept.append(point)
-        if (side[place] > 0 > side[following]) or (side[place] < 0 < side[following]):
-            kept.append(point + (polygon[following] - point) * side[place] / (side[place] - side[following]))
-    return np.array(kept).reshape(-1, 2)
+    corners: list[Polygon] = []
+    for index, point in enumerate(polygon):
+        following = (index + 1) % len(polygon)
+        if side[index] >= 0:
+            corners.append(point)
+        if (side[index] > 0 > side[following]) or (side[index] < 0 < side[following]):
+            corners.append(point + (polygon[following] - point) * side[index] / (side[index] - side[following]))
+    return np.array(corners).reshape(-1, 2)

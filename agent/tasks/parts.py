@@ -34,8 +34,8 @@ def without_parts(members: Sequence[int], figure: Figure) -> tuple[float, ...]:
         return ()
     shuffled = np.random.RandomState(_SEED).permutation(sorted(members))
     values = [figure([number for number in members if number not in out]) for out in map(set, np.array_split(shuffled, PARTS))]
-    known = tuple(value for value in values if value is not None)
-    return known if len(known) == PARTS else ()
+    figures = tuple(value for value in values if value is not None)
+    return figures if len(figures) == PARTS else ()
 
 
 @dataclass(frozen=True, slots=True)

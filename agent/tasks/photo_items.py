@@ -94,22 +94,22 @@ class PixelTask(PhotoTask):
                 return tamed(values)
             if values.shape[2] == channels:
                 return tamed(np.ascontiguousarray(values.transpose(2, 0, 1)))
-        wanted = "scores of each class, [1, classes, rows, columns]" if channels != 1 else "[1, rows, columns]"
+        form = "scores of each class, [1, classes, rows, columns]" if channels != 1 else "[1, rows, columns]"
         raise ConfigError(
-            f"task {self._model.task} needs an output of {wanted}, the model {self._model.name!r} gives {list(calls[0][0].shape)}: "
+            f"task {self._model.task} needs an output of {form}, the model {self._model.name!r} gives {list(calls[0][0].shape)}: "
             "correct output.classes or task in its card"
         )
 
     def _blocks(self, index: int, values: Floats) -> Iterator[tuple[slice, Floats]]:
         """Yield rows of photograph `index` and the output at their pixels, [channels, rows, width], interpolated bilinearly."""
         frame, (_, height, width) = self._frames[index], values.shape
-        left, right, across = taps(0, frame.photo_width, frame.scale_x, frame.offset_x, width / frame.input_width, width)
+        left_cells, right, across = taps(0, frame.photo_width, frame.scale_x, frame.offset_x, width / frame.input_width, width)
         above, below, down = taps(0, frame.photo_height, frame.scale_y, frame.offset_y, height / frame.input_height, height)
         for begin in range(0, frame.photo_height, _BLOCK):
             rows = slice(begin, min(begin + _BLOCK, frame.photo_height))
-            weight, one = down[rows][:, None], np.float32(1)
-            lines = values[:, above[rows]] * (one - weight) + values[:, below[rows]] * weight
-            block: Floats = lines[..., left] * (one - across) + lines[..., right] * across
+            weight, unit = down[rows][:, None], np.float32(1)
+            lines = values[:, above[rows]] * (unit - weight) + values[:, below[rows]] * weight
+            block: Floats = lines[..., left_cells] * (unit - across) + lines[..., right] * across
             yield rows, block
 
     def _true_map(self, index: int) -> NDArray[Any]:

@@ -48,7 +48,7 @@ class QuestionAnswering:
         self._model, self._loaded, self._data = model, loaded, data
         self._tokenizer = TextTokenizer(model, loaded)
         self._truth = self._right_answers()
-        self._may_be_none = self._truth is None or any(one.may_be_none for one in self._truth)
+        self._may_be_none = self._truth is None or any(answers.may_be_none for answers in self._truth)
         self._windows: dict[int, list[TextWindow]] = {}
         self._predictions: dict[int, str] = {}
 
@@ -64,9 +64,9 @@ class QuestionAnswering:
         """Keep the answer to question `index`, which was prepared before."""
         self._predictions[index] = self._answer(index, calls)
 
-    def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> float:
+    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
         """Return 1.0 where both raw outputs give the same answer, else 0.0."""
-        return float(self._answer(index, one) == self._answer(index, other))
+        return float(self._answer(index, calls) == self._answer(index, other))
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return the mean F1 over all questions answered, with exact match; None without ground truth."""
@@ -75,13 +75,13 @@ class QuestionAnswering:
             return None
         members = sorted(self._predictions)
         scores = {index: best_scores(self._predictions[index], truth[index].texts) for index in members}
-        exact, overlap = ({index: pair[place] for index, pair in scores.items()} for place in (0, 1))
+        exact, overlap = ({index: pair[position] for index, pair in scores.items()} for position in (0, 1))
         detail = {"exact_match": _mean(exact, members)}
         if self._may_be_none:
             answerable = [index for index in members if truth[index].texts]
             empty = [index for index in members if not truth[index].texts]
             detail |= {"f1_has_answer": _mean(overlap, answerable), "f1_no_answer": _mean(overlap, empty)}
-        figure = Jackknifed(lambda some: _mean(overlap, some))
+        figure = Jackknifed(lambda members: _mean(overlap, members))
         return item_accuracy(METRIC, figure, members, self._data, parts=parts, detail=detail)
 
     def _answer(self, index: int, calls: Sequence[Outputs]) -> str:
@@ -123,7 +123,7 @@ class QuestionAnswering:
 
 
 def _spans(window: TextWindow, starts: Scores, ends: Scores, longest: int) -> list[_PassageSpan]:
-    found = []
+    spans = []
     last_of = np.argsort(-ends, kind="stable")[:_BEST]
     for start in np.argsort(-starts, kind="stable")[:_BEST].tolist():
         first = window.offsets[start]
@@ -132,8 +132,8 @@ def _spans(window: TextWindow, starts: Scores, ends: Scores, longest: int) -> li
         for end in last_of.tolist():
             last = window.offsets[end]
             if last is not None and 0 <= end - start < longest:
-                found.append(_PassageSpan(float(starts[start] + ends[end]), first[0], last[1]))
-    return found
+                spans.append(_PassageSpan(float(starts[start] + ends[end]), first[0], last[1]))
+    return spans
 
 
 def _mean(values: dict[int, float], members: Sequence[int]) -> float | None:

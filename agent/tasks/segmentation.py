@@ -22,14 +22,14 @@ class Segmentation(ShapeTask):
         unsized = [image["id"] for image in truth["images"] if None in (image["width"], image["height"])]
         if unsized:
             raise ConfigError(f"image {unsized[0]} of {self._data.name!r} has no width and height, and masks need them: add them")
-        return {**truth, "annotations": [{**one, "segmentation": outline_of(one)} for one in truth["annotations"]]}
+        return {**truth, "annotations": [{**annotation, "segmentation": outline_of(annotation)} for annotation in truth["annotations"]]}
 
-    def _check_shapes(self, found: Detections) -> None:
-        if found.masks is None:
+    def _check_shapes(self, detections: Detections) -> None:
+        if detections.masks is None:
             raise ConfigError(f"family {self._model.family!r} finds boxes without masks: correct task or family in the card")
 
-    def _shape(self, index: int, found: Detections, place: int) -> dict[str, Any]:
-        frame, mask = self._frames[index], (found.masks or ())[place]
+    def _shape(self, index: int, detections: Detections, object_index: int) -> dict[str, Any]:
+        frame, mask = self._frames[index], (detections.masks or ())[object_index]
         pixels = np.zeros((frame.photo_height, frame.photo_width), np.uint8)
         height, width = mask.pixels.shape
         pixels[mask.top : mask.top + height, mask.left : mask.left + width] = mask.pixels

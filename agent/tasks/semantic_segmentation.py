@@ -39,41 +39,43 @@ class SemanticSegmentation(PixelTask):
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> None:
         """Count the pixels of photograph `index`, which was prepared before."""
-        found = self._classes(index, calls)
+        classes = self._classes(index, calls)
         if not self._truth:
             return
         truth = self._true_map(index)
         if truth.dtype.kind not in "iu":
             raise ConfigError(f"the map {str(self._truth[index])!r} holds {truth.dtype}: a map of classes holds whole numbers")
-        wanted = truth.astype(np.int64) - self._model.output.label_offset
-        counts = (truth != IGNORED) & (wanted >= 0)
-        highest = int(wanted[counts].max(initial=0))
+        targets = truth.astype(np.int64) - self._model.output.label_offset
+        counts = (truth != IGNORED) & (targets >= 0)
+        highest = int(targets[counts].max(initial=0))
         if highest >= self._count:
             offset = self._model.output.label_offset
             raise ConfigError(
                 f"the map {str(self._truth[index])!r} has class {highest + offset}, the model {self._count} classes from {offset} on: "
                 "give maps in the model's classes (255: ignored), or correct output.label_offset"
             )
-        pairs = np.bincount(wanted[counts] * self._count + found[counts], minlength=self._count**2).reshape(self._count, -1)
+        pairs = np.bincount(targets[counts] * self._count + classes[counts], minlength=self._count**2).reshape(self._count, -1)
         self._pixels[index] = np.stack([pairs.diagonal(), pairs.sum(axis=0), pairs.sum(axis=1)])
 
-    def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> float:
+    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
         """Return the share of pixels of the photograph that have the same class in both."""
-        return float((self._classes(index, one) == self._classes(index, other)).mean())
+        return float((self._classes(index, calls) == self._classes(index, other)).mean())
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return mIoU over all photographs; None without ground truth, or where no pixel counts."""
         if not self._pixels:
             return None
         members = sorted(self._pixels)
-        right, _, there = self._sum(members)
+        right, _, present = self._sum(members)
         with np.errstate(invalid="ignore"):
-            detail = {"pixel_accuracy": float(right.sum() / there.sum()), "class_accuracy": _mean(right / there)} if there.sum() else {}
-        miou = Jackknifed(lambda some: _mean(self._ious(some)) if some else None)
-        found = item_accuracy(METRIC, miou, members, self._data, parts=parts, detail=detail)
-        if found is None or parts == "value":
-            return found
-        return msgspec.structs.replace(found, per_class=self._per_class(members))
+            detail = (
+                {"pixel_accuracy": float(right.sum() / present.sum()), "class_accuracy": _mean(right / present)} if present.sum() else {}
+            )
+        miou = Jackknifed(lambda members: _mean(self._ious(members)) if members else None)
+        accuracy = item_accuracy(METRIC, miou, members, self._data, parts=parts, detail=detail)
+        if accuracy is None or parts == "value":
+            return accuracy
+        return msgspec.structs.replace(accuracy, per_class=self._per_class(members))
 
     def _classes(self, index: int, calls: Sequence[Outputs]) -> Classes:
         """Return the class of every pixel of the photograph: int64 [height, width]."""
@@ -102,21 +104,21 @@ class SemanticSegmentation(PixelTask):
 
     def _ious(self, members: Sequence[int]) -> NDArray[np.float64]:
         """Return intersection over union of each class; NaN of one that is neither there nor predicted."""
-        right, predicted, there = self._sum(members)
+        right, predicted, present = self._sum(members)
         with np.errstate(invalid="ignore"):
-            ious: NDArray[np.float64] = right / (predicted + there - right)
+            ious: NDArray[np.float64] = right / (predicted + present - right)
         return ious
 
     def _per_class(self, members: Sequence[int]) -> tuple[PartAccuracy, ...]:
         output, ious = self._model.output, self._ious(members)
         labels: list[Any] = list(output.labels) if len(output.labels) == self._count else list(range(self._count))
-        shown = [sum(int(self._pixels[index][2, place] > 0) for index in members) for place in range(self._count)]
+        image_counts = [sum(int(self._pixels[index][2, class_index] > 0) for index in members) for class_index in range(self._count)]
         return tuple(
             PartAccuracy(name=str(label), value=None if np.isnan(iou) else float(iou), images=images)
-            for label, iou, images in zip(labels, ious, shown, strict=True)
+            for label, iou, images in zip(labels, ious, image_counts, strict=True)
         )
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if known.size else None
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if defined.size else None

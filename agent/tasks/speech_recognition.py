@@ -66,10 +66,10 @@ class SpeechRecognition:
         self._words[index] = edits(spoken.split(), heard.split())
         self._letters[index] = edits(spoken, heard)
 
-    def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
+    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
         """Return the share of words that two raw outputs have in common, None where both are silent."""
         del index
-        first, second = (normalised(self._text_of(calls[0])).split() for calls in (one, other))
+        first, second = (normalised(self._text_of(calls[0])).split() for calls in (calls, other))
         longest = max(len(first), len(second))
         return None if not longest else 1 - edits(first, second).errors / longest
 
@@ -80,9 +80,9 @@ class SpeechRecognition:
         members = sorted(self._words)
         shares = {kind: rate(self._words, members, kind) for kind in ("substitutions", "deletions", "insertions")}
         detail = {"cer": rate(self._letters, members), **shares}
-        figure = Jackknifed(lambda some: rate(self._words, some), limits=(0.0, float("inf")))
-        found = item_accuracy(METRIC, figure, members, self._data, parts=parts, better="lower", detail=detail)
-        return None if found is None else msgspec.structs.replace(found, normalisation=NORMALISATION)
+        figure = Jackknifed(lambda members: rate(self._words, members), limits=(0.0, float("inf")))
+        accuracy = item_accuracy(METRIC, figure, members, self._data, parts=parts, better="lower", detail=detail)
+        return None if accuracy is None else msgspec.structs.replace(accuracy, normalisation=NORMALISATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,32 +100,32 @@ class Edits:
         return self.substitutions + self.deletions + self.insertions
 
 
-def rate(found: Mapping[int, Edits], members: Sequence[int], kind: str = "errors") -> float | None:
+def rate(edits_of: Mapping[int, Edits], members: Sequence[int], kind: str = "errors") -> float | None:
     """Return the errors of these recordings over what was said in them; None where nothing was."""
-    length = sum(found[index].length for index in members)
-    return sum(getattr(found[index], kind) for index in members) / length if length else None
+    length = sum(edits_of[index].length for index in members)
+    return sum(getattr(edits_of[index], kind) for index in members) / length if length else None
 
 
-def edits(wanted: Sequence[str], found: Sequence[str]) -> Edits:
-    """Return the fewest edits that make `found` of `wanted` (Levenshtein); of equally few those that replace most."""
+def edits(reference: Sequence[str], hypothesis: Sequence[str]) -> Edits:
+    """Return the fewest edits that make `hypothesis` of `reference` (Levenshtein); of equally few those that replace most."""
     # A cell: cost, then substitutions, deletions, insertions; compared as tuples.
-    row = [(place, place, 0, 0, place) for place in range(len(found) + 1)]
-    for number, one in enumerate(wanted, 1):
+    row = [(column, column, 0, 0, column) for column in range(len(hypothesis) + 1)]
+    for number, expected in enumerate(reference, 1):
         above, row = row, [(number, number, 0, number, 0)]
-        for place, other in enumerate(found, 1):
-            corner, left, top = above[place - 1], row[place - 1], above[place]
-            if one == other:
+        for column, other in enumerate(hypothesis, 1):
+            corner, before, top = above[column - 1], row[column - 1], above[column]
+            if expected == other:
                 row.append(corner)
                 continue
             row.append(
                 min(
                     (corner[0] + 1, corner[1], corner[2] + 1, corner[3], corner[4]),
                     (top[0] + 1, top[1] + 1, top[2], top[3] + 1, top[4]),
-                    (left[0] + 1, left[1] + 1, left[2], left[3], left[4] + 1),
+                    (before[0] + 1, before[1] + 1, before[2], before[3], before[4] + 1),
                 )
             )
     _, _, substitutions, deletions, insertions = row[-1]
-    return Edits(substitutions, deletions, insertions, len(wanted))
+    return Edits(substitutions, deletions, insertions, len(reference))
 
 
 def normalised(text: str) -> str:
@@ -141,7 +141,7 @@ class CtcLabels:
 
     def __init__(self, model: Card, loaded: Loaded) -> None:
         labels = model.output.labels
-        blanks = [place for place, label in enumerate(labels) if label.strip().lower() in _BLANKS]
+        blanks = [index for index, label in enumerate(labels) if label.strip().lower() in _BLANKS]
         if not labels or not blanks:
             raise ConfigError(
                 f"model {model.name!r} has no label for a blank among its {len(labels)}: give output.labels in its card, with `<blank>`"
@@ -158,7 +158,7 @@ class CtcLabels:
             )
         best = np.argmax(np.nan_to_num(scores, nan=-np.inf), axis=1)
         changed = best[np.append(True, best[1:] != best[:-1])]
-        parts = (self._labels[place] for place in changed if place != self._blank)
+        parts = (self._labels[index] for index in changed if index != self._blank)
         return "".join(" " + part[1:] if part[:1] in _SPACES else " " if part in _SPACES else part for part in parts)
 
 
@@ -181,7 +181,7 @@ def _bytes_of(model: Card, metadata: Mapping[str, str]) -> dict[int, bytes]:
         document = msgspec.json.decode(text, type=dict[str, Any])
         is_whole = isinstance(document.get("model"), dict)
         vocabulary = msgspec.convert(document["model"]["vocab"] if is_whole else document, dict[str, int])
-        added = {int(one["id"]) for one in document.get("added_tokens", ())} if is_whole else set()
+        added = {int(entry["id"]) for entry in document.get("added_tokens", ())} if is_whole else set()
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"the tokenizer of model {model.name!r} holds no vocabulary: fetch tokenizer.json again") from error
     plain = _byte_letters()
@@ -195,6 +195,6 @@ def _bytes_of(model: Card, metadata: Mapping[str, str]) -> dict[int, bytes]:
 
 def _byte_letters() -> dict[str, int]:
     """Return the byte of each letter of a byte-level vocabulary. Source: openai/gpt-2 `src/encoder.py`, bytes_to_unicode."""
-    shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    hidden = [byte for byte in range(256) if byte not in shown]
-    return {chr(byte): byte for byte in shown} | {chr(256 + place): byte for place, byte in enumerate(hidden)}
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    hidden = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + index): byte for index, byte in enumerate(hidden)}

@@ -45,10 +45,10 @@ class TextClassification:
         """Keep the class with the highest score, of equal ones the lowest."""
         self._predictions[index] = self._best(calls)
 
-    def same_predictions(self, index: int, one: Sequence[Outputs], other: Sequence[Outputs]) -> float:
+    def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float:
         """Return 1.0 where the best class of both raw outputs is the same, else 0.0."""
         del index
-        return float(self._best(one) == self._best(other))
+        return float(self._best(calls) == self._best(other))
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return the metric of the data over all texts decoded; None without ground truth, or where F1 has no text of class 1."""
@@ -57,12 +57,12 @@ class TextClassification:
             return None
         members = sorted(self._predictions)
         share = Share({index: self._predictions[index] == truth[index] for index in members})
-        wanted, found = np.array(truth), np.zeros(len(truth), np.int64)
-        found[members] = [self._predictions[index] for index in members]
+        targets, predicted = np.array(truth), np.zeros(len(truth), np.int64)
+        predicted[members] = [self._predictions[index] for index in members]
         figures: dict[str, ItemFigure] = {
             "accuracy": share,
-            "f1": Jackknifed(lambda some: f1_of_class_1(wanted[list(some)], found[list(some)])),
-            "matthews": Jackknifed(lambda some: matthews(wanted[list(some)], found[list(some)]), limits=(-1.0, 1.0)),
+            "f1": Jackknifed(lambda members: f1_of_class_1(targets[list(members)], predicted[list(members)])),
+            "matthews": Jackknifed(lambda members: matthews(targets[list(members)], predicted[list(members)]), limits=(-1.0, 1.0)),
         }
         cut = len(self._cut.intersection(members))
         limit = f"{cut} of {len(members)} texts are longer than {self._tokenizer.length or self._model.text.tokens} tokens and were cut"
@@ -78,10 +78,10 @@ class TextClassification:
 
     def _best(self, calls: Sequence[Outputs]) -> int:
         scores: NDArray[np.float32] = values_of_first(calls[0], self._loaded)[0].ravel()
-        wanted = self._model.output.classes or len(self._model.output.labels)
-        if len(scores) < 2 or (wanted and len(scores) != wanted):
+        classes = self._model.output.classes or len(self._model.output.labels)
+        if len(scores) < 2 or (classes and len(scores) != classes):
             raise ConfigError(
-                f"model {self._model.name!r} gives {len(scores)} scores, its card has {wanted or 'no'} classes: correct output.classes"
+                f"model {self._model.name!r} gives {len(scores)} scores, its card has {classes or 'no'} classes: correct output.classes"
             )
         return int(np.argmax(scores))
 
@@ -95,16 +95,16 @@ class TextClassification:
                 f"model {self._model.name!r} classifies texts, {self._data.name!r} has other ground truth: give a table of texts (.tsv)"
             )
         labels = [label.strip().lower() for label in self._model.output.labels]
-        wanted = sorted({target.label for target in targets})
-        numbers = {label: labels.index(label.lower()) for label in wanted if labels.count(label.lower()) == 1}
+        names = sorted({target.label for target in targets})
+        numbers = {label: labels.index(label.lower()) for label in names if labels.count(label.lower()) == 1}
         # Numbers are the model's own where its labels do not say otherwise.
-        if not numbers and all(label.isascii() and label.isdigit() for label in wanted):
-            numbers = {label: int(label) for label in wanted}
-        unknown = [label for label in wanted if label not in numbers]
+        if not numbers and all(label.isascii() and label.isdigit() for label in names):
+            numbers = {label: int(label) for label in names}
+        unknown = [label for label in names if label not in numbers]
         if unknown:
             raise ConfigError(
                 f"{self._data.name!r} has the class {unknown[0]!r}, the labels of model {self._model.name!r} do not: write "
-                f"output.labels in its card, in the model's order (of the data: {', '.join(wanted)[:80]})"
+                f"output.labels in its card, in the model's order (of the data: {', '.join(names)[:80]})"
             )
         classes = self._model.output.classes or len(labels)
         if classes and max(numbers.values()) >= classes:
@@ -115,16 +115,16 @@ class TextClassification:
         return tuple(numbers[target.label] for target in targets), targets[0].metric
 
 
-def f1_of_class_1(wanted: NDArray[np.int64], found: NDArray[np.int64]) -> float | None:
+def f1_of_class_1(targets: NDArray[np.int64], predicted: NDArray[np.int64]) -> float | None:
     """Return the harmonic mean of precision and recall of class 1; None where neither has it."""
-    right = int(((wanted == 1) & (found == 1)).sum())
-    total = int((wanted == 1).sum() + (found == 1).sum())
+    right = int(((targets == 1) & (predicted == 1)).sum())
+    total = int((targets == 1).sum() + (predicted == 1).sum())
     return 2 * right / total if total else None
 
 
-def matthews(wanted: NDArray[np.int64], found: NDArray[np.int64]) -> float:
+def matthews(targets: NDArray[np.int64], predicted: NDArray[np.int64]) -> float:
     """Return Matthews' correlation of two classes, -1..1; 0 where one side has one class only, as scikit-learn has it."""
-    both, neither = int(((wanted == 1) & (found == 1)).sum()), int(((wanted != 1) & (found != 1)).sum())
-    false, missed = int(((wanted != 1) & (found == 1)).sum()), int(((wanted == 1) & (found != 1)).sum())
+    both, neither = int(((targets == 1) & (predicted == 1)).sum()), int(((targets != 1) & (predicted != 1)).sum())
+    false, missed = int(((targets != 1) & (predicted == 1)).sum()), int(((targets == 1) & (predicted != 1)).sum())
     under = (both + false) * (both + missed) * (neither + false) * (neither + missed)
     return (both * neither - false * missed) / math.sqrt(under) if under else 0.0

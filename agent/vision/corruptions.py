@@ -137,19 +137,19 @@ def _filtered(pixels: Pixels, kernel: Floats, border: str) -> Pixels:
     blurred = np.empty(pixels.shape)
     for channel in range(3):
         padded = np.pad(pixels[..., channel].astype(np.float64), ((half_y, half_y), (half_x, half_x)), border)  # type: ignore[call-overload]
-        whole = np.fft.irfft2(np.fft.rfft2(padded, sides) * spectrum, sides)
-        blurred[..., channel] = whole[2 * half_y : 2 * half_y + height, 2 * half_x : 2 * half_x + width]
+        convolved = np.fft.irfft2(np.fft.rfft2(padded, sides) * spectrum, sides)
+        blurred[..., channel] = convolved[2 * half_y : 2 * half_y + height, 2 * half_x : 2 * half_x + width]
     return _pixels(blurred / 255)
 
 
 def _smooth(size: int) -> int:
     """Return the next length with no prime factor above 5, which a Fourier transform is fast at."""
     while True:
-        rest = size
+        remainder = size
         for prime in (2, 3, 5):
-            while rest % prime == 0:
-                rest //= prime
-        if rest == 1:
+            while remainder % prime == 0:
+                remainder //= prime
+        if remainder == 1:
             return size
         size += 1
 

@@ -53,8 +53,10 @@ def read(path: Path) -> Any:
         if photo.mode == "RGB":
             return photo
         if photo.mode == "F" or (photo.mode == "I" and photo.format not in _AT_MOST_16_BIT):
-            held = "32-bit integers" if photo.mode == "I" else "floating-point numbers"
-            raise ConfigError(f"the photograph {str(path)!r} holds {held}, and which value is white is unknown: save it with 8 or 16 bits")
+            value_kind = "32-bit integers" if photo.mode == "I" else "floating-point numbers"
+            raise ConfigError(
+                f"the photograph {str(path)!r} holds {value_kind}, and which value is white is unknown: save it with 8 or 16 bits"
+            )
         if photo.mode.startswith("I"):
             return pillow().fromarray((np.asarray(photo) >> 8).astype(np.uint8)).convert("RGB")
         return photo.convert("RGB")

@@ -36,14 +36,14 @@ def input_of(model: Card, loaded: Loaded) -> TensorInfo:
         raise ConfigError(
             f"model {model.name!r} takes {len(loaded.inputs)} inputs ({names}), a photograph fills one: export it with the image only"
         )
-    info, wanted = loaded.inputs[0], model.image
-    size = (wanted.height, wanted.width)
+    info, image = loaded.inputs[0], model.image
+    size = (image.height, image.width)
     batch = fixed_batch(loaded)
-    shape = (batch, *size, 3) if wanted.layout == "NHWC" else (batch, 3, *size)
+    shape = (batch, *size, 3) if image.layout == "NHWC" else (batch, 3, *size)
     # torchvision's detectors take a picture without a batch axis.
     if not shape_fits(shape, info.shape) and not shape_fits(shape[1:], info.shape):
         raise ConfigError(
-            f"model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, its card has {[1, *shape[1:]]} ({wanted.layout}): "
+            f"model {model.name!r} takes {describe_tensor(info.dtype, info.shape)}, its card has {[1, *shape[1:]]} ({image.layout}): "
             "correct height, width or layout in the card"
         )
     return info
@@ -74,15 +74,15 @@ class Placement:
     left: int
     top: int
 
-    def frame(self, photo: tuple[int, int], wanted: ImageInput) -> PhotoFrame:
+    def frame(self, photo: tuple[int, int], image: ImageInput) -> PhotoFrame:
         """Return the mapping from the photograph (its width and height) to the input."""
         x1, y1, x2, y2 = self.crop
         scale_x, scale_y = self.width / (x2 - x1), self.height / (y2 - y1)
         return PhotoFrame(
             photo_width=photo[0],
             photo_height=photo[1],
-            input_width=wanted.width,
-            input_height=wanted.height,
+            input_width=image.width,
+            input_height=image.height,
             scale_x=scale_x,
             scale_y=scale_y,
             offset_x=self.left - x1 * scale_x,
@@ -90,34 +90,34 @@ class Placement:
         )
 
 
-def place(photo: tuple[int, int], wanted: ImageInput) -> Placement:
+def place(photo: tuple[int, int], image: ImageInput) -> Placement:
     """Return where a photograph of this width and height goes in the input.
 
     Source: the letterbox's rounding is that of Ultralytics (`LetterBox`), whose published AP was measured with it.
     """
     photo_width, photo_height = photo
-    whole = (0.0, 0.0, float(photo_width), float(photo_height))
-    if wanted.resize in ("stretch", "stretch-smooth"):
-        return Placement(whole, wanted.width, wanted.height, 0, 0)
-    if wanted.resize == "centre-crop":
-        scale = wanted.crop_ratio * min(photo_width / wanted.width, photo_height / wanted.height)
-        half_x, half_y = wanted.width * scale / 2, wanted.height * scale / 2
+    full = (0.0, 0.0, float(photo_width), float(photo_height))
+    if image.resize in ("stretch", "stretch-smooth"):
+        return Placement(full, image.width, image.height, 0, 0)
+    if image.resize == "centre-crop":
+        scale = image.crop_ratio * min(photo_width / image.width, photo_height / image.height)
+        half_x, half_y = image.width * scale / 2, image.height * scale / 2
         x, y = photo_width / 2, photo_height / 2
-        return Placement((x - half_x, y - half_y, x + half_x, y + half_y), wanted.width, wanted.height, 0, 0)
-    scale = min(wanted.width / photo_width, wanted.height / photo_height)
+        return Placement((x - half_x, y - half_y, x + half_x, y + half_y), image.width, image.height, 0, 0)
+    scale = min(image.width / photo_width, image.height / photo_height)
     width, height = max(round(photo_width * scale), 1), max(round(photo_height * scale), 1)
-    if wanted.resize == "letterbox-top-left":
-        return Placement(whole, width, height, 0, 0)
-    return Placement(whole, width, height, round((wanted.width - width) / 2 - 0.1), round((wanted.height - height) / 2 - 0.1))
+    if image.resize == "letterbox-top-left":
+        return Placement(full, width, height, 0, 0)
+    return Placement(full, width, height, round((image.width - width) / 2 - 0.1), round((image.height - height) / 2 - 0.1))
 
 
 class Preprocessor:
     """Makes input tensors for one model; keeps the table from pixel to tensor value."""
 
-    def __init__(self, wanted: ImageInput, info: TensorInfo) -> None:
-        self._wanted = wanted
-        self.height, self.width = wanted.height, wanted.width
-        self._table = pixel_table(wanted, info)
+    def __init__(self, image: ImageInput, info: TensorInfo) -> None:
+        self._wanted = image
+        self.height, self.width = image.height, image.width
+        self._table = pixel_table(image, info)
         self._shift = _shift(self._table)
         self._has_batch = len(info.shape) != 3
         self._batch = (info.shape[0] or 1) if len(info.shape) == 4 else 1
@@ -156,18 +156,18 @@ class Preprocessor:
 
     def tensor(self, pixels: Pixels, placement: Placement) -> Array:
         """Return the placed pixels (uint8 [h, w, 3 or 4], RGB) as the input's values, in its layout and full size, without a batch axis."""
-        wanted = self._wanted
-        is_planar = wanted.layout == "NCHW"
-        shape = (3, wanted.height, wanted.width) if is_planar else (wanted.height, wanted.width, 3)
+        image = self._wanted
+        is_planar = image.layout == "NCHW"
+        shape = (3, image.height, image.width) if is_planar else (image.height, image.width, 3)
         values = np.empty(shape, self._table.dtype)
-        is_full = (placement.width, placement.height) == (wanted.width, wanted.height)
+        is_full = (placement.width, placement.height) == (image.width, image.height)
         rows = slice(placement.top, placement.top + placement.height)
         columns = slice(placement.left, placement.left + placement.width)
         for channel in range(3):
-            whole = values[channel] if is_planar else values[..., channel]
+            plane = values[channel] if is_planar else values[..., channel]
             if not is_full:
-                whole[...] = self._table[channel, wanted.pad]
-            self._write(channel, pixels[..., 2 - channel if wanted.colour == "BGR" else channel], whole[rows, columns])
+                plane[...] = self._table[channel, image.pad]
+            self._write(channel, pixels[..., 2 - channel if image.colour == "BGR" else channel], plane[rows, columns])
         return values
 
     def _write(self, channel: int, pixels: Pixels, values: Array) -> None:
@@ -184,7 +184,7 @@ class Preprocessor:
             values[...] = np.take(self._table[channel], pixels)
 
 
-def pixel_table(wanted: ImageInput, info: TensorInfo) -> Array:
+def pixel_table(image: ImageInput, info: TensorInfo) -> Array:
     """Return the tensor value of every pixel value: [3, 256], in the input's channel order and dtype.
 
     Raises:
@@ -193,7 +193,7 @@ def pixel_table(wanted: ImageInput, info: TensorInfo) -> Array:
     dtype = _dtype(info)
     # A float input is computed in its own precision, as the frameworks do it; what is quantised afterwards in double.
     precision = np.float32 if dtype.kind == "f" else np.float64
-    mean, sd = np.array(wanted.mean, precision)[:, None], np.array(wanted.sd, precision)[:, None]
+    mean, sd = np.array(image.mean, precision)[:, None], np.array(image.sd, precision)[:, None]
     real = (np.arange(256, dtype=precision) - mean) / sd
     if dtype.kind != "f":
         bounds = np.iinfo(dtype)

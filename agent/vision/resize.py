@@ -34,17 +34,17 @@ def resize_bilinear(pixels: Pixels, width: int, height: int) -> Pixels:
     first, weight = _taps(old_height, height)
     above, below = np.clip(first, 0, old_height - 1), np.clip(first + 1, 0, old_height - 1)
     # When shrinking to less than half, some rows lie between all taps.
-    needed, places = np.unique(np.concatenate([above, below]), return_inverse=True)
-    rows = _horizontal(pixels, needed, _taps(old_width, width))
+    needed_rows, places = np.unique(np.concatenate([above, below]), return_inverse=True)
+    rows = _horizontal(pixels, needed_rows, _taps(old_width, width))
     return _vertical(rows, places[:height], places[height:], weight).reshape(height, width, channels)
 
 
-def _horizontal(pixels: Pixels, needed: Indices, taps: tuple[Indices, NDArray[np.int64]]) -> NDArray[np.uint16]:
+def _horizontal(pixels: Pixels, needed_rows: Indices, taps: tuple[Indices, NDArray[np.int64]]) -> NDArray[np.uint16]:
     """Return the needed rows in the new width, in 1/128 of a grey level: uint16 [rows, width * channels]."""
     _, old, channels = pixels.shape
     first, weight = taps
     weight = np.where((first < 0) | (first >= old - 1), 0, weight)
-    left, right = np.clip(first, 0, old - 1), np.clip(first + 1, 0, old - 1)
+    left_columns, right = np.clip(first, 0, old - 1), np.clip(first + 1, 0, old - 1)
     # step * weight >> 4 in 16 bits, which numpy does several at a time: the upper bits of the weight, then the lower four.
     coarse, fine = (np.repeat(part.astype(np.int16), channels) for part in (weight >> 4, weight & 15))
     source = pixels.reshape(len(pixels), -1)
@@ -52,11 +52,11 @@ def _horizontal(pixels: Pixels, needed: Indices, taps: tuple[Indices, NDArray[np
         source = source.view(np.uint32)
     else:
         # Where each channel of each column lies in a row.
-        left, right = ((columns[:, None] * channels + np.arange(channels)).ravel() for columns in (left, right))
-    rows = np.empty((len(needed), len(coarse)), np.int16)
-    for start in range(0, len(needed), _BLOCK):
-        block = source[needed[start : start + _BLOCK]]
-        begin = block.take(left, axis=1).view(np.uint8)
+        left_columns, right = ((columns[:, None] * channels + np.arange(channels)).ravel() for columns in (left_columns, right))
+    rows = np.empty((len(needed_rows), len(coarse)), np.int16)
+    for start in range(0, len(needed_rows), _BLOCK):
+        block = source[needed_rows[start : start + _BLOCK]]
+        begin = block.take(left_columns, axis=1).view(np.uint8)
         value = np.subtract(block.take(right, axis=1).view(np.uint8), begin, dtype=np.int16)
         low = value * fine
         low >>= 4

@@ -47,8 +47,8 @@ def sigmoid(values: Floats) -> Floats:
     if values.size and values.min() >= 0 and values.max() <= 1:
         return values
     # Beyond 88 the exponential leaves float32; the sigmoid is 0 there to all its digits.
-    one: Floats = np.float32(1) / (np.float32(1) + np.exp(-np.clip(values, -88, 88)))
-    return one
+    shares: Floats = np.float32(1) / (np.float32(1) + np.exp(-np.clip(values, -88, 88)))
+    return shares
 
 
 def above(scores: Floats, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -57,9 +57,9 @@ def above(scores: Floats, threshold: float) -> tuple[NDArray[np.int64], NDArray[
     The highest score of each class takes one pass that writes nothing; few classes have to be searched after it. One with a score that is
     no number is searched too.
     """
-    some = np.flatnonzero(~(scores.max(axis=1, initial=-np.inf) <= threshold))
-    classes, anchors = np.divmod(np.flatnonzero(scores[some] > threshold), max(1, scores.shape[1]))
-    return some[classes], anchors
+    candidates = np.flatnonzero(~(scores.max(axis=1, initial=-np.inf) <= threshold))
+    classes, anchors = np.divmod(np.flatnonzero(scores[candidates] > threshold), max(1, scores.shape[1]))
+    return candidates[classes], anchors
 
 
 def suppress_class_wise(boxes: Floats, scores: Floats, classes: Ints, iou: float, limit: int) -> NDArray[np.int64]:
@@ -72,16 +72,16 @@ def suppress_class_wise(boxes: Floats, scores: Floats, classes: Ints, iou: float
     order = np.argsort(-scores, kind="stable")
     # Each coordinate as an array of its own, which numpy goes through several times as fast.
     sides, classes = np.ascontiguousarray(boxes[order].T), classes[order]
-    kept = np.empty(0, np.int64)
+    survivors = np.empty(0, np.int64)
     for start in range(0, len(order), _BLOCK):
-        if len(kept) >= limit:
+        if len(survivors) >= limit:
             break
         block = np.arange(start, min(start + _BLOCK, len(order)))
-        if len(kept):
-            block = block[~_overlaps(sides[:, block], classes[block], sides[:, kept], classes[kept], iou).any(axis=1)]
+        if len(survivors):
+            block = block[~_overlaps(sides[:, block], classes[block], sides[:, survivors], classes[survivors], iou).any(axis=1)]
         of_block, its_classes = sides[:, block], classes[block]
-        kept = np.concatenate([kept, block[_greedy(_overlaps(of_block, its_classes, of_block, its_classes, iou))]])
-    return order[kept[: max(limit, 0)]]
+        survivors = np.concatenate([survivors, block[_greedy(_overlaps(of_block, its_classes, of_block, its_classes, iou))]])
+    return order[survivors[: max(limit, 0)]]
 
 
 def _overlaps(a: Floats, a_classes: Ints, b: Floats, b_classes: Ints, iou: float) -> NDArray[np.bool_]:
@@ -145,8 +145,8 @@ def to_photo(boxes: Floats, frame: PhotoFrame) -> Floats:
 
 def select(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput, frame: PhotoFrame) -> Detections:
     """Return the candidates that survive suppression, best first, in pixels of the photograph; the arguments are those of `surviving`."""
-    kept = surviving(boxes, scores, classes, output)
-    return Detections(to_photo(boxes[kept], frame), scores[kept], classes[kept])
+    survivors = surviving(boxes, scores, classes, output)
+    return Detections(to_photo(boxes[survivors], frame), scores[survivors], classes[survivors])
 
 
 def surviving(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output: CardOutput) -> NDArray[np.int64]:
@@ -164,10 +164,10 @@ def surviving(boxes: Floats, scores: Floats, classes: NDArray[np.int32], output:
         boxes, scores, classes = boxes[best], scores[best], classes[best]
         places = best if places is None else places[best]
     if output.nms_iou is None:
-        kept = np.argsort(-scores, kind="stable")[: output.max_detections]
+        survivors = np.argsort(-scores, kind="stable")[: output.max_detections]
     else:
-        kept = suppress_class_wise(boxes, scores, classes, output.nms_iou, output.max_detections)
-    return kept if places is None else places[kept]
+        survivors = suppress_class_wise(boxes, scores, classes, output.nms_iou, output.max_detections)
+    return survivors if places is None else places[survivors]
 
 
 def photo_mask(values: Floats, box: Floats, frame: PhotoFrame, threshold: float) -> Mask:
@@ -175,13 +175,13 @@ def photo_mask(values: Floats, box: Floats, frame: PhotoFrame, threshold: float)
 
     `values`, float32 [rows, columns], cover the whole input; the box is x1, y1, x2, y2 in pixels of the photograph.
     """
-    left, right = _pixels(box[0], box[2], frame.photo_width)
+    left_px, right = _pixels(box[0], box[2], frame.photo_width)
     top, bottom = _pixels(box[1], box[3], frame.photo_height)
     rows, columns = values.shape
     first, next_, weight = taps(top, bottom, frame.scale_y, frame.offset_y, rows / frame.input_height, rows)
     lines = values[first] * (1 - weight)[:, None] + values[next_] * weight[:, None]
-    first, next_, weight = taps(left, right, frame.scale_x, frame.offset_x, columns / frame.input_width, columns)
-    return Mask(left, top, lines[:, first] * (1 - weight) + lines[:, next_] * weight > threshold)
+    first, next_, weight = taps(left_px, right, frame.scale_x, frame.offset_x, columns / frame.input_width, columns)
+    return Mask(left_px, top, lines[:, first] * (1 - weight) + lines[:, next_] * weight > threshold)
 
 
 def _pixels(low: float, high: float, size: int) -> tuple[int, int]:
@@ -203,8 +203,8 @@ def keypoints_in_photo(points: Floats, frame: PhotoFrame) -> Floats:
     """Return keypoints (x, y in pixels of the input, score) in pixels of the photograph, clipped to it: float32 [n, points, 3]."""
     x = np.clip((points[..., 0] - frame.offset_x) / frame.scale_x, 0, frame.photo_width)
     y = np.clip((points[..., 1] - frame.offset_y) / frame.scale_y, 0, frame.photo_height)
-    found: Floats = np.stack([x, y, points[..., 2]], axis=-1).astype(np.float32)
-    return found
+    placed: Floats = np.stack([x, y, points[..., 2]], axis=-1).astype(np.float32)
+    return placed
 
 
 def box_around(points: Floats) -> Floats:
@@ -227,9 +227,9 @@ class OneTensor:
     def _check(self, shape: tuple[int, ...]) -> object:
         raise NotImplementedError
 
-    def _values(self, beside: int) -> str:
+    def _values(self, other_values: int) -> str:
         """Return the expected number of values of an anchor, in words: its classes and the given number of others."""
-        return f"{beside} + classes" if self._output.classes is None else str(beside + self._output.classes)
+        return f"{other_values} + classes" if self._output.classes is None else str(other_values + self._output.classes)
 
 
 def mismatch(family: str, needs: str, gives: object, correct: str = "`family`") -> ConfigError:

@@ -32,8 +32,8 @@ class Detr:
         if _is_list(outputs, self._output.classes):
             scores, classes = values[:, :1], np.rint(values[:, 1])
             queries = np.nonzero(scores[:, 0] > self._output.score_threshold)[0]
-            found = boxes.corners(boxes.in_pixels(centred, frame))[queries]
-            return boxes.select(found, scores[queries, 0], classes[queries].astype(np.int32), self._output, frame)
+            corners = boxes.corners(boxes.in_pixels(centred, frame))[queries]
+            return boxes.select(corners, scores[queries, 0], classes[queries].astype(np.int32), self._output, frame)
         if self._output.classes is not None and values.shape[1] == self._output.classes + 1:
             scores = _softmax(values)[:, :-1]
             queries, classes = np.arange(len(scores)), scores.argmax(axis=1)
@@ -42,20 +42,20 @@ class Detr:
         else:
             scores = sigmoid(values)
             queries, classes = np.nonzero(scores > self._output.score_threshold)
-        found = boxes.corners(boxes.in_pixels(centred, frame))
-        return boxes.select(found[queries], scores[queries, classes], classes.astype(np.int32), self._output, frame)
+        corners = boxes.corners(boxes.in_pixels(centred, frame))
+        return boxes.select(corners[queries], scores[queries, classes], classes.astype(np.int32), self._output, frame)
 
     def _parts(self, outputs: Sequence[Floats]) -> tuple[Floats, Floats]:
         """Return boxes [queries, 4] and scores [queries, n]."""
         classes, sets = self._output.classes, [output[0] for output in outputs if output.ndim == 3 and output.shape[0] == 1]
         if len(outputs) == 1 and sets and sets[0].shape[1] > 4 and (classes in (None, sets[0].shape[1] - 4) or _is_list(outputs, classes)):
             return sets[0][:, :4], sets[0][:, 4:]
-        found = next((part for part in sets if part.shape[1] == 4), None)
-        if found is not None:
+        centred = next((part for part in sets if part.shape[1] == 4), None)
+        if centred is not None:
             for part in sets:
                 is_right = part.shape[1] > 1 if classes is None else part.shape[1] in (classes, classes + 1)
-                if part is not found and len(part) == len(found) and is_right:
-                    return found, part
+                if part is not centred and len(part) == len(centred) and is_right:
+                    return centred, part
         columns = "n" if classes is None else f"{classes} or {classes + 1}"
         needs = f"boxes [1, queries, 4] and scores [1, queries, {columns}]"
         raise mismatch("detr", needs, [list(output.shape) for output in outputs], "output.classes or `family`")

@@ -34,26 +34,26 @@ class EdgemeterGrid:
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections of one query; a cell may hold several classes."""
         self._check([output.shape for output in outputs])
-        wanted = self._model.output
+        output = self._model.output
         distances, scores = outputs[0][0], outputs[1][0]
-        cells, classes = np.nonzero(scores >= wanted.score_threshold)
+        cells, classes = np.nonzero(scores >= output.score_threshold)
         reach = distances[cells] * self._strides[cells]
         centres = self._centres[cells]
         boxes = to_photo(np.concatenate([centres - reach[:, :2], centres + reach[:, 2:]], axis=1), frame)
         best, labels = scores[cells, classes], classes.astype(np.int32)
-        iou = DEFAULT_NMS_IOU if wanted.nms_iou is None else wanted.nms_iou
-        kept = suppress_class_wise(boxes, best, labels, iou, wanted.max_detections)
-        return Detections(boxes=boxes[kept], scores=best[kept], classes=labels[kept])
+        iou = DEFAULT_NMS_IOU if output.nms_iou is None else output.nms_iou
+        survivors = suppress_class_wise(boxes, best, labels, iou, output.max_detections)
+        return Detections(boxes=boxes[survivors], scores=best[survivors], classes=labels[survivors])
 
     def _check(self, shapes: Sequence[tuple[int | None, ...]]) -> None:
         cells, output = len(self._strides), self._model.output
-        wanted = [(1, cells, 4), (1, cells, output.classes or len(output.labels) or None)]
-        if len(shapes) == 2 and all(shape_fits(shape, want) for shape, want in zip(shapes, wanted, strict=True)):
+        expected = [(1, cells, 4), (1, cells, output.classes or len(output.labels) or None)]
+        if len(shapes) == 2 and all(shape_fits(shape, want) for shape, want in zip(shapes, expected, strict=True)):
             return
         size = self._model.image
         raise ConfigError(
             f"model {self._model.name!r} of family 'edgemeter' has outputs {list(shapes)}, but strides {output.strides} on an input of "
-            f"{size.height} x {size.width} require {wanted}: correct strides and classes in its card, or name another family"
+            f"{size.height} x {size.width} require {expected}: correct strides and classes in its card, or name another family"
         )
 
 

@@ -62,13 +62,13 @@ class EfficientNms:
         part = dict(zip(self._roles or ROLES, outputs, strict=False))
         if len(outputs) != len(ROLES) or part["count"].size != 1 or part["boxes"].shape[-1:] != (4,):
             raise _mismatch([output.shape for output in outputs])
-        found, scores, classes = part["boxes"].reshape(-1, 4), part["scores"].ravel(), part["classes"].ravel()
-        if not len(found) == len(scores) == len(classes):
+        corners, scores, classes = part["boxes"].reshape(-1, 4), part["scores"].ravel(), part["classes"].ravel()
+        if not len(corners) == len(scores) == len(classes):
             raise _mismatch([output.shape for output in outputs])
-        kept = np.arange(len(scores)) < part["count"].ravel()[0]
-        kept &= scores > self._output.score_threshold
-        found = boxes.in_pixels(found[kept], frame)
-        return boxes.select(found, scores[kept], classes[kept].astype(np.int32), self._output, frame)
+        are_candidates = np.arange(len(scores)) < part["count"].ravel()[0]
+        are_candidates &= scores > self._output.score_threshold
+        corners = boxes.in_pixels(corners[are_candidates], frame)
+        return boxes.select(corners, scores[are_candidates], classes[are_candidates].astype(np.int32), self._output, frame)
 
 
 def _named(name: str) -> str:
@@ -87,14 +87,19 @@ def _shaped(info: TensorInfo) -> str:
 
 def _fits(of: dict[str, TensorInfo]) -> bool:
     """Return whether shapes are those of the roles."""
-    count, found = of["count"].shape, of["boxes"].shape
+    count, box_shape = of["count"].shape, of["boxes"].shape
     lists = [of["scores"].shape, of["classes"].shape]
     is_count = len(count) <= 2 and count[1:] in ((), (1,), (None,))
-    return is_count and len(found) == 3 and found[2] in (4, None) and all(len(shape) == 2 and _same(shape[1], found[1]) for shape in lists)
+    return (
+        is_count
+        and len(box_shape) == 3
+        and box_shape[2] in (4, None)
+        and all(len(shape) == 2 and _same(shape[1], box_shape[1]) for shape in lists)
+    )
 
 
-def _same(one: int | None, other: int | None) -> bool:
-    return None in (one, other) or one == other
+def _same(size: int | None, other: int | None) -> bool:
+    return None in (size, other) or size == other
 
 
 def _mismatch(shapes: Sequence[tuple[int | None, ...]]) -> ConfigError:

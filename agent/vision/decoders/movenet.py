@@ -37,13 +37,13 @@ class MoveNet:
         size = np.array([frame.input_width, frame.input_height, 1], np.float32)
         places = boxes.keypoints_in_photo(points[..., [1, 0, 2]] * size, frame)
         if _is_of_one(tensor.shape):
-            found = boxes.box_around(places)
+            around = boxes.box_around(places)
         else:
             corners = tensor[0, :, 3 * KEYPOINTS : -1][:, [1, 0, 3, 2]]
-            found = boxes.to_photo(corners * np.array([frame.input_width, frame.input_height] * 2, np.float32), frame)
+            around = boxes.to_photo(corners * np.array([frame.input_width, frame.input_height] * 2, np.float32), frame)
         above = np.flatnonzero(scores > self._output.score_threshold)
         best = above[np.argsort(-scores[above], kind="stable")][: self._output.max_detections]
-        return Detections(found[best], scores[best].astype(np.float32), np.zeros(len(best), np.int32), keypoints=places[best])
+        return Detections(around[best], scores[best].astype(np.float32), np.zeros(len(best), np.int32), keypoints=places[best])
 
 
 def _is_of_one(shape: tuple[int, ...]) -> bool:

@@ -45,8 +45,8 @@ class NanoDet:
         centres = self._centres[cells]
         size = np.array([frame.input_width, frame.input_height] * 2, np.float32)
         # Clipped before suppression, as NanoDet does: overlaps are those of what can be seen.
-        found = np.clip(np.concatenate([centres - reach[:, :2], centres + reach[:, 2:]], axis=1), 0, size)
-        return boxes.select(found, scores[cells, classes], classes.astype(np.int32), self._output, frame)
+        corners = np.clip(np.concatenate([centres - reach[:, :2], centres + reach[:, 2:]], axis=1), 0, size)
+        return boxes.select(corners, scores[cells, classes], classes.astype(np.int32), self._output, frame)
 
     def _rows(self, outputs: Sequence[Floats]) -> tuple[Floats, Floats]:
         """Return the scores [cells, classes] and the distributions [cells, 4 x steps] of all strides."""
@@ -57,12 +57,12 @@ class NanoDet:
         for height, width in self._sides:
             of_level = [rows for rows in (_by_rows(output, height * width, (height, width)) for output in outputs) if rows is not None]
             if len(of_level) == 1:
-                one, other = self._split(of_level[0], outputs)
+                level_scores, other = self._split(of_level[0], outputs)
             elif len(of_level) == 2:
-                one, other = of_level if self._has_scores(of_level[0], of_level[1]) else of_level[::-1]
+                level_scores, other = of_level if self._has_scores(of_level[0], of_level[1]) else of_level[::-1]
             else:
                 raise ConfigError(self._mismatch(outputs))
-            scores.append(one)
+            scores.append(level_scores)
             distances.append(other)
         self._check(scores, distances, outputs)
         return np.concatenate(scores), np.concatenate(distances)
@@ -74,15 +74,15 @@ class NanoDet:
         split = classes or rows.shape[1] - 4 * STEPS
         return rows[:, :split], rows[:, split:]
 
-    def _has_scores(self, one: Floats, other: Floats) -> bool:
-        """Return whether `one` holds the scores, not the distributions: by the class count, else by the distributions' width, 4 x 8."""
+    def _has_scores(self, rows: Floats, other: Floats) -> bool:
+        """Return whether `rows` holds the scores, not the distributions: by the class count, else by the distributions' width, 4 x 8."""
         classes = self._output.classes
-        return bool(one.shape[1] == classes if classes is not None else other.shape[1] == 4 * STEPS)
+        return bool(rows.shape[1] == classes if classes is not None else other.shape[1] == 4 * STEPS)
 
     def _check(self, scores: Sequence[Floats], distances: Sequence[Floats], outputs: Sequence[Floats]) -> None:
-        widths = {(one.shape[1], other.shape[1]) for one, other in zip(scores, distances, strict=True)}
-        ((classes, edges), *others) = widths
-        if others or edges % 4 or edges < 8 or self._output.classes not in (None, classes):
+        widths = {(level.shape[1], other.shape[1]) for level, other in zip(scores, distances, strict=True)}
+        ((classes, edges), *other_widths) = widths
+        if other_widths or edges % 4 or edges < 8 or self._output.classes not in (None, classes):
             raise ConfigError(self._mismatch(outputs))
 
     def _mismatch(self, outputs: Sequence[Floats]) -> str:

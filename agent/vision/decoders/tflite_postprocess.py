@@ -51,10 +51,10 @@ class TflitePostprocess:
         above = part["scores"] > self._output.score_threshold
         ymin, xmin, ymax, xmax = part["boxes"][above].T
         size = np.array([frame.input_width, frame.input_height] * 2, np.float32)
-        found = np.stack([xmin, ymin, xmax, ymax], axis=1) * size
+        corners = np.stack([xmin, ymin, xmax, ymax], axis=1) * size
         scores, classes = part["scores"][above], part["classes"][above].astype(np.int32)
-        kept = boxes.surviving(found, scores, classes, self._output)
-        return Detections(boxes.unplaced(found[kept], frame), scores[kept], classes[kept])
+        survivors = boxes.surviving(corners, scores, classes, self._output)
+        return Detections(boxes.unplaced(corners[survivors], frame), scores[survivors], classes[survivors])
 
     def _assign(self, outputs: Sequence[Floats]) -> dict[str, Floats]:
         """Return the tensors by role: boxes [n, 4], classes [n], scores [n]."""
@@ -62,14 +62,14 @@ class TflitePostprocess:
         if roles is None or not _may_be(dict(zip(roles, outputs, strict=True))):
             roles = roles_by_shape(outputs)
         part = dict(zip(roles, outputs, strict=True))
-        found = {"boxes": part["boxes"].reshape(-1, 4), "classes": part["classes"].ravel(), "scores": part["scores"].ravel()}
-        if (_is_scores(found["classes"]) and not _is_scores(found["scores"])) or found["scores"].max(initial=0.0) >= _NO_SCORE:
-            found["classes"], found["scores"] = found["scores"], found["classes"]
-        if not len(found["boxes"]) == len(found["classes"]) == len(found["scores"]):
+        tensors = {"boxes": part["boxes"].reshape(-1, 4), "classes": part["classes"].ravel(), "scores": part["scores"].ravel()}
+        if (_is_scores(tensors["classes"]) and not _is_scores(tensors["scores"])) or tensors["scores"].max(initial=0.0) >= _NO_SCORE:
+            tensors["classes"], tensors["scores"] = tensors["scores"], tensors["classes"]
+        if not len(tensors["boxes"]) == len(tensors["classes"]) == len(tensors["scores"]):
             raise ConfigError(
                 f"the outputs' shapes {[list(o.shape) for o in outputs]} are not those of boxes, classes, scores and count: check `family`"
             )
-        return found
+        return tensors
 
 
 def roles_by_name(names: Sequence[str]) -> tuple[str, ...] | None:
@@ -89,10 +89,10 @@ def roles_by_shape(outputs: Sequence[Floats]) -> tuple[str, ...]:
         raise ConfigError(
             f"no output of shape [1, n, 4] among {[list(o.shape) for o in outputs]}: these are not detections; check `family` in the card"
         )
-    others = [i for i in range(len(outputs)) if i != at]
+    remaining = [i for i in range(len(outputs)) if i != at]
     # Where all hold one element, the operator's order decides: the count comes last.
-    count = min(reversed(others), key=lambda i: outputs[i].size)
-    classes, scores = (i for i in others if i != count)
+    count = min(reversed(remaining), key=lambda i: outputs[i].size)
+    classes, scores = (i for i in remaining if i != count)
     by_index = {at: "boxes", count: "count", classes: "classes", scores: "scores"}
     return tuple(by_index[i] for i in range(len(outputs)))
 

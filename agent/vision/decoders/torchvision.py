@@ -31,40 +31,40 @@ class Torchvision:
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; `outputs` are the lists, float32."""
-        found, labels, scores = self._lists(outputs)
+        corners, labels, scores = self._lists(outputs)
         above = scores > self._output.score_threshold
         if np.any(labels[above] < 1):
             raise ConfigError(
                 "label 0 has a score: labels of family torchvision count from 1, 0 is the background; lists that count from 0 and "
                 "come with their number (TensorRT's EfficientNMS) are of family efficient-nms; correct `family` in the card"
             )
-        found, scores = boxes.in_pixels(found[above], frame), scores[above]
+        corners, scores = boxes.in_pixels(corners[above], frame), scores[above]
         classes = labels[above].astype(np.int32) - 1
-        kept = boxes.surviving(found, scores, classes, self._output)
-        detections = Detections(boxes.to_photo(found[kept], frame), scores[kept], classes[kept])
+        survivors = boxes.surviving(corners, scores, classes, self._output)
+        detections = Detections(boxes.to_photo(corners[survivors], frame), scores[survivors], classes[survivors])
         maps = next((output for output in outputs if output.ndim == 4 and output.shape[:2] == (len(labels), 1)), None)
         if maps is None:
             return detections
-        pairs = zip(maps[above, 0][kept], detections.boxes, strict=True)
-        return replace(detections, masks=tuple(photo_mask(one, box, frame, _MASK_THRESHOLD) for one, box in pairs))
+        pairs = zip(maps[above, 0][survivors], detections.boxes, strict=True)
+        return replace(detections, masks=tuple(photo_mask(mask, box, frame, _MASK_THRESHOLD) for mask, box in pairs))
 
     def _lists(self, outputs: Sequence[Floats]) -> tuple[Floats, Floats, Floats]:
         """Return boxes [n, 4], labels [n] and scores [n]."""
         at = next((i for i, output in enumerate(outputs) if output.ndim in (2, 3) and output.shape[-1] == 4), None)
         if at is None:
             raise _mismatch([output.shape for output in outputs])
-        found = outputs[at].reshape(-1, 4)
-        rest = [i for i, output in enumerate(outputs) if i != at and output.ndim <= 2 and output.size == len(found)]
-        if len(rest) != 2:
+        corners = outputs[at].reshape(-1, 4)
+        lists = [i for i, output in enumerate(outputs) if i != at and output.ndim <= 2 and output.size == len(corners)]
+        if len(lists) != 2:
             raise _mismatch([output.shape for output in outputs])
-        labels, scores = rest if self._is_labels(outputs, *rest) else rest[::-1]
-        return found, outputs[labels].ravel(), outputs[scores].ravel()
+        labels, scores = lists if self._is_labels(outputs, *lists) else lists[::-1]
+        return corners, outputs[labels].ravel(), outputs[scores].ravel()
 
-    def _is_labels(self, outputs: Sequence[Floats], one: int, other: int) -> bool:
+    def _is_labels(self, outputs: Sequence[Floats], index: int, other: int) -> bool:
         """Return whether the first of two lists holds the labels: whole numbers where the other has scores."""
         if self._labels:
-            return one in self._labels
-        return bool(np.all(outputs[one] >= 1) and np.all(outputs[one] == np.floor(outputs[one])) and np.all(outputs[other] <= 1))
+            return index in self._labels
+        return bool(np.all(outputs[index] >= 1) and np.all(outputs[index] == np.floor(outputs[index])) and np.all(outputs[other] <= 1))
 
 
 def _mismatch(shapes: Sequence[tuple[int | None, ...]]) -> ConfigError:

@@ -38,7 +38,7 @@ class Yolo26:
         """Return the detections, and the values behind the class of each: float32 [n, extra]."""
         self._check([output.shape for output in outputs])
         rows = outputs[0].reshape(-1, COLUMNS + self._extra)
-        found = boxes.in_pixels(rows[:, :4], frame)
+        corners = boxes.in_pixels(rows[:, :4], frame)
         above = rows[:, 4] > self._output.score_threshold
         classes = np.rint(rows[above, 5])
         if not np.all(np.abs(rows[above, 5] - classes) <= _ROUNDING):
@@ -46,9 +46,9 @@ class Yolo26:
                 "the sixth column should hold class numbers, and they are not whole: quantised with one scale for boxes and classes? "
                 "Export end-to-end models in float, or without the end-to-end head (family yolov8)"
             )
-        found, scores, kinds = found[above], rows[above, 4], classes.astype(np.int32)
-        kept = boxes.surviving(found, scores, kinds, self._output)
-        return Detections(boxes.to_photo(found[kept], frame), scores[kept], kinds[kept]), rows[above, COLUMNS:][kept]
+        corners, scores, kinds = corners[above], rows[above, 4], classes.astype(np.int32)
+        survivors = boxes.surviving(corners, scores, kinds, self._output)
+        return Detections(boxes.to_photo(corners[survivors], frame), scores[survivors], kinds[survivors]), rows[above, COLUMNS:][survivors]
 
     def _check(self, shapes: Sequence[tuple[int | None, ...]]) -> None:
         shape = shapes[0]

@@ -27,13 +27,13 @@ class YoloNas:
         """Return the detections; `outputs` are the two tensors, float32."""
         corners, scores = self._parts(outputs)
         cells, classes = np.nonzero(scores > self._output.score_threshold)
-        found = boxes.in_pixels(corners, frame)[cells]
-        return boxes.select(found, scores[cells, classes], classes.astype(np.int32), self._output, frame)
+        candidates = boxes.in_pixels(corners, frame)[cells]
+        return boxes.select(candidates, scores[cells, classes], classes.astype(np.int32), self._output, frame)
 
     def _parts(self, outputs: Sequence[Floats]) -> tuple[Floats, Floats]:
         """Return boxes [n, 4] and scores [n, classes]."""
         shapes = [output.shape for output in outputs]
-        at = next((place for place, shape in enumerate(shapes) if len(shape) == 3 and shape[0] == 1 and shape[2] == 4), None)
+        at = next((index for index, shape in enumerate(shapes) if len(shape) == 3 and shape[0] == 1 and shape[2] == 4), None)
         if len(shapes) == 2 and at is not None and self._is_scores(shapes[1 - at], shapes[at][1]):
             return outputs[at][0], outputs[1 - at][0]
         needs = f"boxes [1, n, 4] and scores [1, n, {self._output.classes or 'classes'}]"

@@ -33,12 +33,12 @@ class YoloObb(YoloV8):
         best = np.argsort(-scores, kind="stable")[:MOST_CANDIDATES]
         turned = np.concatenate([centred, angles], axis=1).astype(np.float64)[best]
         limit = self._output.nms_iou
-        kept = best if limit is None else best[_free_of_better(turned, classes[best], limit)]
-        kept = kept[: self._output.max_detections]
-        places = corners_of(np.concatenate([centred, angles], axis=1)[kept])
+        survivors = best if limit is None else best[_free_of_better(turned, classes[best], limit)]
+        survivors = survivors[: self._output.max_detections]
+        places = corners_of(np.concatenate([centred, angles], axis=1)[survivors])
         places = (places - np.array([frame.offset_x, frame.offset_y])) / np.array([frame.scale_x, frame.scale_y])
         around = np.concatenate([places.min(axis=1), places.max(axis=1)], axis=1).astype(np.float32)
-        return Detections(around, scores[kept], classes[kept], corners=places.astype(np.float32))
+        return Detections(around, scores[survivors], classes[survivors], corners=places.astype(np.float32))
 
 
 def corners_of(turned: NDArray[np.floating]) -> Doubles:
@@ -65,15 +65,15 @@ def _free_of_better(turned: Doubles, classes: NDArray[np.int32], limit: float) -
     return np.flatnonzero(free)
 
 
-def probabilistic_iou(one: Doubles, other: Doubles) -> Doubles:
+def probabilistic_iou(boxes: Doubles, other: Doubles) -> Doubles:
     """Return how alike two boxes are as Gaussians (1 - Hellinger distance), 0..1: float64 [n, m]."""
-    (x1, y1, a1, b1, c1), (x2, y2, a2, b2, c2) = ((part[:, None] for part in _gaussian(one)), _gaussian(other))
+    (x1, y1, a1, b1, c1), (x2, y2, a2, b2, c2) = ((part[:, None] for part in _gaussian(boxes)), _gaussian(other))
     a, b, c = a1 + a2, b1 + b2, c1 + c2
     determinant = a * b - c * c
     apart = (a * (y1 - y2) ** 2 + b * (x1 - x2) ** 2) / (determinant + _EPSILON) / 4
     turned = c * (x2 - x1) * (y1 - y2) / (determinant + _EPSILON) / 2
-    own = np.sqrt(np.maximum(a1 * b1 - c1 * c1, 0) * np.maximum(a2 * b2 - c2 * c2, 0))
-    sized = np.log(np.maximum(determinant, 0) / (4 * own + _EPSILON) + _EPSILON) / 2
+    determinants = np.sqrt(np.maximum(a1 * b1 - c1 * c1, 0) * np.maximum(a2 * b2 - c2 * c2, 0))
+    sized = np.log(np.maximum(determinant, 0) / (4 * determinants + _EPSILON) + _EPSILON) / 2
     distance = np.clip(apart + turned + sized, _EPSILON, 100)
     alike: Doubles = 1 - np.sqrt(1 - np.exp(-distance) + _EPSILON)
     return alike

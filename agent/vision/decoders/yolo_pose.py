@@ -24,5 +24,5 @@ class YoloPose(YoloV8):
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections with keypoints; `outputs` is the one tensor, float32."""
-        found, extra = self._found(outputs[0], frame, scaled=range(0, self._extra, 3))
-        return replace(found, keypoints=keypoints_in_photo(extra.reshape(-1, KEYPOINTS, 3), frame))
+        detections, extra = self._found(outputs[0], frame, scaled=range(0, self._extra, 3))
+        return replace(detections, keypoints=keypoints_in_photo(extra.reshape(-1, KEYPOINTS, 3), frame))

@@ -40,14 +40,14 @@ def _prototypes(tensor: Floats, frame: PhotoFrame) -> Floats:
     return tamed(prototypes)
 
 
-def _with_masks(found: Detections, coefficients: Floats, prototypes: Floats, frame: PhotoFrame) -> Detections:
+def _with_masks(detections: Detections, coefficients: Floats, prototypes: Floats, frame: PhotoFrame) -> Detections:
     """Return the detections with their masks; `coefficients` are float32 [n, count]."""
     count = len(prototypes)
     if coefficients.shape[1] != count:
         raise ConfigError(f"an object has {coefficients.shape[1]} coefficients for {count} prototypes: correct output.classes in the card")
     logits = (coefficients @ prototypes.reshape(count, -1)).reshape(-1, *prototypes.shape[1:])
-    masks = tuple(photo_mask(one, box, frame, 0.0) for one, box in zip(logits, found.boxes, strict=True))
-    return replace(found, masks=masks)
+    masks = tuple(photo_mask(logit, box, frame, 0.0) for logit, box in zip(logits, detections.boxes, strict=True))
+    return replace(detections, masks=masks)
 
 
 def _rows_of(family: str, loaded: Loaded) -> tuple[Loaded, int]:
@@ -56,8 +56,8 @@ def _rows_of(family: str, loaded: Loaded) -> tuple[Loaded, int]:
         return loaded, PROTOTYPES
     rows, prototypes = _split(family, [info.shape for info in loaded.outputs])
     shape = loaded.outputs[prototypes].shape
-    known = [size for size in (shape[1], shape[3]) if size is not None]
-    return replace(loaded, outputs=(loaded.outputs[rows],)), PROTOTYPES if PROTOTYPES in known or not known else min(known)
+    sizes = [size for size in (shape[1], shape[3]) if size is not None]
+    return replace(loaded, outputs=(loaded.outputs[rows],)), PROTOTYPES if PROTOTYPES in sizes or not sizes else min(sizes)
 
 
 class YoloSeg(YoloV8):
@@ -72,8 +72,8 @@ class YoloSeg(YoloV8):
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections with masks; `outputs` are rows and prototypes in either order, float32."""
         rows, prototypes = _split(self.FAMILY, [output.shape for output in outputs])
-        found, extra = self._found(outputs[rows], frame)
-        return _with_masks(found, extra, _prototypes(outputs[prototypes], frame), frame)
+        detections, extra = self._found(outputs[rows], frame)
+        return _with_masks(detections, extra, _prototypes(outputs[prototypes], frame), frame)
 
 
 class Yolo26Seg(Yolo26):
@@ -88,5 +88,5 @@ class Yolo26Seg(Yolo26):
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections with masks; `outputs` are rows and prototypes in either order, float32."""
         rows, prototypes = _split(self.FAMILY, [output.shape for output in outputs])
-        found, extra = self._found([outputs[rows]], frame)
-        return _with_masks(found, extra, _prototypes(outputs[prototypes], frame), frame)
+        detections, extra = self._found([outputs[rows]], frame)
+        return _with_masks(detections, extra, _prototypes(outputs[prototypes], frame), frame)

@@ -61,20 +61,20 @@ class YoloV5Heads:
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections; every class of an anchor above the threshold is a candidate of its own."""
-        found, scores, classes = [], [], []
+        corners, scores, classes = [], [], []
         for level, values in enumerate(self._maps(outputs)):
             rows = sigmoid(values)
             anchors, y, x = np.nonzero(rows[..., 4] > self._output.score_threshold)
-            kept = rows[anchors, y, x]
-            products = kept[:, 5:] * kept[:, 4:5]
+            candidates = rows[anchors, y, x]
+            products = candidates[:, 5:] * candidates[:, 4:5]
             at, named = np.nonzero(products > self._output.score_threshold)
             cell = np.stack([x, y], axis=1)[at].astype(np.float32)
-            centres = (2 * kept[at, :2] - 0.5 + cell) * STRIDES[level]
-            sizes = (2 * kept[at, 2:4]) ** 2 * self._anchors[level, anchors[at]]
-            found.append(boxes.corners(np.concatenate([centres, sizes], axis=1)))
+            centres = (2 * candidates[at, :2] - 0.5 + cell) * STRIDES[level]
+            sizes = (2 * candidates[at, 2:4]) ** 2 * self._anchors[level, anchors[at]]
+            corners.append(boxes.corners(np.concatenate([centres, sizes], axis=1)))
             scores.append(products[at, named])
             classes.append(named.astype(np.int32))
-        return boxes.select(np.concatenate(found), np.concatenate(scores), np.concatenate(classes), self._output, frame)
+        return boxes.select(np.concatenate(corners), np.concatenate(scores), np.concatenate(classes), self._output, frame)
 
     def _maps(self, outputs: Sequence[Floats]) -> list[Floats]:
         """Return the maps by stride, each [3, rows, columns, 5 + classes]."""
@@ -82,8 +82,8 @@ class YoloV5Heads:
         maps: list[Floats] = []
         for stride in STRIDES:
             sides = (grid_side(size.height, stride), grid_side(size.width, stride))
-            maps.extend(one for one in (_as_map(output, sides) for output in outputs) if one is not None)
-        depths = {one.shape[3] for one in maps}
+            maps.extend(candidate for candidate in (_as_map(output, sides) for output in outputs) if candidate is not None)
+        depths = {level.shape[3] for level in maps}
         classes = self._output.classes
         if len(maps) == len(STRIDES) and len(depths) == 1 and classes in (None, min(depths) - 5) and min(depths) > 5:
             return maps

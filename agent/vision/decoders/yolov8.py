@@ -43,8 +43,8 @@ class YoloV8(OneTensor):
         """
         centred, scores, kinds, extra = self._candidates(tensor, frame, scaled)
         corners = boxes.corners(centred)
-        kept = boxes.surviving(corners, scores, kinds, self._output)
-        return Detections(boxes.to_photo(corners[kept], frame), scores[kept], kinds[kept]), extra[kept]
+        survivors = boxes.surviving(corners, scores, kinds, self._output)
+        return Detections(boxes.to_photo(corners[survivors], frame), scores[survivors], kinds[survivors]), extra[survivors]
 
     def _candidates(
         self, tensor: Floats, frame: PhotoFrame, scaled: Sequence[int] = ()
@@ -64,10 +64,10 @@ class YoloV8(OneTensor):
 
     def _check(self, shape: tuple[int, ...]) -> bool:
         """Return whether the last axis holds the anchors; the card's class count decides, without one the longer axis."""
-        classes, beside = self._output.classes, 4 + self._extra
-        if len(shape) == 3 and shape[0] == 1 and min(shape[1:]) > beside:
+        classes, other_values = self._output.classes, 4 + self._extra
+        if len(shape) == 3 and shape[0] == 1 and min(shape[1:]) > other_values:
             if classes is None:
                 return shape[2] > shape[1]
-            if beside + classes in shape[1:]:
-                return shape[1] == beside + classes
-        raise mismatch(self.FAMILY, f"an output of shape [1, {self._values(beside)}, anchors]", list(shape), "`classes` or `family`")
+            if other_values + classes in shape[1:]:
+                return shape[1] == other_values + classes
+        raise mismatch(self.FAMILY, f"an output of shape [1, {self._values(other_values)}, anchors]", list(shape), "`classes` or `family`")

@@ -41,8 +41,8 @@ class YoloX(OneTensor):
         above = scores > threshold
         rows, cells = rows[above], cells[above]
         centred = rows[:, :4] if is_decoded else self._decoded(rows[:, :4], cells)
-        found = boxes.corners(centred)
-        return boxes.select(found, scores[above], classes[above].astype(np.int32), self._output, frame)
+        corners = boxes.corners(centred)
+        return boxes.select(corners, scores[above], classes[above].astype(np.int32), self._output, frame)
 
     def _decoded(self, raw: Floats, cells: NDArray[np.int64]) -> Floats:
         """Return centre x, centre y, width, height in pixels of the input."""
