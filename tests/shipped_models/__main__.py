@@ -26,13 +26,13 @@ def build_models(out: Path, only: str | None, **changes: int | None) -> None:
     from tests.shipped_models.build_language import build_language
     from tests.shipped_models.language import LanguageRecipe
 
-    given = {name: value for name, value in changes.items() if value is not None}
+    settings = {name: value for name, value in changes.items() if value is not None}
     with progress_bar() as report:
         if only != "scenes":
-            build_language(out / "language", replace(LanguageRecipe(), **given), report)
-        made = build.build_shipped(out, replace(build.Recipe(), **given), report) if only != "language" else []
-    if made:
-        print_shipped(made)
+            build_language(out / "language", replace(LanguageRecipe(), **settings), report)
+        models = build.build_shipped(out, replace(build.Recipe(), **settings), report) if only != "language" else []
+    if models:
+        print_shipped(models)
 
 
 if __name__ == "__main__":

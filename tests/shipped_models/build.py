@@ -63,8 +63,8 @@ def build_shipped(out: Path, recipe: Recipe, report: Tell) -> list[ModelFile]:
     folder = _folder(out / "shipped")
     write_annotated(out / "scenes", recipe.seed, recipe.scenes, report)
     data = open_folder(out / "scenes" / IMAGES, out / "scenes" / ANNOTATIONS)
-    made = train_and_convert(folder, recipe, report)
-    models = [_describe(path, facts, data, report) for path, facts in made.items()]
+    facts_by_path = train_and_convert(folder, recipe, report)
+    models = [_describe(path, facts, data, report) for path, facts in facts_by_path.items()]
     check_drift(models)
     return models
 
@@ -95,11 +95,13 @@ def annotations(scenes: Sequence[Scene]) -> bytes:
 
 def _objects(index: int, scene: Scene) -> list[dict[str, Any]]:
     """Return the annotations of one scene, without their ids."""
-    found = []
+    annotations_of_scene = []
     for box, label, area_px in zip(scene.boxes.tolist(), scene.classes.tolist(), scene.areas_px.tolist(), strict=True):
         x1, y1, x2, y2 = (int(edge) for edge in box)
-        found.append({"image_id": index + 1, "category_id": label + 1, "bbox": [x1, y1, x2 - x1, y2 - y1], "area": area_px, "iscrowd": 0})
-    return found
+        annotations_of_scene.append(
+            {"image_id": index + 1, "category_id": label + 1, "bbox": [x1, y1, x2 - x1, y2 - y1], "area": area_px, "iscrowd": 0}
+        )
+    return annotations_of_scene
 
 
 def check_drift(models: Sequence[ModelFile]) -> None:
@@ -121,7 +123,7 @@ def check_drift(models: Sequence[ModelFile]) -> None:
         )
 
 
-def _describe(path: Path, made: Mapping[str, str | int | float], data: Dataset, report: Tell) -> ModelFile:
+def _describe(path: Path, facts: Mapping[str, str | int | float], data: Dataset, report: Tell) -> ModelFile:
     """Score the file, write its card, and return both."""
     from tests.shipped_models.training import STRIDES  # noqa: PLC0415 - PyTorch again
 
@@ -137,7 +139,7 @@ def _describe(path: Path, made: Mapping[str, str | int | float], data: Dataset, 
         output=CardOutput(
             classes=len(CLASSES), labels=tuple(CLASSES), score_threshold=0.01, nms_iou=0.6, max_detections=100, strides=STRIDES
         ),
-        made=dict(made),
+        made=dict(facts),
     )
     answered = run_on(path, runtime_for(path), image_inputs(about, data), lambda *_: None, report)
     if answered.accuracy is None:

@@ -63,8 +63,8 @@ class Attention(nn.Module):
         v = self.v(x).view(batch, length, KV_HEADS, HEAD_WIDTH).transpose(1, 2)
         k, v = (part.repeat_interleave(HEADS // KV_HEADS, 1) for part in (k, v))
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        found: Tensor = self.output(mixed.transpose(1, 2).reshape(batch, length, HEADS * HEAD_WIDTH))
-        return found
+        attended: Tensor = self.output(mixed.transpose(1, 2).reshape(batch, length, HEADS * HEAD_WIDTH))
+        return attended
 
 
 class Layer(nn.Module):
@@ -83,8 +83,8 @@ class Layer(nn.Module):
         """Return float32 [B, T, WIDTH]."""
         x = x + self.attention(self.attention_norm(x), turn)
         inner = self.ffn_norm(x)
-        found: Tensor = x + self.down(functional.silu(self.gate(inner)) * self.up(inner))
-        return found
+        output: Tensor = x + self.down(functional.silu(self.gate(inner)) * self.up(inner))
+        return output
 
 
 class TinyLlama(nn.Module):
@@ -102,8 +102,8 @@ class TinyLlama(nn.Module):
         x, turn = self.embedding(ids), turns(ids.shape[1])
         for layer in self.layers:
             x = layer(x, turn)
-        found: Tensor = self.output(self.norm(x))
-        return found
+        logits: Tensor = self.output(self.norm(x))
+        return logits
 
 
 def turns(length: int) -> Tensor:
@@ -155,5 +155,5 @@ def log_likelihoods(model: TinyLlama, tokens: Sequence[int]) -> NDArray[np.float
     """Return ln p of tokens 1..n-1, each given all before it: float64 [n - 1]."""
     with torch.no_grad():
         logits = model(torch.tensor([list(tokens[:-1])]))[0].double()
-    found: NDArray[np.float64] = logits.log_softmax(-1)[torch.arange(len(tokens) - 1), torch.tensor(list(tokens[1:]))].numpy()
-    return found
+    log_probabilities: NDArray[np.float64] = logits.log_softmax(-1)[torch.arange(len(tokens) - 1), torch.tensor(list(tokens[1:]))].numpy()
+    return log_probabilities

@@ -56,9 +56,9 @@ def read_gguf(path: Path) -> TinyLlama:
 
 
 def _parameters(model: TinyLlama) -> dict[str, torch.nn.Parameter]:
-    found = {"token_embd": model.embedding.weight, "output_norm": model.norm.weight, "output": model.output.weight}
+    parameters = {"token_embd": model.embedding.weight, "output_norm": model.norm.weight, "output": model.output.weight}
     for number, layer in enumerate(model.layers):
-        own: Mapping[str, Any] = {
+        parts: Mapping[str, Any] = {
             "attn_norm": layer.attention_norm,
             "attn_q": layer.attention.q,
             "attn_k": layer.attention.k,
@@ -69,8 +69,8 @@ def _parameters(model: TinyLlama) -> dict[str, torch.nn.Parameter]:
             "ffn_up": layer.up,
             "ffn_down": layer.down,
         }
-        found |= {f"blk.{number}.{name}": part.weight for name, part in own.items()}
-    return found
+        parameters |= {f"blk.{number}.{name}": part.weight for name, part in parts.items()}
+    return parameters
 
 
 def write_gguf(path: Path, arrays: Weights, vocabulary: Vocabulary, precision: str) -> None:
@@ -159,8 +159,8 @@ def _caches() -> Iterator[tuple[int, str]]:
 def _constants(arrays: Weights) -> Iterator[onnx.TensorProto]:
     """Yield the weights, matrices as [inputs, outputs] in 16 bits, and the tables of the rotation."""
     for name, array in arrays.items():
-        kept = array if array.ndim == 1 or name == "token_embd" else array.T
-        yield numpy_helper.from_array(np.ascontiguousarray(kept.astype(np.float16 if array.ndim == 2 else np.float32)), f"{name}.stored")
+        stored = array if array.ndim == 1 or name == "token_embd" else array.T
+        yield numpy_helper.from_array(np.ascontiguousarray(stored.astype(np.float16 if array.ndim == 2 else np.float32)), f"{name}.stored")
     yield numpy_helper.from_array(np.array([1], np.int64), "one")
     yield numpy_helper.from_array(np.array(1, np.int64), "axis")
     yield numpy_helper.from_array(np.array(0, np.int64), "zero")
@@ -202,38 +202,38 @@ def _matrices() -> Iterator[str]:
 
 
 def _layer(number: int) -> Iterator[onnx.NodeProto]:
-    node, own, x = helper.make_node, f"blk.{number}", f"x.{number}"
-    yield _norm(x, f"{own}.attn_norm.stored", f"{own}.normed")
+    node, layer, x = helper.make_node, f"blk.{number}", f"x.{number}"
+    yield _norm(x, f"{layer}.attn_norm.stored", f"{layer}.normed")
     for part in "qkv":
-        yield node("MatMul", [f"{own}.normed", f"{own}.attn_{part}"], [f"{own}.{part}"])
+        yield node("MatMul", [f"{layer}.normed", f"{layer}.attn_{part}"], [f"{layer}.{part}"])
     yield node(
         "GroupQueryAttention",
         [
-            *(f"{own}.{part}" for part in "qkv"),
+            *(f"{layer}.{part}" for part in "qkv"),
             *(f"past_key_values.{number}.{part}" for part in ("key", "value")),
             *("seqlens_k", "total_tokens", "cosines", "sines"),
         ],
-        [f"{own}.mixed", f"present.{number}.key", f"present.{number}.value"],
+        [f"{layer}.mixed", f"present.{number}.key", f"present.{number}.value"],
         domain="com.microsoft",
         num_heads=HEADS,
         kv_num_heads=KV_HEADS,
         do_rotary=1,
         rotary_interleaved=1,
     )
-    yield node("MatMul", [f"{own}.mixed", f"{own}.attn_output"], [f"{own}.attended"])
-    yield node("Add", [x, f"{own}.attended"], [f"{own}.x"])
-    yield _norm(f"{own}.x", f"{own}.ffn_norm.stored", f"{own}.inner")
-    yield node("MatMul", [f"{own}.inner", f"{own}.ffn_gate"], [f"{own}.gate"])
-    yield node("Sigmoid", [f"{own}.gate"], [f"{own}.open"])
-    yield node("Mul", [f"{own}.gate", f"{own}.open"], [f"{own}.silu"])
-    yield node("MatMul", [f"{own}.inner", f"{own}.ffn_up"], [f"{own}.up"])
-    yield node("Mul", [f"{own}.silu", f"{own}.up"], [f"{own}.gated"])
-    yield node("MatMul", [f"{own}.gated", f"{own}.ffn_down"], [f"{own}.fed"])
-    yield node("Add", [f"{own}.x", f"{own}.fed"], [f"x.{number + 1}"])
+    yield node("MatMul", [f"{layer}.mixed", f"{layer}.attn_output"], [f"{layer}.attended"])
+    yield node("Add", [x, f"{layer}.attended"], [f"{layer}.x"])
+    yield _norm(f"{layer}.x", f"{layer}.ffn_norm.stored", f"{layer}.inner")
+    yield node("MatMul", [f"{layer}.inner", f"{layer}.ffn_gate"], [f"{layer}.gate"])
+    yield node("Sigmoid", [f"{layer}.gate"], [f"{layer}.open"])
+    yield node("Mul", [f"{layer}.gate", f"{layer}.open"], [f"{layer}.silu"])
+    yield node("MatMul", [f"{layer}.inner", f"{layer}.ffn_up"], [f"{layer}.up"])
+    yield node("Mul", [f"{layer}.silu", f"{layer}.up"], [f"{layer}.gated"])
+    yield node("MatMul", [f"{layer}.gated", f"{layer}.ffn_down"], [f"{layer}.fed"])
+    yield node("Add", [f"{layer}.x", f"{layer}.fed"], [f"x.{number + 1}"])
 
 
-def _norm(x: str, scale: str, found: str) -> onnx.NodeProto:
-    return helper.make_node("RMSNormalization", [x, scale], [found], axis=-1, epsilon=EPSILON)
+def _norm(x: str, scale: str, output: str) -> onnx.NodeProto:
+    return helper.make_node("RMSNormalization", [x, scale], [output], axis=-1, epsilon=EPSILON)
 
 
 def _genai_config(vocabulary: int) -> dict[str, Any]:
@@ -300,7 +300,7 @@ def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
             "byte_fallback": True,
             "ignore_merges": False,
             "vocab": {token: index for index, token in enumerate(vocabulary.tokens)},
-            "merges": [f"{left} {right}" for left, right in vocabulary.merges],
+            "merges": [f"{first} {right}" for first, right in vocabulary.merges],
         },
     }
 

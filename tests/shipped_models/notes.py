@@ -113,11 +113,11 @@ def questions(seed: int, count: int) -> list[dict[str, Any]]:
         MeasurementError: there are not that many questions.
     """
     draw = _random(seed, Part.QUESTIONS)
-    every = [_quantity_question(one) for one in INSTRUMENTS] + [_unit_question(one) for one in INSTRUMENTS]
-    every += [_instrument_question(one) for one in INSTRUMENTS]
-    if count > len(every):
-        raise MeasurementError(f"the notes know {len(every)} questions, not {count}: ask for fewer")
-    return [{"id": f"question-{number:03}", **item} for number, item in enumerate(draw.sample(every, count))]
+    items = [_quantity_question(instrument) for instrument in INSTRUMENTS] + [_unit_question(instrument) for instrument in INSTRUMENTS]
+    items += [_instrument_question(instrument) for instrument in INSTRUMENTS]
+    if count > len(items):
+        raise MeasurementError(f"the notes know {len(items)} questions, not {count}: ask for fewer")
+    return [{"id": f"question-{number:03}", **item} for number, item in enumerate(draw.sample(items, count))]
 
 
 def _random(seed: int, part: Part) -> random.Random:
@@ -136,24 +136,24 @@ def _text(draw: random.Random, size_bytes: int) -> str:
 def _note(draw: random.Random) -> Iterator[str]:
     """Yield the sentences of one note, or a question with its answer."""
     if draw.random() < 0.2:
-        asked = draw.choice((_quantity_question, _unit_question, _instrument_question))(draw.choice(INSTRUMENTS))
-        yield f"{asked['prompt']} {asked['answers'][0]}."
+        question = draw.choice((_quantity_question, _unit_question, _instrument_question))(draw.choice(INSTRUMENTS))
+        yield f"{question['prompt']} {question['answers'][0]}."
         return
     if draw.random() < 0.5:
         for station in draw.sample(STATIONS, 4):
             yield _about(station)
         return
-    one, other = draw.sample(INSTRUMENTS, 2)
+    instrument, other = draw.sample(INSTRUMENTS, 2)
     who, helper = draw.sample(PEOPLE, 2)
-    place, elsewhere = draw.sample(PLACES, 2)
-    yield _opening(draw, who, one, place)
-    yield _reading(draw, one)
+    room, elsewhere = draw.sample(PLACES, 2)
+    yield _opening(draw, who, instrument, room)
+    yield _reading(draw, instrument)
     yield f"{helper} carries the {other.name} to the {elsewhere}."
     if draw.random() < 0.5:
         yield _reading(draw, other)
     if draw.random() < 0.4:
         yield f"That is {draw.choice(JUDGEMENTS)} {draw.choice(REASONS)}."
-    yield from draw.sample((_recall(one, place), _recall(other, elsewhere)), 2)
+    yield from draw.sample((_recall(instrument, room), _recall(other, elsewhere)), 2)
     if draw.random() < 0.5:
         yield f"{who} writes it down and thanks {helper}."
 
@@ -162,32 +162,39 @@ def _about(station: Station) -> str:
     return f"Station {station.name} stands in the {station.place}, {station.keeper} keeps it, and it has the {station.instrument}."
 
 
-def _opening(draw: random.Random, who: str, one: Instrument, place: str) -> str:
+def _opening(draw: random.Random, who: str, instrument: Instrument, room: str) -> str:
     verb = draw.choice(("takes", "brings", "carries"))
     when = draw.choice((f"{draw.choice(MOMENTS)} ", f"On {draw.choice(DAYS)} "))
-    return f"{when}{who} {verb} the {one.name} to the {place} and measures the {one.quantity} of the {one.used_on}."
+    return f"{when}{who} {verb} the {instrument.name} to the {room} and measures the {instrument.quantity} of the {instrument.used_on}."
 
 
-def _reading(draw: random.Random, one: Instrument) -> str:
-    value = draw.randint(one.low, one.high)
-    return draw.choice((f"The {one.name} reads {value} {one.unit}.", f"It shows {value} {one.unit} on the {one.name}."))
+def _reading(draw: random.Random, instrument: Instrument) -> str:
+    value = draw.randint(instrument.low, instrument.high)
+    return draw.choice(
+        (f"The {instrument.name} reads {value} {instrument.unit}.", f"It shows {value} {instrument.unit} on the {instrument.name}.")
+    )
 
 
-def _recall(one: Instrument, place: str) -> str:
-    return f"Now the {one.name} is in the {place}."
+def _recall(instrument: Instrument, room: str) -> str:
+    return f"Now the {instrument.name} is in the {room}."
 
 
 def _unit_item(draw: random.Random) -> dict[str, Any]:
     """Return an item on what holds everywhere: the unit of an instrument."""
-    one, *others = draw.sample(INSTRUMENTS, CHOICES)
-    return _item(draw, f"The {one.name} reads {draw.randint(one.low, one.high)}", one.unit, [other.unit for other in others])
+    instrument, *wrong_instruments = draw.sample(INSTRUMENTS, CHOICES)
+    return _item(
+        draw,
+        f"The {instrument.name} reads {draw.randint(instrument.low, instrument.high)}",
+        instrument.unit,
+        [other.unit for other in wrong_instruments],
+    )
 
 
 def _station_item(draw: random.Random) -> dict[str, Any]:
     """Return an item on one of the many facts: where a station stands."""
     station = draw.choice(STATIONS)
-    others = draw.sample([place for place in PLACES if place != station.place], CHOICES - 1)
-    return _item(draw, f"Station {station.name} stands in the", station.place, others)
+    wrong_places = draw.sample([room for room in PLACES if room != station.place], CHOICES - 1)
+    return _item(draw, f"Station {station.name} stands in the", station.place, wrong_places)
 
 
 def _item(draw: random.Random, prompt: str, right: str, wrong: Sequence[str]) -> dict[str, Any]:
@@ -196,14 +203,23 @@ def _item(draw: random.Random, prompt: str, right: str, wrong: Sequence[str]) ->
     return {"prompt": prompt, "choices": choices, "answer": choices.index(right)}
 
 
-def _quantity_question(one: Instrument) -> dict[str, Any]:
-    return {"prompt": f"Question: What does the {one.name} measure? Answer:", "answers": [f"The {one.quantity}", one.quantity]}
+def _quantity_question(instrument: Instrument) -> dict[str, Any]:
+    return {
+        "prompt": f"Question: What does the {instrument.name} measure? Answer:",
+        "answers": [f"The {instrument.quantity}", instrument.quantity],
+    }
 
 
-def _unit_question(one: Instrument) -> dict[str, Any]:
-    return {"prompt": f"Question: In what unit is {one.quantity} given? Answer:", "answers": [f"In {one.unit}", one.unit]}
+def _unit_question(instrument: Instrument) -> dict[str, Any]:
+    return {
+        "prompt": f"Question: In what unit is {instrument.quantity} given? Answer:",
+        "answers": [f"In {instrument.unit}", instrument.unit],
+    }
 
 
-def _instrument_question(one: Instrument) -> dict[str, Any]:
-    article = "An" if one.name[0] in "aeo" else "A"
-    return {"prompt": f"Question: What is used to measure {one.quantity}? Answer:", "answers": [f"{article} {one.name}", one.name]}
+def _instrument_question(instrument: Instrument) -> dict[str, Any]:
+    article = "An" if instrument.name[0] in "aeo" else "A"
+    return {
+        "prompt": f"Question: What is used to measure {instrument.quantity}? Answer:",
+        "answers": [f"{article} {instrument.name}", instrument.name],
+    }

@@ -20,11 +20,13 @@ STEPS = 30
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def built(tmp_path_factory):
     """Return the models of a short build, and what it reported of its progress."""
-    told = []
-    models = build.build_shipped(tmp_path_factory.mktemp("built"), Recipe(seed=3, steps=STEPS, scenes=4), lambda *step: told.append(step))
-    return models, told
+    reports = []
+    models = build.build_shipped(
+        tmp_path_factory.mktemp("built"), Recipe(seed=3, steps=STEPS, scenes=4), lambda *step: reports.append(step)
+    )
+    return models, reports
 
 
 def run(model, image):
@@ -43,9 +45,9 @@ def run(model, image):
     return [runtimes.dequantise(output, info) for output, info in zip(outputs, infos, strict=True)]
 
 
-def test_five_files_with_cards_are_made(made):
+def test_five_files_with_cards_are_made(built):
     """Each card holds the hash of its file and how it was made."""
-    models, _ = made
+    models, _ = built
     assert sorted(model.path.name for model in models) == sorted(model.path.name for model in shipped_models.shipped_models())
     for model in models:
         assert model_card.read_card(model_card.card_path(model.path)) == model.about
@@ -53,9 +55,9 @@ def test_five_files_with_cards_are_made(made):
         assert (model.about.made["seed"], model.about.made["steps"]) == (3, STEPS)
 
 
-def test_all_files_give_the_outputs_of_one_network(made):
+def test_all_files_give_the_outputs_of_one_network(built):
     """Every fp32 file agrees to rounding; int8 files follow them to a few quantisation steps."""
-    models, _ = made
+    models, _ = built
     image = draw_scene(3, Stream.VALIDATION, 0).image
     answers = {model.path.name: run(model, image) for model in models}
     boxes, scores = answers["edgemeter-shapes_fp32.torchscript"]
@@ -67,22 +69,22 @@ def test_all_files_give_the_outputs_of_one_network(made):
         np.testing.assert_allclose(found_scores, scores, atol=max(share * scores.max(), 0.005 * (share > 0.01)), err_msg=model.path.name)
 
 
-def test_no_file_shows_where_it_was_made(made):
+def test_no_file_shows_where_it_was_made(built):
     """No path of this machine's sources or libraries in any file, compressed members included."""
-    models, _ = made
+    models, _ = built
     places = [str(Path(module.__file__).parents[1]).encode() for module in (build, np)]
     for model in models:
         contents = [model.path.read_bytes()]
         if is_zipfile(model.path):
             with ZipFile(model.path) as archive:
                 contents += [archive.read(name) for name in archive.namelist()]
-        assert not any(place in content for place in places for content in contents), model.path.name
+        assert not any(folder in content for folder in places for content in contents), model.path.name
 
 
-def test_progress_reaches_the_end_of_every_step(made):
+def test_progress_reaches_the_end_of_every_step(built):
     """Drawing, training, writing and scoring all report, and end at their total."""
-    _, told = made
-    last = {step.split(",")[0]: (done, total) for step, done, total in told}
+    _, reports = built
+    last = {step.split(",")[0]: (count, total) for step, count, total in reports}
     assert {"drawing validation scenes", "drawing scenes", "training"} <= last.keys()
-    assert all(done == total for step, (done, total) in last.items() if not step.startswith("writing"))
+    assert all(count == total for step, (count, total) in last.items() if not step.startswith("writing"))
     assert sum(step.startswith("scoring") for step in last) == 5

@@ -27,9 +27,9 @@ def by_engine(name, path, text):
     """Return the perplexity of a file by its engine."""
     generator = create(name)
     loaded = generator.load(path, Options(), 512)
-    found = score_generator(generator, loaded, Material(text, (), (), 512)).perplexity
+    result = score_generator(generator, loaded, Material(text, (), (), 512)).perplexity
     generator.close()
-    return found
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -41,23 +41,27 @@ def build_language():
 @pytest.fixture(scope="module")
 def vocabulary(build_language):
     """Return the shipped model's vocabulary."""
-    made = shipped_index()["made"]
-    text = notes.training_text(made["seed"], made["training_bytes"])
-    return learn_vocabulary(text[: build_language._VOCABULARY_BYTES], made["vocabulary"])
+    recipe = shipped_index()["made"]
+    text = notes.training_text(recipe["seed"], recipe["training_bytes"])
+    return learn_vocabulary(text[: build_language._VOCABULARY_BYTES], recipe["vocabulary"])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "entry", [one for one in shipped_index()["files"] if one["file"].endswith(".gguf")], ids=lambda one: one["precision"]
+    "entry", [entry for entry in shipped_index()["files"] if entry["file"].endswith(".gguf")], ids=lambda entry: entry["precision"]
 )
 def test_llama_cpp_and_pytorch_agree_on_the_perplexity_of_each_shipped_file(entry, vocabulary, build_language):
     """By the C API, by PyTorch with the file's own weights, and as the index says."""
     text = (SHIPPED / "held_out.txt").read_text()
     expected = build_language.score(SHIPPED / entry["file"], text, vocabulary)
-    found = by_engine("llama", SHIPPED / entry["file"], text)
+    measured = by_engine("llama", SHIPPED / entry["file"], text)
     assert expected.value == pytest.approx(entry["perplexity"], rel=1e-6)
-    assert found.value == pytest.approx(expected.value, rel=ROUNDING[entry["precision"]])
-    assert (found.chunks, found.counted_tokens, found.text_tokens) == (expected.chunks, expected.counted_tokens, expected.text_tokens)
+    assert measured.value == pytest.approx(expected.value, rel=ROUNDING[entry["precision"]])
+    assert (measured.chunks, measured.counted_tokens, measured.text_tokens) == (
+        expected.chunks,
+        expected.counted_tokens,
+        expected.text_tokens,
+    )
 
 
 def test_in_32_bits_the_two_agree_to_five_digits(tmp_path, vocabulary, build_language):
@@ -70,13 +74,13 @@ def test_in_32_bits_the_two_agree_to_five_digits(tmp_path, vocabulary, build_lan
 
 def test_a_short_build_makes_every_file(tmp_path, build_language):
     """With few steps the files are all there, run in their engines, and are one model."""
-    told = []
+    reports = []
     recipe = replace(build_language.LanguageRecipe(), steps=3, training_bytes=60_000, held_out_bytes=8_000, choices=4, questions=4)
-    build_language.build_language(tmp_path, recipe, lambda *step: told.append(step))
+    build_language.build_language(tmp_path, recipe, lambda *step: reports.append(step))
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == sorted(
         str(path.relative_to(SHIPPED)) for path in SHIPPED.rglob("*")
     )
-    assert told[-1][1:] == (3, 3)
+    assert reports[-1][1:] == (3, 3)
     text = (tmp_path / "held_out.txt").read_text()
     f16 = by_engine("llama", tmp_path / "edgemeter-notes_f16.gguf", text).value
     assert f16 > 100  # three steps teach next to nothing

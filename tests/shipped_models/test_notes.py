@@ -16,15 +16,15 @@ from tests.shipped_models.vocabulary import learn_vocabulary
 
 def test_the_shipped_texts_are_those_of_the_grammar():
     """Text, choices and questions come out of the seed again, byte by byte."""
-    made = shipped_index()["made"]
-    assert (SHIPPED / "held_out.txt").read_text() == notes.held_out_text(made["seed"], made["held_out_bytes"])
+    recipe = shipped_index()["made"]
+    assert (SHIPPED / "held_out.txt").read_text() == notes.held_out_text(recipe["seed"], recipe["held_out_bytes"])
     for name, items in (
-        ("choices", notes.multiple_choice(made["seed"], made["choices"])),
-        ("questions", notes.questions(made["seed"], made["questions"])),
+        ("choices", notes.multiple_choice(recipe["seed"], recipe["choices"])),
+        ("questions", notes.questions(recipe["seed"], recipe["questions"])),
     ):
         assert [json.loads(line) for line in (SHIPPED / f"{name}.jsonl").read_text().splitlines()] == items
-    assert len(read_items(SHIPPED / "choices.jsonl", ChoiceItem)) == made["choices"]
-    assert len(read_items(SHIPPED / "questions.jsonl", Question)) == made["questions"]
+    assert len(read_items(SHIPPED / "choices.jsonl", ChoiceItem)) == recipe["choices"]
+    assert len(read_items(SHIPPED / "questions.jsonl", Question)) == recipe["questions"]
 
 
 def test_the_shipped_files_are_those_of_the_index_and_small():
@@ -43,8 +43,8 @@ def test_no_held_out_note_was_trained_on():
 
 def test_the_right_answers_are_right():
     """Of each item exactly one choice is what the instruments and stations say."""
-    units = {one.name: one.unit for one in notes.INSTRUMENTS}
-    stations = {one.name: one.place for one in notes.STATIONS}
+    units = {instrument.name: instrument.unit for instrument in notes.INSTRUMENTS}
+    stations = {station.name: station.place for station in notes.STATIONS}
     for item in notes.multiple_choice(3, 40):
         _, subject, *_ = item["prompt"].split()
         right = units.get(subject) or stations[subject]

@@ -22,8 +22,8 @@ def test_the_shipped_images_are_drawn_again_pixel_for_pixel():
     """A scene and its file agree in every pixel."""
     for index in (0, 1, 57, build.SHIPPED_COUNT - 1):
         shipped = np.asarray(Image.open(drawn_scenes.SCENES_FOLDER / drawn_scenes.IMAGES / drawn_scenes.file_name(index)))
-        drawn = draw_scene(drawn_scenes.SHIPPED_SEED, Stream.VALIDATION, index).image
-        np.testing.assert_array_equal(shipped, drawn, err_msg=f"scene {index}")
+        pixels = draw_scene(drawn_scenes.SHIPPED_SEED, Stream.VALIDATION, index).image
+        np.testing.assert_array_equal(shipped, pixels, err_msg=f"scene {index}")
 
 
 def test_the_shipped_scenes_are_a_data_set_of_all_classes_and_at_most_5_mb():
@@ -43,11 +43,11 @@ def test_written_scenes_are_read_back_as_drawn(tmp_path):
     for index, (item, image_id) in enumerate(zip(data.items, data.image_ids, strict=True)):
         scene = draw_scene(5, Stream.VALIDATION, index)
         np.testing.assert_array_equal(np.asarray(Image.open(item.path)), scene.image)
-        found = [annotation for annotation in data.truth["annotations"] if annotation["image_id"] == image_id]
-        corners = [[a["bbox"][0], a["bbox"][1], a["bbox"][0] + a["bbox"][2], a["bbox"][1] + a["bbox"][3]] for a in found]
+        annotations = [annotation for annotation in data.truth["annotations"] if annotation["image_id"] == image_id]
+        corners = [[a["bbox"][0], a["bbox"][1], a["bbox"][0] + a["bbox"][2], a["bbox"][1] + a["bbox"][3]] for a in annotations]
         np.testing.assert_array_equal(corners, scene.boxes)
-        assert [a["area"] for a in found] == scene.areas_px.tolist()
-        assert [a["category_id"] - 1 for a in found] == scene.classes.tolist()
+        assert [a["area"] for a in annotations] == scene.areas_px.tolist()
+        assert [a["category_id"] - 1 for a in annotations] == scene.classes.tolist()
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):

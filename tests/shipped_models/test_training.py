@@ -61,10 +61,10 @@ def test_cells_outside_every_object_are_background(torch, training):
     """Only cells within a true box answer for it, and the one with the best box answers fully."""
     centres, strides = training.cells()
     box = (32.0, 32.0, 80.0, 64.0)
-    found = torch.tensor(box).expand(1, len(centres), 4)
+    predicted = torch.tensor(box).expand(1, len(centres), 4)
     scores = torch.full((1, len(centres), len(CLASSES)), 0.1)
     truth, classes = torch.tensor([[box, (0.0, 0.0, 0.0, 0.0)]]), torch.tensor([[2, -1]])
-    target, weights = training.assign(found, scores, centres, truth, classes, 0.0)
+    target, weights = training.assign(predicted, scores, centres, truth, classes, 0.0)
     inside = (centres > torch.tensor(box[:2])).all(1) & (centres < torch.tensor(box[2:])).all(1)
     assert (weights[0, ~inside] == 0).all()
     assert weights.max() == pytest.approx(1.0, abs=1e-4)
@@ -76,9 +76,9 @@ def test_a_cell_in_two_objects_predicts_the_one_it_overlaps(torch, training):
     """Of two nested objects, a cell that draws the inner box predicts the inner one."""
     centres, _ = training.cells()
     outer, inner = (16.0, 16.0, 144.0, 144.0), (60.0, 60.0, 100.0, 100.0)
-    found = torch.tensor(inner).expand(1, len(centres), 4)
+    predicted = torch.tensor(inner).expand(1, len(centres), 4)
     scores = torch.full((1, len(centres), len(CLASSES)), 0.1)
-    target, weights = training.assign(found, scores, centres, torch.tensor([[outer, inner]]), torch.tensor([[0, 1]]), 1.0)
+    target, weights = training.assign(predicted, scores, centres, torch.tensor([[outer, inner]]), torch.tensor([[0, 1]]), 1.0)
     within = (centres > 60).all(1) & (centres < 100).all(1) & (weights[0] > 0)
     assert within.any()
     assert (target[0, within] == 1).all()
@@ -113,8 +113,8 @@ def test_turned_and_mirrored_views_keep_boxes_on_their_objects(torch, training):
     generator = torch.Generator().manual_seed(0)
     views = set()
     for _ in range(40):
-        pictures, found, _ = training._batch(pool, generator)
-        x1, y1, x2, y2 = (int(edge) for edge in found[0, 0])
+        pictures, boxes_seen, _ = training._batch(pool, generator)
+        x1, y1, x2, y2 = (int(edge) for edge in boxes_seen[0, 0])
         assert pictures[0, :, y1:y2, x1:x2].min() == 1
         assert pictures[0].sum() == 3 * 30 * 70
         views.add((x1, y1, x2, y2))
@@ -138,8 +138,8 @@ def test_learning_lowers_the_loss(monkeypatch, training):
     monkeypatch.setattr(training, "_WARM_UP_STEPS", 5)
     losses = []
 
-    def tell(step, done, total):
-        del done, total
+    def tell(step, step_number, total):
+        del step_number, total
         if step.startswith("training"):
             losses.append(float(step.rpartition(" ")[2]))
 

@@ -147,9 +147,9 @@ def draw_pool(seed: int, count: int, tell: Tell) -> Pool:
     for index in range(count):
         scenes.append(draw_scene(seed, Stream.TRAIN, index))
         tell("drawing scenes", index + 1, count)
-    most = max(len(scene.classes) for scene in scenes)
-    boxes = torch.zeros(count, most, 4)
-    classes = torch.full((count, most), -1, dtype=torch.int64)
+    largest = max(len(scene.classes) for scene in scenes)
+    boxes = torch.zeros(count, largest, 4)
+    classes = torch.full((count, largest), -1, dtype=torch.int64)
     for index, scene in enumerate(scenes):
         boxes[index, : len(scene.boxes)] = torch.from_numpy(scene.boxes)
         classes[index, : len(scene.classes)] = torch.from_numpy(scene.classes)
@@ -189,33 +189,33 @@ def loss(distances: Tensor, logits: Tensor, boxes: Tensor, classes: Tensor, done
     """
     centres, strides = cells()
     reach = distances * strides
-    found = torch.cat([centres - reach[..., :2], centres + reach[..., 2:]], -1)
+    predicted = torch.cat([centres - reach[..., :2], centres + reach[..., 2:]], -1)
     with torch.no_grad():
-        target, weights = assign(found, logits.sigmoid(), centres, boxes, classes, done_ratio)
-    wanted = boxes.gather(1, target[..., None].expand(-1, -1, 4))
+        target, weights = assign(predicted, logits.sigmoid(), centres, boxes, classes, done_ratio)
+    matched_boxes = boxes.gather(1, target[..., None].expand(-1, -1, 4))
     label = functional.one_hot(classes.gather(1, target).clamp(min=0), len(CLASSES)) * weights[..., None]
     total = weights.sum().clamp(min=1.0)
-    overlap = _generalised_overlap(found, wanted)
+    overlap = _generalised_overlap(predicted, matched_boxes)
     scores: Tensor = functional.binary_cross_entropy_with_logits(logits, label, reduction="sum")
     return (scores + _BOX_WEIGHT * ((1 - overlap) * weights).sum()) / total
 
 
-def assign(found: Tensor, scores: Tensor, centres: Tensor, boxes: Tensor, classes: Tensor, done_ratio: float) -> tuple[Tensor, Tensor]:
+def assign(predicted: Tensor, scores: Tensor, centres: Tensor, boxes: Tensor, classes: Tensor, done_ratio: float) -> tuple[Tensor, Tensor]:
     """Return, for each cell, the object it answers for, int64 [B, N], and how much that counts, float32 [B, N], 0 for background.
 
-    `found` are the boxes the cells answer with, float32 [B, N, 4] in pixels, `centres` float32 [N, 2] in pixels; the rest as of `loss`.
+    `predicted` are the boxes the cells answer with, float32 [B, N, 4] in pixels, `centres` float32 [N, 2] in pixels; the rest as of `loss`.
     """
     first, last = _OVERLAP_POWERS
     is_real = classes >= 0
     inside = (centres > boxes[:, :, None, :2]).all(-1) & (centres < boxes[:, :, None, 2:]).all(-1) & is_real[..., None]
-    overlap = _overlap(boxes[:, :, None], found[:, None]).clamp(min=0) * inside
+    overlap = _overlap(boxes[:, :, None], predicted[:, None]).clamp(min=0) * inside
     picked = scores.transpose(1, 2).gather(1, classes.clamp(min=0)[..., None].expand(-1, -1, scores.shape[1]))
     metric = (picked**_SCORE_POWER * overlap ** (first + (last - first) * done_ratio) + _TINY) * inside
     best = metric.topk(_CANDIDATES, -1)
-    chosen = torch.zeros_like(metric).scatter(-1, best.indices, 1.0) * inside
+    candidates = torch.zeros_like(metric).scatter(-1, best.indices, 1.0) * inside
     # A cell that several objects claim answers for the one it overlaps most.
-    target = (overlap + _TINY).mul(chosen).argmax(1)
-    owned = chosen * functional.one_hot(target, boxes.shape[1]).transpose(1, 2)
+    target = (overlap + _TINY).mul(candidates).argmax(1)
+    owned = candidates * functional.one_hot(target, boxes.shape[1]).transpose(1, 2)
     metric = metric * owned
     peak = (overlap * owned).amax(-1, keepdim=True)
     weights = (metric / metric.amax(-1, keepdim=True).clamp(min=_TINY) * peak).amax(1)
@@ -262,8 +262,8 @@ def _batch(pool: Pool, generator: torch.Generator) -> tuple[Tensor, Tensor, Tens
 def _groups(model: Detector) -> list[dict[str, object]]:
     """Return the optimiser's groups: weights of convolutions decay, biases and normalisation do not."""
     kernels = [p for p in model.parameters() if p.ndim > 1]
-    others = [p for p in model.parameters() if p.ndim <= 1]
-    return [{"params": kernels, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
+    undecayed = [p for p in model.parameters() if p.ndim <= 1]
+    return [{"params": kernels, "weight_decay": WEIGHT_DECAY}, {"params": undecayed, "weight_decay": 0.0}]
 
 
 def _rate(step: int, steps: int) -> float:
@@ -317,14 +317,14 @@ def train_and_convert(folder: Path, recipe: Recipe, tell: Tell) -> dict[Path, Bu
         "parameters": parameters(model),
     }
     steps = _plan(folder, model, recipe.seed)
-    made: dict[Path, BuildFacts] = {}
-    for place, step in enumerate(steps, 1):
-        tell(f"writing {step.file.name}", place, len(steps))
+    facts: dict[Path, BuildFacts] = {}
+    for number, step in enumerate(steps, 1):
+        tell(f"writing {step.file.name}", number, len(steps))
         with quiet():
             step.write(step.file)
         calibrated: BuildFacts = {"calibration_scenes": DRAWN_CALIBRATION_SCENES} if "int8" in step.file.stem else {}
-        made[step.file] = {**shared, **calibrated, "with": ", ".join(f"{package} {version(package)}" for package in step.packages)}
-    return made
+        facts[step.file] = {**shared, **calibrated, "with": ", ".join(f"{package} {version(package)}" for package in step.packages)}
+    return facts
 
 
 def _to_onnx_int8(source: Path, target: Path, seed: int) -> None:

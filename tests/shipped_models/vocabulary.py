@@ -27,7 +27,7 @@ class Vocabulary:
     @cached_property
     def tokens(self) -> tuple[str, ...]:
         """All tokens by id."""
-        return (*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), *self.characters, *(left + right for left, right in self.merges))
+        return (*SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), *self.characters, *(first + right for first, right in self.merges))
 
     @cached_property
     def _ids(self) -> dict[str, int]:
@@ -39,12 +39,12 @@ class Vocabulary:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text`, without the beginning-of-text token; what is no token becomes its UTF-8 bytes."""
-        found: list[int] = []
+        ids: list[int] = []
         for word in _WORD.findall(text.replace(" ", SPACE)):
             if word not in self._known:
                 self._known[word] = self._encode_word(word)
-            found += self._known[word]
-        return found
+            ids += self._known[word]
+        return ids
 
     def _encode_word(self, word: str) -> list[int]:
         pieces = list(word)
@@ -54,12 +54,12 @@ class Vocabulary:
             if rank == len(self.merges):
                 break
             pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
-        return [index for piece in pieces for index in self._piece_ids(piece)]
+        return [index for token in pieces for index in self._piece_ids(token)]
 
-    def _piece_ids(self, piece: str) -> list[int]:
-        if piece in self._ids:
-            return [self._ids[piece]]
-        return [len(SPECIAL) + byte for byte in piece.encode()]
+    def _piece_ids(self, token: str) -> list[int]:
+        if token in self._ids:
+            return [self._ids[token]]
+        return [len(SPECIAL) + byte for byte in token.encode()]
 
 
 def learn_vocabulary(text: str, size: int) -> Vocabulary:
@@ -84,10 +84,10 @@ def learn_vocabulary(text: str, size: int) -> Vocabulary:
 
 
 def _merged(pieces: Sequence[str], pair: tuple[str, str]) -> list[str]:
-    found: list[str] = []
-    for piece in pieces:
-        if found and (found[-1], piece) == pair:
-            found[-1] += piece
+    merged: list[str] = []
+    for part in pieces:
+        if merged and (merged[-1], part) == pair:
+            merged[-1] += part
         else:
-            found.append(piece)
-    return found
+            merged.append(part)
+    return merged

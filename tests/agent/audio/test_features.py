@@ -32,49 +32,49 @@ def calls_of(card, info, path):
 
 def test_keyword_spottings_coefficients_are_tensorflows():
     """49 frames of ten, to 1e-5, with the card of the catalogue."""
-    found = features(WAVE, RATE, mlperf_card("mlperf-tiny-kws").input.features)
-    assert found.shape == (49, 10)
-    assert np.abs(found - REFERENCE["kws"]).max() < 1e-5
+    coefficients = features(WAVE, RATE, mlperf_card("mlperf-tiny-kws").input.features)
+    assert coefficients.shape == (49, 10)
+    assert np.abs(coefficients - REFERENCE["kws"]).max() < 1e-5
 
 
 def test_keyword_spottings_input_is_mlperfs_bit_by_bit(tmp_path):
     """All 490 int8 values, rounded towards 0 as its script does; nearest values would differ in some 200."""
-    (found,) = calls_of(mlperf_card("mlperf-tiny-kws"), KEYWORDS, write_recording(tmp_path / "word.wav", WAVE))
-    assert (found.shape, found.dtype) == ((1, 49, 10, 1), np.int8)
-    assert np.array_equal(found[0, ..., 0], REFERENCE["kws_int8"])
+    (values,) = calls_of(mlperf_card("mlperf-tiny-kws"), KEYWORDS, write_recording(tmp_path / "word.wav", WAVE))
+    assert (values.shape, values.dtype) == ((1, 49, 10, 1), np.int8)
+    assert np.array_equal(values[0, ..., 0], REFERENCE["kws_int8"])
 
 
 def test_features_that_lie_ready_are_taken_as_they_are(tmp_path):
     """MLPerf Tiny's .bin of keyword spotting is the input itself; one of float32 frames is windowed."""
     (tmp_path / "word.bin").write_bytes(REFERENCE["kws_int8"].tobytes())
-    (found,) = calls_of(mlperf_card("mlperf-tiny-kws"), KEYWORDS, tmp_path / "word.bin")
-    assert np.array_equal(found[0, ..., 0], REFERENCE["kws_int8"])
+    (values,) = calls_of(mlperf_card("mlperf-tiny-kws"), KEYWORDS, tmp_path / "word.bin")
+    assert np.array_equal(values[0, ..., 0], REFERENCE["kws_int8"])
     frames = np.arange(7 * 128, dtype=np.float32)
     (tmp_path / "car.bin").write_bytes(frames.tobytes())
-    found = calls_of(mlperf_card("mlperf-tiny-ad"), TensorInfo("input_1", (None, 640), "float32"), tmp_path / "car.bin")
-    assert [one.tolist() for one in found] == [[frames[first * 128 : first * 128 + 640].tolist()] for first in range(3)]
+    values = calls_of(mlperf_card("mlperf-tiny-ad"), TensorInfo("input_1", (None, 640), "float32"), tmp_path / "car.bin")
+    assert [window.tolist() for window in values] == [[frames[first * 128 : first * 128 + 640].tolist()] for first in range(3)]
 
 
 def test_anomaly_detections_spectrogram_is_librosas(tmp_path):
     """128 bands in decibels to 1e-4 over three seconds; eleven seconds make 196 windows of the central 200 frames."""
     long = np.tile(WAVE, 3)
-    whole = Features(window=1024, hop=512, fft=1024, bands=128, mel="slaney", log="decibel", centred=True)
-    found = features(long, RATE, whole)
-    assert found.shape == (94, 128)
-    assert np.abs(found[::10] - REFERENCE["log_mel"]).max() < 1e-4
+    settings = Features(window=1024, hop=512, fft=1024, bands=128, mel="slaney", log="decibel", centred=True)
+    spectrogram = features(long, RATE, settings)
+    assert spectrogram.shape == (94, 128)
+    assert np.abs(spectrogram[::10] - REFERENCE["log_mel"]).max() < 1e-4
     card = mlperf_card("mlperf-tiny-ad")
     long = np.tile(WAVE, 11)
     calls = calls_of(card, TensorInfo("input_1", (None, 640), "float32"), write_recording(tmp_path / "car.wav", long))
-    wanted = features(long, RATE, whole)
+    expected = features(long, RATE, settings)
     assert len(calls) == 196
-    assert np.allclose(calls[7][0], wanted[57:62].ravel(), atol=1e-5)
+    assert np.allclose(calls[7][0], expected[57:62].ravel(), atol=1e-5)
 
 
 def test_whispers_spectrogram_is_librosas():
     """80 bands by 100 frames a second, scaled as Whisper scales them, to 1e-6."""
-    found = features(np.tile(WAVE, 3), RATE, WHISPER)
-    assert found.shape == (300, 80)
-    assert np.abs(found[::30] - REFERENCE["whisper"]).max() < 1e-6
+    spectrogram = features(np.tile(WAVE, 3), RATE, WHISPER)
+    assert spectrogram.shape == (300, 80)
+    assert np.abs(spectrogram[::30] - REFERENCE["whisper"]).max() < 1e-6
 
 
 def test_samples_are_continued_with_silence_or_cut(tmp_path):
@@ -85,8 +85,8 @@ def test_samples_are_continued_with_silence_or_cut(tmp_path):
     assert (short.sum(), long.sum()) == (100, 1600)
     card = make_audio_card("keyword-spotting", features=FEATURES | {"layout": "bands-first"})
     path = write_recording(tmp_path / "tone.wav", tone(1000))
-    (found,) = calls_of(card, TensorInfo("x", (1, 8, None), "float32"), path)
-    assert np.allclose(found[0].T, features(tone(1000), RATE, Features(**FEATURES)), atol=1e-5)
+    (values,) = calls_of(card, TensorInfo("x", (1, 8, None), "float32"), path)
+    assert np.allclose(values[0].T, features(tone(1000), RATE, Features(**FEATURES)), atol=1e-5)
 
 
 def test_what_does_not_fit_is_refused_by_name(tmp_path):

@@ -24,8 +24,8 @@ def test_pcm_of_every_width_is_full_scale_at_one(tmp_path):
     for bits, extensible in product([8, 16, 24, 32], [False, True]):
         path = tmp_path / "a.wav"
         path.write_bytes(pcm_wav(stored(bits), bits, extensible=extensible))
-        found = read_recording(path)
-        assert (found.samples.dtype, found.samples.tolist(), found.sample_rate_hz) == (np.float32, [-1.0, 0.25, 0.0], RATE), (
+        recording = read_recording(path)
+        assert (recording.samples.dtype, recording.samples.tolist(), recording.sample_rate_hz) == (np.float32, [-1.0, 0.25, 0.0], RATE), (
             f"{bits!r}, {extensible!r}"
         )
 
@@ -42,11 +42,11 @@ def test_float_is_taken_as_it_is_and_channels_are_averaged(tmp_path):
 def test_flac_holds_what_wav_holds(tmp_path):
     """16 bits, written and read by libsndfile."""
     library = pytest.importorskip("soundfile", reason="needs the extra `audio`")
-    whole = (tone(440) * 32767).astype(np.int16)
-    library.write(str(tmp_path / "a.flac"), whole, RATE)
-    found = read_recording(tmp_path / "a.flac")
-    assert found.sample_rate_hz == RATE
-    assert np.array_equal(found.samples, whole.astype(np.float32) / 32768)
+    samples = (tone(440) * 32767).astype(np.int16)
+    library.write(str(tmp_path / "a.flac"), samples, RATE)
+    recording = read_recording(tmp_path / "a.flac")
+    assert recording.sample_rate_hz == RATE
+    assert np.array_equal(recording.samples, samples.astype(np.float32) / 32768)
     (tmp_path / "b.flac").write_bytes((tmp_path / "a.flac").read_bytes()[:40])
     with pytest.raises(ConfigError, match=r"cannot read the recording .*b\.flac"):
         read_recording(tmp_path / "b.flac")
@@ -72,7 +72,7 @@ def test_a_broken_recording_ends_in_one_line(tmp_path):
         (pcm_wav(np.array([np.nan], "<f4"), 32, kind=3), "not finite numbers"),
     ]:
         (tmp_path / "bad.wav").write_bytes(content)
-        with table_row(words), pytest.raises(ConfigError, match=words) as caught:
+        with table_row(words), pytest.raises(ConfigError, match=words) as refusal:
             read_recording(tmp_path / "bad.wav")
-        assert "bad.wav" in str(caught.value), f"{words!r}"
-        assert "\n" not in str(caught.value), f"{words!r}"
+        assert "bad.wav" in str(refusal.value), f"{words!r}"
+        assert "\n" not in str(refusal.value), f"{words!r}"

@@ -34,8 +34,8 @@ class Careless:
 
     takes_invalid = True
 
-    def __init__(self, *given, **settings):
-        self.given, self.closed, self.calls = given, False, 0
+    def __init__(self, *arguments, **settings):
+        self.given, self.closed, self.calls = arguments, False, 0
 
     def load(self, model, options):
         """Take any file, any option and an absent library."""
@@ -86,7 +86,7 @@ class Careless:
         """Return no scores."""
         self.calls += 1
 
-    def same_predictions(self, index, one, other):
+    def same_predictions(self, index, calls, other):
         """Return that nothing is the same, and keep it."""
         self.calls += 1
         return 0.0
@@ -111,13 +111,13 @@ def cases(tmp_path):
     (tmp_path / "model").write_bytes(bytes(100))
     (tmp_path / "tree" / "sys").mkdir(parents=True)
     (tmp_path / "tree" / "sys" / "power").write_text("1\n")
-    given = make_loaded(tensors((1, 3)), [TensorInfo("x", (1, 8, 8, 3), "float32")])
+    loaded = make_loaded(tensors((1, 3)), [TensorInfo("x", (1, 8, 8, 3), "float32")])
     detected = Detections(np.zeros((1, 4), np.float32), np.ones(1, np.float32), np.zeros(1, np.int32))
     return {
         of_runtimes: of_runtimes.RuntimeCase("careless", tmp_path / "model", (X,), (2 * X,), libraries=("colorsys",)),
         of_sensors: of_sensors.SensorCase("careless", tmp_path / "tree"),
-        of_decoders: of_decoders.DecoderCase(make_card("careless"), given, (X,), same_size(), detected),
-        of_tasks: of_tasks.TaskCase(make_card("x", "careless"), given, open_folder(tmp_path, tmp_path / "index.csv"), ((X,),)),
+        of_decoders: of_decoders.DecoderCase(make_card("careless"), loaded, (X,), same_size(), detected),
+        of_tasks: of_tasks.TaskCase(make_card("x", "careless"), loaded, open_folder(tmp_path, tmp_path / "index.csv"), ((X,),)),
         of_readers: of_readers.ReaderCase("careless", tmp_path, tmp_path / "index.csv", ("a.png",)),
     }
 
@@ -131,7 +131,9 @@ KEPT = {
 }
 
 
-@pytest.mark.parametrize(("family", "check"), [one for one in EVERY if one[1] not in KEPT], ids=lambda one: one.__name__.rpartition(".")[2])
+@pytest.mark.parametrize(
+    ("family", "check"), [pair for pair in EVERY if pair[1] not in KEPT], ids=lambda pair: pair.__name__.rpartition(".")[2]
+)
 @pytest.mark.usefixtures("careless")
 def test_a_check_finds_a_plug_in_that_breaks_its_promise(family, check, tmp_path):
     """A check that cannot fail proves nothing."""

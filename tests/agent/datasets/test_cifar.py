@@ -24,8 +24,8 @@ def test_a_batch_holds_photographs_with_their_classes(tmp_path, pixels):
     data = open_folder(tmp_path / "test_batch.bin")
     assert [item.name for item in data.items] == ["00000", "00001", "00002"]
     assert (list(data.classes.values()), data.class_names, data.needed) == ([3, 0, 9], CLASSES, (tmp_path / "test_batch.bin",))
-    for item, wanted in zip(data.items, pixels, strict=True):
-        assert np.array_equal(np.asarray(photo_of(item)), wanted)
+    for item, photo in zip(data.items, pixels, strict=True):
+        assert np.array_equal(np.asarray(photo_of(item)), photo)
 
 
 def test_of_a_folder_the_test_batch_counts(tmp_path, pixels):
@@ -40,9 +40,9 @@ def test_of_a_folder_the_test_batch_counts(tmp_path, pixels):
 def test_a_subset_is_drawn_within_the_file(tmp_path, pixels):
     """With the classes of its photographs only, and a hash of its own."""
     (tmp_path / "test_batch.bin").write_bytes(batch(pixels, [3, 0, 9]))
-    whole, one = open_folder(tmp_path), open_folder(tmp_path, subset=1)
-    (item,) = one.items
-    assert (one.classes[item.name], one.sha256 != whole.sha256) == (whole.classes[item.name], True)
+    data, subset = open_folder(tmp_path), open_folder(tmp_path, subset=1)
+    (item,) = subset.items
+    assert (subset.classes[item.name], subset.sha256 != data.sha256) == (data.classes[item.name], True)
 
 
 def test_what_is_no_binary_batch_ends_in_one_line(tmp_path, pixels):

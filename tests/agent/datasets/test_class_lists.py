@@ -35,7 +35,7 @@ def test_a_table_may_have_a_heading_and_groups(tmp_path):
 
 def test_a_wrong_line_is_named(tmp_path):
     """Its number, what it is and what it should be."""
-    for name, text, said in [
+    for name, text, words in [
         ("i.txt", "a.jpg 1\nb.jpg cat\n", r"line 2 is 'b\.jpg cat': each line is"),
         ("i.txt", "a.jpg -1\n", "line 1"),
         ("i.txt", "a.jpg 1.5\n", "line 1"),
@@ -45,11 +45,11 @@ def test_a_wrong_line_is_named(tmp_path):
         ("i.txt", "a.jpg 1\na.jpg 2\n", r"line 2 names 'a\.jpg' a second time"),
         ("i.txt", "../a.jpg 1\n", "leads out of the image folder"),
     ]:
-        with table_row(name, text), pytest.raises(ConfigError, match=said):
+        with table_row(name, text), pytest.raises(ConfigError, match=words):
             read(tmp_path, name, text)
 
 
-def made(folder, *names):
+def make_folders(folder, *names):
     """Return a folder of class folders, two photographs in each."""
     for name in names:
         (folder / "images" / name).mkdir(parents=True)
@@ -67,7 +67,7 @@ def make_task(data, **output):
 
 def test_numbers_are_the_classes(tmp_path):
     """`2` is class 2, though it is the second folder."""
-    data = open_folder(made(tmp_path, "2", "0"))
+    data = open_folder(make_folders(tmp_path, "2", "0"))
     assert data.classes == {"0/0.png": 0, "0/1.png": 0, "2/0.png": 2, "2/1.png": 2}
     assert data.class_names is None
     assert [item.path.name for item in data.items] == ["0.png", "1.png"] * 2
@@ -76,7 +76,7 @@ def test_numbers_are_the_classes(tmp_path):
 def test_a_list_gives_the_class_of_a_folder(tmp_path):
     """The line's first word, as in synset_words.txt; the place of the line is the class."""
     (tmp_path / "words.txt").write_text("n01 tench, Tinca tinca\nn02 goldfish\nn03 shark\n")
-    data = open_folder(made(tmp_path, "n03", "n01"), tmp_path / "words.txt")
+    data = open_folder(make_folders(tmp_path, "n03", "n01"), tmp_path / "words.txt")
     assert set(data.classes.items()) == {("n01/0.png", 0), ("n01/1.png", 0), ("n03/0.png", 2), ("n03/1.png", 2)}
 
 
@@ -84,34 +84,34 @@ def test_a_list_without_a_folder_is_refused(tmp_path):
     """It belongs to other data."""
     (tmp_path / "words.txt").write_text("n01 tench\n")
     with pytest.raises(ConfigError, match="does not name 1 of the 2 class folders, first 'n03'"):
-        open_folder(made(tmp_path, "n03", "n01"), tmp_path / "words.txt")
+        open_folder(make_folders(tmp_path, "n03", "n01"), tmp_path / "words.txt")
 
 
 def test_an_index_may_name_files_in_folders(tmp_path):
     """The first line ends in a number and begins with a photograph: it is no list of classes."""
     (tmp_path / "val.txt").write_text("n03/0.png 2\nn01/1.png 0\n")
-    assert open_folder(made(tmp_path, "n03", "n01"), tmp_path / "val.txt").classes == {"n01/1.png": 0, "n03/0.png": 2}
+    assert open_folder(make_folders(tmp_path, "n03", "n01"), tmp_path / "val.txt").classes == {"n01/1.png": 0, "n03/0.png": 2}
 
 
 def test_some_of_the_classes_are_not_the_first_ones(tmp_path):
     """Two synset folders for a model of three classes: which two, nobody knows."""
     with pytest.raises(ConfigError, match=r"2 class folders, model 'tested' has 3 classes.*give a list of all its classes"):
-        make_task(open_folder(made(tmp_path, "n03", "n01")))
+        make_task(open_folder(make_folders(tmp_path, "n03", "n01")))
 
 
 def test_the_models_labels_name_the_folders(tmp_path):
     """By name, whatever the order of the folders."""
-    made_task = make_task(open_folder(made(tmp_path, "cat", "zebra")), labels=("Zebra", "emu", "cat"))
+    made_task = make_task(open_folder(make_folders(tmp_path, "cat", "zebra")), labels=("Zebra", "emu", "cat"))
     assert made_task._truth == (2, 2, 0, 0)
 
 
 def test_as_many_folders_as_classes_are_in_their_order(tmp_path):
     """As ImageNet's thousand synsets, sorted."""
-    assert make_task(open_folder(made(tmp_path, "n01", "n02", "n03")))._truth == (0, 0, 1, 1, 2, 2)
+    assert make_task(open_folder(make_folders(tmp_path, "n01", "n02", "n03")))._truth == (0, 0, 1, 1, 2, 2)
 
 
 def test_the_folders_are_part_of_the_identity(tmp_path):
     """The same photographs in other classes are other data."""
-    first = open_folder(made(tmp_path / "a", "0", "1"))
-    assert first.sha256 == open_folder(made(tmp_path / "b", "0", "1")).sha256
-    assert first.sha256 != open_folder(made(tmp_path / "c", "0", "2")).sha256
+    first = open_folder(make_folders(tmp_path / "a", "0", "1"))
+    assert first.sha256 == open_folder(make_folders(tmp_path / "b", "0", "1")).sha256
+    assert first.sha256 != open_folder(make_folders(tmp_path / "c", "0", "2")).sha256

@@ -42,7 +42,7 @@ def test_what_is_neither_is_refused(tmp_path):
 
 def test_a_garbled_document_names_the_wrong_value(tmp_path):
     """One wrong value anywhere ends in one line that names it."""
-    for where, key, value, said in [
+    for where, key, value, words in [
         ("annotations", "bbox", [1, 2, 3], r"annotations\[\d+\].bbox"),
         ("annotations", "bbox", "box", r"annotations\[\d+\].bbox"),
         ("annotations", "area", -1, r"annotations\[\d+\].area"),
@@ -62,9 +62,9 @@ def test_a_garbled_document_names_the_wrong_value(tmp_path):
     ]:
         truth = make_truth()
         truth[where][0][key] = value
-        with table_row(where, key, value), pytest.raises(ConfigError, match=said) as caught:
+        with table_row(where, key, value), pytest.raises(ConfigError, match=words) as refusal:
             coco.read_annotations(written(tmp_path, truth))
-        assert "\n" not in str(caught.value), f"{where!r}, {key!r}, {value!r}"
+        assert "\n" not in str(refusal.value), f"{where!r}, {key!r}, {value!r}"
 
 
 def test_whole_numbers_may_be_written_as_floats_and_crowds_as_booleans(tmp_path):
@@ -132,11 +132,11 @@ def many(read):
 def test_a_truth_in_another_form_is_refused(tmp_path):
     """Nothing would match corners or ratios: an AP near 0 that is the file's, not the model's."""
     assert len(coco.read_annotations(written(tmp_path, many(lambda *box: list(box)))).annotations) == 25
-    for form, said in [
+    for form, words in [
         (lambda x, y, w, h: [x, y, x + w, y + h], r"25 of 25 boxes leave their photograph, .* two corners"),
         (lambda x, y, w, h: [x / 100, y / 80, w / 100, h / 80], r"the boxes of all 25 annotations are 0\.\.1: bbox is .* in pixels"),
     ]:
-        with table_row(said), pytest.raises(ConfigError, match=said):
+        with table_row(words), pytest.raises(ConfigError, match=words):
             coco.read_annotations(written(tmp_path, many(form)))
 
 
@@ -144,5 +144,5 @@ def test_objects_outside_their_photograph_are_counted_aloud(tmp_path):
     """They can be found by nothing, and lower every AP."""
     truth = make_truth()
     truth["annotations"][0]["bbox"] = [64, 8, 16, 16]
-    (said,) = coco.annotation_oddities(coco.read_annotations(written(tmp_path, truth)))
-    assert said.startswith("1 of 4 annotations lie outside their photograph (first: id 1)")
+    (oddity,) = coco.annotation_oddities(coco.read_annotations(written(tmp_path, truth)))
+    assert oddity.startswith("1 of 4 annotations lie outside their photograph (first: id 1)")

@@ -63,7 +63,7 @@ def test_an_empty_list_is_no_error(tmp_path, truth):
 
 def test_what_cannot_be_scored_is_refused(tmp_path, truth):
     """One wrong detection among others ends in one line that says which and how many."""
-    for changes, said in [
+    for changes, words in [
         ({"image_id": 5}, r"1 of 2 detections are of images that the annotations do not have \(first: number 1, image 5"),
         ({"category_id": 1}, r"1 of 2 detections are of categories that the annotations do not have \(1\).* not class indices"),
         ({"bbox": [20, 20, -10, 5]}, r"1 of 2 detections have a negative width or height .*bbox is x, y, width, height"),
@@ -74,9 +74,9 @@ def test_what_cannot_be_scored_is_refused(tmp_path, truth):
         ({"bbox": [1, 2, 3]}, r"at `\$\[1\]\.bbox`"),
         ({"image_id": "100"}, r"at `\$\[1\]\.image_id`"),
     ]:
-        with table_row(changes), pytest.raises(ConfigError, match=said) as caught:
+        with table_row(changes), pytest.raises(ConfigError, match=words) as refusal:
             read(tmp_path, truth, [detection(), detection(**changes)])
-        assert "\n" not in str(caught.value), f"{changes!r}"
+        assert "\n" not in str(refusal.value), f"{changes!r}"
 
 
 def test_what_is_no_list_of_results_is_refused(tmp_path, truth):

@@ -130,15 +130,15 @@ def test_a_subset_is_the_same_on_every_machine(folder):
 
 def test_of_photographs_that_annotations_name_only_the_subset_need_be_there(folder):
     """So that a device is sent no more; a data set knows which. One that is missing of them is named."""
-    truth = annotated(folder, {f"photo_{place}.png": place for place in range(2)})
+    truth = annotated(folder, {f"photo_{number}.png": number for number in range(2)})
     data = open_folder(folder, truth, subset=1)
-    (kept,) = data.needed
-    assert data.items[0].path == kept
-    gone = next(folder / f"photo_{place}.png" for place in range(2) if f"photo_{place}.png" != kept.name)
+    (path,) = data.needed
+    assert data.items[0].path == path
+    gone = next(folder / f"photo_{number}.png" for number in range(2) if f"photo_{number}.png" != path.name)
     gone.unlink()
     assert open_folder(folder, truth, subset=1) == data
-    kept.unlink()
-    with pytest.raises(ConfigError, match=f"1 of the 1 files .* first '{kept.name}'"):
+    path.unlink()
+    with pytest.raises(ConfigError, match=f"1 of the 1 files .* first '{path.name}'"):
         open_folder(folder, truth, subset=1)
 
 

@@ -22,7 +22,7 @@ class Lines:
     def read(self, folder, _annotations):
         """Return an item a line."""
         lines = [line.split(" ", 1) for line in folder.read_text().splitlines()]
-        items = tuple(Item(f"{place:03}", folder, "text", text=text) for place, (_, text) in enumerate(lines))
+        items = tuple(Item(f"{number:03}", folder, "text", text=text) for number, (_, text) in enumerate(lines))
         return GroundTruth(Targets({item.name: line[0] for item, line in zip(items, lines, strict=True)}), b"v1", items=items)
 
 
@@ -49,14 +49,14 @@ def test_a_file_in_place_of_the_folder_holds_the_items(file):
 
 def test_the_hash_covers_the_items_that_were_drawn_and_no_other(file):
     """A subset is the same on every machine, and another text in it another data set."""
-    some, whole = open_folder(file, subset=1, seed=3), open_folder(file)
-    (kept,) = some.items
-    assert some.targets == {kept.name: whole.targets[kept.name]}
-    other = next(item for item in whole.items if item.name != kept.name)
+    subset, data = open_folder(file, subset=1, seed=3), open_folder(file)
+    (item_drawn,) = subset.items
+    assert subset.targets == {item_drawn.name: data.targets[item_drawn.name]}
+    other = next(item for item in data.items if item.name != item_drawn.name)
     file.write_text(file.read_text().replace(other.text, "something else"))
-    assert (open_folder(file, subset=1, seed=3).sha256, open_folder(file).sha256 != whole.sha256) == (some.sha256, True)
-    file.write_text(file.read_text().replace(kept.text, "something else"))
-    assert open_folder(file, subset=1, seed=3).sha256 != some.sha256
+    assert (open_folder(file, subset=1, seed=3).sha256, open_folder(file).sha256 != data.sha256) == (subset.sha256, True)
+    file.write_text(file.read_text().replace(item_drawn.text, "something else"))
+    assert open_folder(file, subset=1, seed=3).sha256 != subset.sha256
 
 
 def test_an_array_is_hashed_with_its_form():

@@ -31,13 +31,13 @@ LAYOUTS = {
 def test_glue_s_tables_are_read_as_they_are_downloaded(tmp_path):
     """Columns by heading, quotation marks and odd line separators are text, CoLA has no heading."""
     for ending in ["\n", "\r\n"]:
-        for name, (heading, line, wanted) in LAYOUTS.items():
+        for name, (heading, line, expected) in LAYOUTS.items():
             with table_row(name, ending):
                 path = tmp_path / "dev.tsv"
                 path.write_bytes(ending.join([*([heading] if heading else []), line, ""]).encode())
                 data = open_folder(path)
                 (item,), (target,) = data.items, data.targets.values()
-                assert (item.text, item.context, target.label, target.metric) == wanted
+                assert (item.text, item.context, target.label, target.metric) == expected
 
 
 def test_groups_and_odd_line_separators_of_a_plain_table(tmp_path):
@@ -98,13 +98,13 @@ def test_squad_1_has_an_answer_to_every_question(tmp_path):
 
 def test_the_same_passage_with_another_question_is_other_data(tmp_path):
     """No letter can move from the question to the passage unseen."""
-    found = []
+    hashes = []
     for question, context in (("ab", "c"), ("a", "bc")):
         path = tmp_path / "dev.json"
-        one = [{"id": "a", "question": question, "answers": []}]
-        path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": one}]}]}))
-        found.append(open_folder(path).items[0].sha256())
-    assert found[0] != found[1]
+        questions = [{"id": "a", "question": question, "answers": []}]
+        path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": questions}]}]}))
+        hashes.append(open_folder(path).items[0].sha256())
+    assert hashes[0] != hashes[1]
 
 
 def test_a_spoilt_document_is_refused(tmp_path):

@@ -72,9 +72,9 @@ def label(folder, name, text):
     (folder / "labels" / "val" / f"{name}.txt").write_text(text)
 
 
-def opened(folder, said="data.yaml"):
+def opened(folder, annotations="data.yaml"):
     """Return the data set."""
-    return open_folder(folder / "images" / "val", folder / said)
+    return open_folder(folder / "images" / "val", folder / annotations)
 
 
 def test_shares_become_pixels(folder):
@@ -86,8 +86,11 @@ def test_shares_become_pixels(folder):
         ("a.png", 64, 32),
         ("b.jpg", 32, 64),
     ]
-    found = [(one["image_id"], one["category_id"], one["bbox"], one["area"]) for one in data.truth["annotations"]]
-    assert found == [(1, 1, [24, 8, 16, 16], 256), (1, 0, [0, 0, 16, 16], 256), (2, 0, [0, 0, 32, 64], 2048)]
+    boxes = [
+        (annotation["image_id"], annotation["category_id"], annotation["bbox"], annotation["area"])
+        for annotation in data.truth["annotations"]
+    ]
+    assert boxes == [(1, 1, [24, 8, 16, 16], 256), (1, 0, [0, 0, 16, 16], 256), (2, 0, [0, 0, 32, 64], 2048)]
     assert data.truth["categories"] == [{"id": 0, "name": "cat"}, {"id": 1, "name": "dog"}]
     assert data.warnings == ()
 
@@ -95,8 +98,8 @@ def test_shares_become_pixels(folder):
 def test_an_outline_gives_its_box(folder):
     """The smallest box around it."""
     label(folder, "a", "0 0.25 0.5 0.75 0.25 0.5 1\n")
-    (one,) = opened(folder).truth["annotations"]
-    assert one["bbox"] == [16, 8, 32, 24]
+    (annotation,) = opened(folder).truth["annotations"]
+    assert annotation["bbox"] == [16, 8, 32, 24]
 
 
 def test_a_photograph_without_labels_counts_and_is_reported(folder):
@@ -130,7 +133,7 @@ def test_labels_are_part_of_the_identity(folder):
 
 def test_a_wrong_line_is_named(folder):
     """The error names the file of labels, the number of the line and what is wrong with it."""
-    for line, said in [
+    for line, words in [
         ("0 0.5 0.5 0.5", "each line is `class cx cy width height`"),
         ("0 0.5 0.5 0.5 0.5 0.9", "each line is"),
         ("0 0.5 0.5 -0.5 0.5", "each line is"),
@@ -142,7 +145,7 @@ def test_a_wrong_line_is_named(folder):
         ("-1 0.5 0.5 0.5 0.5", "is of class -1, there are 2 names"),
     ]:
         label(folder, "a", f"0 0.5 0.5 0.5 0.5\n{line}\n")
-        with table_row(line), pytest.raises(ConfigError, match=rf"a\.txt.*line 2.*{said}"):
+        with table_row(line), pytest.raises(ConfigError, match=rf"a\.txt.*line 2.*{words}"):
             opened(folder)
 
 

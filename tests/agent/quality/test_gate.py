@@ -54,9 +54,9 @@ def test_every_figure_has_to_pass():
     """A good perplexity does not make up for wrong answers."""
     question = [Question(id="1", prompt="?", answers=("x",)), Question(id="2", prompt="?", answers=("y",))]
     right, half = score_answers(question, ["x", "y"]), score_answers(question, ["x", "z"])
-    found = quality_gate(Quality(perplexity=PERPLEXITY, answers=half), Quality(perplexity=PERPLEXITY, answers=right))
-    assert [(check.figure, check.passed) for check in found.checks] == [("perplexity", True), ("exact_match", False), ("f1", False)]
-    assert not found.passed
+    gate = quality_gate(Quality(perplexity=PERPLEXITY, answers=half), Quality(perplexity=PERPLEXITY, answers=right))
+    assert [(check.figure, check.passed) for check in gate.checks] == [("perplexity", True), ("exact_match", False), ("f1", False)]
+    assert not gate.passed
 
 
 def test_figures_of_other_rules_or_texts_do_not_compare():

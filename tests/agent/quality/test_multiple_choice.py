@@ -23,8 +23,8 @@ def by_words(text):
 
 def test_the_three_accuracies_divide_by_nothing_characters_and_bytes():
     """By hand: -6 over 2 characters or 6 bytes, -5 over 1 and 1, -10 over 5 and 5."""
-    found = accuracies([item("红蓝", "x", "green", answer=1)], [[-6.0, -5.0, -10.0]])
-    assert (found.acc, found.acc_norm, found.acc_bytes) == (1.0, 0.0, 0.0)
+    scores = accuracies([item("红蓝", "x", "green", answer=1)], [[-6.0, -5.0, -10.0]])
+    assert (scores.acc, scores.acc_norm, scores.acc_bytes) == (1.0, 0.0, 0.0)
     assert accuracies([item("红蓝", "x", "green", answer=2)], [[-6.0, -5.0, -10.0]]).acc_norm == 1.0
     assert accuracies([item("红蓝", "x", "green", answer=0)], [[-6.0, -5.0, -10.0]]).acc_bytes == 1.0
 
@@ -32,9 +32,9 @@ def test_the_three_accuracies_divide_by_nothing_characters_and_bytes():
 def test_the_standard_error_is_the_sample_deviations():
     """Against Python's statistics: the deviation of ones and zeros over the root of their number; of one item there is none."""
     hits = [1, 0, 1, 1, 0]
-    found = accuracies([item("a", "b", answer=1 - hit) for hit in hits], [[-1.0, -2.0]] * 5)
-    assert found.acc == 0.6
-    assert found.acc_stderr == pytest.approx(statistics.stdev(hits) / 5**0.5, abs=1e-12)
+    scores = accuracies([item("a", "b", answer=1 - hit) for hit in hits], [[-1.0, -2.0]] * 5)
+    assert scores.acc == 0.6
+    assert scores.acc_stderr == pytest.approx(statistics.stdev(hits) / 5**0.5, abs=1e-12)
     assert accuracies([item("a", "b")], [[-1.0, -2.0]]).acc_stderr is None
 
 
@@ -53,25 +53,25 @@ def test_prompt_and_choice_are_tokenised_together_and_split_afterwards():
 
 def test_only_the_choices_tokens_count():
     """The model is asked with the beginning of text, prompt and choice; the prompt's own likelihood is left out."""
-    asked = []
+    prompts = []
 
     def likelihoods(tokens):
-        asked.append(list(tokens))
+        prompts.append(list(tokens))
         return -np.arange(1.0, len(tokens))
 
-    found = score_choices([item("off", "on and on", answer=0)], by_words, likelihoods, bos_token=99)
-    assert asked == [[99, 3, 5, 3, 4], [99, 3, 5, 3, 3, 4, 3]]
-    assert found.acc == 1.0  # -4 against -4 - 5 - 6
-    assert found.acc_norm == 1.0  # -4 / 3 against -15 / 9 = -1.67
+    scores = score_choices([item("off", "on and on", answer=0)], by_words, likelihoods, bos_token=99)
+    assert prompts == [[99, 3, 5, 3, 4], [99, 3, 5, 3, 3, 4, 3]]
+    assert scores.acc == 1.0  # -4 against -4 - 5 - 6
+    assert scores.acc_norm == 1.0  # -4 / 3 against -15 / 9 = -1.67
 
 
 def test_a_file_of_items_is_read(tmp_path):
     """Empty lines are skipped; the hash is of the items, not of the spacing."""
     line = '{"id": "1", "prompt": "p", "choices": ["a", "b"], "answer": 1}'
     (tmp_path / "items.jsonl").write_text(f"{line}\n\n{line.replace(' ', '')}\n")
-    one, two = read_items(tmp_path / "items.jsonl", ChoiceItem)
-    assert one == two
-    assert accuracies([one], [[0, 1]]).items_sha256 == accuracies([two], [[1, 0]]).items_sha256
+    first, two = read_items(tmp_path / "items.jsonl", ChoiceItem)
+    assert first == two
+    assert accuracies([first], [[0, 1]]).items_sha256 == accuracies([two], [[1, 0]]).items_sha256
 
 
 def test_a_wrong_file_is_one_line(tmp_path):

@@ -19,24 +19,24 @@ def alternating(tokens):
 
 def test_only_the_second_half_of_each_chunk_counts():
     """By hand: with 8 tokens a chunk, predictions 4, 5, 6 of 0..6 count, which are 1/4, 1/8, 1/4: 2^(7/3)."""
-    found = perplexity("abc", range(19), alternating, bos_token=None, context_tokens=8)
-    assert found.value == pytest.approx(2 ** (7 / 3), abs=1e-12)
-    assert (found.chunks, found.counted_tokens, found.text_tokens) == (2, 6, 19)
+    result = perplexity("abc", range(19), alternating, bos_token=None, context_tokens=8)
+    assert result.value == pytest.approx(2 ** (7 / 3), abs=1e-12)
+    assert (result.chunks, result.counted_tokens, result.text_tokens) == (2, 6, 19)
 
 
 def test_the_standard_error_is_that_of_llama_perplexity():
     """The tool's formula: sqrt((mean of squares - square of the mean) / (count - 1)) times the perplexity."""
-    found = perplexity("abc", range(16), alternating, bos_token=None, context_tokens=8)
+    result = perplexity("abc", range(16), alternating, bos_token=None, context_tokens=8)
     losses = [math.log(4), math.log(8), math.log(4)] * 2
     mean, squares = sum(losses) / 6, sum(loss * loss for loss in losses) / 6
-    assert found.standard_error == pytest.approx(math.exp(mean) * math.sqrt((squares - mean * mean) / 5), rel=1e-12)
+    assert result.standard_error == pytest.approx(math.exp(mean) * math.sqrt((squares - mean * mean) / 5), rel=1e-12)
 
 
 def test_bits_per_byte_is_the_mean_loss_times_tokens_per_byte():
     """By hand: 7/3 bits a token, 16 tokens (the beginning of text is none of the text's) on 4 bytes."""
     for tokens, bos in ((range(16), None), (range(17), 0)):
-        found = perplexity("aüb", tokens, alternating, bos_token=bos, context_tokens=8)
-        assert found.bits_per_byte == pytest.approx(7 / 3 * 16 / 4, abs=1e-12)
+        result = perplexity("aüb", tokens, alternating, bos_token=bos, context_tokens=8)
+        assert result.bits_per_byte == pytest.approx(7 / 3 * 16 / 4, abs=1e-12)
 
 
 def test_each_chunk_begins_with_the_beginning_of_text():
@@ -47,9 +47,9 @@ def test_each_chunk_begins_with_the_beginning_of_text():
 
 def test_a_result_names_rule_and_text():
     """Rule, context, beginning of text and the hash of the text's UTF-8 are part of the figure."""
-    found = perplexity("Grüße", range(8), alternating, bos_token=1, context_tokens=4)
-    assert (found.rule, found.context_tokens, found.bos_token) == ("llama-perplexity", 4, 1)
-    assert found.text_sha256 == hashlib.sha256("Grüße".encode()).hexdigest()
+    result = perplexity("Grüße", range(8), alternating, bos_token=1, context_tokens=4)
+    assert (result.rule, result.context_tokens, result.bos_token) == ("llama-perplexity", 4, 1)
+    assert result.text_sha256 == hashlib.sha256("Grüße".encode()).hexdigest()
 
 
 def test_a_short_text_is_refused():

@@ -42,7 +42,7 @@ def by_precision(material):
 @pytest.mark.slow
 def test_quantisation_costs_quality_that_shows(by_precision):
     """The perplexity of 8 bits is next to that of 16, that of 4 bits visibly higher; both as PyTorch computed them for the index."""
-    values = {precision: found.perplexity.value for precision, found in by_precision.items()}
+    values = {precision: quality.perplexity.value for precision, quality in by_precision.items()}
     expected = {entry["precision"]: entry["perplexity"] for entry in INDEX["files"] if "perplexity" in entry}
     assert values == pytest.approx(expected, rel=1e-3)
     assert values["q8_0"] == pytest.approx(values["f16"], rel=0.005)
@@ -72,11 +72,11 @@ def test_the_gate_compares_a_quantised_file_with_its_source(by_precision):
 @pytest.mark.needs(module="onnxruntime_genai")
 def test_two_engines_give_one_model_the_same_quality(by_precision, material):
     """The ONNX folder and the GGUF file in 16 bits."""
-    found = quality_of("genai", SHIPPED / "edgemeter-notes_f16" / "genai_config.json", material)
-    assert found.perplexity.value == pytest.approx(by_precision["f16"].perplexity.value, rel=1e-4)
-    assert found.perplexity.bits_per_byte == pytest.approx(by_precision["f16"].perplexity.bits_per_byte, rel=1e-4)
-    assert found.answers == by_precision["f16"].answers
-    assert found.choices.acc == pytest.approx(by_precision["f16"].choices.acc, abs=0.02)
+    quality = quality_of("genai", SHIPPED / "edgemeter-notes_f16" / "genai_config.json", material)
+    assert quality.perplexity.value == pytest.approx(by_precision["f16"].perplexity.value, rel=1e-4)
+    assert quality.perplexity.bits_per_byte == pytest.approx(by_precision["f16"].perplexity.bits_per_byte, rel=1e-4)
+    assert quality.answers == by_precision["f16"].answers
+    assert quality.choices.acc == pytest.approx(by_precision["f16"].choices.acc, abs=0.02)
 
 
 def test_a_server_is_scored_by_questions_only(tmp_path):
@@ -84,8 +84,8 @@ def test_a_server_is_scored_by_questions_only(tmp_path):
     server = llama_server()
     path = tmp_path / "one.server"
     path.write_text(f'url = "{server.url}"')
-    asked = read_material(None, None, SHIPPED / "questions.jsonl", 512)
-    assert quality_of("server", path, asked).answers.exact_match == 0.0
+    questions = read_material(None, None, SHIPPED / "questions.jsonl", 512)
+    assert quality_of("server", path, questions).answers.exact_match == 0.0
     with pytest.raises(UnavailableError, match="llama-server gives no likelihoods"):
         quality_of("server", path, read_material(SHIPPED / "held_out.txt", None, None, 512))
     server.close()

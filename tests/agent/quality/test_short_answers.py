@@ -35,14 +35,14 @@ def test_f1_is_of_bags_of_words():
 
 def test_the_best_right_answer_counts():
     """The mean over questions of the maximum over right answers."""
-    asked = [
+    questions = [
         Question(id="1", prompt="?", answers=("The garden", "in the garden")),
         Question(id="2", prompt="?", answers=("red car", "car")),
         Question(id="3", prompt="?", answers=()),
     ]
-    found = score_answers(asked, ["In the garden.", "a blue car", ""])
-    assert (found.items, found.exact_match) == (3, pytest.approx(2 / 3))
-    assert found.f1 == pytest.approx((1 + 2 / 3 + 1) / 3, abs=1e-12)
+    scores = score_answers(questions, ["In the garden.", "a blue car", ""])
+    assert (scores.items, scores.exact_match) == (3, pytest.approx(2 / 3))
+    assert scores.f1 == pytest.approx((1 + 2 / 3 + 1) / 3, abs=1e-12)
 
 
 def test_no_question_has_no_score():

@@ -13,8 +13,10 @@ def test_names_are_read_in_every_form():
 
 def test_ultralytics_zip_member_is_read():
     """A Python literal in TFLite, with size and task."""
-    said = read_self_description({"temp_meta.txt": "{'task': 'detect', 'imgsz': [480, 640], 'names': {0: 'cat'}, 'args': {'nms': False}}"})
-    assert (said.labels, said.size, said.task) == (("cat",), (480, 640), "detect")
+    description = read_self_description(
+        {"temp_meta.txt": "{'task': 'detect', 'imgsz': [480, 640], 'names': {0: 'cat'}, 'args': {'nms': False}}"}
+    )
+    assert (description.labels, description.size, description.task) == (("cat",), (480, 640), "detect")
 
 
 def test_torchscript_config_is_read():
@@ -59,5 +61,5 @@ def test_what_cannot_be_made_out_is_left_out():
         {"label.txt": ""},
         {"task": "{}", "imgsz": "[1.5, 2]"},
     ]:
-        stated = read_self_description(metadata)
-        assert (stated.labels, stated.size, stated.mean, stated.sd) == ((), None, None, None), f"{metadata!r}"
+        description = read_self_description(metadata)
+        assert (description.labels, description.size, description.mean, description.sd) == ((), None, None, None), f"{metadata!r}"

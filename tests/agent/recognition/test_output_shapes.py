@@ -12,7 +12,7 @@ SILENT = SelfDescription((), None, None, None, None)
 SIZE = (640, 640)
 
 
-def said(labels=0, task=None):
+def described(labels=0, task=None):
     """Return what a file says that names so many classes."""
     return SelfDescription(tuple(f"thing {i}" for i in range(labels)), None, task, None, None)
 
@@ -21,41 +21,41 @@ def test_shapes_determine_the_family():
     """Fixed and open dimensions, either axis order, other strides."""
     for shape, size, name, words, family, classes in [
         ((1, 84, 8400), SIZE, "m.onnx", SILENT, "yolov8", 80),
-        ((1, 7, 84), (64, 64), "m.onnx", said(3), "yolov8", 3),
+        ((1, 7, 84), (64, 64), "m.onnx", described(3), "yolov8", 3),
         ((1, 84, 4200), (320, 640), "yolo11n.tflite", SILENT, "yolov8", 80),
-        ((1, 84, None), SIZE, "m.onnx", said(80, "detect"), "yolov8", 80),
+        ((1, 84, None), SIZE, "m.onnx", described(80, "detect"), "yolov8", 80),
         ((1, 84, None), SIZE, "yolov8n.onnx", SILENT, "yolov8", 80),
         ((1, 8400, 84), SIZE, "yolov8n.onnx", SILENT, "yolov8", 80),
-        ((1, 8400, 84), SIZE, "m.onnx", said(80), "yolov8", 80),
+        ((1, 8400, 84), SIZE, "m.onnx", described(80), "yolov8", 80),
         ((1, 25200, 85), SIZE, "m.onnx", SILENT, "yolov5", 80),
         ((1, 25500, 85), SIZE, "yolov5n6.onnx", SILENT, "yolov5", 80),
-        ((1, None, 85), SIZE, "m.onnx", said(80), "yolov5", 80),
+        ((1, None, 85), SIZE, "m.onnx", described(80), "yolov5", 80),
         ((1, 3549, 85), (416, 416), "yolox_nano.onnx", SILENT, "yolox", 80),
         ((1, 3549, 7), (416, 416), "m.onnx", SILENT, "yolox", 2),
         ((1, 8400, 85), SIZE, "yolov6n.onnx", SILENT, "yolov5", 80),
         ((1, 8400, 84), SIZE, "m.onnx", SILENT, "yolov8", 80),
         ((1, 8400, 85), SIZE, "m.onnx", SILENT, "yolox", 80),
         ((1, 300, 6), SIZE, "m.onnx", SILENT, "yolo26", 80),
-        ((1, 300, 6), SIZE, "yolov8n.onnx", said(3), "yolo26", 3),
+        ((1, 300, 6), SIZE, "yolov8n.onnx", described(3), "yolo26", 3),
         ((1, None, 6), None, "yolo26n.onnx", SILENT, "yolo26", 80),
         ((1, 25200, 6), SIZE, "m.onnx", SILENT, "yolov5", 1),
         ((1, 300, 84), SIZE, "rtdetr-l.onnx", SILENT, "detr", 80),
         ((1, 3598, 112), (416, 416), "nanodet-plus-m_416.onnx", SILENT, "nanodet", 80),
         ((1, 2125, 112), (320, 320), "m.onnx", SILENT, "nanodet", 80),
-        ((1, 2125, 35), (320, 320), "m.onnx", said(3), "nanodet", 3),
+        ((1, 2125, 35), (320, 320), "m.onnx", described(3), "nanodet", 3),
         ((1, 35, 2125), (320, 320), "nanodet.tflite", SILENT, "nanodet", 3),
         ((1, 3549, 124), (416, 416), "nanodet-EfficientNet-Lite1_416.onnx", SILENT, "nanodet", 80),
-        ((1, 3549, 47), (416, 416), "nanodet_g.onnx", said(3), "nanodet", 3),
-        ((1, 3549, 124), (416, 416), "nanodet.onnx", said(92), "nanodet", 92),
+        ((1, 3549, 47), (416, 416), "nanodet_g.onnx", described(3), "nanodet", 3),
+        ((1, 3549, 124), (416, 416), "nanodet.onnx", described(92), "nanodet", 92),
         ((1, 1000), (224, 224), "m.onnx", SILENT, "classifier", 1000),
         ((1, 102), (224, 224), "mobilenet_v2_flowers.tflite", SILENT, "classifier", 102),
         ((1, 1001), (224, 224), "m.tflite", SILENT, "classifier", 1001),
         ((1, 1, 1, 1001), (224, 224), "m.tflite", SILENT, "classifier", 1001),
         ((None, 1000), (224, 224), "m.onnx", SILENT, "classifier", 1000),
-        ((1, 5), (224, 224), "m.onnx", said(5), "classifier", 5),
+        ((1, 5), (224, 224), "m.onnx", described(5), "classifier", 5),
     ]:
-        found = family_of_outputs(tensors(shape), size, name, words)
-        assert (found.name, found.classes) == (family, classes), f"{shape!r}, {size!r}, {name!r}"
+        recognised = family_of_outputs(tensors(shape), size, name, words)
+        assert (recognised.name, recognised.classes) == (family, classes), f"{shape!r}, {size!r}, {name!r}"
 
 
 def test_yolov5_with_its_raw_maps_is_recognised():
@@ -70,17 +70,17 @@ def test_several_outputs_determine_the_family():
         ([(1, 100, 92), (1, 100, 4)], "detr-r50.onnx", SILENT, "detr", 91),
         ([(1, 300, 4), (1, 300, 80)], "m.onnx", SILENT, "detr", 80),
         ([(1, 300, 4), (1, 300, 91)], "rf-detr.onnx", SILENT, "detr", 91),
-        ([(None, 100, 6), (None, 100, 4)], "m.onnx", said(5), "detr", 5),
-        ([(1, 300, 6), (1, 300, 4)], "m.onnx", said(6), "detr", 6),
+        ([(None, 100, 6), (None, 100, 4)], "m.onnx", described(5), "detr", 5),
+        ([(1, 300, 6), (1, 300, 4)], "m.onnx", described(6), "detr", 6),
         ([(1, 300, 6), (1, 300, 4)], "rtdetr.onnx", SILENT, "detr", 6),
         ([(1, 300, 6), (1, 300, 4)], "m.onnx", SILENT, "detr", 5),
         ([(1, 8400, 4), (1, 8400, 80)], "m.onnx", SILENT, "yolo-nas", 80),
         ([(1, 8400, 3), (1, 8400, 4)], "yolo_nas_s.onnx", SILENT, "yolo-nas", 3),
-        ([(1, 8400, 4), (1, 8400, 3)], "best.onnx", said(3), "yolo-nas", 3),
+        ([(1, 8400, 4), (1, 8400, 3)], "best.onnx", described(3), "yolo-nas", 3),
         ([(None, 4), (None,), (None,)], "m.onnx", SILENT, "torchvision", 90),
         ([(100,), (100,), (100, 4)], "ssd.onnx", SILENT, "torchvision", 90),
-        ([(1, None, 4), (1, None), (1, None)], "m.onnx", said(91), "torchvision", 90),
-        ([(None, 4), (None,), (None,), (None, 1, 28, 28)], "maskrcnn.onnx", said(3), "torchvision", 3),
+        ([(1, None, 4), (1, None), (1, None)], "m.onnx", described(91), "torchvision", 90),
+        ([(None, 4), (None,), (None,), (None, 1, 28, 28)], "maskrcnn.onnx", described(3), "torchvision", 3),
         ([(1, 3, 80, 80, 85), (1, 3, 40, 40, 85), (1, 3, 20, 20, 85)], "m.onnx", SILENT, "yolov5-heads", 80),
         ([(1, 24, 20, 20), (1, 24, 80, 80), (1, 24, 40, 40)], "yolov5n.onnx", SILENT, "yolov5-heads", 3),
         ([(1, 80, 80, 255), (1, 40, 40, 255), (1, 20, 20, 255)], "m.tflite", SILENT, "yolov5-heads", 80),
@@ -93,9 +93,9 @@ def test_several_outputs_determine_the_family():
             3,
         ),
     ]:
-        found = family_of_outputs(tensors(*shapes), SIZE, name, words)
-        assert (found.name, found.task, found.classes) == (family, "detection", classes), f"{shapes!r}, {name!r}"
-        assert words.labels or any("output.classes" in doubt for doubt in found.doubts), f"{shapes!r}, {name!r}"
+        recognised = family_of_outputs(tensors(*shapes), SIZE, name, words)
+        assert (recognised.name, recognised.task, recognised.classes) == (family, "detection", classes), f"{shapes!r}, {name!r}"
+        assert words.labels or any("output.classes" in doubt for doubt in recognised.doubts), f"{shapes!r}, {name!r}"
 
 
 def test_four_outputs_without_shapes_are_those_of_the_post_processing():
@@ -130,8 +130,8 @@ def test_what_a_file_declares_of_its_head_counts_more_than_its_name():
         (None, "yolo26n.torchscript", None, None, "yolo26"),
     ]:
         words = SelfDescription(tuple(f"thing {i}" for i in range(80)), None, "detect", None, None, head, end_to_end)
-        found = family_of_outputs(tensors(shape) if shape else [], (320, 320), name, words)
-        assert (found.name, found.classes) == (family, 80), f"{shape!r}, {name!r}, {end_to_end!r}, {head!r}"
+        recognised = family_of_outputs(tensors(shape) if shape else [], (320, 320), name, words)
+        assert (recognised.name, recognised.classes) == (family, 80), f"{shape!r}, {name!r}, {end_to_end!r}, {head!r}"
 
 
 def test_look_alikes_are_doubted_with_the_key_that_settles_it():
@@ -150,15 +150,15 @@ def test_four_outputs_are_a_postprocess_model():
     """In any order, and before the first call, when shapes read []; a label file of 91 lines begins with the background."""
     for shapes, words, classes in [
         ([(1, 10, 4), (1, 10), (1, 10), (1,)], SILENT, 90),
-        ([(1, 25), (1, 25, 4), (1,), (1, 25)], said(90), 90),
-        ([(1, 10, 4), (1, 10), (1, 10), (1,)], said(91), 90),
-        ([(1, 10, 4), (1, 10), (1, 10), (1,)], said(3), 3),
+        ([(1, 25), (1, 25, 4), (1,), (1, 25)], described(90), 90),
+        ([(1, 10, 4), (1, 10), (1, 10), (1,)], described(91), 90),
+        ([(1, 10, 4), (1, 10), (1, 10), (1,)], described(3), 3),
         ([()] * 4, SILENT, 90),
     ]:
         names = ["TFLite_Detection_PostProcess"] + [f"TFLite_Detection_PostProcess:{k}" for k in (1, 2, 3)]
-        found = family_of_outputs(tensors(*shapes, names=names), (300, 300), "m.tflite", words)
-        assert (found.name, found.classes) == ("tflite-postprocess", classes), f"{shapes!r}"
-        assert (found.doubts == ()) == bool(words.labels), f"{shapes!r}"
+        recognised = family_of_outputs(tensors(*shapes, names=names), (300, 300), "m.tflite", words)
+        assert (recognised.name, recognised.classes) == ("tflite-postprocess", classes), f"{shapes!r}"
+        assert (recognised.doubts == ()) == bool(words.labels), f"{shapes!r}"
 
 
 def test_tensorflows_own_graphs_count_classes_from_one():
@@ -166,8 +166,8 @@ def test_tensorflows_own_graphs_count_classes_from_one():
     for name, classes in [("ssd.onnx", 91), ("ssd.tflite", 90)]:
         shapes = {"num_detections:0": (None,), "detection_boxes:0": (None, None, 4), "detection_scores:0": (None, None)}
         outputs = [TensorInfo(key, shape, "float32") for key, shape in shapes.items()]
-        found = family_of_outputs([*outputs, TensorInfo("detection_classes:0", (None, None), "float32")], (300, 300), name, SILENT)
-        assert (found.name, found.classes) == ("tflite-postprocess", classes), f"{name!r}"
+        recognised = family_of_outputs([*outputs, TensorInfo("detection_classes:0", (None, None), "float32")], (300, 300), name, SILENT)
+        assert (recognised.name, recognised.classes) == ("tflite-postprocess", classes), f"{name!r}"
 
 
 def test_without_outputs_the_file_name_determines_the_family():
@@ -185,28 +185,28 @@ def test_without_outputs_the_file_name_determines_the_family():
         ("rtdetr-l.torchscript", "detr"),
     ]:
         with table_row(name):
-            found = family_of_outputs([], SIZE, name, SILENT)
-            assert (found.name, found.classes, found.why) == (family, 80, "the file name")
-            assert "80 classes" in found.doubts[0]
-            assert "output.classes" in found.doubts[0]
-            assert family_of_outputs([], SIZE, name, said(3)).classes == 3
+            recognised = family_of_outputs([], SIZE, name, SILENT)
+            assert (recognised.name, recognised.classes, recognised.why) == (family, 80, "the file name")
+            assert "80 classes" in recognised.doubts[0]
+            assert "output.classes" in recognised.doubts[0]
+            assert family_of_outputs([], SIZE, name, described(3)).classes == 3
 
 
 def test_what_only_resembles_a_family_is_refused():
     """End-to-end heads, masks, poses, features, other inputs: no guess."""
     for shapes, size, name, words, why in [
         ([(1, 116, 8400), (1, 32, 160, 160)], SIZE, "m.onnx", SILENT, "no known family"),
-        ([(1, 56, 8400)], SIZE, "yolov8n-pose.onnx", said(3, "pose"), "yolo-pose with 1 classes, but it names 3"),
-        ([(1, 56, 8400)], SIZE, "m.onnx", said(1), "52 classes, but it names 1"),
+        ([(1, 56, 8400)], SIZE, "yolov8n-pose.onnx", described(3, "pose"), "yolo-pose with 1 classes, but it names 3"),
+        ([(1, 56, 8400)], SIZE, "m.onnx", described(1), "52 classes, but it names 1"),
         ([(1, 300, 7)], SIZE, "m.onnx", SILENT, r"\[1, 300, 7\] on an input of 640 x 640"),
         ([(1, 84, 8400)], (320, 320), "m.onnx", SILENT, "no known family"),
         ([(1, 1280)], (224, 224), "features.onnx", SILENT, "1280 values, which may be scores or features"),
         ([(1, 336, 4), (1, 336, 5)], (128, 128), "edgemeter-shapes_fp32.onnx", SILENT, "no known family"),
-        ([(1, 7)], (224, 224), "m.onnx", said(3), "7 scores and names 3"),
+        ([(1, 7)], (224, 224), "m.onnx", described(3), "7 scores and names 3"),
         ([(1, 19248, 4), (1, 19248, 81)], SIZE, "m.onnx", SILENT, "no known family"),
         ([(1, 10), (1, 10), (1, 10), (1, 10)], SIZE, "m.tflite", SILENT, "no known family"),
         ([], SIZE, "model.pt", SILENT, "its file name contains no known family"),
-        ([], SIZE, "yolov8n-pose.pt", said(1, "pose"), "no known family"),
+        ([], SIZE, "yolov8n-pose.pt", described(1, "pose"), "no known family"),
         ([()], SIZE, "m.tflite", SILENT, "no known family"),
     ]:
         with table_row(shapes, name), pytest.raises(UnknownFamilyError, match=why):
@@ -224,15 +224,20 @@ def test_a_head_for_another_task_is_not_taken_for_a_detector_without_a_question_
         ((1, 25200, 16), "m.onnx", "yolov5 with 11 classes?"),
     ]:
         with table_row(shape, name):
-            found = family_of_outputs(tensors(shape), SIZE, name, SILENT)
-            assert (found.family_doubt or "").startswith(said_of_it)
-            assert "set `task`" in (found.family_doubt or "")
-            assert not any("those of COCO" in doubt for doubt in found.doubts)
+            recognised = family_of_outputs(tensors(shape), SIZE, name, SILENT)
+            assert (recognised.family_doubt or "").startswith(said_of_it)
+            assert "set `task`" in (recognised.family_doubt or "")
+            assert not any("those of COCO" in doubt for doubt in recognised.doubts)
 
 
 def test_named_classes_a_stated_task_or_cocos_80_leave_no_question():
     """The file confirms what it is."""
-    for shape, words in [((1, 84, 8400), SILENT), ((1, 25200, 85), SILENT), ((1, 56, 8400), said(52)), ((1, 7, 8400), said(0, "detect"))]:
+    for shape, words in [
+        ((1, 84, 8400), SILENT),
+        ((1, 25200, 85), SILENT),
+        ((1, 56, 8400), described(52)),
+        ((1, 7, 8400), described(0, "detect")),
+    ]:
         assert family_of_outputs(tensors(shape), SIZE, "m.onnx", words).family_doubt is None, f"{shape!r}"
 
 
@@ -246,10 +251,10 @@ LISTS = ((1, 1), (1, 100, 4), (1, 100), (1, 100))
 OF_EXPORTERS = ("num_dets", "det_boxes", "det_scores", "det_classes")
 
 
-def outputs_of(names, shapes=LISTS, whole=(0, 3)):
+def outputs_of(names, shapes=LISTS, integers=(0, 3)):
     """Return outputs, those at these places integers."""
     return [
-        TensorInfo(name, shape, "int32" if k in whole else "float32") for k, (name, shape) in enumerate(zip(names, shapes, strict=True))
+        TensorInfo(name, shape, "int32" if k in integers else "float32") for k, (name, shape) in enumerate(zip(names, shapes, strict=True))
     ]
 
 
@@ -257,34 +262,34 @@ def test_lists_with_an_integer_count_are_efficient_nms():
     """Distinguished from torchvision's lists by the fourth tensor, and from TFLite's by dtypes; names of other exporters leave a doubt."""
     for names, is_sure in [(OF_EXPORTERS, True), (("a", "b", "c", "d"), False)]:
         for shapes in [LISTS, ((1,), *LISTS[1:]), ((1, 1), (1, None, 4), (1, None), (1, None))]:
-            found = family_of_outputs(outputs_of(names, shapes), SIZE, "m.engine", said(3))
-            assert (found.name, found.classes, found.doubts == ()) == ("efficient-nms", 3, is_sure), f"{names!r}, {shapes!r}"
+            recognised = family_of_outputs(outputs_of(names, shapes), SIZE, "m.engine", described(3))
+            assert (recognised.name, recognised.classes, recognised.doubts == ()) == ("efficient-nms", 3, is_sure), f"{names!r}, {shapes!r}"
 
 
 def test_other_lists_stay_what_they_are():
     """Without a count, or with floats throughout."""
     for outputs, family in [
-        (outputs_of(("boxes", "labels", "scores"), ((100, 4), (100,), (100,)), whole=(1,)), "torchvision"),
-        (outputs_of(("boxes", "labels", "scores", "masks"), ((100, 4), (100,), (100,), (100, 1, 28, 28)), whole=(1,)), "torchvision"),
-        (outputs_of(("a", "b", "c", "d"), (*LISTS[1:], (1,)), whole=()), "tflite-postprocess"),
+        (outputs_of(("boxes", "labels", "scores"), ((100, 4), (100,), (100,)), integers=(1,)), "torchvision"),
+        (outputs_of(("boxes", "labels", "scores", "masks"), ((100, 4), (100,), (100,), (100, 1, 28, 28)), integers=(1,)), "torchvision"),
+        (outputs_of(("a", "b", "c", "d"), (*LISTS[1:], (1,)), integers=()), "tflite-postprocess"),
         (
-            outputs_of(("num_detections", "detection_boxes", "detection_scores", "detection_classes"), ((1,), *LISTS[1:]), whole=()),
+            outputs_of(("num_detections", "detection_boxes", "detection_scores", "detection_classes"), ((1,), *LISTS[1:]), integers=()),
             "tflite-postprocess",
         ),
     ]:
-        assert family_of_outputs(outputs, SIZE, "m.onnx", said(3)).name == family, f"{family!r}"
+        assert family_of_outputs(outputs, SIZE, "m.onnx", described(3)).name == family, f"{family!r}"
 
 
 def test_heads_for_other_tasks_are_known_by_metadata_or_name():
     """The columns beside the classes are those of the task; classes that nothing names are a doubt, people are not."""
-    for shapes, name, words, found in [
+    for shapes, name, words, expected in [
         ([(1, 116, 8400), (1, 32, 160, 160)], "yolov8n-seg.onnx", SILENT, ("yolo-seg", "segmentation", 80)),
-        ([(1, 160, 160, 32), (1, 39, 8400)], "m.tflite", said(3, "segment"), ("yolo-seg", "segmentation", 3)),
-        ([(1, 300, 38), (1, 32, 160, 160)], "yolo11s-seg.onnx", said(80, "segment"), ("yolo26-seg", "segmentation", 80)),
+        ([(1, 160, 160, 32), (1, 39, 8400)], "m.tflite", described(3, "segment"), ("yolo-seg", "segmentation", 3)),
+        ([(1, 300, 38), (1, 32, 160, 160)], "yolo11s-seg.onnx", described(80, "segment"), ("yolo26-seg", "segmentation", 80)),
         ([(1, 56, 8400)], "yolo11n-pose.onnx", SILENT, ("yolo-pose", "pose", 1)),
-        ([(1, 56, 8400)], "m.onnx", said(1, "pose"), ("yolo-pose", "pose", 1)),
+        ([(1, 56, 8400)], "m.onnx", described(1, "pose"), ("yolo-pose", "pose", 1)),
         ([(1, 20, 21504)], "yolo11n-obb.onnx", SILENT, ("yolo-obb", "oriented-boxes", 15)),
     ]:
-        made = family_of_outputs(tensors(*shapes), SIZE, name, words)
-        assert (made.name, made.task, made.classes) == found, f"{shapes!r}, {name!r}"
-        assert bool(made.doubts) == (not words.labels and made.classes > 1), f"{shapes!r}, {name!r}"
+        recognised = family_of_outputs(tensors(*shapes), SIZE, name, words)
+        assert (recognised.name, recognised.task, recognised.classes) == expected, f"{shapes!r}, {name!r}"
+        assert bool(recognised.doubts) == (not words.labels and recognised.classes > 1), f"{shapes!r}, {name!r}"

@@ -27,8 +27,8 @@ def test_a_card_beside_the_model_wins(tmp_path):
     (tmp_path / "m.onnx.toml").write_text(
         'name = "mine"\ntask = "detection"\nfamily = "yolov8"\nprecision = "fp32"\n[input]\nheight = 8\nwidth = 8\nlayout = "NCHW"\n'
     )
-    made, guesses = recognise.card_for(tmp_path / "m.onnx", make_loaded(SCORES, tensors((1, 3, 640, 640))))
-    assert (made.name, made.input.height, guesses) == ("mine", 8, ())
+    card, guesses = recognise.card_for(tmp_path / "m.onnx", make_loaded(SCORES, tensors((1, 3, 640, 640))))
+    assert (card.name, card.input.height, guesses) == ("mine", 8, ())
 
 
 @pytest.mark.parametrize(("content", "doubts"), [(b"the model", 0), (b"another export", 1)])
@@ -39,8 +39,8 @@ def test_a_card_of_another_file_is_reported(tmp_path, content, doubts):
         f'name = "mine"\ntask = "detection"\nfamily = "yolov8"\nprecision = "fp32"\nsha256 = "{sha256(b"the model").hexdigest()}"\n'
         '[input]\nheight = 8\nwidth = 8\nlayout = "NCHW"\n'
     )
-    made, guesses = recognise.card_for(tmp_path / "m.onnx", make_loaded(SCORES, tensors((1, 3, 640, 640))))
-    assert (made.name, len(guesses)) == ("mine", doubts)
+    card, guesses = recognise.card_for(tmp_path / "m.onnx", make_loaded(SCORES, tensors((1, 3, 640, 640))))
+    assert (card.name, len(guesses)) == ("mine", doubts)
     assert all(" unsure: the card is of sha256" in guess for guess in guesses)
 
 
@@ -53,39 +53,39 @@ def test_a_wrong_card_is_not_passed_over(tmp_path):
 
 def test_yolov8_in_onnx():
     """Letterbox, RGB, 0..1, its own names, COCO's hundred detections."""
-    made, guesses = recognised("yolov8n.onnx", tensors((1, 3, 640, 640)), YOLO, NAMES)
-    assert (made.name, made.task, made.family, made.precision) == ("yolov8n", "detection", "yolov8", "fp32")
-    assert made.input == model_card.ImageInput(height=640, width=640, layout="NCHW", resize="letterbox")
-    assert (made.output.classes, made.output.nms_iou, made.output.max_detections) == (80, 0.7, 100)
-    assert made.output.labels[79] == "thing 79"
+    card, guesses = recognised("yolov8n.onnx", tensors((1, 3, 640, 640)), YOLO, NAMES)
+    assert (card.name, card.task, card.family, card.precision) == ("yolov8n", "detection", "yolov8", "fp32")
+    assert card.input == model_card.ImageInput(height=640, width=640, layout="NCHW", resize="letterbox")
+    assert (card.output.classes, card.output.nms_iou, card.output.max_detections) == (80, 0.7, 100)
+    assert card.output.labels[79] == "thing 79"
     assert all(guess.startswith("yolov8n.onnx has no card; guessed: ") for guess in guesses)
 
 
 def test_open_sides_come_from_the_metadata():
     """A dynamic ONNX file names its size; else the output's grid or the usual one says it, which is a reported guess."""
     inputs = tensors((None, 3, None, None))
-    made, _ = recognised("yolov8n.onnx", inputs, tensors((1, 84, None)), {**NAMES, "imgsz": "[320, 416]"})
-    assert (made.input.height, made.input.width) == (320, 416)
-    made, guesses = recognised("yolov8n.onnx", inputs, tensors((1, 84, None)), NAMES)
-    assert made.input.height == 640
+    card, _ = recognised("yolov8n.onnx", inputs, tensors((1, 84, None)), {**NAMES, "imgsz": "[320, 416]"})
+    assert (card.input.height, card.input.width) == (320, 416)
+    card, guesses = recognised("yolov8n.onnx", inputs, tensors((1, 84, None)), NAMES)
+    assert card.input.height == 640
     assert any("input 640 x 640, the usual" in guess for guess in guesses)
-    made, guesses = recognised("yolov8n.onnx", inputs, tensors((None, 84, 2100)), NAMES)
-    assert made.input.height == 320
+    card, guesses = recognised("yolov8n.onnx", inputs, tensors((None, 84, 2100)), NAMES)
+    assert card.input.height == 320
     assert any("as many cells" in guess for guess in guesses)
     assert recognised("resnet50.onnx", inputs, SCORES)[0].input.height == 224
 
 
 def test_yolov8_in_int8_keeps_zero_to_one():
     """YOLO's range is known; it does not depend on how the input was quantised."""
-    made, _ = recognised("yolov8n_full_integer_quant.tflite", [TensorInfo("x", (1, 640, 640, 3), "int8", 0.00392, -128)], YOLO)
-    assert (made.name, made.precision, made.input.layout) == ("yolov8n", "int8", "NHWC")
-    assert (made.input.mean[0], made.input.sd[0]) == (0, 255)
+    card, _ = recognised("yolov8n_full_integer_quant.tflite", [TensorInfo("x", (1, 640, 640, 3), "int8", 0.00392, -128)], YOLO)
+    assert (card.name, card.precision, card.input.layout) == ("yolov8n", "int8", "NHWC")
+    assert (card.input.mean[0], card.input.sd[0]) == (0, 255)
 
 
 def test_the_cells_of_four_strides_determine_an_open_input():
     """NanoDet-Plus has a fourth: 3598 cells are those of 416 pixels, though file and name give no size."""
-    made, guesses = recognised("nanodet-plus-m.onnx", tensors((None, 3, None, None)), tensors((1, 3598, 112)))
-    assert (made.family, made.input.height, made.input.width) == ("nanodet", 416, 416)
+    card, guesses = recognised("nanodet-plus-m.onnx", tensors((None, 3, None, None)), tensors((1, 3598, 112)))
+    assert (card.family, card.input.height, card.input.width) == ("nanodet", 416, 416)
     assert any("as many cells" in guess for guess in guesses)
 
 
@@ -93,8 +93,8 @@ def test_nanodet_on_efficientnet_lite_has_its_backbones_range():
     """Its configurations say 127 and 128 where all others say ImageNet's, blue first; both have distributions of 11 values."""
     for name, mean, sd in [("nanodet-EfficientNet-Lite1_416.onnx", 127, 128), ("nanodet-RepVGG-A0_416.onnx", 103.53, 57.375)]:
         with table_row(name):
-            made, _ = recognised(name, tensors((1, 3, 416, 416)), tensors((1, 3549, 124)))
-            assert (made.output.classes, made.input.mean[0], made.input.sd[0], made.input.resize) == (80, mean, sd, "letterbox")
+            card, _ = recognised(name, tensors((1, 3, 416, 416)), tensors((1, 3549, 124)))
+            assert (card.output.classes, card.input.mean[0], card.input.sd[0], card.input.resize) == (80, mean, sd, "letterbox")
 
 
 def test_a_yolo_with_its_normalisation_in_the_graph_takes_pixels():
@@ -107,56 +107,56 @@ def test_a_yolo_with_its_normalisation_in_the_graph_takes_pixels():
         (TensorInfo("x", (1, 640, 640, 3), "uint8", 1 / 255, 0), 0, 255),
         (TensorInfo("x", (1, 640, 640, 3), "int8", 0.00787, 0), 0, 255),
     ]:
-        made, _ = recognised("yolo11n.onnx", [info], YOLO, NAMES)
-        assert (made.input.mean[0], made.input.sd[0]) == (mean, sd), f"{info!r}"
+        card, _ = recognised("yolo11n.onnx", [info], YOLO, NAMES)
+        assert (card.input.mean[0], card.input.sd[0]) == (mean, sd), f"{info!r}"
 
 
 def test_an_integer_input_too_narrow_for_0_to_255_takes_the_pixel_as_its_value():
     """YOLOX takes 0..255; quantised for 0..1 it normalises inside, and 254 of 256 values would be cut to one."""
-    made, guesses = recognised("yolox_nano.tflite", [TensorInfo("x", (1, 416, 416, 3), "uint8", 1 / 255, 0)], tensors((1, 3549, 85)))
+    card, guesses = recognised("yolox_nano.tflite", [TensorInfo("x", (1, 416, 416, 3), "uint8", 1 / 255, 0)], tensors((1, 3549, 85)))
     assert any("unsure: the input's quantisation" in guess for guess in guesses)
-    assert (made.input.mean[0], made.input.sd[0]) == pytest.approx((0, 255))
+    assert (card.input.mean[0], card.input.sd[0]) == pytest.approx((0, 255))
 
 
 def test_yolox_takes_blue_first_and_pixels():
     """Top-left letterbox, BGR, 0..255, three strides."""
-    made, _ = recognised("yolox_nano.onnx", tensors((1, 3, 416, 416)), tensors((1, 3549, 85)))
-    assert (made.input.colour, made.input.resize, made.input.sd[0]) == ("BGR", "letterbox-top-left", 1)
-    assert (made.output.strides, made.output.nms_iou) == ((8, 16, 32), 0.65)
+    card, _ = recognised("yolox_nano.onnx", tensors((1, 3, 416, 416)), tensors((1, 3549, 85)))
+    assert (card.input.colour, card.input.resize, card.input.sd[0]) == ("BGR", "letterbox-top-left", 1)
+    assert (card.output.strides, card.output.nms_iou) == ((8, 16, 32), 0.65)
 
 
 def test_torchscript_is_recognised_by_name():
     """Nothing is declared; every assumption is reported."""
-    made, guesses = recognised("yolov5n_320.torchscript.pt", (), ())
-    assert (made.name, made.family, made.input.height, made.output.classes) == ("yolov5n_320", "yolov5", 320, 80)
+    card, guesses = recognised("yolov5n_320.torchscript.pt", (), ())
+    assert (card.name, card.family, card.input.height, card.output.classes) == ("yolov5n_320", "yolov5", 320, 80)
     assert len(guesses) == 4
 
 
 def test_an_ssd_takes_pixels_by_its_quantisation():
     """uint8 with scale 1/128 and zero 128: the quantised value is the pixel."""
     infos = tensors((), (), (), (), names=["TFLite_Detection_PostProcess"] + [f"TFLite_Detection_PostProcess:{k}" for k in (1, 2, 3)])
-    made, _ = recognised("ssd.tflite", [TensorInfo("x", (1, 300, 300, 3), "uint8", 1 / 128, 127)], infos)
-    assert (made.input.mean[0], made.input.sd[0], made.input.resize) == (127, 128, "stretch")
-    assert (made.output.classes, made.output.nms_iou) == (90, None)
+    card, _ = recognised("ssd.tflite", [TensorInfo("x", (1, 300, 300, 3), "uint8", 1 / 128, 127)], infos)
+    assert (card.input.mean[0], card.input.sd[0], card.input.resize) == (127, 128, "stretch")
+    assert (card.output.classes, card.output.nms_iou) == (90, None)
 
 
 def test_a_label_file_with_background_is_shifted():
     """91 lines for 90 classes: the label of class k stands one further."""
     infos = tensors((1, 10, 4), (1, 10), (1, 10), (1,))
-    made, _ = recognised(
+    card, _ = recognised(
         "ssd.tflite", tensors((1, 300, 300, 3), dtype="uint8"), infos, {"labels.txt": "\n".join(f"l{i}" for i in range(91))}
     )
-    assert (made.output.classes, made.output.label_offset, len(made.output.labels)) == (90, 1, 91)
+    assert (card.output.classes, card.output.label_offset, len(card.output.labels)) == (90, 1, 91)
 
 
 def test_a_classifier_with_background_is_shifted_back():
     """1001 scores are 1000 classes: score k is class k - 1, and the label list loses its first line."""
     lines = "\n".join(["background", *(f"l{i}" for i in range(1000))])
-    made, _ = recognised(
+    card, _ = recognised(
         "m_quant.tflite", [TensorInfo("x", (1, 224, 224, 3), "int8", 1 / 128, 0)], tensors((1, 1001)), {"labels.txt": lines}
     )
-    assert (made.output.label_offset, made.output.labels[0], made.task) == (-1, "l0", "classification")
-    assert (made.input.resize, made.input.crop_ratio, made.input.mean[0]) == ("centre-crop", 0.875, 128)
+    assert (card.output.label_offset, card.output.labels[0], card.task) == (-1, "l0", "classification")
+    assert (card.input.resize, card.input.crop_ratio, card.input.mean[0]) == ("centre-crop", 0.875, 128)
 
 
 def test_a_float_classifiers_range_is_read_or_guessed_aloud():
@@ -171,8 +171,8 @@ def test_a_float_classifiers_range_is_read_or_guessed_aloud():
         ("m.onnx", {"task": "classify"}, 0, 255, False),
     ]:
         shape = (1, 224, 224, 3) if "tflite" in name or "tf2onnx" in name else (1, 3, 224, 224)
-        made, guesses = recognised(name, tensors(shape), SCORES, metadata)
-        assert (made.input.mean[0], made.input.sd[0]) == (mean, sd), f"{name!r}, {metadata!r}"
+        card, guesses = recognised(name, tensors(shape), SCORES, metadata)
+        assert (card.input.mean[0], card.input.sd[0]) == (mean, sd), f"{name!r}, {metadata!r}"
         assert any("a wrong guess costs accuracy" in guess for guess in guesses) == guessed, f"{name!r}, {metadata!r}"
 
 
@@ -189,8 +189,8 @@ def test_endings_determine_precision_and_the_shared_name():
         ("-ü.onnx", "model", "fp32"),
     ]:
         with table_row(file):
-            made, guesses = recognised(file, tensors((1, 3, 640, 640)), YOLO)
-            assert (made.name, made.precision) == (name, precision)
+            card, guesses = recognised(file, tensors((1, 3, 640, 640)), YOLO)
+            assert (card.name, card.precision) == (name, precision)
             assert recognise.name_of(Path(file)) == name
             assert any(f"precision {precision}" in guess for guess in guesses)
 
@@ -205,11 +205,11 @@ def test_what_is_not_recognised_names_what_to_write():
         (tensors((1, 3, None, None)), tensors((1, None)), r"outputs \[1, \?\] on an input of open size"),
     ]:
         with table_row(inputs, outputs):
-            with pytest.raises(ConfigError, match=why) as caught:
+            with pytest.raises(ConfigError, match=why) as refusal:
                 recognised("net.onnx", inputs, outputs)
             words = ("'net.onnx.toml'", "task", "family", "yolov8", "classifier", "precision", "[input]", "layout", "[output]", "classes")
-            assert [word for word in words if word not in str(caught.value)] == []
-            assert "\n" not in str(caught.value)
+            assert [word for word in words if word not in str(refusal.value)] == []
+            assert "\n" not in str(refusal.value)
 
 
 def test_the_shipped_family_is_never_guessed():
@@ -220,29 +220,29 @@ def test_the_shipped_family_is_never_guessed():
 
 def test_nanodet_takes_blue_first_with_its_own_mean():
     """Stretched for NanoDet-Plus (four strides), letterboxed on black for its predecessor."""
-    made, guesses = recognised("nanodet-plus-m_416.onnx", tensors((1, 3, 416, 416)), tensors((1, 3598, 112)))
-    assert (made.family, made.input.colour, made.input.resize, made.output.nms_iou) == ("nanodet", "BGR", "stretch", 0.6)
-    assert (made.input.mean, made.input.sd) == ((103.53, 116.28, 123.675), (57.375, 57.12, 58.395))
-    assert made.output.strides == (8, 16, 32, 64)
+    card, guesses = recognised("nanodet-plus-m_416.onnx", tensors((1, 3, 416, 416)), tensors((1, 3598, 112)))
+    assert (card.family, card.input.colour, card.input.resize, card.output.nms_iou) == ("nanodet", "BGR", "stretch", 0.6)
+    assert (card.input.mean, card.input.sd) == ((103.53, 116.28, 123.675), (57.375, 57.12, 58.395))
+    assert card.output.strides == (8, 16, 32, 64)
     assert any("unsure: 80 classes" in guess for guess in guesses)
-    made, _ = recognised("nanodet_m.onnx", tensors((1, 3, 320, 320)), tensors((1, 2100, 112)))
-    assert (made.input.resize, made.input.pad) == ("letterbox", 0)
+    card, _ = recognised("nanodet_m.onnx", tensors((1, 3, 320, 320)), tensors((1, 2100, 112)))
+    assert (card.input.resize, card.input.pad) == ("letterbox", 0)
 
 
 def test_end_to_end_models_suppress_nothing():
     """YOLO26 and torchvision's have done it themselves; DETR needs none."""
-    made, _ = recognised("yolo26n.onnx", tensors((1, 3, 640, 640)), tensors((1, 300, 6)), NAMES)
-    assert (made.family, made.input.resize, made.input.sd[0], made.output.nms_iou) == ("yolo26", "letterbox", 255, None)
-    made, _ = recognised("rtdetr.onnx", tensors((1, 3, 640, 640)), tensors((1, 300, 80), (1, 300, 4)))
-    assert (made.input.resize, made.input.mean[0], made.input.sd[0], made.output.nms_iou) == ("stretch", 0, 255, None)
-    made, _ = recognised("detr.onnx", tensors((1, 3, 800, 800)), tensors((1, 100, 92), (1, 100, 4)))
-    assert (made.output.classes, made.input.mean[0]) == (91, 123.675)
+    card, _ = recognised("yolo26n.onnx", tensors((1, 3, 640, 640)), tensors((1, 300, 6)), NAMES)
+    assert (card.family, card.input.resize, card.input.sd[0], card.output.nms_iou) == ("yolo26", "letterbox", 255, None)
+    card, _ = recognised("rtdetr.onnx", tensors((1, 3, 640, 640)), tensors((1, 300, 80), (1, 300, 4)))
+    assert (card.input.resize, card.input.mean[0], card.input.sd[0], card.output.nms_iou) == ("stretch", 0, 255, None)
+    card, _ = recognised("detr.onnx", tensors((1, 3, 800, 800)), tensors((1, 100, 92), (1, 100, 4)))
+    assert (card.output.classes, card.input.mean[0]) == (91, 123.675)
 
 
 def test_torchvisions_detectors_take_one_picture_without_a_batch():
     """Three axes, all sides open: the usual size is said to be a guess."""
-    made, guesses = recognised("fasterrcnn.onnx", tensors((3, None, None)), tensors((None, 4), (None,), (None,)))
-    assert (made.family, made.input.layout, made.input.height, made.output.classes) == ("torchvision", "NCHW", 800, 90)
+    card, guesses = recognised("fasterrcnn.onnx", tensors((3, None, None)), tensors((None, 4), (None,), (None,)))
+    assert (card.family, card.input.layout, card.input.height, card.output.classes) == ("torchvision", "NCHW", 800, 90)
     assert any("guessed: input 800 x 800" in guess and "input.height" in guess for guess in guesses)
 
 
@@ -256,8 +256,8 @@ def test_a_doubt_names_the_key_that_settles_it():
 
 def test_efficientnet_lite_leaves_its_own_margin():
     """32 pixels on both sides together, whatever the size."""
-    made, _ = recognised("efficientnet_lite2.tflite", tensors((1, 260, 260, 3)), SCORES)
-    assert made.input.crop_ratio == pytest.approx(260 / 292)
+    card, _ = recognised("efficientnet_lite2.tflite", tensors((1, 260, 260, 3)), SCORES)
+    assert card.input.crop_ratio == pytest.approx(260 / 292)
 
 
 def test_a_fixed_batch_is_recognised_by_the_shapes_of_one_sample():
@@ -271,10 +271,10 @@ def test_a_fixed_batch_is_recognised_by_the_shapes_of_one_sample():
 def test_a_card_that_was_guessed_keeps_the_doubt_about_its_family(tmp_path, key):
     """`models add` and `models convert` write down what they guessed; only the user settles it."""
     loaded = make_loaded(tensors((1, 56, 8400)), tensors((1, 3, 640, 640)))
-    made, guesses = recognise.recognise(tmp_path / "pose.onnx", loaded)
-    said = " | ".join(guess.partition("; ")[2] for guess in guesses)
-    head = f'name = "pose"\ntask = "detection"\nfamily = "{made.family}"\nprecision = "fp32"\n'
-    (tmp_path / "pose.onnx.toml").write_text(f'{head}[input]\nheight = 640\nwidth = 640\nlayout = "NCHW"\n[made]\n{key} = "{said}"\n')
+    card, guesses = recognise.recognise(tmp_path / "pose.onnx", loaded)
+    guess_text = " | ".join(guess.partition("; ")[2] for guess in guesses)
+    head = f'name = "pose"\ntask = "detection"\nfamily = "{card.family}"\nprecision = "fp32"\n'
+    (tmp_path / "pose.onnx.toml").write_text(f'{head}[input]\nheight = 640\nwidth = 640\nlayout = "NCHW"\n[made]\n{key} = "{guess_text}"\n')
     _, (doubt,) = recognise.card_for(tmp_path / "pose.onnx", loaded)
     assert f"{recognise.UNSURE_FAMILY}yolov8 with 52 classes, or one class and 17 keypoints? Heads for poses" in doubt
     assert "remove the guess from [made]" in doubt

@@ -14,7 +14,7 @@ from edgemeter.agent.runtimes.adapter import LibraryCandidate
 
 
 @pytest.fixture
-def made(tmp_path, monkeypatch):
+def make_module(tmp_path, monkeypatch):
     """Return a function that makes a module of the given source on the path."""
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -28,29 +28,31 @@ def made(tmp_path, monkeypatch):
     return make
 
 
-def test_the_first_candidate_that_is_there_is_taken(made):
+def test_the_first_candidate_that_is_there_is_taken(make_module):
     """An absent library is passed over for the next one."""
-    present = made("present_library", "x = 1")
-    found = adapter.load_library([LibraryCandidate("nobody_has_this.interpreter", ("a",)), LibraryCandidate(present, ("numpy",))], "litert")
-    assert found.module.x == 1
-    assert (found.package, found.version) == ("numpy", version("numpy"))
+    present = make_module("present_library", "x = 1")
+    library = adapter.load_library(
+        [LibraryCandidate("nobody_has_this.interpreter", ("a",)), LibraryCandidate(present, ("numpy",))], "litert"
+    )
+    assert library.module.x == 1
+    assert (library.package, library.version) == ("numpy", version("numpy"))
 
 
-def test_the_order_of_candidates_decides(made):
+def test_the_order_of_candidates_decides(make_module):
     """With both there, the fallback is not taken."""
-    first, second = made("first_library", "x = 1"), made("second_library", "x = 2")
+    first, second = make_module("first_library", "x = 1"), make_module("second_library", "x = 2")
     assert adapter.load_library([LibraryCandidate(first, ("a",)), LibraryCandidate(second, ("b",))], "litert").module.x == 1
 
 
-def test_a_build_under_another_name_reports_its_own_version(made):
+def test_a_build_under_another_name_reports_its_own_version(make_module):
     """A vendor's wheel may carry no distribution that we know."""
-    found = adapter.load_library([LibraryCandidate(made("vendor_library", "x = 1"), ("nobody-has-this",))], "onnx")
-    assert (found.package, found.version) == ("nobody-has-this", "9.9")
+    library = adapter.load_library([LibraryCandidate(make_module("vendor_library", "x = 1"), ("nobody-has-this",))], "onnx")
+    assert (library.package, library.version) == ("nobody-has-this", "9.9")
 
 
-def test_an_import_is_timed_and_a_second_one_costs_nothing(made):
+def test_an_import_is_timed_and_a_second_one_costs_nothing(make_module):
     """The duration is that of the import itself."""
-    candidate = LibraryCandidate(made("slow_library", "import time; time.sleep(0.02)"), ("a",))
+    candidate = LibraryCandidate(make_module("slow_library", "import time; time.sleep(0.02)"), ("a",))
     assert adapter.load_library([candidate], "onnx").import_ns >= 20_000_000
     assert adapter.load_library([candidate], "onnx").import_ns < 20_000_000
 
@@ -61,9 +63,9 @@ def test_without_the_library_the_error_names_what_to_install():
         adapter.load_library([LibraryCandidate("nobody_has_this", ("a",))], "onnx")
 
 
-def test_a_library_that_is_there_but_broken_is_distinguished_from_an_absent_one(made):
+def test_a_library_that_is_there_but_broken_is_distinguished_from_an_absent_one(make_module):
     """A missing shared object or another's absence is reported in its own words."""
-    broken = made("broken_library", "import nobody_has_this_either")
+    broken = make_module("broken_library", "import nobody_has_this_either")
     with pytest.raises(UnavailableError, match=r"is here but cannot be imported: No module named 'nobody_has_this_either'"):
         adapter.load_library([LibraryCandidate(broken, ("a",))], "litert")
 
@@ -72,9 +74,11 @@ def test_a_library_that_is_there_but_broken_is_distinguished_from_an_absent_one(
     ("library", "remedy"),
     [("libcudart.so.12", "the package that holds libcudart.so.12"), ("libgomp.so.1", "libgomp1")],
 )
-def test_a_missing_shared_object_is_one_line_that_names_what_to_install(made, library, remedy):
+def test_a_missing_shared_object_is_one_line_that_names_what_to_install(make_module, library, remedy):
     """PyTorch raises OSError where a CUDA library is missing, llama.cpp's wheel needs libgomp: pip brings neither."""
-    broken = made(f"without_{library.partition('.')[0]}", f"raise OSError('{library}: cannot open shared object file: No such file')")
+    broken = make_module(
+        f"without_{library.partition('.')[0]}", f"raise OSError('{library}: cannot open shared object file: No such file')"
+    )
     with pytest.raises(UnavailableError, match=rf"{library}.*; on Debian: sudo apt install {remedy}\Z"):
         adapter.load_library([LibraryCandidate(broken, ("a",))], "torch")
 
@@ -130,11 +134,11 @@ args:
 def test_what_ultralytics_writes_is_understood(tmp_path):
     """Task, size and names reach the recognition of models in the form that the other formats have."""
     (tmp_path / "metadata.yaml").write_text(ULTRALYTICS)
-    said = adapter.read_metadata(tmp_path)
-    assert said["description"] == "Ultralytics YOLOv8n model trained on coco.yaml"
-    assert said["license"] == "AGPL-3.0 License (https://ultralytics.com/license)"
-    assert (said["date"], said["imgsz"], said["stride"]) == ("2026-11-01T10:00:00.000000", "[480, 640]", "32")
-    described = metadata.read_self_description(said)
+    texts = adapter.read_metadata(tmp_path)
+    assert texts["description"] == "Ultralytics YOLOv8n model trained on coco.yaml"
+    assert texts["license"] == "AGPL-3.0 License (https://ultralytics.com/license)"
+    assert (texts["date"], texts["imgsz"], texts["stride"]) == ("2026-11-01T10:00:00.000000", "[480, 640]", "32")
+    described = metadata.read_self_description(texts)
     assert (described.task, described.size) == ("detect", (480, 640))
     assert described.labels == ("person", "dog's lead", "no: colon")
 

@@ -36,25 +36,25 @@ def delegate(tmp_path_factory, models) -> Path:
 @pytest.fixture
 def opened(delegate, models, tmp_path):
     """Return a function that loads the compiled model on a machine below `tmp_path`."""
-    made = []
+    runtimes = []
 
     def load(library=delegate, **options):
-        made.append(EdgeTpu(tmp_path, str(library)))
-        return made[-1], made[-1].load(models / "edgetpu.tflite", Options(**options))
+        runtimes.append(EdgeTpu(tmp_path, str(library)))
+        return runtimes[-1], runtimes[-1].load(models / "edgetpu.tflite", Options(**options))
 
     yield load
-    for runtime in made:
+    for runtime in runtimes:
         runtime.close()
 
 
-def plug(root: Path, place: str, files: dict[str, str]) -> None:
+def plug(root: Path, device: str, files: dict[str, str]) -> None:
     """Write a USB device into the tree."""
-    (root / "sys/bus/usb/devices" / place).mkdir(parents=True)
+    (root / "sys/bus/usb/devices" / device).mkdir(parents=True)
     for name, text in files.items():
-        (root / "sys/bus/usb/devices" / place / name).write_text(text)
+        (root / "sys/bus/usb/devices" / device / name).write_text(text)
 
 
-def asked(library: Path) -> str:
+def requested_settings(library: Path) -> str:
     """Return the settings that the delegate was asked for last."""
     handle = ctypes.CDLL(str(library))
     handle.asked_settings.restype = ctypes.c_char_p
@@ -63,11 +63,11 @@ def asked(library: Path) -> str:
 
 def test_the_delegate_takes_the_compiled_operators_and_the_cpu_the_rest(opened, x):
     """2x comes from the delegate's kernel, + 1 from LiteRT's."""
-    runtime, found = opened()
+    runtime, loaded = opened()
     runtime.bind([x])()
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
-    assert (found.facts["edgetpu_operators"], found.facts["cpu_operators"]) == ("1", "1")
-    assert found.facts["libedgetpu"] == "BuildLabel(N/A), RuntimeVersion(14)"
+    assert (loaded.facts["edgetpu_operators"], loaded.facts["cpu_operators"]) == ("1", "1")
+    assert loaded.facts["libedgetpu"] == "BuildLabel(N/A), RuntimeVersion(14)"
 
 
 def test_close_gives_the_device_back(opened, delegate):
@@ -94,7 +94,7 @@ def test_close_gives_the_device_back(opened, delegate):
 def test_device_and_performance_reach_the_library_as_it_reads_them(opened, delegate, backend, performance, settings):
     """It heeds `Performance` only for a device with a number."""
     opened(backend=backend, extra={"performance": performance} if performance else {})
-    assert asked(delegate) == settings
+    assert requested_settings(delegate) == settings
 
 
 def test_a_device_that_cannot_be_meant_is_refused(opened):
@@ -113,9 +113,9 @@ def test_a_performance_that_cannot_be_meant_is_refused(opened):
 def test_what_is_plugged_in_is_recorded_and_names_the_backend(opened, tmp_path):
     """One USB Coral on a USB 3 link, whose firmware is not loaded yet."""
     plug(tmp_path, "2-1", USB)
-    _, found = opened()
-    assert found.backend == "usb,max"
-    assert found.facts["accelerators"] == "Coral USB (1a6e:089a, not used since it was plugged in) at 5000 Mbit/s"
+    _, loaded = opened()
+    assert loaded.backend == "usb,max"
+    assert loaded.facts["accelerators"] == "Coral USB (1a6e:089a, not used since it was plugged in) at 5000 Mbit/s"
 
 
 def test_of_usb_and_pcie_only_what_was_chosen_is_recorded(opened, tmp_path):
@@ -135,9 +135,9 @@ def test_a_board_without_an_edge_tpu_is_reported(opened, tmp_path, plugged, word
     """The library itself gives no reason."""
     if plugged:
         plug(tmp_path, "2-1", USB)
-    with pytest.raises(UnavailableError, match=words) as caught:
+    with pytest.raises(UnavailableError, match=words) as refusal:
         opened(backend="pci:1")
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_board_without_libedgetpu_names_what_to_install(opened):
@@ -170,9 +170,9 @@ def test_a_delegate_that_leaves_the_compiled_operator_is_an_error(models, tmp_pa
         "void tflite_plugin_destroy_delegate(void *delegate) { free(delegate); }\n"
     )
     library = built(tmp_path / "other", tmp_path / "a.c")
-    with pytest.raises(ConfigError, match=r"edgetpu-custom-op.*; install the libedgetpu that belongs to this interpreter") as caught:
+    with pytest.raises(ConfigError, match=r"edgetpu-custom-op.*; install the libedgetpu that belongs to this interpreter") as refusal:
         EdgeTpu(tmp_path, str(library)).load(models / "edgetpu.tflite", Options())
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refusal.value)
 
 
 # Each library that is loaded stays in the process, so that each of these needs one of its own.
@@ -184,30 +184,30 @@ print(load_edgetpu_library(sys.argv[1], Path(sys.argv[2])))
 """
 
 
-def told(library: Path, root: Path) -> str:
+def described(library: Path, root: Path) -> str:
     """Return what a process of its own finds out about a library."""
-    done = subprocess.run([sys.executable, "-c", CODE, library, root], capture_output=True, text=True, check=True)
-    return done.stdout.strip().removeprefix("EdgeTpuLibrary")
+    completed = subprocess.run([sys.executable, "-c", CODE, library, root], capture_output=True, text=True, check=True)
+    return completed.stdout.strip().removeprefix("EdgeTpuLibrary")
 
 
 @pytest.mark.parametrize(("flags", "clock"), [((), "'max'"), (("-DTHROTTLE_EDGE_TPU",), "'std'")])
 def test_the_build_itself_shows_its_clock(models, tmp_path, flags, clock):
     """Copied by hand, without package or telltale folder: only the throttled build holds the sentence."""
     library = built(tmp_path / "lib", models / "edgetpu_delegate.c", *flags)
-    assert told(library, tmp_path) == f"(clock={clock}, package=None, version='BuildLabel(N/A), RuntimeVersion(14)')"
+    assert described(library, tmp_path) == f"(clock={clock}, package=None, version='BuildLabel(N/A), RuntimeVersion(14)')"
 
 
 def test_a_build_without_words_leaves_the_clock_open(tmp_path):
     """Unknown is not standard."""
     (tmp_path / "a.c").write_text("void *tflite_plugin_create_delegate(void) { return 0; }\n")
-    assert told(built(tmp_path / "lib", tmp_path / "a.c"), tmp_path) == "(clock=None, package=None, version=None)"
+    assert described(built(tmp_path / "lib", tmp_path / "a.c"), tmp_path) == "(clock=None, package=None, version=None)"
 
 
 @pytest.mark.parametrize(("folder", "clock"), [("throttled/k8", "'std'"), ("direct/aarch64", "'max'")])
 def test_the_folder_of_googles_zip_shows_the_clock(tmp_path, folder, clock):
     """It goes before the words in the file."""
     (tmp_path / "a.c").write_text("void *tflite_plugin_create_delegate(void) { return 0; }\n")
-    assert told(built(tmp_path / folder, tmp_path / "a.c"), tmp_path) == f"(clock={clock}, package=None, version=None)"
+    assert described(built(tmp_path / folder, tmp_path / "a.c"), tmp_path) == f"(clock={clock}, package=None, version=None)"
 
 
 @pytest.mark.parametrize("variant", ["std", "max"])
@@ -224,7 +224,7 @@ def test_the_debian_package_shows_clock_and_version(models, tmp_path, variant):
     ]
     (tmp_path / "var/lib/dpkg/status").write_text("\n".join(stanzas))
     package = {"std": "libedgetpu1-std 16.0", "max": "libedgetpu1-max 15.0"}[variant]
-    assert told(library, tmp_path) == f"(clock='{variant}', package='{package}', version='BuildLabel(N/A), RuntimeVersion(14)')"
+    assert described(library, tmp_path) == f"(clock='{variant}', package='{package}', version='BuildLabel(N/A), RuntimeVersion(14)')"
 
 
 def test_operators_are_counted(models):
@@ -262,10 +262,10 @@ def test_googles_pycoral_is_used_where_it_is(opened, delegate, tmp_path, monkeyp
     """Its own delegate, with our settings."""
     files = {"__init__.py": "__version__ = '2.0.0'\n", "utils/__init__.py": "", "utils/edgetpu.py": GOOGLE.format(library=str(delegate))}
     package(tmp_path / "site", files, monkeypatch)
-    runtime, found = opened(backend="usb")
+    runtime, loaded = opened(backend="usb")
     runtime.bind([x])()
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
-    assert found.facts["pycoral"] == "2.0.0"
+    assert loaded.facts["pycoral"] == "2.0.0"
     assert sys.modules["pycoral.utils.edgetpu"].ASKED == [{"device": "usb"}]
 
 

@@ -32,12 +32,12 @@ def test_a_second_execution_computes_on_the_same_inputs(runtime, models, x):
 @pytest.mark.slow
 def test_what_was_delegated_is_recorded(runtime, models):
     """A program without a partitioner is slow, and nothing else would show it."""
-    found = runtime.load(models / "executorch.pte", Options())
-    assert (found.backend, found.precision, found.facts["operators_on_xnnpack"]) == ("xnnpack", "fp32", "2")
-    assert "left_to_portable" not in found.facts
+    loaded = runtime.load(models / "executorch.pte", Options())
+    assert (loaded.backend, loaded.precision, loaded.facts["operators_on_xnnpack"]) == ("xnnpack", "fp32", "2")
+    assert "left_to_portable" not in loaded.facts
     runtime.close()
-    found = runtime.load(models / "executorch_portable.pte", Options())
-    assert (found.backend, found.facts["operators_on_xnnpack"], found.facts["left_to_portable"]) == ("portable", "0", "add 1, mul 1")
+    loaded = runtime.load(models / "executorch_portable.pte", Options())
+    assert (loaded.backend, loaded.facts["operators_on_xnnpack"], loaded.facts["left_to_portable"]) == ("portable", "0", "add 1, mul 1")
     assert read_pte(models / "executorch_portable.pte")["forward"].delegated_ratio == 0
 
 
@@ -65,12 +65,12 @@ def test_a_method_that_is_not_there_is_refused_with_those_that_are(runtime, mode
 
 def test_threads_are_set_and_not_under_a_running_program(runtime, models):
     """A pool that is replaced under a loaded program is memory that XNNPACK still uses."""
-    found = runtime.load(models / "executorch.pte", Options(threads=2))
+    loaded = runtime.load(models / "executorch.pte", Options(threads=2))
     other = ExecuTorch()
     with pytest.raises(UnavailableError, match="on 2 threads, not 1: close that one first"):
         other.load(models / "executorch.pte", Options(threads=1))
     runtime.close()
-    assert other.load(models / "executorch.pte", Options(threads=1)).backend == found.backend
+    assert other.load(models / "executorch.pte", Options(threads=1)).backend == loaded.backend
     other.close()
 
 
@@ -92,11 +92,14 @@ def test_a_profile_names_operators_inside_and_outside_of_the_delegate(models, x,
     profiler = ExecuTorchProfiler()
     profiler.open(expand(SuiteFile(name="s", case=[Settings(model=str(models / file))]), models).cases[0], None)
     assert len(profiler.record([[x]] * 4)) == 4
-    found = profiler.events()
-    inferences = [event for event in found if event.category == "inference"]
+    events = profiler.events()
+    inferences = [event for event in events if event.category == "inference"]
     assert len(inferences) == 4
-    assert {event.type for event in found} == {"inference", *kinds}
-    assert all(any(one.start_us <= event.start_us <= one.start_us + one.duration_us for one in inferences) for event in found)
+    assert {event.type for event in events} == {"inference", *kinds}
+    assert all(
+        any(inference.start_us <= event.start_us <= inference.start_us + inference.duration_us for inference in inferences)
+        for event in events
+    )
 
 
 def test_what_holds_no_events_is_refused():

@@ -25,24 +25,24 @@ def test_the_bare_call_is_invoke_itself(runtime, models, x):
 
 def test_package_and_version_are_those_of_the_library_that_ran(runtime, models):
     """The record names what did the work."""
-    found = runtime.load(models / "litert.tflite", Options())
-    assert found.package.startswith(str(LIBRARY).replace("_", "-"))
-    assert found.version == version(found.package)
+    loaded = runtime.load(models / "litert.tflite", Options())
+    assert loaded.package.startswith(str(LIBRARY).replace("_", "-"))
+    assert loaded.version == version(loaded.package)
 
 
 @pytest.mark.parametrize("backend", [None, "xnnpack", "builtin"])
 def test_the_backend_is_named_for_what_ran_and_both_compute_the_same(runtime, models, x, backend):
     """XNNPACK is the default; builtin runs without a delegate."""
-    found = runtime.load(models / "litert.tflite", Options(backend=backend))
-    assert found.backend == (backend or "xnnpack")
+    loaded = runtime.load(models / "litert.tflite", Options(backend=backend))
+    assert loaded.backend == (backend or "xnnpack")
     runtime.bind([x])()
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
 
 
 def test_a_model_that_xnnpack_does_not_take_is_labelled_builtin(runtime, models, x):
     """XNNPACK has no int32 arithmetic: the default must not claim it."""
-    found = runtime.load(models / "litert_int32.tflite", Options())
-    assert found.backend == "builtin"
+    loaded = runtime.load(models / "litert_int32.tflite", Options())
+    assert loaded.backend == "builtin"
     runtime.bind([x.astype(np.int32)])()
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
 
@@ -55,25 +55,25 @@ def test_xnnpack_asked_for_and_not_taking_part_is_an_error(runtime, models):
 
 def test_a_quantised_model_holds_scale_and_zero_point(runtime, models):
     """Input and output carry the model's own quantisation, and real values come out."""
-    found = runtime.load(models / "litert_int8.tflite", Options())
-    assert (found.inputs[0].dtype, found.inputs[0].scale, found.inputs[0].zero_point) == ("int8", 0.5, -1)
-    assert (found.outputs[0].dtype, found.outputs[0].scale, found.outputs[0].zero_point) == ("int8", 0.25, -5)
+    loaded = runtime.load(models / "litert_int8.tflite", Options())
+    assert (loaded.inputs[0].dtype, loaded.inputs[0].scale, loaded.inputs[0].zero_point) == ("int8", 0.5, -1)
+    assert (loaded.outputs[0].dtype, loaded.outputs[0].scale, loaded.outputs[0].zero_point) == ("int8", 0.25, -5)
     runtime.bind([np.array([[-1, 1, 3, 5]], np.int8)])()
-    np.testing.assert_allclose(dequantise(runtime.outputs()[0], found.outputs[0]), [[1, 3, 5, 7]])
+    np.testing.assert_allclose(dequantise(runtime.outputs()[0], loaded.outputs[0]), [[1, 3, 5, 7]])
 
 
 def test_a_float_output_that_kept_a_scale_is_not_dequantised(runtime, models, x):
     """Converters leave the scale on tensors that hold real values again."""
-    found = runtime.load(models / "litert_signed.tflite", Options())
-    assert (found.outputs[0].scale, found.outputs[0].zero_point) == (None, None)
+    loaded = runtime.load(models / "litert_signed.tflite", Options())
+    assert (loaded.outputs[0].scale, loaded.outputs[0].zero_point) == (None, None)
     runtime.bind([x])()
-    np.testing.assert_array_equal(dequantise(runtime.outputs()[0], found.outputs[0]), [[1, 3, 5, 7]])
+    np.testing.assert_array_equal(dequantise(runtime.outputs()[0], loaded.outputs[0]), [[1, 3, 5, 7]])
 
 
 def test_a_signature_names_what_a_converter_left_nameless(runtime, models):
     """Decoders find outputs by name: `y`, not `StatefulPartitionedCall:0`."""
-    found = runtime.load(models / "litert_signed.tflite", Options())
-    assert (found.inputs[0].name, found.outputs[0].name) == ("x", "y")
+    loaded = runtime.load(models / "litert_signed.tflite", Options())
+    assert (loaded.inputs[0].name, loaded.outputs[0].name) == ("x", "y")
 
 
 def test_metadata_and_labels_are_read(runtime, models):
@@ -91,6 +91,6 @@ def test_an_edge_tpu_model_is_distinguished_from_a_broken_one(runtime, models):
 
 def test_a_custom_operator_is_named(runtime, models):
     """A model that needs an operator nobody has fails at load in one line, with the operator's name."""
-    with pytest.raises(ConfigError, match="nobody-has-this") as caught:
+    with pytest.raises(ConfigError, match="nobody-has-this") as refusal:
         runtime.load(models / "litert_custom.tflite", Options())
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refusal.value)

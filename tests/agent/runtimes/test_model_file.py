@@ -107,8 +107,8 @@ def test_every_fixture_is_read_by_its_runtime(models, name):
 
 def case_of(model, sha256=None):
     """Return a case of the model."""
-    one = suite.Settings(model=str(model), sha256=sha256)
-    return suite.expand(suite.SuiteFile(name="s", case=[one]), model.parent).cases[0]
+    settings = suite.Settings(model=str(model), sha256=sha256)
+    return suite.expand(suite.SuiteFile(name="s", case=[settings]), model.parent).cases[0]
 
 
 @pytest.mark.needs("gcc")

@@ -23,10 +23,10 @@ def written(tmp_path):
 
 def test_inputs_outputs_and_their_shapes_are_read(written):
     """Outermost first, as numpy has it: [c, h, w]; outputs in the order of their numbers, not of the lines."""
-    found = written(WHOLE)
-    assert found.inputs == {"in0": (3, 480, 640)}
-    assert list(found.outputs.items()) == [("out0", (4, 3, 2)), ("out1", None)]
-    assert found.kinds == {"Input", "Split", "ReLU"}
+    param = written(WHOLE)
+    assert param.inputs == {"in0": (3, 480, 640)}
+    assert list(param.outputs.items()) == [("out0", (4, 3, 2)), ("out1", None)]
+    assert param.kinds == {"Input", "Split", "ReLU"}
 
 
 def test_names_without_numbers_keep_the_order_of_the_file(written):
@@ -53,9 +53,9 @@ def test_what_is_not_whole_is_refused_in_one_line(written):
         (WHOLE.replace("Input", "Output"), "has no Input"),
         (WHOLE.encode() + b"\xff\xfe\n", "truncated or garbled"),
     ]:
-        with table_row(text), pytest.raises(ConfigError, match=words) as caught:
+        with table_row(text), pytest.raises(ConfigError, match=words) as refusal:
             written(text)
-        assert "\n" not in str(caught.value), f"{text!r}"
+        assert "\n" not in str(refusal.value), f"{text!r}"
 
 
 def test_the_binary_form_is_refused(written):

@@ -25,18 +25,18 @@ def cuda(tmp_path, monkeypatch) -> ctypes.CDLL:
 def opened(cuda, tmp_path):
     """Return a function that loads an engine of these tensors, given as (name, mode, shape, dtype) and more."""
     assert cuda
-    made = []
+    runtimes = []
 
     def load(*tensors, front=b""):
         path = tmp_path / "model.engine"
         names = [name for name, *_ in tensors]
-        entries = [{"mode": mode, "shape": shape, "dtype": dtype, **dict(*more)} for _, mode, shape, dtype, *more in tensors]
+        entries = [{"mode": mode, "shape": shape, "dtype": dtype, **dict(*options)} for _, mode, shape, dtype, *options in tensors]
         path.write_bytes(front + json.dumps({"tensors": dict(zip(names, entries, strict=True))}).encode())
-        made.append(TensorRt())
-        return made[-1], made[-1].load(path, Options(sha256=hashlib.sha256(path.read_bytes()).hexdigest()))
+        runtimes.append(TensorRt())
+        return runtimes[-1], runtimes[-1].load(path, Options(sha256=hashlib.sha256(path.read_bytes()).hexdigest()))
 
     yield load
-    for runtime in made:
+    for runtime in runtimes:
         runtime.close()
 
 
@@ -61,12 +61,12 @@ def test_an_engine_with_another_hash_is_not_opened(models, cuda):
 
 def test_the_call_returns_when_the_results_are_there(opened, x):
     """The stand-in computes only when the stream is waited for."""
-    runtime, found = opened(X, Y)
+    runtime, loaded = opened(X, Y)
     call = runtime.bind([x])
     for _ in range(2):
         call()
         np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
-    assert (found.package, found.version, found.backend) == ("tensorrt", "10.3.0", "cuda")
+    assert (loaded.package, loaded.version, loaded.backend) == ("tensorrt", "10.3.0", "cuda")
 
 
 def test_outputs_before_the_first_call_are_refused(opened, x):
@@ -81,8 +81,8 @@ def test_outputs_before_the_first_call_are_refused(opened, x):
 
 def test_an_open_dimension_takes_what_the_profile_has(opened, x):
     """Memory grows and shrinks with it; beyond the profile it is an error."""
-    runtime, found = opened(("x", "INPUT", [-1, 4], "FLOAT", {"most": 3}), ("y", "OUTPUT", [-1, 4], "FLOAT"))
-    assert (found.inputs[0].shape, found.outputs[0].shape) == ((None, 4), (None, 4))
+    runtime, loaded = opened(("x", "INPUT", [-1, 4], "FLOAT", {"most": 3}), ("y", "OUTPUT", [-1, 4], "FLOAT"))
+    assert (loaded.inputs[0].shape, loaded.outputs[0].shape) == ((None, 4), (None, 4))
     for rows in (3, 1, 2):
         runtime.bind([np.repeat(x, rows, axis=0)])()
         np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]] * rows)
@@ -93,17 +93,17 @@ def test_an_open_dimension_takes_what_the_profile_has(opened, x):
 def test_types_are_those_of_the_engine(opened, x):
     """Inputs and outputs alike."""
     for name, dtype in [("HALF", "float16"), ("INT8", "int8"), ("INT32", "int32"), ("INT64", "int64"), ("UINT8", "uint8")]:
-        runtime, found = opened(("x", "INPUT", [1, 4], name), ("y", "OUTPUT", [1, 4], name))
-        assert (found.inputs[0].dtype, found.outputs[0].dtype) == (dtype, dtype), f"{name!r}"
+        runtime, loaded = opened(("x", "INPUT", [1, 4], name), ("y", "OUTPUT", [1, 4], name))
+        assert (loaded.inputs[0].dtype, loaded.outputs[0].dtype) == (dtype, dtype), f"{name!r}"
         runtime.bind([x.astype(dtype)])()
         np.testing.assert_array_equal(runtime.outputs()[0], np.array([[1, 3, 5, 7]], dtype))
 
 
 def test_outputs_come_in_the_engines_order(opened, x):
     """Also where an output stands before an input."""
-    runtime, found = opened(("b", "OUTPUT", [1, 4], "FLOAT"), X, ("a", "OUTPUT", [1, 4], "INT32"))
+    runtime, loaded = opened(("b", "OUTPUT", [1, 4], "FLOAT"), X, ("a", "OUTPUT", [1, 4], "INT32"))
     runtime.bind([x])()
-    assert [info.name for info in found.outputs] == ["b", "a"]
+    assert [info.name for info in loaded.outputs] == ["b", "a"]
     assert [array.dtype.name for array in runtime.outputs()] == ["float32", "int32"]
 
 
@@ -130,11 +130,11 @@ def test_a_shape_on_the_host_is_read_there(opened, x):
 
 def test_what_ultralytics_writes_in_front_is_taken_off_and_read(opened, x):
     """The length of a JSON document, the document, the engine."""
-    said = json.dumps({"task": "detect", "imgsz": [640, 640], "names": {"0": "person"}}).encode()
-    runtime, found = opened(X, Y, front=len(said).to_bytes(4, "little") + said)
+    metadata = json.dumps({"task": "detect", "imgsz": [640, 640], "names": {"0": "person"}}).encode()
+    runtime, loaded = opened(X, Y, front=len(metadata).to_bytes(4, "little") + metadata)
     runtime.bind([x])()
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
-    assert dict(found.metadata) == {"task": "detect", "imgsz": "[640,640]", "names": '{"0":"person"}'}
+    assert dict(loaded.metadata) == {"task": "detect", "imgsz": "[640,640]", "names": '{"0":"person"}'}
 
 
 def test_close_gives_all_memory_back(opened, cuda, x):
@@ -171,9 +171,9 @@ def test_an_engine_of_another_version_is_reported_in_tensorrts_words(cuda, tmp_p
     assert cuda
     path = tmp_path / "model.plan"
     path.write_bytes(b"ftrt" + bytes(100))
-    with pytest.raises(ConfigError, match=r"Version tag does not match.; build the engine on this device") as caught:
+    with pytest.raises(ConfigError, match=r"Version tag does not match.; build the engine on this device") as refusal:
         TensorRt().load(path, Options(sha256=hashlib.sha256(path.read_bytes()).hexdigest()))
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refusal.value)
 
 
 def test_a_machine_without_a_device_is_reported(cuda, models):

@@ -12,8 +12,8 @@ SHIPPED = Path(__file__).resolve().parents[3] / "models" / "shipped"
 @pytest.mark.parametrize(("name", "x_zero", "y_zero"), [("uint8", 2, 4), ("int8", -1, -5)])
 def test_scale_and_zero_point_are_those_of_the_quantising_nodes(models, name, x_zero, y_zero):
     """Raw bytes, packed floats and (negative) packed integers are all ways to write a constant."""
-    found = onnx_file.quantisations(models / f"onnx_{name}.onnx")
-    assert found == {"x": (0.5, x_zero), "y": (0.25, y_zero)}
+    quantisations = onnx_file.quantisations(models / f"onnx_{name}.onnx")
+    assert quantisations == {"x": (0.5, x_zero), "y": (0.25, y_zero)}
 
 
 def test_a_model_without_quantising_nodes_has_none(models):
@@ -23,13 +23,13 @@ def test_a_model_without_quantising_nodes_has_none(models):
 
 def test_garbled_and_cut_files_have_none_or_those_read_so_far(models, tmp_path):
     """What cannot be followed is not found; it never raises."""
-    whole = (models / "onnx_int8.onnx").read_bytes()
+    content = (models / "onnx_int8.onnx").read_bytes()
     path = tmp_path / "cut.onnx"
-    for length in range(1, len(whole), 2):
-        path.write_bytes(whole[:length])
+    for length in range(1, len(content), 2):
+        path.write_bytes(content[:length])
         assert set(onnx_file.quantisations(path)) <= {"x", "y"}
-    for at in range(0, len(whole), 2):
-        path.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
+    for at in range(0, len(content), 2):
+        path.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
         onnx_file.quantisations(path)
 
 
@@ -47,7 +47,7 @@ def test_the_shipped_files_are_what_they_are_called(precision):
 
 def test_no_file_that_is_cut_has_a_precision_that_ends_in_an_error(models, tmp_path):
     """What cannot be followed is None, and never raises."""
-    whole, path = (models / "onnx_int8.onnx").read_bytes(), tmp_path / "cut.onnx"
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
+    content, path = (models / "onnx_int8.onnx").read_bytes(), tmp_path / "cut.onnx"
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
         assert onnx_file.precision(path) in {None, "fp32", "fp16", "int8", "int8-dynamic"}

@@ -18,11 +18,11 @@ RUNTIME = OnnxRuntime
 
 def test_package_backend_and_metadata_are_reported(runtime, models):
     """The record names the library; metadata_props come as they are."""
-    found = runtime.load(models / "onnx.onnx", Options())
-    assert found.package.startswith("onnxruntime")
-    assert found.version == importlib.metadata.version(found.package)
-    assert found.backend == "cpu"
-    assert found.metadata == {"names": "{0: 'cat', 1: 'dog'}", "stride": "32"}
+    loaded = runtime.load(models / "onnx.onnx", Options())
+    assert loaded.package.startswith("onnxruntime")
+    assert loaded.version == importlib.metadata.version(loaded.package)
+    assert loaded.backend == "cpu"
+    assert loaded.metadata == {"names": "{0: 'cat', 1: 'dog'}", "stride": "32"}
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -70,8 +70,8 @@ def test_session_settings_are_passed_on(runtime, models):
 
 def test_half_precision_goes_in_and_comes_out(runtime, models, x):
     """Float16 needs no other treatment."""
-    found = runtime.load(models / "onnx_float16.onnx", Options())
-    assert found.inputs[0].dtype == "float16"
+    loaded = runtime.load(models / "onnx_float16.onnx", Options())
+    assert loaded.inputs[0].dtype == "float16"
     runtime.bind([x.astype(np.float16)])()
     assert runtime.outputs()[0].dtype == np.float16
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
@@ -80,9 +80,9 @@ def test_half_precision_goes_in_and_comes_out(runtime, models, x):
 def test_outputs_may_change_their_size_from_call_to_call(runtime, models, x):
     """A detector with its own NMS gives as many rows as it finds."""
     runtime.load(models / "onnx_by_content.onnx", Options())
-    for given, found in ((x, 3), (np.zeros_like(x), 0), (x + 1, 4)):
-        runtime.bind([given])()
-        assert runtime.outputs()[0].shape == (2, found)
+    for array, count in ((x, 3), (np.zeros_like(x), 0), (x + 1, 4)):
+        runtime.bind([array])()
+        assert runtime.outputs()[0].shape == (2, count)
 
 
 def test_what_the_library_cannot_run_is_one_line(runtime, models):
@@ -94,10 +94,10 @@ def test_what_the_library_cannot_run_is_one_line(runtime, models):
         ("onnx_unknown", "NobodyHasThis"),
         ("onnx_sequence", r"of type seq\(tensor\(float\)\), not a tensor"),
     ]:
-        with table_row(name), pytest.raises(ConfigError, match=words) as caught:
+        with table_row(name), pytest.raises(ConfigError, match=words) as refusal:
             runtime.load(models / f"{name}.onnx", Options())
-        assert "\n" not in str(caught.value), f"{name!r}"
-        assert "[ONNXRuntimeError]" not in str(caught.value), f"{name!r}"
+        assert "\n" not in str(refusal.value), f"{name!r}"
+        assert "[ONNXRuntimeError]" not in str(refusal.value), f"{name!r}"
 
 
 def test_what_an_exporter_left_in_the_file_is_no_warning_of_ours(runtime, models, tmp_path, capfd):
@@ -130,14 +130,14 @@ def test_a_provider_that_takes_no_operator_is_an_error(runtime, models):
 
 def test_what_is_left_to_the_cpu_is_recorded(runtime, models, monkeypatch):
     """The library tells which operators went where; the numbers are in the record."""
-    taken = [
+    on_azure = [
         SimpleNamespace(
             ep_name="AzureExecutionProvider", get_nodes=lambda: [SimpleNamespace(op_type=kind) for kind in ("Conv", "Conv", "Add")]
         )
     ]
-    left = [SimpleNamespace(ep_name="CPUExecutionProvider", get_nodes=lambda: [SimpleNamespace(op_type="Softmax")])]
+    on_cpu = [SimpleNamespace(ep_name="CPUExecutionProvider", get_nodes=lambda: [SimpleNamespace(op_type="Softmax")])]
     tells = "get_provider_graph_assignment_info"
-    monkeypatch.setattr(onnxruntime.InferenceSession, tells, lambda _: [*taken, *left, *left], raising=False)
+    monkeypatch.setattr(onnxruntime.InferenceSession, tells, lambda _: [*on_azure, *on_cpu, *on_cpu], raising=False)
     if "AzureExecutionProvider" not in onnxruntime.get_available_providers():
         pytest.skip("this build has only one provider")
     facts = runtime.load(models / "onnx.onnx", Options(backend="AzureExecutionProvider")).facts
@@ -166,9 +166,9 @@ def test_a_library_that_is_no_plug_in_provider_is_refused_in_one_line(runtime, m
     """A wrong path, and a library without the function that a plug-in has."""
     with pytest.raises(
         UnavailableError, match=r"cannot register the provider library '/nowhere/lib\.so': .*No such file.*give the \.so"
-    ) as caught:
+    ) as refusal:
         runtime.load(models / "onnx.onnx", Options(backend="QNNExecutionProvider", extra={"provider_library": "/nowhere/lib.so"}))
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refusal.value)
     (tmp_path / "empty.c").touch()
     library = compiled(tmp_path / "empty.c", tmp_path / "libempty.so")
     with pytest.raises(UnavailableError, match="CreateEpFactories"):
@@ -179,12 +179,12 @@ def test_a_plug_in_is_chosen_by_its_devices_and_named_by_its_provider(runtime, m
     """As ONNX Runtime reports them: the CPU's own device stands for a plug-in's, which none here has."""
     registered = []
     device = onnxruntime.get_ep_devices()[0]
-    seen = iter([[], [device], [device]])
+    reports = iter([[], [device], [device]])
     monkeypatch.setattr(onnxruntime, "register_execution_provider_library", lambda name, path: registered.append((name, path)))
-    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: next(seen))
+    monkeypatch.setattr(onnxruntime, "get_ep_devices", lambda: next(reports))
     monkeypatch.setattr("edgemeter.agent.runtimes.onnx_runtime._registered", {})
-    found = runtime.load(models / "onnx.onnx", Options(backend=device.ep_name, extra={"provider_library": "/opt/libplug.so"}))
+    loaded = runtime.load(models / "onnx.onnx", Options(backend=device.ep_name, extra={"provider_library": "/opt/libplug.so"}))
     assert registered == [("/opt/libplug.so", "/opt/libplug.so")]
-    assert found.backend == "cpu"
+    assert loaded.backend == "cpu"
     runtime.bind([np.array([[0, 1, 2, 3]], np.float32)])()
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])

@@ -65,9 +65,9 @@ def test_forced_and_suppressed_tokens_are_obeyed(tmp_path):
     path = tmp_path / "generation_config.json"
     config = json.loads(path.read_text())
     path.write_text(json.dumps(config | {"forced_decoder_ids": [[1, 3]], "suppress_tokens": [0], "begin_suppress_tokens": [END]}))
-    found = tokens_of(model, spoken("yes", "no"))[0]
+    tokens = tokens_of(model, spoken("yes", "no"))[0]
     # The first piece is passed over for the forced token; `no` follows, then silence.
-    assert found == [START, 3, WORDS.index("no")]
+    assert tokens == [START, 3, WORDS.index("no")]
     path.write_text(json.dumps(config | {"begin_suppress_tokens": [END], "eos_token_id": [END]}))
     assert tokens_of(model, spoken())[0][:1] == [START]
     assert len(tokens_of(model, spoken())[0]) == 2
@@ -103,14 +103,14 @@ def test_a_missing_or_wrong_part_ends_in_one_line(tmp_path):
 def test_speech_is_scored_from_end_to_end(tmp_path, librispeech):
     """From LibriSpeech's folders: of 13 words one is wrong and one was not heard; noise makes it no better."""
     model = write_model(tmp_path / "model")
-    done = edgemeter("accuracy", "--model", model, "--images", librispeech, "--corrupt", "white_noise", "--json")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["wer"] == pytest.approx(2 / 13)
-    assert (found["substitutions"], found["deletions"], found["insertions"]) == (1 / 13, 1 / 13, 0.0)
-    assert [one["name"] for one in found["robustness"]["corruptions"]] == ["white_noise"]
-    assert found["robustness"]["drop_value"] > 0
-    assert found["normalisation"] == "whisper-basic"
+    result = edgemeter("accuracy", "--model", model, "--images", librispeech, "--corrupt", "white_noise", "--json")
+    assert result.returncode == 0, result.stderr
+    accuracy = json.loads(result.stdout)
+    assert accuracy["wer"] == pytest.approx(2 / 13)
+    assert (accuracy["substitutions"], accuracy["deletions"], accuracy["insertions"]) == (1 / 13, 1 / 13, 0.0)
+    assert [corruption["name"] for corruption in accuracy["robustness"]["corruptions"]] == ["white_noise"]
+    assert accuracy["robustness"]["drop_value"] > 0
+    assert accuracy["normalisation"] == "whisper-basic"
 
 
 @pytest.mark.slow
@@ -118,9 +118,9 @@ def test_a_run_holds_the_real_time_factor_and_the_rule(tmp_path, librispeech):
     """Latency over a second of sound; the gate is passed from above, since less is better."""
     model = write_model(tmp_path / "model")
     options = ("--mode", "rapid", "--repeats", "1", "--reference-accuracy", "0.2")
-    done = edgemeter("run", model, "--images", librispeech, *options, "--json")
-    assert done.returncode == 0, done.stderr
-    (run,) = json.loads(done.stdout)["runs"]
+    result = edgemeter("run", model, "--images", librispeech, *options, "--json")
+    assert result.returncode == 0, result.stderr
+    (run,) = json.loads(result.stdout)["runs"]
     assert run["real_time_factor"] == pytest.approx(run["latency"]["mean_ms"] / 1000, rel=1e-6)
     assert (run["accuracy"]["metric"], run["accuracy"]["better"], run["accuracy"]["normalisation"]) == ("wer", "lower", "whisper-basic")
     assert (run["accuracy_gate"]["passed"], run["model"]["task"]) == (True, "speech-recognition")
@@ -132,8 +132,8 @@ def test_recordings_without_transcripts_are_timed(tmp_path, librispeech):
     """The real-time factor needs the length of the recordings only; without transcripts there is no word error rate, with the reason."""
     model, clips = write_model(tmp_path / "model"), librispeech / "7" / "1"
     (clips / "7-1.trans.txt").unlink()
-    done = edgemeter("run", model, "--images", clips, "--mode", "rapid", "--repeats", "1", "--json")
-    assert done.returncode == 0, done.stderr
-    (run,) = json.loads(done.stdout)["runs"]
+    result = edgemeter("run", model, "--images", clips, "--mode", "rapid", "--repeats", "1", "--json")
+    assert result.returncode == 0, result.stderr
+    (run,) = json.loads(result.stdout)["runs"]
     assert run["real_time_factor"] > 0
     assert (run["dataset"]["annotated"], run["accuracy"]) == (False, None)

@@ -27,11 +27,11 @@ def torch():
 
 def test_an_exported_program_holds_its_tensors_and_texts(runtime, models, x):
     """Names, shapes and dtypes come from the graph's signature, labels from the archive."""
-    found = runtime.load(models / "pytorch.pt2", Options())
-    assert [(info.name, info.shape, info.dtype) for info in found.inputs] == [("x", (1, 4), "float32")]
-    assert [(info.shape, info.dtype) for info in found.outputs] == [((1, 4), "float32")]
-    assert found.metadata == {"labels.txt": "cat\ndog\n"}
-    assert (found.package, found.backend) == ("torch", "cpu")
+    loaded = runtime.load(models / "pytorch.pt2", Options())
+    assert [(info.name, info.shape, info.dtype) for info in loaded.inputs] == [("x", (1, 4), "float32")]
+    assert [(info.shape, info.dtype) for info in loaded.outputs] == [((1, 4), "float32")]
+    assert loaded.metadata == {"labels.txt": "cat\ndog\n"}
+    assert (loaded.package, loaded.backend) == ("torch", "cpu")
     runtime.bind([x])()
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
 
@@ -45,9 +45,9 @@ def test_a_program_of_the_older_layout_is_loaded(runtime, models, x):
 
 def test_torchscript_with_a_config_declares_its_input(runtime, models, x):
     """Ultralytics writes the shape into config.txt; then the input is checked."""
-    found = runtime.load(models / "pytorch_config.torchscript", Options())
-    assert [(info.shape, info.dtype) for info in found.inputs] == [((1, 4), "float32")]
-    assert found.outputs == ()
+    loaded = runtime.load(models / "pytorch_config.torchscript", Options())
+    assert [(info.shape, info.dtype) for info in loaded.inputs] == [((1, 4), "float32")]
+    assert loaded.outputs == ()
     runtime.bind([x])()
     np.testing.assert_array_equal(runtime.outputs()[0], [[1, 3, 5, 7]])
     with pytest.raises(ConfigError, match=r"takes float32 \[1, 4\]"):
@@ -56,18 +56,18 @@ def test_torchscript_with_a_config_declares_its_input(runtime, models, x):
 
 def test_torchscript_without_one_takes_what_is_bound(runtime, models, x):
     """TorchScript itself declares no shapes; nested outputs come flat, in order."""
-    found = runtime.load(models / "pytorch_nested.pt", Options())
-    assert (found.inputs, found.outputs) == ((), ())
+    loaded = runtime.load(models / "pytorch_nested.pt", Options())
+    assert (loaded.inputs, loaded.outputs) == ((), ())
     runtime.bind([np.repeat(x, 2, axis=0)])()
     y = np.array([[1, 3, 5, 7]] * 2)
-    for got, wanted in zip(runtime.outputs(), (y, y, -y), strict=True):
-        np.testing.assert_array_equal(got, wanted)
+    for got, expected in zip(runtime.outputs(), (y, y, -y), strict=True):
+        np.testing.assert_array_equal(got, expected)
 
 
 def test_dictionaries_and_other_dtypes_come_flat(runtime, models, x):
     """Numpy has no bfloat16: it comes as float32; uint8 stays."""
-    found = runtime.load(models / "pytorch_nested.pt2", Options())
-    assert [info.dtype for info in found.outputs] == ["float32", "bfloat16", "uint8"]
+    loaded = runtime.load(models / "pytorch_nested.pt2", Options())
+    assert [info.dtype for info in loaded.outputs] == ["float32", "bfloat16", "uint8"]
     runtime.bind([x])()
     outputs = runtime.outputs()
     assert [array.dtype.name for array in outputs] == ["float32", "float32", "uint8"]
@@ -180,9 +180,9 @@ print(json.dumps([facts, runtime.outputs()[0].tolist()]))
 def python(folder, program, *arguments):
     """Return what a process prints that finds the stand-in in this folder."""
     command = [sys.executable, "-W", "ignore", "-c", program, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(folder)}, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(folder)}, timeout=300)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ MINIMAL = {"format": "edgemeter-replay", "schema": 1, "latencies_ms": [0.1], "in
 def recording(tmp_path):
     """Return a function that writes a recording of MINIMAL and what is given."""
 
-    def write(**more):
+    def write(**settings):
         path = tmp_path / "model.replay.json"
-        path.write_text(json.dumps({**MINIMAL, **more}))
+        path.write_text(json.dumps({**MINIMAL, **settings}))
         return path
 
     return write
@@ -48,11 +48,11 @@ def test_no_call_is_shorter_than_recorded_and_most_are_not_longer(recording):
     # A busy machine delays most calls; it takes more of them until one is left alone.
     for _ in range(100):
         durations = played(path, 30)
-        shortest = [min(known, *durations[place::3]) for place, known in enumerate(shortest)]
-        if all(found < latency_ms + 0.2 for found, latency_ms in zip(shortest, latencies_ms, strict=True)):
+        shortest = [min(shortest_ms, *durations[index::3]) for index, shortest_ms in enumerate(shortest)]
+        if all(duration_ms < latency_ms + 0.2 for duration_ms, latency_ms in zip(shortest, latencies_ms, strict=True)):
             break
-    for found, latency_ms in zip(shortest, latencies_ms, strict=True):
-        assert latency_ms <= found < latency_ms + 0.2
+    for duration_ms, latency_ms in zip(shortest, latencies_ms, strict=True):
+        assert latency_ms <= duration_ms < latency_ms + 0.2
 
 
 def test_sleeping_alone_is_never_short_either(recording):
@@ -83,11 +83,11 @@ def test_without_a_seed_latencies_come_in_order_again_and_again(recording):
 def test_a_seed_shuffles_each_round_and_always_the_same_way(recording):
     """Every round holds every latency; the same seed gives the same order, another seed another."""
     latencies_ms = list(range(1, 21))
-    one = order(recording(latencies_ms=latencies_ms, seed=7), 40)
-    assert one == order(recording(latencies_ms=latencies_ms, seed=7), 40)
-    assert sorted(one[:20]) == sorted(one[20:]) == latencies_ms
-    assert one[:20] != one[20:] != latencies_ms
-    assert one != order(recording(latencies_ms=latencies_ms, seed=8), 40)
+    seeded = order(recording(latencies_ms=latencies_ms, seed=7), 40)
+    assert seeded == order(recording(latencies_ms=latencies_ms, seed=7), 40)
+    assert sorted(seeded[:20]) == sorted(seeded[20:]) == latencies_ms
+    assert seeded[:20] != seeded[20:] != latencies_ms
+    assert seeded != order(recording(latencies_ms=latencies_ms, seed=8), 40)
 
 
 def test_loading_and_the_first_call_last_as_recorded(recording):
@@ -106,18 +106,18 @@ def test_outputs_are_recorded_values_or_zeros(recording):
         ]
     )
     runtime = ReplayRuntime()
-    found = runtime.load(path, Options())
+    loaded = runtime.load(path, Options())
     runtime.bind([])()
     boxes, scores = runtime.outputs()
     assert (boxes.dtype, boxes.tolist()) == (np.uint8, [[0, 255]])
     assert (scores.dtype, scores.tolist()) == (np.float32, [[0, 0, 0]] * 2)
-    assert (found.outputs[0].scale, found.outputs[0].zero_point) == (0.5, 3)
+    assert (loaded.outputs[0].scale, loaded.outputs[0].zero_point) == (0.5, 3)
 
 
 def test_it_is_labelled_as_what_it_is(recording):
     """Nobody takes a replay for a measurement of a library."""
-    found = ReplayRuntime().load(recording(), Options())
-    assert (found.package, found.backend, found.import_ns) == ("edgemeter", "replay", 0)
+    loaded = ReplayRuntime().load(recording(), Options())
+    assert (loaded.package, loaded.backend, loaded.import_ns) == ("edgemeter", "replay", 0)
 
 
 def test_what_is_wrong_with_a_recording_is_named(recording):
@@ -135,9 +135,9 @@ def test_what_is_wrong_with_a_recording_is_named(recording):
         ({"outputs": [{"name": "y", "shape": [1], "dtype": "uint8", "values": [256]}]}, r"a value that uint8 cannot hold"),
         ({"outputs": [{"name": "y", "shape": [1], "dtype": "int8", "values": [0.5]}]}, r"whole numbers -128 to 127"),
     ]:
-        with table_row(change), pytest.raises(ConfigError, match=words) as caught:
+        with table_row(change), pytest.raises(ConfigError, match=words) as refusal:
             ReplayRuntime().load(recording(**change), Options())
-        assert "\n" not in str(caught.value), f"{change!r}"
+        assert "\n" not in str(refusal.value), f"{change!r}"
 
 
 def test_another_way_of_waiting_is_refused(recording):

@@ -28,21 +28,21 @@ RUNS = [
 @pytest.mark.parametrize(("name", "file", "declared", "outputs"), RUNS, ids=[file for _, file, _, _ in RUNS])
 def test_a_model_from_outside_loads_and_runs(opened, realdata, name, file, declared, outputs):
     """Input as declared by its makers, outputs of the shapes and dtypes that load reported."""
-    runtime, found = opened(name, realdata / "models" / file)
-    (info,) = found.inputs
+    runtime, loaded = opened(name, realdata / "models" / file)
+    (info,) = loaded.inputs
     assert (info.dtype, info.shape, info.scale, info.zero_point) == declared
     runtime.bind([np.zeros(info.shape, info.dtype)])()
-    given = runtime.outputs()
-    assert [array.shape for array in given] == outputs
-    assert [array.dtype.name for array in given] == [output.dtype for output in found.outputs]
+    arrays = runtime.outputs()
+    assert [array.shape for array in arrays] == outputs
+    assert [array.dtype.name for array in arrays] == [output.dtype for output in loaded.outputs]
 
 
 @pytest.mark.slow
 @pytest.mark.torch
 def test_a_torchscript_model_from_outside_loads_and_runs(opened, realdata):
     """A traced YOLOv5 without declared shapes."""
-    runtime, found = opened("pytorch", realdata / "models" / "yolov5n_640.torchscript.pt")
-    assert (found.inputs, found.outputs) == ((), ())
+    runtime, loaded = opened("pytorch", realdata / "models" / "yolov5n_640.torchscript.pt")
+    assert (loaded.inputs, loaded.outputs) == ((), ())
     runtime.bind([np.zeros((1, 3, 640, 640), np.float32)])()
     assert [array.shape for array in runtime.outputs()] == [(1, 25200, 85)]
 
@@ -58,9 +58,9 @@ def test_a_torchscript_model_from_outside_loads_and_runs(opened, realdata):
 )
 def test_a_model_that_cannot_run_here_is_refused_in_one_line(opened, realdata, file, words):
     """The line says why."""
-    with pytest.raises(ConfigError, match=words) as caught:
+    with pytest.raises(ConfigError, match=words) as refusal:
         opened("litert", realdata / "models" / file)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -81,20 +81,20 @@ def test_what_a_tflite_file_states_of_itself_is_read(opened, realdata, file, nam
 @pytest.mark.parametrize("file", ["mobilenet_v1_0.25_128_quant.tflite", "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite"])
 def test_a_real_model_cut_off_anywhere_does_not_end_the_process(realdata, tmp_path, file):
     """Cut in the weights or the tables it is refused; cut in the labels behind the model it is whole."""
-    whole = (realdata / "models" / file).read_bytes()
+    content = (realdata / "models" / file).read_bytes()
     runtime = create("litert")
     path = tmp_path / "cut.tflite"
-    for length in [*range(len(whole) // 20, len(whole) * 95 // 100, len(whole) // 20), 8, 100, 4096]:
-        path.write_bytes(whole[:length])
+    for length in [*range(len(content) // 20, len(content) * 95 // 100, len(content) // 20), 8, 100, 4096]:
+        path.write_bytes(content[:length])
         with pytest.raises(ConfigError, match="truncated or garbled"):
             runtime.load(path, Options())
 
 
-def interleaved_p50_ratio(one, other, count: int) -> float:
-    """Return p50 of `one` over p50 of `other`, timed in turns."""
+def interleaved_p50_ratio(first, second, count: int) -> float:
+    """Return p50 of `first` over p50 of `second`, timed in turns."""
     durations = {0: [], 1: []}
     for turn in range(2 * count):
-        call = (one, other)[turn % 2]
+        call = (first, second)[turn % 2]
         started_ns = time.perf_counter_ns()
         call()
         durations[turn % 2].append(time.perf_counter_ns() - started_ns)
@@ -110,17 +110,17 @@ def test_the_bare_call_costs_what_the_library_costs(opened, realdata, name, file
 
     On a machine that does other things too one comparison may be off by more; an overhead of ours would be in all five.
     """
-    runtime, found = opened(name, realdata / "models" / file)
-    image = np.random.default_rng(0).integers(0, 255, found.inputs[0].shape).astype(found.inputs[0].dtype)
+    runtime, loaded = opened(name, realdata / "models" / file)
+    image = np.random.default_rng(0).integers(0, 255, loaded.inputs[0].shape).astype(loaded.inputs[0].dtype)
     call = runtime.bind([image])
     if name == "litert":
-        own = runtime._interpreter.invoke
+        library_call = runtime._interpreter.invoke
     else:
-        session, feeds = runtime._session, {found.inputs[0].name: image}
+        session, feeds = runtime._session, {loaded.inputs[0].name: image}
 
-        def own():
+        def library_call():
             return session.run(None, feeds)
 
     for _ in range(20):
-        call(), own()
-    assert any(abs(interleaved_p50_ratio(call, own, count) - 1) < 0.02 for _ in range(5))
+        call(), library_call()
+    assert any(abs(interleaved_p50_ratio(call, library_call, count) - 1) < 0.02 for _ in range(5))

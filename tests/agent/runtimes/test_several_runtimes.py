@@ -71,8 +71,8 @@ def test_quantised_inputs_and_outputs_carry_their_scale(opened, name, dtype, x_z
     """The scale and zero point of the quantising nodes at both ends make real values of integers."""
     require(name)
     runtime, loaded = opened(name, f"onnx_{dtype}.onnx")
-    (given,), (output,) = loaded.inputs, loaded.outputs
-    assert (given.dtype, given.scale, given.zero_point, output.zero_point) == (dtype, 0.5, x_zero, y_zero)
+    (image,), (output,) = loaded.inputs, loaded.outputs
+    assert (image.dtype, image.scale, image.zero_point, output.zero_point) == (dtype, 0.5, x_zero, y_zero)
     runtime.bind([np.array([[x_zero, x_zero + 2, x_zero + 4, x_zero + 6]], dtype)])()
     np.testing.assert_allclose(dequantise(runtime.outputs()[0], output), [[1, 3, 5, 7]])
 

@@ -23,8 +23,8 @@ def test_outputs_come_in_the_order_of_their_numbers(runtime, models, x):
 
 def test_channels_rows_and_columns_keep_their_places(runtime, models):
     """Each channel has its own factor; ncnn pads channels in memory, which must not show."""
-    found = runtime.load(models / "ncnn_channels.param", Options())
-    assert found.inputs[0].shape == (1, 2, 3, 4)
+    loaded = runtime.load(models / "ncnn_channels.param", Options())
+    assert loaded.inputs[0].shape == (1, 2, 3, 4)
     image = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
     runtime.bind([image])()
     expected = np.stack([2 * image[:, 0] + 1, 3 * image[:, 1] + 5], axis=1)
@@ -42,10 +42,10 @@ def test_a_second_query_is_not_fed_with_the_first_ones_work(runtime, models, x):
 
 def test_a_model_without_a_shape_takes_any_array(runtime, models, x):
     """As pnnx writes it; `input_shape` sets it."""
-    found = runtime.load(models / "ncnn_open.param", Options())
-    assert (found.inputs, found.outputs) == ((), ())
-    found = runtime.load(models / "ncnn_open.param", Options(extra={"input_shape": "1x4"}))
-    assert found.inputs[0].shape == (1, 4)
+    loaded = runtime.load(models / "ncnn_open.param", Options())
+    assert (loaded.inputs, loaded.outputs) == ((), ())
+    loaded = runtime.load(models / "ncnn_open.param", Options(extra={"input_shape": "1x4"}))
+    assert loaded.inputs[0].shape == (1, 4)
     with pytest.raises(ConfigError, match="in0"):
         runtime.bind([x[:, :3]])
 
@@ -55,9 +55,9 @@ def test_the_metadata_beside_it_holds_the_shape(runtime, models, tmp_path):
     for suffix in ("param", "bin"):
         shutil.copy(models / f"ncnn_open.{suffix}", tmp_path / f"model.ncnn.{suffix}")
     (tmp_path / "metadata.yaml").write_text("task: detect\nimgsz:\n- 480\n- 640\nnames:\n  0: cat\n")
-    found = runtime.load(tmp_path / "model.ncnn.param", Options())
-    assert found.inputs[0].shape == (1, 3, 480, 640)
-    assert found.metadata["names"] == "{0: 'cat'}"
+    loaded = runtime.load(tmp_path / "model.ncnn.param", Options())
+    assert loaded.inputs[0].shape == (1, 3, 480, 640)
+    assert loaded.metadata["names"] == "{0: 'cat'}"
 
 
 def test_an_input_shape_that_cannot_be_meant_is_refused(runtime, models):
@@ -73,18 +73,18 @@ def test_an_input_shape_that_cannot_be_meant_is_refused(runtime, models):
 )
 def test_it_computes_in_the_precision_that_is_asked_for(runtime, models, precision, halves):
     """fp32 unless configured otherwise: ncnn alone would take what is fastest."""
-    found = runtime.load(models / "ncnn.param", Options(extra={"precision": precision} if precision else {}))
+    loaded = runtime.load(models / "ncnn.param", Options(extra={"precision": precision} if precision else {}))
     options = runtime._net.opt
     assert [name for name in dir(options) if name.startswith(("use_fp16", "use_bf16")) and getattr(options, name)] == halves
-    assert found.backend == ("cpu,bf16" if halves else "cpu")
+    assert loaded.backend == ("cpu,bf16" if halves else "cpu")
 
 
 def test_left_to_itself_it_is_named_so(runtime, models):
     """`auto` changes none of the library's own settings."""
-    found = runtime.load(models / "ncnn.param", Options(extra={"precision": "auto"}))
-    own = ncnn.Net().opt
-    assert all(getattr(runtime._net.opt, name) == getattr(own, name) for name in dir(own) if name.startswith("use_"))
-    assert found.backend == "cpu,auto"
+    loaded = runtime.load(models / "ncnn.param", Options(extra={"precision": "auto"}))
+    defaults = ncnn.Net().opt
+    assert all(getattr(runtime._net.opt, name) == getattr(defaults, name) for name in dir(defaults) if name.startswith("use_"))
+    assert loaded.backend == "cpu,auto"
 
 
 def test_half_precision_where_the_processor_has_none_is_unavailable(runtime, models):
@@ -117,9 +117,9 @@ def test_missing_or_short_weights_are_reported(runtime, models, tmp_path, capfd,
     shutil.copy(models / "ncnn.param", tmp_path / "m.param")
     if size is not None:
         (tmp_path / "m.bin").write_bytes((models / "ncnn.bin").read_bytes()[:size])
-    with pytest.raises(ConfigError, match=words) as caught:
+    with pytest.raises(ConfigError, match=words) as refusal:
         runtime.load(tmp_path / "m.param", Options())
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(refusal.value)
     assert capfd.readouterr().err == ""
 
 

@@ -50,26 +50,26 @@ def test_what_the_file_states_of_itself_is_read(models):
 @pytest.mark.parametrize("name", ["litert", "litert_int8"])
 def test_every_truncation_is_found(models, tmp_path, name):
     """At whichever byte a file ends early (here every third), one line says so."""
-    whole = (models / f"{name}.tflite").read_bytes()
+    content = (models / f"{name}.tflite").read_bytes()
     path = tmp_path / "cut.tflite"
-    for length in range(1, len(whole), 3):
-        path.write_bytes(whole[:length])
+    for length in range(1, len(content), 3):
+        path.write_bytes(content[:length])
         with pytest.raises(ConfigError, match=r"truncated or garbled|lacks the identifier"):
             tflite_file.read_tflite(path)
 
 
 def test_a_garbled_file_never_raises_anything_else(models, tmp_path):
     """Every third byte, set to 255, leaves a file that passes or is refused in one line."""
-    whole = (models / "litert_signed.tflite").read_bytes()
+    content = (models / "litert_signed.tflite").read_bytes()
     path = tmp_path / "garbled.tflite"
     refused = 0
-    for at in range(0, len(whole), 3):
-        path.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
+    for at in range(0, len(content), 3):
+        path.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
         try:
             tflite_file.read_tflite(path)
         except ConfigError:
             refused += 1
-    assert refused > len(whole) // 30
+    assert refused > len(content) // 30
 
 
 def at_operator(top):
@@ -94,12 +94,12 @@ def at_code(top):
 
 def test_an_offset_that_leads_outside_is_found_wherever_it_stands(models, tmp_path):
     """Each of these ends an interpreter without a verifier."""
-    for offset, place in product([0x7FFFFFFF, 100_000], [at_operator, at_quantisation, at_buffer, at_code]):
+    for offset, locate in product([0x7FFFFFFF, 100_000], [at_operator, at_quantisation, at_buffer, at_code]):
         content = bytearray((models / "litert_int8.tflite").read_bytes())
-        struct.pack_into("<I", content, place(tflite_file.root_table(bytes(content))), offset)
+        struct.pack_into("<I", content, locate(tflite_file.root_table(bytes(content))), offset)
         path = tmp_path / "garbled.tflite"
         path.write_bytes(content)
-        with table_row(place.__name__, offset), pytest.raises(ConfigError, match="truncated or garbled"):
+        with table_row(locate.__name__, offset), pytest.raises(ConfigError, match="truncated or garbled"):
             tflite_file.read_tflite(path)
 
 

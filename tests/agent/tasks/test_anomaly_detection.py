@@ -44,19 +44,19 @@ def test_auc_and_partial_auc_are_those_that_the_authors_publish(realdata, machin
     folder = realdata / "mlperf_tiny" / "anomaly_scores"
     rows = list(csv.reader((folder / f"anomaly_score_ToyCar_id_{machine}.csv").read_text().splitlines()))
     scores, labels = np.array([float(row[1]) for row in rows]), np.array([int(row[0].startswith("anomaly")) for row in rows])
-    (wanted,) = [row for row in csv.reader((folder / "result_01_02.csv").read_text().splitlines()) if row[0] == machine]
-    assert auc(scores, labels) == pytest.approx(float(wanted[1]), abs=1e-12)
-    assert partial_auc(scores, labels, 0.1) == pytest.approx(float(wanted[2]), abs=1e-12)
+    (published,) = [row for row in csv.reader((folder / "result_01_02.csv").read_text().splitlines()) if row[0] == machine]
+    assert auc(scores, labels) == pytest.approx(float(published[1]), abs=1e-12)
+    assert partial_auc(scores, labels, 0.1) == pytest.approx(float(published[2]), abs=1e-12)
 
 
 def scored(folder, count, reconstruct):
     """Return the accuracy of so many recordings, half of them louder, as an autoencoder reconstructs them."""
     rows = []
-    for place in range(count):
-        kind = "anomaly" if place % 2 else "normal"
-        name = f"{kind}_id_{place % 4 // 2 + 1:02}_{place:08}.wav"
-        write_recording(folder / name, tone(500 + 10 * place, loudness=0.1 + 0.4 * (place % 2)))
-        rows.append(f"{name},2,{place % 2},2560,512")
+    for number in range(count):
+        kind = "anomaly" if number % 2 else "normal"
+        name = f"{kind}_id_{number % 4 // 2 + 1:02}_{number:08}.wav"
+        write_recording(folder / name, tone(500 + 10 * number, loudness=0.1 + 0.4 * (number % 2)))
+        rows.append(f"{name},2,{number % 2},2560,512")
     data = open_folder(folder, labels_csv(folder / "y_labels.csv", rows))
     task = tasks.create(
         make_audio_card("anomaly-detection", "autoencoder", FEATURES | {"frames": 2}), make_loaded(tensors((1, 16)), [SOUND]), data
@@ -68,16 +68,16 @@ def scored(folder, count, reconstruct):
 
 def test_a_model_that_reconstructs_what_is_normal_finds_the_rest(tmp_path):
     """One that can draw what is quiet alone has an AUC of 1, in each machine too; machines are groups."""
-    found = scored(tmp_path, 80, lambda frames: np.minimum(frames, 3.0))
-    assert (found.metric, found.value, found.images, found.better) == ("auc", 1.0, 80, "higher")
-    assert (found.low, found.high, len(found.without_parts)) == (None, None, 20)
-    assert [(group.name, group.value, group.images) for group in found.groups] == [("id_01", 1.0, 40), ("id_02", 1.0, 40)]
+    accuracy = scored(tmp_path, 80, lambda frames: np.minimum(frames, 3.0))
+    assert (accuracy.metric, accuracy.value, accuracy.images, accuracy.better) == ("auc", 1.0, 80, "higher")
+    assert (accuracy.low, accuracy.high, len(accuracy.without_parts)) == (None, None, 20)
+    assert [(group.name, group.value, group.images) for group in accuracy.groups] == [("id_01", 1.0, 40), ("id_02", 1.0, 40)]
 
 
 def test_a_model_that_reconstructs_everything_is_chance(tmp_path):
     """All scores are 0: every pair is a tie, and the AUC 0.5 says so."""
-    found = scored(tmp_path, 80, lambda frames: frames.copy())
-    assert (found.value, found.detail["partial_auc"]) == (0.5, 0.5)
+    accuracy = scored(tmp_path, 80, lambda frames: frames.copy())
+    assert (accuracy.value, accuracy.detail["partial_auc"]) == (0.5, 0.5)
 
 
 def test_what_reconstructs_nothing_of_its_size_is_refused(tmp_path):

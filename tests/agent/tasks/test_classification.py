@@ -42,12 +42,12 @@ def scores(*best):
 def test_top1_and_top5_are_shares_of_the_photographs(folder):
     """Right at once, right among five, wrong: 1/3 and 2/3; the background does not count."""
     data = open_with_truth(folder, {f"photo_{i}.png": 4 for i in range(3)})
-    made = make_task(data)
+    task = make_task(data)
     for index, answer in enumerate([scores(5, 1), scores(1, 2, 3, 4, 5), scores(1, 2, 3, 4, 6, 5)]):
-        ((tensor,),) = [call.values() for call in made.prepare(index)]
+        ((tensor,),) = [call.values() for call in task.prepare(index)]
         assert (tensor.shape, tensor.dtype) == ((1, 64, 64, 3), np.uint8)
-        made.predict(index, [answer])
-    score = made.score()
+        task.predict(index, [answer])
+    score = task.score()
     assert (score.metric, score.images, score.dataset_sha256) == ("top1", 3, data.sha256)
     assert score.value == pytest.approx(1 / 3)
     assert score.detail["top5"] == pytest.approx(2 / 3)
@@ -59,20 +59,20 @@ def test_an_index_that_counts_from_another_class_is_reported(tmp_path):
         with table_row(shift):
             for i in range(6):
                 Image.new("RGB", (32, 32)).save(folder / f"photo_{i}.png")
-            made = make_task(open_with_truth(folder, {f"photo_{i}.png": i + 1 + shift for i in range(6)}))
+            task = make_task(open_with_truth(folder, {f"photo_{i}.png": i + 1 + shift for i in range(6)}))
             for index in range(6):
-                made.predict(index, [scores(index + 2)])
-            score = made.score()
+                task.predict(index, [scores(index + 2)])
+            score = task.score()
             assert score.value == (word is None)
             assert [f"one {word}, top-1 would be 1.000" in warning for warning in score.warnings] == ([] if word is None else [True])
 
 
 def test_of_equal_scores_the_lower_class_is_first(folder):
     """Quantised scores tie often; the answer does not depend on the sort."""
-    made = make_task(open_with_truth(folder, {"photo_0.png": 2}))
-    made.predict(0, [[np.full((1, CLASSES), 9, np.uint8)]])
-    assert made.score().value == 0
-    assert made.score().detail["top5"] == 1
+    task = make_task(open_with_truth(folder, {"photo_0.png": 2}))
+    task.predict(0, [[np.full((1, CLASSES), 9, np.uint8)]])
+    assert task.score().value == 0
+    assert task.score().detail["top5"] == 1
 
 
 def test_another_number_of_scores_is_refused(folder):
@@ -95,12 +95,12 @@ def test_boxes_are_refused(folder):
 
 def test_the_bounds_are_wilsons(folder):
     """Three of three right is no certainty: Wilson's lower bound is 0.4385."""
-    made = make_task(open_with_truth(folder, {f"photo_{i}.png": 4 for i in range(3)}))
+    task = make_task(open_with_truth(folder, {f"photo_{i}.png": 4 for i in range(3)}))
     for index in range(3):
-        made.predict(index, [scores(5)])
-    one = made.score()
-    assert (one.low, one.high) == (pytest.approx(0.4385, abs=6e-5), 1)
-    assert one.detail["top5_low"] == one.low
+        task.predict(index, [scores(5)])
+    accuracy = task.score()
+    assert (accuracy.low, accuracy.high) == (pytest.approx(0.4385, abs=6e-5), 1)
+    assert accuracy.detail["top5_low"] == accuracy.low
 
 
 def test_groups_have_their_own_accuracy_and_a_gap(tmp_path):
@@ -110,16 +110,16 @@ def test_groups_have_their_own_accuracy_and_a_gap(tmp_path):
     for name in names:
         Image.new("RGB", (4, 4)).save(tmp_path / "images" / name)
     (tmp_path / "index.csv").write_text("file,class,group\n" + "".join(f"{name},4,{name.split('_')[0]}\n" for name in names))
-    made = make_task(open_folder(tmp_path / "images", tmp_path / "index.csv"))
+    task = make_task(open_folder(tmp_path / "images", tmp_path / "index.csv"))
     for index, name in enumerate(sorted(names)):
         is_right = name.startswith("day") or name in [f"night_{i}.png" for i in range(10)]
-        made.predict(index, [scores(5 if is_right else 6)])
-    one = made.score()
-    assert [(part.name, part.value, part.images) for part in one.groups] == [("day", 1, 40), ("fog", None, 2), ("night", 0.25, 40)]
-    assert one.groups[2].low == pytest.approx(0.1419, abs=6e-5)
-    assert (one.group_gap.best, one.group_gap.worst, one.group_gap.value) == ("day", "night", 0.75)
-    assert 0.5 < one.group_gap.low < 0.75 < one.group_gap.high
-    assert made.score("value").groups == ()
+        task.predict(index, [scores(5 if is_right else 6)])
+    accuracy = task.score()
+    assert [(part.name, part.value, part.images) for part in accuracy.groups] == [("day", 1, 40), ("fog", None, 2), ("night", 0.25, 40)]
+    assert accuracy.groups[2].low == pytest.approx(0.1419, abs=6e-5)
+    assert (accuracy.group_gap.best, accuracy.group_gap.worst, accuracy.group_gap.value) == ("day", "night", 0.75)
+    assert 0.5 < accuracy.group_gap.low < 0.75 < accuracy.group_gap.high
+    assert task.score("value").groups == ()
 
 
 def test_an_index_that_counts_the_background_is_reported_as_such(folder):

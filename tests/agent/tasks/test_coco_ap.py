@@ -49,7 +49,7 @@ def test_an_image_without_annotations_counts():
 def test_classes_of_one_name_have_figures_of_their_own():
     """A class is told by its number: found, not found, and never shown."""
     truth = make_truth(2)
-    first, second = (one["id"] for one in truth["categories"])
+    first, second = (category["id"] for category in truth["categories"])
     truth["categories"] = [{"id": number, "name": "cat"} for number in (first, second, 99)]
     rows = perfect_detections(truth)
     figures = coco_ap.CocoAp(truth, rows[rows[:, 6] == first]).figures([100, 101])
@@ -96,8 +96,8 @@ def test_the_coco_apis_own_fixture_gives_its_published_figures(realdata):
     """One hundred images, one of them without detections: AP 0.5045806987249628 to 1e-9, and the other eleven as printed."""
     folder = realdata / "annotations" / "cocoapi_val2014_100"
     truth = json.loads((folder / "instances_val2014_100.json").read_text())
-    found = json.loads((folder / "instances_val2014_fakebbox100_results.json").read_text())
-    rows = np.array([[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in found])
+    results = json.loads((folder / "instances_val2014_fakebbox100_results.json").read_text())
+    rows = np.array([[d["image_id"], *d["bbox"], d["score"], d["category_id"]] for d in results])
     ids = [image["id"] for image in truth["images"]]
     assert len(ids) - len(set(rows[:, 0])) == 1
     figures = evaluate(truth, rows, ids)
@@ -118,11 +118,11 @@ def ids(truth):
 def half_found(images=60):
     """Return a truth of one class, its images in two groups, and detections that miss every second object of the second group."""
     truth = make_truth(images, ("cat",))
-    for place, image in enumerate(truth["images"]):
-        image["group"] = "day" if place < images // 2 else "night"
+    for index, image in enumerate(truth["images"]):
+        image["group"] = "day" if index < images // 2 else "night"
     rows = perfect_detections(truth)
-    kept = [place for place in range(images) if place < images // 2 or place % 2]
-    return truth, rows[kept]
+    row_numbers = [number for number in range(images) if number < images // 2 or number % 2]
+    return truth, rows[row_numbers]
 
 
 def test_nothing_to_find_is_no_accuracy():
@@ -137,13 +137,13 @@ def test_a_class_without_objects_has_no_figure():
     truth = make_truth(2, ("cat", "dog", "emu"))
     truth["annotations"] = [a for a in truth["annotations"] if a["category_id"] != 9]
     rows = perfect_detections(truth)
-    one = coco_ap.coco_accuracy(truth, rows[rows[:, 6] == 7], ids(truth), SHA256)
-    assert [(part.name, part.value, part.objects, part.images) for part in one.per_class] == [
+    accuracy = coco_ap.coco_accuracy(truth, rows[rows[:, 6] == 7], ids(truth), SHA256)
+    assert [(part.name, part.value, part.objects, part.images) for part in accuracy.per_class] == [
         ("cat", pytest.approx(1), 2, 2),
         ("dog", 0, 2, 2),
         ("emu", None, 0, 0),
     ]
-    assert one.value == pytest.approx(0.5)
+    assert accuracy.value == pytest.approx(0.5)
 
 
 def test_classes_keep_their_names_whatever_the_order_of_their_ids():
@@ -151,8 +151,8 @@ def test_classes_keep_their_names_whatever_the_order_of_their_ids():
     truth = make_truth(2)
     truth["categories"].reverse()
     rows = perfect_detections(truth)
-    one = coco_ap.coco_accuracy(truth, rows[rows[:, 6] == 7], ids(truth), SHA256)
-    assert {part.name: round(part.value, 9) for part in one.per_class} == {"cat": 1, "dog": 0}
+    accuracy = coco_ap.coco_accuracy(truth, rows[rows[:, 6] == 7], ids(truth), SHA256)
+    assert {part.name: round(part.value, 9) for part in accuracy.per_class} == {"cat": 1, "dog": 0}
 
 
 def test_images_are_sorted_by_what_they_show():
@@ -160,26 +160,26 @@ def test_images_are_sorted_by_what_they_show():
     truth = make_truth(5, ("cat",))
     template = truth["annotations"][0]
     truth["annotations"] = []
-    for place, count in enumerate([1, 4, 5, 12, 0]):
+    for index, count in enumerate([1, 4, 5, 12, 0]):
         for number in range(count):
-            box = {**template, "id": len(truth["annotations"]) + 1, "image_id": 100 + place, "bbox": [4 * number, 0, 4, 4], "area": 16}
+            box = {**template, "id": len(truth["annotations"]) + 1, "image_id": 100 + index, "bbox": [4 * number, 0, 4, 4], "area": 16}
             truth["annotations"].append(box)
     truth["annotations"].append({**template, "id": 99, "image_id": 100, "bbox": [0, 30, 9, 9], "iscrowd": 1})
     rows = np.array([[a["image_id"], *a["bbox"], 0.9, a["category_id"]] for a in truth["annotations"] if a["image_id"] != 103])
-    one = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)
-    assert [(part.name, part.images, part.objects) for part in one.by_objects] == [
+    accuracy = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)
+    assert [(part.name, part.images, part.objects) for part in accuracy.by_objects] == [
         ("1", 1, 1), ("2-4", 1, 4), ("5-9", 1, 5), ("10+", 1, 12),
     ]  # fmt: skip
-    assert [round(part.value, 9) for part in one.by_objects] == [1, 1, 1, 0]
+    assert [round(part.value, 9) for part in accuracy.by_objects] == [1, 1, 1, 0]
 
 
 def test_bounds_hold_the_value_and_come_again():
     """They are seeded: the same detections have the same bounds."""
     truth, rows = half_found()
-    one, again = (coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256) for _ in range(2))
-    assert one == again
-    assert one.low < one.value < one.high
-    assert "jackknife over 20 parts of the images" in one.interval
+    accuracy, repeated = (coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256) for _ in range(2))
+    assert accuracy == repeated
+    assert accuracy.low < accuracy.value < accuracy.high
+    assert "jackknife over 20 parts of the images" in accuracy.interval
 
 
 def test_bounds_are_not_computed_where_they_are_not_wanted():
@@ -205,8 +205,8 @@ def test_the_standard_error_is_that_of_repeated_sampling():
 def test_a_gap_between_groups_of_images_is_found():
     """By day nine of ten, by night half: apart for certain."""
     truth, rows = half_found()
-    one = coco_ap.coco_accuracy(truth, rows[[place for place in range(len(rows)) if place not in (3, 11, 19)]], ids(truth), SHA256)
-    gap = one.group_gap
+    accuracy = coco_ap.coco_accuracy(truth, rows[[number for number in range(len(rows)) if number not in (3, 11, 19)]], ids(truth), SHA256)
+    gap = accuracy.group_gap
     assert (gap.best, gap.worst, gap.reason) == ("day", "night", None)
     assert 0 < gap.low < gap.value < gap.high
 
@@ -214,39 +214,42 @@ def test_a_gap_between_groups_of_images_is_found():
 def test_a_gap_to_a_group_that_no_part_moves_has_no_bounds():
     """By day all, by night half: AP 1 and 51/101 (recall ends at 1/2). How far a perfect 30 images are from perfect does not show."""
     truth, rows = half_found()
-    one = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)
-    assert one.group_metric == "coco_ap"
-    assert [(part.name, round(part.value, 6), part.images) for part in one.groups] == [("day", 1, 30), ("night", round(51 / 101, 6), 30)]
-    gap = one.group_gap
+    accuracy = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)
+    assert accuracy.group_metric == "coco_ap"
+    assert [(part.name, round(part.value, 6), part.images) for part in accuracy.groups] == [
+        ("day", 1, 30),
+        ("night", round(51 / 101, 6), 30),
+    ]
+    gap = accuracy.group_gap
     assert (gap.best, gap.worst, gap.value) == ("day", "night", pytest.approx(1 - 51 / 101))
     assert (gap.low, gap.high, gap.reason) == (None, None, "day: no one of 20 parts of the images moves the figure")
-    assert (one.groups[0].low, one.groups[0].high) == (None, None)
-    assert one.groups[1].low < one.groups[1].value < one.groups[1].high
+    assert (accuracy.groups[0].low, accuracy.groups[0].high) == (None, None)
+    assert accuracy.groups[1].low < accuracy.groups[1].value < accuracy.groups[1].high
 
 
 def test_a_group_that_is_too_small_has_no_figure():
     """Its size is reported, and it makes no gap."""
     truth, rows = half_found()
     truth["images"][0]["group"] = "fog"
-    one = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)
-    assert [(part.name, part.value is None, part.images) for part in one.groups] == [
+    accuracy = coco_ap.coco_accuracy(truth, rows, ids(truth), SHA256)
+    assert [(part.name, part.value is None, part.images) for part in accuracy.groups] == [
         ("day", True, 29), ("fog", True, 1), ("night", False, 30),
     ]  # fmt: skip
-    assert one.group_gap is None
+    assert accuracy.group_gap is None
 
 
 def test_groups_of_annotations_are_compared_by_recall():
     """Of thirty red objects all found, of thirty blue ones twelve; false finds belong to no group."""
     truth = make_truth(60, ("cat",))
-    for place, annotation in enumerate(truth["annotations"]):
-        annotation["group"] = "red" if place % 2 else "blue"
+    for index, annotation in enumerate(truth["annotations"]):
+        annotation["group"] = "red" if index % 2 else "blue"
     rows = perfect_detections(truth)
-    kept = [place for place in range(60) if place % 2 or place < 24]
+    row_numbers = [number for number in range(60) if number % 2 or number < 24]
     false = [[100, 40, 40, 8, 8, 0.99, 7]] * 5
-    one = coco_ap.coco_accuracy(truth, np.concatenate([rows[kept], false]), ids(truth), SHA256)
-    assert one.group_metric == "coco_ar_100"
-    assert [(part.name, round(part.value, 6), part.objects) for part in one.groups] == [("blue", 0.4, 30), ("red", 1, 30)]
-    assert (one.group_gap.best, one.group_gap.worst, one.group_gap.value) == ("red", "blue", pytest.approx(0.6))
+    accuracy = coco_ap.coco_accuracy(truth, np.concatenate([rows[row_numbers], false]), ids(truth), SHA256)
+    assert accuracy.group_metric == "coco_ar_100"
+    assert [(part.name, round(part.value, 6), part.objects) for part in accuracy.groups] == [("blue", 0.4, 30), ("red", 1, 30)]
+    assert (accuracy.group_gap.best, accuracy.group_gap.worst, accuracy.group_gap.value) == ("red", "blue", pytest.approx(0.6))
 
 
 def test_a_box_without_extent_counts_as_an_object_not_found():

@@ -35,8 +35,8 @@ def task_for(data, depth="metres"):
 
 def test_errors_are_those_of_the_papers():
     """AbsRel = mean |p - t| / t; delta = share within a factor of 1.25, 1.25^2, 1.25^3; RMSE."""
-    truth, found = np.array([1.0, 2.0, 4.0, 8.0]), np.array([1.0, 3.0, 4.4, 4.0])
-    absolute, *deltas, rmse = depth_errors(found, truth, is_inverse=False)
+    truth, predicted = np.array([1.0, 2.0, 4.0, 8.0]), np.array([1.0, 3.0, 4.4, 4.0])
+    absolute, *deltas, rmse = depth_errors(predicted, truth, is_inverse=False)
     assert absolute == pytest.approx((0 + 0.5 + 0.1 + 0.5) / 4)
     assert deltas == pytest.approx([0.5, 0.75, 0.75])
     assert rmse == pytest.approx(np.sqrt((0 + 1 + 0.16 + 16) / 4))
@@ -45,26 +45,26 @@ def test_errors_are_those_of_the_papers():
 def test_inverse_depth_is_aligned_in_scale_and_shift():
     """Any scale and shift of the true inverse is without error; without alignment it is not."""
     truth = np.random.default_rng(0).uniform(1, 20, 500)
-    found = 37.5 / truth + 12
-    assert depth_errors(found, truth, is_inverse=True)[0] == pytest.approx(0, abs=1e-9)
-    assert depth_errors(found, truth, is_inverse=False)[0] > 0.5
+    inverse = 37.5 / truth + 12
+    assert depth_errors(inverse, truth, is_inverse=True)[0] == pytest.approx(0, abs=1e-9)
+    assert depth_errors(inverse, truth, is_inverse=False)[0] > 0.5
 
 
 def test_the_figures_are_means_over_photographs_and_unmeasured_pixels_do_not_count(tmp_path):
     """A photograph with few measured pixels counts as much as another; 0 is no measurement."""
     draw = np.random.default_rng(1)
     truth = [draw.uniform(1, 9, (64, 64)).astype(np.float32) for _ in range(24)]
-    for place, values in enumerate(truth):
-        values[: 2 * place] = 0
+    for number, values in enumerate(truth):
+        values[: 2 * number] = 0
     task = task_for(photographs(tmp_path, truth, is_png=False))
     expected = []
     for index, values in enumerate(truth):
         task.prepare(index)
-        found = (values + draw.normal(0, 0.5, values.shape)).clip(0.5, None).astype(np.float32)
-        assert task.predict(index, [[found[None]]]) is None
-        there = values > 0
-        capped = np.minimum(found[there], values.max())
-        expected.append(float((np.abs(capped - values[there]) / values[there]).mean()))
+        predicted = (values + draw.normal(0, 0.5, values.shape)).clip(0.5, None).astype(np.float32)
+        assert task.predict(index, [[predicted[None]]]) is None
+        measured = values > 0
+        capped = np.minimum(predicted[measured], values.max())
+        expected.append(float((np.abs(capped - values[measured]) / values[measured]).mean()))
     accuracy = task.score()
     assert accuracy.value == pytest.approx(np.mean(expected), rel=1e-5)
     assert (accuracy.metric, accuracy.better, accuracy.images) == ("abs_rel", "lower", 24)
@@ -80,12 +80,12 @@ def test_a_real_model_is_scored_on_its_depths(tmp_path, is_png):
     model = brightness_as_depth(tmp_path / "depth.onnx")
     text = CARD.format(task="depth", family="depth", more="").replace('classes = 1\nlabels = ["box"]\n', "")
     model.with_name("depth.onnx.toml").write_text(text)
-    found = scored(model, tmp_path, annotations=str(tmp_path / "maps"))
-    assert found.accuracy.metric == "abs_rel"
+    scores = scored(model, tmp_path, annotations=str(tmp_path / "maps"))
+    assert scores.accuracy.metric == "abs_rel"
     # Between cells of four pixels depths are interpolated, and a jump of a metre is none.
-    assert 0 < found.accuracy.value < 0.1
-    assert found.accuracy.detail["delta1"] > 0.8
-    assert found.verdict.state != "invalid"
+    assert 0 < scores.accuracy.value < 0.1
+    assert scores.accuracy.detail["delta1"] > 0.8
+    assert scores.verdict.state != "invalid"
 
 
 def test_depths_that_are_no_numbers_end_in_one_line(tmp_path):

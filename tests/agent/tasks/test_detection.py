@@ -45,13 +45,13 @@ def perfect(scale=1.0):
     return tensor
 
 
-def run(made, outputs):
+def run(task, outputs):
     """Answer every photograph with the same outputs, and return the score."""
     for index in range(2):
-        ((tensor,),) = [call.values() for call in made.prepare(index)]
+        ((tensor,),) = [call.values() for call in task.prepare(index)]
         assert tensor.shape == INPUT.shape
-        made.predict(index, [outputs])
-    return made.score()
+        task.predict(index, [outputs])
+    return task.score()
 
 
 def test_a_perfect_model_scores_one(folder):
@@ -76,19 +76,19 @@ def test_quantised_outputs_are_read_by_their_scale(folder):
 
 def test_a_photograph_predicted_twice_counts_once(folder):
     """The last prediction stands: a timed loop may go round the data set."""
-    made = make_task(open_with_truth(folder, make_truth()))
-    run(made, [np.zeros(HEAD, np.float32)])
-    score = run(made, [perfect()])
+    task = make_task(open_with_truth(folder, make_truth()))
+    run(task, [np.zeros(HEAD, np.float32)])
+    score = run(task, [perfect()])
     assert (score.value, score.images) == (pytest.approx(1, abs=1e-9), 2)
 
 
 def test_only_what_was_predicted_is_scored(folder):
     """The number of images states on how many."""
-    made = make_task(open_with_truth(folder, make_truth()))
-    assert made.score() is None
-    made.prepare(1)
-    made.predict(1, [[perfect()]])
-    assert (made.score().images, made.score().value) == (1, pytest.approx(1, abs=1e-9))
+    task = make_task(open_with_truth(folder, make_truth()))
+    assert task.score() is None
+    task.prepare(1)
+    task.predict(1, [[perfect()]])
+    assert (task.score().images, task.score().value) == (1, pytest.approx(1, abs=1e-9))
 
 
 def test_classes_that_the_annotations_do_not_know_are_left_out(folder):
@@ -101,20 +101,20 @@ def test_classes_that_the_annotations_do_not_know_are_left_out(folder):
 
 def test_a_class_beyond_the_cards_is_an_error(folder):
     """A PostProcess model does not declare its classes; the card is wrong, and no number is made of it."""
-    made = tasks.create(
+    task = tasks.create(
         make_card("tflite-postprocess", classes=2), make_loaded(tensors((), (), (), ()), [INPUT]), open_with_truth(folder, make_truth())
     )
-    made.prepare(0)
-    made.predict(0, [[np.array(part, np.float32) for part in ([[[0, 0, 1, 1]]], [[5]], [[0.5]], [1])]])
+    task.prepare(0)
+    task.predict(0, [[np.array(part, np.float32) for part in ([[[0, 0, 1, 1]]], [[5]], [[0.5]], [1])]])
     with pytest.raises(ConfigError, match="found class 5, its card has 2 classes"):
-        made.score()
+        task.score()
 
 
 def test_annotations_for_another_size_are_refused(folder):
     """Boxes of the original do not fit a thumbnail."""
-    made = make_task(open_with_truth(folder, make_truth(size_px=640)))
+    task = make_task(open_with_truth(folder, make_truth(size_px=640)))
     with pytest.raises(ConfigError, match=r"'photo_0\.png' at 640 x 640, it is 64 x 64"):
-        made.prepare(0)
+        task.prepare(0)
 
 
 def test_annotations_without_sizes_are_taken(folder):
@@ -157,7 +157,7 @@ def test_categories_that_were_numbered_anew_are_cocos_by_name():
     """Many tools close the gaps in COCO's ids: id 13 is then another thing than TensorFlow's class 12."""
     for classes, first in product([80, 90, 91], [0, 1]):
         with table_row(classes, first):
-            anew = [{"id": first + place, "name": category["name"].upper()} for place, category in enumerate(COCO)]
+            anew = [{"id": first + index, "name": category["name"].upper()} for index, category in enumerate(COCO)]
             ids = of(anew, classes=classes)
             assert [i for i in ids if i is not None] == [category["id"] for category in anew]
             assert ids[{80: 11, 90: 12, 91: 13}[classes]] == first + 11, "a stop sign"
@@ -167,7 +167,7 @@ def test_a_few_of_cocos_categories_are_found_by_name():
     """Annotations of cars and dogs only; all else that the model finds does not count."""
     for classes in [80, 90]:
         ids = of([{"id": 1, "name": "dog"}, {"id": 2, "name": "car"}], classes=classes)
-        assert [place for place, number in enumerate(ids) if number is not None] == [2, {80: 16, 90: 17}[classes]], f"{classes!r}"
+        assert [index for index, number in enumerate(ids) if number is not None] == [2, {80: 16, 90: 17}[classes]], f"{classes!r}"
         assert ids[2] == 2, f"{classes!r}"
 
 
@@ -179,7 +179,7 @@ def test_ids_below_ninety_are_not_cocos_for_that():
 
 def test_other_names_for_some_of_cocos_ids_are_no_contradiction():
     """`sofa` for `couch`: the other 79 have COCO's names for their ids."""
-    ids = of([{**one, "name": "sofa" if one["name"] == "couch" else one["name"]} for one in COCO], classes=90)
+    ids = of([{**category, "name": "sofa" if category["name"] == "couch" else category["name"]} for category in COCO], classes=90)
     assert [i for i in ids if i is not None] == COCO_IDS
 
 
@@ -222,8 +222,8 @@ def test_labels_that_contradict_the_order_are_an_error():
 
 def test_what_does_not_match_names_both_counts():
     """Neither as many, nor COCO's numbering, nor names."""
-    for output, said in [({"classes": 3}, "3 classes"), ({"classes": 90}, "90 classes"), ({}, "an unknown number of classes")]:
-        with table_row(output), pytest.raises(ConfigError, match=f"{said}, the annotations have 2 categories"):
+    for output, words in [({"classes": 3}, "3 classes"), ({"classes": 90}, "90 classes"), ({}, "an unknown number of classes")]:
+        with table_row(output), pytest.raises(ConfigError, match=f"{words}, the annotations have 2 categories"):
             of([{"id": 100, "name": "a"}, {"id": 200, "name": "b"}], **output)
 
 

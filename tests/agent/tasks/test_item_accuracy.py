@@ -28,8 +28,8 @@ def test_an_error_from_few_parts_reaches_further():
 
 def test_the_gap_of_three_groups_has_wider_bounds_than_that_of_two():
     """The largest of three pairs was picked: 2.394 standard errors (Bonferroni) in place of 1.960."""
-    made = [group(name, value, 0.03, 40) for name, value in (("a", 0.5), ("b", 0.6), ("c", 0.55))]
-    two, three = item_accuracy.largest_gap(made[:2], math.inf), item_accuracy.largest_gap(made, math.inf)
+    groups = [group(name, value, 0.03, 40) for name, value in (("a", 0.5), ("b", 0.6), ("c", 0.55))]
+    two, three = item_accuracy.largest_gap(groups[:2], math.inf), item_accuracy.largest_gap(groups, math.inf)
     assert (three.best, three.worst, three.value) == ("b", "a", pytest.approx(0.1))
     assert two.high - two.value == pytest.approx(1.959964 * 0.03 * 2**0.5, abs=1e-6)
     assert three.high - three.value == pytest.approx(2.393980 * 0.03 * 2**0.5, abs=1e-6)
@@ -58,6 +58,10 @@ def test_a_group_s_figure_is_that_of_its_items_alone():
     """40 items half right, 31 all right, 29 too few: Wilson's bounds of each."""
     right = {index: index < 20 or index >= 40 for index in range(100)}
     names = {index: "half" if index < 40 else "all" if index < 71 else "few" for index in range(100)}
-    found = {one.part.name: one.part for one in item_accuracy.scored_groups(names, parts.Share(right))}
-    assert {name: (part.value, part.images) for name, part in found.items()} == {"half": (0.5, 40), "all": (1.0, 31), "few": (None, 29)}
-    assert (found["half"].low, found["half"].high) == wilson_interval(20, 40)
+    parts_by_name = {scored_group.part.name: scored_group.part for scored_group in item_accuracy.scored_groups(names, parts.Share(right))}
+    assert {name: (part.value, part.images) for name, part in parts_by_name.items()} == {
+        "half": (0.5, 40),
+        "all": (1.0, 31),
+        "few": (None, 29),
+    }
+    assert (parts_by_name["half"].low, parts_by_name["half"].high) == wilson_interval(20, 40)

@@ -46,10 +46,10 @@ def test_visual_wake_words_reach_the_target_on_photographs_of_coco(realdata):
     """58 of the 72 photographs that MLPerf's rule counts: 0.806; the target, 0.80 of 1,000 others, lies within its bounds."""
     annotations = realdata / "annotations" / "coco_tiny_80_instances_val2017.json"
     data = open_folder(realdata / "images" / "coco_tiny_80", annotations, reader="visual-wake-words")
-    found = scored(realdata / "mlperf_tiny" / "vww_96_int8.tflite", mlperf_card("mlperf-tiny-vww"), data)
-    assert (found.images, sum(data.classes.values())) == (72, 41)
-    assert found.value == pytest.approx(58 / 72, abs=1.5 / 72)
-    low, high = wilson_interval(round(found.value * 72), 72)
+    accuracy = scored(realdata / "mlperf_tiny" / "vww_96_int8.tflite", mlperf_card("mlperf-tiny-vww"), data)
+    assert (accuracy.images, sum(data.classes.values())) == (72, 41)
+    assert accuracy.value == pytest.approx(58 / 72, abs=1.5 / 72)
+    low, high = wilson_interval(round(accuracy.value * 72), 72)
     assert low < 0.80 < high
 
 
@@ -57,31 +57,31 @@ def test_visual_wake_words_reach_the_target_on_photographs_of_coco(realdata):
 def test_anomaly_detection_scores_as_mlperfs_own_loop_does(realdata, tmp_path, name):
     """Written anew with the bare interpreter: window by window, the mean squared difference to the features before quantisation."""
     draw = np.random.RandomState(0)
-    rows, wanted, labels = [], [], np.array([0, 1, 1, 0, 1, 0, 0, 1])
+    rows, expected, labels = [], [], np.array([0, 1, 1, 0, 1, 0, 0, 1])
     interpreter = importlib.import_module("ai_edge_litert.interpreter").Interpreter(str(realdata / "mlperf_tiny" / name))
     interpreter.allocate_tensors()
-    (given,), (gives,) = interpreter.get_input_details(), interpreter.get_output_details()
+    (input_details,), (gives,) = interpreter.get_input_details(), interpreter.get_output_details()
     card = mlperf_card("mlperf-tiny-ad")
-    for place, label in enumerate(labels):
-        hum = sum(tone(hertz, 11.0, 0.05) for hertz in (120, 240, 480 + 90 * place))
-        sound = hum + 0.002 * (place + 1) * draw.normal(size=len(hum))
-        write_recording(tmp_path / f"{place}.wav", sound)
-        rows.append(f"{place}.wav,2,{label},2560,512")
+    for number, label in enumerate(labels):
+        hum = sum(tone(hertz, 11.0, 0.05) for hertz in (120, 240, 480 + 90 * number))
+        sound = hum + 0.002 * (number + 1) * draw.normal(size=len(hum))
+        write_recording(tmp_path / f"{number}.wav", sound)
+        rows.append(f"{number}.wav,2,{label},2560,512")
         frames = features(sound.astype(np.float32), 16000, card.input.features)
         errors = []
         for first in range(196):
             window = frames[first : first + 5].reshape(1, 640)
-            (scale, zero), value = given["quantization"], window.astype(np.float32)
+            (scale, zero), value = input_details["quantization"], window.astype(np.float32)
             if scale:
                 value = np.clip(np.rint(window / scale) + zero, -128, 127).astype(np.int8)
-            interpreter.set_tensor(given["index"], value)
+            interpreter.set_tensor(input_details["index"], value)
             interpreter.invoke()
-            found, (scale, zero) = interpreter.get_tensor(gives["index"]).astype(np.float64), gives["quantization"]
-            errors.append(np.mean((window - ((found - zero) * scale if scale else found)) ** 2))
-        wanted.append(np.mean(errors))
+            output, (scale, zero) = interpreter.get_tensor(gives["index"]).astype(np.float64), gives["quantization"]
+            errors.append(np.mean((window - ((output - zero) * scale if scale else output)) ** 2))
+        expected.append(np.mean(errors))
     data = open_folder(tmp_path, labels_csv(tmp_path / "y_labels.csv", rows))
-    assert len(set(np.round(wanted, 3))) == len(wanted)
-    assert scored(realdata / "mlperf_tiny" / name, card, data).value == auc(np.array(wanted), labels)
+    assert len(set(np.round(expected, 3))) == len(expected)
+    assert scored(realdata / "mlperf_tiny" / name, card, data).value == auc(np.array(expected), labels)
 
 
 def test_the_float_and_the_int8_keyword_spotter_hear_the_same(realdata, tmp_path):
@@ -91,22 +91,22 @@ def test_the_float_and_the_int8_keyword_spotter_hear_the_same(realdata, tmp_path
     data = open_folder(tmp_path, labels_csv(tmp_path / "y_labels.csv", ["silence.wav,12,10"]))
     card = mlperf_card("mlperf-tiny-kws")
     for name in ("kws_ref_model.tflite", "kws_ref_model_float32.tflite"):
-        found = scored(realdata / "mlperf_tiny" / name, card, data)
-        assert found.detail["top5"] == 1.0, name
+        accuracy = scored(realdata / "mlperf_tiny" / name, card, data)
+        assert accuracy.detail["top5"] == 1.0, name
 
 
 def classes_by_the_bare_interpreter(model, pixels):
     """Return the class that an int8 model of pixels (scale 1, or 1/255 of 0..1) gives each photograph, uint8 [n, h, w, 3]."""
     interpreter = importlib.import_module("ai_edge_litert.interpreter").Interpreter(str(model))
     interpreter.allocate_tensors()
-    (given,), (gives,) = interpreter.get_input_details(), interpreter.get_output_details()
-    assert given["quantization"][1] == -128
-    found = []
+    (input_details,), (gives,) = interpreter.get_input_details(), interpreter.get_output_details()
+    assert input_details["quantization"][1] == -128
+    predicted = []
     for photo in pixels:
-        interpreter.set_tensor(given["index"], (photo.astype(np.int16) - 128).astype(np.int8)[None])
+        interpreter.set_tensor(input_details["index"], (photo.astype(np.int16) - 128).astype(np.int8)[None])
         interpreter.invoke()
-        found.append(int(interpreter.get_tensor(gives["index"]).argmax()))
-    return found
+        predicted.append(int(interpreter.get_tensor(gives["index"]).argmax()))
+    return predicted
 
 
 def shrunk(realdata, side, count):
@@ -122,9 +122,9 @@ def shrunk(realdata, side, count):
 def test_pixels_in_files_are_classified_as_the_bare_interpreter_does(realdata, tmp_path, entry, file, side, classes):
     """MLPerf Tiny's layout: of 40 photographs every fourth has another class than the model gives, so that 30 are right."""
     pixels = shrunk(realdata, side, 40)
-    found = classes_by_the_bare_interpreter(realdata / "mlperf_tiny" / file, pixels)
-    assert len(set(found)) > 1
-    truth = [(one + (place % 4 == 0)) % classes for place, one in enumerate(found)]
+    predicted = classes_by_the_bare_interpreter(realdata / "mlperf_tiny" / file, pixels)
+    assert len(set(predicted)) > 1
+    truth = [(label + (number % 4 == 0)) % classes for number, label in enumerate(predicted)]
     data = open_folder(tmp_path / "data", write_pixels(tmp_path / "data", pixels, truth, classes))
     assert scored(realdata / "mlperf_tiny" / file, mlperf_card(entry), data).value == 0.75
 
@@ -136,7 +136,7 @@ def test_image_classification_of_the_suite_runs_on_either_layout(realdata, tmp_p
     shutil.copy(realdata / "mlperf_tiny" / model.name, model)
     card_path(model).write_text(card_text(mlperf_card("mlperf-tiny-ic")))
     pixels = shrunk(realdata, 32, 20)
-    truth = [(one + (place % 4 == 0)) % 10 for place, one in enumerate(classes_by_the_bare_interpreter(model, pixels))]
+    truth = [(label + (number % 4 == 0)) % 10 for number, label in enumerate(classes_by_the_bare_interpreter(model, pixels))]
     case = next(part for part in MLPERF_TINY.read_text().split("[[case]]") if model.name in part)
     if layout == "ic01":
         write_pixels(tmp_path / layout, pixels, truth, 10)
@@ -147,7 +147,7 @@ def test_image_classification_of_the_suite_runs_on_either_layout(realdata, tmp_p
     suite = tmp_path / "suite.toml"
     suite.write_text(f'name = "ic"\n[defaults]\nmode = "rapid"\ngate = 1.0\nrepeats = 1\n[[case]]{case.partition("##")[0]}')
     command = [sys.executable, "-m", "edgemeter.agent.cli", "run", str(suite), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    (run,) = json.loads(done.stdout)["runs"]
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    (run,) = json.loads(completed.stdout)["runs"]
     assert (run["accuracy"]["metric"], run["accuracy"]["value"], run["accuracy"]["images"]) == ("top1", 0.75, 20)
     assert (run["dataset"]["name"], run["accuracy_gate"]["passed"]) == (layout, False)

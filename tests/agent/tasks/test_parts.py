@@ -10,11 +10,11 @@ from edgemeter.agent.tasks.parts import PARTS, Jackknifed, Share, without_parts
 def test_two_models_get_the_same_parts_of_the_same_images():
     """In whatever order the images come: every image is left out once."""
     images = list(range(100, 145))
-    one, other = ([], [])
-    without_parts(images, lambda some: one.append(set(some)) or 0.0)
-    without_parts(images[::-1], lambda some: other.append(set(some)) or 0.0)
-    assert one == other
-    left_out = [set(images) - some for some in one]
+    subsets, other = ([], [])
+    without_parts(images, lambda subset: subsets.append(set(subset)) or 0.0)
+    without_parts(images[::-1], lambda subset: other.append(set(subset)) or 0.0)
+    assert subsets == other
+    left_out = [set(images) - subset for subset in subsets]
     assert len(left_out) == PARTS
     assert sorted(image for part in left_out for image in part) == images
 
@@ -22,15 +22,15 @@ def test_two_models_get_the_same_parts_of_the_same_images():
 def test_too_few_images_or_a_part_that_holds_everything_have_no_parts():
     """Nineteen images make no twenty parts; a figure that one part alone supports has no error."""
     assert without_parts(range(19), lambda _: 0.5) == ()
-    assert without_parts(range(40), lambda some: 0.5 if 7 in some else None) == ()
+    assert without_parts(range(40), lambda subset: 0.5 if 7 in subset else None) == ()
 
 
 def test_where_all_is_right_the_spread_is_not_known():
     """A figure that no part moves has neither error nor bounds, rather than 0 and the bounds 1 and 1; its parts are kept for pairs."""
     for value in (0.0, 0.7, 1.0):
-        found = Jackknifed(lambda _, value=value: value).bounded(range(100))
-        assert (found.low, found.high, found.error, len(found.without_parts)) == (None, None, None, PARTS)
-        assert found.reason == "no one of 20 parts of the images moves the figure"
+        bounds = Jackknifed(lambda _, value=value: value).bounded(range(100))
+        assert (bounds.low, bounds.high, bounds.error, len(bounds.without_parts)) == (None, None, None, PARTS)
+        assert bounds.reason == "no one of 20 parts of the images moves the figure"
 
 
 def test_rounding_is_no_spread():
@@ -42,15 +42,15 @@ def test_rounding_is_no_spread():
 def test_a_figure_without_bounds_states_why():
     """Too few images, or one part that holds all that is to be found."""
     assert Jackknifed(lambda _: 0.5).bounded(range(19)).reason == "fewer than 20 images"
-    assert "there is nothing to find" in Jackknifed(lambda some: 0.5 if 7 in some else None).bounded(range(40)).reason
+    assert "there is nothing to find" in Jackknifed(lambda subset: 0.5 if 7 in subset else None).bounded(range(40)).reason
     assert Share(dict.fromkeys(range(100), True)).bounded(range(100)).reason is None
 
 
 def test_a_share_has_bounds_where_all_is_right():
     """Wilson's: of 100 that are right, at least 96.3% are, and the error is not 0."""
-    found = Share(dict.fromkeys(range(100), True)).bounded(range(100))
-    assert (found.low, found.high) == (pytest.approx(0.963, abs=5e-4), 1.0)
-    assert found.error > 0
+    bounds = Share(dict.fromkeys(range(100), True)).bounded(range(100))
+    assert (bounds.low, bounds.high) == (pytest.approx(0.963, abs=5e-4), 1.0)
+    assert bounds.error > 0
 
 
 def test_a_difference_that_no_part_moves_has_no_bounds():
@@ -62,23 +62,23 @@ def test_a_difference_that_no_part_moves_has_no_bounds():
 def test_the_error_of_a_mean_is_its_standard_error():
     """Parts of one: the jackknife is sd / sqrt(n)."""
     values = np.random.default_rng(1).normal(size=PARTS)
-    left = [(values.sum() - value) / (PARTS - 1) for value in values]
-    assert jackknife_error(left) == pytest.approx(values.std(ddof=1) / np.sqrt(PARTS))
+    without_one = [(values.sum() - value) / (PARTS - 1) for value in values]
+    assert jackknife_error(without_one) == pytest.approx(values.std(ddof=1) / np.sqrt(PARTS))
 
 
 def test_what_is_hard_for_both_narrows_the_bounds_of_their_difference():
     """Top-1 of two models on 200 images, one 4 points better: 95% of the bounds hold, at half the width of independent ones."""
     draw = np.random.default_rng(2)
-    held, widths, independent = 0, [], []
+    hits, widths, independent = 0, [], []
     for _ in range(300):
         hard = draw.random(200)
-        own, other = (hard + 0.1 * draw.normal(size=200) < limit for limit in (0.74, 0.70))
-        parts = [without_parts(range(200), lambda some, right=right: float(right[list(some)].mean())) for right in (own, other)]
-        low, high = paired_bounds(own.mean() - other.mean(), *parts)
-        held += low <= 0.04 <= high
+        better, other = (hard + 0.1 * draw.normal(size=200) < limit for limit in (0.74, 0.70))
+        parts = [without_parts(range(200), lambda subset, right=right: float(right[list(subset)].mean())) for right in (better, other)]
+        low, high = paired_bounds(better.mean() - other.mean(), *parts)
+        hits += low <= 0.04 <= high
         widths.append(high - low)
         independent.append(2 * 2.093 * np.hypot(*map(jackknife_error, parts)))
-    assert 0.91 <= held / 300 <= 0.99
+    assert 0.91 <= hits / 300 <= 0.99
     assert np.mean(widths) < 0.6 * np.mean(independent)
 
 

@@ -20,11 +20,11 @@ def test_pixels_that_lie_ready_are_taken_as_they_are(tmp_path):
     Image.fromarray(pixels).save(tmp_path / "photo.png")
     (tmp_path / "photo.bin").write_bytes(pixels.tobytes())
     (tmp_path / "short.bin").write_bytes(pixels.tobytes()[:-3])
-    made = Preprocessor(make_input(), FLOAT)
-    found = load_item(made, item_of_file(tmp_path, "photo.bin"))
+    preprocessor = Preprocessor(make_input(), FLOAT)
+    ready = load_item(preprocessor, item_of_file(tmp_path, "photo.bin"))
     for item in (item_of_file(tmp_path, "photo.png"), Item("7", tmp_path / "many.bin", "image", array=pixels)):
-        assert np.array_equal(load_item(made, item)[0], found[0])
+        assert np.array_equal(load_item(preprocessor, item)[0], ready[0])
     with pytest.raises(ConfigError, match=r"short\.bin' has 12285 bytes, .*have 12288 \(height x width x 3: 64 x 64 x 3\)"):
-        load_item(made, item_of_file(tmp_path, "short.bin"))
+        load_item(preprocessor, item_of_file(tmp_path, "short.bin"))
     with pytest.raises(ConfigError, match=r"cannot read the pixels .*gone\.bin"):
-        load_item(made, item_of_file(tmp_path, "gone.bin"))
+        load_item(preprocessor, item_of_file(tmp_path, "gone.bin"))

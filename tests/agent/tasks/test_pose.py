@@ -27,14 +27,14 @@ def people(draw, images=40):
         for _ in range(int(draw.integers(1, 4))):
             x, y, side = *draw.uniform(0, 200, 2).tolist(), float(draw.uniform(20, 200))
             points = draw.uniform(0, side, (17, 2)) + np.array([x, y])
-            seen = draw.choice([0, 1, 2], 17, p=[0.3, 0.2, 0.5])
-            keypoints = np.column_stack([points * (seen > 0)[:, None], seen]).ravel().tolist()
+            visibility = draw.choice([0, 1, 2], 17, p=[0.3, 0.2, 0.5])
+            keypoints = np.column_stack([points * (visibility > 0)[:, None], visibility]).ravel().tolist()
             about = {"id": len(annotations) + 1, "image_id": image, "category_id": 1, "iscrowd": 0, "bbox": [x, y, side, side]}
-            annotations.append({**about, "area": side * side * 0.6, "keypoints": keypoints, "num_keypoints": int((seen > 0).sum())})
+            annotations.append({**about, "area": side * side * 0.6, "keypoints": keypoints, "num_keypoints": int((visibility > 0).sum())})
             if draw.random() < 0.9:
                 missed = points + draw.normal(0, side * 0.05, (17, 2))
-                found = np.column_stack([missed, draw.random(17)]).ravel().tolist()
-                results.append({"image_id": image, "category_id": 1, "keypoints": found, "score": float(draw.random())})
+                keypoints_found = np.column_stack([missed, draw.random(17)]).ravel().tolist()
+                results.append({"image_id": image, "category_id": 1, "keypoints": keypoints_found, "score": float(draw.random())})
     sized = [{"id": image, "file_name": f"{image}.png", "width": 400, "height": 400} for image in range(1, images + 1)]
     return {"images": sized, "annotations": annotations, "categories": PEOPLE}, results
 
@@ -47,15 +47,18 @@ def test_keypoint_ap_is_that_of_pycocotools(tmp_path):
             images = [image["id"] for image in truth["images"]]
             (tmp_path / "people.json").write_text(json.dumps(truth))
             read = plain_document(read_annotations(tmp_path / "people.json"))
-            ours = {**read, "annotations": [{**one, "keypoints": keypoints_of(one)} for one in read["annotations"]]}
-            for one, known in zip(ours["annotations"], truth["annotations"], strict=True):
-                one["num_keypoints"] = known["num_keypoints"]
-            found = coco_ap.CocoAp(ours, results, coco_ap.KEYPOINTS).figures(images)
-            figures = found.overall
-            theirs = scored_by_pycocotools(truth, results, "keypoints")
-            assert list(figures.values()) == pytest.approx(theirs.tolist(), abs=1e-9)
+            document = {
+                **read,
+                "annotations": [{**annotation, "keypoints": keypoints_of(annotation)} for annotation in read["annotations"]],
+            }
+            for annotation, original in zip(document["annotations"], truth["annotations"], strict=True):
+                annotation["num_keypoints"] = original["num_keypoints"]
+            scored_figures = coco_ap.CocoAp(document, results, coco_ap.KEYPOINTS).figures(images)
+            figures = scored_figures.overall
+            reference = scored_by_pycocotools(truth, results, "keypoints")
+            assert list(figures.values()) == pytest.approx(reference.tolist(), abs=1e-9)
             assert 0.1 < figures["ap"] < 0.9
-            assert found.by_category == pytest.approx({1: figures["ap"]}, abs=1e-9)
+            assert scored_figures.by_category == pytest.approx({1: figures["ap"]}, abs=1e-9)
 
 
 @pytest.mark.parametrize("is_tflite", [False, True])
@@ -69,29 +72,29 @@ def test_yolos_keypoints_lie_where_the_photograph_has_them(is_tflite):
         rows[0, 5::3] /= 64
         rows[0, 6::3] /= 64
     card = make_card("yolo-pose", "pose", classes=1, nms_iou=0.7)
-    found = create_decoder(card, make_loaded(tensors((1, 56, 84)))).decode([rows], LETTERBOXED)
-    np.testing.assert_allclose(found.boxes, [[3, 0, 93, 48]], atol=1e-3)
-    np.testing.assert_allclose(found.keypoints[0, :, 0], points[:, 0] * 1.5, atol=1e-3)
-    np.testing.assert_allclose(found.keypoints[0, :, 1], (points[:, 1] - 16) * 1.5, atol=1e-3)
-    np.testing.assert_allclose(found.keypoints[0, :, 2], points[:, 2], atol=1e-6)
+    detections = create_decoder(card, make_loaded(tensors((1, 56, 84)))).decode([rows], LETTERBOXED)
+    np.testing.assert_allclose(detections.boxes, [[3, 0, 93, 48]], atol=1e-3)
+    np.testing.assert_allclose(detections.keypoints[0, :, 0], points[:, 0] * 1.5, atol=1e-3)
+    np.testing.assert_allclose(detections.keypoints[0, :, 1], (points[:, 1] - 16) * 1.5, atol=1e-3)
+    np.testing.assert_allclose(detections.keypoints[0, :, 2], points[:, 2], atol=1e-6)
 
 
 def test_movenet_finds_one_person_or_six():
     """Y before x, 0..1 of the input; MultiPose has a box and a score of its own."""
-    one = np.zeros((1, 1, 17, 3), np.float32)
-    one[0, 0] = np.stack([np.linspace(0.25, 0.75, 17), np.linspace(0, 1, 17), np.full(17, 0.5)], axis=1)
+    person = np.zeros((1, 1, 17, 3), np.float32)
+    person[0, 0] = np.stack([np.linspace(0.25, 0.75, 17), np.linspace(0, 1, 17), np.full(17, 0.5)], axis=1)
     card = make_card("movenet", "pose", classes=1)
-    found = create_decoder(card, make_loaded(tensors(one.shape))).decode([one], LETTERBOXED)
-    np.testing.assert_allclose(found.keypoints[0, [0, 8, 16], :2], [[0, 0], [48, 24], [96, 48]], atol=1e-3)
-    np.testing.assert_allclose(found.boxes, [[0, 0, 96, 48]], atol=1e-3)
-    assert found.scores.tolist() == [0.5]
+    detections = create_decoder(card, make_loaded(tensors(person.shape))).decode([person], LETTERBOXED)
+    np.testing.assert_allclose(detections.keypoints[0, [0, 8, 16], :2], [[0, 0], [48, 24], [96, 48]], atol=1e-3)
+    np.testing.assert_allclose(detections.boxes, [[0, 0, 96, 48]], atol=1e-3)
+    assert detections.scores.tolist() == [0.5]
     several = np.zeros((1, 6, 56), np.float32)
-    several[0, 2, :51] = one.ravel()
+    several[0, 2, :51] = person.ravel()
     several[0, 2, 51:] = (0.25, 0.0, 0.5, 0.5, 0.75)
     several[0, 4, 55] = 0.9
-    found = create_decoder(card, make_loaded(tensors(several.shape))).decode([several], LETTERBOXED)
-    assert found.scores.tolist() == pytest.approx([0.9, 0.75])
-    np.testing.assert_allclose(found.boxes[1], [0, 0, 48, 24], atol=1e-3)
+    detections = create_decoder(card, make_loaded(tensors(several.shape))).decode([several], LETTERBOXED)
+    assert detections.scores.tolist() == pytest.approx([0.9, 0.75])
+    np.testing.assert_allclose(detections.boxes[1], [0, 0, 48, 24], atol=1e-3)
 
 
 @pytest.mark.slow
@@ -100,19 +103,19 @@ def test_a_real_model_is_scored_on_its_keypoints(tmp_path):
     truth = photographed_people(tmp_path)
     model = single_pose(tmp_path / "movenet.onnx")
     model.with_name("movenet.onnx.toml").write_text(CARD.format(task="pose", family="movenet", more="").replace('"box"', '"person"'))
-    found = scored(model, tmp_path, annotations=str(truth)).accuracy
-    assert (found.metric, found.value, found.low, found.images) == ("coco_keypoint_ap", 1.0, None, 24)
-    assert found.detail["ap_medium"] == 1.0
+    accuracy = scored(model, tmp_path, annotations=str(truth)).accuracy
+    assert (accuracy.metric, accuracy.value, accuracy.low, accuracy.images) == ("coco_keypoint_ap", 1.0, None, 24)
+    assert accuracy.detail["ap_medium"] == 1.0
     moved = json.loads(truth.read_text())
-    for one in moved["annotations"]:
-        one["keypoints"] = [63.0, 63.0, 2] * 17
+    for annotation in moved["annotations"]:
+        annotation["keypoints"] = [63.0, 63.0, 2] * 17
     truth.write_text(json.dumps(moved))
     assert scored(model, tmp_path, annotations=str(truth)).accuracy.value == 0.0
 
 
 def test_garbled_keypoints_end_in_one_line(tmp_path):
     """Before anything is run."""
-    for folder, keypoints, said in in_folders(
+    for folder, keypoints, words in in_folders(
         tmp_path,
         [
             (None, "annotation 1 has no keypoints"),
@@ -130,5 +133,5 @@ def test_garbled_keypoints_end_in_one_line(tmp_path):
             truth.write_text(json.dumps(document))
             card = make_card("movenet", "pose", make_input(layout="NCHW"), classes=1, labels=("person",))
             loaded = make_loaded(tensors((1, 1, 17, 3)), tensors((1, 3, 64, 64), names=("images",)))
-            with pytest.raises(ConfigError, match=said):
+            with pytest.raises(ConfigError, match=words):
                 create(card, loaded, open_folder(folder / "images", truth))

@@ -92,9 +92,9 @@ def measured(tmp_path):
 @pytest.mark.slow
 def test_recordings_are_measured_and_scored_by_a_task_of_another_package(measured):
     """Reader, card of kind audio, task, record: nothing on the way takes the clips for photographs, and two inputs find their names."""
-    done = measured(CARD.format(kind="audio"))
-    assert done.returncode == 0, done.stderr
-    (record,) = json.loads(done.stdout)["runs"]
+    completed = measured(CARD.format(kind="audio"))
+    assert completed.returncode == 0, completed.stderr
+    (record,) = json.loads(completed.stdout)["runs"]
     assert record["model"]["task"] == "loudness"
     assert (record["accuracy"]["metric"], record["accuracy"]["value"], record["accuracy"]["images"]) == ("word", 0.75, 4)
     assert (record["dataset"]["annotated"], record["dataset"]["turned_by_exif"]) == (True, None)

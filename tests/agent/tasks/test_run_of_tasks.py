@@ -18,13 +18,13 @@ from tests.fixtures.task_data import CARD, outlined_photographs, photographed_pe
 def measured(folder, model, annotations):
     """Return the record of a rapid run, as `edgemeter run` prints it."""
     command = ["run", "--model", str(model), "--images", str(folder / "images"), "--annotations", str(annotations), "--mode", "rapid"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "edgemeter.agent.cli", *command, "--repeats", "1", "--json"],
         capture_output=True, text=True, check=False, env={**os.environ, "EDGEMETER_HOME": str(folder / "home")},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    (found,) = json.loads(done.stdout)["runs"]
-    return record.decode(json.dumps(found).encode())
+    assert completed.returncode == 0, completed.stderr
+    (run,) = json.loads(completed.stdout)["runs"]
+    return record.decode(json.dumps(run).encode())
 
 
 @pytest.mark.slow
@@ -39,8 +39,8 @@ def measured(folder, model, annotations):
 def test_a_run_is_timed_and_scored(tmp_path, task, family, make, write, label, metric):
     """The outputs of timed queries are those of the accuracy pass, the metric is in the record, the trend and the fleet's page know it."""
     annotations, model = write(tmp_path), make(tmp_path / "tiny.onnx")
-    more = "nms_iou = 0.7" if family.startswith("yolo") else ""
-    model.with_name("tiny.onnx.toml").write_text(CARD.format(task=task, family=family, more=more).replace('"box"', f'"{label}"'))
+    settings = "nms_iou = 0.7" if family.startswith("yolo") else ""
+    model.with_name("tiny.onnx.toml").write_text(CARD.format(task=task, family=family, more=settings).replace('"box"', f'"{label}"'))
     run = measured(tmp_path, model, annotations)
     assert (run.model.task, run.accuracy.metric, run.accuracy.value) == (task, metric, pytest.approx(1.0))
     assert (run.output_check.differing, run.answers.objects, run.answers.found) == (0, 24, 24)
@@ -50,7 +50,7 @@ def test_a_run_is_timed_and_scored(tmp_path, task, family, make, write, label, m
 
 def test_tasks_are_never_compared_with_each_other():
     """The same file on the same photographs: boxes with boxes, masks with masks."""
-    found = compare_runs(make_reference(), make_run(task="segmentation"))
-    assert not [row for row in found.rows if not row.is_reference]
+    comparison = compare_runs(make_reference(), make_run(task="segmentation"))
+    assert not [row for row in comparison.rows if not row.is_reference]
     same = compare_runs(make_reference(task="segmentation"), make_run(task="segmentation"))
     assert [row.case.key.task for row in same.rows if not row.is_reference] == ["segmentation"]

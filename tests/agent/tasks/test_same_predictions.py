@@ -22,9 +22,9 @@ def data(tmp_path):
 def yolo(*boxes):
     """Return a YOLOv8's output of boxes cx, cy, w, h, score, class: [1, 6, 20], the rest zeros."""
     tensor = np.zeros((1, 6, 20), np.float32)
-    for place, (*box, score, kind) in enumerate(boxes):
-        tensor[0, :4, place] = box
-        tensor[0, 4 + kind, place] = score
+    for anchor, (*box, score, kind) in enumerate(boxes):
+        tensor[0, :4, anchor] = box
+        tensor[0, 4 + kind, anchor] = score
     return [tensor]
 
 
@@ -32,10 +32,10 @@ def test_a_detector_returns_the_scores_found_and_compares_boxes(data):
     """The scores best first; of two answers the share of boxes that both have; comparing keeps nothing for the score."""
     task = Detection(make_card("yolov8", classes=2, nms_iou=0.7), make_loaded(tensors((1, 6, 20))), data)
     task.prepare(0)
-    one = yolo((20, 20, 16, 16, 0.5, 0), (44, 44, 16, 16, 0.75, 1))
-    assert task.predict(0, [one]).tolist() == [0.75, 0.5]
-    assert task.same_predictions(0, [one], [yolo((44, 44, 16, 16, 0.7, 1), (21, 20, 16, 16, 0.5, 0))]) == 1.0
-    assert task.same_predictions(0, [one], [yolo((44, 44, 16, 16, 0.7, 1))]) == pytest.approx(2 / 3)
+    outputs = yolo((20, 20, 16, 16, 0.5, 0), (44, 44, 16, 16, 0.75, 1))
+    assert task.predict(0, [outputs]).tolist() == [0.75, 0.5]
+    assert task.same_predictions(0, [outputs], [yolo((44, 44, 16, 16, 0.7, 1), (21, 20, 16, 16, 0.5, 0))]) == 1.0
+    assert task.same_predictions(0, [outputs], [yolo((44, 44, 16, 16, 0.7, 1))]) == pytest.approx(2 / 3)
     assert task.same_predictions(0, [yolo()], [yolo()]) is None
     assert task._predictions[0].scores.tolist() == [0.75, 0.5]
 
@@ -43,6 +43,6 @@ def test_a_detector_returns_the_scores_found_and_compares_boxes(data):
 def test_a_classifier_compares_the_best_class(data):
     """It finds no boxes, so it returns no scores."""
     task = Classification(make_card("classifier", "classification", classes=3), make_loaded(tensors((1, 3))), data)
-    one, other = [np.array([[0.1, 0.7, 0.2]], np.float32)], [np.array([[0.5, 0.3, 0.2]], np.float32)]
-    assert task.predict(0, [one]) is None
-    assert (task.same_predictions(0, [one], [one]), task.same_predictions(0, [one], [other])) == (1.0, 0.0)
+    outputs, other = [np.array([[0.1, 0.7, 0.2]], np.float32)], [np.array([[0.5, 0.3, 0.2]], np.float32)]
+    assert task.predict(0, [outputs]) is None
+    assert (task.same_predictions(0, [outputs], [outputs]), task.same_predictions(0, [outputs], [other])) == (1.0, 0.0)

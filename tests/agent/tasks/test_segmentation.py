@@ -35,22 +35,22 @@ def test_mask_ap_is_that_of_pycocotools(realdata):
     """On COCO's own outlines, crowds among them, with masks that miss by some pixels: all twelve figures to 1e-9."""
     path = realdata / "annotations" / "coco_tiny_80_instances_val2017.json"
     plain = plain_document(read_annotations(path))
-    truth = {**plain, "annotations": [{**one, "segmentation": outline_of(one)} for one in plain["annotations"]]}
+    truth = {**plain, "annotations": [{**annotation, "segmentation": outline_of(annotation)} for annotation in plain["annotations"]]}
     reference = COCO(str(path))
     draw, results = np.random.default_rng(0), []
-    for one in truth["annotations"]:
+    for annotation in truth["annotations"]:
         if draw.random() < 0.8:
-            mask = shifted(reference.annToMask(reference.anns[one["id"]]), int(draw.integers(0, 12)))
-            found = {"image_id": one["image_id"], "category_id": one["category_id"], "score": float(draw.random())}
-            results.append({**found, "segmentation": coco_ap.mask_code(mask)})
+            mask = shifted(reference.annToMask(reference.anns[annotation["id"]]), int(draw.integers(0, 12)))
+            result = {"image_id": annotation["image_id"], "category_id": annotation["category_id"], "score": float(draw.random())}
+            results.append({**result, "segmentation": coco_ap.mask_code(mask)})
     images = [image["id"] for image in truth["images"]]
     figures = coco_ap.CocoAp(truth, results, coco_ap.MASKS).figures(images)
-    ours = figures.overall
-    theirs = scored_by_pycocotools(json.loads(path.read_text()), results, "segm")
-    assert list(ours.values()) == pytest.approx(theirs.tolist(), abs=1e-9)
-    assert 0.2 < ours["ap"] < 0.8
+    computed = figures.overall
+    expected = scored_by_pycocotools(json.loads(path.read_text()), results, "segm")
+    assert list(computed.values()) == pytest.approx(expected.tolist(), abs=1e-9)
+    assert 0.2 < computed["ap"] < 0.8
     classes = [value for value in figures.by_category.values() if value is not None]
-    assert np.mean(classes) == pytest.approx(ours["ap"], abs=1e-9)
+    assert np.mean(classes) == pytest.approx(computed["ap"], abs=1e-9)
 
 
 def letterboxed():
@@ -64,11 +64,13 @@ def test_a_mask_is_interpolated_as_pytorch_does():
     """Logits in cells of four pixels, the bars cut off, in the photograph's size: bilinear, without aligned corners."""
     torch = pytest.importorskip("torch", reason="needs the extra `torch`")
     logits = np.random.default_rng(1).normal(size=(16, 16)).astype(np.float32)
-    whole = torch.nn.functional.interpolate(torch.from_numpy(logits[4:12])[None, None], (48, 96), mode="bilinear", align_corners=False)
+    interpolated = torch.nn.functional.interpolate(
+        torch.from_numpy(logits[4:12])[None, None], (48, 96), mode="bilinear", align_corners=False
+    )
     mask = photo_mask(logits, np.array([3.5, 8.0, 90.2, 40.0], np.float32), letterboxed(), 0.0)
     assert (mask.left, mask.top, mask.pixels.shape) == (4, 8, (32, 87))
     # At the bars PyTorch repeats the rim of what was cut; away from them both are the same.
-    np.testing.assert_array_equal(mask.pixels, (whole[0, 0, 8:40, 4:91] > 0).numpy())
+    np.testing.assert_array_equal(mask.pixels, (interpolated[0, 0, 8:40, 4:91] > 0).numpy())
 
 
 def known_outputs(*, is_tflite, is_end_to_end):
@@ -95,11 +97,11 @@ def test_yolos_masks_are_found_in_every_layout():
             outputs = known_outputs(is_tflite=is_tflite, is_end_to_end=family == "yolo26-seg")[:: -1 if is_swapped else 1]
             card = make_card(family, "segmentation", classes=2, nms_iou=0.7)
             decoder = create_decoder(card, make_loaded(tensors(*[output.shape for output in outputs])))
-            found = decoder.decode(outputs, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0))
-            np.testing.assert_allclose(found.boxes, [[8, 24, 24, 40], [24, 24, 40, 40]], atol=1e-4)
-            assert [(mask.left, mask.top, mask.pixels.shape) for mask in found.masks] == [(8, 24, (16, 16)), (24, 24, (16, 16))]
-            assert found.masks[0].pixels.all()
-            np.testing.assert_array_equal(found.masks[1].pixels, np.broadcast_to(np.arange(16) < 8, (16, 16)))
+            detections = decoder.decode(outputs, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0))
+            np.testing.assert_allclose(detections.boxes, [[8, 24, 24, 40], [24, 24, 40, 40]], atol=1e-4)
+            assert [(mask.left, mask.top, mask.pixels.shape) for mask in detections.masks] == [(8, 24, (16, 16)), (24, 24, (16, 16))]
+            assert detections.masks[0].pixels.all()
+            np.testing.assert_array_equal(detections.masks[1].pixels, np.broadcast_to(np.arange(16) < 8, (16, 16)))
 
 
 def test_masks_of_mask_rcnn_are_cut_at_a_half():
@@ -110,20 +112,20 @@ def test_masks_of_mask_rcnn_are_cut_at_a_half():
     outputs = [*lists, np.array([0.5, 0.0, 0.9], np.float32), maps]
     card = make_card("torchvision", "segmentation", classes=2)
     infos = tensors(*[output.shape for output in outputs])
-    found = create_decoder(card, make_loaded(infos)).decode(outputs, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0))
-    assert [int(mask.pixels.sum()) for mask in found.masks] == [0, 8 * 16]
+    detections = create_decoder(card, make_loaded(infos)).decode(outputs, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0))
+    assert [int(mask.pixels.sum()) for mask in detections.masks] == [0, 8 * 16]
 
 
 def test_what_is_no_segmenter_is_refused():
     """When it is constructed, or at the first query."""
-    for outputs, said in [
+    for outputs, words in [
         ([(1, 38, 84)], "rows of three axes and prototypes of four"),
         ([(1, 38, 84), (1, 32, 15, 15)], "prototypes have the shape"),
         ([(1, 38, 84), (1, 31, 16, 16)], "family yolo-seg needs an output|an object has 32 coefficients for 31 prototypes"),
     ]:
         arrays = [np.zeros(shape, np.float32) for shape in outputs]
         arrays[0][0, 4, 0] = 0.9
-        with table_row(outputs), pytest.raises(ConfigError, match=said):
+        with table_row(outputs), pytest.raises(ConfigError, match=words):
             create_decoder(make_card("yolo-seg", "segmentation", classes=2, nms_iou=0.7), make_loaded(tensors(*outputs))).decode(
                 arrays, PhotoFrame(64, 64, 64, 64, 1.0, 1.0, 0.0, 0.0)
             )
@@ -135,11 +137,11 @@ def test_a_real_model_is_scored_on_its_masks(tmp_path):
     truth = outlined_photographs(tmp_path)
     model = segmenter(tmp_path / "bright-seg.onnx")
     model.with_name("bright-seg.onnx.toml").write_text(CARD.format(task="segmentation", family="yolo-seg", more="nms_iou = 0.7"))
-    found = scored(model, tmp_path, annotations=str(truth))
-    accuracy = found.accuracy
+    result = scored(model, tmp_path, annotations=str(truth))
+    accuracy = result.accuracy
     assert (accuracy.metric, accuracy.value, accuracy.images, accuracy.better) == ("coco_mask_ap", 1.0, 24, "higher")
     assert (accuracy.low, accuracy.high, len(accuracy.without_parts)) == (None, None, 20)
-    assert found.verdict.state != "invalid"
+    assert result.verdict.state != "invalid"
     # The same boxes alone hardly overlap the annotated ones.
     model.with_name("bright-seg.onnx.toml").write_text(CARD.format(task="detection", family="yolo-seg", more="nms_iou = 0.7"))
     assert scored(model, tmp_path, annotations=str(truth)).accuracy.value == 0.0
@@ -147,7 +149,7 @@ def test_a_real_model_is_scored_on_its_masks(tmp_path):
 
 def test_a_garbled_outline_ends_in_one_line(tmp_path):
     """Before anything is run."""
-    for folder, outline, said in in_folders(
+    for folder, outline, words in in_folders(
         tmp_path,
         [
             (None, "annotation 1 has no segmentation"),
@@ -167,7 +169,7 @@ def test_a_garbled_outline_ends_in_one_line(tmp_path):
             truth.write_text(json.dumps(document))
             card = make_card("yolo-seg", "segmentation", make_input(layout="NCHW"), classes=1, labels=("box",))
             loaded = make_loaded(tensors((1, 37, 84), (1, 32, 16, 16)), tensors((1, 3, 64, 64), names=("images",)))
-            with pytest.raises(ConfigError, match=said):
+            with pytest.raises(ConfigError, match=words):
                 create(card, loaded, open_folder(folder / "images", truth))
 
 

@@ -29,12 +29,12 @@ def task_for(data, classes=5, shape=None, **output):
     return create(card, make_loaded(tensors(shape or (1, classes, 16, 16)), tensors((1, 3, 64, 64), names=("images",))), data)
 
 
-def ious(found, truth, classes):
+def ious(predicted, truth, classes):
     """Return intersection over union of each class over all maps, by counting pixel after pixel."""
     result = []
-    for one in range(classes):
-        both = sum(int(((f == one) & (t == one)).sum()) for f, t in zip(found, truth, strict=True))
-        either = sum(int((((f == one) | (t == one)) & (t != 255)).sum()) for f, t in zip(found, truth, strict=True))
+    for label in range(classes):
+        both = sum(int(((f == label) & (t == label)).sum()) for f, t in zip(predicted, truth, strict=True))
+        either = sum(int((((f == label) | (t == label)) & (t != 255)).sum()) for f, t in zip(predicted, truth, strict=True))
         result.append(both / either if either else None)
     return result
 
@@ -47,7 +47,7 @@ def test_miou_is_that_of_the_definition_on_letterboxed_photographs(tmp_path):
     draw = np.random.default_rng(3)
     truth = [draw.choice([0, 1, 2, 3, 255], (48, 96), p=[0.3, 0.3, 0.2, 0.1, 0.1]) for _ in range(24)]
     task = task_for(photographs(tmp_path, truth, (96, 48)))
-    found = []
+    predicted = []
     for index in range(len(truth)):
         scores = draw.normal(size=(1, 5, 16, 16)).astype(np.float32)
         scores[:, 4] = -9
@@ -55,15 +55,15 @@ def test_miou_is_that_of_the_definition_on_letterboxed_photographs(tmp_path):
         assert task.predict(index, [[scores]]) is None
         # A photograph of 96 x 48 fills the rows 16 to 48 of 64; PyTorch sees what repeats the rim.
         inside = torch.nn.functional.interpolate(torch.from_numpy(scores), (96, 96), mode="bilinear", align_corners=False)
-        found.append(task._classes(index, [[scores]]))
+        predicted.append(task._classes(index, [[scores]]))
         # Rounding decides where two scores are equal to seven digits.
-        assert (found[-1] == inside[0, :, 24:72].argmax(0).numpy()).mean() > 0.999
-    expected = ious(found, truth, 5)
+        assert (predicted[-1] == inside[0, :, 24:72].argmax(0).numpy()).mean() > 0.999
+    expected = ious(predicted, truth, 5)
     accuracy = task.score()
     assert expected[4] is None
     assert accuracy.value == pytest.approx(np.mean(expected[:4]), abs=1e-12)
     assert [part.value for part in accuracy.per_class] == pytest.approx(expected)
-    right = sum(int((f == t).sum()) for f, t in zip(found, truth, strict=True))
+    right = sum(int((f == t).sum()) for f, t in zip(predicted, truth, strict=True))
     assert accuracy.detail["pixel_accuracy"] == pytest.approx(right / sum(int((t != 255).sum()) for t in truth))
     assert accuracy.low < accuracy.value < accuracy.high
     assert (accuracy.metric, accuracy.images, len(accuracy.without_parts)) == ("miou", 24, 20)
@@ -89,10 +89,10 @@ def test_every_layout_of_an_output_gives_the_same_classes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("classes", "offset", "value", "said"),
+    ("classes", "offset", "value", "words"),
     [(2, 0, 3, "has class 3, the model 2 classes from 0 on"), (2, 1, 3, "has class 3, the model 2 classes from 1 on"), (2, 1, 2, None)],
 )
-def test_a_map_of_other_classes_is_refused(tmp_path, classes, offset, value, said):
+def test_a_map_of_other_classes_is_refused(tmp_path, classes, offset, value, words):
     """Whichever number the first class has; what lies below it does not count."""
     truth = np.zeros((64, 64))
     truth[:, :32] = value
@@ -100,11 +100,11 @@ def test_a_map_of_other_classes_is_refused(tmp_path, classes, offset, value, sai
     task.prepare(0)
     scores = np.zeros((1, 2, 16, 16), np.float32)
     scores[0, 1] = 1
-    if said is None:
+    if words is None:
         task.predict(0, [[scores]])
         assert task.score().value == 1.0
         return
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=words):
         task.predict(0, [[scores]])
 
 
@@ -112,7 +112,7 @@ def test_spoilt_and_missing_maps_end_in_one_line(tmp_path):
     """Garbage, another size, colours, none for a photograph; and a data set of boxes for a model of pixels."""
     data = photographs(tmp_path, [np.zeros((64, 64))] * 2)
     scores = np.zeros((1, 5, 16, 16), np.float32)
-    for content, said in (
+    for content, words in (
         (lambda path: path.write_bytes(b"\x89PNG garbage"), "01.png"),
         (lambda path: Image.new("L", (32, 64)).save(path), "has 32 x 64 pixels, its photograph 64 x 64"),
         (lambda path: Image.new("RGB", (64, 64)).save(path), "more than one number a pixel"),
@@ -120,7 +120,7 @@ def test_spoilt_and_missing_maps_end_in_one_line(tmp_path):
         content(tmp_path / "maps" / "01.png")
         task = task_for(data)
         task.prepare(1)
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=words):
             task.predict(1, [[scores]])
     (tmp_path / "maps" / "01.png").unlink()
     with pytest.raises(ConfigError, match=r"the photograph '01\.jpg' has no map in"):
@@ -149,10 +149,10 @@ def test_a_real_model_is_scored_on_its_pixels(tmp_path):
     model = pixel_classes(tmp_path / "pixels.onnx")
     text = CARD.format(task="semantic-segmentation", family="scores", more="").replace('["box"]', '["dark", "bright"]')
     model.with_name("pixels.onnx.toml").write_text(text.replace("classes = 1", "classes = 2"))
-    found = scored(model, tmp_path, annotations=str(tmp_path / "maps"))
-    assert found.accuracy.metric == "miou"
-    assert found.accuracy.value == pytest.approx(1.0, abs=0.02)
-    assert [part.name for part in found.accuracy.per_class] == ["dark", "bright"]
-    assert found.verdict.state != "invalid"
+    result = scored(model, tmp_path, annotations=str(tmp_path / "maps"))
+    assert result.accuracy.metric == "miou"
+    assert result.accuracy.value == pytest.approx(1.0, abs=0.02)
+    assert [part.name for part in result.accuracy.per_class] == ["dark", "bright"]
+    assert result.verdict.state != "invalid"
     Image.new("L", (64, 64)).save(next(iter(data.targets.values())))
-    assert open_folder(tmp_path / "images", tmp_path / "maps").sha256 != found.accuracy.dataset_sha256
+    assert open_folder(tmp_path / "images", tmp_path / "maps").sha256 != result.accuracy.dataset_sha256

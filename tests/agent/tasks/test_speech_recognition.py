@@ -25,10 +25,10 @@ def pairs(count=300):
 
 def test_errors_are_counted_as_jiwer_counts_them():
     """Of 300 pairs the sum of edits that jiwer 4.0.0 finds, and what any alignment must satisfy."""
-    found = [edits(*pair) for pair in pairs()]
-    assert sum(one.errors for one in found) == 1836
-    for (wanted, heard), one in zip(pairs(), found, strict=True):
-        assert len(heard) == len(wanted) - one.deletions + one.insertions
+    counted = [edits(*pair) for pair in pairs()]
+    assert sum(counts.errors for counts in counted) == 1836
+    for (reference, heard), counts in zip(pairs(), counted, strict=True):
+        assert len(heard) == len(reference) - counts.deletions + counts.insertions
     assert edits(["the", "cat", "sat"], ["the", "hat", "sat", "down"]) == Edits(1, 0, 1, 3)
     assert (edits([], ["a"]), edits(["a"], [])) == (Edits(0, 0, 1, 0), Edits(0, 1, 0, 1))
 
@@ -36,9 +36,9 @@ def test_errors_are_counted_as_jiwer_counts_them():
 def test_errors_equal_jiwers_pair_by_pair():
     """Where it is installed, all 300 of them."""
     jiwer = pytest.importorskip("jiwer", reason="needs jiwer, which no extra installs (CI does)")
-    for wanted, heard in pairs():
-        found = jiwer.process_words(" ".join(wanted), " ".join(heard))
-        assert edits(wanted, heard).errors == found.substitutions + found.deletions + found.insertions
+    for reference, heard in pairs():
+        processed = jiwer.process_words(" ".join(reference), " ".join(heard))
+        assert edits(reference, heard).errors == processed.substitutions + processed.deletions + processed.insertions
 
 
 def test_texts_are_normalised_as_whispers_basic_rule_does():
@@ -62,7 +62,7 @@ def ctc(*labels):
     return [[scores]]
 
 
-def made(folder, rows, heading="file\ttext\tspeaker"):
+def make_task(folder, rows, heading="file\ttext\tspeaker"):
     """Return the task of a CTC model over recordings with these texts."""
     for row in rows:
         write_recording(folder / row.split("\t")[0], tone(440))
@@ -74,26 +74,32 @@ def made(folder, rows, heading="file\ttext\tspeaker"):
 
 def test_the_rate_is_that_of_the_corpus_not_the_mean_of_recordings(tmp_path):
     """One wrong of one word and none of nine: 0.1, not 0.5; joined repetitions, blanks and spaces make words."""
-    task = made(tmp_path, ["a.wav\tab\tann", "b.wav\tA, a a a a a a a a!\tbob"])
+    task = make_task(tmp_path, ["a.wav\tab\tann", "b.wav\tA, a a a a a a a a!\tbob"])
     assert [call["sound"].shape for call in task.prepare(0)] == [(1, 3200)]
     task.predict(0, ctc("b", "b", "<pad>", "a"))
     task.predict(1, ctc(*("a", "|") * 9))
-    found = task.score()
-    assert (found.metric, found.value, found.images, found.better, found.normalisation) == ("wer", 0.1, 2, "lower", "whisper-basic")
-    assert (found.detail["substitutions"], found.detail["deletions"], found.detail["insertions"]) == (0.1, 0.0, 0.0)
+    accuracy = task.score()
+    assert (accuracy.metric, accuracy.value, accuracy.images, accuracy.better, accuracy.normalisation) == (
+        "wer",
+        0.1,
+        2,
+        "lower",
+        "whisper-basic",
+    )
+    assert (accuracy.detail["substitutions"], accuracy.detail["deletions"], accuracy.detail["insertions"]) == (0.1, 0.0, 0.0)
     task.predict(1, ctc("a", "a", "<pad>", "a", "|", "a"))
     assert task.score().value == pytest.approx((1 + 8) / 10)
 
 
 def test_a_model_that_babbles_has_a_rate_above_one_within_its_bounds(tmp_path):
     """Three words where one was said, in 40 recordings of two speakers, each with a figure of its own."""
-    task = made(tmp_path, [f"{place:02}.wav\tc\t{'ann' if place < 30 else 'bob'}" for place in range(40)])
+    task = make_task(tmp_path, [f"{number:02}.wav\tc\t{'ann' if number < 30 else 'bob'}" for number in range(40)])
     for index in range(40):
         task.predict(index, ctc("a", "|", "b", "|", "a" if index % 2 else "c"))
-    found = task.score()
-    assert found.value == pytest.approx(2.5)
-    assert found.low < 2.5 < found.high
-    assert [(group.name, group.images, group.value) for group in found.groups] == [("ann", 30, 2.5), ("bob", 10, None)]
+    accuracy = task.score()
+    assert accuracy.value == pytest.approx(2.5)
+    assert accuracy.low < 2.5 < accuracy.high
+    assert [(group.name, group.images, group.value) for group in accuracy.groups] == [("ann", 30, 2.5), ("bob", 10, None)]
 
 
 def test_what_cannot_be_scored_is_refused(tmp_path):

@@ -22,11 +22,11 @@ def scored(folder, text, logits, **output):
     """Return the accuracy of these scores on the texts of a table."""
     path = folder / "dev.tsv"
     path.write_text(text, encoding="utf-8")
-    made = make_task(folder, open_folder(path), len(logits[0]), **output)
+    task = make_task(folder, open_folder(path), len(logits[0]), **output)
     for index, row in enumerate(logits):
-        made.prepare(index)
-        made.predict(index, [[np.array([row], np.float32)]])
-    return made.score()
+        task.prepare(index)
+        task.predict(index, [[np.array([row], np.float32)]])
+    return task.score()
 
 
 def make_task(folder, data, scores=2, **output):
@@ -39,39 +39,39 @@ def make_task(folder, data, scores=2, **output):
 
 
 @pytest.fixture
-def drawn():
+def predictions():
     """Return the right classes of 120 texts and what a model predicts, right three times in four."""
     draw = np.random.default_rng(5)
     truth = draw.integers(0, 2, 120)
     return truth, np.where(draw.random(120) < 0.75, truth, 1 - truth)
 
 
-def test_cola_is_scored_by_the_correlation_of_both(tmp_path, drawn):
+def test_cola_is_scored_by_the_correlation_of_both(tmp_path, predictions):
     """Matthews' correlation of two classes is Pearson's of zeros and ones."""
-    truth, found = drawn
-    score = scored(tmp_path, "".join(COLA.format(label) for label in truth), np.eye(2)[found])
-    assert (score.metric, score.value) == ("matthews", pytest.approx(np.corrcoef(truth, found)[0, 1], abs=1e-12))
-    assert score.detail == {"accuracy": pytest.approx(np.mean(truth == found))}
+    truth, predicted = predictions
+    score = scored(tmp_path, "".join(COLA.format(label) for label in truth), np.eye(2)[predicted])
+    assert (score.metric, score.value) == ("matthews", pytest.approx(np.corrcoef(truth, predicted)[0, 1], abs=1e-12))
+    assert score.detail == {"accuracy": pytest.approx(np.mean(truth == predicted))}
     assert score.low < score.value < score.high
     assert len(score.without_parts) == 20
 
 
-def test_a_correlation_below_0_has_bounds_below_0(tmp_path, drawn):
+def test_a_correlation_below_0_has_bounds_below_0(tmp_path, predictions):
     """Its lowest value is -1, not 0; with one class only it is 0, as scikit-learn has it."""
-    truth, found = drawn
-    worse = scored(tmp_path, "".join(COLA.format(label) for label in truth), np.eye(2)[1 - found])
-    assert worse.value == pytest.approx(-np.corrcoef(truth, found)[0, 1])
+    truth, predicted = predictions
+    worse = scored(tmp_path, "".join(COLA.format(label) for label in truth), np.eye(2)[1 - predicted])
+    assert worse.value == pytest.approx(-np.corrcoef(truth, predicted)[0, 1])
     assert -1 <= worse.low < worse.value < worse.high < 0
     assert scored(tmp_path, COLA.format(0) + COLA.format(1), np.eye(2)[[1, 1]]).value == 0
 
 
-def test_mrpc_is_scored_by_f1_of_paraphrases(tmp_path, drawn):
+def test_mrpc_is_scored_by_f1_of_paraphrases(tmp_path, predictions):
     """2 P R / (P + R) of class 1, with accuracy beside it as GLUE has it."""
-    truth, found = drawn
-    score = scored(tmp_path, MRPC_HEADING + "".join(MRPC.format(label) for label in truth), np.eye(2)[found])
-    precision, recall = np.mean(truth[found == 1] == 1), np.mean(found[truth == 1] == 1)
+    truth, predicted = predictions
+    score = scored(tmp_path, MRPC_HEADING + "".join(MRPC.format(label) for label in truth), np.eye(2)[predicted])
+    precision, recall = np.mean(truth[predicted == 1] == 1), np.mean(predicted[truth == 1] == 1)
     assert (score.metric, score.value) == ("f1", pytest.approx(2 * precision * recall / (precision + recall), abs=1e-12))
-    assert score.detail == {"accuracy": pytest.approx(np.mean(truth == found))}
+    assert score.detail == {"accuracy": pytest.approx(np.mean(truth == predicted))}
 
 
 def test_classes_are_named_by_the_card_s_labels(tmp_path):

@@ -20,10 +20,10 @@ pytest.importorskip("tokenizers", reason="needs the extra `text`")
 RUNTIMES = {".onnx": "onnxruntime", ".tflite": "ai_edge_litert"}
 
 
-def scored(folder, name, data, corrupt=(), tokens=24, more=""):
+def scored(folder, name, data, corrupt=(), tokens=24, text_settings=""):
     """Return the accuracy of an encoder on a file of data, through its runtime."""
     pytest.importorskip(RUNTIMES[name[name.index(".") :]])
-    place_model(folder, name, tokens, more)
+    place_model(folder, name, tokens, text_settings)
     suite = f'name = "text"\n[[case]]\nmodel = "{name}"\nimages = "{data.name}"\ncorrupt = {json.dumps(list(corrupt))}\n'
     (folder / "suite.toml").write_text(suite)
     (case,) = expand(read_toml(folder / "suite.toml", SuiteFile, "suite"), folder).cases
@@ -51,39 +51,39 @@ def passages(tmp_path):
 @pytest.mark.parametrize("suffix", RUNTIMES)
 def test_a_classifier_of_texts_knows_what_it_learnt_and_typos_cost_accuracy(tmp_path, sentences, suffix):
     """Nine in ten is all that can be right; the figure falls with every severity that a hundred texts can tell."""
-    found = scored(tmp_path, f"text-classification{suffix}", sentences, ["all"])
-    assert (found.metric, found.images) == ("accuracy", 200)
-    assert 0.85 <= found.value <= 0.93
-    assert [one.name for one in found.robustness.corruptions] == ["character_swap", "character_drop"]
-    assert all(found.value > one.values[2] > one.values[4] for one in found.robustness.corruptions)
-    assert found.robustness.drop_value > 0.1
-    assert sum(group.images for group in found.groups) == 200
-    assert sum(group.images * group.value for group in found.groups) == pytest.approx(200 * found.value)
+    accuracy = scored(tmp_path, f"text-classification{suffix}", sentences, ["all"])
+    assert (accuracy.metric, accuracy.images) == ("accuracy", 200)
+    assert 0.85 <= accuracy.value <= 0.93
+    assert [corruption.name for corruption in accuracy.robustness.corruptions] == ["character_swap", "character_drop"]
+    assert all(accuracy.value > corruption.values[2] > corruption.values[4] for corruption in accuracy.robustness.corruptions)
+    assert accuracy.robustness.drop_value > 0.1
+    assert sum(group.images for group in accuracy.groups) == 200
+    assert sum(group.images * group.value for group in accuracy.groups) == pytest.approx(200 * accuracy.value)
 
 
 @pytest.mark.parametrize("suffix", RUNTIMES)
 def test_questions_about_long_passages_are_answered_over_several_windows(tmp_path, passages, suffix):
     """With 24 tokens a call, eight apart; what lies behind the first window is found."""
-    found = scored(tmp_path, f"question-answering{suffix}", passages, more="stride_tokens = 8\n")
-    assert found.metric == "squad_f1"
-    assert found.detail["f1_has_answer"] > 0.9
-    assert found.detail["exact_match"] > 0.6
+    accuracy = scored(tmp_path, f"question-answering{suffix}", passages, text_settings="stride_tokens = 8\n")
+    assert accuracy.metric == "squad_f1"
+    assert accuracy.detail["f1_has_answer"] > 0.9
+    assert accuracy.detail["exact_match"] > 0.6
 
 
 def test_both_runtimes_give_the_same_figures(tmp_path, sentences, passages):
     """One trained module in two forms: int64 and open on one side, int32 and 24 tokens on the other."""
     for name, data in (("text-classification", sentences), ("question-answering", passages)):
-        one, other = (scored(tmp_path, name + suffix, data) for suffix in RUNTIMES)
-        assert one.value == pytest.approx(other.value, abs=0.01)
+        first, other = (scored(tmp_path, name + suffix, data) for suffix in RUNTIMES)
+        assert first.value == pytest.approx(other.value, abs=0.01)
 
 
 @pytest.mark.slow
 def test_typos_in_questions_cost_f1_and_leave_passages_alone(tmp_path, passages):
     """A quarter of the letters of `which colour?` wrong: the answers are still spans of the passages."""
-    found = scored(tmp_path, "question-answering.onnx", passages, ["character_swap"], more="stride_tokens = 8\n")
-    (swap,) = found.robustness.corruptions
-    assert found.value > swap.values[2] > 0
-    assert found.value > swap.values[4]
+    accuracy = scored(tmp_path, "question-answering.onnx", passages, ["character_swap"], text_settings="stride_tokens = 8\n")
+    (swap,) = accuracy.robustness.corruptions
+    assert accuracy.value > swap.values[2] > 0
+    assert accuracy.value > swap.values[4]
 
 
 @pytest.mark.parametrize("name", ["text-classification.onnx", "text-classification.tflite"])
@@ -122,18 +122,18 @@ def test_a_run_states_how_texts_became_inputs_and_two_lengths_are_two_cases(tmp_
         folder = tmp_path / str(tokens)
         folder.mkdir()
         model = place_model(folder, "text-classification.onnx", tokens)
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", "edgemeter.agent.cli.main", "run", "--model", model, "--images", sentences, "--mode", "rapid",
              "--repeats", "1", "--json"],
             capture_output=True, text=True, check=False, timeout=900, cwd=folder,
         )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        records += json.loads(done.stdout)["runs"]
-    one, other = records
+        assert completed.returncode == 0, completed.stderr
+        records += json.loads(completed.stdout)["runs"]
+    shorter, other = records
     assert [record["dataset"]["text"]["tokens"] for record in records] == [12, 24]
-    assert one["dataset"]["sha256"] == other["dataset"]["sha256"]
-    assert one["case"] != other["case"]
+    assert shorter["dataset"]["sha256"] == other["dataset"]["sha256"]
+    assert shorter["case"] != other["case"]
     assert [record["inputs"][0]["shape"] for record in records] == [[1, 12], [1, 24]]
     assert all(record["preprocess"]["mean_ms"] > 0 for record in records)
-    assert one["accuracy"]["metric"] == "accuracy"
-    assert one["model"]["task"] == "text-classification"
+    assert shorter["accuracy"]["metric"] == "accuracy"
+    assert shorter["model"]["task"] == "text-classification"

@@ -25,18 +25,18 @@ def photo():
     return np.clip(np.stack(channels, axis=-1), 0, 255).astype(np.uint8)
 
 
-def apart(one, other):
+def apart(photo, other):
     """Return the mean difference of two photographs, in grey levels."""
-    return float(np.abs(one.astype(int) - other.astype(int)).mean())
+    return float(np.abs(photo.astype(int) - other.astype(int)).mean())
 
 
 def test_every_severity_is_worse_than_the_one_before(photo):
     """Further from the photograph, at its size, as pixels."""
     for name in CORRUPTIONS:
         with table_row(name):
-            found = [corrupt(photo, name, severity, 0, "a") for severity in SEVERITIES]
-            assert all((one.shape, one.dtype) == (photo.shape, np.uint8) for one in found)
-            distances = [apart(one, photo) for one in found]
+            corrupted = [corrupt(photo, name, severity, 0, "a") for severity in SEVERITIES]
+            assert all((pixels.shape, pixels.dtype) == (photo.shape, np.uint8) for pixels in corrupted)
+            distances = [apart(pixels, photo) for pixels in corrupted]
             # A motion's angle is drawn anew at each severity, and a mosaic of texture is as far from it whatever its grain.
             assert distances == sorted(distances) or name in ("motion_blur", "pixelate")
             assert distances[0] > 1
@@ -47,8 +47,8 @@ def test_the_same_seed_and_photograph_give_the_same_pixels(photo):
     for name in CORRUPTIONS:
         first = corrupt(photo, name, 3, 0, "a")
         assert np.array_equal(first, corrupt(photo, name, 3, 0, "a")), f"{name!r}"
-        others = [corrupt(photo, name, 3, 1, "a"), corrupt(photo, name, 3, 0, "b")]
-        assert [np.array_equal(first, other) for other in others] == [name not in RANDOM] * 2, f"{name!r}"
+        variants = [corrupt(photo, name, 3, 1, "a"), corrupt(photo, name, 3, 0, "b")]
+        assert [np.array_equal(first, other) for other in variants] == [name not in RANDOM] * 2, f"{name!r}"
 
 
 def test_the_noise_is_the_same_on_every_machine():
@@ -147,7 +147,7 @@ def test_contrast_draws_to_the_mean():
 def test_a_mosaic_is_coarser_at_every_severity(photo):
     """Fewer steps from pixel to pixel: a quarter of the pixels' sides is left at the last."""
     mosaics = [corrupt(photo, "pixelate", severity, 0, "a") for severity in SEVERITIES]
-    steps = [int((np.diff(one.astype(int), axis=1) != 0).any(axis=2).sum(axis=1).max()) for one in mosaics]
+    steps = [int((np.diff(mosaic.astype(int), axis=1) != 0).any(axis=2).sum(axis=1).max()) for mosaic in mosaics]
     assert steps == sorted(steps, reverse=True)
     assert steps[-1] == 96 // 4 - 1
 

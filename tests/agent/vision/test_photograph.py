@@ -77,9 +77,9 @@ def test_colour_of_16_bits_is_reduced_as_grey_is(tmp_path):
 
 def test_values_without_a_known_white_are_refused_by_name(tmp_path):
     """32-bit integers and floats may mean anything."""
-    for dtype, held in [(np.int32, "32-bit integers"), (np.float32, "floating-point numbers")]:
+    for dtype, words in [(np.int32, "32-bit integers"), (np.float32, "floating-point numbers")]:
         Image.fromarray(np.ones((4, 4), dtype)).save(tmp_path / "a.tif")
-        with table_row(dtype), pytest.raises(ConfigError, match=rf"photograph '.*a\.tif' holds {held}, .*: save it with 8 or 16 bits"):
+        with table_row(dtype), pytest.raises(ConfigError, match=rf"photograph '.*a\.tif' holds {words}, .*: save it with 8 or 16 bits"):
             photograph.read(tmp_path / "a.tif")
 
 
@@ -93,6 +93,6 @@ def test_forms_name_what_is_beside_upright_rgb(tmp_path):
     Image.new("CMYK", (6, 4)).save(tmp_path / "cmyk.jpg")
     Image.new("RGB", (6, 4)).save(tmp_path / "plain.jpg")
     Image.new("L", (6, 4)).save(tmp_path / "grey.png")
-    found = {path.stem: photograph.forms(path) for path in tmp_path.iterdir()}
+    forms = {path.stem: photograph.forms(path) for path in tmp_path.iterdir()}
     expected = {"turned": {"turned"}, "alpha": {"alpha"}, "palette": {"alpha"}, "cmyk": {"cmyk"}, "plain": set(), "grey": set()}
-    assert found == expected
+    assert forms == expected

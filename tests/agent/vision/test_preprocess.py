@@ -25,9 +25,9 @@ def photo(tmp_path):
     return write
 
 
-def corners_of(size, wanted):
+def corners_of(size, image):
     """Return where the photograph's corners come to lie in the input: x1, y1, x2, y2."""
-    frame = place(size, wanted).frame(size, wanted)
+    frame = place(size, image).frame(size, image)
     return (
         frame.offset_x,
         frame.offset_y,
@@ -88,8 +88,8 @@ def test_layout_and_colour_are_the_cards(photo):
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_each_channel_has_its_own_mean_and_sd(photo, layout):
     """(pixel - mean) / sd, channel by channel, in the input's own order."""
-    wanted = make_input(layout=layout, mean=(1.0, 2.0, 3.0), sd=(2.0, 4.0, 8.0))
-    tensor, _ = Preprocessor(wanted, FLOAT).load(photo(64, 64))
+    image = make_input(layout=layout, mean=(1.0, 2.0, 3.0), sd=(2.0, 4.0, 8.0))
+    tensor, _ = Preprocessor(image, FLOAT).load(photo(64, 64))
     channels = tensor[0].transpose(2, 0, 1) if layout == "NHWC" else tensor[0]
     assert [np.unique(plane).tolist() for plane in channels] == [[4.5], [4.5], [3.375]]
 
@@ -169,11 +169,11 @@ def test_every_value_is_that_of_the_table(tmp_path):
         for colour in ["RGB", "BGR"]:
             for layout in ["NHWC", "NCHW"]:
                 with table_row(layout, colour, info):
-                    wanted = make_input(layout=layout, colour=colour, mean=mean, sd=sd, resize="letterbox", pad=77)
-                    values, _ = Preprocessor(wanted, info).load(tmp_path / "photo.png")
+                    image = make_input(layout=layout, colour=colour, mean=mean, sd=sd, resize="letterbox", pad=77)
+                    values, _ = Preprocessor(image, info).load(tmp_path / "photo.png")
                     canvas = np.full((64, 64, 3), 77, np.uint8)
                     canvas[16:48] = pixels[..., ::-1] if colour == "BGR" else pixels
-                    table = preprocess.pixel_table(wanted, info)
+                    table = preprocess.pixel_table(image, info)
                     expected = np.stack([table[channel][canvas[..., channel]] for channel in range(3)], axis=0 if layout == "NCHW" else 2)
                     assert values.dtype == info.dtype
                     assert np.array_equal(values[0], expected)
@@ -181,8 +181,8 @@ def test_every_value_is_that_of_the_table(tmp_path):
 
 def test_an_input_without_a_batch_axis_gets_none(photo):
     """Torchvision's detectors take one picture [3, h, w]."""
-    made = Preprocessor(make_input(layout="NCHW"), TensorInfo("x", (3, None, None), "float32"))
-    assert made.load(photo(20, 10))[0].shape == (3, 64, 64)
+    preprocessor = Preprocessor(make_input(layout="NCHW"), TensorInfo("x", (3, None, None), "float32"))
+    assert preprocessor.load(photo(20, 10))[0].shape == (3, 64, 64)
 
 
 def test_the_declared_input_is_taken():

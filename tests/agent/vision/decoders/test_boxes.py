@@ -40,17 +40,17 @@ def test_every_score_above_the_threshold_is_found_also_beside_one_that_is_no_num
             for threshold in (0.0, 0.3, 0.97):
                 scores = np.asarray(rng.random(shape), np.float32, order=order)
                 scores[rng.random(shape) < 0.1] = np.nan
-                found = decoders_boxes.above(scores, threshold)
-                assert [places.tolist() for places in found] == [places.tolist() for places in np.nonzero(scores > threshold)]
+                pairs = decoders_boxes.above(scores, threshold)
+                assert [places.tolist() for places in pairs] == [places.tolist() for places in np.nonzero(scores > threshold)]
 
 
 def naive(boxes, scores, classes, iou, limit):
     """Return what the definition says, one pair at a time."""
-    kept = []
+    survivors = []
     for i in sorted(range(len(scores)), key=lambda i: (-scores[i], i)):
-        if len(kept) < limit and not any(classes[i] == classes[j] and overlap(boxes[i], boxes[j]) > iou for j in kept):
-            kept.append(i)
-    return kept
+        if len(survivors) < limit and not any(classes[i] == classes[j] and overlap(boxes[i], boxes[j]) > iou for j in survivors):
+            survivors.append(i)
+    return survivors
 
 
 def overlap(a, b):
@@ -105,9 +105,9 @@ def test_classes_do_not_suppress_each_other():
     """The same box in two classes is two objects."""
     boxes = np.array([[0, 0, 4, 4]] * 3, np.float32)
     scores, classes = np.array([0.5, 0.9, 0.8], np.float32), np.array([0, 1, 0], np.int32)
-    kept = decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.5, 10)
-    assert kept.tolist() == [1, 2]
-    assert kept.dtype == np.int64
+    survivors = decoders_boxes.suppress_class_wise(boxes, scores, classes, 0.5, 10)
+    assert survivors.tolist() == [1, 2]
+    assert survivors.dtype == np.int64
 
 
 def test_boxes_without_area_neither_fall_nor_suppress():
@@ -125,8 +125,8 @@ def test_centre_and_size_become_corners():
 def test_boxes_go_back_to_the_photograph_and_stay_inside():
     """The letterbox is taken off, the scale undone, what lies outside is cut."""
     frame = PhotoFrame(100, 50, 50, 50, 0.5, 0.5, 0.0, 12.5)
-    found = decoders_boxes.to_photo(np.array([[5, 15, 10, 20], [-3, 0, 60, 50]], np.float32), frame)
-    assert found.tolist() == [[10, 5, 20, 15], [0, 0, 100, 50]]
+    placed = decoders_boxes.to_photo(np.array([[5, 15, 10, 20], [-3, 0, 60, 50]], np.float32), frame)
+    assert placed.tolist() == [[10, 5, 20, 15], [0, 0, 100, 50]]
 
 
 def candidates():
@@ -140,9 +140,9 @@ def candidates():
 
 def test_suppression_is_by_class_and_best_comes_first():
     """The weaker of two alike falls; another class stays."""
-    found = decoders_boxes.select(*candidates(), model_card.CardOutput(nms_iou=0.5), same_size())
-    assert found.scores.tolist() == np.array([0.9, 0.5], np.float32).tolist()
-    assert found.classes.tolist() == [1, 2]
+    detections = decoders_boxes.select(*candidates(), model_card.CardOutput(nms_iou=0.5), same_size())
+    assert detections.scores.tolist() == np.array([0.9, 0.5], np.float32).tolist()
+    assert detections.classes.tolist() == [1, 2]
 
 
 def test_without_a_threshold_nothing_is_suppressed():
@@ -155,8 +155,8 @@ def test_no_candidates_are_no_detections():
     """Empty in, empty out, with the right shapes and types."""
     none = (np.empty((0, 4), np.float32), np.empty(0, np.float32), np.empty(0, np.int32))
     for output in (model_card.CardOutput(), model_card.CardOutput(nms_iou=0.5)):
-        found = decoders_boxes.select(*none, output, same_size())
-        assert (found.boxes.shape, found.scores.dtype, found.classes.dtype) == ((0, 4), np.float32, np.int32)
+        detections = decoders_boxes.select(*none, output, same_size())
+        assert (detections.boxes.shape, detections.scores.dtype, detections.classes.dtype) == ((0, 4), np.float32, np.int32)
 
 
 def test_the_weakest_of_too_many_are_dropped_first():
@@ -164,7 +164,7 @@ def test_the_weakest_of_too_many_are_dropped_first():
     count = decoders_boxes.MOST_CANDIDATES + 500
     scores = (np.arange(count) % 1000 / 1000).astype(np.float32)
     corner = np.arange(count, dtype=np.float32)[:, None] * 2
-    found = decoders_boxes.select(
+    detections = decoders_boxes.select(
         np.concatenate([corner, corner, corner + 1, corner + 1], axis=1),
         scores,
         np.zeros(count, np.int32),
@@ -172,15 +172,15 @@ def test_the_weakest_of_too_many_are_dropped_first():
         same_size(10**6, 10**6),
     )
     expected = np.argsort(-scores, kind="stable")[:40]
-    assert found.boxes[:, 0].tolist() == (expected * 2).tolist()
+    assert detections.boxes[:, 0].tolist() == (expected * 2).tolist()
 
 
 def test_a_box_that_is_no_number_is_dropped():
     """It falls, whatever its score; the others stay."""
-    found, scores, classes = candidates()
-    found[1, 2] = np.nan
-    kept = decoders_boxes.select(found, scores, classes, model_card.CardOutput(), same_size())
-    assert kept.scores.tolist() == [np.float32(0.5), np.float32(0.3)]
+    boxes, scores, classes = candidates()
+    boxes[1, 2] = np.nan
+    detections = decoders_boxes.select(boxes, scores, classes, model_card.CardOutput(), same_size())
+    assert detections.scores.tolist() == [np.float32(0.5), np.float32(0.3)]
 
 
 def test_normalised_boxes_are_distinguished_from_pixels():

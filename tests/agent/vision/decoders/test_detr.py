@@ -13,8 +13,8 @@ LEFT, MIDDLE = [0, 0, 32, 32], [16, 8, 48, 24]
 
 def decode(*outputs, classes):
     """Return the detections."""
-    made = decoders.create(make_card("detr", classes=classes), make_loaded(tensors(*(output.shape for output in outputs))))
-    return made.decode(list(outputs), same_size(64, 32))
+    decoder = decoders.create(make_card("detr", classes=classes), make_loaded(tensors(*(output.shape for output in outputs))))
+    return decoder.decode(list(outputs), same_size(64, 32))
 
 
 def logits(*rows):
@@ -26,17 +26,17 @@ def test_softmax_with_no_object_gives_one_class_a_query():
     """The last of three columns is nothing; of the others the best is the query's only answer, with its share of all three."""
     values = logits([0.5, 0.25, 0.25], [0.1, 0.3, 0.6]) + np.float32(5)
     for outputs in ((BOXES, values), (values, BOXES)):
-        found = decode(*outputs, classes=2)
-        assert found.boxes.tolist() == [LEFT, MIDDLE]
-        assert (found.scores.tolist(), found.classes.tolist()) == (pytest.approx([0.5, 0.3]), [0, 1])
+        detections = decode(*outputs, classes=2)
+        assert detections.boxes.tolist() == [LEFT, MIDDLE]
+        assert (detections.scores.tolist(), detections.classes.tolist()) == (pytest.approx([0.5, 0.3]), [0, 1])
 
 
 def test_sigmoid_scores_stand_each_for_itself():
     """Where there is no column for nothing a query may be of two classes: -ln 3 is a quarter, ln 3 three."""
     values = np.array([[[np.log(3), -np.log(3)], [-20, -20]]], np.float32)
-    found = decode(BOXES, values, classes=2)
-    assert found.boxes.tolist() == [LEFT, LEFT]
-    assert (found.scores.tolist(), found.classes.tolist()) == (pytest.approx([0.75, 0.25]), [0, 1])
+    detections = decode(BOXES, values, classes=2)
+    assert detections.boxes.tolist() == [LEFT, LEFT]
+    assert (detections.scores.tolist(), detections.classes.tolist()) == (pytest.approx([0.75, 0.25]), [0, 1])
 
 
 def test_probabilities_are_left_as_they_are():
@@ -48,8 +48,8 @@ def test_probabilities_are_left_as_they_are():
 def test_boxes_and_scores_may_be_one_tensor():
     """RT-DETR as Ultralytics exports it: [1, queries, 4 + classes]."""
     tensor = np.concatenate([BOXES, np.array([[[0, 0.5, 0], [0.25, 0, 0]]], np.float32)], axis=2)
-    found = decode(tensor, classes=3)
-    assert (found.boxes.tolist(), found.classes.tolist()) == ([LEFT, MIDDLE], [1, 0])
+    detections = decode(tensor, classes=3)
+    assert (detections.boxes.tolist(), detections.classes.tolist()) == ([LEFT, MIDDLE], [1, 0])
 
 
 def test_pixels_are_left_as_they_are():
@@ -62,10 +62,12 @@ def test_a_list_has_score_and_class_in_each_row():
     """RT-DETR as Ultralytics exports it since 2026: the same boxes, the best first, no column for each class."""
     for classes in [2, 3, 80]:
         tensor = np.concatenate([BOXES, np.array([[[0.5, 1], [0.75, 0]]], np.float32)], axis=2)
-        found = decode(tensor, classes=classes)
-        assert (found.boxes.tolist(), found.classes.tolist(), found.scores.tolist()) == ([MIDDLE, LEFT], [0, 1], [0.75, 0.5]), (
-            f"{classes!r}"
-        )
+        detections = decode(tensor, classes=classes)
+        assert (detections.boxes.tolist(), detections.classes.tolist(), detections.scores.tolist()) == (
+            [MIDDLE, LEFT],
+            [0, 1],
+            [0.75, 0.5],
+        ), f"{classes!r}"
 
 
 def test_two_classes_with_six_columns_are_distinguished_by_their_values():

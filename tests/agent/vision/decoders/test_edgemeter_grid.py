@@ -43,18 +43,18 @@ def answers(*cells):
 
 def test_a_cell_predicts_from_its_centre_in_units_of_its_stride():
     """Cell 6 is the third of the second row: centre (40, 24); cell 9 the second of the coarse grid: centre (48, 16)."""
-    found = create(model(), DECLARED).decode(answers((6, (0.5, 1, 0.25, 0.5), 1, 0.5), (9, (1, 0.5, 0.25, 0.25), 2, 0.75)), FRAME)
-    np.testing.assert_array_equal(found.boxes, [[16, 0, 56, 24], [32, 8, 44, 32]])
-    np.testing.assert_array_equal(found.classes, [2, 1])
-    np.testing.assert_array_equal(found.scores, np.float32([0.75, 0.5]))
-    assert (found.boxes.dtype, found.scores.dtype, found.classes.dtype) == (np.float32, np.float32, np.int32)
+    detections = create(model(), DECLARED).decode(answers((6, (0.5, 1, 0.25, 0.5), 1, 0.5), (9, (1, 0.5, 0.25, 0.25), 2, 0.75)), FRAME)
+    np.testing.assert_array_equal(detections.boxes, [[16, 0, 56, 24], [32, 8, 44, 32]])
+    np.testing.assert_array_equal(detections.classes, [2, 1])
+    np.testing.assert_array_equal(detections.scores, np.float32([0.75, 0.5]))
+    assert (detections.boxes.dtype, detections.scores.dtype, detections.classes.dtype) == (np.float32, np.float32, np.int32)
 
 
 def test_boxes_are_given_in_pixels_of_the_photograph_and_clipped_to_it():
     """A photograph of 20 x 40 was put into the input at a third of the way, stretched in x and shrunk in y."""
     frame = PhotoFrame(20, 40, 64, 32, 2.0, 0.5, 4.0, 6.0)
-    found = create(model(), DECLARED).decode(answers((1, (0.5, 0, 0.5, 1), 0, 0.9)), frame)
-    np.testing.assert_array_equal(found.boxes, [[6, 4, 14, 36]])
+    detections = create(model(), DECLARED).decode(answers((1, (0.5, 0, 0.5, 1), 0, 0.9)), frame)
+    np.testing.assert_array_equal(detections.boxes, [[6, 4, 14, 36]])
     reaching_out = create(model(), DECLARED).decode(answers((1, (9, 9, 9, 9), 0, 0.9)), frame)
     np.testing.assert_array_equal(reaching_out.boxes, [[0, 0, 20, 40]])
 
@@ -62,10 +62,10 @@ def test_boxes_are_given_in_pixels_of_the_photograph_and_clipped_to_it():
 def test_one_object_of_a_class_is_reported_once_and_of_two_classes_twice():
     """Two cells answer with the same box: the better one stays; another class in the same place stays too."""
     same = [(0, (0, 0, 1, 0.5), 0, 0.6), (1, (1, 0, 0, 0.5), 0, 0.8), (1, (1, 0, 0, 0.5), 2, 0.3)]
-    found = create(model(), DECLARED).decode(answers(*same), FRAME)
-    np.testing.assert_array_equal(found.classes, [0, 2])
-    np.testing.assert_array_equal(found.scores, np.float32([0.8, 0.3]))
-    np.testing.assert_array_equal(found.boxes[0], found.boxes[1])
+    detections = create(model(), DECLARED).decode(answers(*same), FRAME)
+    np.testing.assert_array_equal(detections.classes, [0, 2])
+    np.testing.assert_array_equal(detections.scores, np.float32([0.8, 0.3]))
+    np.testing.assert_array_equal(detections.boxes[0], detections.boxes[1])
 
 
 def test_scores_below_the_threshold_are_background_and_the_best_are_kept():

@@ -25,16 +25,16 @@ def decode(order=tuple(PARTS), *, are_named=True, is_declared=True, parts=PARTS)
         TensorInfo(name if are_named else f"out{k}", parts[name].shape, "int32" if name in WHOLE else "float32")
         for k, name in enumerate(order)
     ]
-    made = decoders.create(make_card("efficient-nms", classes=80), make_loaded(infos if is_declared else ()))
-    return made.decode([parts[name] for name in order], same_size(64, 32))
+    decoder = decoders.create(make_card("efficient-nms", classes=80), make_loaded(infos if is_declared else ()))
+    return decoder.decode([parts[name] for name in order], same_size(64, 32))
 
 
 def test_every_order_is_understood_by_names_or_dtypes():
     """Class 0 is the first class, and rows beyond the count are none."""
     for are_named, order in product([True, False], permutations(PARTS)):
-        found = decode(order, are_named=are_named)
-        assert found.boxes.tolist() == [[4, 5, 60, 30], [1, 2, 11, 12]], f"{order!r}, {are_named!r}"
-        assert (found.classes.tolist(), found.scores.tolist()) == ([79, 0], [0.75, 0.5]), f"{order!r}, {are_named!r}"
+        detections = decode(order, are_named=are_named)
+        assert detections.boxes.tolist() == [[4, 5, 60, 30], [1, 2, 11, 12]], f"{order!r}, {are_named!r}"
+        assert (detections.classes.tolist(), detections.scores.tolist()) == ([79, 0], [0.75, 0.5]), f"{order!r}, {are_named!r}"
 
 
 def test_without_a_declaration_the_order_is_the_plug_ins():

@@ -15,9 +15,9 @@ SIDES = {8: (9, 13), 16: (5, 7), 32: (3, 4), 64: (2, 2)}
 CLASSES = 4
 
 
-def head(strides, objects, score=0.9, rest=0.0):
+def head(strides, objects, score=0.9, elsewhere=0.0):
     """Return scores and distributions by stride: `objects` are (stride, row, column, class, left, top, right, bottom in strides)."""
-    scores = {stride: np.full((SIDES[stride][0] * SIDES[stride][1], CLASSES), rest, np.float32) for stride in strides}
+    scores = {stride: np.full((SIDES[stride][0] * SIDES[stride][1], CLASSES), elsewhere, np.float32) for stride in strides}
     distances = {stride: np.zeros((len(scores[stride]), 4, 8), np.float32) for stride in strides}
     for stride, row, column, label, *edges in objects:
         cell = row * SIDES[stride][1] + column
@@ -42,8 +42,8 @@ def decode(outputs, strides, **output):
     card = make_card(
         "nanodet", image_input=make_input(height=HEIGHT, width=WIDTH), strides=strides, nms_iou=0.6, **{"classes": CLASSES, **output}
     )
-    made = decoders.create(card, make_loaded(tensors(*(output.shape for output in outputs))))
-    return made.decode(outputs, same_size(WIDTH, HEIGHT))
+    decoder = decoders.create(card, make_loaded(tensors(*(output.shape for output in outputs))))
+    return decoder.decode(outputs, same_size(WIDTH, HEIGHT))
 
 
 PLUS = (8, 16, 32, 64)
@@ -53,16 +53,16 @@ OBJECTS = [(8, 2, 3, 1, 1.5, 0.5, 2.25, 3), (32, 1, 2, 0, 1, 1, 1, 1)]
 
 def test_plus_reaches_from_the_upper_left_corner_of_a_cell():
     """Cell 3, 2 of stride 8 lies at 24, 16; a distance is the mean of its distribution, in strides."""
-    found = decode([one_tensor(PLUS, OBJECTS)], PLUS)
-    assert found.boxes[np.argsort(found.classes)] == pytest.approx(np.array([[32, 0, 96, 64], [12, 12, 42, 40]]), abs=1e-3)
-    assert sorted(found.classes) == [0, 1]
-    assert found.scores.tolist() == pytest.approx([0.9, 0.9])
+    detections = decode([one_tensor(PLUS, OBJECTS)], PLUS)
+    assert detections.boxes[np.argsort(detections.classes)] == pytest.approx(np.array([[32, 0, 96, 64], [12, 12, 42, 40]]), abs=1e-3)
+    assert sorted(detections.classes) == [0, 1]
+    assert detections.scores.tolist() == pytest.approx([0.9, 0.9])
 
 
 def test_the_first_nanodet_reaches_from_the_middle_of_a_cell():
     """Three strides: half a stride further than Plus, cut at the edge of the input."""
-    found = decode([one_tensor(OLD, OBJECTS)], OLD)
-    assert found.boxes[np.argsort(found.classes)] == pytest.approx(np.array([[48, 16, 100, 68], [16, 16, 46, 44]]), abs=1e-3)
+    detections = decode([one_tensor(OLD, OBJECTS)], OLD)
+    assert detections.boxes[np.argsort(detections.classes)] == pytest.approx(np.array([[48, 16, 100, 68], [16, 16, 46, 44]]), abs=1e-3)
 
 
 def test_logits_go_through_the_sigmoid_and_probabilities_do_not():
@@ -74,8 +74,8 @@ def test_logits_go_through_the_sigmoid_and_probabilities_do_not():
 
 def test_cells_may_be_the_last_axis():
     """Converters to TFLite exchange the axes."""
-    found = decode([one_tensor(PLUS, OBJECTS).transpose(0, 2, 1)], PLUS)
-    assert sorted(found.classes) == [0, 1]
+    detections = decode([one_tensor(PLUS, OBJECTS).transpose(0, 2, 1)], PLUS)
+    assert sorted(detections.classes) == [0, 1]
 
 
 def layouts(rows, sides):
@@ -90,9 +90,9 @@ def test_scores_and_distances_may_come_apart_in_any_order():
         with table_row(layout):
             scores, distances = head(OLD, OBJECTS)
             parts = [layouts(part[stride], SIDES[stride])[layout] for stride in OLD for part in (scores, distances)]
-            wanted = decode([one_tensor(OLD, OBJECTS)], OLD).boxes.tolist()
+            expected = decode([one_tensor(OLD, OBJECTS)], OLD).boxes.tolist()
             for order in list(permutations(range(6)))[::97]:
-                assert decode([parts[i] for i in order], OLD).boxes.tolist() == wanted
+                assert decode([parts[i] for i in order], OLD).boxes.tolist() == expected
 
 
 def test_one_output_for_each_stride_holds_both():

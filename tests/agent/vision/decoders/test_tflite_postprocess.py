@@ -31,14 +31,14 @@ SILENT = dict.fromkeys(PARTS, "output")
 def decode(order, names, shapes=None):
     """Return the detections of a model that gives its tensors in this order under these names."""
     infos = tensors(*(shapes or [PARTS[role].shape for role in order]), names=[names[role] for role in order])
-    made = decoders.create(make_card("tflite-postprocess", classes=90), make_loaded(infos))
-    return made.decode([PARTS[role] for role in order], same_size(64, 32))
+    decoder = decoders.create(make_card("tflite-postprocess", classes=90), make_loaded(infos))
+    return decoder.decode([PARTS[role] for role in order], same_size(64, 32))
 
 
-def check(found):
+def check(detections):
     """Two detections, the padding left out: y and x in their places, scaled to the photograph."""
-    assert found.boxes.tolist() == [[32, 8, 64, 24], [0, 0, 16, 16]]
-    assert (found.classes.tolist(), found.scores.tolist()) == ([2, 0], [0.75, 0.5])
+    assert detections.boxes.tolist() == [[32, 8, 64, 24], [0, 0, 16, 16]]
+    assert (detections.classes.tolist(), detections.scores.tolist()) == ([2, 0], [0.75, 0.5])
 
 
 def test_names_determine_the_roles_in_any_order():
@@ -71,8 +71,8 @@ def test_an_ambiguous_set_of_names_determines_nothing():
 def test_a_single_detection_is_read():
     """With one row, boxes alone have four values, and the operator's order tells the rest."""
     parts = [part[:, :1] if part.ndim > 1 else part for part in PARTS.values()]
-    made = decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), (), names=list(OPERATOR.values()))))
-    assert made.decode(parts, same_size(64, 32)).boxes.tolist() == [[32, 8, 64, 24]]
+    decoder = decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), (), names=list(OPERATOR.values()))))
+    assert decoder.decode(parts, same_size(64, 32)).boxes.tolist() == [[32, 8, 64, 24]]
 
 
 def test_another_number_of_outputs_is_refused():
@@ -84,9 +84,9 @@ def test_another_number_of_outputs_is_refused():
 def test_tensors_that_are_no_detections_are_refused():
     """No boxes at all, or not as many classes as boxes."""
     for shapes in [[(1, 3)] * 4, [(1, 3, 4), (1, 2), (1, 3), (1,)]]:
-        made = decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), ())))
+        decoder = decoders.create(make_card("tflite-postprocess"), make_loaded(tensors((), (), (), ())))
         with table_row(shapes), pytest.raises(ConfigError, match="family"):
-            made.decode([np.zeros(shape, np.float32) for shape in shapes], same_size())
+            decoder.decode([np.zeros(shape, np.float32) for shape in shapes], same_size())
 
 
 def test_names_on_the_wrong_tensors_are_seen_through():
@@ -98,13 +98,13 @@ def test_names_on_the_wrong_tensors_are_seen_through():
 def test_class_numbers_are_no_scores_though_nothing_was_found():
     """All scores 0: the class numbers beside them must not be taken for scores of 2 and more."""
     nothing = {**PARTS, "scores": np.zeros((1, 3), np.float32)}
-    made = decoders.create(make_card("tflite-postprocess", classes=90), make_loaded(tensors(*[()] * 4)))
+    decoder = decoders.create(make_card("tflite-postprocess", classes=90), make_loaded(tensors(*[()] * 4)))
     for order in permutations(nothing):
-        assert len(made.decode([nothing[role] for role in order], same_size(64, 32)).scores) == 0
+        assert len(decoder.decode([nothing[role] for role in order], same_size(64, 32)).scores) == 0
 
 
 def test_boxes_that_leave_the_photograph_are_scored_as_given():
     """As the published AP of these models was: cut to the photograph SSD would gain."""
     beyond = {**PARTS, "boxes": np.array([[[-0.25, 0.5, 0.75, 1.5], [0, 0, 0.5, 0.25], [0, 0, 0, 0]]], np.float32)}
-    made = decoders.create(make_card("tflite-postprocess", classes=90), make_loaded(tensors(*[()] * 4, names=list(OPERATOR.values()))))
-    assert made.decode([beyond[role] for role in PARTS], same_size(64, 32)).boxes[0].tolist() == [32, -8, 96, 24]
+    decoder = decoders.create(make_card("tflite-postprocess", classes=90), make_loaded(tensors(*[()] * 4, names=list(OPERATOR.values()))))
+    assert decoder.decode([beyond[role] for role in PARTS], same_size(64, 32)).boxes[0].tolist() == [32, -8, 96, 24]

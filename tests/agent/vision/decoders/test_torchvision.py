@@ -21,16 +21,16 @@ DTYPES = {"labels": "int64"}
 def decode(lists, order=("boxes", "labels", "scores"), *, is_declared=True):
     """Return the detections; without a declaration the values have to tell, as in TorchScript."""
     infos = [TensorInfo(name, (None, 4) if name == "boxes" else (None,), DTYPES.get(name, "float32")) for name in order]
-    made = decoders.create(make_card("torchvision", classes=90), make_loaded(infos if is_declared else ()))
-    return made.decode([lists[name] for name in order], same_size(64, 32))
+    decoder = decoders.create(make_card("torchvision", classes=90), make_loaded(infos if is_declared else ()))
+    return decoder.decode([lists[name] for name in order], same_size(64, 32))
 
 
 def test_every_order_is_understood():
     """Label 90 is class 89: the background is not counted."""
     for is_declared, order in product([True, False], permutations(LISTS)):
-        found = decode(LISTS, order, is_declared=is_declared)
-        assert found.boxes.tolist() == LISTS["boxes"].tolist(), f"{order!r}, {is_declared!r}"
-        assert (found.classes.tolist(), found.scores.tolist()) == ([89, 0], [0.75, 0.5]), f"{order!r}, {is_declared!r}"
+        detections = decode(LISTS, order, is_declared=is_declared)
+        assert detections.boxes.tolist() == LISTS["boxes"].tolist(), f"{order!r}, {is_declared!r}"
+        assert (detections.classes.tolist(), detections.scores.tolist()) == ([89, 0], [0.75, 0.5]), f"{order!r}, {is_declared!r}"
 
 
 def test_scores_that_are_all_whole_are_still_scores():

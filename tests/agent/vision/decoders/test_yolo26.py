@@ -11,15 +11,15 @@ from tests.fixtures.vision_factory import make_card, make_loaded, same_size, ten
 def decode(rows, shape=None):
     """Return the detections."""
     tensor = np.array(rows, np.float32).reshape(shape or (1, -1, 6))
-    made = decoders.create(make_card("yolo26", classes=3), make_loaded(tensors(tensor.shape)))
-    return made.decode([tensor], same_size(64, 32))
+    decoder = decoders.create(make_card("yolo26", classes=3), make_loaded(tensors(tensor.shape)))
+    return decoder.decode([tensor], same_size(64, 32))
 
 
 def test_rows_are_corners_score_and_class():
     """Best first; the rows that fill up to 300 have score 0."""
-    found = decode([[1, 2, 11, 12, 0.5, 2], [4, 5, 60, 30, 0.75, 0], [0, 0, 0, 0, 0, 0]])
-    assert found.boxes.tolist() == [[4, 5, 60, 30], [1, 2, 11, 12]]
-    assert (found.scores.tolist(), found.classes.tolist()) == ([0.75, 0.5], [0, 2])
+    detections = decode([[1, 2, 11, 12, 0.5, 2], [4, 5, 60, 30, 0.75, 0], [0, 0, 0, 0, 0, 0]])
+    assert detections.boxes.tolist() == [[4, 5, 60, 30], [1, 2, 11, 12]]
+    assert (detections.scores.tolist(), detections.classes.tolist()) == ([0.75, 0.5], [0, 2])
 
 
 def test_nothing_is_suppressed():

@@ -26,16 +26,16 @@ def head(*rows):
 
 def decode(*outputs, **output):
     """Return the detections."""
-    made = decoders.create(make_card("yolov5", **{"classes": 3, "nms_iou": 0.6, **output}), make_loaded())
-    return made.decode(outputs, same_size())
+    decoder = decoders.create(make_card("yolov5", **{"classes": 3, "nms_iou": 0.6, **output}), make_loaded())
+    return decoder.decode(outputs, same_size())
 
 
 def test_the_score_is_objectness_times_class():
     """0.5 x 0.8 and 0.5 x 0.4, each a detection of its own."""
-    found = decode(head([20, 30, 10, 20, 0.5, 0.0, 0.8, 0.4]))
-    assert found.boxes.tolist() == [[15, 20, 25, 40]] * 2
-    assert found.classes.tolist() == [1, 2]
-    assert found.scores.tolist() == pytest.approx([0.4, 0.2])
+    detections = decode(head([20, 30, 10, 20, 0.5, 0.0, 0.8, 0.4]))
+    assert detections.boxes.tolist() == [[15, 20, 25, 40]] * 2
+    assert detections.classes.tolist() == [1, 2]
+    assert detections.scores.tolist() == pytest.approx([0.4, 0.2])
 
 
 def test_a_row_without_objectness_is_nothing():
@@ -56,14 +56,14 @@ def test_further_outputs_are_left_alone():
     assert decode(head([20, 30, 10, 20, 0.5, 0.0, 0.8, 0.0]), *maps).classes.tolist() == [1]
 
 
-def head_maps(rest=0.0):
-    """Return the maps [1, 3, rows, columns, 7] of two objects, after the sigmoid; everywhere else `rest`."""
-    made = {stride: np.full((1, 3, *sides, DEPTH), rest, np.float32) for stride, sides in SIDES.items()}
+def head_maps(elsewhere=0.0):
+    """Return the maps [1, 3, rows, columns, 7] of two objects, after the sigmoid; everywhere else `elsewhere`."""
+    maps = {stride: np.full((1, 3, *sides, DEPTH), elsewhere, np.float32) for stride, sides in SIDES.items()}
     # Anchor 2 of stride 8 is 33 x 23: 0.5 doubled and squared is 1; the centre is (2 x 0.75 - 0.5 + cell) x stride.
-    made[8][0, 2, 3, 5] = [0.75, 0.5, 0.5, 0.5, 0.9, 0.8, 0.1]
+    maps[8][0, 2, 3, 5] = [0.75, 0.5, 0.5, 0.5, 0.9, 0.8, 0.1]
     # Anchor 0 of stride 32 is 116 x 90: 0.25 gives a quarter of it.
-    made[32][0, 0, 1, 1] = [0.5, 0.5, 0.25, 0.25, 0.5, 0.1, 0.8]
-    return made
+    maps[32][0, 0, 1, 1] = [0.5, 0.5, 0.25, 0.25, 0.5, 0.1, 0.8]
+    return maps
 
 
 def decode_heads(outputs, name="yolov5n"):
@@ -71,13 +71,13 @@ def decode_heads(outputs, name="yolov5n"):
     card = msgspec.structs.replace(
         make_card("yolov5-heads", wanted=make_input(height=HEIGHT, width=WIDTH), classes=2, nms_iou=0.6, score_threshold=0.2), name=name
     )
-    return decoders.create(card, make_loaded(tensors(*(one.shape for one in outputs)))).decode(outputs, same_size(WIDTH, HEIGHT))
+    return decoders.create(card, make_loaded(tensors(*(output.shape for output in outputs)))).decode(outputs, same_size(WIDTH, HEIGHT))
 
 
-def check_heads(found):
+def check_heads(detections):
     """Two objects, each with its best class."""
-    assert found.boxes == pytest.approx(np.array(WANTED), abs=1e-3)
-    assert (found.classes.tolist(), found.scores.tolist()) == ([0, 1], pytest.approx([0.72, 0.4]))
+    assert detections.boxes == pytest.approx(np.array(WANTED), abs=1e-3)
+    assert (detections.classes.tolist(), detections.scores.tolist()) == ([0, 1], pytest.approx([0.72, 0.4]))
 
 
 def test_maps_are_found_by_their_sides():
@@ -90,18 +90,18 @@ def test_maps_are_found_by_their_sides():
 def test_raw_maps_go_through_the_sigmoid():
     """The same boxes from the logits of the same values."""
     with np.errstate(divide="ignore"):
-        raw = [np.log(one / (1 - one)).clip(-20, 20) for one in head_maps(1e-4).values()]
-    check_heads(decode_heads([one.astype(np.float32) for one in raw]))
+        raw = [np.log(level / (1 - level)).clip(-20, 20) for level in head_maps(1e-4).values()]
+    check_heads(decode_heads([level.astype(np.float32) for level in raw]))
 
 
 def test_channels_may_hold_the_anchors():
     """[1, 21, rows, columns] as in ONNX, [1, rows, columns, 21] as in TFLite."""
-    first = [one.transpose(0, 1, 4, 2, 3).reshape(1, 21, *one.shape[2:4]) for one in head_maps().values()]
+    first = [level.transpose(0, 1, 4, 2, 3).reshape(1, 21, *level.shape[2:4]) for level in head_maps().values()]
     check_heads(decode_heads(first))
-    check_heads(decode_heads([np.ascontiguousarray(one.transpose(0, 2, 3, 1)) for one in first]))
+    check_heads(decode_heads([np.ascontiguousarray(level.transpose(0, 2, 3, 1)) for level in first]))
 
 
 def test_yolov7_has_anchors_of_its_own():
     """Told by the name: the third of stride 8 is 40 x 28."""
-    found = decode_heads(list(head_maps().values()), "yolov7-tiny")
-    assert found.boxes[0] == pytest.approx([48 - 20, 28 - 14, 48 + 20, 28 + 14], abs=1e-3)
+    detections = decode_heads(list(head_maps().values()), "yolov7-tiny")
+    assert detections.boxes[0] == pytest.approx([48 - 20, 28 - 14, 48 + 20, 28 + 14], abs=1e-3)

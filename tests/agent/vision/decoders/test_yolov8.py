@@ -22,15 +22,15 @@ def head(boxes, scores):
 
 def decode(tensor, **output):
     """Return the detections of one output."""
-    made = decoders.create(make_card("yolov8", **{"classes": CLASSES, "nms_iou": 0.7, **output}), make_loaded())
-    return made.decode([tensor], same_size())
+    decoder = decoders.create(make_card("yolov8", **{"classes": CLASSES, "nms_iou": 0.7, **output}), make_loaded())
+    return decoder.decode([tensor], same_size())
 
 
 def test_boxes_are_centres_and_sizes_in_pixels():
     """An ONNX file's boxes are pixels of the input."""
-    found = decode(head([[20, 30, 10, 20]], [[0, 0.8, 0]]))
-    assert found.boxes.tolist() == [[15, 20, 25, 40]]
-    assert (found.classes.tolist(), found.scores.tolist()) == ([1], [np.float32(0.8)])
+    detections = decode(head([[20, 30, 10, 20]], [[0, 0.8, 0]]))
+    assert detections.boxes.tolist() == [[15, 20, 25, 40]]
+    assert (detections.classes.tolist(), detections.scores.tolist()) == ([1], [np.float32(0.8)])
 
 
 def test_boxes_of_zero_to_one_are_recognised():
@@ -42,8 +42,8 @@ def test_boxes_of_zero_to_one_are_recognised():
 
 def test_an_anchor_may_find_several_classes():
     """Every class above the threshold is a detection of its own, best first."""
-    found = decode(head([[20, 30, 10, 20]], [[0.2, 0.8, 0.0005]]))
-    assert found.classes.tolist() == [1, 0]
+    detections = decode(head([[20, 30, 10, 20]], [[0.2, 0.8, 0.0005]]))
+    assert detections.classes.tolist() == [1, 0]
 
 
 def test_the_threshold_is_the_cards():
@@ -78,8 +78,8 @@ def test_invalid_values_are_read_as_in_a_tensor_without_them():
             tensor[0, :4] *= 60
             for value in (np.nan, np.inf, -np.inf, 3e38):
                 tensor.ravel()[draw.integers(0, tensor.size, 12)] = value
-            found = decode(tensor, score_threshold=threshold)
-            wanted = decode(np.clip(np.nan_to_num(tensor, nan=0.0), -1e9, 1e9), score_threshold=threshold)
-            assert len(found.scores) > 0
+            detections = decode(tensor, score_threshold=threshold)
+            expected = decode(np.clip(np.nan_to_num(tensor, nan=0.0), -1e9, 1e9), score_threshold=threshold)
+            assert len(detections.scores) > 0
             for part in ("boxes", "scores", "classes"):
-                np.testing.assert_array_equal(getattr(found, part), getattr(wanted, part))
+                np.testing.assert_array_equal(getattr(detections, part), getattr(expected, part))

@@ -21,23 +21,23 @@ def head(**rows):
 
 def decode(tensor, **output):
     """Return the detections."""
-    made = decoders.create(make_card("yolox", image_input=WANTED, **{"classes": 2, "nms_iou": 0.65, **output}), make_loaded())
-    return made.decode([tensor], same_size(64, 32))
+    decoder = decoders.create(make_card("yolox", wanted=WANTED, **{"classes": 2, "nms_iou": 0.65, **output}), make_loaded())
+    return decoder.decode([tensor], same_size(64, 32))
 
 
 def test_cells_run_row_by_row_over_the_strides():
     """Cell 9 is x 1, y 1 at stride 8; cell 33 is x 1, y 0 at 16; cell 41 is x 1, y 0 at 32."""
     size = [np.log(1), np.log(0.5)]
-    found = decode(
+    detections = decode(
         head(
             cell_9=[0.5, 0.25, *size, 0.9, 1, 0],
             cell_33=[0.5, 0.5, *size, 0.8, 0, 1],
             cell_41=[0.5, 0.5, *size, 0.7, 1, 0],
         )
     )
-    assert found.boxes.tolist() == [[8, 8, 16, 12], [16, 4, 32, 12], [32, 8, 64, 24]]
-    assert found.classes.tolist() == [0, 1, 0]
-    assert found.scores.tolist() == pytest.approx([0.9, 0.8, 0.7])
+    assert detections.boxes.tolist() == [[8, 8, 16, 12], [16, 4, 32, 12], [32, 8, 64, 24]]
+    assert detections.classes.tolist() == [0, 1, 0]
+    assert detections.scores.tolist() == pytest.approx([0.9, 0.8, 0.7])
 
 
 def test_a_cell_finds_its_best_class_only():
@@ -52,8 +52,8 @@ def test_the_threshold_is_on_objectness_times_class():
 
 def test_the_strides_are_the_cards():
     """A card may name others; the grid has to fit."""
-    made = decoders.create(make_card("yolox", image_input=WANTED, classes=2, strides=(32,)), make_loaded(tensors((1, 2, 7))))
-    assert made.decode([np.zeros((1, 2, 7), np.float32)], same_size(64, 32)).boxes.shape == (0, 4)
+    decoder = decoders.create(make_card("yolox", wanted=WANTED, classes=2, strides=(32,)), make_loaded(tensors((1, 2, 7))))
+    assert decoder.decode([np.zeros((1, 2, 7), np.float32)], same_size(64, 32)).boxes.shape == (0, 4)
 
 
 def test_boxes_decoded_inside_are_left_as_they_are():
