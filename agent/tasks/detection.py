@@ -87,7 +87,7 @@ def _iou(box: NDArray[np.float32], boxes: NDArray[np.float32]) -> NDArray[np.flo
 class ObjectTask(PhotoTask):
     """The base of tasks that find objects: decodes each photograph, and keeps of it what `_kept` makes of the objects."""
 
-    similar: ClassVar[Similarity] = staticmethod(by_boxes)
+    similar = staticmethod(by_boxes)
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         super().__init__(model, loaded, data)

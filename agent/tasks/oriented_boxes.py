@@ -6,7 +6,7 @@ Overlap of polygons above 0.5, difficult objects ignored, 11 points.
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.datasets.dota import OrientedObject
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import Outputs, Parts
-from edgemeter.agent.tasks.detection import ObjectTask, Similarity
+from edgemeter.agent.tasks.detection import ObjectTask
 from edgemeter.agent.tasks.item_accuracy import item_accuracy
 from edgemeter.agent.tasks.parts import Jackknifed
 from edgemeter.agent.vision.decoders import Detections
@@ -41,10 +41,10 @@ def by_corners(detections: Detections, index: int, other: Detections) -> NDArray
 class OrientedBoxes(ObjectTask):
     """Keeps the matched detections of every photograph."""
 
-    similar: ClassVar[Similarity] = staticmethod(by_corners)
+    similar = staticmethod(by_corners)
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
-        targets = list((data.targets or {}).values())
+        targets: list[Any] = list((data.targets or {}).values())
         if data.has_truth and not (targets and all(isinstance(target, tuple) for target in targets)):
             raise ConfigError(
                 f"model {model.name!r} finds oriented boxes, the ground truth of {data.name!r} is that of another task: "
@@ -52,7 +52,7 @@ class OrientedBoxes(ObjectTask):
             )
         super().__init__(model, loaded, data)
         # The objects (OrientedObject) of each photograph.
-        self._truth: list[Any] = targets
+        self._truth = targets
         self._names = tuple(model.output.labels)
         unknown = sorted({labelled.name for objects in self._truth for labelled in objects} - set(self._names))
         if unknown:

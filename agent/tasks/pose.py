@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.coco import keypoints_of
 from edgemeter.agent.tasks.coco_ap import KEYPOINTS, ObjectKind
-from edgemeter.agent.tasks.detection import ShapeTask, Similarity, by_boxes
+from edgemeter.agent.tasks.detection import ShapeTask, by_boxes
 from edgemeter.agent.vision.decoders import Detections
 
 # COCO's, of a person: the similarity has a tolerance for each of them.
@@ -33,7 +33,7 @@ class Pose(ShapeTask):
 
     KIND: ClassVar[ObjectKind] = KEYPOINTS
     KEY = "keypoints"
-    similar: ClassVar[Similarity] = staticmethod(by_keypoints)
+    similar = staticmethod(by_keypoints)
 
     def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
         annotations = []

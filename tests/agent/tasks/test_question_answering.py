@@ -120,7 +120,7 @@ def test_spans_outside_the_passage_or_backwards_are_no_answers(tmp_path):
 
 def test_an_answer_is_at_most_as_long_as_the_card_allows(tmp_path):
     """Two tokens: the better one of three is left out."""
-    task = make_task(tmp_path, [question("red")], more="stride_tokens = 3\nanswer_tokens = 2\n")
+    task = make_task(tmp_path, [question("red")], text_settings="stride_tokens = 3\nanswer_tokens = 2\n")
     windows = len(task.prepare(0))
     calls = scores(windows)
     calls[0][0][0, 5], calls[0][1][0, 7], calls[0][1][0, 6] = 9, 9, 1

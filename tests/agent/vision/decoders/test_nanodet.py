@@ -67,7 +67,7 @@ def test_the_first_nanodet_reaches_from_the_middle_of_a_cell():
 
 def test_logits_go_through_the_sigmoid_and_probabilities_do_not():
     """Some exports leave it out of the graph: ln 9 is 0.9."""
-    logits = decode([one_tensor(PLUS, OBJECTS, score=np.log(9), rest=-9.0)], PLUS)
+    logits = decode([one_tensor(PLUS, OBJECTS, score=np.log(9), elsewhere=-9.0)], PLUS)
     assert logits.scores[:2].tolist() == pytest.approx([0.9, 0.9], abs=1e-6)
     assert decode([one_tensor(PLUS, OBJECTS)], PLUS).scores.tolist() == pytest.approx([0.9, 0.9])
 
