@@ -101,7 +101,7 @@ def test_a_decoder_keeps_the_contract(check, family, tmp_path):
 def test_outputs_that_do_not_fit_are_refused(family):
     """Where the file declares them, before anything is measured; else at the first query. Shapes of another rank wait for it."""
     settings, words, outputs = REFUSED[family]
-    card = make_card(family, wanted=make_input(), nms_iou=0.5, **settings)
+    card = make_card(family, image_input=make_input(), nms_iou=0.5, **settings)
     for shapes in outputs:
         with table_row(shapes):
             if not (family in ("yolov5", "yolov8", "yolox") and len(shapes[0]) != 3):

@@ -21,7 +21,7 @@ def head(**rows):
 
 def decode(tensor, **output):
     """Return the detections."""
-    decoder = decoders.create(make_card("yolox", wanted=WANTED, **{"classes": 2, "nms_iou": 0.65, **output}), make_loaded())
+    decoder = decoders.create(make_card("yolox", image_input=WANTED, **{"classes": 2, "nms_iou": 0.65, **output}), make_loaded())
     return decoder.decode([tensor], same_size(64, 32))
 
 
@@ -52,7 +52,7 @@ def test_the_threshold_is_on_objectness_times_class():
 
 def test_the_strides_are_the_cards():
     """A card may name others; the grid has to fit."""
-    decoder = decoders.create(make_card("yolox", wanted=WANTED, classes=2, strides=(32,)), make_loaded(tensors((1, 2, 7))))
+    decoder = decoders.create(make_card("yolox", image_input=WANTED, classes=2, strides=(32,)), make_loaded(tensors((1, 2, 7))))
     assert decoder.decode([np.zeros((1, 2, 7), np.float32)], same_size(64, 32)).boxes.shape == (0, 4)
 
 
