@@ -34,18 +34,17 @@ class PostgresAddress:
     text: str = field(repr=False)
 
     def __post_init__(self) -> None:
-        found = _PARTS.match(self.text)
-        if found is None or not found["database"]:
+        if not self._parts.get("database"):
             raise ConfigError(f"{self} is not the address of a database: write postgresql://USER@HOST/DATABASE, {_ENCODED}")
 
     def __str__(self) -> str:
-        found = _PARTS.match(self.text)
-        if found is None:
+        parts = self._parts
+        if not parts:
             return "the given address"
-        user = (found["user"] or "").partition(":")[0]
-        shown = [(key, value) for key, value in _pairs(found["query"]) if key not in _SECRET_KEYS]
-        query = f"?{urlencode(shown, safe='/,:')}" if shown else ""
-        return f"postgresql://{f'{user}@' if user else ''}{found['hosts']}/{found['database'] or ''}{query}"
+        user = parts["user"].partition(":")[0]
+        public = [(key, value) for key, value in self._options if key not in _SECRET_KEYS]
+        query = f"?{urlencode(public, safe='/,:')}" if public else ""
+        return f"postgresql://{f'{user}@' if user else ''}{parts['hosts']}/{parts['database']}{query}"
 
     def __repr__(self) -> str:
         return f"PostgresAddress({str(self)!r})"
@@ -53,8 +52,7 @@ class PostgresAddress:
     @property
     def connection(self) -> str:
         """The address for libpq, with the certificate verified unless it says otherwise."""
-        given = {key for key, _ in self._pairs()}
-        if "sslmode" in given or all(map(_is_here, self._hosts())):
+        if "sslmode" in dict(self._options) or all(map(_is_here, self._hosts)):
             return self.text
         # libpq looks for a certificate authority of the user's only, unless it is told to use the system's (from version 16 on).
         return f"{self.text}{'&' if '?' in self.text else '?'}sslmode=verify-full"
@@ -62,23 +60,23 @@ class PostgresAddress:
     @property
     def name(self) -> str:
         """A name for files about this ledger, the same with any user, password and option but the schema."""
-        found = _PARTS.match(self.text)
-        options = [value for key, value in self._pairs() if key == "options"]
-        parts = [*sorted(self._hosts()), unquote((found["database"] or "") if found else ""), *options]
+        schema = [value for key, value in self._options if key == "options"]
+        parts = [*sorted(self._hosts), unquote(self._parts["database"]), *schema]
         return f"postgresql-{hashlib.sha256('|'.join(parts).encode()).hexdigest()[:16]}"
 
-    def _pairs(self) -> list[tuple[str, str]]:
-        found = _PARTS.match(self.text)
-        return _pairs(found["query"]) if found else []
+    @property
+    def _parts(self) -> dict[str, str]:
+        match = _PARTS.match(self.text)
+        return match.groupdict("") if match else {}
 
+    @property
+    def _options(self) -> list[tuple[str, str]]:
+        return parse_qsl(self._parts["query"], keep_blank_values=True)
+
+    @property
     def _hosts(self) -> list[str]:
-        found = _PARTS.match(self.text)
-        named = [value for key, value in self._pairs() if key in ("host", "hostaddr")]
-        return [host for one in (named or [found["hosts"] if found else ""]) for host in one.split(",")]
-
-
-def _pairs(query: str | None) -> list[tuple[str, str]]:
-    return parse_qsl(query or "", keep_blank_values=True)
+        named = [value for key, value in self._options if key in ("host", "hostaddr")]
+        return ",".join(named or [self._parts["hosts"]]).split(",")
 
 
 def _is_here(host: str) -> bool:

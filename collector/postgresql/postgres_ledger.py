@@ -7,7 +7,7 @@ import itertools
 import operator
 import secrets
 from collections.abc import Iterator, Sequence
-from types import TracebackType
+from contextlib import suppress
 
 import msgspec
 
@@ -37,11 +37,11 @@ from edgemeter.agent.ledger.presence import (
 )
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage, RecordReference, Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
-from edgemeter.collector.postgresql import quarantine_table, upkeep
+from edgemeter.collector.postgresql import upkeep
 from edgemeter.collector.postgresql.address import PostgresAddress
 from edgemeter.collector.postgresql.schema import check_version
 from edgemeter.collector.postgresql.session import Cursor, PostgresSession
-from edgemeter.collector.postgresql.writer import PostgresWriter
+from edgemeter.collector.postgresql.writer import PostgresWriter, add_rejections, locked
 
 # A page of rows, and how much of their chunks is fetched at once; a chunk that is larger comes alone.
 PAGE_ROWS = 5000
@@ -93,14 +93,16 @@ class PostgresLedger:
     def __enter__(self) -> "PostgresLedger":  # noqa: PYI034 - Self needs Python 3.11
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Give back what is leased, and close the connection; may be called twice."""
         if self._has_leases:
             self._has_leases = False
-            upkeep.give_back(self._session, self._owner)
+            # Another takes over at once; without a server the leases just end.
+            with suppress(EdgemeterError), self._session.transaction() as cursor:
+                cursor.execute("DELETE FROM leases WHERE owner = %s", (self._owner,))
         self._session.close()
 
     def identity(self) -> str:
@@ -152,24 +154,41 @@ class PostgresLedger:
         self, *, with_samples: bool = False, after_row: int = 0, limit: int | None = None, where: LedgerFilter = EVERY_RECORD
     ) -> Iterator[HeldRecord]:
         """Yield the records after `after_row` in the order of commits; without samples unless asked for."""
-        for row, received_ns, payload in self._texts(after_row, limit, where):
+        for row, received_ns, payload in self.texts(after_row=after_row, limit=limit, where=where):
             record = decode(payload)
-            held = record if with_samples or not record.samples else msgspec.structs.replace(record, samples=())
-            yield HeldRecord(row, received_ns, held)
+            has_surplus = record.samples and not with_samples
+            yield HeldRecord(row, received_ns, msgspec.structs.replace(record, samples=()) if has_surplus else record)
 
-    def texts(self, *, after_row: int = 0, limit: int | None = None) -> Iterator[tuple[int, int, bytes]]:
+    def texts(
+        self, *, after_row: int = 0, limit: int | None = None, where: LedgerFilter = EVERY_RECORD
+    ) -> Iterator[tuple[int, int, bytes]]:
         """Yield row, time of receipt in ns and JSON text of the records after `after_row`, in the order of commits."""
-        yield from self._texts(after_row, limit, EVERY_RECORD)
+        for chunk in self.chunks(after_row=after_row, limit=limit, where=where):
+            for row, payload in chunk.payloads():
+                yield row, chunk.received_ns, payload
 
-    def chunks(self, *, after_row: int = 0) -> Iterator[HeldChunk]:
+    def chunks(self, *, after_row: int = 0, limit: int | None = None, where: LedgerFilter = EVERY_RECORD) -> Iterator[HeldChunk]:
         """Yield the records after `after_row`, all validated, as many together as are stored together."""
-        yield from self._chunks(after_row, None, EVERY_RECORD)
+        values = where.wanted()
+        conditions = "".join(f" AND {name} = %s" for name in values)
+        joined = " JOIN subjects USING (subject)" if values.keys() & set(SUBJECT_COLUMNS) else ""
+        query = f"""SELECT row, runs.chunk, place, received_ns, size_bytes FROM runs JOIN chunks USING (chunk){joined}
+        WHERE row > %s{conditions} ORDER BY row LIMIT %s"""  # noqa: S608 - our own names
+        remaining = limit
+        while remaining is None or remaining > 0:
+            page_rows = PAGE_ROWS if remaining is None else min(PAGE_ROWS, remaining)
+            page = self._session.rows(query, (after_row, *values.values(), page_rows))
+            yield from self._page(page)
+            if len(page) < page_rows:
+                return
+            after_row = page[-1][0]
+            remaining = None if remaining is None else remaining - len(page)
 
     def text(self, record: RunRecord | RecordReference) -> bytes | None:
         """Return the stored JSON text of a record with its samples; None if it is not stored."""
         query = "SELECT place, body FROM runs JOIN chunks USING (chunk) WHERE device = %s AND session = %s AND seq = %s AND id = %s"
-        found = self._session.rows(query, (record.device, record.session, record.seq, record.id))
-        return unpack_chunk(bytes(found[0][1]))[found[0][0]] if found else None
+        rows = self._session.rows(query, (record.device, record.session, record.seq, record.id))
+        return unpack_chunk(bytes(rows[0][1]))[rows[0][0]] if rows else None
 
     def ranges(self, device: str, session: int) -> list[tuple[int, int]]:
         """Return the ranges of sequence numbers (inclusive) that the ledger holds of one session, in order."""
@@ -207,34 +226,34 @@ class PostgresLedger:
 
     def advance(self, sink: str, position: int, rejections: Sequence[Rejection] = (), *, after: int | None = None) -> bool:
         """Record that `sink` has every record up to `position`; False if it is not at `after` now: another drained, or it was set back."""
-        with self._locked() as cursor:
-            quarantine_table.add(cursor, rejections)
-            held = _positions(cursor)
-            name = next((name for name in held if is_position_of(sink, name)), sink)
-            is_expected = after is None or held.get(name, 0) == after
+        with locked(self._session) as cursor:
+            add_rejections(cursor, rejections)
+            positions = _positions(cursor)
+            name = next((name for name in positions if is_position_of(sink, name)), sink)
+            is_expected = after is None or positions.get(name, 0) == after
             if is_expected:
                 cursor.execute(_SET_SINK, (name, position))
         return is_expected
 
     def claim_position(self, sink: str, identity: str) -> None:
         """Bind the position of `sink`, an address, to the bucket that is there now: another one there begins at row 0."""
-        wanted = f"{sink}{IDENTITY_MARK}{identity}"
-        if wanted in self.positions():
+        bound_name = f"{sink}{IDENTITY_MARK}{identity}"
+        if bound_name in self.positions():
             return
-        with self._locked() as cursor:
-            held = _positions(cursor)
-            if wanted in held:
+        with locked(self._session) as cursor:
+            positions = _positions(cursor)
+            if bound_name in positions:
                 return
-            moved = next((name for name in held if name.endswith(f"{IDENTITY_MARK}{identity}")), sink)
-            gone = [name for name in held if is_position_of(sink, name) or name == moved]
-            cursor.execute("DELETE FROM sinks WHERE name = ANY(%s)", (gone,))
-            cursor.execute(_SET_SINK, (wanted, held.get(moved, 0)))
+            moved = next((name for name in positions if name.endswith(f"{IDENTITY_MARK}{identity}")), sink)
+            replaced = [name for name in positions if is_position_of(sink, name) or name == moved]
+            cursor.execute("DELETE FROM sinks WHERE name = ANY(%s)", (replaced,))
+            cursor.execute(_SET_SINK, (bound_name, positions.get(moved, 0)))
 
     def set_back(self, name: str, since_ns: int | None) -> int:
         """Set the position `name` back to before what was received since then (None: to the beginning); return how many records follow."""
         query = "SELECT coalesce(min(row) - 1, (SELECT max(row) FROM runs), 0) FROM runs JOIN chunks USING (chunk) WHERE received_ns >= %s"
         row = 0 if since_ns is None else int(self._session.value(query, (since_ns,)))
-        with self._locked() as cursor:
+        with locked(self._session) as cursor:
             cursor.execute("UPDATE sinks SET position = least(position, %s) WHERE name = %s", (row, name))
         return self.behind(name)
 
@@ -244,14 +263,14 @@ class PostgresLedger:
 
     def waiting_since_ns(self, position: int) -> int | None:
         """Return when the oldest record after row `position` was received, UTC in ns; None if there is none."""
-        found = self._session.rows(
-            "SELECT received_ns FROM runs JOIN chunks USING (chunk) WHERE row > %s ORDER BY row LIMIT 1", (position,)
-        )
-        return int(found[0][0]) if found else None
+        query = "SELECT received_ns FROM runs JOIN chunks USING (chunk) WHERE row > %s ORDER BY row LIMIT 1"
+        rows = self._session.rows(query, (position,))
+        return int(rows[0][0]) if rows else None
 
     def quarantined(self) -> list[QuarantinedMessage]:
         """Return the quarantined messages, oldest first."""
-        return quarantine_table.read(self._session)
+        query = "SELECT row, topic, payload, size_bytes, reason, received_ns, last_ns, times FROM quarantine ORDER BY row"
+        return [QuarantinedMessage(row, topic, bytes(payload), *counts) for row, topic, payload, *counts in self._session.rows(query)]
 
     def quarantined_count(self) -> int:
         """Return how many messages are quarantined."""
@@ -266,20 +285,20 @@ class PostgresLedger:
         forgotten: dict[tuple[str, int], list[tuple[int, int]]] = {}
         for device, session, first, last in self._session.rows("SELECT device, session, first, last FROM forgotten"):
             forgotten.setdefault((device, session), []).append((first, last))
-        found = [
+        sessions = [
             session_held(fleet, device, session, records, highest, received_ns, forgotten.get((device, session), ()))
             for fleet, device, session, records, highest, received_ns in self._session.rows(_SESSIONS)
         ]
-        return sorted(found, key=lambda one: (one.fleet, one.device, one.session))
+        return sorted(sessions, key=operator.attrgetter("fleet", "device", "session"))
 
     def devices(self) -> list[DevicePresence]:
         """Return every device that reported its presence, by fleet and name."""
         query = "SELECT fleet, device, state, session, birth, changed_ns, health FROM presence ORDER BY fleet, device"
-        return [present_device(*one) for one in self._session.rows(query)]
+        return [present_device(*row) for row in self._session.rows(query)]
 
     def retained(self) -> list[RetainedMessage]:
         """Return what is measured now: the latest message of each topic, by topic."""
-        return [RetainedMessage(*one) for one in self._session.rows("SELECT topic, payload, received_ns FROM retained ORDER BY topic")]
+        return [RetainedMessage(*row) for row in self._session.rows("SELECT topic, payload, received_ns FROM retained ORDER BY topic")]
 
     def stats(self) -> LedgerStats:
         """Return the ledger in numbers, without reading records."""
@@ -287,38 +306,17 @@ class PostgresLedger:
 
     def size_bytes(self) -> int:
         """Return the size of the tables with their indexes."""
-        return upkeep.size_bytes(self._session)
-
-    def _texts(self, after_row: int, limit: int | None, where: LedgerFilter) -> Iterator[tuple[int, int, bytes]]:
-        for held in self._chunks(after_row, limit, where):
-            for row, payload in held.payloads():
-                yield row, held.received_ns, payload
-
-    def _chunks(self, after_row: int, limit: int | None, where: LedgerFilter) -> Iterator[HeldChunk]:
-        wanted = where.wanted()
-        conditions = "".join(f" AND {name} = %s" for name in wanted)
-        joined = " JOIN subjects USING (subject)" if wanted.keys() & set(SUBJECT_COLUMNS) else ""
-        query = f"""SELECT row, runs.chunk, place, received_ns, size_bytes FROM runs JOIN chunks USING (chunk){joined}
-        WHERE row > %s{conditions} ORDER BY row LIMIT %s"""  # noqa: S608 - our own names
-        left = limit
-        while left is None or left > 0:
-            asked = PAGE_ROWS if left is None else min(PAGE_ROWS, left)
-            page = self._session.rows(query, (after_row, *wanted.values(), asked))
-            yield from self._page(page)
-            if len(page) < asked:
-                return
-            after_row = page[-1][0]
-            left = None if left is None else left - len(page)
+        return sum(upkeep.table_bytes(self._session))
 
     def _page(self, page: Sequence[tuple[int, int, int, int, int]]) -> Iterator[HeldChunk]:
         """Yield what a page of rows holds, its chunks fetched some at a time."""
         bodies: dict[int, bytes] = {}
-        at = 0
-        for chunk, found in itertools.groupby(page, operator.itemgetter(1)):
-            rows = list(found)
+        position = 0
+        for chunk, members in itertools.groupby(page, operator.itemgetter(1)):
+            rows = list(members)
             if chunk not in bodies:
-                bodies = self._bodies(page[at:])
-            at += len(rows)
+                bodies = self._bodies(page[position:])
+            position += len(rows)
             # Retention may have removed it meanwhile.
             if chunk in bodies:
                 yield HeldChunk([(row, place) for row, _, place, _, _ in rows], rows[0][3], chunk_text(bodies[chunk]), is_checked=True)
@@ -332,11 +330,9 @@ class PostgresLedger:
                     break
                 sizes[chunk] = size_bytes
                 total_bytes += size_bytes
-        found = self._session.rows("SELECT chunk, body FROM chunks WHERE chunk = ANY(%s)", (list(sizes),))
-        return {chunk: bytes(body) for chunk, body in found}
-
-    def _locked(self) -> "upkeep.LockedTransaction":
-        return upkeep.locked(self._session)
+        return {
+            chunk: bytes(body) for chunk, body in self._session.rows("SELECT chunk, body FROM chunks WHERE chunk = ANY(%s)", (list(sizes),))
+        }
 
     def _refuse_unsafe(self) -> None:
         settings = dict(self._session.rows(_SETTINGS))

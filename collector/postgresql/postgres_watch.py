@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any
 
 from edgemeter.agent.base.sqlite_file import Access
@@ -20,7 +19,7 @@ class PostgresWatch:
     def __enter__(self) -> "PostgresWatch":  # noqa: PYI034 - Self needs Python 3.11
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._session.close()
 
     @contextmanager

@@ -7,7 +7,6 @@ old.
 
 import secrets
 from collections.abc import Mapping
-from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.ledger.chunks import SUBJECT_COLUMNS
@@ -146,21 +145,18 @@ def init_ledger(session: PostgresSession) -> list[str]:
         ConfigError: the ledger is of another version, or this user may not create tables.
         UnavailableError: the server does not answer.
     """
-    done: list[str] = []
+    steps: list[str] = []
     with session.transaction() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         cursor.execute("SELECT to_regclass('ledger')")
         if cursor.fetchone()[0] is None:
-            for statement in TABLES.split(";\n"):
-                cursor.execute(statement)
+            cursor.execute(TABLES)
             insert = "INSERT INTO ledger VALUES (true, %s, %s, %s, 0, 0, 0)"
             cursor.execute(insert, (VERSION, VERSION, secrets.token_hex(8)))
-            done.append("created the tables")
+            steps.append("created the tables")
         cursor.execute("SELECT version, min_version FROM ledger")
-        version, min_version = cursor.fetchone()
-        check_version(version, min_version, session.address)
-    done += [_grant(session, role, statements) for role, statements in ROLES.items()]
-    return done
+        check_version(*cursor.fetchone(), session.address)
+    return steps + [_grant(session, role, "; ".join(statements)) for role, statements in ROLES.items()]
 
 
 def check_version(version: int, min_version: int, where: object) -> None:
@@ -175,21 +171,15 @@ def check_version(version: int, min_version: int, where: object) -> None:
         raise ConfigError(f"the ledger at {where} has version {version}, this edgemeter knows up to {VERSION}: update edgemeter here")
 
 
-def _grant(session: PostgresSession, role: str, statements: tuple[str, ...]) -> str:
-    wanted = [one.format(tables=", ".join(_EVERY)) for one in statements]
+def _grant(session: PostgresSession, role: str, statements: str) -> str:
+    grants = statements.format(tables=", ".join(_EVERY))
     try:
         with session.transaction() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
             cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,))
             if cursor.fetchone() is None:
                 cursor.execute(f"CREATE ROLE {role} NOLOGIN")
-            _execute_all(cursor, wanted)
+            cursor.execute(grants)
     except ConfigError as error:
-        needed = f"CREATE ROLE {role} NOLOGIN; {'; '.join(wanted)};"
-        return f"the role {role} is not set up ({error.__cause__}); an administrator does it with: {needed}"
+        return f"the role {role} is not set up ({error.__cause__}); an administrator does it with: CREATE ROLE {role} NOLOGIN; {grants};"
     return f"the role {role} may use them"
-
-
-def _execute_all(cursor: Any, statements: list[str]) -> None:
-    for statement in statements:
-        cursor.execute(statement)

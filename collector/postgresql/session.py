@@ -101,7 +101,9 @@ class PostgresSession:
 
     def _connected(self) -> "psycopg.Connection[Any]":
         if self._connection is None or self._connection.closed:
-            connection = self._driver.connect(**self._parameters(), autocommit=True, prepare_threshold=None)
+            parameters = self._driver.conninfo.conninfo_to_dict(self.address.connection)
+            defaults = _PARAMETERS | ({"target_session_attrs": "read-write"} if self._access == "write" else {})
+            connection = self._driver.connect(**{**defaults, **parameters}, autocommit=True, prepare_threshold=None)
             connection.add_notice_handler(self._noticed)
             try:
                 connection.execute(_SETTINGS + ("; SET default_transaction_read_only = on" if self._access == "read" else ""))
@@ -111,11 +113,6 @@ class PostgresSession:
             self._connection = connection
             self.generation += 1
         return self._connection
-
-    def _parameters(self) -> dict[str, Any]:
-        given = self._driver.conninfo.conninfo_to_dict(self.address.connection)
-        wanted = _PARAMETERS | ({"target_session_attrs": "read-write"} if self._access == "write" else {})
-        return {**wanted, **given}
 
     def _noticed(self, diagnostic: Any) -> None:
         if diagnostic.severity_nonlocalized == "WARNING":

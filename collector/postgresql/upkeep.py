@@ -1,20 +1,20 @@
 """Retention, leases and numbers of a ledger in PostgreSQL. Space that is freed is filled again (autovacuum)."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Mapping, Sequence
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.ledger.chunks import coalesce, without_samples
 from edgemeter.agent.ledger.ledger import GROWTH_DAYS, LedgerPart, LedgerStats
 from edgemeter.agent.ledger.retention import SLICE_CHUNKS, Retention, RetentionRemoved, before_ns, drained_row
 from edgemeter.collector.postgresql.session import Cursor, PostgresSession
-from edgemeter.collector.postgresql.writer import next_numbers
+from edgemeter.collector.postgresql.writer import locked
 
-LockedTransaction = AbstractContextManager[Cursor]
 _TABLES = (
-    "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks", "leases", "annotations", "alerts", "unsent",
+    "chunks", "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks", "leases", "annotations", "alerts", "unsent",
 )  # fmt: skip
+# What the records take, and what finds them: the part that retention makes smaller. The files of the tables do not shrink.
+_RECORD_BYTES = """SELECT coalesce(sum(size_bytes), 0) + (SELECT coalesce(sum(pg_column_size(runs.*)), 0) FROM runs) FROM chunks"""
 _OLD_SAMPLES = """SELECT chunk, body FROM chunks WHERE has_samples AND (%s OR received_ns < %s) AND last_row <= %s
 ORDER BY received_ns LIMIT %s"""
 _OLD_CHUNKS = "SELECT chunk, last_row, received_ns FROM chunks WHERE last_row <= %s ORDER BY chunk LIMIT %s"
@@ -23,42 +23,19 @@ _STRIP = "UPDATE chunks SET body = %b, size_bytes = %s, has_samples = false WHER
 _TOUCHING = """DELETE FROM forgotten WHERE device = %s AND session = %s AND last >= %s AND first <= %s RETURNING first, last"""
 
 
-@contextmanager
-def locked(session: PostgresSession) -> Iterator[Cursor]:
-    """Give a cursor for one transaction that no commit and no other such transaction runs beside."""
-    with session.transaction() as cursor:
-        next_numbers(cursor, 0, 0, session.address)
-        yield cursor
-
-
-def give_back(session: PostgresSession, owner: str) -> None:
-    """Give back what `owner` leased, so that another takes over at once; without a server the leases just end."""
-    with suppress(EdgemeterError), session.transaction() as cursor:
-        cursor.execute("DELETE FROM leases WHERE owner = %s", (owner,))
-
-
 def forget(session: PostgresSession, retention: Retention, now_ns: int) -> RetentionRemoved:
     """Remove one slice of what `retention` does not keep: first samples, then whole chunks of records."""
     drained = drained_row(dict(session.rows("SELECT name, position FROM sinks")), retention.sinks)
-    is_too_large = retention.limit_bytes is not None and held_bytes(session) > retention.limit_bytes
+    is_too_large = retention.limit_bytes is not None and int(session.value(_RECORD_BYTES)) > retention.limit_bytes
     stripped = _strip(session, (is_too_large, before_ns(retention.samples_days, now_ns), drained, SLICE_CHUNKS))
     is_only_records_left = is_too_large and not stripped
     records = _delete(session, before_ns(retention.records_days, now_ns), drained, is_any=is_only_records_left)
     return RetentionRemoved(records, stripped, is_all=not stripped and not records)
 
 
-def held_bytes(session: PostgresSession) -> int:
-    """Return how much the records take, and what finds them: the part that retention makes smaller.
-
-    The files of the tables do not shrink, so they do not tell.
-    """
-    row_bytes = "(SELECT coalesce(sum(pg_column_size(runs.*)), 0) FROM runs)"
-    return int(session.value(f"SELECT coalesce(sum(size_bytes), 0) + {row_bytes} FROM chunks"))  # noqa: S608 - our own text
-
-
-def size_bytes(session: PostgresSession) -> int:
-    """Return the size of the tables with their indexes on the server's disk."""
-    return sum(_table_bytes(session, ("chunks", *_TABLES)))
+def table_bytes(session: PostgresSession) -> list[int]:
+    """Return the size of each table with its indexes on the server's disk, the chunks first."""
+    return [int(session.value("SELECT pg_total_relation_size(%s::regclass)", (table,))) for table in _TABLES]
 
 
 def stats(session: PostgresSession, sinks: Mapping[str, int], last_row: int, safety: str) -> LedgerStats:
@@ -66,12 +43,12 @@ def stats(session: PostgresSession, sinks: Mapping[str, int], last_row: int, saf
     query = "SELECT min(received_ns), max(received_ns), count(*), count(*) FILTER (WHERE has_samples) FROM chunks"
     first_ns, last_ns, chunks, with_samples = session.rows(query)[0]
     kinds = session.rows("SELECT device, subject, verdict, count(*) FROM runs GROUP BY device, subject, verdict")
-    verdicts = {state: sum(one[3] for one in kinds if one[2] == state) for state in sorted({one[2] for one in kinds})}
+    verdicts = {state: sum(row[3] for row in kinds if row[2] == state) for state in sorted({row[2] for row in kinds})}
     return LedgerStats(
         path=str(session.address),
         runs=sum(verdicts.values()),
-        devices=len({one[0] for one in kinds}),
-        cases=len({one[:2] for one in kinds}),
+        devices=len({row[0] for row in kinds}),
+        cases=len({row[:2] for row in kinds}),
         verdicts=verdicts,
         first_received_ns=first_ns,
         last_received_ns=last_ns,
@@ -87,15 +64,14 @@ def stats(session: PostgresSession, sinks: Mapping[str, int], last_row: int, saf
 
 
 def _strip(session: PostgresSession, values: tuple[object, ...]) -> int:
-    found = session.rows(_OLD_SAMPLES, values)
     smaller = []
-    for chunk, body in found:
+    for chunk, body in session.rows(_OLD_SAMPLES, values):
         try:
-            left = without_samples(bytes(body))
+            stripped = without_samples(bytes(body))
         except ConfigError:
             # A field that this version skips is broken text: it is removed with the record.
-            left = bytes(body)
-        smaller.append((left, len(left), chunk))
+            stripped = bytes(body)
+        smaller.append((stripped, len(stripped), chunk))
     if smaller:
         with locked(session) as cursor:
             cursor.executemany(_STRIP, smaller)
@@ -130,8 +106,8 @@ def _remember(cursor: Cursor, removed: Sequence[tuple[str, int, int]]) -> None:
         for first, last in coalesce(sorted(seqs)):
             cursor.execute(_TOUCHING, (*name, first - 1, last + 1))
             joined = [(first, last), *cursor.fetchall()]
-            whole = min(one[0] for one in joined), max(one[1] for one in joined)
-            cursor.execute("INSERT INTO forgotten VALUES (%s, %s, %s, %s)", (*name, *whole))
+            merged = min(start for start, _ in joined), max(end for _, end in joined)
+            cursor.execute("INSERT INTO forgotten VALUES (%s, %s, %s, %s)", (*name, *merged))
 
 
 def _growth(session: PostgresSession, last_ns: int | None) -> float | None:
@@ -146,14 +122,10 @@ def _growth(session: PostgresSession, last_ns: int | None) -> float | None:
 def _parts(session: PostgresSession) -> tuple[LedgerPart, ...]:
     query = "SELECT coalesce(sum(size_bytes) FILTER (WHERE has_samples), 0), coalesce(sum(size_bytes), 0) FROM chunks"
     with_samples, records = map(int, session.rows(query)[0])
-    chunks, *others = _table_bytes(session, ("chunks", *_TABLES))
+    chunks, *others = table_bytes(session)
     return (
         LedgerPart("records with raw samples", with_samples),
         LedgerPart("records without raw samples", records - with_samples),
         LedgerPart("rows, indexes, quarantine and the rest", sum(others)),
         LedgerPart("free, to be reused, and what finds the records", max(0, chunks - records)),
     )
-
-
-def _table_bytes(session: PostgresSession, tables: Sequence[str]) -> list[int]:
-    return [int(session.value("SELECT pg_total_relation_size(%s::regclass)", (table,))) for table in tables]

@@ -1,15 +1,17 @@
 """Commits to a ledger in PostgreSQL: what arrived, in one transaction, once."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
 
 from edgemeter.agent.base.errors import TransientError
-from edgemeter.agent.contract.messages import Birth, DeviceState
+from edgemeter.agent.contract.messages import TOPIC_ROOT, Birth, DeviceState
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.chunks import (
     SUBJECT_COLUMNS,
     Arrival,
@@ -25,7 +27,6 @@ from edgemeter.agent.ledger.chunks import (
 )
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
-from edgemeter.collector.postgresql import quarantine_table
 from edgemeter.collector.postgresql.schema import check_version
 from edgemeter.collector.postgresql.session import Cursor, PostgresSession, UnstorableError
 
@@ -57,6 +58,25 @@ ON CONFLICT (topic) DO UPDATE SET payload = excluded.payload, received_ns = excl
 WHERE retained.payload IS DISTINCT FROM excluded.payload"""
 _HEALTH = """INSERT INTO presence (fleet, device, health, changed_ns) VALUES (%s, %s, %s, %s)
 ON CONFLICT (fleet, device) DO UPDATE SET health = excluded.health WHERE presence.health IS DISTINCT FROM excluded.health"""
+_QUARANTINE = """INSERT INTO quarantine (digest, topic, payload, size_bytes, kept_bytes, reason, received_ns, last_ns, times)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, 1)
+ON CONFLICT (digest) DO UPDATE SET times = quarantine.times + 1, last_ns = excluded.last_ns"""
+_TOTAL = "SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine WHERE topic LIKE %s"
+# As in a file: entries are kept by rising share of their sender until the limits are full.
+_DROP = """DELETE FROM quarantine WHERE row IN (
+    SELECT row FROM (
+        SELECT row,
+            row_number() OVER (ORDER BY share, row DESC) AS place,
+            sum(kept_bytes) OVER (ORDER BY share, row DESC ROWS UNBOUNDED PRECEDING) AS total_bytes
+        FROM (
+            SELECT row, kept_bytes,
+                greatest(1.0 * row_number() OVER newest / %(rows)s, 1.0 * sum(kept_bytes) OVER newest / %(bytes)s) AS share
+            FROM quarantine WHERE topic LIKE %(ours)s
+            WINDOW newest AS (PARTITION BY regexp_replace(topic, '[^/]*$', '') ORDER BY row DESC ROWS UNBOUNDED PRECEDING)
+        ) AS shares
+    ) AS places WHERE place > %(kept_rows)s OR total_bytes > %(kept_bytes)s
+)"""
+_OUR_TOPICS = f"{TOPIC_ROOT}/%"
 
 
 class _Row(NamedTuple):
@@ -66,14 +86,6 @@ class _Row(NamedTuple):
     source: int
     place: int
     row: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """The rows that are new, and those whose number belongs to another record."""
-
-    new: frozenset[int]
-    collided: frozenset[int]
 
 
 def next_numbers(cursor: Cursor, rows: int, chunks: int, where: object) -> tuple[int, int]:
@@ -86,6 +98,34 @@ def next_numbers(cursor: Cursor, rows: int, chunks: int, where: object) -> tuple
     row, chunk, version, min_version = cursor.fetchone()
     check_version(version, min_version, where)
     return row, chunk
+
+
+@contextmanager
+def locked(session: PostgresSession) -> Iterator[Cursor]:
+    """Give a cursor for one transaction that no commit and no other such transaction runs beside."""
+    with session.transaction() as cursor:
+        next_numbers(cursor, 0, 0, session.address)
+        yield cursor
+
+
+def add_rejections(cursor: Cursor, rejections: Sequence[Rejection]) -> None:
+    """Quarantine `rejections`, within a transaction that holds the row of the ledger; beyond the limits of a file entries are dropped."""
+    if not rejections:
+        return
+    # PostgreSQL stores no NUL in a text.
+    cursor.executemany(
+        _QUARANTINE,
+        [
+            tuple(value.replace("\0", "\ufffd") if isinstance(value, str) else value for value in quarantine.entry_values(rejection))
+            for rejection in rejections
+        ],
+    )
+    cursor.execute(_TOTAL, (_OUR_TOPICS,))
+    rows, kept_bytes = cursor.fetchone()
+    if rows > quarantine.ROWS_LIMIT or kept_bytes > quarantine.TOTAL_LIMIT_BYTES:
+        limits = {"rows": quarantine.ROWS_LIMIT, "bytes": quarantine.TOTAL_LIMIT_BYTES}
+        reduced = {f"kept_{name}": int(limit * quarantine.KEPT_RATIO) for name, limit in limits.items()}
+        cursor.execute(_DROP, {**limits, **reduced, "ours": _OUR_TOPICS})
 
 
 class PostgresWriter:
@@ -112,7 +152,7 @@ class PostgresWriter:
 
         def before(cursor: Cursor) -> None:
             if drain_again:
-                keys = [(one.record.device, one.record.session, one.record.seq, one.record.id) for one in arrivals]
+                keys = [(record.device, record.session, record.seq, record.id) for record, *_ in arrivals]
                 cursor.executemany(drop, keys)
 
         def after(cursor: Cursor, collisions: Sequence[Rejection]) -> None:
@@ -132,9 +172,9 @@ class PostgresWriter:
                 raise
             halves = _halves(sources)
             if halves is None:
-                rejected = _as_arrivals(sources[0])[0]
-                one = Rejection(rejected.topic, rejected.payload, str(error), rejected.received_ns)
-                return self._commit((), [*rejections, one], changes)
+                (arrival,) = _as_arrivals(sources[0])
+                rejection = Rejection(arrival.topic, arrival.payload, str(error), arrival.received_ns)
+                return self._commit((), [*rejections, rejection], changes)
         first, second = self._commit(halves[0], (), ()), self._commit(halves[1], rejections, changes)
         return Committed(
             first.inserted + second.inserted,
@@ -149,21 +189,26 @@ class PostgresWriter:
         rejections: Sequence[Rejection],
         changes: Sequence[PresenceChange | RetainedMessage],
         before: Callable[[Cursor], None] = lambda _: None,
-        after: Callable[[Cursor, Sequence[Rejection]], None] = quarantine_table.add,
+        after: Callable[[Cursor, Sequence[Rejection]], None] = add_rejections,
     ) -> Committed:
         """Commit all of it in one transaction; `after` is given what collides."""
         if not sources and not rejections and not changes:
             return Committed()
-        records = [_records(source) for source in sources]
+        records = [source.records if isinstance(source, ArrivedBatch) else [arrival.record for arrival in source] for source in sources]
         try:
             with self._session.transaction() as cursor:
                 row, chunk = next_numbers(cursor, sum(map(len, records)), len(sources), self._session.address)
                 before(cursor)
-                rows = _numbered(records, row)
-                stored = self._store(cursor, rows, chunk) if rows else _Stored(frozenset(), frozenset())
-                _add_chunks(cursor, sources, rows, stored, chunk)
-                committed, collisions = _outcome(sources, rows, stored)
-                quarantine_table.add(cursor, rejections)
+                numbers = itertools.count(row + 1)
+                rows = [
+                    _Row(record, source, place, next(numbers))
+                    for source, members in enumerate(records)
+                    for place, record in enumerate(members)
+                ]
+                new, collided = self._store(cursor, rows, chunk) if rows else (frozenset(), frozenset())
+                _add_chunks(cursor, sources, [stored for stored in rows if stored.row in new], chunk)
+                committed, collisions = _outcome(sources, rows, len(new), collided)
+                add_rejections(cursor, rejections)
                 _note_presence(cursor, changes)
                 after(cursor, collisions)
         except BaseException:
@@ -172,21 +217,22 @@ class PostgresWriter:
             raise
         return committed
 
-    def _store(self, cursor: Cursor, rows: Sequence[_Row], chunk: int) -> _Stored:
-        wanted = _not_forgotten(cursor, rows)
-        self._add_subjects(cursor, wanted)
-        columns = zip(*(_values(one, chunk) for one in wanted), strict=True)
+    def _store(self, cursor: Cursor, rows: Sequence[_Row], chunk: int) -> tuple[frozenset[int], frozenset[int]]:
+        """Return the numbers of the rows that are new, and of those whose number belongs to another record."""
+        candidates = _not_forgotten(cursor, rows)
+        self._add_subjects(cursor, candidates)
+        columns = zip(*(_values(candidate, chunk) for candidate in candidates), strict=True)
         cursor.execute(_RUNS, [list(column) for column in columns] or [[]] * 10)
         new = frozenset(row for (row,) in cursor.fetchall())
-        left = [one for one in wanted if one.row not in new]
-        return _Stored(new, frozenset(_collided(cursor, left)) if left else frozenset())
+        repeated = [candidate for candidate in candidates if candidate.row not in new]
+        return new, frozenset(_collided(cursor, repeated)) if repeated else frozenset()
 
     def _add_subjects(self, cursor: Cursor, rows: Iterable[_Row]) -> None:
         if self._generation != self._session.generation or len(self._subjects) > SUBJECTS_REMEMBERED:
             # After a failover what was committed before may be gone.
             self._subjects.clear()
             self._generation = self._session.generation
-        subjects = {subject_number(values): values for values in {subject_of(one.record) for one in rows}}
+        subjects = {subject_number(values): values for values in {subject_of(row.record) for row in rows}}
         added = [(number, *values) for number, values in subjects.items() if number not in self._subjects]
         if added:
             cursor.executemany(_SUBJECTS, added)
@@ -198,75 +244,62 @@ def subject_number(values: tuple[str, ...]) -> int:
     return int.from_bytes(hashlib.sha256(msgspec.json.encode(values)).digest()[:8], "big", signed=True)
 
 
-def _records(source: Source) -> Sequence[RunRecord]:
-    return source.records if isinstance(source, ArrivedBatch) else [one.record for one in source]
-
-
-def _numbered(records: Sequence[Sequence[RunRecord]], row: int) -> list[_Row]:
-    places = [(record, source, place) for source, some in enumerate(records) for place, record in enumerate(some)]
-    return [_Row(*one, row + number) for number, one in enumerate(places, start=1)]
-
-
-def _values(one: _Row, chunk: int) -> tuple[object, ...]:
-    record = one.record
+def _values(row: _Row, chunk: int) -> tuple[object, ...]:
+    record = row.record
     subject = subject_number(subject_of(record))
-    name = (one.row, record.device, record.session, record.seq, record.id, record.started_at_ns, subject)
-    return (*name, record.verdict.state, chunk + 1 + one.source, one.place)
+    identity = (row.row, record.device, record.session, record.seq, record.id, record.started_at_ns, subject)
+    return (*identity, record.verdict.state, chunk + 1 + row.source, row.place)
 
 
-def _not_forgotten(cursor: Cursor, rows: Sequence[_Row]) -> list[_Row]:
-    sessions = list({(one.record.device, one.record.session) for one in rows})
+def _not_forgotten(cursor: Cursor, rows: Sequence[_Row]) -> Sequence[_Row]:
+    sessions = list({(row.record.device, row.record.session) for row in rows})
     cursor.execute(_FORGOTTEN, ([device for device, _ in sessions], [session for _, session in sessions]))
     ranges: dict[tuple[str, int | None], list[tuple[int, int]]] = {}
     for device, session, first, last in cursor.fetchall():
         ranges.setdefault((device, session), []).append((first, last))
     if not ranges:
-        return list(rows)
-    return [one for one in rows if not any(first <= (one.record.seq or 0) <= last for first, last in ranges.get(_session(one), ()))]
+        return rows
+    return [
+        row
+        for row in rows
+        if not any(first <= (row.record.seq or 0) <= last for first, last in ranges.get((row.record.device, row.record.session), ()))
+    ]
 
 
-def _session(one: _Row) -> tuple[str, int | None]:
-    return one.record.device, one.record.session
-
-
-def _collided(cursor: Cursor, left: Sequence[_Row]) -> Iterable[int]:
+def _collided(cursor: Cursor, rows: Sequence[_Row]) -> Iterable[int]:
     """Yield the rows whose numbers belong to other records."""
-    keys = [(one.record.device, one.record.session, one.record.seq) for one in left]
+    keys = [(row.record.device, row.record.session, row.record.seq) for row in rows]
     cursor.execute(_HELD, [list(column) for column in zip(*keys, strict=True)])
-    held = {(device, session, seq): name for device, session, seq, name in cursor.fetchall()}
-    for key, one in zip(keys, left, strict=True):
-        if key not in held:
-            raise TransientError(f"record {one.record.id} was removed while it was committed again: try again")
-        if held[key] != one.record.id:
-            yield one.row
+    stored_ids = {(device, session, seq): record_id for device, session, seq, record_id in cursor.fetchall()}
+    for key, row in zip(keys, rows, strict=True):
+        if key not in stored_ids:
+            raise TransientError(f"record {row.record.id} was removed while it was committed again: try again")
+        if stored_ids[key] != row.record.id:
+            yield row.row
 
 
-def _add_chunks(cursor: Cursor, sources: Sequence[Source], rows: Sequence[_Row], stored: _Stored, chunk: int) -> None:
-    last_rows: dict[int, int] = {}
-    for one in rows:
-        if one.row in stored.new:
-            last_rows[one.source] = one.row
+def _add_chunks(cursor: Cursor, sources: Sequence[Source], new_rows: Sequence[_Row], chunk: int) -> None:
     values = []
-    for number, last_row in last_rows.items():
+    for number, last_row in {row.source: row.row for row in new_rows}.items():
         source = sources[number]
         if isinstance(source, ArrivedBatch):
             body, received_ns = source.body, source.received_ns
         else:
-            body, received_ns = pack_chunk([one.payload for one in source]), source[0].received_ns
+            body, received_ns = pack_chunk([arrival.payload for arrival in source]), source[0].received_ns
         values.append((chunk + 1 + number, last_row, received_ns, len(body), body))
     if values:
         cursor.executemany(_CHUNK, values)
 
 
-def _outcome(sources: Sequence[Source], rows: Sequence[_Row], stored: _Stored) -> tuple[Committed, list[Rejection]]:
-    held = tuple(key_of(one.record) for one in rows if one.row not in stored.collided)
+def _outcome(sources: Sequence[Source], rows: Sequence[_Row], inserted: int, collided: frozenset[int]) -> tuple[Committed, list[Rejection]]:
+    keys = tuple(key_of(row.record) for row in rows if row.row not in collided)
     places: dict[int, list[int]] = {}
-    for one in rows:
-        if one.row in stored.collided:
-            places.setdefault(one.source, []).append(one.place)
-    collisions = [rejection for number, found in places.items() for rejection in rejections_of(sources[number], found)]
+    for row in rows:
+        if row.row in collided:
+            places.setdefault(row.source, []).append(row.place)
+    collisions = [rejection for number, members in places.items() for rejection in rejections_of(sources[number], members)]
     # Many rejected records of one message are one entry, so they are counted by row.
-    return Committed(len(stored.new), len(held) - len(stored.new), len(collisions), held), collisions
+    return Committed(inserted, len(keys) - inserted, len(collisions), keys), collisions
 
 
 def _note_presence(cursor: Cursor, changes: Iterable[PresenceChange | RetainedMessage]) -> None:
