@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgemeter.agent.base.options import format_option, json_option
+from edgemeter.agent.base.options import PATH, format_option, json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option, trend_progress
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _rules_option = click.option(
     "--rules",
     "rules_file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     envvar="EDGEMETER_ALERT_RULES",
     help="Rules file (TOML; see `edgemeter config sample alerts`). Default: the built-in rules, without notifications.",
 )
@@ -45,20 +45,19 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_
     """
     from edgemeter.collector.alerts import alerts_table
     from edgemeter.collector.alerts import check as checking
-    from edgemeter.collector.alerts.check import planned_sends
     from edgemeter.collector.index.history import open_history
 
     rules = _rules(rules_file)
     where = chosen_stores(stores)
     with trend_progress() as progress, _file(where) as file:
         history = open_history(where, progress)
-        done = checking.check_alerts(history, where[0], file, rules, time.time_ns(), is_dry=is_dry)
-    plan = planned_sends(rules, done.changes) if is_dry else {}
-    click.echo(alerts_table.check_json(done, plan) if as_json else alerts_table.check_text(done, plan))
-    failed = [one for one in done.sent if one.error is not None]
-    for one in failed:
-        click.echo(f"edgemeter: {one.error}", err=True)
-    if failed:
+        result = checking.check_alerts(history, where[0], file, rules, time.time_ns(), is_dry=is_dry)
+    plan = checking.planned_sends(rules, result.changes) if is_dry else {}
+    click.echo(alerts_table.check_json(result, plan) if as_json else alerts_table.check_text(result, plan))
+    errors = [notification.error for notification in result.sent if notification.error is not None]
+    for error in errors:
+        click.echo(f"edgemeter: {error}", err=True)
+    if errors:
         sys.exit(1)
 
 
@@ -76,11 +75,11 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, with_members: bool, f
     from edgemeter.collector.alerts import alerts_table, lifecycle
 
     with _file(stores) as file:
-        found = lifecycle.read_alerts(file, with_closed=with_closed)
-    if not print_data(form, alerts_table.alerts_json(found)):
-        if found:
-            console_for(form).print(alerts_table.alerts_table(found, with_members=with_members))
-        click.echo(figures.count(len(found), "alert") + ("" if with_closed else " open"), err=True)
+        listed = lifecycle.read_alerts(file, with_closed=with_closed)
+    if not print_data(form, alerts_table.alerts_json(listed)):
+        if listed:
+            console_for(form).print(alerts_table.alerts_table(listed, with_members=with_members))
+        click.echo(figures.count(len(listed), "alert") + ("" if with_closed else " open"), err=True)
 
 
 @alerts.command(short_help="Confirm an alert; a new level begins.")
@@ -124,21 +123,17 @@ def health(rules_file: Path | None, stores: tuple[str, ...], days: int, *, form:
     Example: edgemeter trend alerts health --days 30
     """
     from edgemeter.collector.alerts import alerts_table, lifecycle
-    from edgemeter.collector.alerts.lifecycle import rules_health
 
-    rules = _rules(rules_file)
+    rules = [rule.name for rule in _rules(rules_file).rule]
     with _file(stores) as file:
-        known = lifecycle.read_alerts(file, with_closed=True)
-    found = rules_health(known, [rule.name for rule in rules.rule], time.time_ns(), days)
-    if not print_data(form, alerts_table.health_json(found)):
-        console_for(form).print(alerts_table.health_table(found))
+        rules_health = lifecycle.rules_health(lifecycle.read_alerts(file, with_closed=True), rules, time.time_ns(), days)
+    if not print_data(form, alerts_table.health_json(rules_health)):
+        console_for(form).print(alerts_table.health_table(rules_health))
 
 
 @alerts.command(short_help="Send a test notification to a channel.")
 @click.argument("channel")
-@click.option(
-    "--rules", "rules_file", required=True, type=click.Path(path_type=Path), envvar="EDGEMETER_ALERT_RULES", help="Rules file (TOML)."
-)
+@click.option("--rules", "rules_file", required=True, type=PATH, envvar="EDGEMETER_ALERT_RULES", help="Rules file (TOML).")
 def test(channel: str, rules_file: Path) -> None:
     """Send a test notification to a channel.
 

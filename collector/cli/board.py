@@ -5,12 +5,12 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.options import quiet_option
+from edgemeter.agent.base.options import PATH, quiet_option
 from edgemeter.agent.base.progress import note, progress_bar
 
 
 @click.command(short_help="Make a public board: a static site from signed bundles.")
-@click.argument("bundles", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="BUNDLE|FOLDER...")
+@click.argument("bundles", nargs=-1, required=True, type=PATH, metavar="BUNDLE|FOLDER...")
 @click.option("--out", default=Path("site"), type=click.Path(path_type=Path, file_okay=False), help="Folder to write to. Default: site.")
 @click.option(
     "--key",

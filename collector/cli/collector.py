@@ -5,19 +5,19 @@ import gc
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from edgemeter.agent.base import broker_address, log_limit
-from edgemeter.agent.base.broker_address import BrokerAddress
+from edgemeter.agent.base import log_limit
+from edgemeter.agent.base.broker_address import BrokerAddress, address_with_files
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.options import FiniteRange, broker_files
+from edgemeter.agent.base.options import PATH, FiniteRange, broker_files
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_option
@@ -25,7 +25,6 @@ from edgemeter.collector.influx import influx_config
 from edgemeter.collector.ledgers.place import LedgerPlace
 
 if TYPE_CHECKING:
-    from edgemeter.collector.home_assistant.publisher import HomePublisher
     from edgemeter.collector.receive.service import Collector
 
 COMMANDS: Sections = {
@@ -37,20 +36,20 @@ COMMANDS: Sections = {
     },
     "Receive and show": {
         "up": ("edgemeter.collector.cli.collector:up", "Receive results until stopped."),
-        "web": ("edgemeter.collector.cli.web:web", "Serve the page: overview, compare, trend, down to raw samples."),
+        "web": ("edgemeter.collector.cli.report:web", "Serve the page: overview, compare, trend, down to raw samples."),
         "devices": ("edgemeter.collector.cli.ledger:devices", "List devices: presence, records, missing records."),
         "changes": ("edgemeter.collector.cli.ledger:changes", "List changes of firmware, kernel, runtime, ...; mark them in Grafana."),
         "drain": ("edgemeter.collector.cli.ledger:drain", "Show what InfluxDB has, or write it again."),
     },
     "Repair": {
         "quarantine": ("edgemeter.collector.cli.quarantine:quarantine", "List, show or retry rejected messages."),
-        "request-again": ("edgemeter.collector.cli.fetch_back:request_again", "Ask devices to send receipted records again."),
+        "request-again": ("edgemeter.collector.cli.ledger:request_again", "Ask devices to send receipted records again."),
         "retire": ("edgemeter.collector.cli.ledger:retire", "Take a device out of the lists of those expected."),
     },
     "Maintain the ledger": {
         "stats": ("edgemeter.collector.cli.ledger:stats", "Show the size of the ledger and what takes the space."),
         "backup": ("edgemeter.collector.cli.ledger:backup", "Back up the ledger while the collector runs."),
-        "restore": ("edgemeter.collector.cli.fetch_back:restore", "Restore a backup, and what other ledgers have."),
+        "restore": ("edgemeter.collector.cli.ledger:restore", "Restore a backup, and what other ledgers have."),
         "import": ("edgemeter.collector.cli.ledger:import_", "Import another ledger."),
         "vacuum": ("edgemeter.collector.cli.ledger:vacuum", "Return unused space to the file system."),
     },
@@ -98,16 +97,10 @@ MOST_DAYS = 100_000
 @click.option(
     "--influx", required=True, envvar="EDGEMETER_INFLUX", help="URL: http://HOST:8086[?org=ORG&bucket=BUCKET]; version 1: ?db=DATABASE."
 )
-@click.option(
-    "--influx-token-file", type=click.Path(path_type=Path), help="File with an administrator's token. Default: $EDGEMETER_INFLUX_TOKEN."
-)
+@click.option("--influx-token-file", type=PATH, help="File with an administrator's token. Default: $EDGEMETER_INFLUX_TOKEN.")
 @click.option("--keep-days", type=click.IntRange(1, MOST_DAYS), help="Delete points after this many days. Default: never.")
-@click.option(
-    "--write-token-to", type=click.Path(path_type=Path), help="File for the write token. Default: influx-write.token in $EDGEMETER_HOME."
-)
-@click.option(
-    "--read-token-to", type=click.Path(path_type=Path), help="File for the read token. Default: influx-read.token in $EDGEMETER_HOME."
-)
+@click.option("--write-token-to", type=PATH, help="File for the write token. Default: influx-write.token in $EDGEMETER_HOME.")
+@click.option("--read-token-to", type=PATH, help="File for the read token. Default: influx-read.token in $EDGEMETER_HOME.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def init_influx(
     *,
@@ -122,17 +115,15 @@ def init_influx(
 
     Example: edgemeter collector init-influx --influx http://influx.example:8086 --influx-token-file admin.token --keep-days 365
     """
-    from edgemeter.collector.influx import influx_config
     from edgemeter.collector.influx.set_up import InfluxPlan, set_up_influx
 
     config = influx_config.parse_influx(influx, token_file=influx_token_file)
     files = {"write": write_token_to or home() / "influx-write.token", "read": read_token_to or home() / "influx-read.token"}
-    done = set_up_influx(config, InfluxPlan(keep_days, {"write": files["write"], "read": files["read"]}))
+    steps = set_up_influx(config, InfluxPlan(keep_days, {"write": files["write"], "read": files["read"]}))
     if as_json:
-        print_json({"set_up": str(config), "token_files": {name: str(path) for name, path in files.items()}, "said": done})
-        return
-    for sentence in done:
-        click.echo(sentence)
+        print_json({"set_up": str(config), "token_files": {name: str(path) for name, path in files.items()}, "said": steps})
+    else:
+        click.echo("\n".join(steps))
 
 
 @click.command("init-ledger")
@@ -152,16 +143,12 @@ def init_ledger(*, ledger: LedgerPlace, as_json: bool) -> None:
 
     if isinstance(ledger, Path):
         raise ConfigError(f"{str(ledger)!r} is a file, which needs no preparation: give postgresql://OWNER@HOST/DATABASE")
-    session = PostgresSession(ledger)
-    try:
-        done = initialise(session)
-    finally:
-        session.close()
+    with closing(PostgresSession(ledger)) as session:
+        steps = initialise(session)
     if as_json:
-        print_json({"ledger": str(ledger), "done": done})
-        return
-    for sentence in done:
-        click.echo(sentence)
+        print_json({"ledger": str(ledger), "done": steps})
+    else:
+        click.echo("\n".join(steps))
 
 
 STATUS_POLL_S = 0.5
@@ -191,7 +178,7 @@ def collector() -> None:
 @click.option(
     "--influx", envvar="EDGEMETER_INFLUX", help="Drain to this InfluxDB: http://HOST:8086[?org=ORG&bucket=BUCKET], 1.x: ?db=NAME."
 )
-@click.option("--influx-token-file", type=click.Path(path_type=Path), help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
+@click.option("--influx-token-file", type=PATH, help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
 @click.option(
     "--influx-fields",
     type=click.Choice(["all", "figures"]),
@@ -242,7 +229,10 @@ def up(
 
     Example: edgemeter collector up --broker broker.example --influx http://influx.example:8086
     """
+    from importlib.metadata import version
+
     from edgemeter.agent.ledger.retention import Retention
+    from edgemeter.collector.home_assistant.publisher import HomePublisher
     from edgemeter.collector.index import keeper
     from edgemeter.collector.receive import monitor
     from edgemeter.collector.receive.presence import CollectorPresence
@@ -259,24 +249,24 @@ def up(
     if influx:
         config = influx_config.parse_influx(influx, token_file=influx_token_file)
         config = dataclasses.replace(config, extent=influx_fields, also=frozenset(influx_also))
-    given = _given(broker, fleet_folder, files)
+    broker_address = _broker_address(broker, fleet_folder, files)
     manager = ServiceManager()
     # A broker that is not up yet is no reason to be restarted by the watchdog's clock.
     manager.ready()
-    with until_stopped() as stopped, _broker(given, port) as address, keeper.index_keeper(path):
+    with until_stopped() as stopped, _broker(broker_address, port) as address, keeper.index_keeper(path):
         service = Collector(address, path, config, group=group, retention=retention)
         metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
-        home = _home_publisher(address, path) if home_assistant else None
-        presence = CollectorPresence(address, lambda: service.name, lambda: service.unwell() is None) if given else None
-        parts = [part for part in (service, presence, metrics_server, home) if part is not None]
+        publisher = HomePublisher(address, path, version("edgemeter")) if home_assistant else None
+        presence = CollectorPresence(address, lambda: service.name, lambda: service.unwell() is None) if broker_address else None
+        parts = [part for part in (service, presence, metrics_server, publisher) if part is not None]
         try:
             for part in parts:
                 part.start()
-            told = [f"receiving from {address}, storing in {path}", *([f"draining to {config}"] if config else ())]
+            states = [f"receiving from {address}, storing in {path}", *([f"draining to {config}"] if config else ())]
             if metrics_server is not None:
-                told.append(f"/metrics at {metrics_server.host}:{metrics_server.port}")
-            told += ["publishing to Home Assistant"] if home is not None else []
-            click.echo(f"{', '.join(told)}; a receipt means: on {service.safety()}; stop with Ctrl-C", err=True)
+                states.append(f"/metrics at {metrics_server.host}:{metrics_server.port}")
+            states += ["publishing to Home Assistant"] if publisher is not None else []
+            click.echo(f"{', '.join(states)}; a receipt means: on {service.safety()}; stop with Ctrl-C", err=True)
             # What is there now stays: a collection that goes through all of it holds up every receipt for 25 to 60 ms.
             gc.collect()
             gc.freeze()
@@ -290,22 +280,14 @@ def up(
         )
 
 
-def _given(broker: str | None, folder: Path | None, files: dict[str, Path | None]) -> BrokerAddress | None:
+def _broker_address(broker: str | None, folder: Path | None, files: dict[str, Path | None]) -> BrokerAddress | None:
     from edgemeter.collector.receive.fleet_address import fleet_address
 
     if broker and folder:
         raise click.UsageError("--fleet names the broker too: give it or --broker")
     if folder is not None:
         return fleet_address(folder)
-    return broker_address.address_with_files(broker, files) if broker else None
-
-
-def _home_publisher(address: BrokerAddress, ledger: LedgerPlace) -> "HomePublisher":
-    from importlib.metadata import version
-
-    from edgemeter.collector.home_assistant.publisher import HomePublisher
-
-    return HomePublisher(address, ledger, version("edgemeter"))
+    return address_with_files(broker, files) if broker else None
 
 
 def _watch(service: "Collector", manager: ServiceManager, stopped: threading.Event) -> None:
@@ -324,9 +306,9 @@ def _watch(service: "Collector", manager: ServiceManager, stopped: threading.Eve
 
 
 @contextmanager
-def _broker(given: BrokerAddress | None, port: int) -> Iterator[BrokerAddress]:
-    if given is not None:
-        yield given
+def _broker(address: BrokerAddress | None, port: int) -> Iterator[BrokerAddress]:
+    if address is not None:
+        yield address
         return
     from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 

@@ -13,12 +13,12 @@ import click
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.model_names import model_names
-from edgemeter.agent.base.options import format_option, matters_option, quiet_option
+from edgemeter.agent.base.options import PATH, format_option, matters_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.figures import in_view
-from edgemeter.collector.cli.stores import StorePath, all_days_option, chosen_stores
+from edgemeter.collector.cli.stores import StorePath, all_days_option, chosen_stores, influx_token_option
 from edgemeter.collector.compare import columns
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import DaysCounted
     from edgemeter.collector.compare.views import FlatRow, GatheredCases
     from edgemeter.collector.index.rollup import RolledUp
-    from edgemeter.collector.runs.store import LeftOut, RunStore, StoreContents
+    from edgemeter.collector.runs.store import RunStore, StoreContents
 
 
 # How alike a name and one of the catalogue are that is meant.
@@ -56,21 +56,19 @@ def review_change(
     from edgemeter.collector.review import document, gate
     from edgemeter.collector.review import review as reviewing
     from edgemeter.collector.review.choice import choice_lines, find_choice
-    from edgemeter.collector.review.document import to_markdown
-    from edgemeter.collector.review.review import read_side
 
     limits = () if fail_on is None else gate.parse(fail_on)
     baseline, new = sides
-    contents = read_side(baseline), read_side(new)
-    found = reviewing.review((baseline, contents[0]), (new, contents[1]), matters, days)
-    choice = None if found.pairs else find_choice(*contents, matters, days)
-    findings = gate.judge(found, limits)
+    contents = reviewing.read_side(baseline), reviewing.read_side(new)
+    review = reviewing.review((baseline, contents[0]), (new, contents[1]), matters, days)
+    choice = None if review.pairs else find_choice(*contents, matters, days)
+    findings = gate.judge(review, limits)
     if form == "markdown":
-        click.echo(to_markdown(found, findings), nl=False)
+        click.echo(document.to_markdown(review, findings), nl=False)
     elif form == "json":
-        click.echo(document.to_json(found, findings, choice))
+        click.echo(document.to_json(review, findings, choice))
     else:
-        for line in (*document.review_lines(found, findings), *(choice_lines(choice) if choice else ())):
+        for line in (*document.review_lines(review, findings), *(choice_lines(choice) if choice else ())):
             click.echo(figures.printable(line))
     if gate.is_closed(findings):
         sys.exit(1)
@@ -81,14 +79,13 @@ class CompareCommand(ModalCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
         """Return the context of the command that the flags or the arguments choose."""
-        if not any(flag in args for flag in self.modes) and any(is_model(one) for one in _arguments(args)):
+        # An option may be followed by its value: that is no positional argument.
+        positional = [
+            argument for place, argument in enumerate(args) if not argument.startswith("-") and not (place and args[place - 1] in VALUED)
+        ]
+        if not any(flag in args for flag in self.modes) and any(map(is_model, positional)):
             args = ["--models", *args]
         return super().make_context(info_name, args, parent, **extra)
-
-
-def _arguments(args: Sequence[str]) -> list[str]:
-    """Return what may be a positional argument: neither an option nor, for what it can be known, its value."""
-    return [one for place, one in enumerate(args) if not one.startswith("-") and not (place and args[place - 1] in VALUED)]
 
 
 def is_model(text: str) -> bool:
@@ -126,9 +123,7 @@ def is_model(text: str) -> bool:
     help="A ledger, a document of `edgemeter run --json`, or an InfluxDB (http://HOST:8086?bucket=BUCKET, version 1: ?db=DATABASE); "
     "several are read as one. Default: the ledger in $EDGEMETER_HOME.",
 )
-@click.option(
-    "--influx-token-file", type=click.Path(path_type=Path), help="File with the token of an InfluxDB. Or set EDGEMETER_INFLUX_TOKEN."
-)
+@influx_token_option
 @click.option(
     "--view",
     type=click.Choice(["table", "matrix", "pareto", "coverage", "nearest"]),
@@ -158,9 +153,7 @@ def is_model(text: str) -> bool:
     metavar="LIMITS",
     help="With BASELINE NEW: exit 1 if NEW exceeds a limit, such as slower:3%,energy:5%,memory:10%,ap:0.5 (ap in points of 100).",
 )
-@click.option(
-    "--html", type=click.Path(path_type=Path), metavar="FILE", help="Also write the page as one file that begins with this comparison."
-)
+@click.option("--html", type=PATH, metavar="FILE", help="Also write the page as one file that begins with this comparison.")
 @click.option(
     "--models",
     is_flag=True,
@@ -205,45 +198,31 @@ def compare(
         raise click.UsageError(f"Missing option '--reference': the view {view} needs a device or role; models are compared as A B.")
     if html is not None and view != "table":
         raise click.UsageError(f"--html needs --view table, not {view}")
+    from edgemeter.collector.index.rollup import compare_rolled_up, rolled_up, rollup_progress
+
     where = chosen_stores(stores)
     store = open_store(*where, influx_token_file=influx_token_file)
-    # A table shows some cases, everything else all of them.
-    ready = _summed_up(store, days, whole=view not in ("table", "nearest") or form in ("json", "csv"))
+    limits = SmallestDifferences(ratio=matters)
+    with rollup_progress() as progress:
+        # A table shows some cases, everything else all of them.
+        ready = rolled_up(store, progress, days=days, whole=view not in ("table", "nearest") or form in ("json", "csv"))
     if view not in ("table", "nearest") or reference is None:
         _show_view(store.contents() if ready is None else ready, view, figure, across, stale_days, days, form)
         return
-    found = _compared(store, ready, reference, SmallestDifferences(ratio=matters), days)
-    if html is not None:
-        _write_report(store, html, reference, SmallestDifferences(ratio=matters), days)
-    if view == "nearest":
-        _show_nearest(found, form)
-    elif form == "json":
-        click.echo(columns.to_json(found))
-    elif form == "csv":
-        click.echo(columns.to_csv(found.rows), nl=False)
+    if ready is None:
+        comparison = comparing.compare(store.contents(), reference, limits, days)
     else:
-        _show(found, form)
-
-
-def _summed_up(store: "RunStore", days: "DaysCounted", *, whole: bool) -> "RolledUp | None":
-    from edgemeter.collector.index.rollup import rolled_up, rollup_progress
-
-    with rollup_progress() as progress:
-        return rolled_up(store, progress, days=days, in_full=whole)
-
-
-def _compared(
-    store: "RunStore",
-    ready: "RolledUp | None",
-    reference: str,
-    matters: SmallestDifferences,
-    days: "DaysCounted",
-) -> Comparison:
-    from edgemeter.collector.index.rollup import compare_rolled_up
-
-    if ready is not None:
-        return compare_rolled_up(ready, reference, matters)
-    return comparing.compare(store.contents(), reference, matters, days)
+        comparison = compare_rolled_up(ready, reference, limits)
+    if html is not None:
+        _write_report(store, html, reference, limits, days)
+    if view == "nearest":
+        _show_nearest(comparison, form)
+    elif form == "json":
+        click.echo(columns.to_json(comparison))
+    elif form == "csv":
+        click.echo(columns.to_csv(comparison.rows), nl=False)
+    else:
+        _show(comparison, form)
 
 
 def _write_report(store: "RunStore", path: Path, reference: str, matters: SmallestDifferences, days: "DaysCounted") -> None:
@@ -278,21 +257,22 @@ def _show(comparison: Comparison, form: Format | None) -> None:
         )
 
 
-def _show_nearest(found: Comparison, form: Format | None) -> None:
+def _show_nearest(comparison: Comparison, form: Format | None) -> None:
     from edgemeter.collector.compare import views
 
+    nearest = comparison.nearest
     if form == "json":
-        click.echo(json_document({"nearest": found.nearest}))
+        click.echo(json_document({"nearest": nearest}))
     elif form == "csv":
         rows = [
-            {"case": one.case, "reference": one.reference, "differs_in": "; ".join(d.what for d in one.differs_in)} for one in found.nearest
+            {"case": case.case, "reference": case.reference, "differs_in": "; ".join(d.what for d in case.differs_in)} for case in nearest
         ]
         click.echo(views.to_csv(rows), nl=False)
     else:
         console = console_for(form)
-        for one in found.nearest:
-            print_text(console, one.words())
-        click.echo(f"{len(found.nearest)} unmatched cases" if found.nearest else "every case has a match", err=True)
+        for case in nearest:
+            print_text(console, case.words())
+        click.echo(f"{len(nearest)} unmatched cases" if nearest else "every case has a match", err=True)
 
 
 def _show_view(
@@ -305,40 +285,29 @@ def _show_view(
     form: Format | None,
 ) -> None:
     from edgemeter.collector.compare import views
+    from edgemeter.collector.compare.matrix import RefusedRun, coverage, matrix
+    from edgemeter.collector.runs.store import StoreContents
+    from edgemeter.collector.show import matrix_table
 
-    gathered = _gathered(contents, days)
+    if isinstance(contents, StoreContents):
+        gathered, unreadable = views.gather(contents, days), contents.left_out
+    else:
+        refused = [RefusedRun(run.run, run.reason) for run in contents.unusable()]
+        gathered, unreadable = views.GatheredCases(contents.summaries, refused), contents.unreadable
     if view == "pareto":
         _show_pareto(gathered, figure, form)
         return
-    from edgemeter.collector.compare.matrix import coverage, matrix
-    from edgemeter.collector.show import matrix_table
-
-    found = matrix(gathered.summaries, figure, time.time_ns(), across, stale_days, gathered.refused)
-    covered = coverage(found)
-    rows: list[FlatRow] = [row for row in views.matrix_rows(found) if view == "matrix" or row["state"] != "measured"]
+    table = matrix(gathered.summaries, figure, time.time_ns(), across, stale_days, gathered.refused)
+    covered = coverage(table)
+    rows: list[FlatRow] = [row for row in views.matrix_rows(table) if view == "matrix" or row["state"] != "measured"]
     if form == "json":
-        click.echo(json_document({view: rows, "cells": covered.cells, "states": covered.states, "left_out": _unreadable(contents)}))
+        click.echo(json_document({view: rows, "cells": covered.cells, "states": covered.states, "left_out": unreadable}))
     elif form == "csv":
         click.echo(views.to_csv(rows), nl=False)
     elif view == "matrix":
-        matrix_table.show_matrix(found, console_for(form))
+        matrix_table.show_matrix(table, console_for(form))
     else:
         matrix_table.show_coverage(covered, console_for(form))
-
-
-def _gathered(contents: "StoreContents | RolledUp", days: "DaysCounted") -> "GatheredCases":
-    from edgemeter.collector.compare import views
-    from edgemeter.collector.runs.store import StoreContents
-
-    if isinstance(contents, StoreContents):
-        return views.gather(contents, days)
-    return views.GatheredCases(contents.summaries, contents.unusable())
-
-
-def _unreadable(contents: "StoreContents | RolledUp") -> "Sequence[LeftOut]":
-    from edgemeter.collector.runs.store import StoreContents
-
-    return contents.left_out if isinstance(contents, StoreContents) else contents.unreadable
 
 
 def _show_pareto(gathered: "GatheredCases", figure: str, form: Format | None) -> None:
@@ -349,11 +318,11 @@ def _show_pareto(gathered: "GatheredCases", figure: str, form: Format | None) ->
     if figure not in ("latency", "energy"):
         raise click.UsageError(f"--view pareto needs --figure latency or energy, not {figure}")
     cost: Cost = "energy" if figure == "energy" else "latency"
-    found, absent = trade_offs(gathered.summaries, cost)
-    rows = views.trade_off_rows(found, cost)
+    places, absent = trade_offs(gathered.summaries, cost)
+    rows = views.trade_off_rows(places, cost)
     if form == "json":
         click.echo(json_document({"pareto": rows, "absent": views.absent_rows(absent)}))
     elif form == "csv":
         click.echo(views.to_csv(rows), nl=False)
     else:
-        matrix_table.show_trade_offs(found, absent, cost, console_for(form))
+        matrix_table.show_trade_offs(places, absent, cost, console_for(form))

@@ -7,14 +7,12 @@ import click
 
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import FiniteRange, format_option, quiet_option
+from edgemeter.agent.base.options import PATH, FiniteRange, format_option, quiet_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.collector.cli.stores import StorePath, all_days_option
+from edgemeter.collector.cli.stores import StorePath, all_days_option, influx_token_option, stored_summaries
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
+    from edgemeter.collector.compare.summary import DaysCounted
     from edgemeter.collector.datacenter.constants import Constants
 
 
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 )
 @click.option("--network", "networks", multiple=True, help="fixed, mobile, or the name of an estimate; repeatable. Default: all.")
 @click.option("--grid", default="world", help="Country whose electricity sets the carbon intensity: world, DE, FR, ... Default: world.")
-@click.option("--constants", type=click.Path(path_type=Path), help="TOML file that overrides constants, each with its source and year.")
+@click.option("--constants", type=PATH, help="TOML file that overrides constants, each with its source and year.")
 @click.option("--show-constants", is_flag=True, help="Print the constants as JSON and exit.")
 @click.option(
     "--store",
@@ -49,9 +47,7 @@ if TYPE_CHECKING:
     envvar="EDGEMETER_STORE",
     help="Where to read runs from, as for `edgemeter compare`.",
 )
-@click.option(
-    "--influx-token-file", type=click.Path(path_type=Path), help="File with the token of an InfluxDB. Or set EDGEMETER_INFLUX_TOKEN."
-)
+@influx_token_option
 @all_days_option
 @quiet_option
 @format_option("Print one JSON document, with every band and constant.")
@@ -96,7 +92,9 @@ def datacenter(
         )
     chosen = _networks(found, networks)
     request = SideRequest(edge, model, precision, server, prompt_tokens, output_tokens)
-    sides = choose_sides(_summaries(found, stores, influx_token_file, days), request, found.stated)
+    # No case is needed where both sides are stated.
+    are_stated = found.stated.edge and found.stated.datacenter and not stores
+    sides = choose_sides([] if are_stated else stored_summaries(stores, influx_token_file, days), request, found.stated)
     if rate_per_s and rate_per_s > sides.edge.rate_per_s.high:
         what = "requests" if sides.edge.tokens else "inferences"
         raise ConfigError(f"{sides.edge.name} reaches {sides.edge.rate_per_s.value:.4g} {what} per second, not {rate_per_s:g}")
@@ -121,10 +119,3 @@ def _networks(constants: "Constants", requested: tuple[str, ...]) -> tuple[str, 
     if unknown:
         raise ConfigError(f"no network is called {unknown[0]!r}: fixed, mobile, {', '.join(known)}")
     return chosen
-
-
-def _summaries(constants: "Constants", stores: tuple[str, ...], token_file: Path | None, days: "DaysCounted") -> "Sequence[CaseSummary]":
-    """Return the cases of the stores; none are needed where both sides are stated."""
-    from edgemeter.collector.cli.stores import stored_summaries
-
-    return [] if constants.stated.edge and constants.stated.datacenter and not stores else stored_summaries(stores, token_file, days)

@@ -4,22 +4,20 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.options import format_option, quiet_option
+from edgemeter.agent.base.options import PATH, format_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 
 
 @click.command(short_help="Measure, deliver, compare and report on this machine.")
-@click.option(
-    "--html", type=click.Path(path_type=Path), default=Path("report.html"), help="File to write the report to. Default: report.html."
-)
-@click.option("--home", type=click.Path(path_type=Path), help="Folder for the demo's ledger. Default: in $EDGEMETER_HOME.")
+@click.option("--html", type=PATH, default=Path("report.html"), help="File to write the report to. Default: report.html.")
+@click.option("--home", type=PATH, help="Folder for the demo's ledger. Default: in $EDGEMETER_HOME.")
 @click.option(
     "--influx",
     metavar="URL",
     help="Also write every run to this InfluxDB 2: http://HOST:8086[?org=ORG&bucket=BUCKET] (token: EDGEMETER_INFLUX_TOKEN).",
 )
-@click.option("--influx-token-file", type=click.Path(path_type=Path), help="File with the token.")
+@click.option("--influx-token-file", type=PATH, help="File with the token.")
 @quiet_option
 @format_option("Print the comparison as JSON.")
 def demo(

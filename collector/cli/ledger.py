@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +11,15 @@ import msgspec
 from rich.markup import escape
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.broker_address import address_with_files
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.options import format_option
+from edgemeter.agent.base.options import PATH, broker_files, format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld, needs_attention
-from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_file, ledger_option, stamp
+from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_file, ledger_option, since_option, stamp
 from edgemeter.collector.ledgers.place import LedgerPlace
 
 if TYPE_CHECKING:
@@ -41,17 +41,19 @@ def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
     with open_ledger(chosen_ledger(ledger), "read") as opened:
         present, sessions, held = opened.devices(), opened.sessions(), opened.retained()
     now = activities_of(held, present, time.time_ns())
-    every = sorted({*_names(present, sessions), *((one.fleet, one.device) for one in now.devices)})
-    documents = [{**_devices_document(name, present, sessions), "measuring": _measuring_document(now.of(*name))} for name in every]
+    every = sorted({*_names(present, sessions), *((device.fleet, device.device) for device in now.devices)})
+    documents = [_devices_document(name, present, sessions, now.of(*name)) for name in every]
     if print_data(form, {"devices": documents}):
         return
     from rich.table import Table
 
     table = Table("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last record", "needs attention")
-    for one in documents:
-        shown = ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at")
-        table.add_row(*("" if one[name] is None else escape(figures.printable(str(one[name]))) for name in shown))
-    console_for(form).print(table)
+    for document in documents:
+        cells = [
+            document[name]
+            for name in ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at")
+        ]
+        table.add_row(*("" if cell is None else escape(figures.printable(str(cell))) for cell in cells))
     for device in now.devices:
         # A column for it would leave the others no room.
         console_for(form).print(figures.printable(f"{device.device} measures {device.text}"), markup=False, highlight=False, soft_wrap=True)
@@ -74,8 +76,8 @@ def retire(device: str, ledger: LedgerPlace | None, fleet: str | None) -> None:
 
     path = chosen_ledger(ledger)
     with open_ledger(path, "read") as opened:
-        known = _names(opened.devices(), opened.sessions())
-    fleets = [one for one, name in known if name == device and fleet in (None, one)]
+        names = _names(opened.devices(), opened.sessions())
+    fleets = [fleet_name for fleet_name, name in names if name == device and fleet in (None, fleet_name)]
     if len(fleets) != 1:
         reason = f"fleets {', '.join(fleets)} have one: choose with --fleet" if fleets else "see `edgemeter collector devices`"
         raise ConfigError(f"no single device {device!r} in the ledger: {reason}")
@@ -87,20 +89,18 @@ def retire(device: str, ledger: LedgerPlace | None, fleet: str | None) -> None:
 
 
 def _names(present: Sequence[DevicePresence], sessions: Sequence[SessionHeld]) -> list[tuple[str, str]]:
-    return sorted({(one.fleet, one.device) for one in present} | {(one.fleet, one.device) for one in sessions})
+    return sorted({(entry.fleet, entry.device) for entry in (*present, *sessions)})
 
 
-def _measuring_document(found: "DeviceActivity | None") -> dict[str, object] | None:
-    if found is None:
-        return None
-    return {**msgspec.to_builtins(found.measuring), "reported": stamp(found.received_ns), "is_stale": found.is_stale}
-
-
-def _devices_document(name: tuple[str, str], present: Sequence[DevicePresence], sessions: Sequence[SessionHeld]) -> dict[str, object]:
-    reported = next((one for one in present if (one.fleet, one.device) == name), None)
-    own = [one for one in sessions if (one.fleet, one.device) == name]
-    birth = reported.birth if reported else None
-    health = reported.health if reported else None
+def _devices_document(
+    name: tuple[str, str], present: Sequence[DevicePresence], sessions: Sequence[SessionHeld], activity: "DeviceActivity | None"
+) -> dict[str, object]:
+    reported = next((device for device in present if (device.fleet, device.device) == name), None)
+    stored = [session for session in sessions if (session.fleet, session.device) == name]
+    birth, health = (reported.birth, reported.health) if reported else (None, None)
+    measuring = activity and {
+        **msgspec.to_builtins(activity.measuring), "reported": stamp(activity.received_ns), "is_stale": activity.is_stale,
+    }  # fmt: skip
     return {
         "fleet": name[0],
         "device": name[1],
@@ -108,43 +108,44 @@ def _devices_document(name: tuple[str, str], present: Sequence[DevicePresence], 
         "since": stamp(reported.changed_ns) if reported else None,
         "board": birth.board if birth else None,
         "agent": birth.agent if birth else None,
-        "records": sum(one.records for one in own),
-        "missing": sum(one.missing for one in own),
-        "last_record": stamp(max(one.last_received_ns for one in own)) if own else None,
+        "records": sum(session.records for session in stored),
+        "missing": sum(session.missing for session in stored),
+        "last_record": stamp(max(session.last_received_ns for session in stored)) if stored else None,
         "look_at": "; ".join(needs_attention(health, time.time_ns())) or None if health else None,
         "health": msgspec.to_builtins(health) if health else None,
-        "sessions": [{"session": one.session, "records": one.records, "missing": one.missing} for one in own],
+        "sessions": [{"session": session.session, "records": session.records, "missing": session.missing} for session in stored],
+        "measuring": measuring,
     }
 
 
 @click.command()
 @ledger_option
 @click.option("--again", is_flag=True, help="Write records again, after a bucket was lost, restored or is to have more fields.")
-@click.option("--since", metavar="DAY", type=click.DateTime(["%Y-%m-%d"]), help="Only records received since this day, UTC. Default: all.")
+@since_option("received")
 @click.option("--store", metavar="URL", help="Only the InfluxDB at this URL. Default: every one that the ledger was drained to.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"sinks": [...]}.')
-def drain(ledger: LedgerPlace | None, *, again: bool, since: datetime | None, store: str | None, as_json: bool) -> None:
+def drain(ledger: LedgerPlace | None, *, again: bool, since_ns: int | None, store: str | None, as_json: bool) -> None:
     """Show how far each InfluxDB has the records of the ledger, or with --again set it back: the running collector writes them again.
 
     Example: edgemeter collector drain --again --since 2026-11-01
     """
     from edgemeter.collector.ledgers.place import open_ledger
 
-    if since is not None and not again:
+    if since_ns is not None and not again:
         raise click.UsageError("--since says what is written again: add --again")
-    since_ns = None if since is None else int(since.replace(tzinfo=timezone.utc).timestamp()) * 1_000_000_000
     with open_ledger(chosen_ledger(ledger), "write" if again else "read") as opened:
-        chosen = [name for name in opened.positions() if store is None or name.startswith(f"influx {store.partition('?')[0].rstrip('/')} ")]
-        if not chosen:
-            known = ", ".join(opened.positions()) or "none yet"
+        prefix = f"influx {store.partition('?')[0].rstrip('/')} " if store is not None else ""
+        sinks = [name for name in opened.positions() if name.startswith(prefix)]
+        if not sinks:
             raise ConfigError(
-                f"the ledger was not drained to {store or 'any InfluxDB'} (known: {known}): start `collector up --influx URL`"
+                f"the ledger was not drained to {store or 'any InfluxDB'} (known: {', '.join(opened.positions()) or 'none yet'}): "
+                "start `collector up --influx URL`"
             )
-        left = {name: opened.set_back(name, since_ns) if again else opened.behind(name) for name in chosen}
+        unwritten = {name: opened.set_back(name, since_ns) if again else opened.behind(name) for name in sinks}
     if as_json:
-        print_json({"sinks": [{"sink": name, "records_to_write": records} for name, records in left.items()]})
+        print_json({"sinks": [{"sink": name, "records_to_write": records} for name, records in unwritten.items()]})
         return
-    for name, records in left.items():
+    for name, records in unwritten.items():
         click.echo(f"{figures.printable(name)}: {count(records, 'record')} to write")
     if again:
         click.echo("a collector that runs with this InfluxDB begins within seconds", err=True)
@@ -153,7 +154,7 @@ def drain(ledger: LedgerPlace | None, *, again: bool, since: datetime | None, st
 @click.command()
 @ledger_option
 @click.option("--influx", envvar="EDGEMETER_INFLUX", help="Also write the changes to this InfluxDB, for the dashboards.")
-@click.option("--influx-token-file", type=click.Path(path_type=Path), help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
+@click.option("--influx-token-file", type=PATH, help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
 @format_option('Print {"changes": [...]}.')
 def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: Path | None, *, form: Format | None) -> None:
     """List changes of the devices (firmware, kernel, agent, runtime, ...), confirmed steps, and annotations.
@@ -167,19 +168,15 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
     from edgemeter.collector.influx.sink import open_sink
     from edgemeter.collector.ledgers.place import open_ledger
     from edgemeter.collector.trend import changes as changing
-    from edgemeter.collector.trend.changes import noted_changes
 
     path = chosen_ledger(ledger)
     with open_ledger(path, "read") as opened:
         found = changing.changes_of(held.record for held in opened.records())
     with closing(LedgerHistory(path)) as history:
-        found = sorted([*found, *noted_changes(path, history)], key=lambda change: change.started_at_ns)
+        found = sorted([*found, *changing.noted_changes(path, history)], key=lambda change: change.started_at_ns)
     if influx:
-        sink = open_sink(influx_config.parse_influx(influx, token_file=influx_token_file))
-        try:
+        with closing(open_sink(influx_config.parse_influx(influx, token_file=influx_token_file))) as sink:
             rejected = sink.write([changing.change_point_line(change) for change in found])
-        finally:
-            sink.close()
         if rejected:
             raise ConfigError(f"InfluxDB rejects {len(rejected)} of {len(found)} changes: {rejected[0].reason}")
     if print_data(form, {"changes": [asdict(change) for change in found]}):
@@ -202,7 +199,7 @@ def stats(ledger: LedgerPlace | None, *, as_json: bool) -> None:
 
     Example: edgemeter collector stats
     """
-    from edgemeter.collector.upkeep.stats import ledger_stats
+    from edgemeter.collector.upkeep.copies import ledger_stats
 
     found = ledger_stats(chosen_ledger(ledger))
     if as_json:
@@ -234,12 +231,12 @@ def vacuum(ledger: LedgerPlace | None) -> None:
     """
     from edgemeter.collector.upkeep.copies import vacuum as pack
 
-    done = pack(ledger_file(ledger, "its autovacuum uses free space again; VACUUM FULL returns it, while nobody writes"))
-    click.echo(f"{done.before_bytes / 1e6:,.1f} MB before, {done.after_bytes / 1e6:,.1f} MB now", err=True)
+    packed = pack(ledger_file(ledger, "its autovacuum uses free space again; VACUUM FULL returns it, while nobody writes"))
+    click.echo(f"{packed.before_bytes / 1e6:,.1f} MB before, {packed.after_bytes / 1e6:,.1f} MB now", err=True)
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @ledger_option
 def backup(file: Path, ledger: LedgerPlace | None) -> None:
     """Copy the ledger to FILE and its annotations to FILE.watch: a checked, consistent snapshot; the collector may be running.
@@ -248,10 +245,9 @@ def backup(file: Path, ledger: LedgerPlace | None) -> None:
     """
     from edgemeter.collector.upkeep.copies import backup as copy_to
 
-    done = copy_to(ledger_file(ledger, "back it up with pg_dump, or with pgbackrest to any moment"), file)
-    for path in done.files:
-        click.echo(path)
-    click.echo(f"{count(done.runs, 'run')} copied", err=True)
+    copied = copy_to(ledger_file(ledger, "back it up with pg_dump, or with pgbackrest to any moment"), file)
+    click.echo("\n".join(map(str, copied.files)))
+    click.echo(f"{count(copied.runs, 'run')} copied", err=True)
 
 
 @click.command("import")
@@ -297,3 +293,78 @@ def _print_import(done: "LedgerImport") -> None:
         if number:
             click.echo(f"{count(number, 'record')} {words}")
     click.echo(f"{count(done.devices, 'device')} and {count(done.quarantined, 'quarantined message')} imported", err=True)
+
+
+@click.command()
+@click.argument("file", type=PATH)
+@ledger_option
+@click.option(
+    "--from",
+    "sources",
+    multiple=True,
+    metavar="LEDGER",
+    type=LedgerParam(),
+    help="Also copy the records that this ledger has, of another collector or a device.",
+)
+def restore(file: Path, ledger: LedgerPlace | None, sources: tuple[LedgerPlace, ...]) -> None:
+    """Restore the backup FILE as the ledger; nothing is overwritten. What was received after it comes from other ledgers and the devices.
+
+    Other ledgers are imported as by `collector import`. InfluxDB holds the figures of records and not their raw samples, so that no record
+    is made from it; `compare --store URL` reads it.
+
+    Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite --from /mnt/other-collector/ledger.sqlite
+    """
+    from edgemeter.collector.ledgers.place import open_ledger
+    from edgemeter.collector.upkeep.copies import restore as bring_back
+    from edgemeter.collector.upkeep.ledger_import import import_ledger
+
+    for source in sources:
+        open_ledger(source, "read").close()
+    path = ledger_file(ledger, "restore it with pg_restore or pgbackrest")
+    restored = bring_back(file, path)
+    click.echo("\n".join(map(str, restored.files)))
+    newest = f", the newest of {stamp(restored.last_received_ns)}" if restored.last_received_ns else ""
+    click.echo(f"{count(restored.runs, 'run')} restored{newest}", err=True)
+    for source in sources:
+        with open_ledger(source, "read") as other, open_ledger(path) as target:
+            fetched = import_ledger(other, target)
+        problems = {
+            "whose number another record has: now in quarantine": fetched.collisions,
+            "not found as they are": len(fetched.differing),
+        }
+        words = "".join(f", {number:,} {what}" for what, number in problems.items() if number)
+        click.echo(f"{source}: {fetched.inserted:,} new of {count(fetched.records, 'record')}{words}", err=True)
+    with open_ledger(path, "read") as opened:
+        runs, missing = opened.count(), sum(session.missing for session in opened.sessions())
+    remedy = "start the collector, then ask the devices for what they still have: edgemeter collector request-again"
+    click.echo(f"{count(runs, 'run')} now, {count(missing, 'number')} missing; {remedy}", err=True)
+
+
+@click.command("request-again")
+@click.argument("devices", nargs=-1)
+@since_option("measured")
+@click.option("--broker", envvar="EDGEMETER_BROKER", default="127.0.0.1", help="Broker of the devices. Default: the one on this machine.")
+@broker_files
+@ledger_option
+@click.option("--json", "as_json", is_flag=True, help='Print {"asked": [...]}.')
+def request_again(
+    devices: tuple[str, ...], since_ns: int | None, broker: str, ledger: LedgerPlace | None, *, as_json: bool, **files: Path | None
+) -> None:
+    """Ask DEVICES, by default all, to send the records again that they still have, after a ledger was lost or restored from a backup.
+
+    Devices keep receipted records for 14 days, fewer if they lack room; one that is away answers when it connects. The running collector
+    stores what it does not have.
+
+    Example: edgemeter collector request-again --since 2026-11-01 --broker broker.example
+    """
+    from edgemeter.collector.upkeep.request_again import request_again as ask
+
+    asked = ask(address_with_files(broker, files), chosen_ledger(ledger), devices, since_ns or 0)
+    if as_json:
+        print_json({"asked": asked})
+        return
+    for device in asked:
+        when = "sends now" if device.state == "online" else f"sends when it connects ({device.state or 'state unknown'})"
+        click.echo(f"{figures.printable(device.fleet)} {figures.printable(device.device)}: {when}")
+    online = sum(device.state == "online" for device in asked)
+    click.echo(f"asked {count(len(asked), 'device')}, {online} online; `edgemeter collector devices` shows what arrives", err=True)

@@ -14,7 +14,7 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from edgemeter.collector.load.load import LoadWatch
+    from edgemeter.collector.load.load import LoadMode, LoadWatch
     from edgemeter.collector.load.tally import LoadPlan, LoadResult, LoadTally
 
 SECONDS = 10.0
@@ -44,7 +44,7 @@ def load(
     rate_per_s: float,
     seconds: float | None,
     records: int | None,
-    mode: str | None,
+    mode: "LoadMode | None",
     patience: float,
     form: Format | None,
     **files: Path | None,
@@ -64,9 +64,8 @@ def load(
     address = broker_address.address_with_files(broker, files)
     click.echo("measuring the record to send, with the replay runtime ...", err=True)
     copied = measure_template()
-    chosen: loading.LoadMode = "agents" if (mode or loading.load_mode(devices)) == "agents" else "crowd"
     with _progress(plan) as watch:
-        result = loading.run_load(address, plan, chosen, copied, watch)
+        result = loading.run_load(address, plan, loading.load_mode(devices) if mode is None else mode, copied, watch)
     if not print_data(form, result):
         _show(result, form)
     if result.missing:
@@ -98,9 +97,8 @@ def _show(result: "LoadResult", form: Format | None) -> None:
         if result.mode == "agents"
         else f"{result.devices} devices over {result.connections} connections, without outboxes and Wills"
     )
-    table = Table(
-        title=f"{how}", title_justify="left", caption=f"requested: {result.rate_per_s:g} records/s of {result.record_bytes} bytes"
-    )
+    caption = f"requested: {result.rate_per_s:g} records/s of {result.record_bytes} bytes"
+    table = Table(title=how, title_justify="left", caption=caption)
     for name in ("sent", "receipted", "missing", "resent", "seconds", "records/s", "p50 ms", "p90 ms", "p99 ms", "max ms"):
         table.add_column(name, justify="right")
     latencies = (result.latency_p50_ms, result.latency_p90_ms, result.latency_p99_ms, result.latency_max_ms)

@@ -79,15 +79,15 @@ def retry(rows: tuple[int, ...], ledger: LedgerPlace | None, *, as_json: bool) -
     entries = _entries(ledger)
     chosen = _chosen(entries, rows) if rows else entries
     with open_ledger(chosen_ledger(ledger)) as opened:
-        done = [retry_rejected(opened, entry) for entry in chosen]
+        retried = [retry_rejected(opened, entry) for entry in chosen]
     if as_json:
-        print_json({"retried": [{"row": one.row, "taken": one.taken, "reason": one.reason} for one in done]})
+        print_json({"retried": retried})
     else:
-        for one in done:
-            accepted = f"{count(one.taken, 'record')} accepted"
-            click.echo(f"{one.row}  {f'stays: {figures.printable(one.reason)}' if one.reason else accepted}")
-    left = sum(one.reason is not None for one in done)
-    click.echo(f"{len(done) - left} left the quarantine, {left} remain", err=True)
+        for result in retried:
+            outcome = f"stays: {figures.printable(result.reason)}" if result.reason else f"{count(result.taken, 'record')} accepted"
+            click.echo(f"{result.row}  {outcome}")
+    remaining = sum(result.reason is not None for result in retried)
+    click.echo(f"{len(retried) - remaining} left the quarantine, {remaining} remain", err=True)
 
 
 def _entries(ledger: LedgerPlace | None) -> list[QuarantinedMessage]:

@@ -10,7 +10,7 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.options import format_option, json_option
+from edgemeter.agent.base.options import PATH, format_option, json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data, print_rows
 from edgemeter.collector.cli.stores import StorePath
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _shelf_option = click.option(
     "--shelf",
-    type=click.Path(path_type=Path),
+    type=PATH,
     envvar="EDGEMETER_REFERENCES",
     help="Folder of imported and published figures. Default: references in $EDGEMETER_HOME.",
 )
@@ -46,7 +46,7 @@ def references() -> None:
 
 
 @references.command("import", short_help="Import an official MLPerf Inference summary_results.json.")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @click.option("--source", help="Address it was retrieved from. Default: the repository that its rows name.")
 @click.option("--retrieved", metavar="YYYY-MM-DD", help="Day of retrieval. Default: today.")
 @click.option("--unverified", is_flag=True, help="The results were not reviewed by MLCommons.")
@@ -98,7 +98,7 @@ def import_(
 
 
 @references.command(short_help="Add published figures: one by options, or a TOML or CSV file of them.")
-@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.argument("file", required=False, type=PATH)
 @click.option("--source", help="Publisher.")
 @click.option("--version", help="Edition: a release or a commit. Part of the key.")
 @click.option("--date", metavar="YYYY-MM-DD", help="Day of retrieval. Part of the key.")

@@ -1,6 +1,7 @@
-"""The command `edgemeter report`: the page as one HTML file, the runs as CSV or Parquet, or tables, methods and plots for a paper."""
+"""`edgemeter report`: the page as one file, the runs as CSV or Parquet, a paper's tables; `edgemeter collector web` serves the page."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -9,16 +10,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.base.options import quiet_option
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.options import PATH, quiet_option
 from edgemeter.agent.base.progress import note, progress_bar, shows_progress
+from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.collector.cli.stores import all_days_option, chosen_stores, only_options, store_option
 from edgemeter.collector.ledgers.place import shown
 
 if TYPE_CHECKING:
     from edgemeter.agent.contract.record import RunRecord
     from edgemeter.collector.compare.summary import DaysCounted
-    from edgemeter.collector.export.run_table import RunColumn
     from edgemeter.collector.runs.selection import RunSelection
 
 Item = TypeVar("Item")
@@ -67,7 +68,10 @@ def report(
     Example: edgemeter report ledger.sqlite -o runs.csv
     """
     if is_list:
-        _list_columns()
+        from edgemeter.collector.export.run_table import every_column
+
+        for column in every_column():
+            click.echo(f"{column.name}  {column.kind}")
         return
     where = chosen_stores((*sources, *stores))
     output = Path(output_text)
@@ -87,13 +91,6 @@ def report(
         _write_page(where, output, chosen, days, runs)
     else:
         _write_table(where, output, form, chosen, columns)
-
-
-def _list_columns() -> None:
-    from edgemeter.collector.export.run_table import every_column
-
-    for column in every_column():
-        click.echo(f"{column.name}  {column.kind}")
 
 
 def _write_page(where: Sequence[str], output: Path, wanted: Mapping[str, str], days: "DaysCounted", runs: int) -> None:
@@ -150,13 +147,15 @@ def _write_table(where: Sequence[str], output: Path, form: str, wanted: Mapping[
 
     chosen = every_column() if columns == "all" else chosen_columns(columns.split(",") if columns else None)
     selections, total = _selections(where, wanted)
-    with _shown(_some(chain.from_iterable(one.runs() for one in selections), where), total) as runs:
-        if form == ".parquet":
-            count = _put_in_place(output, lambda part: write_parquet(runs, chosen, part))
-        elif str(output) == STDOUT:
-            count = write_csv(runs, chosen, sys.stdout)
-        else:
-            count = _put_in_place(output, lambda part: _write_csv(runs, chosen, part))
+    with _shown(_some(chain.from_iterable(selection.runs() for selection in selections), where), total) as runs:
+
+        def write(part: Path) -> int:
+            if form == ".parquet":
+                return write_parquet(runs, chosen, part)
+            with part.open("w", newline="", encoding="utf-8") as file:
+                return write_csv(runs, chosen, file)
+
+        count = write_csv(runs, chosen, sys.stdout) if str(output) == STDOUT else _put_in_place(output, write)
     _name_unreadable(selections)
     note(f"{count:,} run{'s' * (count != 1)}, {len(chosen)} columns")
 
@@ -169,13 +168,6 @@ def _some(runs: "Iterator[RunRecord]", where: Sequence[str]) -> "Iterable[RunRec
             f"no run of {', '.join(map(shown, where))!r} matches: nothing was written; list the devices with `edgemeter collector devices`"
         )
     return chain((first,), runs)
-
-
-def _write_csv(runs: "Iterable[RunRecord]", wanted: "Sequence[RunColumn]", path: Path) -> int:
-    from edgemeter.collector.export.run_table import write_csv
-
-    with path.open("w", newline="", encoding="utf-8") as file:
-        return write_csv(runs, wanted, file)
 
 
 def _put_in_place(path: Path, write: Callable[[Path], int]) -> int:
@@ -203,3 +195,45 @@ def _shown(items: Iterable[Item], total: int | None) -> Iterator[Iterable[Item]]
         return
     with Progress(console=Console(stderr=True), transient=True) as bars:
         yield bars.track(items, total=total, description="reading records")
+
+
+@click.command()
+@store_option
+@click.option(
+    "--listen", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on; any but the loopback needs a token. Default: 127.0.0.1."
+)
+@click.option("--port", default=8080, type=click.IntRange(0, 65535), help="Port; 0 picks a free one. Default: 8080.")
+@click.option("--token-file", type=PATH, help="File with the access token. Or set EDGEMETER_WEB_TOKEN.")
+def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None) -> None:
+    """Serve the page until Ctrl-C or SIGTERM. It only reads: a collector may run at the same time.
+
+    Example: edgemeter collector web --store ledger.sqlite --port 8080
+    """
+    from edgemeter.collector.index.run_index import open_index
+    from edgemeter.collector.index.sources import open_source
+    from edgemeter.collector.web.events import TrendEvents
+    from edgemeter.collector.web.server import PageServer
+
+    where = chosen_stores(stores)
+    index = open_index(open_source(where))
+    try:
+        server = PageServer(index, TrendEvents(index.source), listen, port, _token(token_file))
+        with until_stopped() as stopped:
+            server.start()
+            click.echo(f"the page of {', '.join(map(shown, where))} is at {server.url}; Ctrl-C ends it", err=True)
+            stopped.wait()
+            server.stop()
+    finally:
+        index.close()
+
+
+def _token(file: Path | None) -> str | None:
+    if file is None:
+        return os.environ.get("EDGEMETER_WEB_TOKEN") or None
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the token from {str(file)!r}: {error}: name a text file that contains it") from error
+    if not token:
+        raise ConfigError(f"{str(file)!r} is empty: write the token into it")
+    return token

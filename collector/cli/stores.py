@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.options import PATH, added
 from edgemeter.agent.base.progress import shows_progress
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
 from edgemeter.collector.postgresql.address import is_postgres
@@ -52,6 +53,9 @@ ledger_option = click.option(
     metavar="PLACE",
     help="Ledger: a file, or postgresql://USER@HOST/DATABASE. Default: ledger.sqlite in $EDGEMETER_HOME, else in $XDG_DATA_HOME/edgemeter.",
 )
+influx_token_option = click.option(
+    "--influx-token-file", type=PATH, help="File with the token of an InfluxDB. Or set EDGEMETER_INFLUX_TOKEN."
+)
 store_option = click.option(
     "--store",
     "stores",
@@ -63,16 +67,20 @@ store_option = click.option(
 )
 
 
+def since_option(event: str) -> Callable[[_Command], _Command]:
+    """Return what adds `--since`, as `since_ns` (UTC, in ns since 1970; None: all): only records that were `event` since that day."""
+
+    def to_ns(_ctx: click.Context, _param: click.Parameter, day: datetime | None) -> int | None:
+        return None if day is None else int(day.replace(tzinfo=timezone.utc).timestamp()) * 1_000_000_000
+
+    text = f"Only records {event} since this day, UTC. Default: all."
+    return click.option("--since", "since_ns", metavar="DAY", type=click.DateTime(["%Y-%m-%d"]), callback=to_ns, help=text)
+
+
 def only_options(*names: str) -> Callable[[_Command], _Command]:
     """Return what adds `--fleet`, `--device`, `--board`, `--model`, `--precision` or `--runtime`, which select the runs to look at."""
-
-    def add(command: _Command) -> _Command:
-        for name in reversed(names):
-            short = ["-m"] if name == "model" else []
-            command = click.option(*short, f"--{name}", help=f"Only this {'board type' if name == 'board' else name}.")(command)
-        return command
-
-    return add
+    texts = {name: f"Only this {'board type' if name == 'board' else name}." for name in names}
+    return added(*(click.option(*(["-m"] if name == "model" else []), f"--{name}", help=text) for name, text in texts.items()))
 
 
 def chosen_ledger(given: LedgerPlace | None = None) -> LedgerPlace:

@@ -19,8 +19,7 @@ from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import in_view, record_names
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.influx import point_schema
-from edgemeter.collector.influx.case_tags import CASE_TAGS
-from edgemeter.collector.influx.point_schema import FieldGroup, FieldKind
+from edgemeter.collector.influx.point_schema import CASE_TAGS, FieldGroup, FieldKind
 
 # Beside tags and figures: what distinguishes runs, and what a figure means.
 _FACTS = (

@@ -43,7 +43,12 @@ class BucketClient:
         """Store points, one line each; none asks whether points would be accepted."""
         from influxdb_client.client.write_api import SYNCHRONOUS  # noqa: PLC0415 - as above
 
-        self._org = self._org or self._only_org()
+        if not self._org:
+            try:
+                self._org = self.organisation()[1]
+            except NotFoundError:
+                # 1.8 and 3 accept the same writes and have no organisations.
+                self._org = "-"
         body = "\n".join(lines).encode("utf-8", "replace")
         with self._client.write_api(write_options=SYNCHRONOUS) as api:
             self._call(api.write, bucket=self._config.bucket, org=self._org, record=body, write_precision="ns")
@@ -65,19 +70,21 @@ class BucketClient:
     def organisation(self) -> tuple[str, str]:
         """Return id and name of the bucket's organisation: the one that is configured, else the only one that the token sees."""
         named = {"org": self._config.org} if self._config.org else {}
-        found = self._call(self._client.organizations_api().find_organizations, **named)
-        if len(found) != 1:
-            raise self._which_org([str(org.name) for org in found])
-        self._org = str(found[0].name)
-        return str(found[0].id), self._org
+        organisations = self._call(self._client.organizations_api().find_organizations, **named)
+        if len(organisations) != 1:
+            several = f"several organisations ({', '.join(sorted(repr(str(org.name)) for org in organisations))})"
+            sees = several if organisations else "no organisation (a write-only token sees none)"
+            raise ConfigError(f"the token for {self._config.url} sees {sees}: name one in the URL, ?org=ORG")
+        self._org = str(organisations[0].name)
+        return str(organisations[0].id), self._org
 
     def make_bucket(self, org_id: str, keep_days: int | None, shard_days: int) -> str:
         """Create the bucket, or set the retention of the one that is there; return its id."""
         rule = self._library.BucketRetentionRules(every_seconds=(keep_days or 0) * DAY_S, shard_group_duration_seconds=shard_days * DAY_S)
         name = self._config.bucket
-        is_there = self.bucket_id()
-        if is_there is not None:
-            bucket = self._library.Bucket(id=is_there, name=name, retention_rules=[rule])
+        bucket_id = self.bucket_id()
+        if bucket_id is not None:
+            bucket = self._library.Bucket(id=bucket_id, name=name, retention_rules=[rule])
             return str(self._call(self._client.buckets_api().update_bucket, bucket).id)
         request = self._library.PostBucketRequest(org_id=org_id, name=name, retention_rules=[rule])
         return str(self._call(self._client.buckets_api().create_bucket, bucket=request).id)
@@ -86,28 +93,16 @@ class BucketClient:
         """Let InfluxQL find the bucket as this database and retention policy."""
         service = self._library.DBRPsService(self._client.api_client)
         mappings = self._call(service.get_dbr_ps, org_id=org_id, bucket_id=bucket_id).content or ()
-        if not any(one.database == database and one.retention_policy == policy and not one.virtual for one in mappings):
-            wanted = self._library.DBRPCreate(org_id=org_id, bucket_id=bucket_id, database=database, retention_policy=policy, default=True)
-            self._call(service.post_dbrp, wanted)
+        if not any(mapping.database == database and mapping.retention_policy == policy and not mapping.virtual for mapping in mappings):
+            request = self._library.DBRPCreate(org_id=org_id, bucket_id=bucket_id, database=database, retention_policy=policy, default=True)
+            self._call(service.post_dbrp, request)
 
     def make_token(self, org_id: str, bucket_id: str, right: Literal["write", "read"], description: str) -> str:
         """Return a new token that may do this with the bucket and nothing else."""
         resource = self._library.PermissionResource(type="buckets", id=bucket_id, org_id=org_id)
         permissions = [self._library.Permission(action=right, resource=resource)]
-        wanted = self._library.Authorization(org_id=org_id, description=description, permissions=permissions)
-        return str(self._call(self._client.authorizations_api().create_authorization, authorization=wanted).token)
-
-    def _only_org(self) -> str:
-        try:
-            return self.organisation()[1]
-        except NotFoundError:
-            # 1.8 and 3 accept the same writes and have no organisations.
-            return "-"
-
-    def _which_org(self, found: Sequence[str]) -> ConfigError:
-        several = f"several organisations ({', '.join(map(repr, sorted(found)))})"
-        sees = several if found else "no organisation (a write-only token sees none)"
-        return ConfigError(f"the token for {self._config.url} sees {sees}: name one in the URL, ?org=ORG")
+        request = self._library.Authorization(org_id=org_id, description=description, permissions=permissions)
+        return str(self._call(self._client.authorizations_api().create_authorization, authorization=request).token)
 
     def _call(self, function: Any, *values: Any, **arguments: Any) -> Any:
         from influxdb_client.client.exceptions import InfluxDBError  # noqa: PLC0415 - as above

@@ -47,7 +47,13 @@ def influx_error(config: InfluxConfig, status: int | None, body: Any, reason: st
         remedy = f"give one with that permission ({TOKEN_VARIABLES[0]} or --influx-token-file)"
         return ConfigError(f"InfluxDB at {where} does not accept the token ({shown}): {remedy}")
     if status == 404:
-        return NotFoundError(f"InfluxDB at {where}: {shown}: {_remedy(config, text)}")
+        if config.database is not None:
+            remedy = "name an existing one (?db=), or a user with permission to create it"
+        elif "page not found" in text:
+            remedy = "it has no API of version 2; for InfluxDB 1 append ?db=DATABASE to the URL"
+        else:
+            remedy = "name existing ones in the URL (?org=ORG&bucket=BUCKET), or a token with permission to create the bucket"
+        return NotFoundError(f"InfluxDB at {where}: {shown}: {remedy}")
     if "retention policy not found" in text:
         return ConfigError(f"InfluxDB at {where}: {shown}: name an existing one (rp=), or create it (edgemeter collector init-influx)")
     return TransientError(f"InfluxDB at {where} responds {status} ({shown}): retrying")
@@ -56,14 +62,6 @@ def influx_error(config: InfluxConfig, status: int | None, body: Any, reason: st
 def unreachable(config: InfluxConfig, error: BaseException) -> TransientError:
     """Return the error of a missing response."""
     return TransientError(f"no InfluxDB responds at {config.url} ({one_line(str(error))}): start it; the ledger keeps everything meanwhile")
-
-
-def _remedy(config: InfluxConfig, message: str) -> str:
-    if config.database is not None:
-        return "name an existing one (?db=), or a user with permission to create it"
-    if "page not found" in message:
-        return "it has no API of version 2; for InfluxDB 1 append ?db=DATABASE to the URL"
-    return "name existing ones in the URL (?org=ORG&bucket=BUCKET), or a token with permission to create the bucket"
 
 
 def _message(body: Any) -> str:
@@ -97,15 +95,17 @@ class InfluxRequest:
 class InfluxHttp:
     """A connection that is opened on demand, kept alive, and reopened when the server has closed it; used from one thread."""
 
-    def __init__(self, config: InfluxConfig, timeout_s: float = INFLUX_TIMEOUT_S) -> None:
+    def __init__(self, config: InfluxConfig) -> None:
         parts = urlsplit(config.url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(parts.hostname or "", parts.port, timeout=timeout_s)
+        self._connection = kind(parts.hostname or "", parts.port, timeout=INFLUX_TIMEOUT_S)
         self._prefix = parts.path
         self._config = config
         self._headers = {"Content-Type": "text/plain; charset=utf-8"}
+        is_basic = config.database is not None or ":" in config.token
         if config.token:
-            self._headers["Authorization"] = _authorization(config)
+            token = f"Basic {base64.b64encode(config.token.encode()).decode()}" if is_basic else f"Token {config.token}"
+            self._headers["Authorization"] = token
 
     def send(self, request: InfluxRequest) -> bytes:
         """Return the body of the response.
@@ -158,12 +158,6 @@ class InfluxHttp:
         return self._connection.getresponse()
 
 
-def _authorization(config: InfluxConfig) -> str:
-    if config.database is not None or ":" in config.token:
-        return f"Basic {base64.b64encode(config.token.encode()).decode()}"
-    return f"Token {config.token}"
-
-
 CHUNK_ROWS = 500
 
 
@@ -193,7 +187,10 @@ def query_rows(connection: InfluxHttp, config: InfluxConfig, query: str) -> Iter
         ConfigError: the token, the bucket, the database or the query is wrong.
         TransientError: no server responds, or not now, or the response is cut off.
     """
-    parameters = {**_place(config), "q": query, "epoch": "ns", "chunked": "true", "chunk_size": str(CHUNK_ROWS)}
+    # Version 2 maps a bucket to a database, and to a policy too where a slash divides the name, as in 1.8.
+    database, _, policy = config.bucket.partition("/") if config.database is None else (config.database, "", config.policy)
+    place = {"db": database} | ({"rp": policy} if policy else {})
+    parameters = {**place, "q": query, "epoch": "ns", "chunked": "true", "chunk_size": str(CHUNK_ROWS)}
     for result in _results(connection, config, InfluxRequest("GET", "/query", parameters)):
         for series in result.series:
             for values in series.values:
@@ -214,15 +211,6 @@ def identifier(name: str) -> str:
 def literal(text: str) -> str:
     """Return `text` as a string literal of InfluxQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
-
-
-def _place(config: InfluxConfig) -> dict[str, str]:
-    # Version 2 maps a bucket to a database, and to a policy too where a slash divides the name, as in 1.8.
-    if config.database is None:
-        database, _, policy = config.bucket.partition("/")
-    else:
-        database, policy = config.database, config.policy or ""
-    return {"db": database} | ({"rp": policy} if policy else {})
 
 
 def _results(connection: InfluxHttp, config: InfluxConfig, request: InfluxRequest) -> Iterator[_InfluxqlResult]:

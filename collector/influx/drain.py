@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,10 +19,9 @@ from edgemeter.agent.ledger.chunks import HeldChunk, is_position_of
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import Rejection, record_reference
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.influx.points import Points
+from edgemeter.collector.influx.points import Points, TagValues, tag_values_path
 from edgemeter.collector.influx.sink import RejectedPoint, Sink, open_sink
 from edgemeter.collector.influx.status_points import CollectorStatus, collector_line, device_line
-from edgemeter.collector.influx.tag_values import TagValues, tag_values_path
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 
 logger = logging.getLogger(__name__)
@@ -144,7 +143,10 @@ class Drain:
                 except EdgemeterError as error:
                     self._identity_due_s = 0.0
                     self._failures += 1
-                    self._report(error)
+                    # Logged once, not at every retry.
+                    if self.trouble != str(error):
+                        logger.log(logging.ERROR if isinstance(error, ConfigError) else logging.WARNING, "not drained: %s", error)
+                    self.trouble = str(error)
                     is_anew = False
                     with suppress(EdgemeterError):
                         is_anew = self._begin_anew_if_missing(ledger)
@@ -219,17 +221,18 @@ class Drain:
         if now_s >= self._devices_due_s:
             self._devices_written.clear()
             self._devices_due_s = now_s + DEVICES_AGAIN_S
-        changed = [one for one in ledger.devices() if self._devices_written.get((one.fleet, one.device)) != one]
-        rejected = self._sink.write([*(device_line(one, now_ns) for one in changed), collector_line(status, now_ns)])
-        for one in rejected[:1]:
-            logger.warning("%d points of presence, health or lag were rejected: %s", len(rejected), one.reason)
-        self._devices_written |= {(one.fleet, one.device): one for one in changed}
+        changed = [device for device in ledger.devices() if self._devices_written.get((device.fleet, device.device)) != device]
+        rejected = self._sink.write([*(device_line(device, now_ns) for device in changed), collector_line(status, now_ns)])
+        if rejected:
+            logger.warning("%d points of presence, health or lag were rejected: %s", len(rejected), rejected[0].reason)
+        self._devices_written |= {(device.fleet, device.device): device for device in changed}
         self._status_due_s = now_s + self._status_every_s
 
     def _next(self, ledger: Ledger, after_row: int, writing: Future[list[RejectedPoint]] | None) -> _Batch | None:
         """Return the next batch: a full one, or a smaller one where the sink is idle: `writing` is what it stores now."""
         batch = _Batch(after_row)
-        for row, held, lines in self._points_after(ledger, after_row):
+        points = ((chunk, point) for chunk in ledger.chunks(after_row=after_row) for point in self._points.of_chunk(chunk))
+        for held, (row, lines) in points:
             batch.add(row, held, lines)
             share = self._share if writing is not None and not writing.done() else self._share * IDLE_SHARE
             if len(batch.lines) >= BATCH_POINTS * share or batch.characters >= BATCH_CHARACTERS * share:
@@ -238,16 +241,14 @@ class Drain:
             self._points.known.save()
         return batch if batch.lines else None
 
-    def _points_after(self, ledger: Ledger, after_row: int) -> Iterator[tuple[int, HeldChunk, list[str]]]:
-        for held in ledger.chunks(after_row=after_row):
-            for row, lines in self._points.of_chunk(held):
-                yield row, held, lines
-
     def _note(self, ledger: Ledger, batch: _Batch, rejected: Sequence[RejectedPoint]) -> bool:
         # A record of many points is rejected once.
-        reasons = {batch.owners[one.index]: one.reason for one in reversed(rejected)}
+        reasons = {batch.owners[point.index]: point.reason for point in reversed(rejected)}
         payloads = {held: dict(held.payloads()) for held in {held for _, held in reasons}}
-        rejections = [self._rejection(payloads[held][row], held.received_ns, reason) for (row, held), reason in reasons.items()][::-1]
+        rejections = [
+            Rejection(self._sink.name, record_reference(payloads[held][row]), f"the sink rejects it: {reason}", held.received_ns)
+            for (row, held), reason in reversed(reasons.items())
+        ]
         # Of thousands rejected together one line reports all.
         for reason, count in Counter(rejection.reason for rejection in rejections).items():
             logger.warning("quarantined %d records: %s", count, reason)
@@ -258,16 +259,6 @@ class Drain:
         self._share = min(self._share * REGAIN, 1.0)
         self._failures = 0
         return is_expected
-
-    def _rejection(self, payload: bytes, received_ns: int, reason: str) -> Rejection:
-        return Rejection(self._sink.name, record_reference(payload), f"the sink rejects it: {reason}", received_ns)
-
-    def _report(self, error: EdgemeterError) -> None:
-        # Logged once, not at every retry.
-        if self.trouble != str(error):
-            level = logging.ERROR if isinstance(error, ConfigError) else logging.WARNING
-            logger.log(level, "not drained: %s", error)
-        self.trouble = str(error)
 
 
 def open_drain(place: LedgerPlace, influx: InfluxConfig) -> Drain:

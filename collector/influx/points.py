@@ -4,25 +4,25 @@ import functools
 import operator
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_MINUTE
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import Figure
 from edgemeter.agent.contract.record import RunRecord, Series, decode
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.chunks import HeldChunk
 from edgemeter.collector.influx import point_schema
-from edgemeter.collector.influx.case_tags import CASE_TAGS, trace_source
 from edgemeter.collector.influx.influx_config import Extent, Extra
-from edgemeter.collector.influx.point_schema import FieldGroup, FieldKind, PointField, read_figures
-from edgemeter.collector.influx.tag_values import TagValues
+from edgemeter.collector.influx.point_schema import CASE_TAGS, FieldGroup, FieldKind, PointField, read_figures, trace_source
+from edgemeter.collector.ledgers.place import LedgerPlace, beside
 
 _KEPT_NS = 1_000_000
 _TAG_SETS = 65_536
@@ -36,6 +36,59 @@ _case_tags = tuple(CASE_TAGS.values())
 _PLAIN = dict.fromkeys((*range(32), 127), " ") | {ord("\\"): "/"}
 _ESCAPED = {ord(character): f"\\{character}" for character in ",= "}
 
+# Each tag has a limit of values, because every new one makes series that InfluxDB keeps for good. What is beyond the limit, or too long, is
+# tagged `other`; the exact text is a field of the point and in the ledger. Devices and fleets are known to the broker: they have no limit.
+MOST_VALUES = 1000
+LONGEST_VALUE = 200
+OTHER = "other"
+UNLIMITED = frozenset({"device", "fleet", "role"})
+
+
+def tag_values_path(ledger: LedgerPlace) -> Path:
+    """Return the file of the tag values of a ledger."""
+    return beside(ledger, ".influx-tags")
+
+
+@dataclass(slots=True, eq=False)
+class TagValues:
+    """The values of each tag so far. None is ever removed, and one that was not admitted never will be.
+
+    With a `path` they are read from that file and saved there, so that a restart changes no tag.
+    """
+
+    path: Path | None = None
+    most: int = MOST_VALUES
+    _known: dict[str, dict[str, None]] = field(default_factory=dict)
+    _is_saved: bool = True
+
+    def __post_init__(self) -> None:
+        if self.path is None or not self.path.exists():
+            return
+        try:
+            values = msgspec.json.decode(self.path.read_bytes(), type=dict[str, list[str]])
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read the tag values {str(self.path)!r} ({error}): delete the file, it is written again") from error
+        self._known = {name: dict.fromkeys(found) for name, found in values.items()}
+
+    def admitted(self, name: str, value: str) -> str:
+        """Return `value`, or `other` if the tag `name` has as many values as it may have, or the value is too long."""
+        if name in UNLIMITED:
+            return value
+        known = self._known.setdefault(name, {})
+        if value in known:
+            return value
+        if len(known) >= self.most or len(value) > LONGEST_VALUE:
+            return OTHER
+        known[value] = None
+        self._is_saved = False
+        return value
+
+    def save(self) -> None:
+        """Write the file if a value is new since the last time; call it before the points are written."""
+        if self.path is not None and not self._is_saved:
+            durable_file.write(self.path, msgspec.json.encode({name: list(found) for name, found in self._known.items()}))
+            self._is_saved = True
+
 
 def start_ns(record: RunRecord) -> int:
     """Return the start of the run as its points have it: the same at every collector that holds the record."""
@@ -48,7 +101,7 @@ def start_ns(record: RunRecord) -> int:
 def point_ns(record: RunRecord) -> int:
     """Return the point's own time: the millisecond of the start, then a number from session and seq."""
     begun_ns = start_ns(record)
-    return begun_ns - begun_ns % _KEPT_NS + _own(record.session or 0, record.seq or 0)
+    return begun_ns - begun_ns % _KEPT_NS + (_session_hash(record.session or 0) + (record.seq or 0)) % _KEPT_NS
 
 
 def tag_values(record: RunRecord, known: TagValues | None = None) -> Mapping[str, str | None]:
@@ -82,16 +135,18 @@ def point_line(record: RunRecord, extent: Extent = "all", known: TagValues | Non
             fields.append(f"{one.name}={quoted(_encode(value).decode())}")
             if one.by_name:
                 fields += _by_name(one, value)
-    fields += [_worked_out(entry, value) for entry in point_schema.WORKED_OUT if (value := entry.value(record)) is not None]
+    fields += [
+        f"{entry.name}={str(bool(value)).lower() if entry.is_truth else repr(float(value))}"
+        for entry in point_schema.WORKED_OUT
+        if (value := entry.value(record)) is not None
+    ]
     if (provenance := energy_provenance(record)) is not None:
         fields.append(f"{point_schema.ENERGY_PROVENANCE}={quoted(provenance)}")
     if extent == "all":
-        fields += _exact(record, tags)
+        # Only where the tag does not hold it exactly.
+        exact = ((name, getattr(record, tag_name), plain_tag(tags[tag_name] or "")) for tag_name, name in point_schema.EXACT.items())
+        fields += [f"{name}={quoted(value)}" for name, value, tag in exact if value is not None and (not value or tag != value)]
     return f"{point_schema.MEASUREMENT}{tags_text} {','.join(fields)} {point_ns(record)}"
-
-
-def _worked_out(entry: Figure, value: float) -> str:
-    return f"{entry.name}={str(bool(value)).lower() if entry.is_truth else repr(float(value))}"
 
 
 def _floats(pairs: Iterable[tuple[str, float | None]]) -> list[str]:
@@ -160,12 +215,6 @@ def _by_name(one: PointField, values: dict[str, Any]) -> Iterator[str]:
             yield f"{name}={value}i" if one.by_name_kind == "integer" else f"{name}={_encode(float(value)).decode()}"
 
 
-def _exact(record: RunRecord, tags: Mapping[str, str | None]) -> list[str]:
-    # Only where the tag does not hold it exactly.
-    values = ((name, getattr(record, tag_name), tags[tag_name]) for tag_name, name in point_schema.EXACT.items())
-    return [f"{name}={quoted(value)}" for name, value, tag in values if value is not None and (not value or plain_tag(tag or "") != value)]
-
-
 @functools.lru_cache(_TAG_SETS)
 def _tag_set(values: tuple[str | None, ...], known: TagValues | None) -> tuple[Mapping[str, str | None], str]:
     """Return the tags of these values, and their text. What `known` has admitted once it always admits."""
@@ -197,12 +246,8 @@ def quoted(value: str) -> str:
 
 
 @functools.lru_cache(_TAG_SETS)
-def _own_of_session(session: int) -> int:
+def _session_hash(session: int) -> int:
     return zlib.crc32(session.to_bytes(8, "big"))
-
-
-def _own(session: int, seq: int) -> int:
-    return (_own_of_session(session) + seq) % _KEPT_NS
 
 
 _LAYOUTS: dict[Extent, _ValueLayout] = {

@@ -77,7 +77,7 @@ def _token(right: Right, path: Path, version: "_Version1 | _Version2") -> str:
 
 def _try(right: Right, path: Path, version: "_Version1 | _Version2") -> None:
     # It may belong to another bucket or server.
-    place = replace(version.place(), token=influx_config.token_of(path))
+    place = replace(version.config, token=influx_config.token_of(path))
     with closing(open_sink(place)) as sink, closing(InfluxHttp(place)) as connection:
         try:
             if right == "write":
@@ -95,7 +95,7 @@ class _Version2:
 
     def __init__(self, config: InfluxConfig) -> None:
         self._client = BucketClient(config)
-        self._config = config
+        self.config = config
         self._org_id = ""
         self._bucket_id = ""
 
@@ -105,22 +105,19 @@ class _Version2:
         except NotFoundError as error:
             if error.is_place:
                 raise
-            raise ConfigError(f"the server at {self._config.url} is no InfluxDB 2 ({error}): for version 1 append ?db=DATABASE") from error
+            raise ConfigError(f"the server at {self.config.url} is no InfluxDB 2 ({error}): for version 1 append ?db=DATABASE") from error
         self._bucket_id = self._client.make_bucket(self._org_id, keep_days, _shard_days(keep_days))
-        name = self._config.bucket
+        name = self.config.bucket
         database, _, policy = name.partition("/")
         self._client.map_to_database(self._org_id, self._bucket_id, database, policy or "autogen")
-        self._config = replace(self._config, org=org)
+        self.config = replace(self.config, org=org)
         return [
-            f"bucket {name!r} of {org!r}, {_kept(keep_days)}: --influx '{influx_config.url_of(self._config)}'",
+            f"bucket {name!r} of {org!r}, {_kept(keep_days)}: --influx '{influx_config.url_of(self.config)}'",
             f"database {database!r}, retention policy {policy or 'autogen'!r}, for InfluxQL",
         ]
 
-    def place(self) -> InfluxConfig:
-        return self._config
-
     def make_token(self, right: Right) -> str:
-        description = f"edgemeter: {_KINDS[right]} (bucket {self._config.bucket})"
+        description = f"edgemeter: {_KINDS[right]} (bucket {self.config.bucket})"
         return self._client.make_token(self._org_id, self._bucket_id, right, description)
 
     def close(self) -> None:
@@ -132,14 +129,14 @@ class _Version1:
 
     def __init__(self, config: InfluxConfig) -> None:
         self._connection = InfluxHttp(config)
-        self._config = config
+        self.config = config
         self._database = identifier(config.database or "")
 
     def make_place(self, keep_days: int | None) -> list[str]:
-        name = self._config.policy or "autogen"
+        name = self.config.policy or "autogen"
         policy, duration = identifier(name), f"{keep_days}d" if keep_days else "INF"
         self._execute(f"CREATE DATABASE {self._database}")
-        if self._config.policy:
+        if self.config.policy:
             try:
                 self._execute(f"CREATE RETENTION POLICY {policy} ON {self._database} DURATION {duration} REPLICATION 1")
             except ConfigError as error:
@@ -148,14 +145,11 @@ class _Version1:
         self._execute(
             f"ALTER RETENTION POLICY {policy} ON {self._database} DURATION {duration} SHARD DURATION {_shard_days(keep_days)}d DEFAULT"
         )
-        where = f"--influx '{influx_config.url_of(self._config)}'"
-        return [f"database {self._config.database!r}, retention policy {name!r}, {_kept(keep_days)}: {where}"]
-
-    def place(self) -> InfluxConfig:
-        return self._config
+        where = f"--influx '{influx_config.url_of(self.config)}'"
+        return [f"database {self.config.database!r}, retention policy {name!r}, {_kept(keep_days)}: {where}"]
 
     def make_token(self, right: Right) -> str:
-        name, password = f"edgemeter_{self._config.database}_{right}", secrets.token_urlsafe(24)
+        name, password = f"edgemeter_{self.config.database}_{right}", secrets.token_urlsafe(24)
         user = identifier(name)
         try:
             self._execute(f"CREATE USER {user} WITH PASSWORD {literal(password)}")
@@ -170,7 +164,7 @@ class _Version1:
         self._connection.close()
 
     def _execute(self, statement: str) -> None:
-        execute_influxql(self._connection, self._config, statement)
+        execute_influxql(self._connection, self.config, statement)
 
 
 def _kept(keep_days: int | None) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,17 +55,13 @@ def write_all_but_rejected(lines: Sequence[str], post: Callable[[Sequence[str]],
         try:
             post([lines[place] for place in places])
         except PointsRejectedError as error:
-            if len(places) == 1 or _is_every_one(error.server_message, len(places)):
+            # After an outage longer than the bucket's retention, thousands are rejected for one cause.
+            dropped = _DROPPED.search(error.server_message)
+            if len(places) == 1 or (dropped and int(dropped[1]) == len(places)):
                 rejected += [RejectedPoint(place, _reason(error.server_message, lines[place])) for place in places]
             else:
                 waiting += _halves(lines, places, error.server_message)
-    return sorted(rejected, key=lambda one: one.index)
-
-
-def _is_every_one(message: str, count: int) -> bool:
-    # After an outage longer than the bucket's retention, thousands are rejected for one cause.
-    dropped = _DROPPED.search(message)
-    return dropped is not None and int(dropped[1]) == count
+    return sorted(rejected, key=operator.attrgetter("index"))
 
 
 def _reason(message: str, line: str) -> str:

@@ -141,16 +141,14 @@ def _has_no_time(record: RunRecord) -> bool:
 
 
 def _are_in_order(batch: Iterable[RunRecord], topic: Topic) -> bool:
-    fleet, device = topic.fleet, topic.device
     return all(
-        one.device == device
-        and one.fleet == fleet
-        and one.schema <= SCHEMA
-        and 0 < (one.session or 0) < NUMBER_LIMIT
-        and 0 < (one.seq or 0) < NUMBER_LIMIT
-        and 0 < one.started_at_ns < TIME_LIMIT_NS
-        and not _has_no_time(one)
-        for one in batch
+        (record.fleet, record.device) == (topic.fleet, topic.device)
+        and record.schema <= SCHEMA
+        and 0 < (record.session or 0) < NUMBER_LIMIT
+        and 0 < (record.seq or 0) < NUMBER_LIMIT
+        and 0 < record.started_at_ns < TIME_LIMIT_NS
+        and not _has_no_time(record)
+        for record in batch
     )
 
 
@@ -173,10 +171,10 @@ def _campaign(message: Message) -> bytes:
     """Return the progress of a campaign as it is kept, empty where its topic is cleared."""
     if not message.payload:
         return b""
-    found = messages.decode_campaign(message.payload)
-    if message.topic != messages.CAMPAIGN_STATE.format(campaign=found.campaign):
-        raise ConfigError(f"the progress is of campaign {found.campaign!r}, but arrived on {message.topic!r}")
-    return messages.encode_message(found)
+    progress = messages.decode_campaign(message.payload)
+    if message.topic != messages.CAMPAIGN_STATE.format(campaign=progress.campaign):
+        raise ConfigError(f"the progress is of campaign {progress.campaign!r}, but arrived on {message.topic!r}")
+    return messages.encode_message(progress)
 
 
 def _presence(topic: Topic, payload: bytes, received_ns: int) -> messages.Birth | messages.DeviceState | Health:
@@ -187,13 +185,11 @@ def _presence(topic: Topic, payload: bytes, received_ns: int) -> messages.Birth 
         raise ConfigError(
             f"the {topic.kind} is of device {report.device!r} of fleet {report.fleet!r}, but arrived on the topic {str(topic)!r}"
         )
-    return _with_clock_noted(report, received_ns) if isinstance(report, Health) else report
-
-
-def _with_clock_noted(health: Health, received_ns: int) -> Health:
-    off_ns = off_by_ns(health.told_ns, received_ns)
-    clock = msgspec.structs.replace(health.clock, off_by_ns=msgspec.UNSET if off_ns is None else off_ns)
-    return msgspec.structs.replace(health, clock=clock)
+    if not isinstance(report, Health):
+        return report
+    off_ns = off_by_ns(report.told_ns, received_ns)
+    clock = msgspec.structs.replace(report.clock, off_by_ns=msgspec.UNSET if off_ns is None else off_ns)
+    return msgspec.structs.replace(report, clock=clock)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,13 +122,6 @@ def read_envelopes(text: bytes) -> list[Envelope] | None:
     return envelopes if all(one.schema <= SCHEMA for one in envelopes) else None
 
 
-class _Counting(threading.local):
-    left = 0
-
-
-_series = _Counting()
-
-
 class _CountedSeries(msgspec.Struct, frozen=True, gc=False):
     def __post_init__(self) -> None:
         _series.left -= 1
@@ -140,6 +133,8 @@ class _SamplesOnly(msgspec.Struct, frozen=True, gc=False):
     samples: msgspec.Raw = msgspec.Raw(b"[]")
 
 
+# How many more series this thread may read.
+_series = threading.local()
 _samples_only = msgspec.json.Decoder(_SamplesOnly)
 _counted_series = msgspec.json.Decoder(list[_CountedSeries])
 

@@ -234,7 +234,10 @@ class Feed:
                     self._send(mqtt_wire.PING)
 
     def _read(self, opened: socket.socket) -> bool:
-        _acknowledge_quickly(opened)
+        # A broker without TCP_NODELAY holds its next message back until our kernel has acknowledged the last one; Linux forgets this
+        # option after a while, so it is set anew.
+        with contextlib.suppress(OSError, AttributeError):
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         try:
             data = opened.recv(READ_BYTES)
             # What TLS has decrypted already no `select` sees.

@@ -3,6 +3,7 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from edgemeter.agent.base.mqtt_session import Message
 
@@ -15,15 +16,13 @@ DEVICE_RATIO = 0.25
 RESULT_KIND = "result"
 
 
+@dataclass(slots=True)
 class _Waiting:
     """The messages of one device that wait, and how many bytes it may still have taken."""
 
-    __slots__ = ("bytes", "credit_bytes", "messages")
-
-    def __init__(self) -> None:
-        self.messages: deque[Message] = deque()
-        self.bytes = 0
-        self.credit_bytes = 0
+    messages: deque[Message] = field(default_factory=deque)
+    bytes: int = 0
+    credit_bytes: int = 0
 
 
 class Inbox:

@@ -135,7 +135,7 @@ class PacketReader:
             first, size = whole[place], whole[place + 1]
             at = place + 2
             if size & 0x80:
-                if end_of_data - place < 5 and not _is_whole_number(whole, place + 1):
+                if end_of_data - place < 5 and all(byte & 0x80 for byte in whole[place + 1 : place + 5]):
                     break
                 size, at = _number(whole, place + 1)
             end = at + size
@@ -160,7 +160,9 @@ class PacketReader:
                 topic_end = topic_end + 1 + size if size < 0x80 else sum(_number(whole, topic_end))
             if topic_end > end:
                 raise IndexError("a packet is shorter than its fields")
-            messages.append(Message(_topic(topic), whole[topic_end:end], mid, qos, generation, arrived_s))
+            # MQTT requires UTF-8, and brokers reject anything else; what is not UTF-8 matches no topic of ours.
+            name = topic.decode("utf-8", "backslashreplace")
+            messages.append(Message(name, whole[topic_end:end], mid, qos, generation, arrived_s))
             place = end
         return whole[place:]
 
@@ -176,11 +178,6 @@ class PacketReader:
         return b""
 
 
-def _topic(raw: bytes) -> str:
-    # MQTT requires UTF-8, and brokers reject anything else; what is not UTF-8 matches no topic of ours.
-    return raw.decode("utf-8", "backslashreplace")
-
-
 def _text(text: str) -> bytes:
     raw = text.encode()
     return struct.pack(">H", len(raw)) + raw
@@ -194,10 +191,6 @@ def sized(body: bytes) -> bytes:
         digits.append(digit | (0x80 if size else 0))
         if not size:
             return bytes(digits) + body
-
-
-def _is_whole_number(data: bytes, place: int) -> bool:
-    return any(not byte & 0x80 for byte in data[place : place + 4])
 
 
 def _number(data: bytes, place: int) -> tuple[int, int]:

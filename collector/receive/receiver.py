@@ -1,16 +1,21 @@
 """The receiver: commits results from MQTT to the ledger, and only then sends the receipts; its writer thread commits in groups."""
 
+import itertools
 import logging
+import secrets
 import sys
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
+from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.broker_address import BrokerAddress
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.file_lock import DeviceLock, FileLock
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message
 from edgemeter.agent.contract import messages
@@ -27,8 +32,7 @@ from edgemeter.agent.ledger.chunks import Committed, RecordKey, coalesce
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
 from edgemeter.agent.ledger.retention import Retention
-from edgemeter.collector.ledgers.collector_name import CollectorName
-from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
+from edgemeter.collector.ledgers.place import LedgerPlace, beside, open_ledger
 from edgemeter.collector.receive.admission import WHOLE_BYTES, Admitted, CheckDepth
 from edgemeter.collector.receive.allocator import give_back_freed_buffers
 from edgemeter.collector.receive.envelope import is_compressed
@@ -82,14 +86,53 @@ class ReceiverCounts:
     receipt_s: Histogram = field(default_factory=lambda: Histogram(RECEIPT_BOUNDS_S))
 
     @property
-    def rejected(self) -> int:
-        """How many messages, or records in them, are not valid."""
-        return sum(self.rejections.values())
-
-    @property
     def quarantined(self) -> int:
-        """How many entered the quarantine."""
-        return self.rejected + self.collisions
+        """How many messages, or records in them, entered the quarantine."""
+        return self.rejections.total() + self.collisions
+
+
+class CollectorName:
+    """The name `id` of a collector of the ledger at `place` at the broker, held from now until `release`, once or more.
+
+    A file belongs to one collector, which has the file's identity. Of a shared ledger each collector of this machine has a name of its
+    own, in $EDGEMETER_HOME/cache.
+
+    Raises:
+        UnavailableError: another collector uses the file, or the name cannot be written.
+    """
+
+    def __init__(self, place: LedgerPlace, ledger: Ledger) -> None:
+        self._lock: FileLock
+        if isinstance(place, Path):
+            self._lock = DeviceLock(place, "collector")
+            self.id = ledger.identity()
+            if not self._lock.take():
+                raise UnavailableError(
+                    f"another collector uses the ledger {str(place)!r}: stop it, or give this one its own ledger (--ledger)"
+                )
+            return
+        for number in itertools.count(1):
+            path = beside(place, f".collector-{number}")
+            self._lock = DeviceLock(path, "collector")
+            if self._lock.take():
+                self.id = _kept_name(path)
+                return
+
+    def release(self) -> None:
+        """Let another collector have the name; may be called twice."""
+        self._lock.release()
+
+
+def _kept_name(path: Path) -> str:
+    """Return the name in a file, written if absent."""
+    try:
+        if path.exists():
+            return path.read_text(encoding="ascii").strip()
+        name = secrets.token_hex(8)
+        durable_file.write(path, name.encode())
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnavailableError(f"cannot keep the name of this collector in {str(path)!r} ({error}): check the folder") from error
+    return name
 
 
 class Receiver:
@@ -117,8 +160,10 @@ class Receiver:
         self._address = address
         self._place = place
         self._committed = committed
-        self._group = _checked(group)
-        self._inbox = Inbox(has_room=self._wake_feed)
+        if group is not None and (not group or any(character in "/+# " or not character.isprintable() for character in group)):
+            raise ConfigError(f"{group!r} is not a valid group name: use one without '/', '+', '#' and spaces")
+        self._group = group
+        self._inbox = Inbox(has_room=lambda: self._feed.wake() if self._feed is not None else None)
         self._stopping = threading.Event()
         self._name: CollectorName | None = None
         self._feed: Feed | None = None
@@ -231,10 +276,6 @@ class Receiver:
         shared = f"$share/{self._group}/" if self._group is not None else ""
         return (f"{shared}{EVERY_RESULT}", EVERY_STATE, EVERY_BIRTH, EVERY_HEALTH, *LIVE_TOPICS)
 
-    def _wake_feed(self) -> None:
-        if self._feed is not None:
-            self._feed.wake()
-
     def _write(self, ledger: Ledger, feed: Feed) -> None:
         has_unchecked = has_buffers = True
         while not self._stopping.is_set() or not self._inbox.is_idle():
@@ -253,7 +294,8 @@ class Receiver:
             self._apply_retention(ledger)
 
     def _keep_all(self, ledger: Ledger, feed: Feed, taken: list[Message]) -> None:
-        depth: CheckDepth = "whole" if sum(map(_likely_bytes, taken)) <= WHOLE_BYTES else "envelope"
+        likely_bytes = sum(len(message.payload) * (COMPRESSION_RATIO if is_compressed(message.payload) else 1) for message in taken)
+        depth: CheckDepth = "whole" if likely_bytes <= WHOLE_BYTES else "envelope"
         received_ns = time.time_ns()
         begin = 0
         while begin < len(taken):
@@ -332,16 +374,6 @@ class Receiver:
             # Meanwhile the inbox fills up, and then the broker waits.
             if self._stopping.wait(RETRY_S):
                 return None
-
-
-def _likely_bytes(message: Message) -> int:
-    return len(message.payload) * (COMPRESSION_RATIO if is_compressed(message.payload) else 1)
-
-
-def _checked(group: str | None) -> str | None:
-    if group is not None and (not group or any(character in "/+# " or not character.isprintable() for character in group)):
-        raise ConfigError(f"{group!r} is not a valid group name: use one without '/', '+', '#' and spaces")
-    return group
 
 
 def _send_receipts(feed: Feed, held: tuple[RecordKey, ...]) -> None:

@@ -48,7 +48,9 @@ class Collector:
         self.place = place
         self._influx = influx
         self._drain: Drain | None = None
-        self._receiver = Receiver(address, place, self._committed, group=group, retention=retention)
+        self._receiver = Receiver(
+            address, place, lambda: self._drain.wake() if self._drain is not None else None, group=group, retention=retention
+        )
 
     @property
     def name(self) -> str:
@@ -110,7 +112,12 @@ class Collector:
         trouble = self._receiver.refusal or self._receiver.trouble
         stalled_s = self._receiver.stalled_s()
         if trouble is None and stalled_s > STALLED_S:
-            return f"no commit has ended for {stalled_s:.0f} s: {self._why_stalled() or 'see the log and the disk, then restart'}"
+            try:
+                with open_ledger(self.place, "read") as ledger:
+                    reason = ledger.stall()
+            except EdgemeterError as error:
+                reason = str(error)
+            return f"no commit has ended for {stalled_s:.0f} s: {reason or 'see the log and the disk, then restart'}"
         if not self._receiver.is_connected():
             return f"no connection to the broker at {self.address}"
         return trouble
@@ -124,13 +131,6 @@ class Collector:
         with open_ledger(self.place, "read") as ledger:
             return ledger.safety()
 
-    def _why_stalled(self) -> str | None:
-        try:
-            with open_ledger(self.place, "read") as ledger:
-                return ledger.stall()
-        except EdgemeterError as error:
-            return str(error)
-
     def is_stalled(self) -> bool:
         """Return whether the writer has made no progress for so long that only a restart can help."""
         return self._receiver.trouble is None and self._receiver.stalled_s() > STALLED_S
@@ -143,10 +143,13 @@ class Collector:
             TransientError: it is in use; retry.
         """
         counts = self.counts
+        # Every reason is there from the start: a rate needs the 0 before the 1.
+        rejections: dict[str, float] = {kind: counts.rejections[kind] for kind in get_args(RejectionKind)}
+        rejections |= {"collision": counts.collisions, "sink": self._drain.rejected if self._drain else 0}
         yield MonitorMetric("messages_total", "counter", "Messages received since the start.", counts.messages)
         yield MonitorMetric("records_total", "counter", "New records committed since the start.", counts.inserted)
         yield MonitorMetric("duplicates_total", "counter", "Repeated records, dropped.", counts.duplicates)
-        yield MonitorMetric("rejections_total", "counter", _REJECTIONS, self._rejections(), "reason")
+        yield MonitorMetric("rejections_total", "counter", _REJECTIONS, rejections, "reason")
         yield MonitorMetric("receipt_seconds", "histogram", "From reading a message with results to its receipt.", counts.receipt_s)
         yield MonitorMetric("shed_total", "counter", "Messages of devices that send too much, to be sent again.", counts.shed)
         yield MonitorMetric("stalled_seconds", "gauge", "Time since a commit or a pass of the writer ended.", self._receiver.stalled_s())
@@ -171,12 +174,6 @@ class Collector:
         """Return whether every thread is alive; if not, the process must end."""
         return self._receiver.is_alive() and (self._drain is None or self._drain.is_alive())
 
-    def _rejections(self) -> dict[str, float]:
-        # Every reason is there from the start: a rate needs the 0 before the 1.
-        rejections = self.counts.rejections
-        found: dict[str, float] = {kind: rejections[kind] for kind in get_args(RejectionKind)}
-        return found | {"collision": self.counts.collisions, "sink": self._drain.rejected if self._drain else 0}
-
     def _drain_metrics(self, ledger: Ledger) -> Iterator[MonitorMetric]:
         positions = ledger.positions()
         if self._drain is not None:
@@ -186,10 +183,6 @@ class Collector:
         lag_s = {sink: 0.0 if since is None else max(0, now_ns - since) / 1e9 for sink, since in since_ns.items()}
         yield MonitorMetric("sink_row", "gauge", "Row up to which the sink has every record.", positions, "sink")
         yield MonitorMetric("sink_lag_seconds", "gauge", "Age of the oldest record that the sink does not have.", lag_s, "sink")
-
-    def _committed(self) -> None:
-        if self._drain is not None:
-            self._drain.wake()
 
     def _is_settled(self) -> bool:
         if not self._receiver.is_idle():

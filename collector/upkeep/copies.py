@@ -1,4 +1,4 @@
-"""Backup, restore and vacuum of a ledger; a collector may be running, except during a vacuum.
+"""Backup, restore, vacuum and size of a ledger; a collector may be running, except during a vacuum.
 
 Beside a ledger lie files derived from it, which may be deleted at any time, and the watch file, which people wrote.
 """
@@ -7,14 +7,15 @@ import contextlib
 import shutil
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgemeter.agent.base import durable_file, sqlite_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.sqlite_file import FileFormat, space_bytes
+from edgemeter.agent.ledger.ledger import LedgerPart, LedgerStats
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT
-from edgemeter.collector.ledgers.place import LedgerPlace, beside
+from edgemeter.collector.ledgers.place import LedgerPlace, beside, open_ledger
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT, watch_file_beside
 
 SQLITE = ("", "-wal", "-shm")
@@ -24,6 +25,19 @@ def derived_files(ledger: LedgerPlace) -> list[Path]:
     """Return the existing files that were derived from the ledger."""
     every = [beside(ledger, f".index{part}") for part in SQLITE]
     return [path for path in every if path.exists()]
+
+
+def ledger_stats(place: LedgerPlace) -> LedgerStats:
+    """Return the numbers of the ledger at `place`.
+
+    Raises:
+        ConfigError: there is no ledger.
+        TransientError: it is in use; retry.
+    """
+    with open_ledger(place, "read") as ledger:
+        stats = ledger.stats()
+    derived = sum(path.stat().st_size for path in derived_files(place))
+    return replace(stats, parts=(*stats.parts, LedgerPart("derived files on this machine: the index", derived)))
 
 
 @dataclass(frozen=True, slots=True)

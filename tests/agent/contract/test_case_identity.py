@@ -8,7 +8,7 @@ from edgemeter.agent.contract.record_conditions import TextForm
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import LanguageModel, Quantisation
 from edgemeter.collector.compare.matrix import RowKey, row_of
-from edgemeter.collector.influx import case_tags, point_schema
+from edgemeter.collector.influx import point_schema
 from edgemeter.collector.runs.cases import SeriesKey, series_of
 from tests.fixtures.record_factory import make_environment, make_generation, make_model, make_record, make_runtime
 from tests.fixtures.rows import table_row
@@ -162,7 +162,7 @@ def test_other_keys_are_projections_of_the_identity():
     of_tags = {field.name for field in FIELDS if {*field.paths} & {*point_schema.TAGS.values()}}
     # The name of the data holds the lengths of language models; a name of a model has one task.
     of_names = {"dataset_sha256", "prompt_tokens", "output_tokens", "task"}
-    assert {*case_tags.VARIANT} | of_tags | of_names == {*FIELD} - within_series
+    assert {*point_schema.VARIANT} | of_tags | of_names == {*FIELD} - within_series
 
 
 def test_the_figures_of_a_record_hold_its_identity():

@@ -20,7 +20,7 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector import store
 from edgemeter.collector.export import run_table
-from edgemeter.collector.influx import case_tags, point_schema, points
+from edgemeter.collector.influx import point_schema, points
 from edgemeter.collector.runs import selection
 from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, make_reference, make_run, no_energy
@@ -67,7 +67,7 @@ def test_the_columns_are_named_as_the_fields_and_tags_in_influxdb():
     assert len(set(names)) == len(names)
     assert set(names) - {entry.name for entry in in_view("csv") if not entry.path} == {
         *point_schema.TAGS,
-        *case_tags.CASE_TAGS,
+        *point_schema.CASE_TAGS,
         point_schema.ENERGY_PROVENANCE,
         *(field.name for field in point_schema.every_field(point_schema.RECORD)),
     }

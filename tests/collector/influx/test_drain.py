@@ -15,9 +15,8 @@ from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.influx import drain as influx_drain
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.influx.points import Points
+from edgemeter.collector.influx.points import Points, TagValues
 from edgemeter.collector.influx.sink import open_sink
-from edgemeter.collector.influx.tag_values import TagValues
 from edgemeter.collector.runs.store import InfluxStore
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.mqtt_peer import wait_until

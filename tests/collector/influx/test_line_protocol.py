@@ -13,7 +13,7 @@ from edgemeter.agent.engine.scenarios import latency_statistics
 from edgemeter.agent.tasks import coco_ap, depth
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx import points as influx_points
-from edgemeter.collector.influx.tag_values import LONGEST_VALUE, TagValues
+from edgemeter.collector.influx.points import LONGEST_VALUE, TagValues
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import (
     make_accuracy,

@@ -16,7 +16,6 @@ from edgemeter.collector.index import index_file, rollup
 from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend import watch_file
 from edgemeter.collector.upkeep import copies
-from edgemeter.collector.upkeep.stats import ledger_stats
 from tests.fixtures.fleet_ledger import Fleet, write_ledger
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
@@ -184,9 +183,9 @@ def test_packing_gives_back_what_was_forgotten_and_nothing_else(tmp_path):
     with SqliteLedger(path) as ledger:
         while not ledger.forget(Retention(records_days=10), 1_727_740_800_000_000_000 + 60 * DAY_NS).is_all:
             pass
-    before, kept = ledger_stats(path), runs_of(path)
+    before, kept = copies.ledger_stats(path), runs_of(path)
     done = copies.vacuum(path)
-    after = ledger_stats(path)
+    after = copies.ledger_stats(path)
     assert done.after_bytes < done.before_bytes / 2
     assert (after.runs, runs_of(path)) == (before.runs, kept)
     assert {part.name: part.size_bytes for part in after.parts}["free, to be reused"] == 0
@@ -211,7 +210,7 @@ def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
     keep(path, 1)
     with SqliteLedger(path, "read") as ledger:
         held = [one.record for one in ledger.records()]
-    found = ledger_stats(path)
+    found = copies.ledger_stats(path)
     assert (found.runs, found.devices) == (len(held), len({run.device for run in held}))
     assert found.cases == len({(run.device, run.model.name, run.runtime.name, run.precision) for run in held})
     assert found.verdicts == {

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from edgemeter.agent.contract import record
-from edgemeter.collector.influx import case_tags, point_schema, status_points
+from edgemeter.collector.influx import point_schema, status_points
 from edgemeter.collector.influx.points import BOUNDS_NS
 from tests.docs.reference.tables import table
 
@@ -36,7 +36,7 @@ SCHEMA = record.json_schema()
 
 def rows() -> Iterator[tuple[str, ...]]:
     """Yield the rows: measurement, tag or field, name, type, meaning; a field of `figures` has a star."""
-    for name in sorted({*point_schema.TAGS, *case_tags.CASE_TAGS}):
+    for name in sorted({*point_schema.TAGS, *point_schema.CASE_TAGS}):
         yield "run", "tag", name, "text", TEXTS.get(name) or f"`{point_schema.TAGS[name]}` of the record"
     meaning = dict(descriptions("RunRecord"))
     for point_field in point_schema.every_field(point_schema.RECORD):
