@@ -23,7 +23,7 @@ from edgemeter.collector.web.markup import Markup, element, join, raw, render
 from edgemeter.collector.web.queries import CaseFilter, count_cases
 from edgemeter.collector.web.side_by_side import CASES_SHOWN
 from edgemeter.collector.web.site import FormChoices, board_page, content, held_exports, script, show, styles
-from edgemeter.collector.web.view import ROUTES, View, ViewRequest, address, read_address
+from edgemeter.collector.web.view import ROUTES, ViewRequest, address, read_address
 
 INDEX, RUNS, BUNDLES, BADGES = "index.html", "runs.js", "bundles", "badges"
 # A character of a badge is so wide, and beside its text there is so much room.
@@ -107,13 +107,9 @@ def _write_pages(
     for count, text in enumerate(addresses, start=1):
         request = read_address(text)
         with index.reading() as connection:
-            context = ViewContext(
-                connection, index.source, links, TrendEvents(), ChartSheet(live_chart if request.view == "run" else _drawn)
-            )
-            if request.view == "overview":
-                view: View | None = board_view(context, entries, places)
-            else:
-                view = show(context, request)
+            live = live_chart if request.view == "run" else _drawn
+            context = ViewContext(connection, index.source, links, TrendEvents(), ChartSheet(live))
+            view = board_view(context, entries, places) if request.view == "overview" else show(context, request)
         if view is None:
             continue
         if request.view == "run":
@@ -144,9 +140,9 @@ def _choices(runs: Sequence[RunRecord], request: ViewRequest) -> FormChoices:
     """Return what the form of a page offers: the facets of all runs, but not what the page is about."""
     if request.view not in ("overview", "compare"):
         return FormChoices({})
-    own = [facets(run) for run in runs]
-    values = {name: sorted({str(one[f"data-{name}"]) for one in own}) for name in FACETS}
-    return FormChoices({name: {value: value for value in found} for name, found in values.items()})
+    facets_of_runs = [facets(run) for run in runs]
+    values = {name: sorted({str(facet[f"data-{name}"]) for facet in facets_of_runs}) for name in FACETS}
+    return FormChoices({name: dict(zip(names, names, strict=True)) for name, names in values.items()})
 
 
 def _drawn(chart: Chart, number: int) -> Markup:

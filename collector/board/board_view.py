@@ -12,8 +12,8 @@ from edgemeter.collector.board.entries import SiteEntry
 from edgemeter.collector.index.index_file import FACETS
 from edgemeter.collector.runs.cases import UNKNOWN_BOARD
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.coverage import coverage
 from edgemeter.collector.web.markup import Markup, element, join, part
+from edgemeter.collector.web.overview import coverage
 from edgemeter.collector.web.queries import CaseFilter, cases
 from edgemeter.collector.web.view import Links, View, ViewColumn, grid, link, note, section, verdict_cell, with_small
 

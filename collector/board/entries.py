@@ -9,7 +9,7 @@ import msgspec
 
 from edgemeter.agent.bundle.archive import read_bundle
 from edgemeter.agent.bundle.signature import fingerprint_of_file
-from edgemeter.agent.bundle.verify import BundleSignature, Verification, signature_text, verify
+from edgemeter.agent.bundle.verify import Verification, signature_text, verify
 from edgemeter.agent.contract.record import RunRecord
 
 # So much of a fingerprint tells keys apart for the eye; the page of a result has all of it.
@@ -58,22 +58,18 @@ def read_entries(
 
 
 def _entry(file: Path, labs: Mapping[str, str]) -> SiteEntry:
-    found = verify(file)
-    signed = found.signature
-    lab = _lab(signed, labs)
-    if reason := _refusal(found):
-        return SiteEntry(file, "refused", found, lab, reason)
+    verification = verify(file)
+    signature = verification.signature
+    lab = "unsigned"
+    if signature is not None and signature.fingerprint is not None:
+        lab = labs.get(signature.fingerprint, f"key {signature.fingerprint[:SHORT]}")
+    if reason := _refusal(verification):
+        return SiteEntry(file, "refused", verification, lab, reason)
     record = read_bundle(file).record
     # Devices of two labs may have one name: the lab stands in the place of the fleet.
     run = msgspec.structs.replace(record, fleet=lab)
-    doubt = _doubt(found, labs)
-    return SiteEntry(file, "unproven" if doubt else "verified", found, lab, doubt, run, record.fleet)
-
-
-def _lab(signed: BundleSignature | None, labs: Mapping[str, str]) -> str:
-    if signed is None or signed.fingerprint is None:
-        return "unsigned"
-    return labs.get(signed.fingerprint, f"key {signed.fingerprint[:SHORT]}")
+    doubt = _doubt(verification, labs)
+    return SiteEntry(file, "unproven" if doubt else "verified", verification, lab, doubt, run, record.fleet)
 
 
 def _refusal(found: Verification) -> str:

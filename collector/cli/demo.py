@@ -1,5 +1,6 @@
 """The command `edgemeter demo`."""
 
+import time
 from pathlib import Path
 
 import click
@@ -42,6 +43,7 @@ def demo(
         from edgemeter.collector.demo import demo as whole_way
         from edgemeter.collector.index.sources import source_of
         from edgemeter.collector.influx.influx_config import parse_influx
+        from edgemeter.collector.ledgers.place import open_ledger
         from edgemeter.collector.runs.store import open_store
         from edgemeter.collector.show.compare_table import show_comparison
         from edgemeter.collector.web.one_file import FileChoice, write_file_of
@@ -49,17 +51,20 @@ def demo(
         sink = parse_influx(influx, token_file=influx_token_file) if influx else None
         page = html.with_name(f"{html.stem}-fleet.html")
         with whole_way.FleetPage() as fleet_page:
-            delivered = whole_way.run_demo(home or whole_way.new_folder(default_home()), sink, note, doctor, fleet_page)
+            folder = home or default_home() / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
+            ledger = whole_way.run_demo(folder, sink, note, doctor, fleet_page)
             # Nothing is measured any more: the two files are written beside each other.
-            fleet_page.begin(delivered.ledger, page)
-            store = open_store(str(delivered.ledger))
+            fleet_page.begin(ledger, page)
+            store = open_store(str(ledger))
             comparison = compare.compare(store.contents(), "reference")
             write_file_of(source_of(store), html, FileChoice(baseline="reference"))
             fleet_page.finish()
     if not print_data(form, columns.to_json(comparison), rows="rows"):
         show_comparison(comparison, console_for(form))
+    with open_ledger(ledger, "read") as opened:
+        records = opened.last_row()
     where = f" and in InfluxDB at {sink}" if sink else ""
-    note(f"\n{delivered.records} records are delivered and stored in {delivered.ledger}{where}")
+    note(f"\n{records} records are delivered and stored in {ledger}{where}")
     note(f"the report: {html.resolve()}")
     note(f"the page, with a simulated fleet of 40 boards next to these runs: {page.resolve()}")
     note("next: edgemeter run YOUR.onnx --images DIR --annotations COCO.json; edgemeter doctor; edgemeter models list")

@@ -54,6 +54,7 @@ def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
             for name in ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at")
         ]
         table.add_row(*("" if cell is None else escape(figures.printable(str(cell))) for cell in cells))
+    console_for(form).print(table)
     for device in now.devices:
         # A column for it would leave the others no room.
         console_for(form).print(figures.printable(f"{device.device} measures {device.text}"), markup=False, highlight=False, soft_wrap=True)

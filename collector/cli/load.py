@@ -64,8 +64,9 @@ def load(
     address = broker_address.address_with_files(broker, files)
     click.echo("measuring the record to send, with the replay runtime ...", err=True)
     copied = measure_template()
+    default_mode: LoadMode = "agents" if devices <= loading.MOST_AGENTS else "crowd"
     with _progress(plan) as watch:
-        result = loading.run_load(address, plan, loading.load_mode(devices) if mode is None else mode, copied, watch)
+        result = loading.run_load(address, plan, mode or default_mode, copied, watch)
     if not print_data(form, result):
         _show(result, form)
     if result.missing:

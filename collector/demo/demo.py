@@ -8,20 +8,17 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, TransientError, UnavailableError
-from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.charts import vega
 from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.demo.plan import plan_of
 from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.runs.store import LedgerStore
@@ -37,19 +34,8 @@ END_S = 5.0
 Reporter = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveredRuns:
-    """The delivered runs: where the ledger is, how many records it holds, how many were sent twice."""
-
-    ledger: Path
-    records: int
-    duplicates: int
-
-
-def run_demo(
-    folder: Path, influx: InfluxConfig | None, report: Reporter, doctor: "subprocess.Popen[bytes]", page: "FleetPage"
-) -> DeliveredRuns:
-    """Measure, deliver and keep; `folder` takes the suite, the outbox and the ledger. Neither `doctor` nor `page` works meanwhile.
+def run_demo(folder: Path, influx: InfluxConfig | None, report: Reporter, doctor: "subprocess.Popen[bytes]", page: "FleetPage") -> Path:
+    """Measure, deliver and keep; return the ledger. `folder` takes suite, outbox and ledger. Neither `doctor` nor `page` works meanwhile.
 
     Raises:
         UnavailableError: no runtime is installed, or the embedded broker is not.
@@ -76,28 +62,16 @@ def run_demo(
             raise TransientError(
                 f"not everything was passed on within {SETTLE_S:.0f} s: {collector.trouble() or 'the ledger is still busy'}"
             )
-        with open_ledger(collector.place, "read") as ledger:
-            held = ledger.last_row()
-        return DeliveredRuns(folder / "ledger.sqlite", held, collector.counts.duplicates)
+        return folder / "ledger.sqlite"
 
 
 def _measure(suite: Path, address: str, folder: Path) -> None:
     """Run the agent; its progress goes to our standard error."""
-    command = [
-        sys.executable,
-        "-m",
-        "edgemeter.agent.cli.main",
-        "run",
-        str(suite),
-        "--device",
-        DEVICE,
-        "--fleet",
-        "demo",
-        "--broker",
-        address,
-    ]
+    options = ["--device", DEVICE, "--fleet", "demo", "--broker", address, "--no-save", "--json"]
     agent = subprocess.Popen(
-        [*command, "--no-save", "--json"], stdout=subprocess.DEVNULL, env={**os.environ, "EDGEMETER_HOME": str(folder)}
+        [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(suite), *options],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "EDGEMETER_HOME": str(folder)},
     )
     try:
         status = agent.wait()
@@ -183,11 +157,6 @@ def _attempt(work: Callable[[], object]) -> EdgemeterError | None:
     return None
 
 
-def new_folder(home: Path) -> Path:
-    """Return a folder of its own for this demo."""
-    return home / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
-
-
 def write_demo_page(ledger: Path, path: Path) -> int:
     """Write the page of the ledger's runs and of a fleet simulated from one of them; return its size in bytes.
 
@@ -195,10 +164,7 @@ def write_demo_page(ledger: Path, path: Path) -> int:
         ConfigError: the file cannot be written.
     """
     own = list(LedgerStore(ledger).contents(with_samples=True).runs)
-    simulated = simulated_fleet.records_of(_template(own), end_ns=time.time_ns()) if own else ()
+    # The fleet is made from the run that is fp32 and scored, where there is one.
+    template = max(own, key=lambda run: (run.precision == "fp32", run.accuracy is not None, run.verdict.state == "valid"), default=None)
+    simulated = simulated_fleet.records_of(template, end_ns=time.time_ns()) if template else ()
     return one_file.write_file_of(DocumentSource((*own, *simulated)), path, one_file.FileChoice())
-
-
-def _template(own: list[RunRecord]) -> RunRecord:
-    """Return the run that the fleet is made from: fp32 and scored, where there is one."""
-    return max(own, key=lambda run: (run.precision == "fp32", run.accuracy is not None, run.verdict.state == "valid"))

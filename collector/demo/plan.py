@@ -68,7 +68,11 @@ def _plan(findings: Sequence[dict[str, str]]) -> DemoPlan:
     models = [path for path in shipped if any(path.name.endswith(READS[name]) for name in runtimes)]
     fp32 = next((path for path in models if "fp32" in path.name and path.suffix == ".onnx"), models[0])
     has_power = any(one["area"] == "power" and one["state"] == "ok" for one in findings)
-    language = _language() if here.get("llama", {}).get("state") == "ok" else []
+    language: list[Path] = []
+    if here.get("llama", {}).get("state") == "ok":
+        # The shipped language model in 16 and in 4 bits.
+        files = (path for place in _places() for path in sorted((place / "language").glob("*.gguf")))
+        language = [path for path in files if path.stem.endswith(("f16", "q4_0"))]
     suite = _suite(models, fp32, language, has_power=has_power)
     return DemoPlan(suite, left_out, (len(models) + 1 + len(language)) * (1 if has_power else 3))
 
@@ -79,37 +83,23 @@ def _suite(models: Sequence[Path], reference: Path, language: Sequence[Path], *,
     with_power, without = "seconds = 10.2\nidle_seconds = 2.0\nrepeats = 1", "seconds = 0.5\nrepeats = 3"
     # The repeats of a case have the same outputs: one is scored.
     length = f'mode = "rapid"\nqueries = 662\naccuracy = "first"\n{with_power if has_power else without}'
-    return "\n".join(
-        [
-            "# Written by `edgemeter demo`; run it again with `edgemeter run demo.toml`.",
-            'name = "demo"',
-            "",
-            "[defaults]",
-            length,
-            f"images = {json.dumps(str(scenes / 'images'))}",
-            f"annotations = {json.dumps(str(scenes / 'annotations.json'))}",
-            "",
-            "[[case]]",
-            f"model = {json.dumps([str(path) for path in models])}",
-            "",
-            "[[case]]",
-            f"model = {json.dumps(str(reference))}",
-            'role = "reference"',
-            "",
-            *(_generation(language) if language else ()),
-        ]
-    )
+    # The case that generates text; its queries are many steps, so there are few.
+    generated = f"model = {json.dumps([str(path) for path in language])}\nprompt_tokens = 64\noutput_tokens = 32\nqueries = 64\n"
+    return f"""# Written by `edgemeter demo`; run it again with `edgemeter run demo.toml`.
+name = "demo"
 
+[defaults]
+{length}
+images = {json.dumps(str(scenes / "images"))}
+annotations = {json.dumps(str(scenes / "annotations.json"))}
 
-def _generation(language: Sequence[Path]) -> list[str]:
-    """Return the lines of the case that generates text; its queries are many steps, so there are few."""
-    models = f"model = {json.dumps([str(path) for path in language])}"
-    return ["[[case]]", models, "prompt_tokens = 64", "output_tokens = 32", "queries = 64", ""]
+[[case]]
+model = {json.dumps([str(path) for path in models])}
 
-
-def _language() -> list[Path]:
-    """Return the shipped language model in 16 and in 4 bits."""
-    return [path for place in _places() for path in sorted((place / "language").glob("*.gguf")) if path.stem.endswith(("f16", "q4_0"))]
+[[case]]
+model = {json.dumps(str(reference))}
+role = "reference"
+""" + (f"\n[[case]]\n{generated}" if language else "")
 
 
 def _places() -> list[Path]:

@@ -66,9 +66,9 @@ def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
 
 
 def _of_group(group: FieldGroup, path: tuple[str, ...]) -> Iterator[RunColumn]:
-    for one in group.fields:
-        get = _at(".".join((*path, one.attribute)))
-        yield RunColumn(one.name, one.kind, _as_json(get) if one.kind == "json" else get)
+    for field in group.fields:
+        get = _at(".".join((*path, field.attribute)))
+        yield RunColumn(field.name, field.kind, _mapped(get, _json_text) if field.kind == "json" else get)
     for inner in group.groups:
         yield from _of_group(inner, (*path, inner.attribute))
 
@@ -78,27 +78,27 @@ def _at(path: str) -> Callable[[RunRecord], Any]:
     if not rest:
         return operator.attrgetter(path)
     outer, inner = operator.attrgetter(first), _at(".".join(rest))
-    return lambda run: None if (group := outer(run)) is None else inner(group)
+    return _mapped(outer, inner)
 
 
-def _as_json(get: Callable[[RunRecord], Any]) -> Callable[[RunRecord], str | None]:
-    return lambda run: None if (value := get(run)) is None else msgspec.json.encode(value).decode()
+def _mapped(get: Callable[[RunRecord], Any], convert: Callable[[Any], Any]) -> Callable[[RunRecord], Any]:
+    return lambda run: None if (value := get(run)) is None else convert(value)
+
+
+def _json_text(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def write_csv(runs: Iterable[RunRecord], columns: Sequence[RunColumn], file: TextIO) -> int:
     """Write the runs to a text file that was opened with `newline=""`; return their number."""
     writer = csv.writer(file)
     writer.writerow([column.name for column in columns])
-    values = [_lower_case(column.value) if column.kind == "boolean" else column.value for column in columns]
+    values = [_mapped(column.value, lambda value: str(value).lower()) if column.kind == "boolean" else column.value for column in columns]
     written = 0
     for run in runs:
         writer.writerow([value(run) for value in values])
         written += 1
     return written
-
-
-def _lower_case(get: Callable[[RunRecord], bool | None]) -> Callable[[RunRecord], str | None]:
-    return lambda run: None if (value := get(run)) is None else str(value).lower()
 
 
 BATCH_ROWS = 20_000
@@ -112,30 +112,20 @@ def write_parquet(runs: Iterable[RunRecord], columns: Sequence[RunColumn], path:
         UnavailableError: pyarrow is not installed, or the file cannot be written.
     """
     arrow, parquet = _library()
-    schema = _parquet_schema(arrow, columns)
+    types = {"float": arrow.float64(), "integer": arrow.int64(), "boolean": arrow.bool_(), "text": arrow.string(), "json": arrow.string()}
+    schema = arrow.schema([(TIME, arrow.timestamp("ns", tz="UTC")), *((column.name, types[column.kind]) for column in columns)])
+    getters = [operator.attrgetter("started_at_ns"), *(column.value for column in columns)]
     written = 0
     remaining = iter(runs)
     try:
         with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
             while batch := list(islice(remaining, BATCH_ROWS)):
-                writer.write_batch(_parquet_batch(arrow, schema, batch, columns))
+                arrays = [arrow.array([get(run) for run in batch], field.type) for get, field in zip(getters, schema, strict=True)]
+                writer.write_batch(arrow.record_batch(arrays, schema=schema))
                 written += len(batch)
     except (OSError, OverflowError, arrow.ArrowInvalid) as error:
         raise UnavailableError(f"cannot write {str(path)!r} ({error}): give a writable folder with enough space") from error
     return written
-
-
-def _parquet_schema(arrow: Any, columns: Sequence[RunColumn]) -> Any:
-    types = {"float": arrow.float64(), "integer": arrow.int64(), "boolean": arrow.bool_(), "text": arrow.string(), "json": arrow.string()}
-    return arrow.schema([(TIME, arrow.timestamp("ns", tz="UTC")), *((column.name, types[column.kind]) for column in columns)])
-
-
-def _parquet_batch(arrow: Any, schema: Any, runs: Sequence[RunRecord], columns: Sequence[RunColumn]) -> Any:
-    arrays = [arrow.array([run.started_at_ns for run in runs], schema.field(0).type)]
-    arrays += [
-        arrow.array([column.value(run) for run in runs], field.type) for column, field in zip(columns, list(schema)[1:], strict=True)
-    ]
-    return arrow.record_batch(arrays, schema=schema)
 
 
 def _library() -> tuple[Any, Any]:

@@ -9,7 +9,6 @@ https://developers.home-assistant.io/docs/core/entity/sensor.
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, get_args
 
@@ -29,19 +28,17 @@ STATE_ROOT = "edgemeter/home-assistant"
 # Of a device with more cases only those measured last: three entities each.
 MOST_CASES = 100
 
-# `energy` is for meters that count up (state class total): an energy per inference is none.
 FIGURES = in_view("home")
 
 
 def _entity(entry: Figure) -> dict[str, Any]:
     # `energy` is for meters that count up (state class total): an energy per inference is none.
     shown = {"device_class": "duration"} if entry.unit == "ms" else {"icon": "mdi:lightning-bolt"} if entry.unit == "mJ" else {}
-    unit = {"unit_of_measurement": entry.unit} if entry.unit else {}
     return {
         "name": entry.title[:1].upper() + entry.title[1:],
         **shown,
         "state_class": "measurement",
-        **unit,
+        **({"unit_of_measurement": entry.unit} if entry.unit else {}),
         "suggested_display_precision": 2,
         "value_template": f"{{{{ value_json.{_state_name(entry)} }}}}",
     }
@@ -63,33 +60,25 @@ _ENTITIES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@dataclass(slots=True)
-class _Shown:
-    """The data shown of one device."""
-
-    presence: DevicePresence | None = None
-    cases: list[tuple[SeriesKey, RunFigures]] = field(default_factory=list)
-
-
 def home_messages(newest: Iterable[tuple[SeriesKey, RunFigures]], present: Iterable[DevicePresence], agent: str) -> dict[str, bytes]:
     """Return the retained messages that should be at the broker, by topic; an empty one removes what was there.
 
     `newest` is the newest run of every series; `agent` is our version. A device whose state is `revoked` is removed.
     """
-    devices: defaultdict[tuple[str, str], _Shown] = defaultdict(_Shown)
-    for one in present:
-        devices[one.fleet, one.device].presence = one
+    devices = {(device.fleet, device.device): device for device in present}
+    cases: defaultdict[tuple[str, str], list[tuple[SeriesKey, RunFigures]]] = defaultdict(list)
     for key, run in newest:
-        devices[key.fleet, key.device].cases.append((key, run))
-    found: dict[str, bytes] = {}
-    for (fleet, device), shown in devices.items():
-        cases = sorted(shown.cases, key=lambda case: case[1].at_ns)[-MOST_CASES:]
-        is_retired = shown.presence is not None and shown.presence.state == "revoked"
-        message = {} if is_retired else _discovery(fleet, device, shown.presence, [key for key, _ in cases], agent)
-        found[discovery_topic(fleet, device)] = msgspec.json.encode(message) if message else b""
-        for key, run in cases:
-            found[state_topic(key)] = b"" if is_retired else msgspec.json.encode(_state(run))
-    return found
+        cases[key.fleet, key.device].append((key, run))
+    messages: dict[str, bytes] = {}
+    for fleet, device in dict.fromkeys((*devices, *cases)):
+        presence = devices.get((fleet, device))
+        shown = sorted(cases[fleet, device], key=lambda case: case[1].at_ns)[-MOST_CASES:]
+        is_retired = presence is not None and presence.state == "revoked"
+        discovery = b"" if is_retired else msgspec.json.encode(_discovery(fleet, device, presence, [key for key, _ in shown], agent))
+        messages[discovery_topic(fleet, device)] = discovery
+        for key, run in shown:
+            messages[state_topic(key)] = b"" if is_retired else msgspec.json.encode(_state(run))
+    return messages
 
 
 def discovery_topic(fleet: str, device: str) -> str:
@@ -127,11 +116,11 @@ def _discovery(fleet: str, device: str, presence: DevicePresence | None, cases: 
     }
     for key in cases:
         for name, entity in _ENTITIES.items():
-            unique_id = f"{node}_{_case_id(key)}_{name}"
-            components[f"{_case_id(key)}_{name}"] = {
+            component = f"{_case_id(key)}_{name}"
+            components[component] = {
                 **entity,
                 "platform": "sensor",
-                "unique_id": unique_id,
+                "unique_id": f"{node}_{component}",
                 "name": f"{entity['name']}: {key.case()}",
                 "state_topic": state_topic(key),
                 "json_attributes_topic": state_topic(key),

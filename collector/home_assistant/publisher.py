@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from contextlib import closing
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError
@@ -70,9 +71,8 @@ class HomePublisher:
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker's answer."""
         if refusal is not None:
-            self._report(
-                f"the broker refuses it ({refusal}): allow the collector to write homeassistant/device/# and edgemeter/home-assistant/#"
-            )
+            remedy = "allow the collector to write homeassistant/device/# and edgemeter/home-assistant/#"
+            self._report(f"the broker refuses it ({refusal}): {remedy}")
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -94,12 +94,10 @@ class HomePublisher:
             now = ledger.last_row(), ledger.devices()
         if now == self._seen:
             return
-        history = LedgerHistory(self._place)
-        try:
-            wanted = home_messages(history.newest_runs(), now[1], self._agent)
-        finally:
-            history.close()
-        if all(self._send(session, topic, payload) for topic, payload in wanted.items() if self._sent.get(topic) != payload):
+        with closing(LedgerHistory(self._place)) as history:
+            messages = home_messages(history.newest_runs(), now[1], self._agent)
+        if all(self._send(session, topic, payload) for topic, payload in messages.items() if self._sent.get(topic) != payload):
+            self._seen = now
             self._seen = now
 
     def _send(self, session: MqttSession, topic: str, payload: bytes) -> bool:

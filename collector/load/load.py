@@ -65,6 +65,7 @@ class SimulatedAgents:
     template: RecordTemplate
     tally: LoadTally
     resent: int = 0
+    release: str = field(default_factory=lambda: version("edgemeter"))
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -95,14 +96,7 @@ class SimulatedAgents:
         outbox = TimedOutbox(folder / f"{device}.sqlite", self.tally)
         stack.callback(outbox.close)
         birth = Birth(
-            device=device,
-            fleet=self.plan.name,
-            session=outbox.session,
-            agent=version("edgemeter"),
-            board=None,
-            os=None,
-            arch="replay",
-            runtimes={},
+            device=device, fleet=self.plan.name, session=outbox.session, agent=self.release, board=None, os=None, arch="replay", runtimes={}
         )
         publisher = Publisher(self.address, outbox, birth)
         stack.callback(publisher.close)
@@ -265,11 +259,6 @@ TICK_S = 0.2
 LoadWatch = Callable[[LoadTally], None]
 
 
-def load_mode(devices: int) -> LoadMode:
-    """Return the default mode for this many devices."""
-    return "agents" if devices <= MOST_AGENTS else "crowd"
-
-
 def run_load(
     address: BrokerAddress, plan: LoadPlan, mode: LoadMode, template: RecordTemplate, watch: LoadWatch = lambda _: None
 ) -> LoadResult:
@@ -281,15 +270,14 @@ def run_load(
     """
     tally = LoadTally()
     with _watched(tally, watch):
-        connections, resent = (_as_agents if mode == "agents" else _as_devices)(address, plan, template, tally)
+        if mode == "agents":
+            agents = SimulatedAgents(address, plan, template, tally)
+            agents.run()
+            connections, resent = plan.devices, agents.resent
+        else:
+            connections, resent = _as_devices(address, plan, template, tally)
     size = len(template.payload(plan.device(0), plan.name, RecordNumber(2**52, 1, time.time_ns())))
     return tally.result(plan, mode, connections, resent, size)
-
-
-def _as_agents(address: BrokerAddress, plan: LoadPlan, template: RecordTemplate, tally: LoadTally) -> tuple[int, int]:
-    agents = SimulatedAgents(address, plan, template, tally)
-    agents.run()
-    return plan.devices, agents.resent
 
 
 def _as_devices(address: BrokerAddress, plan: LoadPlan, template: RecordTemplate, tally: LoadTally) -> tuple[int, int]:

@@ -77,24 +77,19 @@ def write_kit(files: Mapping[str, bytes], path: Path) -> None:
     """
     try:
         if path.suffix.lower() == ".zip":
-            with durable_file.replacing(path, 0o644) as file:
-                file.write(_archive(files))
-            return
-        for name, content in files.items():
-            place = path / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with durable_file.replacing(place, 0o644) as file:
+            content = io.BytesIO()
+            with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed:
+                for name in sorted(files):
+                    packed.writestr(zipfile.ZipInfo(name, _DATE), files[name], zipfile.ZIP_DEFLATED)
+            written = {path: content.getvalue()}
+        else:
+            written = {path / name: content for name, content in files.items()}
+        for target, content in written.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with durable_file.replacing(target, 0o644) as file:
                 file.write(content)
     except OSError as error:
         raise UnavailableError(f"cannot write {str(path)!r} ({error.strerror}): give a writable place with enough space") from error
-
-
-def _archive(files: Mapping[str, bytes]) -> bytes:
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name in sorted(files):
-            packed.writestr(zipfile.ZipInfo(name, _DATE), files[name], zipfile.ZIP_DEFLATED)
-    return content.getvalue()
 
 
 def _readme(runs: Sequence[RunRecord], others: int, days: DaysCounted, version: str) -> str:
@@ -103,14 +98,10 @@ def _readme(runs: Sequence[RunRecord], others: int, days: DaysCounted, version: 
     contents = "| `bundles/` | runs as bundles: record and raw samples, with signatures where they were signed |\n" if has_bundles else ""
     contents += "| `records.json` | runs as records, with their raw samples where they were kept |\n" if others else ""
     return _README.format(
-        title="What these tables were made of",
-        version=version,
-        runs=figures.count(len(runs), "run"),
-        sources=" ".join(sources),
+        title="What these tables were made of", version=version, runs=figures.count(len(runs), "run"), sources=" ".join(sources),
         verify=f"$ edgemeter bundle verify {BUNDLES}/*{BUNDLE_SUFFIX}\n" if has_bundles else "",
-        options=" --all-days" if days == "all" else "",
-        contents=contents,
-    )
+        options=" --all-days" if days == "all" else "", contents=contents,
+    )  # fmt: skip
 
 
 def _read(path: Path) -> bytes:

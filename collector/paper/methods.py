@@ -138,9 +138,8 @@ def _instrument(run: RunRecord) -> str | None:
     one = run.energy
     if one is None:
         return None
-    how = {"measured": "was measured", None: "is of unstated origin, read"}.get(
-        energy_provenance(run), f"is {energy_provenance(run)}, read"
-    )
+    provenance = energy_provenance(run)
+    how = {"measured": "was measured", None: "is of unstated origin, read"}.get(provenance, f"is {provenance}, read")
     excludes = f", which excludes {listed(one.excludes, MOST)}" if one.excludes else ""
     resolution = f" and a step of {figures.significant(one.resolution_w)} W" if one.resolution_w is not None else ""
     period = f"with a period of {figures.significant(one.period_ms)} ms{resolution}"
@@ -185,7 +184,8 @@ def _verdicts(found: PaperCases, runs: Sequence[RunRecord]) -> list[str]:
         sentences.append(
             f"{figures.count(len(suspect), 'run')} kept here violated measurement rules and count as suspect ({listed(rules, MOST)})."
         )
-    reasons = Counter(_short(entry.reason) for entry in found.left_out)
+        # The kind and the rule of a reason: `invalid: throttled`, not which flag was set when.
+    reasons = Counter(":".join(entry.reason.split(":")[:2]) for entry in found.left_out)
     if reasons:
         texts = [f"{reason} ({number})" for reason, number in sorted(reasons.items())]
         sentences.append(f"Left out were {figures.count(len(found.left_out), 'run')} or parts of runs: {listed(texts, MOST)}.")
@@ -195,21 +195,11 @@ def _verdicts(found: PaperCases, runs: Sequence[RunRecord]) -> list[str]:
     return sentences
 
 
-def _short(reason: str) -> str:
-    """Return the kind and the rule of a reason: `invalid: throttled`, not which flag was set when."""
-    return ":".join(reason.split(":")[:2])
-
-
-def _range(values: Iterable[float], one: str, many: str) -> str:
-    known = sorted(values)
-    low, high = (f"{value:,}" if isinstance(value, int) else figures.significant(value) for value in (known[0], known[-1]))
-    return f"{low} {one if low == high == '1' else many}" if low == high else f"{low} to {high} {many}"
+def _range(values: Iterable[float], singular: str, plural: str) -> str:
+    ordered = sorted(values)
+    low, high = (f"{value:,}" if isinstance(value, int) else figures.significant(value) for value in (ordered[0], ordered[-1]))
+    return f"{low} {singular if low == high == '1' else plural}" if low == high else f"{low} to {high} {plural}"
 
 
 def _numbers(values: Iterable[float]) -> str:
-    low, high = min(values), max(values)
-    return (
-        figures.significant(low)
-        if figures.significant(low) == figures.significant(high)
-        else f"{figures.significant(low)} to {figures.significant(high)}"
-    )
+    return " to ".join(dict.fromkeys(figures.significant(value) for value in (min(values), max(values))))

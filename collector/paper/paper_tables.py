@@ -17,6 +17,10 @@ HEAD = """\
 % plus-minus sign an expanded uncertainty (95%).
 """
 ABSENT = "--"
+_NO_NET = {
+    "no_idle": "idle power was not measured",
+    "not_resolvable": "net energy does not stand out from the uncertainty of idle power",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +83,21 @@ def _latency(case: CaseSummary, notes: Notes) -> str:
     found = case.p50_ms
     if found is None:
         return ABSENT
+    low, high, latency = found.low, found.high, case.newest.latency
+    source = f"{found.n} runs are too few for an interval: range of the runs"
     if found.interval is not None:
         within = f", {found.interval.within}" if found.interval.within else ""
-        number = notes.cite(f"95% interval over {found.interval.over}{within}")
-        return f"{figures.significant(found.median)} {_ends(found.interval.low, found.interval.high)} ({number})"
-    latency = case.newest.latency
-    if found.n == 1 and latency.p50_low_ms is not None and latency.p50_high_ms is not None:
-        number = notes.cite("95% interval over the queries of one run: the spread between runs is not known")
-        return f"{figures.significant(found.median)} {_ends(latency.p50_low_ms, latency.p50_high_ms)} ({number})"
-    number = notes.cite(f"{found.n} runs are too few for an interval: range of the runs")
-    return f"{figures.significant(found.median)} {_ends(found.low, found.high)} ({number})"
+        low, high, source = found.interval.low, found.interval.high, f"95% interval over {found.interval.over}{within}"
+    elif found.n == 1 and latency.p50_low_ms is not None and latency.p50_high_ms is not None:
+        low, high = latency.p50_low_ms, latency.p50_high_ms
+        source = "95% interval over the queries of one run: the spread between runs is not known"
+    return f"{figures.significant(found.median)} {_ends(low, high)} ({notes.cite(source)})"
 
 
 def _ends(low: float, high: float) -> str:
-    for digits in range(3, figures.MOST_DIGITS + 1):
-        first, last = figures.significant(low, digits), figures.significant(high, digits)
-        if first != last:
-            return f"[{first}, {last}]"
-    return f"[{figures.significant(low)}, {figures.significant(high)}]"
+    texts = [(figures.significant(low, digits), figures.significant(high, digits)) for digits in range(3, figures.MOST_DIGITS + 1)]
+    first, last = next(((first, last) for first, last in texts if first != last), texts[0])
+    return f"[{first}, {last}]"
 
 
 def _accuracy(case: CaseSummary, notes: Notes) -> str:
@@ -122,13 +123,10 @@ def _gross(case: CaseSummary, notes: Notes) -> str:
 def _net(case: CaseSummary, notes: Notes) -> str:
     if case.energy is None:
         return ABSENT
-    if (net := case.spread("energy_net_mj")) is None:
-        why = {
-            "no_idle": "idle power was not measured",
-            "not_resolvable": "net energy does not stand out from the uncertainty of idle power",
-        }
-        return f"{ABSENT} ({notes.cite(why.get(case.energy.net_state, 'net energy is not resolved'))})"
-    return figures.with_uncertainty(net.median, case.uncertainty("energy_net_mj"))
+    if (net := case.spread("energy_net_mj")) is not None:
+        return figures.with_uncertainty(net.median, case.uncertainty("energy_net_mj"))
+    reason = _NO_NET.get(case.energy.net_state, "net energy is not resolved")
+    return f"{ABSENT} ({notes.cite(reason)})"
 
 
 def _tokens(case: CaseSummary, notes: Notes) -> str:

@@ -1,7 +1,7 @@
 """The plots of a paper: the charts of the page, each as one SVG that needs no style sheet, and as PDF."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from edgemeter.agent.base.metrics import metric_name
@@ -21,7 +21,7 @@ from edgemeter.collector.show.comparison_charts import (
     latency_cost,
 )
 from edgemeter.collector.show.distribution import latency_distribution
-from edgemeter.collector.show.series_style import SeriesStyle, numbered_style
+from edgemeter.collector.show.series_style import numbered_style
 from edgemeter.collector.show.wording import case_names
 
 STEPS = 320
@@ -30,12 +30,11 @@ STEPS = 320
 def plots(cases: Sequence[CaseSummary]) -> dict[str, Chart]:
     """Return every plot by the name of its file without suffix; those without data are left out."""
     found: dict[str, Chart] = {}
-    for name, members in _grouped(cases, _alike).items():
-        lines = [
-            (called, one)
-            for called, case in zip(_names(cases, members), members, strict=True)
-            if (one := latency_distribution(case.runs, STEPS))
-        ]
+    for name, members in _grouped(
+        cases, lambda case: (case.key.model, case.key.scenario, case.key.provenance, case.key.dataset_sha256)
+    ).items():
+        distributions = [latency_distribution(case.runs, STEPS) for case in members]
+        lines = [(label, line) for label, line in zip(_names(cases, members), distributions, strict=True) if line]
         if lines:
             found[f"latency-{name}"] = distribution_chart(f"{members[0].key.model}: latency of every query", lines)
     for kind, title, cost, apart in _COSTS:
@@ -53,19 +52,13 @@ def as_svg(chart: Chart) -> bytes:
     return f"{vega.svg(chart, is_alone=False)}\n".encode()
 
 
-def _alike(case: CaseSummary) -> tuple[str, ...]:
-    key = case.key
-    return key.model, key.scenario, key.provenance, key.dataset_sha256
-
-
 def _by_accuracy(case: CaseSummary) -> tuple[str, ...]:
     key = case.key
     return key.task, key.scenario, case.accuracy.metric if case.accuracy else "", key.provenance, key.dataset_sha256
 
 
 def _by_energy(case: CaseSummary) -> tuple[str, ...]:
-    energy = str(case.energy.ranks_as) if case.energy else ""
-    return (*_by_accuracy(case)[:-1], energy, case.key.dataset_sha256)
+    return (*_by_accuracy(case), str(case.energy.ranks_as) if case.energy else "")
 
 
 # What is set against accuracy: the file's name, the axis, the figure, and what keeps cases on sheets of their own.
@@ -88,14 +81,9 @@ def _grouped(cases: Iterable[CaseSummary], key: Callable[[CaseSummary], tuple[st
     return found
 
 
-def _styles(cases: Sequence[CaseSummary]) -> Mapping[str, SeriesStyle]:
-    """Return the style of each series: of devices where there are several, else of runtimes."""
-    names = sorted({_series(cases, case) for case in cases})
-    return {name: numbered_style(place) for place, name in enumerate(names)}
-
-
 def _series(cases: Sequence[CaseSummary], case: CaseSummary) -> str:
-    return case.key.device if len({one.key.device for one in cases}) > 1 else case.key.runtime
+    """Return the series of a case: its device where there are several, else its runtime."""
+    return case.key.device if len({other.key.device for other in cases}) > 1 else case.key.runtime
 
 
 def _names(every: Sequence[CaseSummary], cases: Sequence[CaseSummary]) -> list[str]:
@@ -104,7 +92,8 @@ def _names(every: Sequence[CaseSummary], cases: Sequence[CaseSummary]) -> list[s
 
 
 def _front(every: Sequence[CaseSummary], cases: Sequence[CaseSummary], cost: Cost, cost_title: str) -> Chart:
-    styles, metric = _styles(every), metric_name(cases[0].accuracy.metric) if cases[0].accuracy else "Accuracy"
+    styles = {name: numbered_style(place) for place, name in enumerate(sorted({_series(every, case) for case in every}))}
+    metric = metric_name(cases[0].accuracy.metric) if cases[0].accuracy else "Accuracy"
     series = [_series(every, case) for case in cases]
     points = [point for case in cases if (point := front_point(case, cost))]
     statuses, bands, fronts = fronts_of(points, series)

@@ -60,10 +60,10 @@ def terminal_columns(rows: Sequence[ComparisonRow], notes: Notes) -> list[Termin
 
 def fitting_columns(every: Sequence[TerminalColumn], width: int) -> list[TerminalColumn]:
     """Return the columns that fit into `width` characters, dropping by rank."""
-    kept = list(every)
-    while sum(column.width for column in kept) > width and any(column.rank for column in kept):
-        kept.remove(max(kept, key=lambda column: column.rank))
-    return kept
+    columns = list(every)
+    while sum(column.width for column in columns) > width and any(column.rank for column in columns):
+        columns.remove(max(columns, key=lambda column: column.rank))
+    return columns
 
 
 def _number(header: str, rows: Sequence[ComparisonRow], cell: Callable[[ComparisonRow], str], rank: int = 0) -> TerminalColumn:
@@ -127,15 +127,12 @@ def _accuracies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalCol
     cases = [row.case for row in rows]
     if all(case.generates and not case.accuracy for case in cases):
         return []
-    return [
-        _number(accuracy_name(cases), rows, lambda row: _accuracy(row.case, notes)),
-        _number(
-            f"{accuracy_name(cases)}-ref",
-            rows,
-            lambda row: "" if row.is_reference else figures.difference(row.ratios.of("accuracy")),
-            3,
-        ),
-    ]
+
+    def difference(row: ComparisonRow) -> str:
+        return "" if row.is_reference else figures.difference(row.ratios.of("accuracy"))
+
+    name = accuracy_name(cases)
+    return [_number(name, rows, lambda row: _accuracy(row.case, notes)), _number(f"{name}-ref", rows, difference, 3)]
 
 
 def _accuracy(case: CaseSummary, notes: Notes) -> str:
@@ -196,15 +193,11 @@ def shortened(comparison: Comparison) -> Comparison:
     groups = comparable(comparison.rows)
     is_long = len(comparison.rows) > ROWS_OF_ALL
     limit = min(ROWS_SHOWN, max(FEWEST_ROWS, ROWS_OF_ALL // len(groups))) if is_long else ROWS_SHOWN
-    return replace(comparison, rows=tuple(row for group in groups for row in _most_telling(group, limit)))
-
-
-def _most_telling(rows: Sequence[ComparisonRow], limit: int) -> Sequence[ComparisonRow]:
-    """Return the most telling rows, in their order."""
-    if len(rows) <= limit:
-        return rows
-    kept = set(map(id, sorted(rows, key=_apart, reverse=True)[:limit]))
-    return [row for row in rows if id(row) in kept]
+    rows: list[ComparisonRow] = []
+    for group in groups:
+        telling = set(map(id, sorted(group, key=_apart, reverse=True)[:limit]))
+        rows += [row for row in group if id(row) in telling]
+    return replace(comparison, rows=tuple(rows))
 
 
 def _apart(row: ComparisonRow) -> tuple[bool, float]:

@@ -45,8 +45,11 @@ class Charts:
 def latency_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
     """Return latency against accuracy, a chart for each task, set of data, scenario and metric."""
     drawn = [row for row in comparison.rows if row.case.p50_ms and row.case.accuracy]
-    facets = _facets(drawn, lambda case: case.key.provenance)
-    charts = [_front(comparison, rows, styles, latency_cost, LATENCY_TITLE, _latency_title(rows)) for rows in facets]
+    charts = []
+    for rows in _facets(drawn, lambda case: case.key.provenance):
+        provenance = rows[0].case.key.provenance
+        title = _facet_title(rows) + ("" if provenance == "measured" else f", {provenance}")
+        charts.append(_front(comparison, rows, styles, latency_cost, LATENCY_TITLE, title))
     return Charts(tuple(charts), tuple(_missing(comparison, drawn, "accuracy", lambda case: case.accuracy_reason)))
 
 
@@ -103,21 +106,18 @@ def cold_start_charts(comparison: Comparison, styles: SeriesStyles) -> Charts:
         ("memory", "Resident memory, MB", _memory_steps),
     ):
         for rows in comparable([row for row in comparison.rows if parts_of(row.case)]):
-            every = [(name, parts_of(row.case)) for row, name in zip(rows, _lanes(rows, styles), strict=True)]
-            names = list(dict.fromkeys(part for _, parts in every for part, amount in parts.items() if amount > 0))
-            values = [
-                {"series": name, "part": part, "value": amount, "place": names.index(part)}
-                for name, parts in every
-                for part, amount in parts.items()
+            amounts = [
+                (name, part, amount)
+                for row, name in zip(rows, _lanes(rows, styles), strict=True)
+                for part, amount in parts_of(row.case).items()
                 if amount > 0
             ]
-            if values:
+            names = list(dict.fromkeys(part for _, part, _ in amounts))
+            if amounts:
+                values = [{"series": name, "part": part, "value": amount, "place": names.index(part)} for name, part, amount in amounts]
                 legend = tuple((part, f"var(--p{place % 4})", "square") for place, part in enumerate(names))
-                charts.append(
-                    Chart(
-                        f"{rows[0].case.key.model}: {named}", specs.stacked_bars(unit, names, len(rows)), rows_table(values), legend=legend
-                    )
-                )
+                title, spec = f"{rows[0].case.key.model}: {named}", specs.stacked_bars(unit, names, len(rows))
+                charts.append(Chart(title, spec, rows_table(values), legend=legend))
     return Charts(tuple(charts))
 
 
@@ -152,11 +152,6 @@ def _facets(rows: Sequence[ComparisonRow], apart: Callable[[CaseSummary], str]) 
 def _facet_title(rows: Sequence[ComparisonRow]) -> str:
     newest = rows[0].case.newest
     return f"{newest.dataset.name} ({figures.count(newest.dataset.images, 'image')}), {newest.scenario}"
-
-
-def _latency_title(rows: Sequence[ComparisonRow]) -> str:
-    provenance = rows[0].case.key.provenance
-    return _facet_title(rows) if provenance == "measured" else f"{_facet_title(rows)}, {provenance}"
 
 
 def _energy_class(case: CaseSummary) -> str:
@@ -224,7 +219,9 @@ def _front(comparison: Comparison, rows: Sequence[ComparisonRow], styles: Series
         }
         for place, row in enumerate(rows)
     ]  # fmt: skip
-    legend = _legend(rows, styles)
+    present = {("reference" if row.is_reference else styles.series(row)): styles.of(row) for row in rows}
+    ordered = sorted(present.items(), key=lambda item: (item[0] == "reference", item[0]))
+    legend = tuple((name, style.paint, style.shape) for name, style in ordered)
     spec = front.against_accuracy(cost_title, metric, legend, values, bands, fronts)
     return Chart(f"{cost_title.partition(',')[0]} against {metric}: {title}", spec, rows_table(values), FRONT_NOTE, legend)
 
@@ -268,13 +265,6 @@ def _labels(rows: Sequence[Mapping[str, Any]], names: Sequence[str], wanted: set
         if keeps:
             taken.append((x, end, y))
     return found
-
-
-def _legend(rows: Sequence[ComparisonRow], styles: SeriesStyles) -> tuple[tuple[str, str, str], ...]:
-    present = {("reference" if row.is_reference else styles.series(row)): styles.of(row) for row in rows}
-    return tuple(
-        (name, style.paint, style.shape) for name, style in sorted(present.items(), key=lambda item: (item[0] == "reference", item[0]))
-    )
 
 
 def _lanes(rows: Sequence[ComparisonRow], styles: SeriesStyles) -> list[str]:

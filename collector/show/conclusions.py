@@ -1,5 +1,6 @@
 """Conclusions in words: what the figures of a comparison support, and no more."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ class CaseGroup:
     @property
     def fastest(self) -> ComparisonRow:
         """The case of the lowest p50, else the first one. A case that is not ranked only if there is no other."""
-        return min(self.rows, key=lambda row: (row.not_ranked is not None, _p50(row)))
+        return min(self.rows, key=lambda row: (row.not_ranked is not None, row.case.p50_ms.median if row.case.p50_ms else math.inf))
 
     @property
     def most_accurate(self) -> ComparisonRow | None:
@@ -63,8 +64,7 @@ def conclusions(comparison: Comparison) -> list[str]:
 
 def about(group: CaseGroup) -> list[str]:
     """Return the conclusions about one model on one device."""
-    fastest = group.fastest
-    return [_speed(fastest), *_accuracy(group), energy(fastest)]
+    return [_speed(group.fastest), *_accuracy(group), energy(group.fastest)]
 
 
 def cautions(comparison: Comparison) -> list[str]:
@@ -123,20 +123,14 @@ def energy(row: ComparisonRow) -> str:
     return f"{gross}{net}; {REFERENCE}'s energy was not measured."
 
 
-def _p50(row: ComparisonRow) -> float:
-    return row.case.p50_ms.median if row.case.p50_ms else float("inf")
-
-
 def _speed(row: ComparisonRow) -> str:
     case, other = row.case, row.reference
     if case.p50_ms is None:
         return f"{case.key.device} ran {case.key.model} too few times for a median latency."
     how = f"{case.key.precision} on {runtime_name(case)}"
     against = f"{other.key.precision} on {runtime_name(other)}, {other.key.device}"
-    doubted = " and ".join(
-        [*(["this figure"] if case.suspect else []), *(["the reference's"] if other.suspect and not row.is_reference else [])]
-    )
-    suspect = f" Suspect: {doubted}." if doubted else ""
+    doubtful = [*(["this figure"] if case.suspect else []), *(["the reference's"] if other.suspect and not row.is_reference else [])]
+    suspect = f" Suspect: {' and '.join(doubtful)}." if doubtful else ""
     if row.not_ranked:
         return f"On {case.key.device} no case of {case.key.model} ranks: {row.not_ranked}."
     return (
@@ -164,9 +158,8 @@ def _accuracy(group: CaseGroup) -> list[str]:
 
 
 def _overall(found: Sequence[CaseGroup]) -> list[str]:
-    compared_rows = sorted(
-        (group.fastest for group in found if group.fastest.ratios.p50 is not None), key=lambda row: row.ratios.p50 or float("inf")
-    )
+    fastest = [group.fastest for group in found if group.fastest.ratios.p50 is not None]
+    compared_rows = sorted(fastest, key=lambda row: row.ratios.p50 or math.inf)
     if not compared_rows:
         return ["No latency could be compared: too few queries for a median."]
     nearest, farthest = compared_rows[0], compared_rows[-1]

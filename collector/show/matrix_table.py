@@ -45,8 +45,8 @@ def _grid(console: Console, down: Mapping[Down, str], across: Mapping[Over, str]
     table.add_column("", overflow="fold")
     for name in across.values():
         table.add_column(_text(name), justify="right", overflow="fold")
-    for one, name in down.items():
-        table.add_row(_text(name), *(_text(cells[one, other]) for other in across))
+    for row, name in down.items():
+        table.add_row(_text(name), *(_text(cells[row, column]) for column in across))
     console.print(table, crop=False)
 
 
@@ -74,20 +74,10 @@ def show_trade_offs(found: Sequence[TradeOff], absent: Sequence[AbsentCase], cos
         for place in trade_off.places:
             doubt = " ?" if place.case.suspect else ""
             since = f" ({place.case.segment.words})" if place.case.segment else ""
+            name, mark = f"{names[place.case.key]}{doubt}{since}", "" if place.beaten_by else "*"
             beaten = names[place.beaten_by.key] if place.beaten_by else "on the front"
-            mark = "" if place.beaten_by else "*"
-            table.add_row(
-                *map(
-                    _text,
-                    (
-                        mark,
-                        names[place.case.key] + doubt + since,
-                        figures.significant(place.cost),
-                        figures.accuracy(place.accuracy),
-                        beaten,
-                    ),
-                )
-            )
+            cells = (mark, name, figures.significant(place.cost), figures.accuracy(place.accuracy), beaten)
+            table.add_row(*map(_text, cells))
         console.print(table, crop=False)
     if not found:
         print_text(console, "No case has both figures.", "bold")

@@ -54,11 +54,7 @@ class SeriesStyles:
 
     def of(self, row: ComparisonRow) -> SeriesStyle:
         """Return the style of `row`."""
-        return REFERENCE if row.is_reference else self.named(self.series(row))
-
-    def named(self, series: str) -> SeriesStyle:
-        """Return the style of a series by name."""
-        return numbered_style(self.names.index(series))
+        return REFERENCE if row.is_reference else numbered_style(self.names.index(self.series(row)))
 
 
 def assign_styles(rows: Sequence[ComparisonRow], most_devices: int | None = None) -> SeriesStyles:

@@ -70,22 +70,20 @@ def case_names(cases: Sequence[CaseSummary]) -> list[str]:
 
 def telling_parts(cases: Sequence[CaseSummary], shown: Sequence[Sequence[str]]) -> list[list[str]]:
     """Return what else tells the cases apart, each a text for every case; `shown` are such texts that a reader sees anyway."""
-    every = [_data_names(cases) if field.name == "dataset_sha256" else [field.text(case.key) for case in cases] for field in _TELLING]
-    found: list[list[str]] = []
-    for texts in every:
-        if _different([*shown, *found, texts]) > _different([*shown, *found]):
-            found.append(texts)
-    return found
-
-
-_TELLING = [field for field in FIELDS if field.name not in ("device", "model", "precision", "runtime")]
-
-
-def _data_names(cases: Sequence[CaseSummary]) -> list[str]:
-    """Return the names of the data, where two have one name with the start of their hashes."""
     names_of_data = {case.key.dataset_sha256: case.newest.dataset.name for case in cases}
+    # Where two data sets have one name, the start of their hashes tells them apart.
     is_clear = len(set(names_of_data.values())) == len(names_of_data)
-    return [names_of_data[sha256] + ("" if is_clear else f" ({sha256[:6]})") for sha256 in (case.key.dataset_sha256 for case in cases)]
+    telling: list[list[str]] = []
+    for entry in FIELDS:
+        if entry.name in ("device", "model", "precision", "runtime"):
+            continue
+        texts = [entry.text(case.key) for case in cases]
+        if entry.name == "dataset_sha256":
+            hashes = [case.key.dataset_sha256 for case in cases]
+            texts = [names_of_data[sha256] + ("" if is_clear else f" ({sha256[:6]})") for sha256 in hashes]
+        if _different([*shown, *telling, texts]) > _different([*shown, *telling]):
+            telling.append(texts)
+    return telling
 
 
 def short_names(cases: Sequence[CaseSummary]) -> list[str]:

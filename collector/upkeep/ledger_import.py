@@ -5,7 +5,7 @@ What a ledger holds already is not stored twice, so that an import that was inte
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -15,7 +15,7 @@ from edgemeter.agent.contract.record import RunRecord, decode, split_samples
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange
-from edgemeter.agent.ledger.quarantine import QuarantinedMessage, Rejection
+from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.collector.receive.envelope import read_envelope
 
 # Of one commit: some seconds of a slow disk's work at most.
@@ -47,25 +47,6 @@ class LedgerImport:
     differing: tuple[str, ...] = ()
     devices: int = 0
     quarantined: int = 0
-
-
-@dataclass(slots=True)
-class _ExpectedHashes:
-    """Hashes of what the target has to hold: `new` was inserted for certain, `other` it may have had, or have removed."""
-
-    new: set[bytes] = field(default_factory=set)
-    other: set[bytes] = field(default_factory=set)
-
-    def __len__(self) -> int:
-        return len(self.new) + len(self.other)
-
-    def __contains__(self, digest: bytes) -> bool:
-        return digest in self.new or digest in self.other
-
-    def found(self, digest: bytes) -> None:
-        """It is there."""
-        self.new.discard(digest)
-        self.other.discard(digest)
 
 
 @dataclass(slots=True)
@@ -103,32 +84,39 @@ def import_ledger(source: Ledger, target: Ledger, watch: ImportWatch = lambda *_
         TransientError: somebody else holds one of them.
     """
     last_row = target.last_row()
-    done, wanted = _commit_records(source, target, watch)
+    result, expected = _commit_records(source, target, watch)
     # What the target had before has to be looked for there.
-    _find(target, 0 if wanted.other else last_row, wanted, watch)
-    done = _classified(source, target, done, wanted)
-    entries = _new_entries(source.quarantined(), target.quarantined())
-    present = _newer(source.devices(), target.devices())
-    changes = [change for one in present for change in _changes(one)]
+    _find(target, last_row if all(expected.values()) else 0, expected, watch)
+    result = _classified(source, target, result, expected)
+    stored_entries = {(entry.topic, entry.reason, entry.payload) for entry in target.quarantined()}
+    entries = [entry for entry in source.quarantined() if (entry.topic, entry.reason, entry.payload) not in stored_entries]
+    # Devices that the target has not heard of since.
+    changed_ns = {(device.fleet, device.device): device.changed_ns for device in target.devices()}
+    present = [device for device in source.devices() if changed_ns.get((device.fleet, device.device), -1) < device.changed_ns]
+    changes = [change for device in present for change in _changes(device)]
     if entries or changes:
-        target.commit((), [_rejection(one) for one in entries], changes)
-    return replace(done, devices=len(present), quarantined=len(entries))
+        rejections = [Rejection(entry.topic, entry.payload, entry.reason, entry.received_ns) for entry in entries]
+        target.commit((), rejections, changes)
+    return replace(result, devices=len(present), quarantined=len(entries))
 
 
-def _commit_records(source: Ledger, target: Ledger, watch: ImportWatch) -> tuple[LedgerImport, _ExpectedHashes]:
-    total, done, wanted = source.count(), LedgerImport(), _ExpectedHashes()
+def _commit_records(source: Ledger, target: Ledger, watch: ImportWatch) -> tuple[LedgerImport, dict[bytes, bool]]:
+    """Return the counts, and the hashes of what the target has to hold: whether it was inserted for certain, or may have been removed."""
+    total, result = source.count(), LedgerImport()
+    expected: dict[bytes, bool] = {}
     for portion in _portions(source):
         committed = target.commit(portion.arrivals, portion.rejections)
-        hashes = wanted.new if committed.inserted == len(portion.arrivals) else wanted.other
-        hashes.update(_hash(one.payload) for one in portion.arrivals)
-        done = replace(
-            done,
-            records=done.records + len(portion.arrivals) + len(portion.rejections),
-            inserted=done.inserted + committed.inserted,
-            invalid=done.invalid + len(portion.rejections),
+        is_new = committed.inserted == len(portion.arrivals)
+        for digest in (_hash(arrival.payload) for arrival in portion.arrivals):
+            expected[digest] = is_new or expected.get(digest, False)
+        result = replace(
+            result,
+            records=result.records + len(portion.arrivals) + len(portion.rejections),
+            inserted=result.inserted + committed.inserted,
+            invalid=result.invalid + len(portion.rejections),
         )
-        watch("importing records", done.records, max(total, done.records))
-    return done, wanted
+        watch("importing records", result.records, max(total, result.records))
+    return result, expected
 
 
 def _portions(source: Ledger) -> Iterator[_Portion]:
@@ -147,39 +135,39 @@ def _hash(payload: bytes) -> bytes:
     return hashlib.sha256(payload).digest()[:HASH_BYTES]
 
 
-def _find(target: Ledger, after_row: int, wanted: _ExpectedHashes, watch: ImportWatch) -> None:
-    """Look for every text in `target` after a row."""
-    total = len(wanted)
-    for number, (_, _, payload) in enumerate(target.texts(after_row=after_row) if wanted else ()):
-        wanted.found(_hash(payload))
+def _find(target: Ledger, after_row: int, expected: dict[bytes, bool], watch: ImportWatch) -> None:
+    """Take from `expected` the hash of every text of `target` after a row."""
+    total = len(expected)
+    for number, (_, _, payload) in enumerate(target.texts(after_row=after_row) if expected else ()):
+        expected.pop(_hash(payload), None)
         if number % COMMIT_RECORDS == 0:
-            watch("verifying", total - len(wanted), total)
-        if not wanted:
+            watch("verifying", total - len(expected), total)
+        if not expected:
             return
 
 
-def _classified(source: Ledger, target: Ledger, done: LedgerImport, wanted: _ExpectedHashes) -> LedgerImport:
-    """Return the import with why each text that is still wanted is not in `target`."""
+def _classified(source: Ledger, target: Ledger, result: LedgerImport, missing: dict[bytes, bool]) -> LedgerImport:
+    """Return the import with why each text that is still missing is not in `target`."""
     count: Counter[str] = Counter()
     differing = []
-    refused = {_hash(one.payload) for one in target.quarantined()} if wanted else frozenset()
-    for _, _, payload in source.texts() if wanted else ():
+    refused = {_hash(entry.payload) for entry in target.quarantined()} if missing else frozenset()
+    for _, _, payload in source.texts() if missing else ():
         digest = _hash(payload)
-        if digest in wanted:
+        if digest in missing:
             record = cast("RunRecord", read_envelope(payload))
-            reason = _why_absent(target, record, payload, is_new=digest in wanted.new)
+            reason = _why_absent(target, record, payload, is_new=missing[digest])
             if reason == "removed" and digest in refused:
                 reason = "refused"
             count[reason] += 1
             if reason == "differing":
                 differing.append(f"{record.id} of device {record.device!r}")
-    found = done.records - done.invalid - sum(count.values())
+    present = result.records - result.invalid - sum(count.values())
     return replace(
-        done,
-        held=max(0, found - done.inserted),
+        result,
+        held=max(0, present - result.inserted),
         stripped=count["stripped"],
         removed=count["removed"],
-        invalid=done.invalid + count["refused"],
+        invalid=result.invalid + count["refused"],
         collisions=count["collision"],
         differing=tuple(differing),
     )
@@ -193,21 +181,6 @@ def _why_absent(target: Ledger, record: RunRecord, payload: bytes, *, is_new: bo
     if any(first <= (record.seq or 0) <= last for first, last in target.ranges(record.device, record.session or 0)):
         return "collision"
     return "differing" if is_new else "removed"
-
-
-def _new_entries(entries: Sequence[QuarantinedMessage], there: Sequence[QuarantinedMessage]) -> list[QuarantinedMessage]:
-    known = {(one.topic, one.reason, one.payload) for one in there}
-    return [one for one in entries if (one.topic, one.reason, one.payload) not in known]
-
-
-def _rejection(entry: QuarantinedMessage) -> Rejection:
-    return Rejection(entry.topic, entry.payload, entry.reason, entry.received_ns)
-
-
-def _newer(devices: Sequence[DevicePresence], there: Sequence[DevicePresence]) -> list[DevicePresence]:
-    """Return the devices that the target has not heard of since."""
-    known = {(one.fleet, one.device): one.changed_ns for one in there}
-    return [one for one in devices if known.get((one.fleet, one.device), -1) < one.changed_ns]
 
 
 def _changes(device: DevicePresence) -> Iterator[PresenceChange]:

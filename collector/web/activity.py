@@ -98,33 +98,37 @@ def now_section(source: RecordSource, links: Links, fleet: str | None) -> Markup
     """Return the current measurements, None where there are none or in a file, which is read later; `fleet` is the selected one."""
     if not isinstance(links, ServedLinks):
         return None
-    found = read_activities(source, time.time_ns())
-    devices = [one for one in found.devices if fleet in (None, one.fleet)]
-    parts = [_campaign(one) for one in found.campaigns]
-    if devices:
-        lines = [join([link(links.to("device", fleet=one.fleet, device=one.device), one.device), ": ", described(one)]) for one in devices]
+    activities = read_activities(source, time.time_ns())
+    parts = [_campaign(campaign) for campaign in activities.campaigns]
+    lines = [
+        join([link(links.to("device", fleet=activity.fleet, device=activity.device), activity.device), ": ", described(activity)])
+        for activity in activities.devices
+        if fleet in (None, activity.fleet)
+    ]
+    if lines:
         parts.append(part("reasons", lines[:DEVICES_SHOWN]))
-        if len(lines) > DEVICES_SHOWN:
-            parts.append(note(f"{len(lines) - DEVICES_SHOWN:,} more devices are measuring."))
+    if len(lines) > DEVICES_SHOWN:
+        parts.append(note(f"{len(lines) - DEVICES_SHOWN:,} more devices are measuring."))
     return section("now", "Measuring now", *parts) if parts else None
 
 
-def described(one: DeviceActivity) -> Markup:
+def described(activity: DeviceActivity) -> Markup:
     """Return what a device measures, marked where it has not reported for long."""
-    return element("span", {"class": "doubt" if one.is_stale else None}, one.text)
+    return element("span", {"class": "doubt" if activity.is_stale else None}, activity.text)
 
 
-def _campaign(one: CampaignActivity) -> Markup:
-    now = one.progress
-    parts = {"done": now.done, "failed": now.failed, "running": now.running, "waiting": now.waiting, "cancelled": now.cancelled}
-    counts = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
+def _campaign(campaign: CampaignActivity) -> Markup:
+    now = campaign.progress
+    counts = {name: count for name in ("done", "failed", "running", "waiting", "cancelled") if (count := getattr(now, name))}
+    counted = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "nothing"
     impossible = f"; {now.impossible:,} more are impossible" if now.impossible else ""
     reason = f" ({now.reason})" if now.reason else ""
-    when = f"; {'no report since' if one.is_stale else 'as of'} {figures.stamp(one.received_ns)} UTC"
-    text = [
-        element("b", None, f"Campaign {now.campaign}"),
-        f": {now.state}{reason}, group {now.group} of {now.groups}; {counts or 'nothing'} of {now.total:,}{impossible}{when}",
+    when = f"; {'no report since' if campaign.is_stale else 'as of'} {figures.stamp(campaign.received_ns)} UTC"
+    text = f": {now.state}{reason}, group {now.group} of {now.groups}; {counted} of {now.total:,}{impossible}{when}"
+    bar = [
+        element("span", {"class": name, "style": f"width:{100 * count / now.total:.3f}%"})
+        for name, count in counts.items()
+        if name not in {"waiting", "cancelled"}
     ]
-    widths = {name: 100 * count / now.total for name, count in parts.items() if count and name not in {"waiting", "cancelled"}}
-    bar = [element("span", {"class": name, "style": f"width:{width:.3f}%"}) for name, width in widths.items()]
-    return element("div", {"class": "campaign"}, element("p", None, *text), element("div", {"class": "bar", "aria-hidden": "true"}, *bar))
+    heading = element("p", None, element("b", None, f"Campaign {now.campaign}"), text)
+    return element("div", {"class": "campaign"}, heading, element("div", {"class": "bar", "aria-hidden": "true"}, *bar))

@@ -21,16 +21,20 @@ def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     if not found:
         text = "No alert was ever opened here. Evaluate the rules with: edgemeter trend alerts check --store LEDGER."
         return View("No alerts", note(text))
-    columns = _columns(context.links)
-    table, plain = grid("alerts", columns, found[:SHOWN], lambda one: {"data-at": str(one.opened_ns)})
-    count = sum(one.closed_ns is None for one in found)
-    chart = Chart(
-        "When alerts were open",
-        periods(min(len(found), DRAWN)),
-        rows_table([_row(one) for one in found[:DRAWN]]),
-        brushes=True,
-        kind="wide",
-    )
+    table, plain = grid("alerts", _columns(context.links), found[:SHOWN], lambda alert: {"data-at": str(alert.opened_ns)})
+    count = sum(alert.closed_ns is None for alert in found)
+    rows = [
+        {
+            "alert": f"#{alert.number} {alert.firing.title}"[:80],
+            "rule": alert.firing.rule,
+            "started_at_ns": alert.opened_ns,
+            "end_ns": alert.closed_ns or time.time_ns(),
+            "state": "open" if alert.closed_ns is None else "closed",
+            "text": alert.firing.text,
+        }
+        for alert in found[:DRAWN]
+    ]
+    chart = Chart("When alerts were open", periods(len(rows)), rows_table(rows), brushes=True, kind="wide")
     more = note(f"{len(found) - SHOWN} older alerts: edgemeter trend alerts list --all.") if len(found) > SHOWN else ""
     parts = [
         section("when", "When", part("gallery", [context.sheet.draw(chart)]), note(f"Narrow the list to a period: {BRUSH}.")),
@@ -39,51 +43,37 @@ def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     return View(f"{figures.count(count, 'open alert')}, {len(found) - count} closed", join(parts), "", (plain,))
 
 
-def _row(one: Alert) -> dict[str, str | int]:
-    return {
-        "alert": f"#{one.number} {one.firing.title}"[:80],
-        "rule": one.firing.rule,
-        "started_at_ns": one.opened_ns,
-        "end_ns": one.closed_ns or time.time_ns(),
-        "state": "open" if one.closed_ns is None else "closed",
-        "text": one.firing.text,
-    }
-
-
 def _columns(links: Links) -> list[ViewColumn[Alert]]:
+    def state(alert: Alert) -> str:
+        return (alert.outcome or "open") if alert.closed_ns is None else f"closed, {alert.outcome or 'not judged'}"
+
+    def closed(alert: Alert) -> str:
+        return figures.stamp(alert.closed_ns) if alert.closed_ns else ""
+
     return [
-        ViewColumn("number", "#", lambda one: one.number),
+        ViewColumn("number", "#", lambda alert: alert.number),
+        ViewColumn("state", "State", state, is_text=True),
+        ViewColumn("severity", "Severity", lambda alert: alert.firing.severity, is_text=True),
+        ViewColumn("started_at_ns", "Opened (UTC)", lambda alert: alert.opened_ns, lambda alert: figures.stamp(alert.opened_ns)),
+        ViewColumn("closed_at_ns", "Closed (UTC)", lambda alert: alert.closed_ns, closed),
+        ViewColumn("rule", "Rule", lambda alert: alert.firing.rule, is_text=True),
         ViewColumn(
-            "state",
-            "State",
-            lambda one: (one.outcome or "open") if one.closed_ns is None else f"closed, {one.outcome or 'not judged'}",
-            is_text=True,
+            "alert", "Alert", lambda alert: alert.firing.title, lambda alert: _linked(alert.firing, alert.firing.title, links), is_text=True
         ),
-        ViewColumn("severity", "Severity", lambda one: one.firing.severity, is_text=True),
-        ViewColumn("started_at_ns", "Opened (UTC)", lambda one: one.opened_ns, lambda one: figures.stamp(one.opened_ns)),
-        ViewColumn(
-            "closed_at_ns", "Closed (UTC)", lambda one: one.closed_ns, lambda one: figures.stamp(one.closed_ns) if one.closed_ns else ""
-        ),
-        ViewColumn("rule", "Rule", lambda one: one.firing.rule, is_text=True),
-        ViewColumn("alert", "Alert", lambda one: one.firing.title, lambda one: _linked(one.firing, one.firing.title, links), is_text=True),
-        ViewColumn("evidence", "Evidence", lambda one: one.firing.text, lambda one: _evidence(one, links), is_text=True),
+        ViewColumn("evidence", "Evidence", lambda alert: alert.firing.text, lambda alert: _evidence(alert.firing, links), is_text=True),
     ]
 
 
-def _evidence(one: Alert, links: Links) -> Markup:
+def _evidence(firing: Firing, links: Links) -> Markup:
     """Return what an alert rests on, of an event its members on demand."""
-    members = one.firing.members
-    if not members:
-        return element("div", {"class": "prose"}, one.firing.text)
-    lines = [
-        element(
-            "li", None, _linked(Firing("", member.subject, "", "", "", member.day, member.facts), member.subject, links), f": {member.text}"
-        )
-        for member in members[:MEMBERS_SHOWN]
-    ]
-    rest = [element("li", None, f"{len(members) - MEMBERS_SHOWN} more")] if len(members) > MEMBERS_SHOWN else []
-    summary = element("summary", None, figures.count(len(members), "finding"))
-    return element("div", {"class": "prose"}, one.firing.text, element("details", None, summary, element("ul", None, *lines, *rest)))
+    if not firing.members:
+        return element("div", {"class": "prose"}, firing.text)
+    members = [(Firing("", member.subject, "", "", "", member.day, member.facts), member) for member in firing.members[:MEMBERS_SHOWN]]
+    lines = [element("li", None, _linked(event, member.subject, links), f": {member.text}") for event, member in members]
+    if len(firing.members) > MEMBERS_SHOWN:
+        lines.append(element("li", None, f"{len(firing.members) - MEMBERS_SHOWN} more"))
+    summary = element("summary", None, figures.count(len(firing.members), "finding"))
+    return element("div", {"class": "prose"}, firing.text, element("details", None, summary, element("ul", None, *lines)))
 
 
 def _linked(one: Firing, text: str, links: Links) -> Markup:

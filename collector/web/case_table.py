@@ -1,6 +1,6 @@
 """The table of a comparison: a row for each case, grouped by what may be compared, the baseline first."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import JOINT, Plain
@@ -11,7 +11,7 @@ from edgemeter.collector.compare.judgement import within_of
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.show.compare_table import OF_THE_KIND
 from edgemeter.collector.show.comparison_charts import anchor, facts
-from edgemeter.collector.show.series_style import GLYPHS, SeriesStyle, SeriesStyles, board_of
+from edgemeter.collector.show.series_style import GLYPHS, SeriesStyles, board_of
 from edgemeter.collector.show.wording import accuracy_name, case_names, gross_text, level_text, runtime_name
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.view import Links, ViewColumn, grid, link, plain_table, with_small
@@ -24,13 +24,10 @@ def table_of(comparison: Comparison, styles: SeriesStyles, links: Links) -> tupl
     parts = []
     for rows in comparable(comparison.rows):
         model = rows[0].case.key.model
-        heading = element("h3", None, link(links.to("model", model=model), model), element("small", None, f" {_group(rows)}"))
-        markup, _ = grid(
-            model,
-            columns,
-            rows,
-            lambda row: {"id": anchor(comparison, row), "class": _classes(row), **facts(row)},
-        )
+        task = rows[0].case.newest
+        group = f" {task.model.task}, {task.dataset.name} ({figures.count(task.dataset.images, 'image')}), {task.scenario}"
+        heading = element("h3", None, link(links.to("model", model=model), model), element("small", None, group))
+        markup, _ = grid(model, columns, rows, lambda row: {"id": anchor(comparison, row), "class": _classes(row), **facts(row)})
         parts.append(element("div", {"data-model": model}, heading, markup))
     return join(parts), plain_table("comparison", columns, comparison.rows)
 
@@ -117,8 +114,10 @@ def _gross_energy(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
 
 def _device(row: ComparisonRow, styles: SeriesStyles, links: Links) -> Markup:
     name = link(links.to("device", fleet=row.case.key.fleet, device=row.case.key.device), row.case.key.device)
-    role = "baseline" if row.is_reference else board_of(row)
-    return join([_key(styles.of(row)), name, element("small", None, role)])
+    # The mark of the series, as large as a letter.
+    style = styles.of(row)
+    mark = element("span", {"class": f"key {style.colour}", "aria-hidden": "true"}, GLYPHS[style.shape])
+    return join([mark, name, element("small", None, "baseline" if row.is_reference else board_of(row))])
 
 
 def _name(row: ComparisonRow, name: str, links: Links) -> Markup:
@@ -137,12 +136,17 @@ def _ratio(row: ComparisonRow) -> Markup:
     bounds = row.ratios.interval("latency")
     within = within_of((row.case.p50_ms, row.reference.p50_ms))
     between = f"95%: {figures.typeset(figures.span(*bounds))}{f', within {within}' if within else ''}" if bounds else "no interval"
-    kind = _other_kind(row)
-    state = _state(row, "latency")
-    beside = element("small", {"title": row.choice}, between)
+    # Precision and runtime of the baseline where they are not those of the case.
+    key, own_key = row.reference.key, row.case.key
+    kind = f"{key.precision} {key.runtime}" if (key.precision, key.runtime) != (own_key.precision, own_key.runtime) else ""
+    small = element("small", {"title": row.choice}, between)
     against = element("small", {"title": row.choice}, f"against {kind}") if kind else ""
-    others = [element("small", {"title": one.words}, one.mark) for one in row.relation.marked if one.mark not in OF_THE_KIND]
-    return join([figures.typeset(figures.times(row.ratios.p50)), state, beside, against, *others])
+    others = [
+        element("small", {"title": difference.words}, difference.mark)
+        for difference in row.relation.marked
+        if difference.mark not in OF_THE_KIND
+    ]
+    return join([figures.typeset(figures.times(row.ratios.p50)), _state(row, "latency"), small, against, *others])
 
 
 def _state(row: ComparisonRow, figure: str) -> Markup | str:
@@ -192,23 +196,6 @@ def _gross(row: ComparisonRow) -> Markup:
     return join([with_small(gross_text(row.case), f"{energy.ranks_as}{ratio_text}"), _state(row, "energy")])
 
 
-def _other_kind(row: ComparisonRow) -> str:
-    """Return precision and runtime of the baseline where they are not those of the case."""
-    key = row.reference.key
-    return f"{key.precision} {key.runtime}" if (key.precision, key.runtime) != (row.case.key.precision, row.case.key.runtime) else ""
-
-
-def _key(style: SeriesStyle) -> Markup:
-    """Return the mark of a series, as large as a letter."""
-    return element("span", {"class": f"key {style.colour}", "aria-hidden": "true"}, GLYPHS[style.shape])
-
-
-def _group(rows: Sequence[ComparisonRow]) -> str:
-    """Return task, data and scenario that the rows of a group share."""
-    newest = rows[0].case.newest
-    return f"{newest.model.task}, {newest.dataset.name} ({figures.count(newest.dataset.images, 'image')}), {newest.scenario}"
-
-
 def _classes(row: ComparisonRow) -> str | None:
     """Return the style sheet's classes of a row."""
     return " ".join([*(["reference"] if row.is_reference else []), *(["suspect"] if row.case.suspect else [])]) or None
@@ -219,7 +206,10 @@ def verdicts(comparison: Comparison) -> Markup:
     lines = [
         join(
             [
-                link(f"#{anchor(comparison, row)}", f"{row.case.key.model}, {_words(row)}"),
+                link(
+                    f"#{anchor(comparison, row)}",
+                    f"{row.case.key.model}, {row.case.key.precision} on {row.case.key.runtime}, {row.case.key.device}",
+                ),
                 element("ul", None, *(element("li", None, reason) for reason in row.case.verdict_reasons)),
             ]
         )
@@ -231,7 +221,3 @@ def verdicts(comparison: Comparison) -> Markup:
         if count and mark not in {"reference", "suspect"}:
             lines.append(join([element("b", None, mark), f" ({figures.count(count, 'case')}): {MARKS[mark]}"]))
     return part("reasons", lines) if lines else element("p", None, "No run shown violates a measurement rule.")
-
-
-def _words(row: ComparisonRow) -> str:
-    return f"{row.case.key.precision} on {row.case.key.runtime}, {row.case.key.device}"

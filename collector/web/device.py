@@ -7,7 +7,7 @@ from statistics import median
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
-from edgemeter.agent.contract.case_identity import CaseKey, like_with_like
+from edgemeter.agent.contract.case_identity import like_with_like
 from edgemeter.agent.contract.figures import Figure, figure, in_view, with_part
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
@@ -20,11 +20,10 @@ from edgemeter.collector.runs.cases import MEASURED, UNKNOWN_BOARD
 from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.web.activity import described, read_activities
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.findings import findings_list
 from edgemeter.collector.web.machine import machine_facts
 from edgemeter.collector.web.markup import Markup, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, newest_run, runs_of, summaries
-from edgemeter.collector.web.series import series, series_groups, titles
+from edgemeter.collector.web.series import findings_list, series, series_groups, titles
 from edgemeter.collector.web.view import (
     Links,
     ServedLinks,
@@ -57,11 +56,9 @@ class _RunLine:
 def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
     """Return the page of the device that was picked, else of the first there is."""
     if case_filter.device is None:
-        found = context.connection.execute("SELECT device FROM cases ORDER BY device LIMIT 1").fetchone()
-        case_filter = replace(case_filter, device=found[0] if found else "")
-    own = cases(
-        context.connection, CaseFilter(device=case_filter.device, fleet=case_filter.fleet, days=case_filter.days, level=case_filter.level)
-    )
+        first = context.connection.execute("SELECT device FROM cases ORDER BY device LIMIT 1").fetchone()
+        case_filter = replace(case_filter, device=first[0] if first else "")
+    own = cases(context.connection, case_filter.without("board", "model", "runtime", "precision"))
     if not own:
         return View("No run matches", note("No run has this device."), filters=FILTERS)
     newest = max(own, key=lambda case: case.newest_ns)
@@ -75,10 +72,8 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
         section("runs", "Newest runs", runs),
     ]
     simulated = "" if newest.key.provenance == "measured" else f", {newest.key.provenance}"
-    runs_in_all = figures.count(sum(case.runs for case in own), "run")
-    lead = (
-        f"{newest.board}, fleet {newest.key.fleet}, role {newest.key.role}{simulated}: {runs_in_all} of {figures.count(len(own), 'case')}."
-    )
+    counted = f"{figures.count(sum(case.runs for case in own), 'run')} of {figures.count(len(own), 'case')}"
+    lead = f"{newest.board}, fleet {newest.key.fleet}, role {newest.key.role}{simulated}: {counted}."
     return View(newest.key.device, join(parts), lead, (table,), FILTERS)
 
 
@@ -120,18 +115,23 @@ def _beside(context: ViewContext, own: Sequence[IndexedCase], board: str, case_f
     drawn, alone, most = [], [], 0
     for case in own:
         alike = replace(case_filter, device=None, fleet=None, board=board, model=case.key.model, precision=case.key.precision)
-        others = [one for one in cases(context.connection, alike) if _is_same_elsewhere(one.key, case.key)]
-        found = {one.key: one for one in summaries(context.connection, [case, *_by_rank(others)], case_filter)}
-        mine, most = found.pop(case.key, None), max(most, len(others))
+        others = [
+            other
+            for other in cases(context.connection, alike)
+            if (other.key.fleet, other.key.device) != (case.key.fleet, case.key.device)
+            and like_with_like(other.key) == like_with_like(case.key)
+        ]
+        peers = {summary.key: summary for summary in summaries(context.connection, [case, *_by_rank(others)], case_filter)}
+        mine, most = peers.pop(case.key, None), max(most, len(others))
         for entry in AMONG_PEERS:
             if mine is None or (spread := mine.spread(entry.name)) is None:
                 continue
             # Energies of other meters are not drawn in one strip.
-            peers = [peer for peer in found.values() if entry.group != "energy" or _meter(peer) == _meter(mine)]
-            theirs = [(peer.key.device, other) for peer in peers if (other := peer.spread(entry.name))]
+            same = [peer for peer in peers.values() if entry.group != "energy" or _meter(peer) == _meter(mine)]
+            spreads = [(peer.key.device, other) for peer in same if (other := peer.spread(entry.name))]
             name = f"{case.key.model}, {case.key.precision} on {case.key.runtime}: {entry.title}"
-            if theirs:
-                drawn.append(_strip(context, name, (case.key.device, spread), theirs, entry.unit))
+            if spreads:
+                drawn.append(_strip(context, name, (case.key.device, spread), spreads, entry.unit))
             else:
                 alone.append(name)
     parts = [part("gallery", drawn)] if drawn else []
@@ -140,11 +140,6 @@ def _beside(context: ViewContext, own: Sequence[IndexedCase], board: str, case_f
     if most > OTHERS_DRAWN:
         parts.append(note(f"Of the other devices {OTHERS_DRAWN} are drawn and counted, evenly by rank of their p50."))
     return join(parts)
-
-
-def _is_same_elsewhere(one: CaseKey, other: CaseKey) -> bool:
-    """Return whether two cases are the same but for the device."""
-    return (one.fleet, one.device) != (other.fleet, other.device) and like_with_like(one) == like_with_like(other)
 
 
 def _meter(case: CaseSummary) -> tuple[object, ...]:

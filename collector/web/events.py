@@ -12,7 +12,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.alerts.lifecycle import Alert, read_alerts
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.index.sources import DocumentSource, LedgerSource, RecordSource
-from edgemeter.collector.runs.cases import SeriesKey, series_of
+from edgemeter.collector.runs.cases import series_of
 from edgemeter.collector.runs.run_figures import figures_of
 from edgemeter.collector.trend.events import EventMember, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import Step
@@ -84,7 +84,7 @@ class TrendEvents:
         """Return what happened in the series that `run` belongs to, oldest first; nothing until the history was read."""
         own, key = figures_of(run), series_of(run)
         # An accuracy is followed by one metric where a higher value is the better one, by another where a lower one is.
-        name = next((name for name, one in METRICS.items() if one.figure.key == metric and one.takes(one.kind(own))), None)
+        name = next((name for name, entry in METRICS.items() if entry.figure.key == metric and entry.takes(entry.kind(own))), None)
         if name is None:
             return ()
         annotations = self._annotations()
@@ -92,8 +92,13 @@ class TrendEvents:
             if self._history is None:
                 return ()
             trends = trends_of_one(self._history, annotations, name, key)
-        found = [one for trend in trends for one in _steps(trend)]
-        return sorted([*found, *_remarks(annotations, key, name)], key=lambda one: one.at_ns)
+        # What begins a level is a step of the trend already.
+        remarks = [
+            SeriesEvent(annotation.day * NS_PER_DAY, annotation.text, "remark")
+            for annotation in annotations
+            if not annotation.begins_level and annotation.is_about(key, name)
+        ]
+        return sorted([*(event for trend in trends for event in _steps(trend)), *remarks], key=lambda event: event.at_ns)
 
     def outlying(self) -> Sequence[OutlyingDevice]:
         """Return the devices that differed from others of their type when the history was read."""
@@ -164,21 +169,18 @@ def _outlying(history: History) -> tuple[OutlyingDevice, ...]:
 
 def _findings(history: History, annotations: Sequence[Annotation]) -> tuple[FindingShown, ...]:
     """Return the newest step of each series that lies within the last weeks, an event told once."""
-    found = trends_of(history, annotations, FOLLOWED)
-    oldest = max((one.last_day for one in found), default=0) - FINDING_DAYS
-    newest = ((one, next((step for step in reversed(one.steps) if is_event(one.metric, step)), None)) for one in found)
-    steps = [EventMember(one, step) for one, step in newest if step is not None and step.day >= oldest]
-    events = step_events(steps)
-    told = told_by(events)
+    trends = trends_of(history, annotations, FOLLOWED)
+    oldest = max((trend.last_day for trend in trends), default=0) - FINDING_DAYS
+    newest = ((trend, next((step for step in reversed(trend.steps) if is_event(trend.metric, step)), None)) for trend in trends)
+    steps = [(EventMember(trend, step), step) for trend, step in newest if step is not None and step.day >= oldest]
+    events = step_events([member for member, _ in steps])
+    in_events = told_by(events)
     shown = [_finding(event.members, event_text(event), event_of(event)) for event in events]
-    alone = [one for one in steps if member_name(one) not in told]
-    shown += [_finding([one], _step_line(one), one.series.key.device) for one in alone]
-    return tuple(sorted(shown, key=lambda one: (-one.day, -len(one.devices))))
-
-
-def _step_line(one: EventMember) -> str:
-    words = step_text(one.series.metric, one.finding) if isinstance(one.finding, Step) else ""
-    return f"{METRICS[one.series.metric].title} {words}"
+    for member, step in steps:
+        if member_name(member) not in in_events:
+            text = f"{METRICS[member.series.metric].title} {step_text(member.series.metric, step)}"
+            shown.append(_finding([member], text, member.series.key.device))
+    return tuple(sorted(shown, key=lambda finding: (-finding.day, -len(finding.devices))))
 
 
 def _finding(members: Sequence[EventMember], text: str, who: str) -> FindingShown:
@@ -202,10 +204,3 @@ def _steps(trend: SeriesTrend) -> list[SeriesEvent]:
     if trend.drift:
         found.append(SeriesEvent(trend.drift.day * NS_PER_DAY, f"drift: {drift_text(trend.metric, trend.drift)}", "remark"))
     return found
-
-
-def _remarks(annotations: Sequence[Annotation], key: SeriesKey, name: str) -> list[SeriesEvent]:
-    # What begins a level is a step of the trend already.
-    return [
-        SeriesEvent(one.day * NS_PER_DAY, one.text, "remark") for one in annotations if not one.begins_level and one.is_about(key, name)
-    ]

@@ -69,11 +69,8 @@ def _environment() -> "Environment":
     except ImportError as error:
         raise UnavailableError("pages need Jinja2: pip install 'edgemeter[collector]'") from error
 
-    def load(name: str) -> str:
-        return text_of(f"templates/{name}")
-
     environment = Environment(
-        loader=FunctionLoader(load),
+        loader=FunctionLoader(lambda name: text_of(f"templates/{name}")),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -94,7 +91,8 @@ def element(tag: str, attributes: Attributes | None = None, *children: str) -> M
 
 def attributes_text(attributes: Attributes) -> Markup:
     """Return ` name="value"` for each attribute that is not None."""
-    return Markup("".join(f' {name}="{_attribute(value)}"' for name, value in attributes.items() if value is not None))
+    present = ((name, escape(printable(str(value)))) for name, value in attributes.items() if value is not None)
+    return Markup("".join(f' {name}="{value}"' for name, value in present))
 
 
 def join(parts: Iterable[str]) -> Markup:
@@ -105,7 +103,3 @@ def join(parts: Iterable[str]) -> Markup:
 def raw(text: str) -> Markup:
     """Return our own style sheet or script as it is; never what came from outside."""
     return Markup(text)
-
-
-def _attribute(value: str | float) -> str:
-    return escape(printable(str(value)))

@@ -17,9 +17,9 @@ from edgemeter.collector.show.series_style import assign_styles, numbered_style
 from edgemeter.collector.show.wording import case_names, listed, names
 from edgemeter.collector.web.case_table import table_of, verdicts
 from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, compare, sampled
-from edgemeter.collector.web.energy_budget import energy_budget
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, cases_of_baseline
+from edgemeter.collector.web.run import energy_budget
 from edgemeter.collector.web.view import View, ViewRequest, chart_gallery, note, section
 
 FILTERS = ("model", "baseline", "board", "device", "fleet", "precision", "runtime", "days", "level")
@@ -52,13 +52,9 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
 
     styles = assign_styles(shown.rows)
     table, plain = table_of(shown, styles, context.links)
-    few = (
-        f"{SAMPLED} of {len(own)} cases are drawn, of every type of board the first; pick a device or a board for others."
-        if len(own) > SAMPLED
-        else ""
-    )
+    few = f"{SAMPLED} of {len(own)} cases are drawn, of every type of board the first; pick a device or a board for others."
     parts = [
-        section("cases", "The cases drawn", table, *([note(few)] if few else [])),
+        section("cases", "The cases drawn", table, *([note(few)] if len(own) > SAMPLED else [])),
         section("runs", "From run to run", _over_runs(context, shown)),
         section(
             "queries",
@@ -89,6 +85,7 @@ def _over_runs(context: ViewContext, shown: Comparison) -> Markup:
     drawn = []
     for rows in comparable(shown.rows):
         values: list[dict[str, Plain]] = []
+        # The least that tells the cases apart, a lane for each.
         lanes = [f"{row.case.key.device} · {name}" for row, name in zip(rows, case_names([row.case for row in rows]), strict=True)]
         for row, name in zip(rows, lanes, strict=True):
             values += [_dot(name, run) for run in row.case.runs[-RUNS_DRAWN:] if run.latency.p50_ms]
@@ -110,18 +107,11 @@ def _dot(series: str, run: RunRecord) -> dict[str, Plain]:
 
 def _budgets(context: ViewContext, shown: Comparison) -> Markup:
     cases_shown = [row.case for row in shown.rows]
-    pictures = [
-        element(
-            "div",
-            None,
-            element("h3", None, f"{case.key.device}: {case.key.precision} on {case.key.runtime}, newest run with an energy"),
-            energy_budget(context, _newest_with_energy(case)),
-        )
-        for case in [case for case in cases_shown if case.energy][:BUDGETS]
-    ]
+    pictures = []
+    for case in [case for case in cases_shown if case.energy][:BUDGETS]:
+        # Only where the newest has none the others are read.
+        candidates = (run for runs in (case.runs[-1:], case.runs) for run in reversed(runs))
+        newest = next(run for run in candidates if not_measured(run, "energy") is None and run.energy)
+        heading = f"{case.key.device}: {case.key.precision} on {case.key.runtime}, newest run with an energy"
+        pictures.append(element("div", None, element("h3", None, heading), energy_budget(context, newest)))
     return part("gallery", pictures) if pictures else note(f"No energy: {listed(names(case.energy_reason or '' for case in cases_shown))}.")
-
-
-def _newest_with_energy(case: CaseSummary) -> RunRecord:
-    # Only where the newest has none the others are read.
-    return next(run for runs in (case.runs[-1:], case.runs) for run in reversed(runs) if not_measured(run, "energy") is None and run.energy)

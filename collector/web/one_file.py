@@ -1,7 +1,6 @@
 """The page as one file: every view that fits, in a file that loads nothing and works without a network."""
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,6 @@ from edgemeter.agent.base.progress import Tell, no_progress
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ChartSheet
 from edgemeter.collector.compare.judgement import SmallestDifferences
-from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.index.run_index import RunIndex, open_index
 from edgemeter.collector.index.sources import RecordSource
 from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, devices_of_role, live_chart
@@ -113,7 +111,10 @@ def _held(context: ViewContext, choice: FileChoice) -> HeldAddresses:
     every_baseline = [name for name in baselines(context.connection) if name in ours]
     references = every_baseline if choice.baseline is None else [choice.baseline]
     kept_models, kept_devices, kept_references = models[:MODELS], devices[:DEVICES], references[:BASELINES]
-    newest = _newest_runs(context, found, choice.runs)
+    # Of each case the newest run, those first that a comparison needs: of the reference, then of the others.
+    ordered = sorted(found, key=lambda case: (case.key.role != "reference", -case.newest_ns))
+    query = "SELECT id FROM runs WHERE case_number = ? ORDER BY started_at_ns DESC LIMIT 1"
+    newest = [str(context.connection.execute(query, (case.number,)).fetchone()[0]) for case in ordered[: choice.runs]]
     # Of the other baselines the first page.
     pages = min(PAGES, -(-len(found) // CASES_SHOWN))
     every = [
@@ -138,13 +139,6 @@ def _held(context: ViewContext, choice: FileChoice) -> HeldAddresses:
     ]
     away = [f"{figures.count(number, f'more {noun}')}" for number, noun in left if number > 0]
     return HeldAddresses(tuple(one.address for one in every), tuple(away))
-
-
-def _newest_runs(context: ViewContext, found: Sequence[IndexedCase], most: int) -> list[str]:
-    """Return the newest run of each case, those that a comparison needs first: of the reference, then of the others."""
-    ordered = sorted(found, key=lambda case: (case.key.role != "reference", -case.newest_ns))
-    query = "SELECT id FROM runs WHERE case_number = ? ORDER BY started_at_ns DESC LIMIT 1"
-    return [str(context.connection.execute(query, (case.number,)).fetchone()[0]) for case in ordered[:most]]
 
 
 def _choices(everything: FormChoices, held: HeldAddresses) -> FormChoices:

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
@@ -17,15 +18,16 @@ from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.activity import now_section
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.coverage import STALE_DAYS, coverage
 from edgemeter.collector.web.events import OutlyingDevice
-from edgemeter.collector.web.findings import findings_list
-from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part
+from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part, render
 from edgemeter.collector.web.queries import CaseFilter, cases, p50_by_day
+from edgemeter.collector.web.series import findings_list
 from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, section, with_small
 
 # A device without a run for so long is silent.
 SILENT_DAYS = 7
+# A cell whose newest run is so much older than the newest of all is stale.
+STALE_DAYS = 30
 DEVICES_SHOWN = 250
 SPARK_DAYS, SPARKS_SHOWN, SPARK_CASES, ALERTS_SHOWN = 30, 12, 300, 6
 
@@ -67,8 +69,11 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     findings = findings_list(context, request.fields)
     first = _needing_attention(lines, context.events.outlying(), context.links)
     lately = _spark_lines(context, found, newest_ns)
+    open_alerts = [alert for alert in context.events.alerts() if alert.closed_ns is None]
+    titles = [join([element("b", None, alert.firing.severity), f": {alert.firing.title}"]) for alert in open_alerts[-ALERTS_SHOWN:][::-1]]
+    all_alerts = note(link(context.links.to("alerts"), f"All alerts ({len(open_alerts)} open)"))
     parts = [
-        *([section("alerts", "Open alerts", alerts)] if (alerts := _open_alerts(context)) else []),
+        *([section("alerts", "Open alerts", part("reasons", titles), all_alerts)] if open_alerts else []),
         *([section("findings", "What changed", findings)] if findings else []),
         *([section("first", "Needs attention", first)] if first else []),
         now,
@@ -88,14 +93,6 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     ]
     title = f"{figures.count(len(lines), 'device')}, {figures.count(len({case.key.model for case in found}), 'model')}"
     return View(title, join(parts), _lead(found, newest_ns), (device_table, coverage_table), ("fleet", "board", "days", "level"))
-
-
-def _open_alerts(context: ViewContext) -> Markup | None:
-    found = [one for one in context.events.alerts() if one.closed_ns is None]
-    if not found:
-        return None
-    lines = [join([element("b", None, one.firing.severity), f": {one.firing.title}"]) for one in found[-ALERTS_SHOWN:][::-1]]
-    return join([part("reasons", lines), note(link(context.links.to("alerts"), f"All alerts ({len(found)} open)"))])
 
 
 def _spark_lines(context: ViewContext, found: Sequence[IndexedCase], newest_ns: int) -> Markup | None:
@@ -131,11 +128,8 @@ def _spark_lines(context: ViewContext, found: Sequence[IndexedCase], newest_ns: 
 def _lead(found: Sequence[IndexedCase], newest_ns: int) -> str:
     boards = sorted({case.board for case in found})
     runs, usable = sum(case.runs for case in found), sum(case.usable for case in found)
-    simulated = (
-        " The fleet named simulated is simulated: none of its figures was measured."
-        if any(case.key.fleet == "simulated" for case in found)
-        else ""
-    )
+    is_simulated = any(case.key.fleet == "simulated" for case in found)
+    simulated = " The fleet named simulated is simulated: none of its figures was measured." if is_simulated else ""
     return (
         f"{figures.count(runs, 'run')} of {figures.count(len(found), 'case')} on {listed(boards)}; {usable:,} of the runs may be compared."
         f" The newest is of {figures.stamp(newest_ns)} UTC.{simulated}"
@@ -183,17 +177,12 @@ def _cards(found: Sequence[IndexedCase], lines: Sequence[_DeviceLine], newest_ns
     age = f"newest {figures.significant(age_days, 2)} days ago" if age_days >= 1 else "newest today"
     away = f"{len(lost)} lost, {len(silent)} without a run for {SILENT_DAYS} days"
     cards = [
-        card("Devices", str(len(lines)), figures.count(len({line.board for line in lines}), "board type"), away),
-        card("Runs", f"{runs:,}", age, figures.count(len(found), "case")),
-        card("Suspect", f"{suspect:,}", f"{suspect / runs:.1%} of the runs", "a measurement rule is violated"),
-        card("Invalid", f"{invalid:,}", f"{invalid / runs:.1%} of the runs", "never compared"),
+        ("Devices", str(len(lines)), figures.count(len({line.board for line in lines}), "board type"), away),
+        ("Runs", f"{runs:,}", age, figures.count(len(found), "case")),
+        ("Suspect", f"{suspect:,}", f"{suspect / runs:.1%} of the runs", "a measurement rule is violated"),
+        ("Invalid", f"{invalid:,}", f"{invalid / runs:.1%} of the runs", "never compared"),
     ]
-    return part("cards", cards)
-
-
-def card(heading: str, figure: str, *lines: str) -> dict[str, object]:
-    """Return a card for the macro `cards`."""
-    return {"heading": heading, "figure": figure, "lines": lines}
+    return part("cards", [{"heading": heading, "figure": figure, "lines": lines} for heading, figure, *lines in cards])
 
 
 def _needing_attention(lines: Sequence[_DeviceLine], outlying: Sequence[OutlyingDevice], links: Links) -> Markup | None:
@@ -262,3 +251,35 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, V
     )
     more = [note(f"{len(lines) - DEVICES_SHOWN} more devices: pick a fleet or a board.")] if len(lines) > DEVICES_SHOWN else []
     return join([markup, *more]), table
+
+
+def coverage(found: Sequence[IndexedCase], links: Links, newest_ns: int) -> tuple[Markup, ViewTable]:
+    """Return models by board types: how often and when last, and what was never measured."""
+    boards = sorted({case.board for case in found})
+    grouped: dict[tuple[str, str], list[IndexedCase]] = defaultdict(list)
+    for case in found:
+        grouped[case.key.model, case.board].append(case)
+    models = sorted({case.key.model for case in found})
+    cells = {(model, board): _covered(grouped[model, board], links, newest_ns, model, board) for model in models for board in boards}
+    lines = [(link(links.to("model", model=model), model), [cells[model, board] for board in boards]) for model in models]
+    rows = tuple((model, board, cell["devices"], cell["runs"], cell["last_ns"], cell["is_stale"]) for (model, board), cell in cells.items())
+    plain = ViewTable("coverage", ("model", "board", "devices", "runs", "last_started_at_ns", "is_stale"), rows)
+    return render("coverage.html", boards=boards, lines=lines), plain
+
+
+def _covered(members: Sequence[IndexedCase], links: Links, newest_ns: int, model: str, board: str) -> dict[str, Any]:
+    """Return one cell: its counts, and how it is shown where there is a run."""
+    if not members:
+        return {"devices": 0, "runs": 0, "last_ns": None, "is_stale": None}
+    last_ns, runs = max(case.newest_ns for case in members), sum(case.runs for case in members)
+    p50 = sorted(case.p50_ms for case in members if case.p50_ms is not None)
+    devices = len({(case.key.fleet, case.key.device) for case in members})
+    return {
+        "devices": len({case.key.device for case in members}),
+        "runs": runs,
+        "last_ns": last_ns,
+        "is_stale": newest_ns - last_ns > STALE_DAYS * NS_PER_DAY,
+        "figure": link(links.to("compare", model=model, board=board), f"{figures.span(p50[0], p50[-1])} ms" if p50 else "no p50"),
+        "detail": f"{figures.count(devices, 'device')}, {figures.count(runs, 'run')}",
+        "last": figures.stamp(last_ns)[:10],
+    }

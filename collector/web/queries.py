@@ -159,7 +159,6 @@ def row_of_run(connection: sqlite3.Connection, run_id: str) -> int | None:
 
 def fingerprints(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Fingerprint]:
     """Return fingerprints by their numbers."""
-    wanted = sorted(set(numbers))
-    marks = ", ".join("?" * len(wanted))
-    query = f"SELECT fingerprint, text FROM common WHERE fingerprint IN ({marks})"  # noqa: S608 - question marks only
-    return {number: msgspec.json.decode(text, type=Fingerprint) for number, text in connection.execute(query, wanted)}
+    query = "SELECT fingerprint, text FROM common JOIN json_each(?) ON fingerprint = value"
+    rows = connection.execute(query, (msgspec.json.encode(sorted(set(numbers))).decode(),))
+    return {number: msgspec.json.decode(text, type=Fingerprint) for number, text in rows}

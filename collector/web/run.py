@@ -10,15 +10,16 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain, json_document
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name, metric_words
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord, Series
+from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
-from edgemeter.collector.charts.specs import run_time_line
+from edgemeter.collector.charts.specs import ranked_bars, run_time_line
 from edgemeter.collector.show.comparison_charts import distribution_chart
 from edgemeter.collector.show.distribution import latency_distribution
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.energy_budget import energy_budget
 from edgemeter.collector.web.machine import facts_of, machine_facts
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter, row_of_run
@@ -100,10 +101,9 @@ def _time_line(context: ViewContext, record: RunRecord) -> tuple[str, str]:
         power, at = _values(record, f"power.{trace.name}"), _values(record, f"power_at.{trace.name}")
         if power and at and len(power) == len(at):
             sensors.append(trace.name)
-            kept = thinned(power, POINTS)
             rows += [
                 {"at_s": at[place] * NS_S, "latency_ms": None, "power_w": value, "sensor": trace.name, "query": None}
-                for place, value in kept
+                for place, value in thinned(power, POINTS)
             ]
     end_s = (starts[-1] + latencies[-1]) * NS_S
     bands = _bands(record, end_s)
@@ -125,12 +125,9 @@ def _bands(record: RunRecord, end_s: float) -> list[dict[str, Plain]]:
     if warm_s > 0:
         steady = "steady" if record.warm_up.steady else "never steady"
         found.append(("warm-up", begin_s - warm_s, begin_s, f"{record.warm_up.queries:,} queries, {steady}"))
-    for name, stretch, when in (
-        ("idle before", windows and windows.idle_before, "before"),
-        ("idle after", windows and windows.idle_after, "after"),
-    ):
+    for name, stretch in (("before", windows and windows.idle_before), ("after", windows and windows.idle_after)):
         if stretch:
-            found.append((name, stretch.start_ns * NS_S, stretch.end_ns * NS_S, words.get(when, "")))
+            found.append((f"idle {name}", stretch.start_ns * NS_S, stretch.end_ns * NS_S, words.get(name, "")))
     return [{"name": name, "start": start, "end": end, "text": text or "not reported"} for name, start, end, text in found]
 
 
@@ -142,28 +139,24 @@ def _in_order(context: ViewContext, latencies: Sequence[float]) -> str:
 
 
 def _latency(context: ViewContext, record: RunRecord) -> Markup:
-    found = latency_distribution([record], POINTS // 8)
-    drawn: list[str] = []
-    if found:
-        drawn = [context.sheet.draw(distribution_chart("Cumulative share of queries", [("this run", found)]))]
-    rows = [(name, *(getattr(record.latency, f"{name}{part}_ms") for part in ("", "_low", "_high"))) for name in LEVELS]
-    facts: dict[str, str | None] = {
-        name.replace("_", "."): f"{figures.significant(value)} ms, 95% {figures.span(low, high)}"
-        if low is not None and high is not None
-        else f"{figures.significant(value)} ms"
-        for name, value, low, high in rows
-        if value is not None
-    }
-    facts |= {name.replace("_", "."): f"refused: needs {needed:,} queries" for name, needed in record.latency.refused.items()}
+    distribution = latency_distribution([record], POINTS // 8)
+    chart = distribution_chart("Cumulative share of queries", [("this run", distribution)]) if distribution else None
+    latency = record.latency
+    facts: dict[str, str | None] = {}
+    for name in LEVELS:
+        value, low, high = (getattr(latency, f"{name}{end}_ms") for end in ("", "_low", "_high"))
+        if value is not None:
+            interval = f", 95% {figures.span(low, high)}" if low is not None and high is not None else ""
+            facts[name.replace("_", ".")] = f"{figures.significant(value)} ms{interval}"
+    facts |= {name.replace("_", "."): f"refused: needs {needed:,} queries" for name, needed in latency.refused.items()}
     facts |= {
-        "Mean": f"{figures.significant(record.latency.mean_ms)} ms",
-        "Lowest": f"{figures.significant(record.latency.min_ms)} ms",
-        "Highest": f"{figures.significant(record.latency.max_ms)} ms",
-    }
-    facts |= {
+        "Mean": f"{figures.significant(latency.mean_ms)} ms",
+        "Lowest": f"{figures.significant(latency.min_ms)} ms",
+        "Highest": f"{figures.significant(latency.max_ms)} ms",
         "Throughput": f"{figures.significant(record.throughput_per_s)} per s",
         "Warm-up": f"{record.warm_up.queries:,} queries, {'steady' if record.warm_up.steady else 'never steady'}",
     }
+    drawn = [context.sheet.draw(chart)] if chart else []
     return join([part("gallery", drawn), part("facts", facts | _token_facts(record.generation))])
 
 
@@ -226,17 +219,8 @@ def _everything(record: RunRecord) -> Markup:
     raw = note(f"Raw samples: {'; '.join(listed) or 'none kept'}. CSV holds them.")
     # Line by line, so that no character that steers a page gets through and the lines stay.
     lines = join(part for line in whole.split("\n") for part in (line, element("br")))
-    return join(
-        [
-            raw,
-            element(
-                "details",
-                None,
-                element("summary", None, "The record as JSON, without raw samples"),
-                element("pre", {"tabindex": "0"}, lines),
-            ),
-        ]
-    )
+    details = element("summary", None, "The record as JSON, without raw samples"), element("pre", {"tabindex": "0"}, lines)
+    return join([raw, element("details", None, *details)])
 
 
 def _tables(record: RunRecord) -> tuple[ViewTable, ...]:
@@ -270,3 +254,40 @@ def _unpacked(series: Series) -> list[float] | None:
         return None
     found: list[float] = values[np.isfinite(values.astype(np.float64))].tolist()
     return found
+
+
+def energy_budget(context: ViewContext, run: RunRecord) -> Markup:
+    """Return gross and net energy with scope and sensor, and the terms as bars."""
+    energy = run.energy
+    if energy is None:
+        return note(f"No energy: {run.energy_reason or 'not measured'}.")
+    provenance = energy_provenance(run) or "not stated to be measured"
+    label = "" if provenance == "measured" else f" ({provenance})"
+    gross = f"{figures.with_uncertainty(energy.gross_mj, energy.gross_u_mj)} mJ gross{label}"
+    net = f"net {energy.net_state.replace('_', ' ')}"
+    if energy.net_mj is not None:
+        net = f"{figures.with_uncertainty(energy.net_mj, energy.net_u_mj)} mJ net of idle"
+    excludes = f"; leaves out {', '.join(energy.excludes)}" if energy.excludes else ""
+    readings = f"{energy.samples:,} readings over {figures.significant(energy.window_ms / 1000)} s"
+    lines = [
+        element("p", {"class": "figure-line"}, element("b", None, gross), f", {net}"),
+        note(f"{energy.sensor} at {energy.scope}{excludes}; {readings}."),
+    ]
+    return join([*lines, _bars(context, energy)])
+
+
+def _bars(context: ViewContext, energy: Energy) -> Markup:
+    known = sorted(((term.u_mj, term) for term in energy.budget if term.u_mj is not None), key=lambda pair: -pair[0])
+    unknown = [term.term for term in energy.budget if term.u_mj is None]
+    parts: list[str] = []
+    if known:
+        rows = [{"term": term.term, "value": u_mj, "detail": figures.significant(term.degrees_of_freedom, 2)} for u_mj, term in known]
+        title = f"Budget of {figures.significant(energy.gross_mj)} mJ"
+        parts.append(
+            context.sheet.draw(Chart(title, ranked_bars("standard uncertainty of the gross energy, mJ", len(rows)), rows_table(rows)))
+        )
+    if unknown:
+        parts.append(note(f"Unknown, so the total is unknown too: {', '.join(unknown)}."))
+    if not energy.budget:
+        parts.append(note("This record has no uncertainty budget."))
+    return join(parts)

@@ -1,8 +1,8 @@
-"""The series of a case over time as a chart, with what changed and what was found."""
+"""The series of a case over time as a chart, with what changed; and the findings, each listed once with links to its series and period."""
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -12,19 +12,23 @@ from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.case_identity import CaseKey, in_series, names_in
 from edgemeter.agent.contract.figures import Figure, in_view
+from edgemeter.collector.alerts.page_address import FIGURE_OF
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.index.index_file import IndexedCase
 from edgemeter.collector.runs.cases import MEASURED, names_of
 from edgemeter.collector.runs.run_figures import RunFigures, of_newest_kind
+from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.events import SeriesEvent
+from edgemeter.collector.web.events import FindingShown, SeriesEvent
+from edgemeter.collector.web.markup import Markup, join, part
 from edgemeter.collector.web.queries import fingerprints, newest_run, runs_of
+from edgemeter.collector.web.view import link, note
 
 # With more runs than this a dot is the median of a day; a page holds only so many in all.
 DOTS, DOTS_IN_ALL = 400, 1600
 RUNS_READ = 20_000
-MARKS = 12
+MARKS, FINDINGS_SHOWN = 12, 12
 
 
 # What can be followed over time, by the name in an address.
@@ -69,7 +73,7 @@ def series(
 ) -> SeriesShown | None:
     """Return the series of the cases, all of one device, None where no run has that figure; of more runs than `dots` a dot is a day."""
     case = max(members, key=lambda one: one.newest_ns)
-    runs = [run for one in members for run in runs_of(context.connection, one.number, newest=RUNS_READ) if run.is_usable]
+    runs = [run for member in members for run in runs_of(context.connection, member.number, newest=RUNS_READ) if run.is_usable]
     runs.sort(key=lambda run: run.started_at_ns)
     if days is not None and span is not None:
         runs = [run for run in runs if run.started_at_ns >= span[0]]
@@ -81,9 +85,16 @@ def series(
     rows = _daily(valued, entry) if is_daily else [_dot(run, value, entry) for run, value in valued]
     newest = newest_run(context.connection, case.number)
     found = context.events.of(newest, entry.key)
-    changes = [one for one in _changes(context, runs) if not _is_named(one, found)]
-    events = sorted([*changes, *found], key=lambda one: one.at_ns)[:MARKS]
-    marks = [{"at": one.at_ns / 1e6, "text": one.text, "kind": one.kind, "number": str(number)} for number, one in enumerate(events, 1)]
+    # A step near a change may name it already.
+    changes = [
+        change
+        for change in _changes(context, runs)
+        if not any(abs(event.at_ns - change.at_ns) <= NS_PER_DAY and change.text in event.text for event in found)
+    ]
+    events = sorted([*changes, *found], key=lambda event: event.at_ns)[:MARKS]
+    marks = [
+        {"at": event.at_ns / 1e6, "text": event.text, "kind": event.kind, "number": str(number)} for number, event in enumerate(events, 1)
+    ]
     title = title or _title(case.key)
     name = metric_name(newest.accuracy.metric) if entry.group == "accuracy" and newest.accuracy else entry.heading_with_unit
     spec = over_time(
@@ -102,21 +113,21 @@ def series(
 
 
 def _words(valued: Sequence[tuple[RunFigures, float]], entry: Figure, others: int, *, is_daily: bool) -> str:
-    per_day = " A dot is the median of a day's runs." if is_daily and not entry.is_truth else ""
+    newest, per_day, apart, of_energy = valued[-1][0], "", "", ""
+    if is_daily and not entry.is_truth:
+        per_day = " A dot is the median of a day's runs."
+    if others:
+        apart = f" Not drawn: {figures.count(others, 'run')} of another kind (sensor, scope, provenance or data)."
+    if entry.group == "energy" and newest.energy_provenance not in (None, MEASURED):
+        of_energy = f" of {newest.energy_provenance} energy"
     middle = figures.significant(median(value for _, value in valued))
-    apart = f" Not drawn: {figures.count(others, 'run')} of another kind (sensor, scope, provenance or data)." if others else ""
-    return f"{figures.count(len(valued), 'run')}{_energy_words(valued[-1][0], entry)}, median {middle} {entry.unit}.{per_day}{apart}"
+    return f"{figures.count(len(valued), 'run')}{of_energy}, median {middle} {entry.unit}.{per_day}{apart}"
 
 
 def _title(key: CaseKey) -> str:
     role = "" if key.role == "device" else f", {key.role}"
     simulated = "" if key.provenance == "measured" else f", {key.provenance}"
     return f"{key.device}: {key.model}, {key.precision} on {key.runtime}{role}{simulated}"
-
-
-def _energy_words(newest: RunFigures, entry: Figure) -> str:
-    is_replayed = entry.group == "energy" and newest.energy_provenance not in (None, MEASURED)
-    return f" of {newest.energy_provenance} energy" if is_replayed else ""
 
 
 def _dot(run: RunFigures, value: float, entry: Figure) -> dict[str, Plain]:
@@ -133,11 +144,8 @@ def _daily(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> list[di
         middle = sum(values) / len(values) if entry.is_truth else median(values)
         low, high = (None, None) if entry.is_truth or len(values) < 2 else (min(values), max(values))
         at_ns = day * NS_PER_DAY + NS_PER_DAY // 2
-        words = (
-            f"median of {figures.count(len(values), 'run')}, bars: lowest to highest"
-            if not entry.is_truth
-            else figures.count(len(values), "run")
-        )
+        counted = figures.count(len(values), "run")
+        words = counted if entry.is_truth else f"median of {counted}, bars: lowest to highest"
         rows.append({"started_at_ns": at_ns, "value": middle, "low": low, "high": high, "verdict": words, "run": None})
     return rows
 
@@ -150,11 +158,6 @@ def _changes(context: ViewContext, runs: Sequence[RunFigures]) -> list[SeriesEve
             text = "; ".join(known[before.fingerprint].changes_to(known[after.fingerprint]))
             changes += [SeriesEvent(after.started_at_ns, text, "change")] if text else []
     return changes
-
-
-def _is_named(change: SeriesEvent, found: Sequence[SeriesEvent]) -> bool:
-    """Return whether a step near the change names it already."""
-    return any(abs(one.at_ns - change.at_ns) <= NS_PER_DAY and change.text in one.text for one in found)
 
 
 def _levels(valued: Sequence[tuple[RunFigures, float]], found: Sequence[SeriesEvent]) -> list[dict[str, Plain]]:
@@ -175,3 +178,33 @@ def _plain(case: IndexedCase, entry: Figure, valued: Sequence[tuple[RunFigures, 
     key = tuple(case.board if name == "board" else getattr(case.key, name) for name in names)
     rows = tuple((run.id, *key, run.started_at_ns, value, *run.bounds(entry), run.verdict) for run, value in valued)
     return ViewTable("points", ("run", *names, "started_at_ns", column, "low", "high", "verdict"), rows)
+
+
+def findings_list(context: ViewContext, picked: Mapping[str, str]) -> Markup | None:
+    """Return the newest findings, each told once with the number of devices, and the way to its series and period; None without any."""
+    fits = [one for one in context.events.findings() if _is_of(one, picked)]
+    lines = []
+    for one in fits[:FINDINGS_SHOWN]:
+        # A view is narrowed to one board and one model, or to none.
+        alone = {"board": one.boards, "model": one.models, "metric": (FIGURE_OF.get(one.metric, DEFAULT_FIGURE),)}
+        fields = {name: values[0] for name, values in alone.items() if len(values) == 1}
+        if len(one.devices) == 1:
+            fields |= {"fleet": one.devices[0][0], "device": one.devices[0][1]}
+        days = ",".join(str((one.day + apart) * 86_400_000) for apart in (-14, 15))
+        reference = context.links.to("trend", **{name: value for name, value in fields.items() if value}, between=days)
+        what = one.models[0] if len(one.models) == 1 else figures.count(len(one.models), "model")
+        lines.append(join([link(reference, f"{iso(one.day)}: {one.who}"), f", {what}: {one.text}"]))
+    if not lines:
+        return None
+    more = [note(f"{len(fits) - FINDINGS_SHOWN} more.")] if len(fits) > FINDINGS_SHOWN else []
+    return join([part("reasons", lines), *more])
+
+
+def _is_of(one: FindingShown, picked: Mapping[str, str]) -> bool:
+    device, fleet, board, model = (picked.get(name) for name in ("device", "fleet", "board", "model"))
+    return (
+        (not board or board in one.boards)
+        and (not model or model in one.models)
+        and (not device or device in {name for _, name in one.devices})
+        and (not fleet or fleet in {name for name, _ in one.devices})
+    )

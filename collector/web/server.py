@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.cookies import CookieError, SimpleCookie
 from importlib.metadata import version
 from urllib.parse import urlsplit
@@ -184,11 +184,14 @@ class _PageHandler(HttpHandler):
 
     def _refusal(self, request: ViewRequest) -> PageResponse | None:
         """Return why a request is not answered, None where it is."""
-        if not self._is_for_us():
+        host = self.headers.get("Host", "")
+        name = (host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host).lower()
+        # Another name would be a page elsewhere that reads ours through the browser.
+        if is_loopback(self.page.host) and self.page.token is None and name not in LOOPBACK_NAMES:
             return _message(421, "Not for this server", "The page is served to this machine only, under the name localhost.")
         if self.page.token is not None:
-            given = request.get("token")
-            if given and _equal(given, self.page.token):
+            token = request.get("token")
+            if token and _equal(token, self.page.token):
                 return self._let_in(request)
             if not self._has_token(self.page.token):
                 return _message(401, "A token is needed", "Add ?token=TOKEN to the address once, or send it as a bearer token.")
@@ -216,8 +219,8 @@ class _PageHandler(HttpHandler):
         form, number = request.get("format"), request.get("chart")
         if form not in {"", "csv", "json", *PICTURES}:
             return _message(404, "There is no such format", f"format={form!r}: there are csv, json, {', '.join(PICTURES)}.")
-        request = ViewRequest(
-            request.view, {name: value for name, value in request.fields.items() if name not in {"format", "token", "chart"}}
+        request = replace(
+            request, fields={name: value for name, value in request.fields.items() if name not in {"format", "token", "chart"}}
         )
         try:
             if part := _part(request.view):
@@ -231,13 +234,6 @@ class _PageHandler(HttpHandler):
         except EdgemeterError as error:
             return _message(404, "This cannot be shown", str(error))
         return PageResponse(found.status, found.kind, found.body, (*found.headers, ("ETag", tag)))
-
-    def _is_for_us(self) -> bool:
-        """Return whether the request names this machine; another name would be a page elsewhere that reads ours through the browser."""
-        if not is_loopback(self.page.host) or self.page.token is not None:
-            return True
-        host = self.headers.get("Host", "")
-        return (host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host).lower() in LOOPBACK_NAMES
 
     def _has_token(self, token: str) -> bool:
         kind, _, given = self.headers.get("Authorization", "").partition(" ")

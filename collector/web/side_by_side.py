@@ -17,9 +17,8 @@ from edgemeter.collector.show.wording import listed, names
 from edgemeter.collector.web.case_table import table_of, verdicts
 from edgemeter.collector.web.context import ViewContext, baselines, compare
 from edgemeter.collector.web.markup import Markup, element, join, part
-from edgemeter.collector.web.pages import page_of, pages_text
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
-from edgemeter.collector.web.view import View, ViewRequest, chart_gallery, note, section
+from edgemeter.collector.web.view import View, ViewRequest, chart_gallery, note, page_of, pages_text, section
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.spread import Spread
@@ -72,7 +71,10 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
         section("verdicts", "Verdict and evidence", verdicts(comparison)),
         section("left-out", "Left out", left_out),
     ]
-    lead = " ".join(conclusions(_of_measured(comparison)))
+    # What was replayed or simulated does not share the headline of what was measured, unless nothing was.
+    measured = tuple(row for row in comparison.rows if row.case.key.provenance == "measured")
+    has_measured = any(not row.is_reference for row in measured)
+    lead = " ".join(conclusions(replace(comparison, rows=measured) if has_measured else comparison))
     return View(_title(comparison), join(parts), lead, (plain,), FILTERS, picked)
 
 
@@ -85,9 +87,10 @@ def _heat_maps(context: ViewContext, comparison: Comparison) -> Markup:
     for provenance in dict.fromkeys(row.case.key.provenance for row in rows):
         cells: dict[tuple[str, str], list[ComparisonRow]] = {}
         for row in rows:
-            if row.case.key.provenance == provenance and row.case.p50_ms:
-                column = board_of(row) if by_board else row.case.key.device
-                cells.setdefault((_row_name(row), column), []).append(row)
+            key = row.case.key
+            if key.provenance == provenance and row.case.p50_ms:
+                name = f"{key.model}, {key.precision}" + ("" if key.scenario == "single_stream" else f", {key.scenario}")
+                cells.setdefault((name, board_of(row) if by_board else key.device), []).append(row)
         if len(cells) < 2:
             continue
         values = [_cell(name, column, members) for (name, column), members in sorted(cells.items())]
@@ -100,11 +103,6 @@ def _heat_maps(context: ViewContext, comparison: Comparison) -> Markup:
         spec = heat_map("p50, ms", [value for one in values if isinstance(value := one["value"], float)], len({name for name, _ in cells}))
         drawn.append(context.sheet.draw(Chart(title, spec, rows_table(values), text, kind="wide")))
     return part("gallery", drawn) if drawn else note("Of fewer than two cells there is no matrix.")
-
-
-def _row_name(row: ComparisonRow) -> str:
-    key = row.case.key
-    return f"{key.model}, {key.precision}" + ("" if key.scenario == "single_stream" else f", {key.scenario}")
 
 
 def _cell(name: str, column: str, members: Sequence[ComparisonRow]) -> dict[str, str | float | None]:
@@ -122,21 +120,9 @@ def _cell(name: str, column: str, members: Sequence[ComparisonRow]) -> dict[str,
     below = "no interval" if low is None or high is None else f"{figures.span(low, high)}{f', {len(spreads)} devices' * (len(spreads) > 1)}"
     detail = f"{figures.count(len(members), 'case')}, {figures.count(len(spreads), 'device')}"
     return {
-        "row": name,
-        "column": column,
-        "value": value,
-        "low": low,
-        "high": high,
-        "text": figures.significant(value),
-        "below": below,
+        "row": name, "column": column, "value": value, "low": low, "high": high, "text": figures.significant(value), "below": below,
         "detail": detail,
-    }
-
-
-def _of_measured(comparison: Comparison) -> Comparison:
-    """Return the rows that were measured, all where none was: what was replayed or simulated does not share their headline."""
-    measured = tuple(row for row in comparison.rows if row.case.key.provenance == "measured")
-    return replace(comparison, rows=measured) if any(not row.is_reference for row in measured) else comparison
+    }  # fmt: skip
 
 
 def _title(comparison: Comparison) -> str:

@@ -7,12 +7,10 @@ from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.findings import findings_list
 from edgemeter.collector.web.markup import Markup, join, part
-from edgemeter.collector.web.pages import page_of, pages_text
 from edgemeter.collector.web.queries import CaseFilter, cases_of_every_board, count_cases, since_ns
-from edgemeter.collector.web.series import DEFAULT_FIGURE, DOTS_IN_ALL, FOLLOWED, SeriesShown, series, series_groups, titles
-from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, section
+from edgemeter.collector.web.series import DEFAULT_FIGURE, DOTS_IN_ALL, FOLLOWED, SeriesShown, findings_list, series, series_groups, titles
+from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, page_of, pages_text, section
 
 FILTERS = ("metric", "model", "board", "device", "fleet", "precision", "runtime", "days")
 CHARTS = 10
@@ -76,21 +74,20 @@ def _sections(context: ViewContext, request: ViewRequest, shown: Sequence[Series
 
 
 def _run_columns(links: Links, figure: str) -> list[ViewColumn[dict[str, Plain]]]:
+    def run_link(row: dict[str, Plain]) -> Markup:
+        return link(links.to("run", id=str(row["run"])), str(row["run"]))
+
     def text(name: str, heading: str) -> ViewColumn[dict[str, Plain]]:
         return ViewColumn(name, heading, lambda row: row[name], is_text=True)
 
     return [
-        ViewColumn("run", "Run", lambda row: row["run"], lambda row: _run_link(row, links), is_text=True),
+        ViewColumn("run", "Run", lambda row: row["run"], run_link, is_text=True),
         ViewColumn("started_at_ns", "Started (UTC)", lambda row: row["started_at_ns"], _stamp),
         text("device", "Device"), text("model", "Model"), text("precision", "Precision"), text("runtime", "Runtime"),
         ViewColumn(figure, "Value", lambda row: row[figure]),
         ViewColumn("low", "from", lambda row: row["low"]), ViewColumn("high", "to", lambda row: row["high"]),
         text("verdict", "Verdict"),
     ]  # fmt: skip
-
-
-def _run_link(row: Mapping[str, Plain], links: Links) -> Markup:
-    return link(links.to("run", id=str(row["run"])), str(row["run"]))
 
 
 def _stamp(row: Mapping[str, Plain]) -> str:

@@ -14,7 +14,7 @@ from edgemeter.collector.web.markup import Attributes, Markup, element, join, pa
 
 Item = TypeVar("Item")
 # No address of ours is longer; what comes from outside is cut here.
-LONGEST_FIELD = 300
+LONGEST_FIELD, LONGEST_NUMBER = 300, 9
 
 # What is done to a chart over time, below such charts.
 BRUSH = "drag over a chart; Ctrl + wheel zooms, Shift + drag moves"
@@ -60,6 +60,25 @@ def read_address(text: str) -> ViewRequest:
     return ViewRequest(view or "overview", {name: value[:LONGEST_FIELD] for name, value in parse_qsl(query, max_num_fields=40) if value})
 
 
+def page_of(request: ViewRequest, count: int, size: int) -> int:
+    """Return the page that was picked, from 0, one that there is."""
+    text = request.get("page")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER else 1
+    return min(max(number, 1), max(1, -(-count // size))) - 1
+
+
+def pages_text(request: ViewRequest, place: int, count: int, size: int, links: "Links") -> Markup:
+    """Return what of more cases than a page holds this is, and the way to the others."""
+    if count <= size:
+        return join([])
+    first, last = place * size + 1, min(count, (place + 1) * size)
+    fields = {name: value for name, value in request.fields.items() if name != "page"}
+    before = [" ", link(links.to(request.view, **fields, page=str(place) if place > 1 else ""), "Previous")] if place else []
+    after = [" ", link(links.to(request.view, **fields, page=str(place + 2)), "Next")] if last < count else []
+    text = f"Cases {first:,} to {last:,} of {count:,}; pick a model, a board or a device for less."
+    return element("p", {"class": "caution pages"}, text, *before, *after)
+
+
 class Links(Protocol):
     """How one view refers to another: served under a path, or within one file."""
 
@@ -101,9 +120,9 @@ def read_period(text: str) -> tuple[int, int] | None:
     return (int(found[1]) * 1_000_000, int(found[2]) * 1_000_000 + 999_999) if found else None
 
 
-def link(reference: str | None, text: str, attributes: Attributes | None = None) -> Markup:
+def link(reference: str | None, text: str) -> Markup:
     """Return a link, or the text alone where there is nothing to refer to."""
-    return element("a", {**(attributes or {}), "href": reference}, text) if reference else element("span", attributes, text)
+    return element("a", {"href": reference}, text) if reference else element("span", None, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +192,9 @@ def chart_gallery(sheet: ChartSheet, found: Sequence[Charts]) -> Markup:
     return join([part("gallery", drawn) if drawn else "", *(note(text) for one in found for text in one.notes)])
 
 
-def with_small(text: str, beside: str) -> Markup:
+def with_small(text: str, small: str) -> Markup:
     """Return a figure or a name with something small below it."""
-    return join([text, element("small", None, beside)] if beside else [text])
+    return join([text, element("small", None, small)] if small else [text])
 
 
 def verdict_cell(state: str) -> Markup:

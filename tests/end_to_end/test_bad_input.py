@@ -3,13 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.servers import free_port
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "runtimes"
@@ -18,7 +18,7 @@ SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"
 
 def edgemeter(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Return the finished command, its home below `cwd`."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", *map(str, arguments)]
+    command = [*EDGEMETER, *map(str, arguments)]
     variables = {**os.environ, "EDGEMETER_HOME": str(cwd / "home"), **environment}
     return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False, timeout=600)
 

@@ -1,115 +1,35 @@
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 import time
-from contextlib import ExitStack, contextmanager
 
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import messages, record
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.publisher import Publisher
 from edgemeter.agent.ledger.chunks import COLLISION
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
-from edgemeter.collector.receive.service import Collector
+from tests.fixtures.collecting import EDGEMETER, TUNED, CollectorProcess, at_end, broker_of, collecting, embedded_broker, publishing
 from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.publishing import started
 from tests.fixtures.record_factory import make_record
-from tests.fixtures.servers import Influx, address_of, mosquitto
+from tests.fixtures.servers import Influx, mosquitto
 
-TUNED = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 0")
-
-
-@pytest.fixture
-def at_end():
-    """Return a stack of what has to be ended with the test, whatever becomes of it."""
-    with ExitStack() as stack:
-        yield stack
-
-
-def running(at_end, server):
-    """Return where a server listens that is started now and killed with the test."""
-    at_end.callback(server.kill)
-    server.start()
-    return address_of(server)
-
-
-def embedded(at_end):
-    """Return where an embedded broker listens that ends with the test."""
-    made = EmbeddedBroker()
-    at_end.callback(made.stop)
-    return made.start()
+__all__ = ["at_end"]
 
 
 @pytest.fixture(
     params=[pytest.param("tuned", marks=pytest.mark.mosquitto), pytest.param("defaults", marks=pytest.mark.mosquitto), "embedded"]
 )
-def broker(request, tmp_path, at_end):
+def broker(request, tmp_path):
     """Return the address of a running broker of each kind."""
-    if request.param == "embedded":
-        return embedded(at_end)
-    return running(at_end, mosquitto(tmp_path, *(TUNED if request.param == "tuned" else ())))
-
-
-@contextmanager
-def collecting(address, ledger, influx=None):
-    """Keep a collector of this process up for the block."""
-    collector = Collector(address, ledger, influx)
-    collector.start()
-    try:
-        yield collector
-    finally:
-        collector.stop()
-
-
-@contextmanager
-def publishing(address, outbox, device="pi-1", **how):
-    """Keep a device up for the block."""
-    birth = messages.Birth(device=device, fleet="lab", session=outbox.session, agent="0", board=None, os=None, arch="x", runtimes={})
-    publisher = Publisher(address, outbox, birth, **({"receipt_timeout_s": 0.5} | how))
-    publisher.connect()
-    try:
-        yield publisher
-    finally:
-        publisher.close()
-
-
-class CollectorProcess:
-    """`edgemeter collector up` as a process of its own."""
-
-    def __init__(self, at_end, ledger, *options):
-        at_end.callback(self.kill)
-        self.command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "up", "--ledger", str(ledger), *options]
-        self.process = None
-        self.address = None
-
-    def start(self):
-        """Start it and wait until it receives."""
-        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        first = self.process.stderr.readline()
-        found = re.match(r"receiving from (\S+), storing in ", first)
-        assert found, first
-        self.address = parse_address(found[1])
-
-    def kill(self):
-        """End what is left of it."""
-        if self.process is not None and self.process.returncode is None:
-            self.end(signal.SIGKILL)
-
-    def end(self, number):
-        """Send it a signal; return its exit status and what else it said."""
-        os.kill(self.process.pid, number)
-        out, err = self.process.communicate(timeout=100)
-        assert out == ""
-        return self.process.returncode, err
+    with broker_of(request.param, tmp_path) as address:
+        yield address
 
 
 def seqs_in(ledger, session, device="pi-1"):
@@ -137,7 +57,7 @@ def test_every_record_arrives_once_whole_and_the_outbox_is_empty(broker, tmp_pat
         with SqliteLedger(tmp_path / "ledger", "read") as ledger:
             assert sorted((held.record for held in ledger.records(with_samples=True)), key=lambda one: one.seq) == sent
             (device,) = ledger.devices()
-            assert (device.state, device.session, device.birth.arch) == ("online", outbox.session, "x")
+            assert (device.state, device.session, device.birth.arch) == ("online", outbox.session, "aarch64")
         assert collector.counts.inserted == 200
     with SqliteLedger(tmp_path / "ledger", "read") as ledger:
         assert ledger.count() == 200
@@ -160,10 +80,7 @@ def test_what_cannot_be_taken_is_quarantined_and_stops_nothing(broker, tmp_path)
         assert wait_until(lambda: rogue.messages and collector.counts.messages >= 6)
         rogue.close()
         counts = collector.counts
-        assert counts.inserted == 1
-        assert counts.duplicates == 1
-        assert counts.collisions == 1
-        assert counts.rejected == 3
+        assert (counts.inserted, counts.duplicates, counts.collisions, counts.rejections.total()) == (1, 1, 1, 3)
     assert {messages.decode_receipt(message.payload) for message in rogue.messages} == {messages.Receipt(session=5, held=((1, 1),))}
     assert {message.topic for message in rogue.messages} == {"edgemeter/v1/lab/pi-1/receipt"}
     with SqliteLedger(tmp_path / "ledger", "read") as ledger:
@@ -178,10 +95,9 @@ def test_what_cannot_be_taken_is_quarantined_and_stops_nothing(broker, tmp_path)
 def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tmp_path, at_end):
     """SIGKILL in the middle of the stream: every record is in the ledger exactly once."""
     server = mosquitto(tmp_path, *TUNED)
-    address = running(at_end, server)
+    address = at_end.enter_context(started(server))
     ledger = tmp_path / "ledger"
-    collector = CollectorProcess(at_end, ledger, "--broker", str(address))
-    collector.start()
+    collector = at_end.enter_context(CollectorProcess(ledger, "--broker", str(address)))
     cut_short = 0
     with Outbox(tmp_path / "outbox") as outbox, publishing(address, outbox) as publisher:
         for round_number in range(1, 4):
@@ -192,7 +108,7 @@ def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tm
             assert wait_until(lambda least=before: held(ledger, outbox.session) > least)
             collector.end(signal.SIGKILL)
             cut_short += held(ledger, outbox.session) < 400 * round_number
-            collector.start()
+            at_end.enter_context(collector)
         assert publisher.drain(180) == 0
         assert seqs_in(ledger, outbox.session) == [(1, 1200)]
     assert cut_short > 0
@@ -209,7 +125,7 @@ def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tm
 def test_a_broker_killed_again_and_again_loses_and_doubles_nothing(tmp_path, at_end):
     """SIGKILL takes the broker's queue and sessions with it; outbox and receipts do not care."""
     server = mosquitto(tmp_path, *TUNED)
-    address = running(at_end, server)
+    address = at_end.enter_context(started(server))
     ledger = tmp_path / "ledger"
     with Outbox(tmp_path / "outbox") as outbox, collecting(address, ledger) as collector, publishing(address, outbox) as publisher:
         for round_number in range(1, 4):
@@ -236,7 +152,7 @@ def test_a_device_that_measured_while_nobody_was_there_delivers_later(tmp_path, 
             for _ in range(5):
                 outbox.put(make_record())
     server = mosquitto(tmp_path, *TUNED)
-    address = running(at_end, server)
+    address = at_end.enter_context(started(server))
     with Outbox(path) as outbox, collecting(address, ledger), publishing(address, outbox) as publisher:
         outbox.put(make_record())
         assert publisher.drain(60) == 0
@@ -246,7 +162,7 @@ def test_a_device_that_measured_while_nobody_was_there_delivers_later(tmp_path, 
 def test_a_full_disk_at_the_collector_confirms_nothing_until_there_is_room(tmp_path, caplog, at_end, monkeypatch):
     """No receipt for what is not kept; the records wait on the device and arrive when there is room. Reported once: logs take room."""
     monkeypatch.setattr("edgemeter.collector.receive.receiver.RETRY_S", 0.02)
-    address = embedded(at_end)
+    address = at_end.enter_context(embedded_broker())
     with (
         Outbox(tmp_path / "outbox") as outbox,
         collecting(address, tmp_path / "ledger") as collector,
@@ -271,7 +187,7 @@ def test_a_full_disk_at_the_collector_confirms_nothing_until_there_is_room(tmp_p
 def test_publish_names_whose_records_it_did_not_send(tmp_path, at_end, monkeypatch):
     """An outbox may hold another device's: it is not empty then, and who named no device has not sent what he meant to."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
-    address = str(embedded(at_end))
+    address = str(at_end.enter_context(embedded_broker()))
     with Outbox(tmp_path / "outbox.sqlite") as outbox:
         outbox.put(make_record(device="pi-1"))
     options = ["agent", "publish", "--broker", address, "--delivery-timeout", "1"]
@@ -285,7 +201,7 @@ def test_publish_names_whose_records_it_did_not_send(tmp_path, at_end, monkeypat
 
 def test_an_influxdb_that_is_away_is_reported_at_the_start(tmp_path, at_end, caplog):
     """With an empty ledger nothing would be tried, and a wrong port be noticed when results are missed."""
-    with collecting(embedded(at_end), tmp_path / "ledger", InfluxConfig("http://127.0.0.1:1", "t", "o")):
+    with collecting(at_end.enter_context(embedded_broker()), tmp_path / "ledger", InfluxConfig("http://127.0.0.1:1", "t", "o")):
         assert "not drained yet: no InfluxDB responds at http://127.0.0.1:1" in caplog.text
 
 
@@ -293,9 +209,9 @@ def test_an_influxdb_that_is_away_is_reported_at_the_start(tmp_path, at_end, cap
 def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_path, at_end):
     """Device, broker, ledger, InfluxDB: the last of them says what the first measured."""
     server = Influx(influxd, tmp_path)
-    running(at_end, server)
+    at_end.enter_context(started(server))
     server.set_up()
-    address = embedded(at_end)
+    address = at_end.enter_context(embedded_broker())
     config = InfluxConfig(server.url, server.token)
     with (
         Outbox(tmp_path / "outbox") as outbox,
@@ -315,8 +231,7 @@ def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_pa
 
 def test_the_command_brings_its_own_broker_and_ends_cleanly_on_ctrl_c(tmp_path, at_end):
     """`edgemeter collector up` on a desk: it says where it listens, and what it kept."""
-    collector = CollectorProcess(at_end, tmp_path / "ledger", "--port", "0")
-    collector.start()
+    collector = at_end.enter_context(CollectorProcess(tmp_path / "ledger", "--port", "0"))
     with Outbox(tmp_path / "outbox") as outbox, publishing(collector.address, outbox) as publisher:
         outbox.put(make_record())
         assert publisher.drain(60) == 0
@@ -327,11 +242,10 @@ def test_the_command_brings_its_own_broker_and_ends_cleanly_on_ctrl_c(tmp_path, 
 @pytest.mark.slow
 def test_the_command_lists_the_quarantine_for_people_and_for_machines(tmp_path, at_end):
     """Nothing from outside reaches the terminal as it is."""
-    collector = CollectorProcess(at_end, tmp_path / "ledger", "--port", "0")
-    collector.start()
+    collector = at_end.enter_context(CollectorProcess(tmp_path / "ledger", "--port", "0"))
     peer = Peer(collector.address)
     peer.session.publish("edgemeter/v1/lab/pi-\x1b[31m/result", b"\x1b[2J")
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "quarantine", "--ledger", str(tmp_path / "ledger")]
+    command = [*EDGEMETER, "collector", "quarantine", "--ledger", str(tmp_path / "ledger")]
 
     def listed():
         return json.loads(subprocess.run([*command, "--json"], capture_output=True, check=True, text=True).stdout)["quarantined"]
@@ -356,20 +270,20 @@ def test_the_command_lists_the_quarantine_for_people_and_for_machines(tmp_path, 
         (["--port", "0", "--influx", "http://127.0.0.1:1", "--influx-token-file", "/absent"], 2, "cannot read the InfluxDB token"),
     ],
 )
-def test_a_command_that_cannot_work_ends_in_one_line(tmp_path, options, status, message, at_end):
+def test_a_command_that_cannot_work_ends_in_one_line(tmp_path, options, status, message):
     """Exit status and remedy; no traceback."""
-    command = [*CollectorProcess(at_end, tmp_path / "ledger").command, *options]
+    command = [*CollectorProcess(tmp_path / "ledger").command, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
     assert done.returncode == status
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_a_ledger_that_is_not_one_ends_the_command_with_a_usage_error(tmp_path, at_end):
+def test_a_ledger_that_is_not_one_ends_the_command_with_a_usage_error(tmp_path):
     """Somebody's text file is not overwritten."""
     (tmp_path / "ledger").write_text("notes\n")
     done = subprocess.run(
-        [*CollectorProcess(at_end, tmp_path / "ledger").command, "--port", "0"], capture_output=True, text=True, check=False, timeout=150
+        [*CollectorProcess(tmp_path / "ledger").command, "--port", "0"], capture_output=True, text=True, check=False, timeout=150
     )
     assert done.returncode == 2
     assert "is not an edgemeter ledger" in done.stderr
@@ -378,7 +292,7 @@ def test_a_ledger_that_is_not_one_ends_the_command_with_a_usage_error(tmp_path, 
 
 def test_the_topics_of_several_fleets_reach_one_collector(tmp_path, at_end):
     """Each receipt goes back to the device that it is for."""
-    address = embedded(at_end)
+    address = at_end.enter_context(embedded_broker())
     with collecting(address, tmp_path / "ledger") as collector:
         peer = Peer(address, f"{messages.TOPIC_ROOT}/+/+/receipt")
         for fleet, device, session in (("lab", "a", 7), ("field", "a", 8), ("field", "b", 9)):

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,11 +16,11 @@ from edgemeter.agent.contract import record
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.runs.store import open_store
 from tests import requirements
+from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.one_file import whole_text
 from tests.fixtures.servers import Influx
 
 pytestmark = [pytest.mark.slow, pytest.mark.one_worker("demo")]
-EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
 
 
 def start_demo(folder: Path, *options: object, **environment: str) -> subprocess.Popen[str]:

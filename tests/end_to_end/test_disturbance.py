@@ -15,6 +15,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine import job
 from edgemeter.agent.machine.load import FEWEST_TICKS
 from edgemeter.agent.session import session
+from tests.fixtures.collecting import EDGEMETER
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
@@ -57,19 +58,7 @@ def replay(tmp_path):
 
 def run(model: Path, home: Path, *options: str) -> dict:
     """Return the one record of `edgemeter run`."""
-    command = [
-        sys.executable,
-        "-m",
-        "edgemeter.agent.cli.main",
-        "run",
-        "--model",
-        str(model),
-        "--repeats",
-        "1",
-        "--power",
-        "none",
-        "--json",
-    ]
+    command = [*EDGEMETER, "run", "--model", str(model), "--repeats", "1", "--power", "none", "--json"]
     done = subprocess.run(
         [*command, *options], capture_output=True, check=True, env={**os.environ, "EDGEMETER_HOME": str(home)}, timeout=600
     )

@@ -3,8 +3,9 @@
 import pytest
 
 from edgemeter.agent.doctor import check_delivery
-from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
-from tests.fixtures import servers
+from tests.fixtures.collecting import embedded_broker
+from tests.fixtures.publishing import started
+from tests.fixtures.servers import mosquitto
 
 
 def _look(home, address):
@@ -14,12 +15,8 @@ def _look(home, address):
 @pytest.mark.mosquitto
 def test_mosquitto_speaks_mqtt_5(tmp_path):
     """It accepts whoever comes, and is fine."""
-    broker = servers.mosquitto(tmp_path)
-    broker.start()
-    try:
-        found = _look(tmp_path, servers.address_of(broker))
-    finally:
-        broker.kill()
+    with started(mosquitto(tmp_path)) as address:
+        found = _look(tmp_path, address)
     assert (found.state, found.remedy) == ("ok", None)
     assert found.what.endswith("accepts this device, MQTT 5")
 
@@ -27,23 +24,15 @@ def test_mosquitto_speaks_mqtt_5(tmp_path):
 @pytest.mark.mosquitto
 def test_mosquitto_that_wants_a_password_refuses_us(tmp_path):
     """The remedy names where the password goes."""
-    broker = servers.mosquitto(tmp_path, "allow_anonymous false")
-    broker.start()
-    try:
-        found = _look(tmp_path, servers.address_of(broker))
-    finally:
-        broker.kill()
+    with started(mosquitto(tmp_path, "allow_anonymous false")) as address:
+        found = _look(tmp_path, address)
     assert found.state == "bad"
     assert "EDGEMETER_MQTT_PASSWORD" in found.what
 
 
 def test_the_embedded_broker_is_warned_of(tmp_path):
     """It speaks only MQTT 3.1.1."""
-    broker = EmbeddedBroker()
-    address = broker.start()
-    try:
+    with embedded_broker() as address:
         found = _look(tmp_path, address)
-    finally:
-        broker.stop()
     assert found.state == "warn"
     assert "only MQTT 3.1.1" in found.what

@@ -3,16 +3,17 @@
 import re
 import signal
 import subprocess
-import sys
 import zlib
 from pathlib import Path
 
 import pytest
 
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from tests.fixtures.collecting import EDGEMETER, TUNED
 from tests.fixtures.hostile import HOSTILE, bomb, numbered
 from tests.fixtures.mqtt_peer import Peer, wait_until
-from tests.fixtures.servers import address_of, mosquitto
+from tests.fixtures.publishing import started
+from tests.fixtures.servers import mosquitto
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 
@@ -24,26 +25,14 @@ PEAK_LIMIT_MB = 250
 @pytest.fixture
 def broker(tmp_path):
     """Return the address of a mosquitto that lets everything through."""
-    server = mosquitto(tmp_path, "max_inflight_messages 2000", "max_queued_messages 0")
-    server.start()
-    yield address_of(server)
-    server.kill()
+    with started(mosquitto(tmp_path, *TUNED)) as address:
+        yield address
 
 
 @pytest.fixture
 def collector(broker, tmp_path):
     """Return the process of a collector that receives."""
-    command = [
-        sys.executable,
-        "-m",
-        "edgemeter.agent.cli.main",
-        "collector",
-        "up",
-        "--ledger",
-        str(tmp_path / "ledger"),
-        "--broker",
-        str(broker),
-    ]
+    command = [*EDGEMETER, "collector", "up", "--ledger", str(tmp_path / "ledger"), "--broker", str(broker)]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, stderr=log)
     assert wait_until(lambda: b"receiving from" in (tmp_path / "log").read_bytes(), 20)

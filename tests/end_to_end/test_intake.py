@@ -3,22 +3,20 @@
 import re
 import signal
 import subprocess
-import sys
 import urllib.request
-from contextlib import contextmanager
 
 import pytest
 
 from edgemeter.agent.contract import messages, record
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.receive import receiver
-from edgemeter.collector.receive.service import Collector
 from tests.benchmarks import flood
+from tests.fixtures.collecting import EDGEMETER, TUNED, collecting
 from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.publishing import started
 from tests.fixtures.record_factory import make_record
-from tests.fixtures.servers import address_of, mosquitto
+from tests.fixtures.servers import mosquitto
 
-TUNED = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 0")
 TOPIC = "edgemeter/v1/lab/pi-1/result"
 
 pytestmark = pytest.mark.mosquitto
@@ -27,21 +25,8 @@ pytestmark = pytest.mark.mosquitto
 @pytest.fixture
 def broker(tmp_path):
     """Return the address of a mosquitto."""
-    server = mosquitto(tmp_path, *TUNED)
-    server.start()
-    yield address_of(server)
-    server.kill()
-
-
-@contextmanager
-def collecting(*arguments, **how):
-    """Keep a collector of this process up for the block."""
-    collector = Collector(*arguments, **how)
-    collector.start()
-    try:
-        yield collector
-    finally:
-        collector.stop()
+    with started(mosquitto(tmp_path, *TUNED)) as address:
+        yield address
 
 
 @pytest.mark.slow
@@ -92,17 +77,7 @@ def test_collectors_of_a_group_share_what_comes_and_lose_nothing(broker, tmp_pat
 
 def test_the_command_serves_metrics_and_health_and_forgets_what_is_old(broker, tmp_path):
     """As a supervisor and Prometheus see it."""
-    command = [
-        sys.executable,
-        "-m",
-        "edgemeter.agent.cli.main",
-        "collector",
-        "up",
-        "--broker",
-        str(broker),
-        "--ledger",
-        str(tmp_path / "ledger"),
-    ]
+    command = [*EDGEMETER, "collector", "up", "--broker", str(broker), "--ledger", str(tmp_path / "ledger")]
     process = subprocess.Popen([*command, "--metrics", "0", "--keep-mb", "1"], stderr=subprocess.PIPE, text=True)
     try:
         found = re.search(r"/metrics at (\S+);", process.stderr.readline())
@@ -134,17 +109,7 @@ def test_the_command_serves_metrics_and_health_and_forgets_what_is_old(broker, t
 )
 def test_wrong_options_end_in_one_line(broker, tmp_path, options, message):
     """Usage errors, before anything is touched."""
-    command = [
-        sys.executable,
-        "-m",
-        "edgemeter.agent.cli.main",
-        "collector",
-        "up",
-        "--broker",
-        str(broker),
-        "--ledger",
-        str(tmp_path / "ledger"),
-    ]
+    command = [*EDGEMETER, "collector", "up", "--broker", str(broker), "--ledger", str(tmp_path / "ledger")]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=150)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert message in done.stderr

@@ -4,18 +4,16 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.replay_case import replay_model
 from tests.fixtures.servers import free_port
 from tests.fixtures.small_disk import small_disk
-
-EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
 
 
 def start(folder, *arguments):

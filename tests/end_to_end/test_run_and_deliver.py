@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,11 +12,10 @@ import pytest
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import EVERY_ACTIVITY, decode_activity
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.replay_case import replay_model
 from tests.fixtures.servers import address_of, mosquitto
-
-EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
 
 
 def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:

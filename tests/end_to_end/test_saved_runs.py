@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.one_file import whole_text
 from tests.fixtures.replay_case import replay_model
-
-EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
 
 
 def edgemeter(home, *arguments, stdout=subprocess.PIPE):

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -16,11 +15,11 @@ from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.chaos.supervised import Supervised, await_port
+from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.servers import LOOPBACK, free_port, mosquitto_binary
 from tests.fleet import enrolling
 from tests.fleet.replay_devices import Crowd
 
-EDGEMETER = [sys.executable, "-m", "edgemeter.agent.cli.main"]
 BROKER = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 100000", "persistence true", "autosave_interval 5")
 FLEET = "replayed"
 SUITE = 'name = "one job"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\n'

@@ -2,7 +2,6 @@ import csv
 import io
 import json
 import subprocess
-import sys
 
 import pytest
 from click.testing import CliRunner
@@ -10,6 +9,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector import store as python_store
 from edgemeter.collector.cli.compare import compare
+from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.rows import table_row
@@ -90,7 +90,7 @@ def test_an_empty_store_and_an_unwritable_page_are_errors_of_ours(store, tmp_pat
 @pytest.mark.parametrize(("reference", "status"), [("nobody", 2), ("reference", 0)])
 def test_the_command_as_installed_ends_an_error_as_one_line(store, reference, status):
     """Exit status and standard error as a script sees them."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "compare", "--reference", reference, "--store", store]
+    command = [*EDGEMETER, "compare", "--reference", reference, "--store", store]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == status
     assert len(done.stderr.splitlines()) == (1 if status else 0)

@@ -2,12 +2,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import urllib.request
 
 import pytest
 
 from edgemeter.agent.cli.main import main
+from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.ledgers import fill
 from tests.fixtures.one_file import whole_text
@@ -67,7 +67,7 @@ def test_wrong_stores_and_tokens_are_one_line(tmp_path, capsys):
 def test_web_serves_until_a_signal_ends_it(tmp_path):
     """The real command: it prints where, serves, and ends with status 0."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run(), make_reference()])
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "web", "--store", str(ledger), "--port", "0"]
+    command = [*EDGEMETER, "collector", "web", "--store", str(ledger), "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "EDGEMETER_HOME": str(tmp_path)}) as process:
         try:
             url = re.search(r"http://[^ ;]+", process.stderr.readline()).group()

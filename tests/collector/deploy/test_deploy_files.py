@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base import config
 from edgemeter.collector.cli.collector import DEPLOY_FILES, collector, up
 from edgemeter.collector.influx import influx_config
+from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import address_of, free_port, mosquitto
 
@@ -173,7 +174,7 @@ def test_an_agent_is_healthy_with_a_broker_only(tmp_path):
     """The check of the image, asked of an agent's process: 0 while connected, 1 before."""
     (check,) = re.findall(r'CMD \["python", "-c", "(import psutil.+)"\]', (DEPLOY_FILES / "agent.Dockerfile").read_text())
     broker = mosquitto(tmp_path)
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "up", "--broker", str(address_of(broker)), "--device", "pi-1"]
+    command = [*EDGEMETER, "agent", "up", "--broker", str(address_of(broker)), "--device", "pi-1"]
     with subprocess.Popen(command, env={**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}, stderr=subprocess.DEVNULL) as agent:
         asked = [sys.executable, "-c", check.replace("Process(1)", f"Process({agent.pid})")]
         try:
@@ -191,7 +192,7 @@ def test_a_collector_is_healthy_while_it_serves(tmp_path):
     (check,) = re.findall(r'CMD \["python", "-c", "(from urllib.+)"\]', (DEPLOY_FILES / "collector.Dockerfile").read_text())
     port = free_port()
     asked = [sys.executable, "-c", check.replace("9468", str(port))]
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "up", "--port", "0"]
+    command = [*EDGEMETER, "collector", "up", "--port", "0"]
     environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path), "EDGEMETER_METRICS": f"127.0.0.1:{port}"}
 
     def status():

@@ -1,32 +1,24 @@
 """The product's own agent and collector at the real mosquitto with the configuration that ships, each with its certificate."""
 
-from contextlib import ExitStack
-
 import pytest
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.tls import TlsFiles
-from edgemeter.agent.contract.messages import Birth
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.publisher import Publisher
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import DEPLOY_FILES
 from edgemeter.collector.load import load
 from edgemeter.collector.load.tally import LoadPlan, RecordTemplate
-from edgemeter.collector.receive.service import Collector
 from tests.collector.deploy.mqtt_fleet import Authority, shipped_broker
+from tests.fixtures.collecting import at_end, collecting, publishing
+from tests.fixtures.publishing import started
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.servers import LOOPBACK
 
+__all__ = ["at_end"]
+
 pytestmark = [pytest.mark.mosquitto, pytest.mark.needs("openssl")]
-
-
-@pytest.fixture
-def at_end():
-    """Return a stack of what ends with the test."""
-    with ExitStack() as stack:
-        yield stack
 
 
 @pytest.fixture
@@ -34,8 +26,7 @@ def address_as(tmp_path, at_end):
     """Return a function: the broker's address for whoever has a certificate of that name."""
     authority = Authority(tmp_path / "certificates")
     broker = shipped_broker(tmp_path, DEPLOY_FILES, authority)
-    broker.start()
-    at_end.callback(broker.kill)
+    at_end.enter_context(started(broker))
 
     def address(common_name):
         certificate, key = authority.issue(common_name, f"of-{common_name}")
@@ -44,24 +35,12 @@ def address_as(tmp_path, at_end):
     return address
 
 
-def publisher(at_end, folder, address, device="pi-1"):
-    """Return outbox and publisher of a device, connected."""
-    outbox = Outbox(folder / f"outbox-{device}")
-    birth = Birth(device=device, fleet="lab", session=outbox.session, agent="0", board=None, os=None, arch="x", runtimes={})
-    made = Publisher(address, outbox, birth, receipt_timeout_s=0.5)
-    at_end.callback(outbox.close)
-    at_end.callback(made.close)
-    made.connect()
-    return outbox, made
-
-
 @pytest.mark.parametrize("group", [None, "collectors"])
 def test_records_and_presence_go_the_whole_way(group, address_as, at_end, tmp_path):
     """The access list allows what the product does, alone and in a group."""
-    collector = Collector(address_as("edgemeter-collector"), tmp_path / "ledger", group=group)
-    collector.start()
-    at_end.callback(collector.stop)
-    outbox, device = publisher(at_end, tmp_path, address_as("pi-1"))
+    collector = at_end.enter_context(collecting(address_as("edgemeter-collector"), tmp_path / "ledger", group=group))
+    outbox = at_end.enter_context(Outbox(tmp_path / "outbox"))
+    device = at_end.enter_context(publishing(address_as("pi-1"), outbox))
     for _ in range(50):
         outbox.put(make_record())
     device.wake()
@@ -74,7 +53,8 @@ def test_records_and_presence_go_the_whole_way(group, address_as, at_end, tmp_pa
 
 def test_an_agent_with_another_devices_certificate_is_refused_aloud(address_as, at_end, tmp_path):
     """It keeps its records, and reports the broker's reason."""
-    outbox, device = publisher(at_end, tmp_path, address_as("pi-2"))
+    outbox = at_end.enter_context(Outbox(tmp_path / "outbox"))
+    device = at_end.enter_context(publishing(address_as("pi-2"), outbox))
     outbox.put(make_record())
     device.wake()
     with pytest.raises(UnavailableError, match=r"refuses device 'pi-1' .*ot authorized"):

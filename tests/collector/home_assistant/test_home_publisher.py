@@ -2,7 +2,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +15,7 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.home_assistant.discovery import discovery_topic
 from edgemeter.collector.home_assistant.publisher import HomePublisher
+from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.servers import address_of, mosquitto
@@ -120,7 +120,7 @@ def test_a_device_of_no_or_several_fleets_is_not_retired(ledger):
 @pytest.mark.slow
 def test_collector_up_publishes_what_a_device_delivers(server, tmp_path):
     """`edgemeter collector up --home-assistant` in a process of its own; a record by MQTT becomes an entity's state."""
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "up", "--home-assistant"]
+    command = [*EDGEMETER, "collector", "up", "--home-assistant"]
     command += ["--broker", str(address_of(server)), "--ledger", str(tmp_path / "led")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"HOME": str(tmp_path)})
     peer = Peer(address_of(server), "edgemeter/v1/lab/pi-1/receipt")

@@ -12,33 +12,22 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.load import load as command
 from edgemeter.collector.load import load
 from edgemeter.collector.load.tally import LoadPlan, LoadTally, RecordNumber, RecordTemplate
-from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
-from edgemeter.collector.receive.service import Collector
+from tests.fixtures.collecting import broker_of, collecting, embedded_broker
 from tests.fixtures.record_factory import make_record
-from tests.fixtures.servers import address_of, mosquitto
 
 
-@pytest.fixture(params=[pytest.param("mosquitto", marks=pytest.mark.mosquitto), "embedded"])
+@pytest.fixture(params=[pytest.param("defaults", marks=pytest.mark.mosquitto), "embedded"])
 def broker(request, tmp_path):
     """Return the address of a running broker of each kind."""
-    if request.param == "embedded":
-        embedded = EmbeddedBroker()
-        yield embedded.start()
-        embedded.stop()
-    else:
-        server = mosquitto(tmp_path)
-        server.start()
-        yield address_of(server)
-        server.kill()
+    with broker_of(request.param, tmp_path) as address:
+        yield address
 
 
 @pytest.fixture
 def collector(broker, tmp_path):
     """Return a running collector at the broker."""
-    running = Collector(broker, tmp_path / "ledger")
-    running.start()
-    yield running
-    running.stop()
+    with collecting(broker, tmp_path / "ledger") as running:
+        yield running
 
 
 @pytest.mark.parametrize("mode", ["agents", "crowd"])
@@ -62,19 +51,12 @@ def test_every_record_of_a_load_is_in_the_ledger_once(mode, broker, collector, t
 def test_a_load_without_a_collector_is_missing_everything_and_fails(monkeypatch):
     """No receipt is no success: exit 1, one line, and the JSON says how many."""
     monkeypatch.setattr("edgemeter.collector.load.tally.measure_template", lambda: RecordTemplate(make_record()))
-    embedded = EmbeddedBroker()
-    address = embedded.start()
-    try:
-        done = CliRunner().invoke(
-            command, ["--broker", str(address), "--devices", "2", "--rate", "100", "--records", "5", "--patience", "0.2", "--json"]
-        )
-    finally:
-        embedded.stop()
+    options = ["--devices", "2", "--rate", "100", "--records", "5", "--patience", "0.2", "--json"]
+    with embedded_broker() as address:
+        done = CliRunner().invoke(command, ["--broker", str(address), *options])
     document = json.loads(done.stdout)
-    assert document["sent"] == 5
-    assert document["receipted"] == 0
-    assert document["missing"] == 5
-    assert document["latency_p50_ms"] is None
+    names = ("sent", "receipted", "missing", "latency_p50_ms")
+    assert [document[name] for name in names] == [5, 0, 5, None]
     assert "5 of 5 records have no receipt" in str(done.exception)
 
 

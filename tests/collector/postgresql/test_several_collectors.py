@@ -1,12 +1,9 @@
 """Several collectors on one ledger in PostgreSQL: one whole, one drains at a time, another takes over."""
 
-import re
 import signal
 import subprocess
-import sys
 import time
 import uuid
-from contextlib import ExitStack
 
 import pytest
 
@@ -16,18 +13,14 @@ from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.runs.store import InfluxStore
+from tests.fixtures.collecting import CollectorProcess, at_end, collecting
 from tests.fixtures.ledgers import initialised
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.record_factory import make_record
 
+__all__ = ["at_end"]
+
 pytestmark = [pytest.mark.postgresql, pytest.mark.mosquitto]
-
-
-@pytest.fixture
-def at_end():
-    """Return a stack of what has to be ended with the test."""
-    with ExitStack() as stack:
-        yield stack
 
 
 @pytest.fixture
@@ -50,10 +43,7 @@ def held_of(peer):
 
 def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_it(broker, lab, at_end):
     """A repeat at another collector is a duplicate there, a cloned card a collision; gaps, devices and metrics are of the whole."""
-    collectors = [Collector(broker, lab, group="g") for _ in range(2)]
-    for one in collectors:
-        one.start()
-        at_end.callback(one.stop)
+    collectors = [at_end.enter_context(collecting(broker, lab, group="g")) for _ in range(2)]
     device = Peer(broker, "edgemeter/v1/+/+/receipt")
     at_end.callback(device.session.close)
     first = [run(seq) for seq in range(1, 41)]
@@ -62,9 +52,8 @@ def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_
     assert wait_until(lambda: sum(one.counts.messages for one in collectors) == 82)
     assert all(one.counts.messages for one in collectors)
     assert wait_until(lambda: held_of(device) == {*range(1, 41), 50})
-    assert sum(one.counts.inserted for one in collectors) == 41
-    assert sum(one.counts.duplicates for one in collectors) == 40
-    assert sum(one.counts.collisions for one in collectors) == 1
+    for name, expected in (("inserted", 41), ("duplicates", 40), ("collisions", 1)):
+        assert sum(getattr(collector.counts, name) for collector in collectors) == expected, name
     with open_ledger(lab, "read") as ledger:
         (session,) = ledger.sessions()
         assert (session.records, session.missing) == (41, 9)
@@ -75,23 +64,6 @@ def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_
         assert one.unwell() is None
 
 
-class CollectorProcess:
-    """`edgemeter collector up` as a process of its own."""
-
-    def __init__(self, at_end, broker, lab, *options):
-        command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "up", "--broker", str(broker), "--group", "g"]
-        self.process = subprocess.Popen([*command, "--ledger", lab.text, *options], stderr=subprocess.PIPE, text=True)
-        at_end.callback(self.kill)
-        self.first = self.process.stderr.readline()
-        assert re.match(r"receiving from (\S+), storing in postgresql://", self.first), self.first
-
-    def kill(self):
-        """End it at once, without a word."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGKILL)
-        self.process.communicate(timeout=60)
-
-
 @pytest.mark.slow
 @pytest.mark.influx
 def test_one_drains_at_a_time_and_another_takes_over_when_it_is_killed(broker, lab, influx2_server, at_end, tmp_path):
@@ -100,18 +72,18 @@ def test_one_drains_at_a_time_and_another_takes_over_when_it_is_killed(broker, l
     target = f"{influx2_server.url}?org={influx2_server.org}&bucket={bucket}"
     token = tmp_path / "token"
     token.write_text(influx2_server.token)
-    options = ("--influx", target, "--influx-token-file", str(token))
-    first = CollectorProcess(at_end, broker, lab, *options)
+    options = ("--broker", str(broker), "--group", "g", "--influx", target, "--influx-token-file", str(token))
+    first = at_end.enter_context(CollectorProcess(lab.text, *options))
     device = Peer(broker, "edgemeter/v1/+/+/receipt")
     at_end.callback(device.session.close)
     config = InfluxConfig(url=influx2_server.url, token=influx2_server.token, org=influx2_server.org, bucket=bucket)
     send(device, range(1, 31))
     with open_ledger(lab, "read") as ledger:
         assert wait_until(lambda: max(ledger.positions().values(), default=0) >= ledger.last_row() > 0, 60)
-        CollectorProcess(at_end, broker, lab, *options)
+        at_end.enter_context(CollectorProcess(lab.text, *options))
         holder = "SELECT owner FROM leases WHERE name LIKE 'drain%'"
         (before,) = ledger._session.rows(holder)
-        first.kill()
+        first.end(signal.SIGKILL)
         send(device, range(31, 61), timeout_s=90)
         assert wait_until(lambda: max(ledger.positions().values()) >= ledger.last_row(), 90)
         assert ledger._session.rows(holder) != [before]

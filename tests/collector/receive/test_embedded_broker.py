@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
-from edgemeter.collector.receive.receiver import Receiver
+from tests.fixtures.collecting import collecting, embedded_broker
 from tests.fixtures.mqtt_peer import Peer, wait_until
 
 
@@ -72,11 +72,5 @@ def test_a_group_at_a_broker_that_cannot_share_is_reported(tmp_path, caplog):
     done = CliRunner().invoke(collector, ["up", "--group", "g", "--ledger", str(tmp_path / "ledger")])
     assert done.exit_code == 2
     assert "name it with --broker" in done.stderr
-    broker = EmbeddedBroker()
-    receiver = Receiver(broker.start(), tmp_path / "ledger", group="g")
-    try:
-        receiver.start()
+    with embedded_broker() as address, collecting(address, tmp_path / "ledger", group="g"):
         assert "MQTT 3.1.1 only, which has no shared subscriptions" in caplog.text
-    finally:
-        receiver.stop()
-        broker.stop()

@@ -13,14 +13,13 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.mqtt_session import TAKEN_OVER
 from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.collector.receive import feed as receive_feed
-from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.feed import Feed
 from edgemeter.collector.receive.service import Collector
 from tests.fixtures.certificates import Authority
+from tests.fixtures.collecting import TUNED, broker_of, collecting, embedded_broker
 from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.publishing import started
 from tests.fixtures.servers import LOOPBACK, address_of, free_port, mosquitto
-
-TUNED = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_messages 0")
 
 
 class Handler:
@@ -60,18 +59,19 @@ def feeding(address, handler, topics=("a/+",), client_id="feed", **how):
         feed.close()
 
 
-@pytest.fixture(params=[pytest.param("mosquitto", marks=pytest.mark.mosquitto), "embedded"])
+@pytest.fixture(params=[pytest.param("tuned", marks=pytest.mark.mosquitto), "embedded"])
 def broker(request, tmp_path):
     """Return the address of a broker of MQTT 5, and of one of 3.1.1 only."""
-    if request.param == "embedded":
-        embedded = EmbeddedBroker()
-        yield embedded.start()
-        embedded.stop()
-        return
+    with broker_of(request.param, tmp_path) as address:
+        yield address
+
+
+@pytest.fixture
+def tuned(tmp_path):
+    """Return a running mosquitto that queues whatever is not taken yet."""
     server = mosquitto(tmp_path, *TUNED)
-    server.start()
-    yield address_of(server)
-    server.kill()
+    with started(server):
+        yield server
 
 
 def test_messages_come_in_order_and_whole_and_replies_go_out(broker):
@@ -92,31 +92,26 @@ def test_messages_come_in_order_and_whole_and_replies_go_out(broker):
 
 
 @pytest.mark.mosquitto
-def test_what_was_not_acknowledged_comes_again_after_the_connection(tmp_path):
+def test_what_was_not_acknowledged_comes_again_after_the_connection(tuned):
     """A collector that died before its commit gets at once what it had not committed, and nothing else."""
-    server = mosquitto(tmp_path, *TUNED)
-    server.start()
     handler, again = Handler(), Handler()
-    with feeding(address_of(server), handler) as feed:
-        peer = Peer(address_of(server))
+    with feeding(address_of(tuned), handler) as feed:
+        peer = Peer(address_of(tuned))
         for number in range(10):
             peer.session.publish("a/1", b"%d" % number)
         assert wait_until(lambda: len(handler.messages) == 10)
         feed.acknowledge(handler.messages[:4])
-    with feeding(address_of(server), again):
+    with feeding(address_of(tuned), again):
         peer.session.publish("a/1", b"last")
         assert wait_until(lambda: again.messages and again.messages[-1].payload == b"last")
     assert [message.payload for message in again.messages] == [*(b"%d" % number for number in range(4, 10)), b"last"]
     peer.close()
-    server.kill()
 
 
 @pytest.mark.mosquitto
-def test_a_kept_session_brings_what_came_meanwhile_and_a_clean_one_does_not(tmp_path):
+def test_a_kept_session_brings_what_came_meanwhile_and_a_clean_one_does_not(tuned):
     """One collector wants what it missed; in a group the others had it."""
-    server = mosquitto(tmp_path, *TUNED)
-    server.start()
-    address = address_of(server)
+    address = address_of(tuned)
     for lasting, expected in (("persistent", [b"missed"]), ("clean", [])):
         with feeding(address, Handler(), client_id=lasting, lasting=lasting):
             pass
@@ -129,15 +124,12 @@ def test_a_kept_session_brings_what_came_meanwhile_and_a_clean_one_does_not(tmp_
             assert wait_until(lambda handler=handler: b"now" in [message.payload for message in handler.messages])
         assert [message.payload for message in handler.messages] == [*expected, b"now"]
         peer.close()
-    server.kill()
 
 
 @pytest.mark.mosquitto
-def test_a_full_handler_is_sent_nothing_and_loses_nothing(tmp_path):
+def test_a_full_handler_is_sent_nothing_and_loses_nothing(tuned):
     """Backpressure: the socket is not read, pings and answers go on, and everything is there when there is room."""
-    server = mosquitto(tmp_path, *TUNED)
-    server.start()
-    address = address_of(server)
+    address = address_of(tuned)
     handler = Handler()
     with feeding(address, handler) as feed:
         peer = Peer(address, "b")
@@ -156,24 +148,21 @@ def test_a_full_handler_is_sent_nothing_and_loses_nothing(tmp_path):
         feed.wake()
         assert wait_until(lambda: len(handler.messages) == 300)
         peer.close()
-    server.kill()
 
 
 @pytest.mark.mosquitto
-def test_a_broker_that_dies_is_found_again_and_old_acknowledgements_are_dropped(tmp_path):
+def test_a_broker_that_dies_is_found_again_and_old_acknowledgements_are_dropped(tuned):
     """An acknowledgement of the old connection would make the new one forget another message."""
-    server = mosquitto(tmp_path, *TUNED)
-    server.start()
-    address = address_of(server)
+    address = address_of(tuned)
     handler = Handler()
     with feeding(address, handler) as feed:
         peer = Peer(address)
         peer.session.publish("a/1", b"old")
         assert wait_until(lambda: handler.messages)
-        server.kill()
+        tuned.kill()
         assert wait_until(lambda: handler.reasons)
         assert not feed.is_connected()
-        server.start()
+        tuned.start()
         assert wait_until(feed.is_connected)
         assert wait_until(peer.session.is_connected)
         peer.session.publish("a/1", b"new")
@@ -182,38 +171,31 @@ def test_a_broker_that_dies_is_found_again_and_old_acknowledgements_are_dropped(
         feed.acknowledge(handler.messages[:1])
         assert feed._outgoing == b""
         peer.close()
-    server.kill()
 
 
 @pytest.mark.mosquitto
-def test_another_client_of_our_name_ends_it_or_is_named(tmp_path):
+def test_another_client_of_our_name_ends_it_or_is_named(tuned):
     """Two collectors with copies of one ledger."""
-    server = mosquitto(tmp_path, *TUNED)
-    server.start()
     handler, other = Handler(), Handler()
-    with feeding(address_of(server), handler), feeding(address_of(server), other):
+    with feeding(address_of(tuned), handler), feeding(address_of(tuned), other):
         assert wait_until(lambda: handler.reasons)
         # mosquitto 2.0 says why or hangs up without a word, by version.
         assert handler.reasons[0] in {TAKEN_OVER, "the broker closed the connection"}
         if TAKEN_OVER not in handler.reasons:
             # Then nobody can know: each comes back, and says what it may be.
             assert wait_until(lambda: any("work with a copy of this ledger?" in one for one in handler.reasons), 30)
-    server.kill()
 
 
 def test_a_ledger_has_one_collector(tmp_path):
     """Started twice by mistake, the second ends with what to do; the first goes on, and after it the ledger is free."""
-    broker = EmbeddedBroker()
-    address = broker.start()
-    first, second = (Collector(address, tmp_path / "ledger.sqlite") for _ in range(2))
-    first.start()
-    with pytest.raises(UnavailableError, match=r"another collector uses the ledger '.*': stop it, or give this one"):
+    with embedded_broker() as address:
+        second = Collector(address, tmp_path / "ledger.sqlite")
+        with collecting(address, tmp_path / "ledger.sqlite") as first:
+            with pytest.raises(UnavailableError, match=r"another collector uses the ledger '.*': stop it, or give this one"):
+                second.start()
+            assert first.unwell() is None
         second.start()
-    assert first.unwell() is None
-    first.stop()
-    second.start()
-    second.stop()
-    broker.stop()
+        second.stop()
 
 
 @pytest.mark.mosquitto
@@ -252,11 +234,9 @@ def test_a_refused_subscription_is_reported_and_no_collector_is_well_with_it(tmp
         with feeding(address, handler, topics=("a", "b", "c")):
             assert wait_until(lambda: handler.refusals, 5)
         assert handler.refusals == [dict.fromkeys(("a", "b", "c"), "reason 0x87")]
-        collector = Collector(address, tmp_path / "ledger.sqlite")
-        collector.start()
-        assert wait_until(lambda: collector.unwell() is not None, 5)
-        assert "rejects the collector's subscription (reason 0x87): allow it to read edgemeter/v1/#" in collector.unwell()
-        collector.stop()
+        with collecting(address, tmp_path / "ledger.sqlite") as collector:
+            assert wait_until(lambda: collector.unwell() is not None, 5)
+            assert "rejects the collector's subscription (reason 0x87): allow it to read edgemeter/v1/#" in collector.unwell()
         server.shutdown()
 
 
@@ -270,23 +250,20 @@ def test_nobody_there_and_somebody_else_there_end_in_one_line():
 
 @pytest.mark.mosquitto
 @pytest.mark.slow
-def test_a_broker_that_stops_replying_is_given_up(tmp_path, monkeypatch):
+def test_a_broker_that_stops_replying_is_given_up(tuned, monkeypatch):
     """SIGSTOP: the connection is up and nothing comes; after a while it is made anew."""
     monkeypatch.setattr(receive_feed, "KEEP_ALIVE_S", 2)
-    server = mosquitto(tmp_path, *TUNED)
-    server.start()
     handler = Handler()
-    with feeding(address_of(server), handler) as feed:
+    with feeding(address_of(tuned), handler) as feed:
         time.sleep(4)
         assert handler.reasons == []
-        server.process.send_signal(signal.SIGSTOP)
-        waker = threading.Timer(6, server.process.send_signal, [signal.SIGCONT])
+        tuned.process.send_signal(signal.SIGSTOP)
+        waker = threading.Timer(6, tuned.process.send_signal, [signal.SIGCONT])
         waker.start()
         assert wait_until(lambda: handler.reasons)
         assert "nothing received" in handler.reasons[0]
         assert wait_until(feed.is_connected, 20)
         waker.join()
-    server.kill()
 
 
 @pytest.mark.needs("openssl")

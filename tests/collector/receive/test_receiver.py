@@ -7,7 +7,7 @@ import pytest
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.collector.receive import service
-from edgemeter.collector.receive.service import Collector
+from tests.fixtures.collecting import collecting
 from tests.fixtures.hostile import none_of
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.record_factory import make_record
@@ -19,10 +19,8 @@ TOPIC = "edgemeter/v1/lab/pi-1/result"
 @pytest.fixture
 def collector(broker, tmp_path):
     """Return a collector that receives."""
-    made = Collector(broker, tmp_path / "ledger")
-    made.start()
-    yield made
-    made.stop()
+    with collecting(broker, tmp_path / "ledger") as collector:
+        yield collector
 
 
 def test_health_fails_while_no_commit_ends(broker, collector, tmp_path, monkeypatch):
@@ -50,6 +48,6 @@ def test_a_flood_of_thousands_of_rejections_a_message_holds_nobody_up(broker, co
     sender.session.publish(TOPIC, contract_record.encode(make_record(device="pi-1", fleet="lab", session=5, seq=1)))
     assert wait_until(lambda: bool(sender.messages))
     assert wait_until(lambda: collector.counts.messages == 21)
-    assert collector.counts.rejected == 20
+    assert collector.counts.rejections.total() == 20
     assert collector.unwell() is None
     sender.close()

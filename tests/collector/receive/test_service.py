@@ -16,8 +16,10 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.receive.monitor import as_text
 from edgemeter.collector.receive.service import FLEETS_LIMIT, OTHER_FLEETS, Collector
+from tests.fixtures.collecting import collecting
 from tests.fixtures.exposition import read_metrics
-from tests.fixtures.mqtt_peer import Peer, wait_until
+from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.publishing import peer
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.servers import LOOPBACK
 
@@ -29,18 +31,15 @@ NO_BROKER = BrokerAddress(LOOPBACK, 1)
 @pytest.fixture
 def collector(broker, tmp_path):
     """Return a collector that receives, and drains to a server that is down."""
-    made = Collector(broker, tmp_path / "ledger", InfluxConfig("http://127.0.0.1:1", "t", "o"))
-    made.start()
-    yield made
-    made.stop()
+    with collecting(broker, tmp_path / "ledger", InfluxConfig("http://127.0.0.1:1", "t", "o")) as collector:
+        yield collector
 
 
 @pytest.fixture
 def device(broker):
     """Return a device that keeps its receipts."""
-    made = Peer(broker, "edgemeter/v1/+/+/receipt")
-    yield made
-    made.session.close()
+    with peer(broker, "edgemeter/v1/+/+/receipt") as device:
+        yield device
 
 
 def metrics(collector):
@@ -127,15 +126,11 @@ def test_the_lag_of_a_sink_is_the_age_of_the_oldest_record_that_it_does_not_have
 @pytest.mark.mosquitto
 def test_a_sink_that_has_everything_has_no_lag_and_what_it_refused_is_counted(influx_place, broker, device, tmp_path):
     """A real InfluxDB that takes one of two records."""
-    collector = Collector(broker, tmp_path / "ledger", influx_place.config())
-    collector.start()
-    try:
+    with collecting(broker, tmp_path / "ledger", influx_place.config()) as collector:
         for payload in (run(1), run(2, seed=2**63)):
             device.session.publish(TOPIC, payload)
         assert wait_until(lambda: 2 in [value for (name, _), value in metrics(collector).items() if name == "sink_row"])
         found = metrics(collector)
-    finally:
-        collector.stop()
     assert found["rejections_total", "sink"] == 1
     assert [value for (name, _), value in found.items() if name == "sink_lag_seconds"] == [0]
 

@@ -6,7 +6,7 @@ def test_colour_and_shape_change_together_for_up_to_42_series():
     """No two series look alike, with or without colour for the first six."""
     runs = [make_run(device=f"pi-{index:02}") for index in range(42)]
     found = series_style.assign_styles(compare_runs(*runs, make_reference()).rows)
-    every = [found.named(name) for name in found.names]
+    every = [series_style.numbered_style(place) for place in range(len(found.names))]
     assert len({(look.colour, look.shape) for look in every}) == 42
     assert len({look.shape for look in every[:6]}) == 6
 

@@ -7,45 +7,25 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.contract import messages
 from edgemeter.agent.delivery.outbox import Outbox
-from edgemeter.agent.delivery.publisher import Publisher
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector as command
-from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.upkeep import copies
 from edgemeter.collector.upkeep.request_again import AskedDevice, request_again
+from tests.fixtures.collecting import collecting, publishing
 from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.publishing import started
 from tests.fixtures.record_factory import make_record
-from tests.fixtures.servers import address_of, mosquitto
+from tests.fixtures.servers import mosquitto
 
 pytestmark = pytest.mark.mosquitto
 
 
 @contextlib.contextmanager
-def collecting(broker, path):
-    """Run a collector for the block."""
-    made = Collector(broker, path)
-    made.start()
-    try:
-        yield made
-    finally:
-        made.stop()
-
-
-@contextlib.contextmanager
 def device(broker, folder, name="pi-1"):
     """Keep a device connected for the block; return its outbox and publisher."""
-    with Outbox(folder / f"{name}.sqlite") as outbox:
-        birth = messages.Birth(
-            device=name, fleet="lab", session=outbox.session, agent="0.1.0", board=None, os=None, arch="aarch64", runtimes={}
-        )
-        publisher = Publisher(broker, outbox, birth, receipt_timeout_s=0.5)
-        publisher.connect()
-        try:
-            yield outbox, publisher
-        finally:
-            publisher.close()
+    with Outbox(folder / f"{name}.sqlite") as outbox, publishing(broker, outbox, name) as publisher:
+        yield outbox, publisher
 
 
 def deliver(outbox, publisher, count, name="pi-1"):
@@ -144,12 +124,10 @@ def test_a_device_that_nobody_knows_or_a_broker_that_refuses_is_named(broker, tm
     with pytest.raises(ConfigError, match="knows 'pi-9': see `edgemeter collector devices`"):
         request_again(broker, tmp_path / "none", ("pi-9",), 0)
     (tmp_path / "acl").write_text("topic read edgemeter/v1/#\n")
-    strict = mosquitto(tmp_path, f"acl_file {tmp_path / 'acl'}")
-    strict.start()
-    try:
-        with collecting(broker, tmp_path / "ledger"), device(broker, tmp_path) as (outbox, publisher):
-            deliver(outbox, publisher, 1)
-        with pytest.raises(UnavailableError, match=r"refuses .*: use the collector's own user or certificate"):
-            request_again(address_of(strict), tmp_path / "ledger", (), 0)
-    finally:
-        strict.kill()
+    with collecting(broker, tmp_path / "ledger"), device(broker, tmp_path) as (outbox, publisher):
+        deliver(outbox, publisher, 1)
+    with (
+        started(mosquitto(tmp_path, f"acl_file {tmp_path / 'acl'}")) as strict,
+        pytest.raises(UnavailableError, match=r"refuses .*: use the collector's own user or certificate"),
+    ):
+        request_again(strict, tmp_path / "ledger", (), 0)

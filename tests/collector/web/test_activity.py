@@ -8,13 +8,10 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import ACTIVITY_STALE_NS, Activity, CampaignProgress, DeviceState, Measuring
 from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.index.run_index import open_index
-from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.activity import DEVICES_SHOWN, activities_of
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
-from edgemeter.collector.web.server import PageServer
 from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.comparison_factory import make_reference, make_run
@@ -23,6 +20,7 @@ from tests.fixtures.ledgers import fill
 from tests.fixtures.live_stream import Stream, clients
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
+from tests.fixtures.served_page import indexed, served
 
 NOW_NS = 1_800_000_000 * 10**9
 HOUR_NS = 3600 * 10**9
@@ -71,12 +69,8 @@ def ledger(tmp_path):
 @pytest.fixture
 def page_server(ledger):
     """Serve the ledger's page."""
-    index = open_index(LedgerSource(ledger))
-    index.refresh()
-    server = PageServer(index, TrendEvents(), heartbeat_s=0.2)
-    server.start()
-    yield server
-    server.stop()
+    with served(ledger, heartbeat_s=0.2) as server:
+        yield server
 
 
 def test_a_device_measures_while_the_process_that_reported_it_is_there():
@@ -132,11 +126,11 @@ def test_overview_and_device_show_what_is_measured(page_server, ledger):
     at_ns = time.time_ns()
     put(ledger, activity(received_ns=at_ns), campaign(received_ns=at_ns))
     overview = page_server.answer(*asked("overview")).body.decode()
-    said = "tiny-detector.tflite litert 4 threads: run 3 of 12 of suite nightly, 1 failed before, job measure-1, reported "
-    assert said in overview
+    activity_text = "tiny-detector.tflite litert 4 threads: run 3 of 12 of suite nightly, 1 failed before, job measure-1, reported "
+    assert activity_text in overview
     assert "running, group 2 of 3; 12 done, 1 failed, 3 running, 24 waiting of 40; 2 more are impossible; as of " in overview
-    assert said in page_server.answer(*asked("device", device="pi-1")).body.decode()
-    assert said not in page_server.answer(*asked("device", device="server")).body.decode()
+    assert activity_text in page_server.answer(*asked("device", device="pi-1")).body.decode()
+    assert activity_text not in page_server.answer(*asked("device", device="server")).body.decode()
 
 
 def test_a_fleet_that_measures_a_lot_is_counted(page_server, ledger):
@@ -149,24 +143,17 @@ def test_the_first_device_of_an_empty_ledger_is_seen_before_its_first_run_ends(t
     """The page of a new collector is not empty while something happens."""
     ledger = fill(tmp_path / "ledger.sqlite", [])
     put(ledger, activity(received_ns=time.time_ns()))
-    index = open_index(LedgerSource(ledger))
-    index.refresh()
-    server = PageServer(index, TrendEvents())
-    server.start()
-    try:
+    with served(ledger) as server:
         body = server.answer(*asked("overview")).body.decode()
-        assert "run 3 of 12 of suite nightly" in body
-        assert "Nothing here yet" in body
-    finally:
-        server.stop()
+    assert "run 3 of 12 of suite nightly" in body
+    assert "Nothing here yet" in body
 
 
 def test_a_page_in_a_file_does_not_show_what_was_measured_when_it_was_written(ledger, tmp_path):
     """A stored page is read later, when another run is in progress or none."""
     put(ledger, activity(received_ns=time.time_ns()))
-    index = open_index(LedgerSource(ledger))
-    index.refresh()
-    one_file.write_one_file(index, TrendEvents(), tmp_path / "page.html", FileChoice())
+    with indexed(ledger) as index:
+        one_file.write_one_file(index, TrendEvents(), tmp_path / "page.html", FileChoice())
     assert "run 3 of 12" not in (tmp_path / "page.html").read_text()
 
 

@@ -11,14 +11,13 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.collector.alerts.firing import Firing
 from edgemeter.collector.alerts.lifecycle import settle_alerts
 from edgemeter.collector.demo import simulated_fleet
-from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.trend.watch_file import WatchFile, watch_file_beside
 from edgemeter.collector.web.events import TrendEvents
-from edgemeter.collector.web.server import PageServer
 from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_record
+from tests.fixtures.served_page import served
 
 pytestmark = [pytest.mark.slow, pytest.mark.chromium, pytest.mark.one_worker("page-charts")]
 
@@ -49,14 +48,10 @@ def lab(tmp_path_factory):
     with WatchFile(watch_file_beside(str(ledger))) as file:
         settle_alerts(file, fired, now_ns - 2 * NS_PER_DAY)
         settle_alerts(file, fired[:1], now_ns)
-    index = open_index(LedgerSource(ledger))
-    index.refresh()
-    events = TrendEvents(index.source)
+    events = TrendEvents(LedgerSource(ledger))
     events.refresh()
-    server = PageServer(index, events)
-    server.start()
-    yield server
-    server.stop()
+    with served(ledger, events) as server:
+        yield server
 
 
 @pytest.fixture

@@ -13,16 +13,14 @@ from edgemeter.agent.contract import record_conditions
 from edgemeter.agent.contract.health import Clock, Disk, Health, Sensor
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.index.run_index import open_index
-from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
-from edgemeter.collector.web.server import PageServer
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.hostile import MARKUP
 from tests.fixtures.ledgers import fill
 from tests.fixtures.record_factory import make_environment, make_model
+from tests.fixtures.served_page import indexed, served
 
 pytestmark = pytest.mark.chromium
 
@@ -237,18 +235,13 @@ def test_what_a_device_reports_of_its_health_stands_on_the_overview_and_on_its_p
     )
     with SqliteLedger(ledger) as opened:
         opened.commit((), (), [PresenceChange("lab", "pi-1", output, time.time_ns())])
-    index = open_index(LedgerSource(ledger))
-    index.refresh()
-    server = PageServer(index, TrendEvents())
-    server.start()
-    try:
+    with served(ledger) as server:
         page = browser.open(server.url, width=1280)
         row = page.run("document.querySelector('#devices tr[data-device=\"pi-1\"]').textContent")
         assert "9.8.7" in row
         assert "not synchronised" in row
-        assert "its certificate expires in 5 days; its clock is not synchronised" in page.run(
-            "document.querySelector('#first').textContent"
-        )
+        attention = page.run("document.querySelector('#first').textContent")
+        assert "its certificate expires in 5 days; its clock is not synchronised" in attention
         assert page.fits()
         assert page.complaints() == []
         page.close()
@@ -256,8 +249,6 @@ def test_what_a_device_reports_of_its_health_stands_on_the_overview_and_on_its_p
         assert "pi5_pmic, calibrated 12 days ago" in page.run("document.querySelector('#machine').textContent")
         assert page.complaints() == []
         page.close()
-    finally:
-        server.stop()
 
 
 def test_what_devices_send_stays_text(browser, tmp_path):
@@ -275,21 +266,11 @@ def test_what_devices_send_stays_text(browser, tmp_path):
     output = Health(device="pi-1", fleet="lab", session=7, told_ns=5, agent=MARKUP, sensors=sensors)
     with SqliteLedger(ledger) as opened:
         opened.commit((), (), [PresenceChange("lab", "pi-1", output, 5)])
-    index = open_index(LedgerSource(ledger))
-    index.refresh()
     file = tmp_path / "report.html"
-    one_file.write_one_file(index, TrendEvents(), file, FileChoice())
-    server = PageServer(index, TrendEvents())
-    server.start()
-    try:
-        for address in (
-            server.url,
-            f"{server.url}compare",
-            f"{server.url}model",
-            f"{server.url}trend",
-            f"{server.url}device?device=pi-1",
-            file.as_uri(),
-        ):
+    with indexed(ledger) as index:
+        one_file.write_one_file(index, TrendEvents(), file, FileChoice())
+    with served(ledger) as server:
+        for address in (*(f"{server.url}{view}" for view in ("", "compare", "model", "trend", "device?device=pi-1")), file.as_uri()):
             page = browser.open(address)
             assert "taken" not in page.run("document.title")
             assert page.run("document.querySelectorAll('img').length") == 0
@@ -299,5 +280,3 @@ def test_what_devices_send_stays_text(browser, tmp_path):
         assert page.run("document.querySelectorAll('img').length") == 0
         assert page.run("document.querySelector('h1').textContent").startswith("Run </script>")
         page.close()
-    finally:
-        server.stop()

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import ExitStack
 
 import msgspec
 import pytest
@@ -11,15 +12,12 @@ from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.index.run_index import open_index
-from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.web import live
-from edgemeter.collector.web.events import TrendEvents
-from edgemeter.collector.web.server import PageServer
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.ledgers import fill
 from tests.fixtures.live_stream import Stream, clients
 from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.served_page import served
 
 
 def deliver(ledger, seq, device="pi-1", **changes):
@@ -39,19 +37,8 @@ def ledger(tmp_path):
 @pytest.fixture
 def serve(ledger):
     """Serve the ledger's page, at a port if one is named; everything is stopped at the end."""
-    servers = []
-
-    def start(port=0, **how):
-        index = open_index(LedgerSource(ledger))
-        index.refresh()
-        server = PageServer(index, TrendEvents(), port=port, heartbeat_s=0.2, **how)
-        server.start()
-        servers.append(server)
-        return server
-
-    yield start
-    for server in servers:
-        server.stop()
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(served(ledger, heartbeat_s=0.2, **options))
 
 
 def test_a_client_gets_each_run_once_with_the_row_of_the_ledger_as_id(serve, ledger):

@@ -10,7 +10,6 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.compare.judgement import SmallestDifferences
-from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
@@ -18,6 +17,7 @@ from edgemeter.collector.web.one_file import FileChoice
 from tests.fixtures.comparison_factory import OTHER_DATA, make_reference, make_run, no_energy
 from tests.fixtures.one_file import charts_in, opened
 from tests.fixtures.record_factory import make_energy, make_environment, make_latency
+from tests.fixtures.served_page import indexed
 
 VOID = {"meta", "br", "link", "input"}
 SIDES = (("pi-1", 10.2, "device"), ("server-1", 10.0, "reference"))
@@ -60,12 +60,8 @@ class Page(HTMLParser):
 
 def page_of(*runs):
     """Return the file that begins with the comparison of `runs` with the reference role."""
-    index = open_index(DocumentSource(runs))
-    index.refresh()
-    try:
+    with indexed(runs) as index:
         return opened(one_file.whole_page(index, TrendEvents(), FileChoice(baseline="reference")))
-    finally:
-        index.close()
 
 
 def shown_first(html):
@@ -268,15 +264,11 @@ def _title(attributes):
 def test_the_smallest_difference_that_matters_is_that_of_the_command():
     """Two per cent are alike at five per cent, and a difference at one."""
     runs = [make_run(id=f"{name}{n}", seq=n, device=name, p50_ms=p50, role=role) for name, p50, role in SIDES for n in range(6)]
-    index = open_index(DocumentSource(runs))
-    index.refresh()
-    try:
+    with indexed(runs) as index:
         pages = [
             one_file.whole_page(index, TrendEvents(), FileChoice(baseline="reference", matters=SmallestDifferences(ratio=ratio)))
             for ratio in (0.01, 0.05)
         ]
-    finally:
-        index.close()
     assert ["alike" in Page(shown_first(page)).text for page in pages] == [False, True]
 
 

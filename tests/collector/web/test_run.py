@@ -5,16 +5,13 @@ import pytest
 
 from edgemeter.agent.contract import record_conditions, record_figures, samples
 from edgemeter.collector.charts import vega
-from edgemeter.collector.index.run_index import open_index
-from edgemeter.collector.index.sources import DocumentSource
-from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.run import run_view
-from edgemeter.collector.web.view import ServedLinks, ViewRequest
+from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.record_factory import make_energy, make_generation
 from tests.fixtures.rows import table_row
+from tests.fixtures.served_page import view_context
 
 S = 1_000_000_000
 STARTS_NS = np.arange(20, dtype=np.int64) * S // 10
@@ -32,24 +29,18 @@ WHEN = record_figures.Windows(
 )
 
 
-def charts_of(**fields):
-    """Return the charts of the page of a run with these fields, by title."""
-    index = open_index(DocumentSource((make_run(id="one", **fields),)))
-    index.refresh()
-    try:
-        with index.reading() as connection:
-            context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
-            run_view(context, ViewRequest("run", {"id": "one"}), CaseFilter())
-    finally:
-        index.close()
-    return {chart.title: chart for chart in context.sheet.charts}
+def page_of(**fields):
+    """Return the page of a run with these fields, and its charts by title."""
+    with view_context([make_run(id="one", **fields)]) as context:
+        view = run_view(context, ViewRequest("run", {"id": "one"}), CaseFilter())
+        return view, {chart.title: chart for chart in context.sheet.charts}
 
 
 def test_latency_and_power_stand_on_one_axis_of_time_with_idle_and_warm_up_shaded():
     """Moments are those of the samples; the conditions before the run stand in its idle."""
     before = record_conditions.Condition(when="before", temperatures_c={"soc": 45.0})
-    found = charts_of(samples=SERIES, windows=WHEN, power_traces=(record_figures.PowerTrace(name="ina"),), conditions=(before,))
-    chart = found["Latency of every query, and power"]
+    _, charts = page_of(samples=SERIES, windows=WHEN, power_traces=(record_figures.PowerTrace(name="ina"),), conditions=(before,))
+    chart = charts["Latency of every query, and power"]
     rows = chart.table.dicts()
     assert [row["at_s"] for row in rows if row["latency_ms"] is not None] == pytest.approx([start / S for start in STARTS_NS.tolist()])
     power = [(row["at_s"], row["power_w"]) for row in rows if row["sensor"] == "ina"]
@@ -65,7 +56,7 @@ def test_latency_and_power_stand_on_one_axis_of_time_with_idle_and_warm_up_shade
 
 def test_without_the_moments_of_the_queries_they_stand_in_their_order():
     """No time is made up."""
-    chart = charts_of(samples=SERIES[:1])["Latency of every query, in order"]
+    chart = page_of(samples=SERIES[:1])[1]["Latency of every query, in order"]
     assert [row["at_s"] for row in chart.table.dicts()] == list(range(1, 21))
     assert chart.spec["layer"][0]["encoding"]["x"]["title"] == "query"
 
@@ -74,7 +65,7 @@ def test_the_budget_is_a_bar_for_each_term_the_largest_first():
     """Those that are unknown are named instead."""
     term = record_figures.UncertaintyTerm
     energy = make_energy(budget=(term(term="scatter", u_mj=0.25), term(term="gain", u_mj=0.5), term(term="cable", u_mj=None)))
-    (budget,) = [chart for title, chart in charts_of(energy=energy).items() if title.startswith("Budget of")]
+    (budget,) = [chart for title, chart in page_of(energy=energy)[1].items() if title.startswith("Budget of")]
     assert [(row["term"], row["value"]) for row in budget.table.dicts()] == [("gain", 0.5), ("scatter", 0.25)]
 
 
@@ -99,14 +90,6 @@ def test_the_heading_names_what_is_drawn():
 
 
 def words_of(**fields):
-    """Return the section on the latency of the page of a run with these fields."""
-    index = open_index(DocumentSource((make_run(id="one", **fields),)))
-    index.refresh()
-    try:
-        with index.reading() as connection:
-            context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
-            view = run_view(context, ViewRequest("run", {"id": "one"}), CaseFilter())
-            assert view is not None
-            return str(view.body).partition('id="machine"')[0]
-    finally:
-        index.close()
+    """Return the sections before the machine of the page of a run with these fields."""
+    view, _ = page_of(**fields)
+    return str(view.body).partition('id="machine"')[0]

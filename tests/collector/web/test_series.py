@@ -8,7 +8,6 @@ from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.demo import simulated_fleet
-from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.web import queries
 from edgemeter.collector.web.context import ViewContext
@@ -20,6 +19,7 @@ from edgemeter.collector.web.trend import trend_view
 from edgemeter.collector.web.view import FileLinks, ServedLinks, ViewRequest, address, read_address, read_period
 from tests.fixtures.record_factory import make_generation, make_record
 from tests.fixtures.rows import table_row
+from tests.fixtures.served_page import view_context
 
 
 class Found(TrendEvents):
@@ -130,13 +130,10 @@ def test_a_file_links_only_to_what_it_holds():
 def test_the_trend_begins_with_what_moved_and_shows_every_type_of_board():
     """The boards that were updated stand before those that were not, though their names come later."""
     records = tuple(simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=45))
-    index = open_index(DocumentSource(records))
-    index.refresh()
-    events = TrendEvents(index.source)
+    events = TrendEvents(DocumentSource(records))
     events.refresh()
-    with index.reading() as connection:
-        view = trend_view(ViewContext(connection, index.source, ServedLinks(), events), ViewRequest("trend"), CaseFilter())
-    index.close()
+    with view_context(records, events) as context:
+        view = trend_view(context, ViewRequest("trend"), CaseFilter())
     devices = re.findall(r'<figure[^>]*data-device="(simulated-[a-z0-9]+)-\d+"', str(view.body))
     assert set(devices) == {"simulated-server", "simulated-pi5", "simulated-orin"}
     assert devices == sorted(devices, key=lambda name: name != "simulated-pi5")
@@ -146,14 +143,10 @@ def test_a_language_model_is_followed_by_its_tokens():
     """Time to first token and per output token are series; a model of one call has none of them."""
     runs = [make_record(started_at_ns=(20_000 + day) * NS_PER_DAY, generation=make_generation()) for day in range(3)]
     runs.append(make_record(device="other", started_at_ns=20_000 * NS_PER_DAY))
-    index = open_index(DocumentSource(tuple(runs)))
-    index.refresh()
-    with index.reading() as connection:
-        context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
-        cases = {device: queries.cases(connection, CaseFilter(device=device)) for device in ("pi-1", "other")}
+    with view_context(runs) as context:
+        cases = {device: queries.cases(context.connection, CaseFilter(device=device)) for device in ("pi-1", "other")}
         for metric, value in (("ttft_ms", 100.0), ("tpot_ms", 10.0)):
             with table_row(metric):
                 assert series(context, cases["other"], FOLLOWED[metric], days=None, span=None) is None
                 drawn = series(context, cases["pi-1"], FOLLOWED[metric], days=None, span=None)
                 assert [point["value"] for point in drawn.chart.table.dicts()] == [value] * 3
-    index.close()

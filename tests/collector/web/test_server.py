@@ -12,18 +12,17 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import record_conditions
 from edgemeter.collector.compare import columns
-from edgemeter.collector.index.run_index import open_index
-from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.web import machine
-from edgemeter.collector.web.context import ViewContext, compare
+from edgemeter.collector.web.context import compare
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.queries import CaseFilter, cases
 from edgemeter.collector.web.server import PageServer
 from edgemeter.collector.web.side_by_side import compare_view
-from edgemeter.collector.web.view import ServedLinks, ViewRequest
+from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.comparison_factory import compare_runs, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_environment
 from tests.fixtures.rows import table_row
+from tests.fixtures.served_page import indexed, served, view_context
 
 
 def ask(server, path, method="GET", **headers):
@@ -40,34 +39,22 @@ def ask(server, path, method="GET", **headers):
 @pytest.fixture
 def small():
     """Return an index of two runs."""
-    index = open_index(DocumentSource((make_run(), make_reference())))
-    index.refresh()
-    yield index
-    index.close()
+    with indexed((make_run(), make_reference())) as index:
+        yield index
 
 
 @pytest.fixture
-def guarded(small):
-    """Serve it with a token."""
-    server = PageServer(small, TrendEvents(), token="open sesame")
-    server.start()
-    yield server
-    server.stop()
+def guarded():
+    """Serve two runs with a token."""
+    with served((make_run(), make_reference()), token="open sesame") as server:
+        yield server
 
 
 @pytest.mark.parametrize(
     "view",
     [
-        "",
-        "compare",
-        "model",
-        "trend",
-        "device",
-        "compare?days=7",
-        "trend?metric=accuracy",
-        "device?device=nobody",
-        "compare?baseline=nobody",
-        "model?model=nobody",
+        *("", "compare", "model", "trend", "device", "compare?days=7", "trend?metric=accuracy"),
+        *("device?device=nobody", "compare?baseline=nobody", "model?model=nobody"),
     ],
 )
 def test_every_view_is_served_in_every_form(fleet_page, view):
@@ -232,23 +219,12 @@ def test_the_page_of_a_run_shows_no_field_names():
         clock_error_ms=16000.0,
     )
     latency = msgspec.structs.replace(make_run().latency, refused={"p99_9": 6636})
-    index = open_index(DocumentSource((make_run(id="told", conditions=(around,), latency=latency), make_reference())))
-    index.refresh()
-    server = PageServer(index, TrendEvents())
-    server.start()
-    try:
+    with served((make_run(id="told", conditions=(around,), latency=latency), make_reference())) as server:
         text = ask(server, "/run?id=told")[2].decode()
-    finally:
-        server.stop()
-        index.close()
     seen = text.partition("The record as JSON")[0]
     for word in (
-        "soc 61.3 °C",
-        "1,500 MHz",
-        "make (pid 7 and 2 more), 25.0% of all cores",
-        "p99.9",
-        "<dt>Throttled</dt><dd>no</dd>",
-        "<dt>AP</dt>",
+        *("soc 61.3 °C", "1,500 MHz", "make (pid 7 and 2 more), 25.0% of all cores", "p99.9"),
+        *("<dt>Throttled</dt><dd>no</dd>", "<dt>AP</dt>"),
     ):
         assert word in seen, word
     for name in ("temperatures_c", "busiest_other", "False", "p99_9", "coco_ap", "load_ratio"):
@@ -258,15 +234,8 @@ def test_the_page_of_a_run_shows_no_field_names():
 def test_the_model_page_does_not_call_many_runs_one():
     """Its figures are over all runs of a case, though it holds only the newest: `one run` would be untrue."""
     runs = [make_run(id=f"run-{number}", p50_ms=10 + number / 10) for number in range(5)]
-    index = open_index(DocumentSource((*runs, make_reference())))
-    index.refresh()
-    server = PageServer(index, TrendEvents())
-    server.start()
-    try:
+    with served((*runs, make_reference())) as server:
         text = ask(server, "/model?model=tiny-detector")[2].decode()
-    finally:
-        server.stop()
-        index.close()
     assert "<b>one run</b> (1 case)" in text
     # The reference's raw samples are read too, though only a device may be picked.
     assert "came without raw samples" not in text
@@ -282,15 +251,8 @@ def test_a_device_is_never_compared_with_itself():
 
 
 def _device_page(*runs):
-    index = open_index(DocumentSource(runs))
-    index.refresh()
-    server = PageServer(index, TrendEvents())
-    server.start()
-    try:
+    with served(runs) as server:
         return ask(server, "/device?device=pi-1")[2].decode()
-    finally:
-        server.stop()
-        index.close()
 
 
 def test_an_address_that_asks_for_what_is_absent_is_an_error(fleetless):
@@ -342,42 +304,19 @@ def test_any_number_of_days_is_a_period(fleetless):
 
 def test_a_page_of_nothing_offers_no_button_and_a_page_of_one_run_no_range():
     """There is nothing to pick from, and 10.0 to 10.0 ms is no range."""
-    index = open_index(DocumentSource(()))
-    index.refresh()
-    server = PageServer(index, TrendEvents())
-    server.start()
-    try:
+    with served(()) as server:
         assert "Apply" not in ask(server, "/")[2].decode()
-    finally:
-        server.stop()
-        index.close()
-    index = open_index(DocumentSource((make_run(),)))
-    index.refresh()
-    server = PageServer(index, TrendEvents())
-    server.start()
-    try:
+    with served((make_run(),)) as server:
         text = ask(server, "/")[2].decode()
-    finally:
-        server.stop()
-        index.close()
     assert ">10.0 ms<" in text
     assert "1 board type<" in text
 
 
 def test_the_same_model_with_more_threads_is_drawn_under_a_name_of_its_own():
     """On the page of trends, on the device's, and in their CSV."""
-    index = open_index(
-        DocumentSource((make_run(id="one", threads=1), make_run(id="four", threads=4), make_run(id="half", precision="fp16")))
-    )
-    index.refresh()
-    server = PageServer(index, TrendEvents())
-    server.start()
-    try:
+    with served((make_run(id="one", threads=1), make_run(id="four", threads=4), make_run(id="half", precision="fp16"))) as server:
         pages = [ask(server, path)[2].decode() for path in ("/trend", "/device?device=pi-1")]
         points = ask(server, "/trend?format=csv")[2].decode()
-    finally:
-        server.stop()
-        index.close()
     for page in pages:
         for title in ("pi-1: tiny-detector, fp32 on onnx, 1 thread<", "pi-1: tiny-detector, fp32 on onnx, 4 threads<", "fp16 on onnx<"):
             assert f"{title}/figcaption>" in page
@@ -386,15 +325,11 @@ def test_the_same_model_with_more_threads_is_drawn_under_a_name_of_its_own():
 
 def compared_on_the_page(*runs):
     """Return the rows of the page's comparison by device, after checking that each summary is that of `compare`."""
-    index = open_index(DocumentSource(runs))
-    index.refresh()
-    with index.reading() as connection:
-        context = ViewContext(connection, index.source, ServedLinks(), TrendEvents())
-        found = compare_view(context, ViewRequest("compare"), CaseFilter()).tables[0].dicts()
-        ours = compare(context, cases(connection, CaseFilter()), CaseFilter(), "reference")
-        assert columns.to_json(ours) == columns.to_json(compare_runs(*runs))
-    index.close()
-    return {row["device"]: row for row in found}
+    with view_context(runs) as context:
+        rows = compare_view(context, ViewRequest("compare"), CaseFilter()).tables[0].dicts()
+        comparison = compare(context, cases(context.connection, CaseFilter()), CaseFilter(), "reference")
+        assert columns.to_json(comparison) == columns.to_json(compare_runs(*runs))
+    return {row["device"]: row for row in rows}
 
 
 def test_an_accuracy_of_an_earlier_run_is_compared_as_the_command_does():
