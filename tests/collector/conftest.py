@@ -9,7 +9,8 @@ from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.sink import open_sink
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.postgresql import postgresql, postgresql_server
-from tests.fixtures.servers import Influx, address_of, mosquitto
+from tests.fixtures.publishing import started
+from tests.fixtures.servers import Influx, mosquitto, running
 
 __all__ = ["postgresql", "postgresql_server"]
 
@@ -37,23 +38,15 @@ class Place:
 @pytest.fixture(scope="session")
 def influx2_server(influxd, tmp_path_factory):
     """Return a running InfluxDB 2."""
-    yield from running(Influx(influxd, tmp_path_factory.mktemp("influx2")))
+    with running(Influx(influxd, tmp_path_factory.mktemp("influx2"))) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def influx1_server(influxd1, tmp_path_factory):
     """Return a running InfluxDB 1."""
-    yield from running(Influx1(influxd1, tmp_path_factory.mktemp("influx1")))
-
-
-def running(server):
-    """Run a server for as long as it is needed."""
-    server.start()
-    try:
-        server.set_up()
+    with running(Influx1(influxd1, tmp_path_factory.mktemp("influx1"))) as server:
         yield server
-    finally:
-        server.kill()
 
 
 @pytest.fixture(params=[pytest.param(2, marks=pytest.mark.influx), pytest.param(1, marks=pytest.mark.influx1)], ids=["influx2", "influx1"])
@@ -66,10 +59,8 @@ def influx_place(request):
 @pytest.fixture
 def broker(tmp_path):
     """Return the address of a running mosquitto."""
-    server = mosquitto(tmp_path)
-    server.start()
-    yield address_of(server)
-    server.kill()
+    with started(mosquitto(tmp_path)) as address:
+        yield address
 
 
 @pytest.fixture

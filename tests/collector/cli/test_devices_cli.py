@@ -35,20 +35,14 @@ def test_devices_are_listed_with_presence_records_and_gaps(tmp_path):
     arguments = ["devices", "--ledger", str(tmp_path / "ledger")]
     done = CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False)
     one, two, three = json.loads(done.stdout)["devices"]
-    assert one["device"] == "pi-1"
-    assert one["state"] == "online"
-    assert one["records"] == 2
-    assert one["missing"] == 2
+    assert (one["device"], one["state"], one["records"], one["missing"]) == ("pi-1", "online", 2, 2)
     assert (one["since"], one["last_record"]) == ("1970-01-01T00:00:02+00:00", "1970-01-01T00:00:05+00:00")
     assert one["sessions"] == [{"session": 9, "records": 2, "missing": 2}]
-    assert two["device"] == "pi-2"
-    assert two["state"] == "lost"
-    assert two["records"] == 0
+    assert (two["device"], two["state"], two["records"]) == ("pi-2", "lost", 0)
     assert two["last_record"] is None
     assert three["device"] == "pi-3"
     assert three["state"] is None
-    assert three["records"] == 1
-    assert three["missing"] == 0
+    assert (three["records"], three["missing"]) == (1, 0)
     shown = CliRunner().invoke(collector, arguments, catch_exceptions=False).stdout
     assert "[red]Pi" in shown
     assert "\x1b" not in shown

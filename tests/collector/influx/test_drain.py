@@ -1,15 +1,12 @@
-import http.server
 import json
-import threading
 import time
 import urllib.request
+from contextlib import contextmanager
 
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.contract import record
 from edgemeter.agent.ledger import quarantine
-from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.influx import drain as influx_drain
@@ -19,34 +16,40 @@ from edgemeter.collector.influx.points import Points, TagValues
 from edgemeter.collector.influx.sink import open_sink
 from edgemeter.collector.runs.store import InfluxStore
 from tests.fixtures.influx1 import Influx1
+from tests.fixtures.ledgers import fill
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.record_factory import make_accuracy, make_record
-from tests.fixtures.servers import Influx
+from tests.fixtures.servers import Influx, running
 
 
-def fill(path, *many):
-    """Put records into a ledger."""
-    with SqliteLedger(path) as ledger:
-        ledger.commit([Arrival(one, record.encode(one), f"edgemeter/v1/{one.fleet}/{one.device}/result", 7) for one in many])
+@pytest.fixture
+def path(tmp_path):
+    """Return where a ledger is."""
+    return tmp_path / "ledger"
 
 
-def drained(path, sink, points=None, timeout_s=20):
-    """Drain the ledger to its end."""
-    with SqliteLedger(path, "read") as ledger:
-        last = ledger.last_row()
-    drain = Drain(path, sink, points)
+@contextmanager
+def draining(drain):
+    """Keep a drain up for the block."""
     drain.start()
     try:
-        assert wait_until(lambda: drain.has_reached(last), timeout_s), drain.trouble
+        yield drain
     finally:
         drain.stop()
 
 
-def test_a_ledger_is_drained_in_order_with_bad_points_in_the_quarantine(influx_place, sink_of, tmp_path, monkeypatch):
+def drained(path, sink, points=None):
+    """Drain the ledger to its end."""
+    with SqliteLedger(path, "read") as ledger:
+        last = ledger.last_row()
+    with draining(Drain(path, sink, points)) as drain:
+        assert wait_until(lambda: drain.has_reached(last), 20), drain.trouble
+
+
+def test_a_ledger_is_drained_in_order_with_bad_points_in_the_quarantine(influx_place, sink_of, path, monkeypatch):
     """Several batches; the position is kept; what the server does not take does not stop what follows."""
     monkeypatch.setattr(influx_drain, "BATCH_POINTS", 10)
-    path = tmp_path / "ledger"
-    fill(path, *(make_record(session=5, seq=seq, seed=2**63 if seq == 13 else 1) for seq in range(1, 36)))
+    fill(path, [make_record(session=5, seq=seq, seed=2**63 if seq == 13 else 1) for seq in range(1, 36)])
     sink = sink_of(influx_place.config())
     drained(path, sink)
     with SqliteLedger(path, "read") as ledger:
@@ -58,11 +61,10 @@ def test_a_ledger_is_drained_in_order_with_bad_points_in_the_quarantine(influx_p
     assert sorted(run.seq for run in InfluxStore(influx_place.config()).contents().runs) == [seq for seq in range(1, 36) if seq != 13]
 
 
-def test_an_idle_sink_gets_a_small_batch_and_a_busy_one_whole_batches(influx_place, sink_of, tmp_path, monkeypatch):
+def test_an_idle_sink_gets_a_small_batch_and_a_busy_one_whole_batches(influx_place, sink_of, path, monkeypatch):
     """The sink does not wait for a whole batch to be prepared, and what is prepared while it stores is one write."""
     monkeypatch.setattr(influx_drain, "BATCH_POINTS", 10)
-    path = tmp_path / "ledger"
-    fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 36)))
+    fill(path, [make_record(session=5, seq=seq) for seq in range(1, 36)])
     sink = sink_of(influx_place.config())
     sizes, write = [], sink.write
 
@@ -80,7 +82,7 @@ def test_an_idle_sink_gets_a_small_batch_and_a_busy_one_whole_batches(influx_pla
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_drain_that_died_is_not_called_alive(sink_of, tmp_path, monkeypatch):
     """A bug in it must end the process, which a service manager starts again, and not stop InfluxDB for ever without a word."""
-    fill(tmp_path / "ledger", make_record(session=5, seq=1))
+    fill(tmp_path / "ledger", [make_record(session=5, seq=1)])
     drain = Drain(tmp_path / "ledger", sink_of(InfluxConfig("http://127.0.0.1:1", "t", "o")))
     monkeypatch.setattr(Points, "lines", lambda *_, **__: 1 / 0)
     drain.start()
@@ -90,12 +92,11 @@ def test_a_drain_that_died_is_not_called_alive(sink_of, tmp_path, monkeypatch):
         drain.stop()
 
 
-def test_two_places_are_drained_apart(influx_place, sink_of, tmp_path):
+def test_two_places_are_drained_apart(influx_place, sink_of, path):
     """Each sink has its own position in the ledger, by its name; a drain that starts again goes on where it was."""
-    path = tmp_path / "ledger"
-    fill(path, *(make_record(session=5, seq=seq) for seq in (1, 2)))
+    fill(path, [make_record(session=5, seq=seq) for seq in (1, 2)])
     drained(path, sink_of(influx_place.config()))
-    fill(path, make_record(session=5, seq=3))
+    fill(path, [make_record(session=5, seq=3)])
     drained(path, sink_of(influx_place.config()))
     other = "bucket" if influx_place.version == 2 else "database"
     drained(path, sink_of(influx_place.config(**{other: f"{influx_place.name}-other"})))
@@ -115,49 +116,40 @@ def lose(influx_place):
 
 
 def seqs(influx_place):
-    """Return what the place has."""
+    """Return what the influx_place has."""
     return sorted(run.seq for run in InfluxStore(influx_place.config()).contents().runs)
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])
-def test_a_bucket_that_was_lost_is_filled_from_the_beginning(influx_place, sink_of, tmp_path, is_made_again):
+def test_a_bucket_that_was_lost_is_filled_from_the_beginning(influx_place, sink_of, path, is_made_again):
     """83 of 997 arrived: a new bucket of the same name is another one, whoever made it."""
-    path = tmp_path / "ledger"
-    fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 9)))
+    fill(path, [make_record(session=5, seq=seq) for seq in range(1, 9)])
     drained(path, sink_of(influx_place.config()))
     lose(influx_place)
     if is_made_again and influx_place.version == 2:
         (org,) = influx_place.server.ask("/api/v2/orgs")["orgs"]
         influx_place.server.ask("/api/v2/buckets", {"name": influx_place.name, "orgID": org["id"], "retentionRules": []})
-    fill(path, make_record(session=5, seq=9))
+    fill(path, [make_record(session=5, seq=9)])
     drained(path, sink_of(influx_place.config()))
     assert seqs(influx_place) == list(range(1, 10))
 
 
-def test_a_bucket_lost_under_a_running_drain_is_filled_again(influx_place, sink_of, tmp_path):
-    """It learns of it by the next write, makes the place anew and begins at the beginning."""
-    path = tmp_path / "ledger"
-    fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 9)))
-    drain = Drain(path, sink_of(influx_place.config()))
-    drain.start()
-    try:
+def test_a_bucket_lost_under_a_running_drain_is_filled_again(influx_place, sink_of, path):
+    """It learns of it by the next write, makes the influx_place anew and begins at the beginning."""
+    fill(path, [make_record(session=5, seq=seq) for seq in range(1, 9)])
+    with draining(Drain(path, sink_of(influx_place.config()))) as drain:
         assert wait_until(lambda: drain.has_reached(8))
         lose(influx_place)
-        fill(path, make_record(session=5, seq=9))
+        fill(path, [make_record(session=5, seq=9)])
         drain.wake()
         assert wait_until(lambda: drain.has_reached(9), 40, patience=1.0)
-    finally:
-        drain.stop()
     assert seqs(influx_place) == list(range(1, 10))
 
 
-def test_a_bucket_that_was_emptied_is_filled_by_drain_again(influx_place, sink_of, tmp_path):
+def test_a_bucket_that_was_emptied_is_filled_by_drain_again(influx_place, sink_of, path):
     """Restored from an old backup, or emptied: the bucket is the same one, so somebody has to say so; a running drain begins at once."""
-    path = tmp_path / "ledger"
-    fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 9)))
-    drain = Drain(path, sink_of(influx_place.config()))
-    drain.start()
-    try:
+    fill(path, [make_record(session=5, seq=seq) for seq in range(1, 9)])
+    with draining(Drain(path, sink_of(influx_place.config()))) as drain:
         assert wait_until(lambda: drain.has_reached(8))
         if influx_place.version == 1:
             influx_place.query('DROP MEASUREMENT "run"')
@@ -173,8 +165,6 @@ def test_a_bucket_that_was_emptied_is_filled_by_drain_again(influx_place, sink_o
         assert "8 records to write" in done.stdout
         drain.wake()
         assert wait_until(lambda: seqs(influx_place) == list(range(1, 9)))
-    finally:
-        drain.stop()
     other = CliRunner().invoke(collector, ["drain", "--again", "--ledger", str(path), "--store", "http://other:1"])
     assert "was not drained to http://other:1" in str(other.exception)
 
@@ -182,20 +172,18 @@ def test_a_bucket_that_was_emptied_is_filled_by_drain_again(influx_place, sink_o
 @pytest.mark.parametrize(
     "version", [pytest.param(2, marks=pytest.mark.influx), pytest.param(1, marks=pytest.mark.influx1)], ids=["influx2", "influx1"]
 )
-def test_an_influxdb_that_comes_back_gets_everything(request, version, tmp_path, monkeypatch, caplog):
+def test_an_influxdb_that_comes_back_gets_everything(request, version, path, tmp_path, monkeypatch, caplog):
     """Killed before and between batches: nothing is lost and nothing is there twice."""
     monkeypatch.setattr(influx_drain, "BATCH_POINTS", 5)
     monkeypatch.setattr(influx_drain, "FIRST_PAUSE_S", 0.1)
     program = request.getfixturevalue("influxd" if version == 2 else "influxd1")
     server = Influx(program, tmp_path) if version == 2 else Influx1(program, tmp_path)
-    # Set up beforehand: a token that does not exist yet is a wrong token, which is not asked again soon.
-    server.start()
-    server.set_up()
-    server.kill()
+    # A token that does not exist yet is a wrong token, which is not asked again soon.
+    with running(server):
+        pass
     database = {"org": server.org, "bucket": server.bucket} if version == 2 else {"database": "d"}
     config = InfluxConfig(server.url, server.token if version == 2 else "", **database)
-    path = tmp_path / "ledger"
-    fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 13)))
+    fill(path, [make_record(session=5, seq=seq) for seq in range(1, 13)])
     drain = Drain(path, open_sink(config))
     drain.start()
     try:
@@ -204,7 +192,7 @@ def test_an_influxdb_that_comes_back_gets_everything(request, version, tmp_path,
         server.start()
         assert wait_until(lambda: drain.has_reached(12), 30)
         server.kill()
-        fill(path, *(make_record(session=5, seq=seq) for seq in range(13, 21)))
+        fill(path, [make_record(session=5, seq=seq) for seq in range(13, 21)])
         drain.wake()
         assert wait_until(lambda: drain.trouble)
         server.start()
@@ -216,78 +204,35 @@ def test_an_influxdb_that_comes_back_gets_everything(request, version, tmp_path,
         server.kill()
 
 
-class Fussy(http.server.BaseHTTPRequestHandler):
-    """A server that answers each write with the next status of its script, then stores; that takes at most so many lines in time."""
-
-    script: list[int]
-    bodies: list[bytes]
-    most_lines = 10**9
-
-    def do_POST(self):
-        """Answer a write; an empty one (the question whether all is well) always with 204."""
-        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
-        status = self.script.pop(0) if self.script and body else 204
-        if body.count(b"\n") + 1 > self.most_lines:
-            status = 503
-        if body:
-            self.bodies.append(body)
-        self.send_response(status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_arguments):
-        """Keep quiet."""
-
-
-@pytest.fixture
-def fussy():
-    """Return a running fussy server."""
-    handler = type("Handler", (Fussy,), {"script": [], "bodies": []})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.handler = handler
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
-
-
-def config_of(server):
-    """Return how a fussy server is reached."""
-    return InfluxConfig(f"http://127.0.0.1:{server.server_port}", "t", "org", "b")
-
-
-def test_a_server_that_is_busy_is_asked_again_later_and_gets_the_same_lines(fussy, sink_of, tmp_path, monkeypatch):
+def test_a_server_that_is_busy_is_asked_again_later_and_gets_the_same_lines(scripted, sink_of, path, monkeypatch):
     """429 and 5xx: retry with growing pauses, the same points each time."""
     monkeypatch.setattr(influx_drain, "FIRST_PAUSE_S", 0.1)
-    fussy.handler.script += [429, 503, 500, 502]
-    path = tmp_path / "ledger"
-    fill(path, *(make_record(session=5, seq=seq) for seq in (1, 2)))
+    scripted.handler.script += [(status, "") for status in (429, 503, 500, 502)]
+    fill(path, [make_record(session=5, seq=seq) for seq in (1, 2)])
     started = time.monotonic()
-    drained(path, sink_of(config_of(fussy)))
+    drained(path, sink_of(scripted.config))
     assert time.monotonic() - started > 0.75 * (0.1 + 0.2 + 0.4 + 0.8)
-    assert len(fussy.handler.bodies) == 5
-    assert len(set(fussy.handler.bodies)) == 1
+    assert len(scripted.handler.bodies) == 5
+    assert len(set(scripted.handler.bodies)) == 1
 
 
-def test_a_server_too_slow_for_a_whole_batch_gets_smaller_ones(fussy, sink_of, tmp_path, monkeypatch):
+def test_a_server_too_slow_for_a_whole_batch_gets_smaller_ones(scripted, sink_of, path, monkeypatch):
     """One that times out on every large write would otherwise stand still for ever; the order stays."""
     monkeypatch.setattr(influx_drain, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(influx_drain, "BATCH_POINTS", 64)
-    fussy.handler.most_lines = 10
-    path = tmp_path / "ledger"
-    fill(path, *(make_record(session=5, seq=seq) for seq in range(1, 101)))
-    drained(path, sink_of(config_of(fussy)))
-    stored = b"\n".join(body for body in fussy.handler.bodies if body.count(b"\n") < 10).split(b"\n")
+    scripted.handler.most_lines = 10
+    fill(path, [make_record(session=5, seq=seq) for seq in range(1, 101)])
+    drained(path, sink_of(scripted.config))
+    stored = b"\n".join(body for body in scripted.handler.bodies if body.count(b"\n") < 10).split(b"\n")
     numbers = [int(line.partition(b",seq=")[2].partition(b"i")[0]) for line in stored]
     assert list(dict.fromkeys(numbers)) == list(range(1, 101))
 
 
-def test_a_wrong_configuration_is_reported_once_as_an_error_and_nothing_is_skipped(fussy, sink_of, tmp_path, caplog):
+def test_a_wrong_configuration_is_reported_once_as_an_error_and_nothing_is_skipped(scripted, sink_of, path, caplog):
     """401 in the middle of the work: an error in the log, the position stays."""
-    fussy.handler.script += [401]
-    path = tmp_path / "ledger"
-    fill(path, make_record(session=5, seq=1))
-    sink = sink_of(config_of(fussy))
+    scripted.handler.script += [(401, "")]
+    fill(path, [make_record(session=5, seq=1)])
+    sink = sink_of(scripted.config)
     drain = Drain(path, sink)
     drain.start()
     assert wait_until(lambda: drain.trouble)
@@ -298,23 +243,21 @@ def test_a_wrong_configuration_is_reported_once_as_an_error_and_nothing_is_skipp
         assert ledger.position(sink.name) == 0
 
 
-def test_the_raw_samples_come_along_when_they_are_wanted(fussy, sink_of, tmp_path):
+def test_the_raw_samples_come_along_when_they_are_wanted(scripted, sink_of, path):
     """The histogram of the latencies is a point beside the record's own."""
-    path = tmp_path / "ledger"
-    fill(path, make_record(session=5, seq=1))
-    drained(path, sink_of(config_of(fussy)), Points(also=frozenset({"latency_histogram"})))
-    (body,) = fussy.handler.bodies
+    fill(path, [make_record(session=5, seq=1)])
+    drained(path, sink_of(scripted.config), Points(also=frozenset({"latency_histogram"})))
+    (body,) = scripted.handler.bodies
     assert [line.partition(b",")[0] for line in body.split(b"\n")] == [b"run", b"latency_histogram"]
 
 
-def test_records_with_thousands_of_names_and_values_leave_a_bucket_small(influx_place, sink_of, tmp_path):
+def test_records_with_thousands_of_names_and_values_leave_a_bucket_small(influx_place, sink_of, path, tmp_path):
     """As many fields as the table has and as many values as a tag may have, on the server itself; every run is there."""
-    path = tmp_path / "ledger"
     detail = {f"metric_{number}": float(number) for number in range(2000)}
     many = [make_record(session=5, seq=seq, suite=f"nightly-{seq}", accuracy=make_accuracy(detail=detail)) for seq in range(1, 31)]
-    fill(path, *many)
+    fill(path, many)
     drained(path, sink_of(influx_place.config()), Points(known=TagValues(tmp_path / "tags", most=10)))
-    fill(path, make_record(session=5, seq=31, suite="nightly-31"))
+    fill(path, [make_record(session=5, seq=31, suite="nightly-31")])
     drained(path, sink_of(influx_place.config()), Points(known=TagValues(tmp_path / "tags", most=10)))
     assert len(influx_place.query("SHOW FIELD KEYS FROM run")) < 300
     assert len(influx_place.query('SHOW TAG VALUES FROM run WITH KEY = "suite"')) == 11

@@ -13,6 +13,7 @@ from edgemeter.collector.runs.store import InfluxStore
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
+from tests.fixtures.servers import running
 
 
 @pytest.fixture(params=[pytest.param(2, marks=pytest.mark.influx), pytest.param(1, marks=pytest.mark.influx1)], ids=["influx2", "influx1"])
@@ -23,14 +24,9 @@ def fresh(request, tmp_path):
         (tmp_path / "admin").write_text(server.token)
         yield server, f"{server.url}?org={server.org}&bucket=fleet", tmp_path
         return
-    server = Influx1(request.getfixturevalue("influxd1"), tmp_path, "admin:secret")
     (tmp_path / "admin").write_text("admin:secret")
-    server.start()
-    try:
-        server.set_up()
+    with running(Influx1(request.getfixturevalue("influxd1"), tmp_path, "admin:secret")) as server:
         yield server, f"{server.url}?db=fleet", tmp_path
-    finally:
-        server.kill()
 
 
 def init(url, folder, *more):
@@ -79,11 +75,8 @@ def test_it_may_be_done_again_and_changes_what_differs(fresh):
 @pytest.mark.influx1
 def test_a_retention_policy_of_ones_own_becomes_the_default(influxd1, tmp_path, sink_of):
     """`rp=` names it, for writing as well."""
-    server = Influx1(influxd1, tmp_path, "admin:secret")
     (tmp_path / "admin").write_text("admin:secret")
-    server.start()
-    try:
-        server.set_up()
+    with running(Influx1(influxd1, tmp_path, "admin:secret")) as server:
         for days in ("20", "90"):
             done = init(f"{server.url}?db=fleet&rp=seasons", tmp_path, "--keep-days", days)
             assert done.exit_code == 0, done.exception
@@ -94,8 +87,6 @@ def test_a_retention_policy_of_ones_own_becomes_the_default(influxd1, tmp_path, 
         assert sink_of(config).write([points.point_line(record)]) == []
         reads = InfluxConfig(server.url, (tmp_path / "read").read_text().strip(), database="fleet", policy="seasons")
         assert [run.id for run in InfluxStore(reads).contents().runs] == [record.id]
-    finally:
-        server.kill()
 
 
 def test_a_refused_user_is_reported_and_no_token_file_is_left(fresh):
@@ -120,15 +111,11 @@ def test_a_token_file_that_cannot_be_written_is_reported(fresh):
 @pytest.mark.influx1
 def test_an_influxdb_1_that_is_taken_for_a_2_is_recognised(influxd1, tmp_path, sink_of):
     """The first mistake with version 1: the remedy is another URL, and neither an organisation nor a bucket."""
-    server = Influx1(influxd1, tmp_path)
-    server.start()
-    try:
-        (tmp_path / "admin").write_text("token")
+    (tmp_path / "admin").write_text("token")
+    with running(Influx1(influxd1, tmp_path)) as server:
         assert "for InfluxDB 1 append ?db=DATABASE to the URL" in str(init(server.url, tmp_path).exception)
         with pytest.raises(ConfigError, match="for InfluxDB 1 append"):
             sink_of(InfluxConfig(server.url, "token")).prepare()
-    finally:
-        server.kill()
 
 
 @pytest.mark.influx

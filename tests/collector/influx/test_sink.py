@@ -1,6 +1,4 @@
-import http.server
 import itertools
-import threading
 import time
 
 import msgspec
@@ -16,7 +14,7 @@ from tests.fixtures.influx1 import Influx1
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import make_generation_energy, make_record
 from tests.fixtures.rows import table_row
-from tests.fixtures.servers import Influx, free_port
+from tests.fixtures.servers import Influx, free_port, running
 
 
 def written(sink, lines):
@@ -56,10 +54,7 @@ def test_a_query_finds_the_figures_by_the_tags(influx_place, sink_of):
     )
     assert (row["time"], row["id"]) == (points.point_ns(record), record.id)
     assert (row["latency_p50_ms"], row["accuracy_ap50"], row["latency_refused_p95"]) == (12.25, 0.875, 110)
-    assert row["device"] == "pi-1"
-    assert row["fleet"] == "lab"
-    assert row["board"] == record.environment.board
-    assert row["suite"] == "shipped"
+    assert (row["device"], row["fleet"], row["board"], row["suite"]) == ("pi-1", "lab", record.environment.board, "shipped")
 
 
 @pytest.fixture(scope="module")
@@ -158,48 +153,6 @@ def test_more_points_than_one_write_takes_are_written_in_several(influx_place, s
     assert influx_place.query("SELECT count(power_w) FROM power_trace")[0]["count"] == 12_001
 
 
-class Scripted(http.server.BaseHTTPRequestHandler):
-    """A server that answers each write with the next status of its script, then 204."""
-
-    protocol_version = "HTTP/1.1"
-    script: list[tuple[int, str]]
-    bodies: list[bytes]
-    paths: list[str]
-
-    def do_POST(self):
-        """Answer a write; an empty one (the question whether all is well) always with 204."""
-        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
-        status, said = self.script.pop(0) if self.script and body else (204, "")
-        self.paths.append(self.path)
-        if body:
-            self.bodies.append(body)
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(said)))
-        self.end_headers()
-        self.wfile.write(said.encode())
-
-    def do_GET(self):
-        """Have nothing else: no organisations, as 1.8 and 3 have none."""
-        self.send_response(404)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_arguments):
-        """Keep quiet."""
-
-
-@pytest.fixture
-def scripted():
-    """Return a running scripted server."""
-    handler = type("Handler", (Scripted,), {"script": [], "bodies": [], "paths": []})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.handler = handler
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
-
-
 def configs(url):
     """Return a configuration of each version at `url`."""
     return InfluxConfig(url, "t", "org", "b"), InfluxConfig(url, "user:password", database="d", policy="p")
@@ -222,13 +175,13 @@ def test_a_reply_is_sorted_by_what_somebody_has_to_do(scripted, sink_of):
         with table_row(version, status, said):
             scripted.handler.script.append((status, said))
             with pytest.raises(error, match=words) as caught:
-                sink_of(configs(f"http://127.0.0.1:{scripted.server_port}")[version]).write(["run a=1 1"])
+                sink_of(configs(scripted.config.url)[version]).write(["run a=1 1"])
             assert "\n" not in str(caught.value)
 
 
 def test_what_has_no_organisations_gets_the_writes_of_version_2(scripted, sink_of):
     """1.8 and 3: the path is the same, the organisation is ignored."""
-    config = InfluxConfig(f"http://127.0.0.1:{scripted.server_port}/below", "user:password", bucket="database/policy")
+    config = InfluxConfig(scripted.config.url + "/below", "user:password", bucket="database/policy")
     assert sink_of(config).write(["run a=1 1"]) == []
     assert scripted.handler.bodies == [b"run a=1 1"]
     assert scripted.handler.paths[-1] == "/below/api/v2/write?org=-&bucket=database%2Fpolicy&precision=ns"
@@ -236,7 +189,7 @@ def test_what_has_no_organisations_gets_the_writes_of_version_2(scripted, sink_o
 
 def test_a_batch_that_is_too_large_for_the_server_is_halved(scripted, sink_of):
     """413, whatever its limit is."""
-    for config in configs(f"http://127.0.0.1:{scripted.server_port}"):
+    for config in configs(scripted.config.url):
         scripted.handler.script += [(413, "too large"), (413, "too large")]
         scripted.handler.bodies.clear()
         assert sink_of(config).write([f"run a=1 {number}" for number in range(8)]) == []
@@ -248,8 +201,7 @@ def test_a_malformed_point_among_many_takes_three_writes_not_twenty(scripted, si
     lines = [f"run a={number} {number}" for number in range(5000)]
     said = '{"code":"invalid","message":"unable to parse \'run a=4321 4321\': somehow"}'
     scripted.handler.script += [(400, said), (400, said)]
-    config = InfluxConfig(f"http://127.0.0.1:{scripted.server_port}", "t", "org", "b")
-    (refused,) = sink_of(config).write(lines)
+    (refused,) = sink_of(scripted.config).write(lines)
     assert refused.index == 4321
     assert [body.count(b"\n") + 1 for body in scripted.handler.bodies] == [5000, 1, 4999]
 
@@ -268,10 +220,7 @@ def test_no_influxdb_is_a_transient_error_of_one_line(sink_of):
 @pytest.mark.influx1
 def test_a_user_of_influxdb_1_who_may_only_write_is_enough(influxd1, tmp_path, sink_of):
     """Least privilege; a wrong password and a database that may not be made are configuration."""
-    server = Influx1(influxd1, tmp_path, "admin:secret")
-    server.start()
-    try:
-        server.set_up()
+    with running(Influx1(influxd1, tmp_path, "admin:secret")) as server:
         server.execute("CREATE DATABASE kept")
         server.execute("CREATE USER writer WITH PASSWORD 'w'")
         server.execute("GRANT WRITE ON kept TO writer")
@@ -287,8 +236,6 @@ def test_a_user_of_influxdb_1_who_may_only_write_is_enough(influxd1, tmp_path, s
                 sink_of(InfluxConfig(server.url, token, database=database)).prepare()
         with pytest.raises(ConfigError, match="retention policy not found"):
             sink_of(InfluxConfig(server.url, "writer:w", database="kept", policy="absent")).write(["run a=1 1"])
-    finally:
-        server.kill()
 
 
 @pytest.mark.influx
@@ -296,14 +243,10 @@ def test_a_user_of_influxdb_1_who_may_only_write_is_enough(influxd1, tmp_path, s
 def test_a_connection_that_the_server_closed_is_opened_again(influxd, influxd1, tmp_path, sink_of):
     """Killed and started between two writes: the second one goes through."""
     for server in (Influx(influxd, tmp_path), Influx1(influxd1, tmp_path)):
-        server.start()
-        server.set_up()
-        if isinstance(server, Influx):
-            sink = sink_of(InfluxConfig(server.url, server.token, server.org, server.bucket))
-        else:
-            sink = sink_of(InfluxConfig(server.url, "", database="d"))
-        assert sink.write(["run a=1 1"]) == []
-        server.kill()
-        server.start()
-        assert sink.write(["run a=1 2"]) == []
-        server.kill()
+        with running(server):
+            place = {"org": server.org, "bucket": server.bucket} if isinstance(server, Influx) else {"database": "d"}
+            sink = sink_of(InfluxConfig(server.url, getattr(server, "token", ""), **place))
+            assert sink.write(["run a=1 1"]) == []
+            server.kill()
+            server.start()
+            assert sink.write(["run a=1 2"]) == []

@@ -74,11 +74,9 @@ def test_a_copied_payload_is_a_record_with_these_numbers():
     template = RecordTemplate(make_record(case='a "load" of 100%'))
     payload = template.payload("pi-7", "garage", RecordNumber(2**53 - 1, 12, 1_760_000_000_000_000_001))
     record = contract_record.decode(payload)
-    assert record.device == "pi-7"
-    assert record.fleet == "garage"
+    assert (record.device, record.fleet) == ("pi-7", "garage")
     assert record.session == 2**53 - 1
-    assert record.seq == 12
-    assert record.started_at_ns == 1_760_000_000_000_000_001
+    assert (record.seq, record.started_at_ns) == (12, 1_760_000_000_000_000_001)
     assert contract_record.encode(record) == payload
     assert template.payload("pi-7", "garage", RecordNumber(2**53 - 1, 12, 1_760_000_000_000_000_001)) == payload
 

@@ -133,7 +133,7 @@ def test_a_collector_keeps_its_name_and_no_two_have_the_same(lab, broker):
 
 def test_the_address_stands_in_no_argument_of_a_process_that_the_collector_starts(lab, broker, at_end):
     """Anybody may read them: the keeper of the roll-up reads it from its standard input."""
-    started = CollectorProcess(at_end, broker, lab)
+    started = at_end.enter_context(CollectorProcess(lab.text, "--broker", str(broker), "--group", "g"))
     listed = subprocess.run(["ps", "-o", "args=", "--ppid", str(started.process.pid)], capture_output=True, text=True, check=True).stdout
     assert "index.keeper" in listed
     assert "postgresql://" not in listed

@@ -57,10 +57,7 @@ def test_every_record_comes_with_its_text_and_its_time(source, target):
     commit(source, 1, 2, 3, received_ns=10)
     commit(source, 1, 2, device="pi-2", received_ns=20)
     done = import_ledger(source, target)
-    assert done.records == 5
-    assert done.inserted == 5
-    assert done.held == 0
-    assert done.differing == ()
+    assert (done.records, done.inserted, done.held, done.differing) == (5, 5, 0, ())
     assert held(target) == held(source)
     assert [one.record.id for one in target.records()] == [one.record.id for one in source.records()]
 
@@ -72,10 +69,7 @@ def test_a_second_import_adds_nothing_and_finds_everything(source, target):
     first = import_ledger(source, target)
     assert (first.inserted, first.quarantined) == (3, 1)
     second = import_ledger(source, target)
-    assert second.records == 3
-    assert second.inserted == 0
-    assert second.held == 3
-    assert second.quarantined == 0
+    assert (second.records, second.inserted, second.held, second.quarantined) == (3, 0, 3, 0)
     assert target.count() == 3
     assert [one.times for one in target.quarantined()] == [1]
 
@@ -94,10 +88,7 @@ def test_another_record_with_the_number_is_quarantined_and_reported(source, targ
     commit(source, 1, 2)
     commit(target, 2, prefix="other")
     done = import_ledger(source, target)
-    assert done.inserted == 1
-    assert done.collisions == 1
-    assert done.held == 0
-    assert done.differing == ()
+    assert (done.inserted, done.collisions, done.held, done.differing) == (1, 1, 0, ())
     (entry,) = target.quarantined()
     assert b"r-pi-1-2" in entry.payload
 
@@ -188,10 +179,7 @@ def test_a_ledger_goes_to_postgresql_and_back(source, target, postgresql):
         assert (there.records, there.inserted, there.differing) == (301, 301, ())
         assert import_ledger(source, server).held == 301
         back = import_ledger(server, target)
-        assert back.records == 301
-        assert back.inserted == 301
-        assert back.devices == 1
-        assert back.quarantined == 1
+        assert (back.records, back.inserted, back.devices, back.quarantined) == (301, 301, 1, 1)
     assert held(target) == held(source)
 
 
