@@ -55,13 +55,13 @@ def write_board(
         ConfigError: the folder holds something that is not a board.
         UnavailableError: a file cannot be written.
     """
-    verified = [(one, one.run) for one in entries if one.state == "verified" and one.run]
+    verified = [(entry, entry.run) for entry in entries if entry.state == "verified" and entry.run]
     index = open_index(DocumentSource(tuple(run for _, run in verified)))
     try:
         index.refresh()
         _clear(folder)
-        for place in (folder, folder / BUNDLES, folder / BADGES):
-            place.mkdir(parents=True, exist_ok=True)
+        for subfolder in (folder, folder / BUNDLES, folder / BADGES):
+            subfolder.mkdir(parents=True, exist_ok=True)
         _write_shared(verified, folder)
         return _write_pages(index, entries, folder, remark, progress)
     except OSError as error:
@@ -76,8 +76,8 @@ def _clear(folder: Path) -> None:
         return
     if not (folder / RUNS).exists():
         raise ConfigError(f"{str(folder)!r} is not empty and holds no board: name an empty or a new folder with --out")
-    for place in (folder / BUNDLES, folder / BADGES):
-        shutil.rmtree(place, ignore_errors=True)
+    for subfolder in (folder / BUNDLES, folder / BADGES):
+        shutil.rmtree(subfolder, ignore_errors=True)
     for file in (*folder.glob("*.html"), *folder.glob("charts-*.js")):
         file.unlink()
 
@@ -98,12 +98,12 @@ def _write_shared(verified: Sequence[tuple[SiteEntry, RunRecord]], folder: Path)
 def _write_pages(
     index: RunIndex, entries: Sequence[SiteEntry], folder: Path, remark: str, progress: Callable[[str, int, int], None]
 ) -> int:
-    by_id = {one.run.id: one for one in entries if one.state == "verified" and one.run}
-    places = {one.run.id: places_of(one.run) for one in by_id.values() if one.run}
-    runs = [one.run for one in by_id.values() if one.run]
+    by_id = {entry.run.id: entry for entry in entries if entry.state == "verified" and entry.run}
+    places = {entry.run.id: places_of(entry.run) for entry in by_id.values() if entry.run}
+    runs = [entry.run for entry in by_id.values() if entry.run]
     with index.reading() as connection:
         addresses = _addresses(runs, count_cases(connection, CaseFilter()))
-    links = SiteLinks({one: _file(one) for one in addresses})
+    links = SiteLinks({address: _file(address) for address in addresses})
     for count, text in enumerate(addresses, start=1):
         request = read_address(text)
         with index.reading() as connection:
@@ -168,9 +168,9 @@ def badge(run: RunRecord) -> str:
     """Return the badge of a verified run as SVG: model and board, p50, energy where there is one, and what keeps it from being valid."""
     energy = f", {figures.significant(run.energy.gross_mj)} mJ" if run.energy else ""
     provenance = run.provenance.get("latency", "not stated")
-    doubts = [one for one in (run.verdict.state, provenance) if one not in ("valid", "measured")]
+    doubts = [doubt for doubt in (run.verdict.state, provenance) if doubt not in ("valid", "measured")]
     where = figures.printable(f"{run.model.name} {run.precision} on {run.environment.board or run.device}")[:LABEL]
     text = ", ".join([f"p50 {figures.significant(run.latency.p50_ms)} ms{energy}", *doubts, "recomputed"])
-    left, right = (round(len(one) * CHARACTER_PX + AROUND_PX) for one in (where, text))
+    label_px, right = (round(len(label) * CHARACTER_PX + AROUND_PX) for label in (where, text))
     colour = COLOURS["suspect"] if doubts and run.verdict.state == "valid" else COLOURS.get(run.verdict.state, COLOURS["suspect"])
-    return render("badge.svg", label=where, text=text, left=left, right=right, colour=colour)
+    return render("badge.svg", label=where, text=text, left=label_px, right=right, colour=colour)

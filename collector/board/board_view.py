@@ -26,20 +26,21 @@ TRUST = (
 
 def board_view(context: ViewContext, entries: Sequence[SiteEntry], places: Mapping[str, tuple[str, str]]) -> View:
     """Return the index; `places` has bundle and badge of each verified run by its id."""
-    verified = sorted(((one, one.run) for one in entries if one.state == "verified" and one.run), key=lambda pair: _order(pair[1]))
-    others = [one for one in entries if one.state != "verified"]
-    labs = {one.lab for one, _ in verified}
+    results = ((entry, entry.run) for entry in entries if entry.state == "verified" and entry.run)
+    verified = sorted(results, key=lambda pair: _order(pair[1]))
+    apart_entries = [entry for entry in entries if entry.state != "verified"]
+    labs = {entry.lab for entry, _ in verified}
     table, plain = grid("results", _columns(context.links, places), verified, lambda pair: facets(pair[1]))
-    apart, apart_plain = grid("apart", _APART, others)
-    found = cases(context.connection, CaseFilter())
-    covered = coverage(found, context.links, max(case.newest_ns for case in found))[0] if found else note("Nothing yet.")
+    apart, apart_plain = grid("apart", _APART, apart_entries)
+    measured = cases(context.connection, CaseFilter())
+    covered = coverage(measured, context.links, max(case.newest_ns for case in measured))[0] if measured else note("Nothing yet.")
     parts = [
         section("results", "Verified results", table if verified else note("None yet."), note(TRUST)),
         section("coverage", "What was measured where", covered),
-        *([section("apart", "Not verified", apart, note("None of these is in any comparison."))] if others else []),
+        *([section("apart", "Not verified", apart, note("None of these is in any comparison."))] if apart_entries else []),
     ]
     title = f"{figures.count(len(verified), 'verified result')} of {figures.count(len(labs), 'lab')}"
-    lead = f"{figures.count(len(others), 'more bundle')} could not be verified." if others else ""
+    lead = f"{figures.count(len(apart_entries), 'more bundle')} could not be verified." if apart_entries else ""
     return View(title, join(parts), lead, (plain, apart_plain), FACETS)
 
 
@@ -51,15 +52,16 @@ def facets(run: RunRecord) -> dict[str, str | float | None]:
 
 def verification_section(entry: SiteEntry, places: tuple[str, str]) -> Markup:
     """Return what was checked of a result, who signed it, and where its bundle and badge are."""
-    found, (bundle, badge) = entry.found, places
+    verification, (bundle, badge) = entry.found, places
+    reasons = [f"{figure.field}: {figure.why}" for figure in verification.left]
     facts: dict[str, Markup | str | None] = {
-        "Figures recomputed": f"{found.checked}, none differs",
-        "Signature": f"{entry.lab}: {signature_text(found.signature).partition(';')[0]}",
-        "Written by": f"edgemeter {found.written_by}",
+        "Figures recomputed": f"{verification.checked}, none differs",
+        "Signature": f"{entry.lab}: {signature_text(verification.signature).partition(';')[0]}",
+        "Written by": f"edgemeter {verification.written_by}",
         "Fleet, as stated": entry.stated_fleet,
         "Bundle": link(bundle, "download it, and check it with: edgemeter bundle verify FILE"),
         "Badge": link(badge, badge),
-        "Not recomputed": join([part("reasons", [f"{left.field}: {left.why}" for left in found.left])]) if found.left else None,
+        "Not recomputed": join([part("reasons", reasons)]) if reasons else None,
     }
     return section("verification", "Verification", part("facts", {name: fact for name, fact in facts.items() if fact}))
 
@@ -106,12 +108,12 @@ def _columns(links: Links, places: Mapping[str, tuple[str, str]]) -> list[ViewCo
 
 
 _APART: list[ViewColumn[SiteEntry]] = [
-    ViewColumn("file", "Bundle", lambda one: one.path.name, is_text=True),
-    ViewColumn("state", "State", lambda one: one.state, is_text=True),
-    ViewColumn("reason", "Why", lambda one: one.reason, is_text=True),
-    ViewColumn("model", "Model", lambda one: one.found.model, is_text=True),
-    ViewColumn("device", "Device", lambda one: one.found.device, is_text=True),
-    ViewColumn("lab", "Signed by", lambda one: one.lab, is_text=True),
+    ViewColumn("file", "Bundle", lambda entry: entry.path.name, is_text=True),
+    ViewColumn("state", "State", lambda entry: entry.state, is_text=True),
+    ViewColumn("reason", "Why", lambda entry: entry.reason, is_text=True),
+    ViewColumn("model", "Model", lambda entry: entry.found.model, is_text=True),
+    ViewColumn("device", "Device", lambda entry: entry.found.device, is_text=True),
+    ViewColumn("lab", "Signed by", lambda entry: entry.lab, is_text=True),
 ]
 
 
@@ -130,18 +132,19 @@ def _figure(entry: Figure) -> ViewColumn[Result]:
 
 
 def _p50(pair: Result) -> Markup:
-    found, provenance = pair[1].latency, _provenance(pair)
-    bounds = figures.span(found.p50_low_ms, found.p50_high_ms) if found.p50_low_ms is not None and found.p50_high_ms is not None else ""
+    latency, provenance = pair[1].latency, _provenance(pair)
+    low_ms, high_ms = latency.p50_low_ms, latency.p50_high_ms
+    bounds = figures.span(low_ms, high_ms) if low_ms is not None and high_ms is not None else ""
     doubt = [element("small", {"class": "doubt"}, provenance)] if provenance != "measured" else []
-    return join([with_small(figures.typeset(figures.significant(found.p50_ms)), bounds), *doubt])
+    return join([with_small(figures.typeset(figures.significant(latency.p50_ms)), bounds), *doubt])
 
 
 def _energy(run: RunRecord) -> Markup:
     if run.energy is None:
         return element("span", {"class": "none", "title": run.energy_reason}, "none")
     provenance = energy_provenance(run)
-    beside = f"{run.energy.scope}{'' if provenance == 'measured' else f', {provenance}'}"
-    return with_small(figures.with_uncertainty(run.energy.gross_mj, run.energy.gross_u_mj), beside)
+    energy_source = f"{run.energy.scope}{'' if provenance == 'measured' else f', {provenance}'}"
+    return with_small(figures.with_uncertainty(run.energy.gross_mj, run.energy.gross_u_mj), energy_source)
 
 
 def _accuracy(run: RunRecord) -> Markup:
@@ -160,5 +163,5 @@ _CELLS: Mapping[str, Callable[[Result], Markup]] = {
 
 def _links(run: RunRecord, links: Links, places: tuple[str, str]) -> Markup:
     bundle, badge = places
-    beside = element("small", None, link(bundle, "bundle"), ", ", link(badge, "badge"))
-    return join([link(links.to("run", id=run.id), "all of it"), beside])
+    downloads = element("small", None, link(bundle, "bundle"), ", ", link(badge, "badge"))
+    return join([link(links.to("run", id=run.id), "all of it"), downloads])

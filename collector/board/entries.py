@@ -46,15 +46,15 @@ def read_entries(
     files: Sequence[Path], labs: Mapping[str, str], progress: Callable[[str, int, int], None] = lambda *_: None
 ) -> list[SiteEntry]:
     """Return an entry for each bundle; where `labs` is empty, any right signature counts."""
-    found: list[SiteEntry] = []
-    taken: dict[str, str] = {}
+    entries: list[SiteEntry] = []
+    first_files: dict[str, str] = {}
     for count, file in enumerate(files, start=1):
         entry = _entry(file, labs)
-        if entry.run and (first := taken.setdefault(entry.run.id, file.name)) != file.name:
+        if entry.run and (first := first_files.setdefault(entry.run.id, file.name)) != file.name:
             entry = replace(entry, state="refused", run=None, reason=f"the same run as {first}")
-        found.append(entry)
+        entries.append(entry)
         progress("verifying bundles", count, len(files))
-    return found
+    return entries
 
 
 def _entry(file: Path, labs: Mapping[str, str]) -> SiteEntry:
@@ -72,24 +72,24 @@ def _entry(file: Path, labs: Mapping[str, str]) -> SiteEntry:
     return SiteEntry(file, "unproven" if doubt else "verified", verification, lab, doubt, run, record.fleet)
 
 
-def _refusal(found: Verification) -> str:
-    if found.error is not None:
-        return f"damaged: {found.error}"
-    if found.signature is not None and found.signature.state in ("wrong", "unchecked"):
-        return signature_text(found.signature)
-    if found.differences:
-        named = ", ".join(one.field for one in found.differences[:FIGURES_NAMED])
-        more = f" and {len(found.differences) - FIGURES_NAMED} more" if len(found.differences) > FIGURES_NAMED else ""
-        return f"does not recompute from its raw samples: {named}{more}"
+def _refusal(verification: Verification) -> str:
+    if verification.error is not None:
+        return f"damaged: {verification.error}"
+    if verification.signature is not None and verification.signature.state in ("wrong", "unchecked"):
+        return signature_text(verification.signature)
+    if verification.differences:
+        named = ", ".join(difference.field for difference in verification.differences[:FIGURES_NAMED])
+        remainder = f" and {len(verification.differences) - FIGURES_NAMED} more" if len(verification.differences) > FIGURES_NAMED else ""
+        return f"does not recompute from its raw samples: {named}{remainder}"
     return ""
 
 
-def _doubt(found: Verification, labs: Mapping[str, str]) -> str:
-    signed = found.signature
+def _doubt(verification: Verification, labs: Mapping[str, str]) -> str:
+    signed = verification.signature
     if signed is None or signed.state != "signed":
         return "not signed"
     if labs and signed.fingerprint not in labs:
         return "signed by a key that is not among those of this board"
-    if found.other_method:
+    if verification.other_method:
         return "its energies were computed by another version of the method: neither shown to be right nor wrong"
     return ""

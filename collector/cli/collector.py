@@ -77,7 +77,7 @@ def write_deploy_files(folder: Path) -> list[Path]:
         UnavailableError: the folder is not writable.
     """
     try:
-        shipped = {folder / one.relative_to(DEPLOY_FILES): one.read_bytes() for one in sorted(DEPLOY_FILES.rglob("*")) if one.is_file()}
+        shipped = {folder / file.relative_to(DEPLOY_FILES): file.read_bytes() for file in sorted(DEPLOY_FILES.rglob("*")) if file.is_file()}
         for path, text in shipped.items():
             if path.exists() and path.read_bytes() != text:
                 raise ConfigError(f"{str(path)!r} exists and differs from the shipped file: nothing was written; give another folder")

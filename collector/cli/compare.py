@@ -81,7 +81,7 @@ class CompareCommand(ModalCommand):
         """Return the context of the command that the flags or the arguments choose."""
         # An option may be followed by its value: that is no positional argument.
         positional = [
-            argument for place, argument in enumerate(args) if not argument.startswith("-") and not (place and args[place - 1] in VALUED)
+            argument for index, argument in enumerate(args) if not argument.startswith("-") and not (index and args[index - 1] in VALUED)
         ]
         if not any(flag in args for flag in self.modes) and any(map(is_model, positional)):
             args = ["--models", *args]
@@ -244,14 +244,14 @@ def _show(comparison: Comparison, form: Format | None) -> None:
     from edgemeter.collector.show.compare_table import shortened, show_comparison, show_verdicts
 
     console = console_for(form)
-    shown = shortened(comparison)
-    read_rests(row.case for row in shown.rows)
-    show_comparison(shown, console)
-    show_verdicts(shown, console)
-    hidden = len(comparison.rows) - len(shown.rows)
+    shortest = shortened(comparison)
+    read_rests(row.case for row in shortest.rows)
+    show_comparison(shortest, console)
+    show_verdicts(shortest, console)
+    hidden = len(comparison.rows) - len(shortest.rows)
     if hidden:
         click.echo(
-            f"{hidden} more cases are not shown: those above differ most from their reference; "
+            f"{hidden} more cases are not shortest: those above differ most from their reference; "
             "see them all with --format csv, --json, --html or `edgemeter collector web`",
             err=True,
         )

@@ -82,40 +82,40 @@ def datacenter(
     from edgemeter.collector.datacenter.side_choice import SideRequest, choose_sides
     from edgemeter.collector.datacenter.workload import text_bytes
 
-    found = assumed.read_constants(constants)
+    assumptions = assumed.read_constants(constants)
     if show_constants:
-        print_json(msgspec.to_builtins(found))
+        print_json(msgspec.to_builtins(assumptions))
         return
-    if grid not in found.grid:
+    if grid not in assumptions.grid:
         raise ConfigError(
-            f"the carbon intensity of {grid!r} is unknown: choose from {', '.join(found.grid)}, or add [grid.{grid}] with --constants"
+            f"the carbon intensity of {grid!r} is unknown: choose from {', '.join(assumptions.grid)}, or add [grid.{grid}] with --constants"
         )
-    chosen = _networks(found, networks)
+    chosen_networks = _networks(assumptions, networks)
     request = SideRequest(edge, model, precision, server, prompt_tokens, output_tokens)
     # No case is needed where both sides are stated.
-    are_stated = found.stated.edge and found.stated.datacenter and not stores
-    sides = choose_sides([] if are_stated else stored_summaries(stores, influx_token_file, days), request, found.stated)
+    are_stated = assumptions.stated.edge and assumptions.stated.datacenter and not stores
+    sides = choose_sides([] if are_stated else stored_summaries(stores, influx_token_file, days), request, assumptions.stated)
     if rate_per_s and rate_per_s > sides.edge.rate_per_s.high:
-        what = "requests" if sides.edge.tokens else "inferences"
-        raise ConfigError(f"{sides.edge.name} reaches {sides.edge.rate_per_s.value:.4g} {what} per second, not {rate_per_s:g}")
+        unit = "requests" if sides.edge.tokens else "inferences"
+        raise ConfigError(f"{sides.edge.name} reaches {sides.edge.rate_per_s.value:.4g} {unit} per second, not {rate_per_s:g}")
     if rate_per_s and (sides.edge.idle_w is None or sides.edge.net_mj is None):
         raise ConfigError(f"{sides.edge.name}: {sides.edge.why_no_idle}, so its energy at --rate {rate_per_s:g} is unknown")
-    usual = text_bytes(found.text_token, sides.edge.tokens) if sides.edge.tokens else found.request.bytes
+    usual = text_bytes(assumptions.text_token, sides.edge.tokens) if sides.edge.tokens else assumptions.request.bytes
     sent = usual if sent_bytes is None else sent_bytes
-    analysis = analyse(sides.edge, sides.servers, found, AnalysisSetting(rate_per_s, sent, chosen))
-    if print_data(form, document(analysis, found, sent, grid, sides.notes)):
+    analysis = analyse(sides.edge, sides.servers, assumptions, AnalysisSetting(rate_per_s, sent, chosen_networks))
+    if print_data(form, document(analysis, assumptions, sent, grid, sides.notes)):
         return
     from edgemeter.collector.datacenter.table import show
 
-    show(analysis, found, sent, grid, sides.notes, console_for(form))
+    show(analysis, assumptions, sent, grid, sides.notes, console_for(form))
 
 
 def _networks(constants: "Constants", requested: tuple[str, ...]) -> tuple[str, ...]:
-    known = constants.network
+    networks = constants.network
     if not requested:
-        return tuple(known)
-    chosen = tuple(name for name, network in known.items() if name in requested or network.access in requested)
-    unknown = [one for one in requested if one not in known and one not in ("fixed", "mobile")]
+        return tuple(networks)
+    matching = tuple(name for name, network in networks.items() if name in requested or network.access in requested)
+    unknown = [name for name in requested if name not in networks and name not in ("fixed", "mobile")]
     if unknown:
-        raise ConfigError(f"no network is called {unknown[0]!r}: fixed, mobile, {', '.join(known)}")
-    return chosen
+        raise ConfigError(f"no network is called {unknown[0]!r}: fixed, mobile, {', '.join(networks)}")
+    return matching

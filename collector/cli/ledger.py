@@ -39,10 +39,10 @@ def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
     from edgemeter.collector.web.activity import activities_of
 
     with open_ledger(chosen_ledger(ledger), "read") as opened:
-        present, sessions, held = opened.devices(), opened.sessions(), opened.retained()
-    now = activities_of(held, present, time.time_ns())
-    every = sorted({*_names(present, sessions), *((device.fleet, device.device) for device in now.devices)})
-    documents = [_devices_document(name, present, sessions, now.of(*name)) for name in every]
+        present, sessions, retained = opened.devices(), opened.sessions(), opened.retained()
+    now = activities_of(retained, present, time.time_ns())
+    names = sorted({*_names(present, sessions), *((device.fleet, device.device) for device in now.devices)})
+    documents = [_devices_document(name, present, sessions, now.of(*name)) for name in names]
     if print_data(form, {"devices": documents}):
         return
     from rich.table import Table
@@ -90,7 +90,7 @@ def retire(device: str, ledger: LedgerPlace | None, fleet: str | None) -> None:
 
 
 def _names(present: Sequence[DevicePresence], sessions: Sequence[SessionHeld]) -> list[tuple[str, str]]:
-    return sorted({(entry.fleet, entry.device) for entry in (*present, *sessions)})
+    return sorted({*((device.fleet, device.device) for device in present), *((session.fleet, session.device) for session in sessions)})
 
 
 def _devices_document(
@@ -121,20 +121,22 @@ def _devices_document(
 
 @click.command()
 @ledger_option
-@click.option("--again", is_flag=True, help="Write records again, after a bucket was lost, restored or is to have more fields.")
+@click.option(
+    "--again", "starts_again", is_flag=True, help="Write records again, after a bucket was lost, restored or is to have more fields."
+)
 @since_option("received")
 @click.option("--store", metavar="URL", help="Only the InfluxDB at this URL. Default: every one that the ledger was drained to.")
 @click.option("--json", "as_json", is_flag=True, help='Print {"sinks": [...]}.')
-def drain(ledger: LedgerPlace | None, *, again: bool, since_ns: int | None, store: str | None, as_json: bool) -> None:
+def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | None, store: str | None, as_json: bool) -> None:
     """Show how far each InfluxDB has the records of the ledger, or with --again set it back: the running collector writes them again.
 
     Example: edgemeter collector drain --again --since 2026-11-01
     """
     from edgemeter.collector.ledgers.place import open_ledger
 
-    if since_ns is not None and not again:
+    if since_ns is not None and not starts_again:
         raise click.UsageError("--since says what is written again: add --again")
-    with open_ledger(chosen_ledger(ledger), "write" if again else "read") as opened:
+    with open_ledger(chosen_ledger(ledger), "write" if starts_again else "read") as opened:
         prefix = f"influx {store.partition('?')[0].rstrip('/')} " if store is not None else ""
         sinks = [name for name in opened.positions() if name.startswith(prefix)]
         if not sinks:
@@ -142,13 +144,13 @@ def drain(ledger: LedgerPlace | None, *, again: bool, since_ns: int | None, stor
                 f"the ledger was not drained to {store or 'any InfluxDB'} (known: {', '.join(opened.positions()) or 'none yet'}): "
                 "start `collector up --influx URL`"
             )
-        unwritten = {name: opened.set_back(name, since_ns) if again else opened.behind(name) for name in sinks}
+        unwritten = {name: opened.set_back(name, since_ns) if starts_again else opened.behind(name) for name in sinks}
     if as_json:
         print_json({"sinks": [{"sink": name, "records_to_write": records} for name, records in unwritten.items()]})
         return
     for name, records in unwritten.items():
         click.echo(f"{figures.printable(name)}: {count(records, 'record')} to write")
-    if again:
+    if starts_again:
         click.echo("a collector that runs with this InfluxDB begins within seconds", err=True)
 
 
@@ -172,24 +174,24 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
 
     path = chosen_ledger(ledger)
     with open_ledger(path, "read") as opened:
-        found = changing.changes_of(held.record for held in opened.records())
+        changes = changing.changes_of(record.record for record in opened.records())
     with closing(LedgerHistory(path)) as history:
-        found = sorted([*found, *changing.noted_changes(path, history)], key=lambda change: change.started_at_ns)
+        changes = sorted([*changes, *changing.noted_changes(path, history)], key=lambda change: change.started_at_ns)
     if influx:
         with closing(open_sink(influx_config.parse_influx(influx, token_file=influx_token_file))) as sink:
-            rejected = sink.write([changing.change_point_line(change) for change in found])
+            rejected = sink.write([changing.change_point_line(change) for change in changes])
         if rejected:
-            raise ConfigError(f"InfluxDB rejects {len(rejected)} of {len(found)} changes: {rejected[0].reason}")
-    if print_data(form, {"changes": [asdict(change) for change in found]}):
+            raise ConfigError(f"InfluxDB rejects {len(rejected)} of {len(changes)} changes: {rejected[0].reason}")
+    if print_data(form, {"changes": [asdict(change) for change in changes]}):
         return
     table = plain_table()
     for heading in ("time", "device", "change"):
         table.add_column(heading, overflow="fold")
-    for change in found:
+    for change in changes:
         table.add_row(figures.stamp(change.started_at_ns), escape(figures.printable(change.device)), escape(figures.printable(change.text)))
-    if found:
+    if changes:
         console_for(form).print(table)
-    click.echo(f"{figures.count(len(found), 'change')}" + (", written to InfluxDB" if influx else ""), err=True)
+    click.echo(f"{figures.count(len(changes), 'change')}" + (", written to InfluxDB" if influx else ""), err=True)
 
 
 @click.command()
@@ -202,25 +204,25 @@ def stats(ledger: LedgerPlace | None, *, as_json: bool) -> None:
     """
     from edgemeter.collector.upkeep.copies import ledger_stats
 
-    found = ledger_stats(chosen_ledger(ledger))
+    stats = ledger_stats(chosen_ledger(ledger))
     if as_json:
-        document = asdict(found) | {"size_bytes": found.size_bytes}
+        document = asdict(stats) | {"size_bytes": stats.size_bytes}
         print_json(document)
         return
-    click.echo(f"{found.path}: {count(found.runs, 'run')} of {count(found.devices, 'device')}, {count(found.cases, 'case')}")
-    click.echo("  verdicts: " + (", ".join(f"{number:,} {state}" for state, number in found.verdicts.items()) or "none"))
-    if found.first_received_ns is not None and found.last_received_ns is not None:
-        click.echo(f"  received: {stamp(found.first_received_ns)} to {stamp(found.last_received_ns)}")
-    click.echo(f"  a receipt means: on {found.safety}")
-    click.echo(f"  {found.size_bytes / 1e6:,.1f} MB" + (f", {found.size_bytes / found.runs:,.0f} bytes a run" if found.runs else ""))
-    for part in found.parts:
+    click.echo(f"{stats.path}: {count(stats.runs, 'run')} of {count(stats.devices, 'device')}, {count(stats.cases, 'case')}")
+    click.echo("  verdicts: " + (", ".join(f"{number:,} {state}" for state, number in stats.verdicts.items()) or "none"))
+    if stats.first_received_ns is not None and stats.last_received_ns is not None:
+        click.echo(f"  received: {stamp(stats.first_received_ns)} to {stamp(stats.last_received_ns)}")
+    click.echo(f"  a receipt means: on {stats.safety}")
+    click.echo(f"  {stats.size_bytes / 1e6:,.1f} MB" + (f", {stats.size_bytes / stats.runs:,.0f} bytes a run" if stats.runs else ""))
+    for part in stats.parts:
         click.echo(f"  {part.size_bytes / 1e6:>12,.1f} MB  {part.name}")
-    if found.growth_bytes_per_day is not None:
-        click.echo(f"  grows by {found.growth_bytes_per_day / 1e6:,.2f} MB a day; `collector up --keep-samples-days` deletes raw samples")
-    for sink, position in found.sinks.items():
-        click.echo(f"  {sink}: {count(found.last_row - position, 'row')} behind")
-    if found.quarantined:
-        click.echo(f"  {found.quarantined} in quarantine: edgemeter collector quarantine list")
+    if stats.growth_bytes_per_day is not None:
+        click.echo(f"  grows by {stats.growth_bytes_per_day / 1e6:,.2f} MB a day; `collector up --keep-samples-days` deletes raw samples")
+    for sink, position in stats.sinks.items():
+        click.echo(f"  {sink}: {count(stats.last_row - position, 'row')} behind")
+    if stats.quarantined:
+        click.echo(f"  {stats.quarantined} in quarantine: edgemeter collector quarantine list")
 
 
 @click.command()
@@ -267,33 +269,35 @@ def import_(source: LedgerPlace, ledger: LedgerPlace | None, *, as_json: bool) -
     from edgemeter.collector.ledgers.place import open_ledger
     from edgemeter.collector.upkeep.ledger_import import import_ledger
 
-    place = chosen_ledger(ledger)
-    if source == place or (isinstance(source, Path) and isinstance(place, Path) and place.exists() and place.samefile(source)):
+    into = chosen_ledger(ledger)
+    if source == into or (isinstance(source, Path) and isinstance(into, Path) and into.exists() and into.samefile(source)):
         raise ConfigError(f"{str(source)!r} is the ledger itself: name another one")
-    with open_ledger(source, "read") as other, open_ledger(place) as target, progress_bar() as report:
-        done = import_ledger(other, target, report)
+    with open_ledger(source, "read") as other, open_ledger(into) as target, progress_bar() as report:
+        imported = import_ledger(other, target, report)
     if as_json:
-        print_json(asdict(done))
+        print_json(asdict(imported))
     else:
-        _print_import(done)
-    if done.differing:
+        _print_import(imported)
+    if imported.differing:
         raise ConfigError(
-            f"{count(len(done.differing), 'record')} of {str(source)!r} cannot be found as they are, such as {done.differing[0]}: "
+            f"{count(len(imported.differing), 'record')} of {str(source)!r} cannot be found as they are, such as {imported.differing[0]}: "
             "run the import again, and check the disks if that does not help"
         )
 
 
-def _print_import(done: "LedgerImport") -> None:
-    click.echo(f"{count(done.records, 'record')} read, {done.inserted} imported, {done.held} there before: all found by their hash")
+def _print_import(imported: "LedgerImport") -> None:
+    click.echo(
+        f"{count(imported.records, 'record')} read, {imported.inserted} imported, {imported.held} there before: all found by their hash"
+    )
     for number, words in (
-        (done.stripped, "there before, with or without raw samples"),
-        (done.removed, "not imported, because retention removed them from this ledger"),
-        (done.invalid, "invalid, or not to be stored here: now in quarantine"),
-        (done.collisions, "whose number another record has: now in quarantine"),
+        (imported.stripped, "there before, with or without raw samples"),
+        (imported.removed, "not imported, because retention removed them from this ledger"),
+        (imported.invalid, "invalid, or not to be stored here: now in quarantine"),
+        (imported.collisions, "whose number another record has: now in quarantine"),
     ):
         if number:
             click.echo(f"{count(number, 'record')} {words}")
-    click.echo(f"{count(done.devices, 'device')} and {count(done.quarantined, 'quarantined message')} imported", err=True)
+    click.echo(f"{count(imported.devices, 'device')} and {count(imported.quarantined, 'quarantined message')} imported", err=True)
 
 
 @click.command()
@@ -333,7 +337,7 @@ def restore(file: Path, ledger: LedgerPlace | None, sources: tuple[LedgerPlace, 
             "whose number another record has: now in quarantine": fetched.collisions,
             "not found as they are": len(fetched.differing),
         }
-        words = "".join(f", {number:,} {what}" for what, number in problems.items() if number)
+        words = "".join(f", {number:,} {problem}" for problem, number in problems.items() if number)
         click.echo(f"{source}: {fetched.inserted:,} new of {count(fetched.records, 'record')}{words}", err=True)
     with open_ledger(path, "read") as opened:
         runs, missing = opened.count(), sum(session.missing for session in opened.sessions())
@@ -360,12 +364,12 @@ def request_again(
     """
     from edgemeter.collector.upkeep.request_again import request_again as ask
 
-    asked = ask(address_with_files(broker, files), chosen_ledger(ledger), devices, since_ns or 0)
+    asked_devices = ask(address_with_files(broker, files), chosen_ledger(ledger), devices, since_ns or 0)
     if as_json:
-        print_json({"asked": asked})
+        print_json({"asked": asked_devices})
         return
-    for device in asked:
+    for device in asked_devices:
         when = "sends now" if device.state == "online" else f"sends when it connects ({device.state or 'state unknown'})"
         click.echo(f"{figures.printable(device.fleet)} {figures.printable(device.device)}: {when}")
-    online = sum(device.state == "online" for device in asked)
-    click.echo(f"asked {count(len(asked), 'device')}, {online} online; `edgemeter collector devices` shows what arrives", err=True)
+    online = sum(device.state == "online" for device in asked_devices)
+    click.echo(f"asked {count(len(asked_devices), 'device')}, {online} online; `edgemeter collector devices` shows what arrives", err=True)

@@ -108,7 +108,7 @@ def _show(result: "LoadResult", form: Format | None) -> None:
         *(str(count) for count in counts),
         f"{result.seconds:.1f}",
         f"{result.records_per_s:.0f}",
-        *("-" if one is None else f"{one:.1f}" for one in latencies),
+        *("-" if latency_ms is None else f"{latency_ms:.1f}" for latency_ms in latencies),
     )
     console_for(form).print(table)
     click.echo("ms: from the time a record was due to its receipt, sent after the commit", err=True)

@@ -77,9 +77,9 @@ def retry(rows: tuple[int, ...], ledger: LedgerPlace | None, *, as_json: bool) -
     from edgemeter.collector.receive.admission import retry_rejected
 
     entries = _entries(ledger)
-    chosen = _chosen(entries, rows) if rows else entries
+    chosen_entries = _chosen(entries, rows) if rows else entries
     with open_ledger(chosen_ledger(ledger)) as opened:
-        retried = [retry_rejected(opened, entry) for entry in chosen]
+        retried = [retry_rejected(opened, entry) for entry in chosen_entries]
     if as_json:
         print_json({"retried": retried})
     else:

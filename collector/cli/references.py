@@ -76,23 +76,23 @@ def import_(
         raise click.UsageError(f"--retrieved {retrieved} is in the future: give the day on which the file was retrieved")
     parsed = mlperf.read(file, skip_refused=skip_refused)
     day = retrieved or today
-    kept = _shelf(shelf).keep_import(file, parsed, source, day, is_verified=not unverified, replaces=replace)
+    kept_imports = _shelf(shelf).keep_import(file, parsed, source, day, is_verified=not unverified, replaces=replace)
     for refusal in parsed.refused:
         click.echo(f"refused: {refusal}", err=True)
     for repeat in parsed.repeated:
         click.echo(f"left out: {repeat}", err=True)
-    for words in filter(None, (one.words() for one in kept)):
+    for words in filter(None, (kept_import.words() for kept_import in kept_imports)):
         click.echo(words, err=True)
-    imports = [one.now for one in kept]
+    imports = [kept_import.now for kept_import in kept_imports]
     if as_json:
-        rounds = [{"round": one.round, "rows": len(one.rows), "source": one.source, "retrieved": one.retrieved} for one in imports]
-        left = {"dropped": parsed.dropped, "refused": parsed.refused, "repeated": parsed.repeated}
-        print_json({"imported": rounds, **left})
+        rounds = [{"round": now.round, "rows": len(now.rows), "source": now.source, "retrieved": now.retrieved} for now in imports]
+        left_out = {"dropped": parsed.dropped, "refused": parsed.refused, "repeated": parsed.repeated}
+        print_json({"imported": rounds, **left_out})
         return
-    for one in imports:
-        powered = sum(row.power_value is not None for row in one.rows)
-        rows = f"{figures.count(len(one.rows), 'result')} of {one.round}, {powered} with measured power"
-        click.echo(f"imported {rows}; retrieved from {one.source} {one.retrieved}")
+    for imported in imports:
+        powered = sum(row.power_value is not None for row in imported.rows)
+        rows = f"{figures.count(len(imported.rows), 'result')} of {imported.round}, {powered} with measured power"
+        click.echo(f"imported {rows}; retrieved from {imported.source} {imported.retrieved}")
     if parsed.dropped:
         click.echo(f"{figures.count(parsed.dropped, 'result')} left out: the round marks them as erroneous", err=True)
 
@@ -128,13 +128,13 @@ def add(*, file: Path | None, shelf: Path | None, **options: str | float | None)
 
     from edgemeter.collector.reference import published
 
-    given = {name: value for name, value in options.items() if value is not None}
-    if (file is None) == (not given):
+    figure_options = {name: value for name, value in options.items() if value is not None}
+    if (file is None) == (not figure_options):
         raise click.UsageError(
             "give either a TOML or CSV file, or the options of one figure (--source, --version, --date, --address, --model, ...)"
         )
     try:
-        rows = published.read(file) if file else [msgspec.convert(given, published.PublishedRow)]
+        rows = published.read(file) if file else [msgspec.convert(figure_options, published.PublishedRow)]
     except msgspec.ValidationError as error:
         raise ConfigError(f"the figure is incomplete: {error}") from error
     new = _shelf(shelf).add(rows)
@@ -184,12 +184,12 @@ def show(*, key: str, shelf: Path | None, stores: tuple[str, ...], as_json: bool
     """
     from edgemeter.collector.reference.imported import ListingRequest
 
-    found = _gather(shelf, stores, ListingRequest(key=key), None)
-    blocks = {"measured": found.measured, "imported": found.imported, "published": found.published}
+    listing = _gather(shelf, stores, ListingRequest(key=key), None)
+    blocks = {"measured": listing.measured, "imported": listing.imported, "published": listing.published}
     if not any(blocks.values()):
         raise ConfigError(f"no reference has the key {key!r}: list the keys with `edgemeter models references list`")
     if as_json:
-        print_json(found.document)
+        print_json(listing.document)
         return
     for name, rows in blocks.items():
         for row in rows:
@@ -208,11 +208,11 @@ def _shelf(path: Path | None) -> "ReferenceStore":
 def _gather(shelf: Path | None, stores: tuple[str, ...], request: "ListingRequest", kind: str | None) -> "ReferenceListing":
     from edgemeter.collector.reference.imported import listing
 
-    kept = _shelf(shelf)
+    store = _shelf(shelf)
     return listing(
         _measured(stores) if kind in (None, "measured") else [],
-        kept.imports() if kind in (None, "imported") else [],
-        kept.published() if kind in (None, "published") else [],
+        store.imports() if kind in (None, "imported") else [],
+        store.published() if kind in (None, "published") else [],
         request,
     )
 
@@ -230,17 +230,17 @@ def _measured(stores: tuple[str, ...]) -> "list[CaseSummary]":
         return []
 
 
-def _print(found: "ReferenceListing", kind: str | None, form: Format | None) -> None:
+def _print(listing: "ReferenceListing", kind: str | None, form: Format | None) -> None:
     if form == "csv":
-        kinds = {"measured": found.measured, "imported": found.imported, "published": found.published}
+        kinds = {"measured": listing.measured, "imported": listing.imported, "published": listing.published}
         print_rows([{"kind": name, **row} for name, rows in kinds.items() for row in rows])
-    if form == "csv" or print_data(form, found.document):
+    if form == "csv" or print_data(form, listing.document):
         return
     from edgemeter.collector.reference import table
 
-    if not (found.measured or found.imported or found.published):
+    if not (listing.measured or listing.imported or listing.published):
         click.echo("no reference matches: list all with `edgemeter models references list`", err=True)
-    table.show(found, console_for(form), ROWS_SHOWN, kind)
+    table.show(listing, console_for(form), ROWS_SHOWN, kind)
 
 
 def _in_words(value: object) -> str:

@@ -55,7 +55,7 @@ def report(
     runs: int,
     columns: str | None,
     is_list: bool,
-    **wanted: str | None,
+    **options: str | None,
 ) -> None:
     """Write one HTML page that works offline, a row for each run, or what a paper needs: the suffix of --output decides.
 
@@ -82,82 +82,82 @@ def report(
         output, form = Path(STDOUT), ".tex"
     if form not in SUFFIXES:
         raise click.UsageError(f"--output {str(output)!r} has no suffix that tells the format: use {', '.join(SUFFIXES)}")
-    chosen = {name: value for name, value in wanted.items() if value is not None}
+    conditions = {name: value for name, value in options.items() if value is not None}
     if columns is not None and form not in (".csv", ".parquet"):
         raise click.UsageError("--columns is for .csv and .parquet")
     if form in (".tex", ".zip", FOLDER):
-        _write_paper(where, output, form, chosen, days)
+        _write_paper(where, output, form, conditions, days)
     elif form == ".html":
-        _write_page(where, output, chosen, days, runs)
+        _write_page(where, output, conditions, days, runs)
     else:
-        _write_table(where, output, form, chosen, columns)
+        _write_table(where, output, form, conditions, columns)
 
 
-def _write_page(where: Sequence[str], output: Path, wanted: Mapping[str, str], days: "DaysCounted", runs: int) -> None:
+def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted", runs: int) -> None:
     from edgemeter.agent.base import figures
     from edgemeter.collector.index.sources import open_source
     from edgemeter.collector.web.one_file import FileChoice, write_file_of
     from edgemeter.collector.web.queries import CaseFilter
 
-    of = wanted.get
+    of = conditions.get
     case_filter = CaseFilter(of("fleet"), of("device"), of("board"), of("model"), level=days)
     with progress_bar() as progress:
         size_bytes = write_file_of(open_source(where), output, FileChoice(case_filter, runs), progress)
     note(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
 
 
-def _write_paper(where: Sequence[str], output: Path, form: str, wanted: Mapping[str, str], days: "DaysCounted") -> None:
+def _write_paper(where: Sequence[str], output: Path, form: str, conditions: Mapping[str, str], days: "DaysCounted") -> None:
     from importlib.metadata import version
 
     from edgemeter.collector.paper import kit
 
     is_table = form == ".tex"
-    selections, total = _selections(where, wanted)
-    with _shown(chain.from_iterable(one.runs(with_samples=not is_table) for one in selections), total) as found:
-        runs = list(found)
+    selections, total = _selections(where, conditions)
+    with _shown(chain.from_iterable(selection.runs(with_samples=not is_table) for selection in selections), total) as shown_runs:
+        runs = list(shown_runs)
     if str(output) == STDOUT:
         click.echo(kit.tables_of(runs, days), nl=False)
     elif is_table:
         kit.write_kit({output.name: kit.tables_of(runs, days)}, output.parent)
     else:
-        bundles = {name: path for one in selections for name, path in one.bundles.items()}
+        bundles = {name: path for selection in selections for name, path in selection.bundles.items()}
         kit.write_kit(kit.kit(runs, bundles, days, version("edgemeter")), output)
     _name_unreadable(selections)
     note(f"{'tables' if str(output) == STDOUT else output}: {len(runs):,} run{'s' * (len(runs) != 1)}")
 
 
-def _selections(where: Sequence[str], wanted: Mapping[str, str]) -> "tuple[list[RunSelection], int | None]":
+def _selections(where: Sequence[str], conditions: Mapping[str, str]) -> "tuple[list[RunSelection], int | None]":
     """Return what selects the runs, and how many there are at most, None if that is unknown."""
     from edgemeter.collector.runs import selection
 
-    selections = [selection.parse_selection(one) for one in where]
-    for one in selections:
-        one.wanted = [*one.wanted, *wanted.items()]
-    totals = [one.total() for one in selections]
-    return selections, None if None in totals else sum(one or 0 for one in totals)
+    selections = [selection.parse_selection(text) for text in where]
+    for entry in selections:
+        entry.wanted = [*entry.wanted, *conditions.items()]
+    totals = [entry.total() for entry in selections]
+    return selections, None if None in totals else sum(total or 0 for total in totals)
 
 
 def _name_unreadable(selections: "Sequence[RunSelection]") -> None:
-    for entry in chain.from_iterable(one.unreadable for one in selections):
+    for entry in chain.from_iterable(selection.unreadable for selection in selections):
         note(f"left out: {entry.run or 'something'}: {entry.reason}")
 
 
-def _write_table(where: Sequence[str], output: Path, form: str, wanted: Mapping[str, str], columns: str | None) -> None:
+def _write_table(where: Sequence[str], output: Path, form: str, conditions: Mapping[str, str], columns: str | None) -> None:
     from edgemeter.collector.export.run_table import chosen_columns, every_column, write_csv, write_parquet
 
-    chosen = every_column() if columns == "all" else chosen_columns(columns.split(",") if columns else None)
-    selections, total = _selections(where, wanted)
+    chosen_run_columns = every_column() if columns == "all" else chosen_columns(columns.split(",") if columns else None)
+    selections, total = _selections(where, conditions)
     with _shown(_some(chain.from_iterable(selection.runs() for selection in selections), where), total) as runs:
 
         def write(part: Path) -> int:
             if form == ".parquet":
-                return write_parquet(runs, chosen, part)
+                return write_parquet(runs, chosen_run_columns, part)
             with part.open("w", newline="", encoding="utf-8") as file:
-                return write_csv(runs, chosen, file)
+                return write_csv(runs, chosen_run_columns, file)
 
-        count = write_csv(runs, chosen, sys.stdout) if str(output) == STDOUT else _put_in_place(output, write)
+        count = write_csv(runs, chosen_run_columns, sys.stdout) if str(output) == STDOUT else _put_in_place(output, write)
     _name_unreadable(selections)
-    note(f"{count:,} run{'s' * (count != 1)}, {len(chosen)} columns")
+    note(f"{count:,} run{'s' * (count != 1)}, {len(chosen_run_columns)} columns")
 
 
 def _some(runs: "Iterator[RunRecord]", where: Sequence[str]) -> "Iterable[RunRecord]":

@@ -83,28 +83,28 @@ def only_options(*names: str) -> Callable[[_Command], _Command]:
     return added(*(click.option(*(["-m"] if name == "model" else []), f"--{name}", help=text) for name, text in texts.items()))
 
 
-def chosen_ledger(given: LedgerPlace | None = None) -> LedgerPlace:
+def chosen_ledger(ledger: LedgerPlace | None = None) -> LedgerPlace:
     """Return the ledger's place: the one given, or the default."""
     from edgemeter.agent.ledger.ledger import default_path
 
-    return given or default_path()
+    return ledger or default_path()
 
 
-def ledger_file(given: LedgerPlace | None, instead: str) -> Path:
+def ledger_file(ledger: LedgerPlace | None, instead: str) -> Path:
     """Return the file of the ledger; `instead` is what to do with a database.
 
     Raises:
         ConfigError: it is a database.
     """
-    place = chosen_ledger(given)
-    if not isinstance(place, Path):
-        raise ConfigError(f"{place} is a database of PostgreSQL, and this command is for files: {instead}")
-    return place
+    path = chosen_ledger(ledger)
+    if not isinstance(path, Path):
+        raise ConfigError(f"{path} is a database of PostgreSQL, and this command is for files: {instead}")
+    return path
 
 
-def chosen_stores(given: Sequence[str]) -> Sequence[str]:
+def chosen_stores(stores: Sequence[str]) -> Sequence[str]:
     """Return the stores given, or the default ledger."""
-    return given or (str(chosen_ledger()),)
+    return stores or (str(chosen_ledger()),)
 
 
 def stamp(taken_ns: int) -> str:
@@ -137,11 +137,11 @@ def existing_store(store: str) -> str:
 
     if not is_postgres(store) and not Path(store).expanduser().is_file():
         raise ConfigError(f"no store at {store!r}: name its file with --store")
-    found = open_store(store)
-    if isinstance(found, LedgerStore):
-        open_ledger(found.place, "read").close()
+    opened = open_store(store)
+    if isinstance(opened, LedgerStore):
+        open_ledger(opened.place, "read").close()
     else:
-        found.contents()
+        opened.contents()
     return store
 
 
@@ -154,4 +154,4 @@ def trend_progress() -> Iterator[Callable[[str, int, int], None]]:
     from rich.console import Console
 
     with Console(stderr=True).status("analysing trends ...") as status:
-        yield lambda what, row, last: status.update(f"{what}: {row:,} of {last:,}")
+        yield lambda action, row, last: status.update(f"{action}: {row:,} of {last:,}")

@@ -90,23 +90,23 @@ def trend(
     where = chosen_stores(stores)
     with trend_progress() as progress:
         history = open_history(where, progress)
-        known = annotations_of(where[0])
+        annotations = annotations_of(where[0])
         selection = watch.SeriesSelection(**selected)
         watch.keys_of(history, selection)
         workers = len(os.sched_getaffinity(0))
-        found = watch.trends_of(history, known, metrics, selection, by_type=by_type, workers=workers, progress=progress)
-    newest = max((one.last_day for one in found), default=0)
+        trends = watch.trends_of(history, annotations, metrics, selection, by_type=by_type, workers=workers, progress=progress)
+    newest = max((trend.last_day for trend in trends), default=0)
     if until is not None and until < newest:
         raise click.UsageError(
             f"--until {finding.iso(until)} is before the newest run, of {finding.iso(newest)}: give that day or a later one"
         )
     last = newest if until is None else until
     if form == "csv":
-        click.echo(points_csv([(one.key, one.metric, watch.points(history, one.key, one.metric)) for one in found]), nl=False)
+        click.echo(points_csv([(trend.key, trend.metric, watch.points(history, trend.key, trend.metric)) for trend in trends]), nl=False)
     elif form == "json":
-        click.echo(trends_document(found, last))
+        click.echo(trends_document(trends, last))
     else:
-        show_trends(found, last, console_for(form), with_quiet=with_quiet, with_members=with_members)
+        show_trends(trends, last, console_for(form), with_quiet=with_quiet, with_members=with_members)
 
 
 @click.command(short_help="Annotate a day: an expected new level, or a remark.")
@@ -158,9 +158,9 @@ def annotate(
                 raise ConfigError(f"no annotation {remove} in {file.where!r}: see `edgemeter trend annotate --list`")
             click.echo(f"annotation {remove} removed", err=True)
         else:
-            known = read_annotations(file)
-            if not print_data(form, annotations_document(known)) and known:
-                console_for(form).print(annotations_table(known))
+            annotations = read_annotations(file)
+            if not print_data(form, annotations_document(annotations)) and annotations:
+                console_for(form).print(annotations_table(annotations))
 
 
 def _check_series(stores: Sequence[str], about: dict[str, Any]) -> None:
@@ -196,6 +196,6 @@ def units(
         history = open_history(chosen_stores(stores), progress)
         selection = watch.SeriesSelection(fleet=fleet, board=board, model=model)
         keys = watch.keys_of(history, selection)
-        found = [one for name in metrics if name != "throttling" for one in board_types(history, name, keys)]
-    if not print_data(form, units_table.units_document(found)):
-        units_table.show_units(found, console_for(form))
+        units = [unit for name in metrics if name != "throttling" for unit in board_types(history, name, keys)]
+    if not print_data(form, units_table.units_document(units)):
+        units_table.show_units(units, console_for(form))

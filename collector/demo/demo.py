@@ -88,10 +88,10 @@ class FleetPage:
 
     def __init__(self) -> None:
         context = get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_write_pages, args=(theirs,), daemon=True)
+        self._pipe, child_pipe = context.Pipe()
+        self._process = context.Process(target=_write_pages, args=(child_pipe,), daemon=True)
         self._process.start()
-        theirs.close()
+        child_pipe.close()
 
     def __enter__(self) -> "FleetPage":  # noqa: PYI034 - Self needs Python 3.11
         return self
@@ -163,8 +163,10 @@ def write_demo_page(ledger: Path, path: Path) -> int:
     Raises:
         ConfigError: the file cannot be written.
     """
-    own = list(LedgerStore(ledger).contents(with_samples=True).runs)
+    measured = list(LedgerStore(ledger).contents(with_samples=True).runs)
     # The fleet is made from the run that is fp32 and scored, where there is one.
-    template = max(own, key=lambda run: (run.precision == "fp32", run.accuracy is not None, run.verdict.state == "valid"), default=None)
+    template = max(
+        measured, key=lambda run: (run.precision == "fp32", run.accuracy is not None, run.verdict.state == "valid"), default=None
+    )
     simulated = simulated_fleet.records_of(template, end_ns=time.time_ns()) if template else ()
-    return one_file.write_file_of(DocumentSource((*own, *simulated)), path, one_file.FileChoice())
+    return one_file.write_file_of(DocumentSource((*measured, *simulated)), path, one_file.FileChoice())

@@ -54,24 +54,24 @@ def plan_of(doctor: "subprocess.Popen[bytes]") -> DemoPlan:
 
 
 def _plan(findings: Sequence[dict[str, str]]) -> DemoPlan:
-    here = {one["name"]: one for one in findings}
-    runtimes = [name for name in READS if here.get(name, {}).get("state") == "ok"]
+    by_name = {finding["name"]: finding for finding in findings}
+    runtimes = [name for name in READS if by_name.get(name, {}).get("state") == "ok"]
     shipped = _shipped()
     if not runtimes:
         raise UnavailableError("no runtime is installed: `pip install 'edgemeter[litert,onnx]'`, then run the demo again")
     left_out = tuple(
-        f"{path.name}: {here.get(name, {}).get('what', name)} ({here.get(name, {}).get('remedy') or 'install it'})"
+        f"{path.name}: {by_name.get(name, {}).get('what', name)} ({by_name.get(name, {}).get('remedy') or 'install it'})"
         for path in shipped
         for name, suffixes in READS.items()
         if path.name.endswith(suffixes) and name not in runtimes
     )
     models = [path for path in shipped if any(path.name.endswith(READS[name]) for name in runtimes)]
     fp32 = next((path for path in models if "fp32" in path.name and path.suffix == ".onnx"), models[0])
-    has_power = any(one["area"] == "power" and one["state"] == "ok" for one in findings)
+    has_power = any(finding["area"] == "power" and finding["state"] == "ok" for finding in findings)
     language: list[Path] = []
-    if here.get("llama", {}).get("state") == "ok":
+    if by_name.get("llama", {}).get("state") == "ok":
         # The shipped language model in 16 and in 4 bits.
-        files = (path for place in _places() for path in sorted((place / "language").glob("*.gguf")))
+        files = (path for data_folder in _places() for path in sorted((data_folder / "language").glob("*.gguf")))
         language = [path for path in files if path.stem.endswith(("f16", "q4_0"))]
     suite = _suite(models, fp32, language, has_power=has_power)
     return DemoPlan(suite, left_out, (len(models) + 1 + len(language)) * (1 if has_power else 3))
@@ -104,13 +104,13 @@ role = "reference"
 
 def _places() -> list[Path]:
     """Return where the data of the package `models` is, whose code stays where it is."""
-    found = find_spec("edgemeter.models")
-    return [Path(place) for place in found.submodule_search_locations or ()] if found else []
+    package = find_spec("edgemeter.models")
+    return [Path(location) for location in package.submodule_search_locations or ()] if package else []
 
 
 def _shipped() -> list[Path]:
     """Return the model files that ship with a card."""
-    files = [card.with_suffix("") for place in _places() for card in sorted((place / "shipped").glob("*.toml"))]
+    files = [card.with_suffix("") for data_folder in _places() for card in sorted((data_folder / "shipped").glob("*.toml"))]
     if not files:
         raise UnavailableError("the shipped models are not here: install edgemeter from its wheel")
     return files

@@ -83,44 +83,44 @@ def records_of(template: RunRecord, *, end_ns: int, seed: int = 1, days: int = D
             for precision, latency_ratio, accuracy_ratio in (("fp32", 1.0, 1.0), INT8):
                 sequence[device] = sequence.get(device, 0) + 1
                 level = kind.latency_ratio * latency_ratio * unit * draw.gauss(1, DAY_SPREAD)
-                drawn = _Drawn(kind, device, precision, accuracy_ratio, level, day, days, end_ns, sequence[device])
-                yield _run(template, drawn, draw)
+                plan = _Drawn(kind, device, precision, accuracy_ratio, level, day, days, end_ns, sequence[device])
+                yield _run(template, plan, draw)
 
 
-def _run(template: RunRecord, drawn: _Drawn, draw: random.Random) -> RunRecord:
-    kind, device, day, days = drawn.kind, drawn.device, drawn.day, drawn.days
+def _run(template: RunRecord, plan: _Drawn, draw: random.Random) -> RunRecord:
+    kind, device, day, days = plan.kind, plan.device, plan.day, plan.days
     is_updated = kind is TYPES[0] and day >= UPDATE_DAY * days // DAYS
     room_c = 4.0 * math.sin(2 * math.pi * day / 365)
     hot = 22.0 if device == HOT else 0.0
-    p50_ms = (template.latency.p50_ms or template.latency.mean_ms) * drawn.level * (UPDATE_RATIO if is_updated else 1.0)
+    p50_ms = (template.latency.p50_ms or template.latency.mean_ms) * plan.level * (UPDATE_RATIO if is_updated else 1.0)
     power_w = kind.power_w * (SICK_RATIO if device == DEGRADED else 1.0) * draw.gauss(1, DAY_SPREAD)
     rounds = np.random.default_rng(draw.getrandbits(32))
     latencies_ms = p50_ms * (0.985 + rounds.gamma(2.0, 0.009, QUERIES))
     latency = _latency(latencies_ms)
     p50_ms = latency.p50_ms or latency.mean_ms
     has_samples = day >= days - DAYS_WITH_SAMPLES
-    started_at_ns = drawn.end_ns - (days - day) * NS_PER_DAY + int((draw.random() * 0.6 + 0.2) * NS_PER_DAY)
+    started_at_ns = plan.end_ns - (days - day) * NS_PER_DAY + int((draw.random() * 0.6 + 0.2) * NS_PER_DAY)
     is_throttled = device == HOT and draw.random() < 0.4
     return msgspec.structs.replace(
         template,
-        id=f"simulated-{device.removeprefix('simulated-')}-{drawn.seq:04d}",
+        id=f"simulated-{device.removeprefix('simulated-')}-{plan.seq:04d}",
         device=device,
         fleet=FLEET,
         role="reference" if kind is SERVER else "device",
         session=1,
-        seq=drawn.seq,
+        seq=plan.seq,
         started_at_ns=started_at_ns,
         suite="simulated fleet",
-        case=f"{template.model.name} {drawn.precision}",
-        precision=drawn.precision,
-        model=_model(template, drawn.precision),
+        case=f"{template.model.name} {plan.precision}",
+        precision=plan.precision,
+        model=_model(template, plan.precision),
         latency=latency,
         throughput_per_s=1000 / p50_ms,
         energy=_energy(p50_ms, power_w, kind),
         energy_reason=None,
         other_energies=(),
         other_energy_reasons=(),
-        accuracy=msgspec.structs.replace(template.accuracy, value=round(template.accuracy.value * drawn.accuracy_ratio, 4))
+        accuracy=msgspec.structs.replace(template.accuracy, value=round(template.accuracy.value * plan.accuracy_ratio, 4))
         if template.accuracy
         else None,
         environment=msgspec.structs.replace(

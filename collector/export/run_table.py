@@ -55,14 +55,14 @@ def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
     Raises:
         ConfigError: there is no such column.
     """
-    known = {column.name: column for column in every_column()}
+    columns = {column.name: column for column in every_column()}
     if names is None:
         usual = {*point_schema.TAGS, *CASE_TAGS, point_schema.ENERGY_PROVENANCE, *point_schema.FIGURES, *_FACTS, *record_names("csv")}
-        return tuple(column for name, column in known.items() if name in usual)
-    unknown = [name for name in names if name not in known]
+        return tuple(column for name, column in columns.items() if name in usual)
+    unknown = [name for name in names if name not in columns]
     if unknown:
         raise ConfigError(f"{unknown[0]!r} is not a column: list them with `edgemeter report --list`")
-    return tuple(known[name] for name in names)
+    return tuple(columns[name] for name in names)
 
 
 def _of_group(group: FieldGroup, path: tuple[str, ...]) -> Iterator[RunColumn]:
@@ -74,10 +74,10 @@ def _of_group(group: FieldGroup, path: tuple[str, ...]) -> Iterator[RunColumn]:
 
 
 def _at(path: str) -> Callable[[RunRecord], Any]:
-    first, *rest = path.split(".")
-    if not rest:
+    first, *below = path.split(".")
+    if not below:
         return operator.attrgetter(path)
-    outer, inner = operator.attrgetter(first), _at(".".join(rest))
+    outer, inner = operator.attrgetter(first), _at(".".join(below))
     return _mapped(outer, inner)
 
 
@@ -114,7 +114,7 @@ def write_parquet(runs: Iterable[RunRecord], columns: Sequence[RunColumn], path:
     arrow, parquet = _library()
     types = {"float": arrow.float64(), "integer": arrow.int64(), "boolean": arrow.bool_(), "text": arrow.string(), "json": arrow.string()}
     schema = arrow.schema([(TIME, arrow.timestamp("ns", tz="UTC")), *((column.name, types[column.kind]) for column in columns)])
-    getters = [operator.attrgetter("started_at_ns"), *(column.value for column in columns)]
+    getters: list[Callable[[RunRecord], Any]] = [operator.attrgetter("started_at_ns"), *(column.value for column in columns)]
     written = 0
     remaining = iter(runs)
     try:

@@ -33,10 +33,10 @@ FIGURES = in_view("home")
 
 def _entity(entry: Figure) -> dict[str, Any]:
     # `energy` is for meters that count up (state class total): an energy per inference is none.
-    shown = {"device_class": "duration"} if entry.unit == "ms" else {"icon": "mdi:lightning-bolt"} if entry.unit == "mJ" else {}
+    appearance = {"device_class": "duration"} if entry.unit == "ms" else {"icon": "mdi:lightning-bolt"} if entry.unit == "mJ" else {}
     return {
         "name": entry.title[:1].upper() + entry.title[1:],
-        **shown,
+        **appearance,
         "state_class": "measurement",
         **({"unit_of_measurement": entry.unit} if entry.unit else {}),
         "suggested_display_precision": 2,
@@ -72,11 +72,11 @@ def home_messages(newest: Iterable[tuple[SeriesKey, RunFigures]], present: Itera
     messages: dict[str, bytes] = {}
     for fleet, device in dict.fromkeys((*devices, *cases)):
         presence = devices.get((fleet, device))
-        shown = sorted(cases[fleet, device], key=lambda case: case[1].at_ns)[-MOST_CASES:]
+        newest_cases = sorted(cases[fleet, device], key=lambda case: case[1].at_ns)[-MOST_CASES:]
         is_retired = presence is not None and presence.state == "revoked"
-        discovery = b"" if is_retired else msgspec.json.encode(_discovery(fleet, device, presence, [key for key, _ in shown], agent))
+        discovery = b"" if is_retired else msgspec.json.encode(_discovery(fleet, device, presence, [key for key, _ in newest_cases], agent))
         messages[discovery_topic(fleet, device)] = discovery
-        for key, run in shown:
+        for key, run in newest_cases:
             messages[state_topic(key)] = b"" if is_retired else msgspec.json.encode(_state(run))
     return messages
 
@@ -135,9 +135,9 @@ def _discovery(fleet: str, device: str, presence: DevicePresence | None, cases: 
 def _device(fleet: str, device: str, presence: DevicePresence | None, node: str, cases: Sequence[SeriesKey]) -> dict[str, Any]:
     birth = presence.birth if presence is not None else None
     board = birth.board if birth is not None else cases[-1].board if cases else None
-    known = {"model": board, "sw_version": birth.agent if birth is not None else None}
+    facts = {"model": board, "sw_version": birth.agent if birth is not None else None}
     named = {"identifiers": [node], "name": device, "manufacturer": f"edgemeter, fleet {fleet}"}
-    return named | {name: value for name, value in known.items() if value}
+    return named | {name: value for name, value in facts.items() if value}
 
 
 def _state(run: RunFigures) -> dict[str, Any]:

@@ -20,11 +20,11 @@ GOODBYE_S = 2.0
 
 
 class HomePublisher:
-    """Publishes the devices and newest runs of the ledger at `place`; `start` once, `stop` once or more."""
+    """Publishes the devices and newest runs of the ledger at `ledger_place`; `start` once, `stop` once or more."""
 
-    def __init__(self, address: BrokerAddress, place: LedgerPlace, agent: str, poll_s: float = POLL_S) -> None:
+    def __init__(self, address: BrokerAddress, ledger_place: LedgerPlace, agent: str, poll_s: float = POLL_S) -> None:
         self._address = address
-        self._place = place
+        self._place = ledger_place
         self._agent = agent
         self._poll_s = poll_s
         self._session: MqttSession | None = None

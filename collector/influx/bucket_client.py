@@ -56,11 +56,11 @@ class BucketClient:
     def bucket_id(self) -> str | None:
         """Return the id of the bucket; None where there is none, the token may not read it, or the server has no such list."""
         try:
-            found = self._call(self._client.buckets_api().find_buckets, name=self._config.bucket, org=self._org)
+            listing = self._call(self._client.buckets_api().find_buckets, name=self._config.bucket, org=self._org)
         except EdgemeterError:
             # Other versions have no such list; a server that is busy is asked again.
             return None
-        ids = {bucket.id for bucket in getattr(found, "buckets", None) or () if bucket.name == self._config.bucket}
+        ids = {bucket.id for bucket in getattr(listing, "buckets", None) or () if bucket.name == self._config.bucket}
         return str(ids.pop()) if len(ids) == 1 else None
 
     def create(self) -> None:

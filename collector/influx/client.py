@@ -40,12 +40,12 @@ class NotFoundError(ConfigError):
 def influx_error(config: InfluxConfig, status: int | None, body: Any, reason: str = "") -> EdgemeterError:
     """Return the error of an unsuccessful response."""
     text = _message(body) or reason
-    shown, where = one_line(text), str(config)
+    message, where = one_line(text), str(config)
     if status in {400, 413, 422}:
         return PointsRejectedError(text)
     if status in {401, 403}:
         remedy = f"give one with that permission ({TOKEN_VARIABLES[0]} or --influx-token-file)"
-        return ConfigError(f"InfluxDB at {where} does not accept the token ({shown}): {remedy}")
+        return ConfigError(f"InfluxDB at {where} does not accept the token ({message}): {remedy}")
     if status == 404:
         if config.database is not None:
             remedy = "name an existing one (?db=), or a user with permission to create it"
@@ -53,10 +53,10 @@ def influx_error(config: InfluxConfig, status: int | None, body: Any, reason: st
             remedy = "it has no API of version 2; for InfluxDB 1 append ?db=DATABASE to the URL"
         else:
             remedy = "name existing ones in the URL (?org=ORG&bucket=BUCKET), or a token with permission to create the bucket"
-        return NotFoundError(f"InfluxDB at {where}: {shown}: {remedy}")
+        return NotFoundError(f"InfluxDB at {where}: {message}: {remedy}")
     if "retention policy not found" in text:
-        return ConfigError(f"InfluxDB at {where}: {shown}: name an existing one (rp=), or create it (edgemeter collector init-influx)")
-    return TransientError(f"InfluxDB at {where} responds {status} ({shown}): retrying")
+        return ConfigError(f"InfluxDB at {where}: {message}: name an existing one (rp=), or create it (edgemeter collector init-influx)")
+    return TransientError(f"InfluxDB at {where} responds {status} ({message}): retrying")
 
 
 def unreachable(config: InfluxConfig, error: BaseException) -> TransientError:
@@ -189,8 +189,8 @@ def query_rows(connection: InfluxHttp, config: InfluxConfig, query: str) -> Iter
     """
     # Version 2 maps a bucket to a database, and to a policy too where a slash divides the name, as in 1.8.
     database, _, policy = config.bucket.partition("/") if config.database is None else (config.database, "", config.policy)
-    place = {"db": database} | ({"rp": policy} if policy else {})
-    parameters = {**place, "q": query, "epoch": "ns", "chunked": "true", "chunk_size": str(CHUNK_ROWS)}
+    database_fields = {"db": database} | ({"rp": policy} if policy else {})
+    parameters = {**database_fields, "q": query, "epoch": "ns", "chunked": "true", "chunk_size": str(CHUNK_ROWS)}
     for result in _results(connection, config, InfluxRequest("GET", "/query", parameters)):
         for series in result.series:
             for values in series.values:

@@ -55,24 +55,24 @@ class _Batch:
     owners: list[tuple[int, HeldChunk]] = field(default_factory=list)
     characters: int = 0
 
-    def add(self, row: int, held: HeldChunk, lines: Sequence[str]) -> None:
+    def add(self, row: int, chunk: HeldChunk, lines: Sequence[str]) -> None:
         self.last_row = row
         self.lines += lines
-        self.owners += [(row, held)] * len(lines)
+        self.owners += [(row, chunk)] * len(lines)
         self.characters += sum(map(len, lines))
 
 
 class Drain:
-    """Drains the ledger at `place` to `sink` in its own thread; `start` once, `stop` once or more.
+    """Drains the ledger at `ledger_place` to `sink` in its own thread; `start` once, `stop` once or more.
 
     `trouble` is why it makes no progress, None when it does; `rejected` counts the records that the sink rejected. With `status_every_s`
     it also writes the presence and health of the devices, where they changed, and its own lag.
     """
 
-    def __init__(self, place: LedgerPlace, sink: Sink, points: Points | None = None, *, status_every_s: float | None = None) -> None:
+    def __init__(self, ledger_place: LedgerPlace, sink: Sink, points: Points | None = None, *, status_every_s: float | None = None) -> None:
         self.trouble: str | None = None
         self.rejected = 0
-        self._place = place
+        self._place = ledger_place
         self._sink = sink
         self._points = points or Points()
         self._status_every_s = status_every_s
@@ -119,10 +119,10 @@ class Drain:
         """Return whether the thread is alive; if it died, which is a bug, the process must end."""
         return self._thread.is_alive()
 
-    def positions(self, held: Mapping[str, int]) -> dict[str, int]:
+    def positions(self, positions: Mapping[str, int]) -> dict[str, int]:
         """Return the positions that a ledger holds, and that of this sink, 0 if it was never reached."""
-        is_held = any(is_position_of(self._sink.name, name) for name in held)
-        return {**held} if is_held else {**held, self._sink.name: 0}
+        is_held = any(is_position_of(self._sink.name, name) for name in positions)
+        return {**positions} if is_held else {**positions, self._sink.name: 0}
 
     def has_reached(self, row: int) -> bool:
         """Return whether the sink has every record up to `row`."""
@@ -232,8 +232,8 @@ class Drain:
         """Return the next batch: a full one, or a smaller one where the sink is idle: `writing` is what it stores now."""
         batch = _Batch(after_row)
         points = ((chunk, point) for chunk in ledger.chunks(after_row=after_row) for point in self._points.of_chunk(chunk))
-        for held, (row, lines) in points:
-            batch.add(row, held, lines)
+        for chunk, (row, lines) in points:
+            batch.add(row, chunk, lines)
             share = self._share if writing is not None and not writing.done() else self._share * IDLE_SHARE
             if len(batch.lines) >= BATCH_POINTS * share or batch.characters >= BATCH_CHARACTERS * share:
                 break
@@ -244,10 +244,10 @@ class Drain:
     def _note(self, ledger: Ledger, batch: _Batch, rejected: Sequence[RejectedPoint]) -> bool:
         # A record of many points is rejected once.
         reasons = {batch.owners[point.index]: point.reason for point in reversed(rejected)}
-        payloads = {held: dict(held.payloads()) for held in {held for _, held in reasons}}
+        payloads = {chunk: dict(chunk.payloads()) for chunk in {chunk for _, chunk in reasons}}
         rejections = [
-            Rejection(self._sink.name, record_reference(payloads[held][row]), f"the sink rejects it: {reason}", held.received_ns)
-            for (row, held), reason in reversed(reasons.items())
+            Rejection(self._sink.name, record_reference(payloads[chunk][row]), f"the sink rejects it: {reason}", chunk.received_ns)
+            for (row, chunk), reason in reversed(reasons.items())
         ]
         # Of thousands rejected together one line reports all.
         for reason, count in Counter(rejection.reason for rejection in rejections).items():
@@ -261,14 +261,14 @@ class Drain:
         return is_expected
 
 
-def open_drain(place: LedgerPlace, influx: InfluxConfig) -> Drain:
+def open_drain(ledger_place: LedgerPlace, influx: InfluxConfig) -> Drain:
     """Return a drain to `influx` that also writes presence, health and lag. A server that is down now is retried.
 
     Raises:
         ConfigError: InfluxDB refuses the credentials.
         UnavailableError: influxdb-client is not installed.
     """
-    points = Points(influx.extent, influx.also, TagValues(tag_values_path(place)))
+    points = Points(influx.extent, influx.also, TagValues(tag_values_path(ledger_place)))
     sink = open_sink(influx)
     try:
         sink.prepare()
@@ -279,7 +279,7 @@ def open_drain(place: LedgerPlace, influx: InfluxConfig) -> Drain:
         # A wrong token must show at the start.
         sink.close()
         raise
-    return Drain(place, sink, points, status_every_s=STATUS_EVERY_S)
+    return Drain(ledger_place, sink, points, status_every_s=STATUS_EVERY_S)
 
 
 def _drain_pause_s(error: EdgemeterError, failures: int) -> float:

@@ -164,8 +164,8 @@ def every_field(group: FieldGroup) -> Iterator[PointField]:
 
 def figures_of(group: FieldGroup) -> FieldGroup:
     """Return `group` with the fields of `FIGURES` alone."""
-    fields = tuple(one for one in group.fields if one.name in FIGURES)
-    groups = tuple(inner for one in group.groups if (inner := figures_of(one)).fields or inner.groups)
+    fields = tuple(field for field in group.fields if field.name in FIGURES)
+    groups = tuple(inner for group_below in group.groups if (inner := figures_of(group_below)).fields or inner.groups)
     return dataclasses.replace(group, fields=fields, groups=groups)
 
 
@@ -173,15 +173,15 @@ def _group(kind: msgspec.inspect.Type, attribute: str, prefix: str, *, is_nullab
     fields: list[PointField] = []
     groups: list[FieldGroup] = []
     tags: list[str] = []
-    for one in kind.fields if isinstance(kind, msgspec.inspect.StructType) else ():
-        name = f"{prefix}{one.name}"
-        inner = _without_none(one.type)
+    for member in kind.fields if isinstance(kind, msgspec.inspect.StructType) else ():
+        name = f"{prefix}{member.name}"
+        inner = _without_none(member.type)
         if name in AS_TAGS:
             tags.append(name)
         elif isinstance(inner, msgspec.inspect.StructType):
-            groups.append(_group(inner, one.name, f"{name}_", is_nullable=inner is not one.type))
+            groups.append(_group(inner, member.name, f"{name}_", is_nullable=inner is not member.type))
         elif name != "samples":
-            fields.append(_field(inner, one.name, name, is_nullable=inner is not one.type))
+            fields.append(_field(inner, member.name, name, is_nullable=inner is not member.type))
     return FieldGroup(attribute, is_nullable, tuple(fields), tuple(tags), tuple(groups))
 
 
@@ -201,8 +201,8 @@ def _field(kind: msgspec.inspect.Type, attribute: str, name: str, *, is_nullable
 
 def _without_none(kind: msgspec.inspect.Type) -> msgspec.inspect.Type:
     if isinstance(kind, msgspec.inspect.UnionType):
-        others = [one for one in kind.types if not isinstance(one, msgspec.inspect.NoneType)]
-        return others[0] if len(others) == 1 else kind
+        kinds = [kind_of_union for kind_of_union in kind.types if not isinstance(kind_of_union, msgspec.inspect.NoneType)]
+        return kinds[0] if len(kinds) == 1 else kind
     return kind
 
 
@@ -223,7 +223,7 @@ def read_figures(array: bytes) -> Sequence[Any]:
 
 
 def _paths(group: FieldGroup) -> _Tree:
-    tree: _Tree = {one.attribute: {} for one in group.fields if one.name in FIGURES}
+    tree: _Tree = {field.attribute: {} for field in group.fields if field.name in FIGURES}
     for inner in group.groups:
         if below := _paths(inner):
             tree[inner.attribute] = below
@@ -241,13 +241,13 @@ def _with_tags(tree: _Tree) -> _Tree:
 def _slim(kind: Any, tree: _Tree) -> type[msgspec.Struct]:
     """Return a struct with the fields of `kind` that are in `tree`."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    declared = {one.name: one for one in msgspec.structs.fields(kind)}
+    declared = {field.name: field for field in msgspec.structs.fields(kind)}
     fields: list[Any] = []
     for name, below in tree.items():
         hint = hints[name]
         if below:
             options = typing.get_args(hint) or (hint,)
-            slim = _slim(next(one for one in options if one is not type(None)), below)
+            slim = _slim(next(option for option in options if option is not type(None)), below)
             hint = slim | None if type(None) in options else slim
         default: Any = None
         if type(None) not in typing.get_args(hint):
@@ -280,17 +280,17 @@ def record_of_point(point: Mapping[str, Any]) -> RunRecord:
 def _values(group: FieldGroup, point: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {name: value for name in group.tags if (value := _tag(name, point)) is not None or name == "suite"}
     for inner in group.groups:
-        is_present = any(point.get(one.name) is not None for one in every_field(inner))
+        is_present = any(point.get(field.name) is not None for field in every_field(inner))
         if is_present or not inner.is_nullable:
             values[inner.attribute] = _values(inner, point)
         else:
             values[inner.attribute] = None
-    for one in group.fields:
-        value = point.get(one.name)
+    for entry in group.fields:
+        value = point.get(entry.name)
         if value is not None:
-            values[one.attribute] = msgspec.json.decode(value) if one.kind == "json" and isinstance(value, str) else value
-        elif one.is_nullable or one.kind == "json":
-            values[one.attribute] = _absent(one)
+            values[entry.attribute] = msgspec.json.decode(value) if entry.kind == "json" and isinstance(value, str) else value
+        elif entry.is_nullable or entry.kind == "json":
+            values[entry.attribute] = _absent(entry)
     return values
 
 
@@ -300,8 +300,8 @@ def _tag(name: str, point: Mapping[str, Any]) -> str | None:
     return exact if exact is not None else point.get(name) or None
 
 
-def _absent(one: PointField) -> Any:
+def _absent(field: PointField) -> Any:
     # An empty list or mapping is not written, unless it could also be null.
-    if one.is_nullable:
+    if field.is_nullable:
         return None
-    return [] if one.is_list else {}
+    return [] if field.is_list else {}

@@ -68,25 +68,25 @@ class TagValues:
             values = msgspec.json.decode(self.path.read_bytes(), type=dict[str, list[str]])
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read the tag values {str(self.path)!r} ({error}): delete the file, it is written again") from error
-        self._known = {name: dict.fromkeys(found) for name, found in values.items()}
+        self._known = {name: dict.fromkeys(values_of_tag) for name, values_of_tag in values.items()}
 
     def admitted(self, name: str, value: str) -> str:
         """Return `value`, or `other` if the tag `name` has as many values as it may have, or the value is too long."""
         if name in UNLIMITED:
             return value
-        known = self._known.setdefault(name, {})
-        if value in known:
+        values_of_tag = self._known.setdefault(name, {})
+        if value in values_of_tag:
             return value
-        if len(known) >= self.most or len(value) > LONGEST_VALUE:
+        if len(values_of_tag) >= self.most or len(value) > LONGEST_VALUE:
             return OTHER
-        known[value] = None
+        values_of_tag[value] = None
         self._is_saved = False
         return value
 
     def save(self) -> None:
         """Write the file if a value is new since the last time; call it before the points are written."""
         if self.path is not None and not self._is_saved:
-            durable_file.write(self.path, msgspec.json.encode({name: list(found) for name, found in self._known.items()}))
+            durable_file.write(self.path, msgspec.json.encode({name: list(values_of_tag) for name, values_of_tag in self._known.items()}))
             self._is_saved = True
 
 
@@ -104,24 +104,24 @@ def point_ns(record: RunRecord) -> int:
     return begun_ns - begun_ns % _KEPT_NS + (_session_hash(record.session or 0) + (record.seq or 0)) % _KEPT_NS
 
 
-def tag_values(record: RunRecord, known: TagValues | None = None) -> Mapping[str, str | None]:
-    """Return the value of each tag of the record, as far as it is among the `known` values (None: whatever it is)."""
-    return _tags(record, known)[0]
+def tag_values(record: RunRecord, admitted: TagValues | None = None) -> Mapping[str, str | None]:
+    """Return the value of each tag of the record, as far as it is among the `admitted` values (None: whatever it is)."""
+    return _tags(record, admitted)[0]
 
 
-def record_tags(record: RunRecord, known: TagValues | None = None, **changes: str) -> str:
+def record_tags(record: RunRecord, admitted: TagValues | None = None, **changes: str) -> str:
     """Return the record's tags, sorted, each after a comma; `changes` take the place of some of them."""
-    values, text = _tags(record, known)
+    values, text = _tags(record, admitted)
     return _tag_text({**values, **changes}) if changes else text
 
 
-def _tags(record: RunRecord, known: TagValues | None) -> tuple[Mapping[str, str | None], str]:
-    return _tag_set((*_path_values(record), *[value_of(record) for value_of in _case_tags]), known)
+def _tags(record: RunRecord, admitted: TagValues | None) -> tuple[Mapping[str, str | None], str]:
+    return _tag_set((*_path_values(record), *[value_of(record) for value_of in _case_tags]), admitted)
 
 
-def point_line(record: RunRecord, extent: Extent = "all", known: TagValues | None = None) -> str:
-    """Return the record's point, one line without a line break; `known` limits the values of its tags."""
-    tags, tags_text = _tags(record, known)
+def point_line(record: RunRecord, extent: Extent = "all", admitted: TagValues | None = None) -> str:
+    """Return the record's point, one line without a line break; `admitted` limits the values of its tags."""
+    tags, tags_text = _tags(record, admitted)
     layout = _LAYOUTS[extent]
     values: list[Any] = []
     layout.reader.read(record, values)
@@ -129,12 +129,12 @@ def point_line(record: RunRecord, extent: Extent = "all", known: TagValues | Non
     fields += [f"{name}{value}i" for name, value in layout.pairs("integer", values) if value is not None]
     fields += [f"{name}true" if value else f"{name}false" for name, value in layout.pairs("boolean", values) if value is not None]
     fields += [f"{name}{quoted(value)}" for name, value in layout.pairs("text", values) if value is not None]
-    for one, value in layout.lists(values):
+    for entry, value in layout.lists(values):
         # An empty list is absent, unless it could also be null.
-        if value or (one.is_nullable and value is not None):
-            fields.append(f"{one.name}={quoted(_encode(value).decode())}")
-            if one.by_name:
-                fields += _by_name(one, value)
+        if value or (entry.is_nullable and value is not None):
+            fields.append(f"{entry.name}={quoted(_encode(value).decode())}")
+            if entry.by_name:
+                fields += _by_name(entry, value)
     fields += [
         f"{entry.name}={str(bool(value)).lower() if entry.is_truth else repr(float(value))}"
         for entry in point_schema.WORKED_OUT
@@ -180,10 +180,10 @@ class _ValueLayout:
     def __init__(self, group: FieldGroup) -> None:
         self.reader = _reader(group)
         fields = list(point_schema.every_field(group))
-        places = {kind: [place for place, one in enumerate(fields) if one.kind == kind] for kind in _READER_OF_KIND}
-        self._names = {kind: tuple(f"{fields[place].name}=" for place in places[kind]) for kind in _READER_OF_KIND}
+        places = {kind: [index for index, field in enumerate(fields) if field.kind == kind] for kind in _READER_OF_KIND}
+        self._names = {kind: tuple(f"{fields[index].name}=" for index in places[kind]) for kind in _READER_OF_KIND}
         self._pick = {kind: _all_of(operator.itemgetter, places[kind]) for kind in _READER_OF_KIND}
-        self._lists = tuple(fields[place] for place in places["json"])
+        self._lists = tuple(fields[index] for index in places["json"])
 
     def pairs(self, kind: FieldKind, values: Sequence[Any]) -> Iterable[tuple[str, Any]]:
         return zip(self._names[kind], self._pick[kind](values), strict=True)
@@ -196,32 +196,32 @@ _READER_OF_KIND: tuple[FieldKind, ...] = ("float", "integer", "boolean", "text",
 
 
 def _reader(group: FieldGroup) -> _GroupReader:
-    own = _all_of(operator.attrgetter, [one.attribute for one in group.fields])
-    inner = tuple((operator.attrgetter(one.attribute), _reader(one)) for one in group.groups)
-    return _GroupReader(own, inner, (None,) * sum(1 for _ in point_schema.every_field(group)))
+    read_fields = _all_of(operator.attrgetter, [field.attribute for field in group.fields])
+    inner = tuple((operator.attrgetter(group.attribute), _reader(group)) for group in group.groups)
+    return _GroupReader(read_fields, inner, (None,) * sum(1 for _ in point_schema.every_field(group)))
 
 
-def _all_of(getter: Callable[..., Callable[[Any], Any]], wanted: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
-    """Return a function that gets `wanted` as a tuple, of any length."""
-    if not wanted:
+def _all_of(getter: Callable[..., Callable[[Any], Any]], names: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that gets `names` as a tuple, of any length."""
+    if not names:
         return lambda _: ()
-    get = getter(*wanted)
-    return get if len(wanted) > 1 else lambda group: (get(group),)
+    get = getter(*names)
+    return get if len(names) > 1 else lambda group: (get(group),)
 
 
-def _by_name(one: PointField, values: dict[str, Any]) -> Iterator[str]:
-    for key, name in one.by_name.items():
+def _by_name(field: PointField, values: dict[str, Any]) -> Iterator[str]:
+    for key, name in field.by_name.items():
         if (value := values.get(key)) is not None:
-            yield f"{name}={value}i" if one.by_name_kind == "integer" else f"{name}={_encode(float(value)).decode()}"
+            yield f"{name}={value}i" if field.by_name_kind == "integer" else f"{name}={_encode(float(value)).decode()}"
 
 
 @functools.lru_cache(_TAG_SETS)
-def _tag_set(values: tuple[str | None, ...], known: TagValues | None) -> tuple[Mapping[str, str | None], str]:
-    """Return the tags of these values, and their text. What `known` has admitted once it always admits."""
-    found = dict(zip(_TAG_NAMES, values, strict=True))
-    if known is not None:
-        found = {name: known.admitted(name, value) if value else value for name, value in found.items()}
-    return found, _tag_text(found)
+def _tag_set(values: tuple[str | None, ...], admitted: TagValues | None) -> tuple[Mapping[str, str | None], str]:
+    """Return the tags of these values, and their text. What `admitted` has admitted once it always admits."""
+    tags = dict(zip(_TAG_NAMES, values, strict=True))
+    if admitted is not None:
+        tags = {name: admitted.admitted(name, value) if value else value for name, value in tags.items()}
+    return tags, _tag_text(tags)
 
 
 def _tag_text(tags: Mapping[str, str | None]) -> str:
@@ -268,7 +268,7 @@ class Points:
     also: frozenset[Extra] = frozenset()
     known: TagValues | None = None
 
-    def of_chunk(self, held: HeldChunk) -> Iterator[tuple[int, list[str]]]:
+    def of_chunk(self, chunk: HeldChunk) -> Iterator[tuple[int, list[str]]]:
         """Yield row and points of each record, its own point first; damaged samples give none, and invalid records are left out.
 
         A record whose stated time cannot be true has points at the time of its receipt: else they are beyond the bucket's retention,
@@ -277,20 +277,20 @@ class Points:
         Raises:
             ConfigError: what was validated before is no record.
         """
-        if self.extent == "all" or self.also or not held.is_checked:
-            for row, payload in held.payloads():
+        if self.extent == "all" or self.also or not chunk.is_checked:
+            for row, payload in chunk.payloads():
                 try:
-                    lines = self.lines(payload, held.received_ns)
+                    lines = self.lines(payload, chunk.received_ns)
                 except ConfigError:
-                    if held.is_checked:
+                    if chunk.is_checked:
                         raise
                     # It will be quarantined.
                     continue
                 yield row, lines
             return
-        figures = read_figures(held.text)
-        for row, place in held.rows:
-            yield row, [point_line(placed(figures[place], held.received_ns), "figures", self.known)]
+        figures = read_figures(chunk.text)
+        for row, index in chunk.rows:
+            yield row, [point_line(placed(figures[index], chunk.received_ns), "figures", self.known)]
 
     def lines(self, payload: bytes, received_ns: int = 0) -> list[str]:
         """Return the points of the record in `payload` (JSON), its own first.
@@ -299,39 +299,39 @@ class Points:
             ConfigError: it is no record.
         """
         record = placed(decode(payload), received_ns)
-        found = [point_line(record, self.extent, self.known)]
+        lines = [point_line(record, self.extent, self.known)]
         if self.also:
-            series = {one.name: one for one in record.samples}
+            series = {sample.name: sample for sample in record.samples}
             if "latency_histogram" in self.also:
-                found += _histogram(record, series, self.known)
+                lines += _histogram(record, series, self.known)
             if "power_trace" in self.also:
-                found += _power(record, series, self.known)
-        return found
+                lines += _power(record, series, self.known)
+        return lines
 
 
-def _histogram(record: RunRecord, series: dict[str, Series], known: TagValues | None) -> Iterator[str]:
+def _histogram(record: RunRecord, series: dict[str, Series], admitted: TagValues | None) -> Iterator[str]:
     latency = series.get("latency")
     if latency is None or latency.unit != "ns":
         return
     try:
-        taken = samples.unpack(latency)
+        latencies_ns = samples.unpack(latency)
     except ConfigError:
         return
-    if not taken.size:
+    if not latencies_ns.size:
         return
-    counts = np.bincount(np.searchsorted(BOUNDS_NS, taken), minlength=len(BOUNDS_NS) + 1).tolist()
+    counts = np.bincount(np.searchsorted(BOUNDS_NS, latencies_ns), minlength=len(BOUNDS_NS) + 1).tolist()
     names = [*(f"to_{bound}_ns" for bound in BOUNDS_NS.tolist()), "above_ns"]
     fields = [f"{name}={count}i" for name, count in zip(names, counts, strict=True) if count]
     identity = _identity(record)
-    yield f"latency_histogram{record_tags(record, known)} {','.join(fields)},{identity} {point_ns(record)}"
+    yield f"latency_histogram{record_tags(record, admitted)} {','.join(fields)},{identity} {point_ns(record)}"
 
 
-def _power(record: RunRecord, series: dict[str, Series], known: TagValues | None) -> Iterator[str]:
+def _power(record: RunRecord, series: dict[str, Series], admitted: TagValues | None) -> Iterator[str]:
     # Readings of different sensors at one nanosecond must not become one point: the sensor's index takes the last digits.
     identity = _identity(record)
     # Readings count from the first timed query, on the clock that `monotonic_ns` was read from when the run started.
     first_ns = start_ns(record) + (record.windows.timed_start_ns - record.monotonic_ns if record.windows else 0)
-    for place, trace in enumerate(record.power_traces):
+    for index, trace in enumerate(record.power_traces):
         kind, value_name = ("energy", "energy_mj") if trace.kind == "energy" else ("power", "power_w")
         values, times = series.get(f"{kind}.{trace.name}"), series.get(f"power_at.{trace.name}")
         if values is None or times is None:
@@ -343,11 +343,11 @@ def _power(record: RunRecord, series: dict[str, Series], known: TagValues | None
         if len(read) != len(taken_ns):
             continue
         source = trace_source(record, trace)
-        tags = record_tags(record, known, energy_source=known.admitted("energy_source", source) if known else source)
+        tags = record_tags(record, admitted, energy_source=admitted.admitted("energy_source", source) if admitted else source)
         head = f"power_trace{tags} sensor={quoted(trace.name)},{identity},{value_name}="
         for value, at_ns in zip(read.tolist(), taken_ns.tolist(), strict=True):
             if np.isfinite(value):
-                yield f"{head}{value!r} {(first_ns + at_ns) // 1000 * 1000 + place}"
+                yield f"{head}{value!r} {(first_ns + at_ns) // 1000 * 1000 + index}"
 
 
 def _identity(record: RunRecord) -> str:

@@ -49,8 +49,8 @@ def set_up_influx(config: InfluxConfig, plan: InfluxPlan) -> list[str]:
     """
     version = _Version1(config) if config.database is not None else _Version2(config)
     try:
-        done = version.make_place(plan.keep_days)
-        return done + [_token(right, path, version) for right, path in plan.token_files.items()]
+        remarks = version.make_place(plan.keep_days)
+        return remarks + [_token(right, path, version) for right, path in plan.token_files.items()]
     except PointsRejectedError as error:
         raise ConfigError(f"InfluxDB at {config} rejects it: {error}") from error
     finally:
@@ -77,17 +77,17 @@ def _token(right: Right, path: Path, version: "_Version1 | _Version2") -> str:
 
 def _try(right: Right, path: Path, version: "_Version1 | _Version2") -> None:
     # It may belong to another bucket or server.
-    place = replace(version.config, token=influx_config.token_of(path))
-    with closing(open_sink(place)) as sink, closing(InfluxHttp(place)) as connection:
+    tried_config = replace(version.config, token=influx_config.token_of(path))
+    with closing(open_sink(tried_config)) as sink, closing(InfluxHttp(tried_config)) as connection:
         try:
             if right == "write":
                 sink.prepare()
             else:
-                for _ in query_rows(connection, place, "SELECT id FROM run LIMIT 1"):
+                for _ in query_rows(connection, tried_config, "SELECT id FROM run LIMIT 1"):
                     break
         except ConfigError as error:
             remedy = f"name another file (--{right}-token-to), or move it away"
-            raise ConfigError(f"the token in {str(path)!r} has no permission to {right} at {place}: {remedy}") from error
+            raise ConfigError(f"the token in {str(path)!r} has no permission to {right} at {tried_config}: {remedy}") from error
 
 
 class _Version2:

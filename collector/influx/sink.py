@@ -53,12 +53,12 @@ def write_all_but_rejected(lines: Sequence[str], post: Callable[[Sequence[str]],
     while waiting:
         places = waiting.pop()
         try:
-            post([lines[place] for place in places])
+            post([lines[index] for index in places])
         except PointsRejectedError as error:
             # After an outage longer than the bucket's retention, thousands are rejected for one cause.
             dropped = _DROPPED.search(error.server_message)
             if len(places) == 1 or (dropped and int(dropped[1]) == len(places)):
-                rejected += [RejectedPoint(place, _reason(error.server_message, lines[place])) for place in places]
+                rejected += [RejectedPoint(index, _reason(error.server_message, lines[index])) for index in places]
             else:
                 waiting += _halves(lines, places, error.server_message)
     return sorted(rejected, key=operator.attrgetter("index"))
@@ -73,12 +73,12 @@ def _halves(lines: Sequence[str], places: list[int], message: str) -> list[list[
     """Return `places` in parts: each one whose line the message quotes on its own; if it quotes none, both halves."""
     quoted: set[int] = set()
     if "unable to parse" in message and len(message) <= READ_CHARACTERS:
-        quoted = {place for place in places if f"'{lines[place]}'" in message}
+        quoted = {index for index in places if f"'{lines[index]}'" in message}
     if not quoted:
         half = len(places) // 2
         return [places[half:], places[:half]]
-    rest = [place for place in places if place not in quoted]
-    return [*([rest] if rest else []), *([place] for place in sorted(quoted, reverse=True))]
+    unquoted = [index for index in places if index not in quoted]
+    return [*([unquoted] if unquoted else []), *([index] for index in sorted(quoted, reverse=True))]
 
 
 class Sink(Protocol):

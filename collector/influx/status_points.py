@@ -89,17 +89,17 @@ DEVICE_FIELDS = (
     ),
 )
 COLLECTOR_FIELDS = (
-    StatusField("ledger_row", "integer", "row of the newest record in the ledger", lambda one, _: one.ledger_row),
-    StatusField("sink_row", "integer", "row up to which this InfluxDB has every record", lambda one, _: one.sink_row),
-    StatusField("lag_rows", "integer", "records that wait for the drain", lambda one, _: max(0, one.ledger_row - one.sink_row)),
+    StatusField("ledger_row", "integer", "row of the newest record in the ledger", lambda status, _: status.ledger_row),
+    StatusField("sink_row", "integer", "row up to which this InfluxDB has every record", lambda status, _: status.sink_row),
+    StatusField("lag_rows", "integer", "records that wait for the drain", lambda status, _: max(0, status.ledger_row - status.sink_row)),
     StatusField(
         "lag_s",
         "float",
         "how long the oldest of them has been waiting",
-        lambda one, now_ns: 0.0 if one.waiting_since_ns is None else max(0, now_ns - one.waiting_since_ns) / 1e9,
+        lambda status, now_ns: 0.0 if status.waiting_since_ns is None else max(0, now_ns - status.waiting_since_ns) / 1e9,
     ),
-    StatusField("rejected_records", "integer", "records that this InfluxDB rejected since the start", lambda one, _: one.rejected),
-    StatusField("quarantine_entries", "integer", "entries in the quarantine", lambda one, _: one.quarantined),
+    StatusField("rejected_records", "integer", "records that this InfluxDB rejected since the start", lambda status, _: status.rejected),
+    StatusField("quarantine_entries", "integer", "entries in the quarantine", lambda status, _: status.quarantined),
 )
 
 
@@ -114,8 +114,8 @@ def collector_line(status: CollectorStatus, now_ns: int) -> str:
 
 
 def _line(measurement: str, tags: dict[str, str], fields: tuple[StatusField, ...], reported: object, now_ns: int) -> str:
-    values = ((one, one.value(reported, now_ns)) for one in fields)
-    written = ",".join(f"{one.name}={_text(one.kind, value)}" for one, value in values if value is not None)
+    values = ((field, field.value(reported, now_ns)) for field in fields)
+    written = ",".join(f"{field.name}={_text(field.kind, value)}" for field, value in values if value is not None)
     named = "".join(f",{name}={tag_text(value)}" for name, value in tags.items())
     return f"{measurement}{named} {written} {now_ns}"
 

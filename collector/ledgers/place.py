@@ -36,45 +36,45 @@ def shown(where: str) -> str:
         return "the given address"
 
 
-def open_ledger(place: LedgerPlace, access: Access = "write") -> Ledger:
-    """Return the ledger at `place`; with access `write` an absent file is made, with `read` nothing can be written.
+def open_ledger(address: LedgerPlace, access: Access = "write") -> Ledger:
+    """Return the ledger at `address`; with access `write` an absent file is made, with `read` nothing can be written.
 
     Raises:
         ConfigError: there is no ledger, or one of a newer version.
         UnavailableError: it cannot be opened, its disk is full, or a library is missing.
     """
-    if isinstance(place, Path):
-        return SqliteLedger(place, access)
+    if isinstance(address, Path):
+        return SqliteLedger(address, access)
     from edgemeter.collector.postgresql.postgres_ledger import PostgresLedger  # noqa: PLC0415 - most ledgers are files
 
-    return PostgresLedger(place, access)
+    return PostgresLedger(address, access)
 
 
-def ledger_version(place: LedgerPlace) -> str:
+def ledger_version(address: LedgerPlace) -> str:
     """Return what changes whenever something is committed.
 
     Raises:
         UnavailableError: the server does not answer.
     """
-    if not isinstance(place, Path):
+    if not isinstance(address, Path):
         from edgemeter.collector.postgresql.postgres_ledger import PostgresLedger  # noqa: PLC0415 - as above
 
-        with PostgresLedger(place, "read") as ledger:
+        with PostgresLedger(address, "read") as ledger:
             return ledger.version()
     # Opening a file would change it.
     stamps = []
-    for path in (place, place.with_name(f"{place.name}-wal")):
+    for path in (address, address.with_name(f"{address.name}-wal")):
         with contextlib.suppress(OSError):
             stamps.append(f"{path.stat().st_mtime_ns} {path.stat().st_size}")
     return " ".join(stamps)
 
 
-def beside(place: LedgerPlace, suffix: str) -> Path:
+def beside(address: LedgerPlace, suffix: str) -> Path:
     """Return the file of this machine that is derived from the ledger: beside its file, or in $EDGEMETER_HOME/cache for a server's."""
-    if isinstance(place, Path):
-        return place.with_name(f"{place.name}{suffix}")
+    if isinstance(address, Path):
+        return address.with_name(f"{address.name}{suffix}")
     folder = config.home() / "cache"
     # Who opens the file says what is wrong with the folder.
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{place.name}{suffix}"
+    return folder / f"{address.name}{suffix}"

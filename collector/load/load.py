@@ -169,11 +169,11 @@ class SimulatedDevices:
         """Send each record when it is due, again when its receipt is overdue, until every receipt has arrived or patience ends."""
         if self._session is None:
             return
-        done, share = 0, len(range(self.first, self.plan.records, self.step))
+        sent_records, share = 0, len(range(self.first, self.plan.records, self.step))
         deadline_s = float("inf")
         while not stop.is_set() and time.monotonic() < deadline_s and self.refusal is None:
-            done += self._send_due(self._session, start_s, done, share)
-            if done >= share:
+            sent_records += self._send_due(self._session, start_s, sent_records, share)
+            if sent_records >= share:
                 if not self._sent:
                     return
                 deadline_s = min(deadline_s, time.monotonic() + self.plan.patience_s)
@@ -214,13 +214,13 @@ class SimulatedDevices:
         if refusal is not None and "uthorized" in refusal:
             self.refusal = refusal
 
-    def _send_due(self, session: MqttSession, start_s: float, done: int, share: int) -> int:
-        room = min(session.room(), WINDOW_RECORDS - len(self._sent), share - done) if session.is_connected() else 0
-        for turn in range(done, done + room):
+    def _send_due(self, session: MqttSession, start_s: float, sent_records: int, share: int) -> int:
+        room = min(session.room(), WINDOW_RECORDS - len(self._sent), share - sent_records) if session.is_connected() else 0
+        for turn in range(sent_records, sent_records + room):
             now_s = time.monotonic()
             due_s = start_s + (turn * self.step + self.first) / self.plan.rate_per_s
             if due_s > now_s:
-                return turn - done
+                return turn - sent_records
             sent = self._next(turn, due_s, now_s)
             with self._lock:
                 self._sent[sent.number.session, sent.number.seq] = sent
@@ -229,11 +229,11 @@ class SimulatedDevices:
         return room
 
     def _next(self, turn: int, due_s: float, now_s: float) -> _UnconfirmedRecord:
-        own = len(range(self.first, self.plan.devices, self.step))
-        device = self.first + self.step * (turn % own)
+        device_count = len(range(self.first, self.plan.devices, self.step))
+        device = self.first + self.step * (turn % device_count)
         if device not in self._sessions:
             self._sessions[device] = secrets.randbits(52) | 1
-        number = RecordNumber(self._sessions[device], turn // own + 1, time.time_ns())
+        number = RecordNumber(self._sessions[device], turn // device_count + 1, time.time_ns())
         return _UnconfirmedRecord(self.plan.device(device), number, due_s, now_s + OVERDUE_S)
 
     def _send_again(self, session: MqttSession) -> None:

@@ -55,8 +55,8 @@ class RecordTemplate:
 
     def payload(self, device: str, fleet: str, number: RecordNumber) -> bytes:
         """Return a copy as JSON, always the same for the same number, so that a repeat is the same record."""
-        own = uuid.UUID(int=number.session << 64 | number.seq).hex
-        values = (own, device, fleet, str(number.session), str(number.seq), str(number.started_at_ns))
+        run_id = uuid.UUID(int=number.session << 64 | number.seq).hex
+        values = (run_id, device, fleet, str(number.session), str(number.seq), str(number.started_at_ns))
         pieces = [self._texts[0]]
         for value, text in zip(values, self._texts[1:], strict=True):
             pieces += (value.encode(), text)
@@ -79,29 +79,29 @@ def measure_template() -> RecordTemplate:
         environment["EDGEMETER_HOME"] = folder
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", "--model", str(model), "--config", str(blank), "--json"]
         options = ["--mode", "rapid", "--repeats", "1", "--power", "none", "--accuracy", "never", "--agreement", "never"]
-        done = subprocess.run([*command, *options], capture_output=True, check=False, timeout=MEASURE_S, env=environment)
+        completed = subprocess.run([*command, *options], capture_output=True, check=False, timeout=MEASURE_S, env=environment)
     try:
-        (document,) = json.loads(done.stdout)["runs"]
+        (document,) = json.loads(completed.stdout)["runs"]
         record = decode(json.dumps(document).encode())
     except (ValueError, KeyError, ConfigError) as error:
-        stderr = done.stderr.decode(errors="replace").strip()[-300:]
-        raise MeasurementError(f"`edgemeter run` measured nothing to send (status {done.returncode}): {stderr}") from error
+        stderr = completed.stderr.decode(errors="replace").strip()[-300:]
+        raise MeasurementError(f"`edgemeter run` measured nothing to send (status {completed.returncode}): {stderr}") from error
     # The copies carry this machine's timestamps; without a synchronised clock the collector would stamp each copy.
     return RecordTemplate(msgspec.structs.replace(record, clock_synchronised=None, session=None, seq=None))
 
 
 def _cut(measured: RunRecord) -> list[bytes]:
     """Return the texts around the six values that differ, in the order of the record's fields."""
-    own, device, fleet, session, seq, started = _MARKS
+    run_id, device, fleet, session, seq, started = _MARKS
     marked = msgspec.structs.replace(
-        measured, id=own, device=device, fleet=fleet, session=session, seq=seq, started_at_ns=started, case="load"
+        measured, id=run_id, device=device, fleet=fleet, session=session, seq=seq, started_at_ns=started, case="load"
     )
-    rest = encode(marked)
+    remainder = encode(marked)
     texts = []
     for mark in _MARKS:
-        text, _, rest = rest.partition(str(mark).encode())
+        text, _, remainder = remainder.partition(str(mark).encode())
         texts.append(text)
-    return [*texts, rest]
+    return [*texts, remainder]
 
 
 @dataclass(frozen=True, slots=True)

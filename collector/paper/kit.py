@@ -50,16 +50,16 @@ def kit(runs: Iterable[RunRecord], bundles: Mapping[str, Path], days: DaysCounte
     Raises:
         UnavailableError: no run counts, a bundle cannot be read, or the library of charts is not installed.
     """
-    every = oldest_first(runs)
-    found = paper_cases(every, days)
-    files = {TABLES: tables(found).encode(), METHODS: f"{latex_text(methods(found))}\n".encode()}
-    for name, chart in plots(found.cases).items():
+    ordered = oldest_first(runs)
+    paper = paper_cases(ordered, days)
+    files = {TABLES: tables(paper).encode(), METHODS: f"{latex_text(methods(paper))}\n".encode()}
+    for name, chart in plots(paper.cases).items():
         files |= {f"plots/{name}.svg": as_svg(chart), f"plots/{name}.pdf": vega.pdf(chart)}
-    others = [run for run in every if run.id not in bundles]
-    files |= {f"{BUNDLES}/{run.id}{BUNDLE_SUFFIX}": _read(bundles[run.id]) for run in every if run.id in bundles}
-    if others:
-        files[RECORDS] = b'{"runs": [' + b",\n".join(encode(run) for run in others) + b"]}\n"
-    files["README.md"] = _readme(every, len(others), days, version).encode()
+    without_bundle = [run for run in ordered if run.id not in bundles]
+    files |= {f"{BUNDLES}/{run.id}{BUNDLE_SUFFIX}": _read(bundles[run.id]) for run in ordered if run.id in bundles}
+    if without_bundle:
+        files[RECORDS] = b'{"runs": [' + b",\n".join(encode(run) for run in without_bundle) + b"]}\n"
+    files["README.md"] = _readme(ordered, len(without_bundle), days, version).encode()
     files["SHA256SUMS"] = "".join(f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)).encode()
     return files
 
@@ -77,11 +77,11 @@ def write_kit(files: Mapping[str, bytes], path: Path) -> None:
     """
     try:
         if path.suffix.lower() == ".zip":
-            content = io.BytesIO()
-            with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed:
+            archive = io.BytesIO()
+            with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
                 for name in sorted(files):
                     packed.writestr(zipfile.ZipInfo(name, _DATE), files[name], zipfile.ZIP_DEFLATED)
-            written = {path: content.getvalue()}
+            written = {path: archive.getvalue()}
         else:
             written = {path / name: content for name, content in files.items()}
         for target, content in written.items():
@@ -92,11 +92,11 @@ def write_kit(files: Mapping[str, bytes], path: Path) -> None:
         raise UnavailableError(f"cannot write {str(path)!r} ({error.strerror}): give a writable place with enough space") from error
 
 
-def _readme(runs: Sequence[RunRecord], others: int, days: DaysCounted, version: str) -> str:
-    has_bundles = others < len(runs)
-    sources = [*([BUNDLES] if has_bundles else []), *([RECORDS] if others else [])]
+def _readme(runs: Sequence[RunRecord], unbundled: int, days: DaysCounted, version: str) -> str:
+    has_bundles = unbundled < len(runs)
+    sources = [*([BUNDLES] if has_bundles else []), *([RECORDS] if unbundled else [])]
     contents = "| `bundles/` | runs as bundles: record and raw samples, with signatures where they were signed |\n" if has_bundles else ""
-    contents += "| `records.json` | runs as records, with their raw samples where they were kept |\n" if others else ""
+    contents += "| `records.json` | runs as records, with their raw samples where they were kept |\n" if unbundled else ""
     return _README.format(
         title="What these tables were made of", version=version, runs=figures.count(len(runs), "run"), sources=" ".join(sources),
         verify=f"$ edgemeter bundle verify {BUNDLES}/*{BUNDLE_SUFFIX}\n" if has_bundles else "",

@@ -21,12 +21,12 @@ _INTERVALS = (
 )
 
 
-def methods(found: PaperCases) -> str:
+def methods(paper: PaperCases) -> str:
     """Return the paragraph as plain text, one sentence after the other."""
-    runs = found.runs
+    runs = paper.runs
     parts = (
-        _extent(found.cases, runs), _procedure(runs), _latency(runs), _software(runs), _machines(runs), _energy(runs),
-        _accuracy(found.cases), _verdicts(found, runs),
+        _extent(paper.cases, runs), _procedure(runs), _latency(runs), _software(runs), _machines(runs), _energy(runs),
+        _accuracy(paper.cases), _verdicts(paper, runs),
     )  # fmt: skip
     return " ".join(sentence for part in parts for sentence in part)
 
@@ -54,48 +54,50 @@ def _procedure(runs: Sequence[RunRecord]) -> list[str]:
     warm_up_s = _range([run.warm_up.duration_ms / 1000 for run in runs], "s", "s")
     timed = _range([run.latency.count for run in runs], "query", "queries")
     settled = f"the running median had settled before timing in {steady} of {figures.count(len(runs), 'run')}"
-    found = [f"A run warmed up for {warm_up} ({warm_up_s}; {settled}), and then timed {timed} (scenario {scenarios}, mode {modes})."]
+    sentences = [f"A run warmed up for {warm_up} ({warm_up_s}; {settled}), and then timed {timed} (scenario {scenarios}, mode {modes})."]
     cooled = [run.cool_down for run in runs if run.cool_down]
     if cooled:
-        limits = listed([f"{figures.significant(one)} °C" for one in sorted({wait.below_c for wait in cooled})])
-        found.append(f"Before {figures.count(len(cooled), 'run')} the machine was left to cool below {limits}.")
+        limits = listed([f"{figures.significant(below_c)} °C" for below_c in sorted({wait.below_c for wait in cooled})])
+        sentences.append(f"Before {figures.count(len(cooled), 'run')} the machine was left to cool below {limits}.")
     compared = sum(run.output_check.compared for run in runs)
     if compared:
-        found.append(f"{compared:,} timed outputs were compared with those for the same input after timing.")
-    return found
+        sentences.append(f"{compared:,} timed outputs were compared with those for the same input after timing.")
+    return sentences
 
 
 def _latency(runs: Sequence[RunRecord]) -> list[str]:
     generated = [run for run in runs if run.generation]
-    found = ["Latency is the time of the runtime's call, without pre- and post-processing."] if len(generated) < len(runs) else []
-    found += [
+    sentences = ["Latency is the time of the runtime's call, without pre- and post-processing."] if len(generated) < len(runs) else []
+    sentences += [
         *_generation(generated),
         f"Reported is the median over the runs of a case; {_INTERVALS}.",
     ]
     refused = sum(run.latency.p99_ms is None for run in runs)
     if refused:
-        found.append(f"In {figures.count(refused, 'run')} there were too few queries for a 99th percentile, which is left out.")
-    return found
+        sentences.append(f"In {figures.count(refused, 'run')} there were too few queries for a 99th percentile, which is left out.")
+    return sentences
 
 
 def _generation(runs: Sequence[RunRecord]) -> list[str]:
     """Return how text was generated, nothing where none was."""
-    found = [run.generation for run in runs if run.generation]
-    if not found:
+    generations = [run.generation for run in runs if run.generation]
+    if not generations:
         return []
-    lengths = listed(distinct(f"{one.prompt_tokens or '?'} + {one.output_tokens}" for one in found), MOST)
+    lengths = listed(distinct(f"{generation.prompt_tokens or '?'} + {generation.output_tokens}" for generation in generations), MOST)
     by_whom = {"exact": "by the engine, token by token", "usage": "by the server, request by request", "estimated": "from chunks of text"}
-    counted = listed(distinct(by_whom[one.counts] for one in found), MOST)
-    prompts, sampling = (listed(distinct(getattr(one, name) for one in found), MOST) for name in ("prompts", "sampling"))
+    counted = listed(distinct(by_whom[generation.counts] for generation in generations), MOST)
+    prompts, sampling = (
+        listed(distinct(getattr(generation, name) for generation in generations), MOST) for name in ("prompts", "sampling")
+    )
     how = (
         f"Text was generated from {prompts} prompts, one request after the other (prompt + output tokens: {lengths}, counted {counted}; "
         f"sampling {sampling})."
     )
-    what = (
+    definitions = (
         "Its latency is from handing the prompt over to the last token, time to first token (TTFT) to the first; time per output token "
         "(TPOT) of a request is the time after its first token by the tokens after it; rates are ratios of sums."
     )
-    return [how, what]
+    return [how, definitions]
 
 
 def _software(runs: Sequence[RunRecord]) -> list[str]:
@@ -119,46 +121,46 @@ def _machines(runs: Sequence[RunRecord]) -> list[str]:
 
 def _energy(runs: Sequence[RunRecord]) -> list[str]:
     having = [run for run in runs if run.energy]
-    found = []
+    sentences = []
     for instrument in distinct(_instrument(run) for run in having):
-        own = [run for run in having if _instrument(run) == instrument]
-        found += [f"{instrument}.", _uncertainty(own)]
+        runs_of_instrument = [run for run in having if _instrument(run) == instrument]
+        sentences += [f"{instrument}.", _uncertainty(runs_of_instrument)]
     if having:
-        found.append("Gross energy is all that the sensor sees.")
+        sentences.append("Gross energy is all that the sensor sees.")
     if any(run.energy.net_state != "no_idle" for run in having if run.energy):
-        found.append("Net energy is above the idle power that was measured before or after the timed part.")
+        sentences.append("Net energy is above the idle power that was measured before or after the timed part.")
     without = [run for run in runs if run.energy is None]
     if without:
         reasons = listed(distinct(run.energy_reason for run in without) or ["no reason is recorded"], MOST)
-        found.append(f"Energy was not measured in {figures.count(len(without), 'run')}: {reasons}.")
-    return found
+        sentences.append(f"Energy was not measured in {figures.count(len(without), 'run')}: {reasons}.")
+    return sentences
 
 
 def _instrument(run: RunRecord) -> str | None:
-    one = run.energy
-    if one is None:
+    energy = run.energy
+    if energy is None:
         return None
     provenance = energy_provenance(run)
     how = {"measured": "was measured", None: "is of unstated origin, read"}.get(provenance, f"is {provenance}, read")
-    excludes = f", which excludes {listed(one.excludes, MOST)}" if one.excludes else ""
-    resolution = f" and a step of {figures.significant(one.resolution_w)} W" if one.resolution_w is not None else ""
-    period = f"with a period of {figures.significant(one.period_ms)} ms{resolution}"
-    return f"Energy {how} by {one.sensor} at the scope {one.scope}{excludes}, {period}"
+    excludes = f", which excludes {listed(energy.excludes, MOST)}" if energy.excludes else ""
+    resolution = f" and a step of {figures.significant(energy.resolution_w)} W" if energy.resolution_w is not None else ""
+    period = f"with a period of {figures.significant(energy.period_ms)} ms{resolution}"
+    return f"Energy {how} by {energy.sensor} at the scope {energy.scope}{excludes}, {period}"
 
 
 def _uncertainty(runs: Sequence[RunRecord]) -> str:
     energies = [run.energy for run in runs if run.energy]
-    known = [one for one in energies if one.gross_u_mj is not None]
-    unknown = distinct(term.term for one in energies for term in one.budget if term.u_mj is None)
+    with_uncertainty = [energy for energy in energies if energy.gross_u_mj is not None]
+    unknown = distinct(term.term for energy in energies for term in energy.budget if term.u_mj is None)
     why = f", because these terms are: {listed(unknown, MOST)}" if unknown else ""
-    if not known:
+    if not with_uncertainty:
         return f"Its uncertainty is unknown{why}."
-    terms = distinct(term.term for one in known for term in one.budget)
-    factors = [one.gross_k for one in known if one.gross_k is not None]
+    terms = distinct(term.term for energy in with_uncertainty for term in energy.budget)
+    factors = [energy.gross_k for energy in with_uncertainty if energy.gross_k is not None]
     factor = f" (k = {_numbers(factors)})" if factors else ""
     combined = f" and combine {listed(terms, MOST)}" if terms else ""
-    rest = len(energies) - len(known)
-    without = f"; in {figures.count(rest, 'run')} they are unknown{why}" if rest else ""
+    without_uncertainty = len(energies) - len(with_uncertainty)
+    without = f"; in {figures.count(without_uncertainty, 'run')} they are unknown{why}" if without_uncertainty else ""
     return f"Its uncertainties are expanded to 95%{factor}{combined}{without}."
 
 
@@ -172,11 +174,11 @@ def _accuracy(cases: Sequence[CaseSummary]) -> list[str]:
     has_bounds = any(case.accuracy and case.accuracy.low is not None for case in cases)
     bounds = "; its 95% interval is over the images" if has_bounds else ""
     without = sum(case.accuracy is None for case in cases)
-    found = [f"Accuracy is {listed(scored, MOST)}{bounds}."] if scored else []
-    return [*found, *([f"The accuracy of {figures.count(without, 'case')} is unknown."] if without else [])]
+    sentences = [f"Accuracy is {listed(scored, MOST)}{bounds}."] if scored else []
+    return [*sentences, *([f"The accuracy of {figures.count(without, 'case')} is unknown."] if without else [])]
 
 
-def _verdicts(found: PaperCases, runs: Sequence[RunRecord]) -> list[str]:
+def _verdicts(paper: PaperCases, runs: Sequence[RunRecord]) -> list[str]:
     sentences = []
     suspect = [run for run in runs if run.verdict.state == "suspect"]
     if suspect:
@@ -185,10 +187,10 @@ def _verdicts(found: PaperCases, runs: Sequence[RunRecord]) -> list[str]:
             f"{figures.count(len(suspect), 'run')} kept here violated measurement rules and count as suspect ({listed(rules, MOST)})."
         )
         # The kind and the rule of a reason: `invalid: throttled`, not which flag was set when.
-    reasons = Counter(":".join(entry.reason.split(":")[:2]) for entry in found.left_out)
+    reasons = Counter(":".join(entry.reason.split(":")[:2]) for entry in paper.left_out)
     if reasons:
         texts = [f"{reason} ({number})" for reason, number in sorted(reasons.items())]
-        sentences.append(f"Left out were {figures.count(len(found.left_out), 'run')} or parts of runs: {listed(texts, MOST)}.")
+        sentences.append(f"Left out were {figures.count(len(paper.left_out), 'run')} or parts of runs: {listed(texts, MOST)}.")
     unsynchronised = sum(run.clock_synchronised is not True for run in runs)
     if unsynchronised:
         sentences.append(f"The wall clock was not known to be synchronised in {figures.count(unsynchronised, 'run')}.")

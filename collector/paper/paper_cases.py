@@ -35,8 +35,8 @@ def paper_cases(runs: Iterable[RunRecord], days: DaysCounted) -> PaperCases:
     if not cases:
         reasons = "; ".join(dict.fromkeys(entry.reason for entry in left_out)) or "there are no runs"
         raise UnavailableError(f"no run is left for a table ({reasons}): measure with `edgemeter run`, or select others")
-    found = sorted(summaries_of(cases, days), key=_order)
-    return PaperCases(found, [*left_out, *(entry for case in found for entry in case.left_out)])
+    summaries = sorted(summaries_of(cases, days), key=_order)
+    return PaperCases(summaries, [*left_out, *(entry for case in summaries for entry in case.left_out)])
 
 
 def _order(case: CaseSummary) -> tuple[str, ...]:

@@ -32,16 +32,18 @@ class PaperColumn:
     align: Literal["l", "r"] = "r"
 
 
-def tables(found: PaperCases) -> str:
+def tables(paper: PaperCases) -> str:
     """Return all tables as LaTeX: speed, generated text, accuracy and energy where any case has them, and the machines."""
-    generated = [case for case in found.cases if case.newest.generation]
-    parts = [_table(found.cases, SPEED, "Latency, throughput and memory", "speed")]
+    generated = [case for case in paper.cases if case.newest.generation]
+    parts = [_table(paper.cases, SPEED, "Latency, throughput and memory", "speed")]
     if generated:
         parts.append(_table(generated, GENERATION, "Generated text", "generation"))
-    if any(case.accuracy or case.energy for case in found.cases):
-        each = "request" if len(generated) == len(found.cases) else "inference, of generated text per request" if generated else "inference"
-        parts.append(_table(found.cases, QUALITY, f"Accuracy and energy per {each}", "quality"))
-    machines = [case for number, case in enumerate(found.cases) if case.key.device not in {one.key.device for one in found.cases[:number]}]
+    if any(case.accuracy or case.energy for case in paper.cases):
+        each = "request" if len(generated) == len(paper.cases) else "inference, of generated text per request" if generated else "inference"
+        parts.append(_table(paper.cases, QUALITY, f"Accuracy and energy per {each}", "quality"))
+    machines = [
+        case for number, case in enumerate(paper.cases) if case.key.device not in {earlier.key.device for earlier in paper.cases[:number]}
+    ]
     parts.append(_table(machines, MACHINES, "Machines", "machines"))
     return HEAD + "\n".join(parts)
 
@@ -49,18 +51,18 @@ def tables(found: PaperCases) -> str:
 def _table(cases: Sequence[CaseSummary], columns: Sequence[PaperColumn], caption: str, name: str) -> str:
     """Return one table; a column that no case has is left out, and what all have in common stands in the caption."""
     notes = Notes()
-    shown = columns if columns is MACHINES else [*_names(cases), *columns]
-    texts = [(column, [column.text(case, notes) for case in cases]) for column in shown]
+    shown_columns = columns if columns is MACHINES else [*_names(cases), *columns]
+    texts = [(column, [column.text(case, notes) for case in cases]) for column in shown_columns]
     common = {column.heading: cells[0] for column, cells in texts if column.heading in ("Device", "Model") and len({*cells}) == 1}
-    kept = [
+    filled_columns = [
         (column, cells)
         for column, cells in texts
         if (column.heading not in common or columns is MACHINES) and any(cell != ABSENT for cell in cells)
     ]
-    rows = [list(row) for row in zip(*(cells for _, cells in kept), strict=True)]
+    rows = [list(row) for row in zip(*(cells for _, cells in filled_columns), strict=True)]
     if columns is not MACHINES and common:
         caption += f": {' on '.join(common[heading] for heading in ('Model', 'Device') if heading in common)}"
-    tabular = latex(None, [column.heading for column, _ in kept], [column.align == "r" for column, _ in kept], rows)
+    tabular = latex(None, [column.heading for column, _ in filled_columns], [column.align == "r" for column, _ in filled_columns], rows)
     below = "".join(f"\\par\\smallskip [{number}] {latex_text(text)}.\n" for number, text in enumerate(notes.texts, 1))
     opening = f"\\begin{{table}}\n\\centering\\footnotesize\\setlength{{\\tabcolsep}}{{3pt}}\n\\caption{{{latex_text(caption)}}}\n"
     return f"{opening}\\label{{tab:edgemeter-{name}}}\n{tabular}\n{below}\\end{{table}}\n"
@@ -80,18 +82,18 @@ def _names(cases: Sequence[CaseSummary]) -> list[PaperColumn]:
 
 def _latency(case: CaseSummary, notes: Notes) -> str:
     """Return the median with its interval over runs; of a single run that over its queries, with a note."""
-    found = case.p50_ms
-    if found is None:
+    p50_ms = case.p50_ms
+    if p50_ms is None:
         return ABSENT
-    low, high, latency = found.low, found.high, case.newest.latency
-    source = f"{found.n} runs are too few for an interval: range of the runs"
-    if found.interval is not None:
-        within = f", {found.interval.within}" if found.interval.within else ""
-        low, high, source = found.interval.low, found.interval.high, f"95% interval over {found.interval.over}{within}"
-    elif found.n == 1 and latency.p50_low_ms is not None and latency.p50_high_ms is not None:
+    low, high, latency = p50_ms.low, p50_ms.high, case.newest.latency
+    source = f"{p50_ms.n} runs are too few for an interval: range of the runs"
+    if p50_ms.interval is not None:
+        within = f", {p50_ms.interval.within}" if p50_ms.interval.within else ""
+        low, high, source = p50_ms.interval.low, p50_ms.interval.high, f"95% interval over {p50_ms.interval.over}{within}"
+    elif p50_ms.n == 1 and latency.p50_low_ms is not None and latency.p50_high_ms is not None:
         low, high = latency.p50_low_ms, latency.p50_high_ms
         source = "95% interval over the queries of one run: the spread between runs is not known"
-    return f"{figures.significant(found.median)} {_ends(low, high)} ({notes.cite(source)})"
+    return f"{figures.significant(p50_ms.median)} {_ends(low, high)} ({notes.cite(source)})"
 
 
 def _ends(low: float, high: float) -> str:
@@ -101,22 +103,22 @@ def _ends(low: float, high: float) -> str:
 
 
 def _accuracy(case: CaseSummary, notes: Notes) -> str:
-    found = case.accuracy
-    if found is None:
+    accuracy = case.accuracy
+    if accuracy is None:
         return ABSENT
-    text = f"{metric_name(found.metric)} {figures.accuracy(found.value.median)}"
-    if found.low is None or found.high is None:
+    text = f"{metric_name(accuracy.metric)} {figures.accuracy(accuracy.value.median)}"
+    if accuracy.low is None or accuracy.high is None:
         return text
-    number = notes.cite(f"95% interval over {figures.count(found.images, 'image')}")
-    return f"{text} [{figures.accuracy(found.low)}, {figures.accuracy(found.high)}] ({number})"
+    number = notes.cite(f"95% interval over {figures.count(accuracy.images, 'image')}")
+    return f"{text} [{figures.accuracy(accuracy.low)}, {figures.accuracy(accuracy.high)}] ({number})"
 
 
 def _gross(case: CaseSummary, notes: Notes) -> str:
     if case.energy is None or case.gross_mj is None:
         return ABSENT
-    one = case.energy
-    excludes = f", without {', '.join(one.excludes)}" if one.excludes else ""
-    number = notes.cite(f"energy at the scope {one.ranks_as} by {one.sensor}{excludes}")
+    energy = case.energy
+    excludes = f", without {', '.join(energy.excludes)}" if energy.excludes else ""
+    number = notes.cite(f"energy at the scope {energy.ranks_as} by {energy.sensor}{excludes}")
     return f"{figures.with_uncertainty(case.gross_mj.median, case.gross_u_mj)} ({number})"
 
 
@@ -130,11 +132,11 @@ def _net(case: CaseSummary, notes: Notes) -> str:
 
 
 def _tokens(case: CaseSummary, notes: Notes) -> str:
-    found = case.newest.generation
-    if found is None:
+    generation = case.newest.generation
+    if generation is None:
         return ABSENT
-    lengths = f"{found.prompt_tokens or '?'} + {found.output_tokens}"
-    if found.counts != "estimated":
+    lengths = f"{generation.prompt_tokens or '?'} + {generation.output_tokens}"
+    if generation.counts != "estimated":
         return lengths
     return f"{lengths} ({notes.cite('tokens are estimated from chunks of text, and so is what is by the token')})"
 
@@ -156,16 +158,16 @@ _TEXTS: Mapping[str, Callable[[CaseSummary, Notes], str]] = {
 
 def _figure_columns(*groups: Group, by_token: bool = False) -> list[PaperColumn]:
     """Return the columns of the figures of these groups; of energies those by the token, or the others."""
-    chosen = [entry for entry in in_view("paper") if entry.group in groups and (entry.column in _BY_TOKEN) == by_token]
-    return [PaperColumn(entry.heading, _TEXTS.get(entry.name) or _text_of(entry)) for entry in chosen]
+    entries = [entry for entry in in_view("paper") if entry.group in groups and (entry.column in _BY_TOKEN) == by_token]
+    return [PaperColumn(entry.heading, _TEXTS.get(entry.name) or _text_of(entry)) for entry in entries]
 
 
 def _text_of(entry: Figure) -> Callable[[CaseSummary, Notes], str]:
     def text(case: CaseSummary, notes: Notes) -> str:
-        found = case.spread(entry.name)
-        if found is None or not entry.u:
-            return entry.shown(found.median) if found else ABSENT
-        figure = figures.with_uncertainty(found.median, case.uncertainty(entry.name))
+        spread = case.spread(entry.name)
+        if spread is None or not entry.u:
+            return entry.shown(spread.median) if spread else ABSENT
+        figure = figures.with_uncertainty(spread.median, case.uncertainty(entry.name))
         return f"{figure} ({notes.cite(_BY_TOKEN[entry.column])})" if entry.column in _BY_TOKEN else figure
 
     return text

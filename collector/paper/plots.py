@@ -29,18 +29,18 @@ STEPS = 320
 
 def plots(cases: Sequence[CaseSummary]) -> dict[str, Chart]:
     """Return every plot by the name of its file without suffix; those without data are left out."""
-    found: dict[str, Chart] = {}
+    charts: dict[str, Chart] = {}
     for name, members in _grouped(
         cases, lambda case: (case.key.model, case.key.scenario, case.key.provenance, case.key.dataset_sha256)
     ).items():
         distributions = [latency_distribution(case.runs, STEPS) for case in members]
         lines = [(label, line) for label, line in zip(_names(cases, members), distributions, strict=True) if line]
         if lines:
-            found[f"latency-{name}"] = distribution_chart(f"{members[0].key.model}: latency of every query", lines)
+            charts[f"latency-{name}"] = distribution_chart(f"{members[0].key.model}: latency of every query", lines)
     for kind, title, cost, apart in _COSTS:
         for name, members in _grouped([case for case in cases if front_point(case, cost)], apart).items():
-            found[f"{kind}-against-accuracy-{name}"] = _front(cases, members, cost, title)
-    return found
+            charts[f"{kind}-against-accuracy-{name}"] = _front(cases, members, cost, title)
+    return charts
 
 
 def as_svg(chart: Chart) -> bytes:
@@ -73,12 +73,12 @@ def _grouped(cases: Iterable[CaseSummary], key: Callable[[CaseSummary], tuple[st
     grouped: dict[tuple[str, ...], list[CaseSummary]] = {}
     for case in cases:
         grouped.setdefault(key(case), []).append(case)
-    found: dict[str, list[CaseSummary]] = {}
+    stems: dict[str, list[CaseSummary]] = {}
     for parts, members in grouped.items():
         stem = re.sub(r"[^a-z0-9]+", "-", parts[0].lower()).strip("-")[:60] or "model"
         names = (stem if number == 1 else f"{stem}-{number}" for number in range(1, len(grouped) + 1))
-        found[next(name for name in names if name not in found)] = members
-    return found
+        stems[next(name for name in names if name not in stems)] = members
+    return stems
 
 
 def _series(cases: Sequence[CaseSummary], case: CaseSummary) -> str:
@@ -86,23 +86,23 @@ def _series(cases: Sequence[CaseSummary], case: CaseSummary) -> str:
     return case.key.device if len({other.key.device for other in cases}) > 1 else case.key.runtime
 
 
-def _names(every: Sequence[CaseSummary], cases: Sequence[CaseSummary]) -> list[str]:
-    by_device = len({one.key.device for one in every}) > 1
+def _names(all_cases: Sequence[CaseSummary], cases: Sequence[CaseSummary]) -> list[str]:
+    by_device = len({case.key.device for case in all_cases}) > 1
     return [f"{case.key.device} · {name}" if by_device else name for case, name in zip(cases, case_names(cases), strict=True)]
 
 
-def _front(every: Sequence[CaseSummary], cases: Sequence[CaseSummary], cost: Cost, cost_title: str) -> Chart:
-    styles = {name: numbered_style(place) for place, name in enumerate(sorted({_series(every, case) for case in every}))}
+def _front(all_cases: Sequence[CaseSummary], cases: Sequence[CaseSummary], cost: Cost, cost_title: str) -> Chart:
+    styles = {name: numbered_style(index) for index, name in enumerate(sorted({_series(all_cases, case) for case in all_cases}))}
     metric = metric_name(cases[0].accuracy.metric) if cases[0].accuracy else "Accuracy"
-    series = [_series(every, case) for case in cases]
+    series = [_series(all_cases, case) for case in cases]
     points = [point for case in cases if (point := front_point(case, cost))]
     statuses, bands, fronts = fronts_of(points, series)
     values: list[dict[str, Any]] = [
         {
-            "case": f"{case.key.device}, {name}", "series": own, **bounds_of(point), "standing": statuses[place],
+            "case": f"{case.key.device}, {name}", "series": series_name, **bounds_of(point), "standing": statuses[index],
             "verdict": case.verdict, "is_hollow": "int" in case.key.precision, "label": name,
         }
-        for place, (case, name, own, point) in enumerate(zip(cases, case_names(cases), series, points, strict=True))
+        for index, (case, name, series_name, point) in enumerate(zip(cases, case_names(cases), series, points, strict=True))
     ]  # fmt: skip
     legend = [(name, style.paint, style.shape) for name, style in styles.items() if name in series]
     return Chart(f"{cost_title} against {metric}", against_accuracy(cost_title, metric, legend, values, bands, fronts), rows_table(values))

@@ -319,7 +319,7 @@ class PostgresLedger:
             position += len(rows)
             # Retention may have removed it meanwhile.
             if chunk in bodies:
-                yield HeldChunk([(row, place) for row, _, place, _, _ in rows], rows[0][3], chunk_text(bodies[chunk]), is_checked=True)
+                yield HeldChunk([(row, index) for row, _, index, _, _ in rows], rows[0][3], chunk_text(bodies[chunk]), is_checked=True)
 
     def _bodies(self, rows: Sequence[tuple[int, int, int, int, int]]) -> dict[int, bytes]:
         sizes: dict[int, int] = {}

@@ -155,7 +155,8 @@ def init_ledger(session: PostgresSession) -> list[str]:
             cursor.execute(insert, (VERSION, VERSION, secrets.token_hex(8)))
             steps.append("created the tables")
         cursor.execute("SELECT version, min_version FROM ledger")
-        check_version(*cursor.fetchone(), session.address)
+        version, min_version = cursor.fetchone()
+        check_version(version, min_version, session.address)
     return steps + [_grant(session, role, "; ".join(statements)) for role, statements in ROLES.items()]
 
 

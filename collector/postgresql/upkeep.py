@@ -122,10 +122,10 @@ def _growth(session: PostgresSession, last_ns: int | None) -> float | None:
 def _parts(session: PostgresSession) -> tuple[LedgerPart, ...]:
     query = "SELECT coalesce(sum(size_bytes) FILTER (WHERE has_samples), 0), coalesce(sum(size_bytes), 0) FROM chunks"
     with_samples, records = map(int, session.rows(query)[0])
-    chunks, *others = table_bytes(session)
+    chunks, *other_tables = table_bytes(session)
     return (
         LedgerPart("records with raw samples", with_samples),
         LedgerPart("records without raw samples", records - with_samples),
-        LedgerPart("rows, indexes, quarantine and the rest", sum(others)),
+        LedgerPart("rows, indexes, quarantine and the rest", sum(other_tables)),
         LedgerPart("free, to be reused, and what finds the records", max(0, chunks - records)),
     )

@@ -201,9 +201,9 @@ class PostgresWriter:
                 before(cursor)
                 numbers = itertools.count(row + 1)
                 rows = [
-                    _Row(record, source, place, next(numbers))
+                    _Row(record, source, index, next(numbers))
                     for source, members in enumerate(records)
-                    for place, record in enumerate(members)
+                    for index, record in enumerate(members)
                 ]
                 new, collided = self._store(cursor, rows, chunk) if rows else (frozenset(), frozenset())
                 _add_chunks(cursor, sources, [stored for stored in rows if stored.row in new], chunk)

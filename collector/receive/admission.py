@@ -99,8 +99,8 @@ class Admitted:
             self.batches.append(ArrivedBatch(batch, body, message.topic, received_ns, self.depth == "whole"))
             return
         before = len(self.rejections)
-        for one in messages.split_records(text):
-            self._add_record(topic, message.topic, one, received_ns)
+        for raw_record in messages.split_records(text):
+            self._add_record(topic, message.topic, raw_record, received_ns)
         self.rejections[before:] = quarantine.of_one_message(self.rejections[before:], message.payload)
 
     def _read_batch(self, text: bytes, topic: Topic) -> list[RunRecord] | None:

@@ -119,7 +119,7 @@ def read_envelopes(text: bytes) -> list[Envelope] | None:
         envelopes = _batch_envelopes.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
-    return envelopes if all(one.schema <= SCHEMA for one in envelopes) else None
+    return envelopes if all(envelope.schema <= SCHEMA for envelope in envelopes) else None
 
 
 class _CountedSeries(msgspec.Struct, frozen=True, gc=False):

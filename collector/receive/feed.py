@@ -106,7 +106,7 @@ class Feed:
     def acknowledge(self, messages: Iterable[Message]) -> None:
         """Acknowledge `messages` to the broker; those of an earlier connection are redelivered."""
         now = self._generation
-        self._send(mqtt_wire.acknowledgements(one.mid for one in messages if one.qos and one.generation == now), now)
+        self._send(mqtt_wire.acknowledgements(message.mid for message in messages if message.qos and message.generation == now), now)
 
     @property
     def version(self) -> MqttVersion:
@@ -218,8 +218,8 @@ class Feed:
             if self._closing.is_set():
                 self._disconnect(opened)
                 return
-            wanted = [self._wake_out] if self._handler.is_full() else [self._wake_out, opened]
-            readable, _, _ = select.select(wanted, [opened] if self._outgoing else [], [], KEEP_ALIVE_S / 4)
+            awaited = [self._wake_out] if self._handler.is_full() else [self._wake_out, opened]
+            readable, _, _ = select.select(awaited, [opened] if self._outgoing else [], [], KEEP_ALIVE_S / 4)
             now_s = time.monotonic()
             if self._wake_out in readable:
                 self._wake_out.recv(4096)
@@ -228,7 +228,7 @@ class Feed:
             if opened in readable and self._read(opened):
                 heard_s = now_s
             if now_s - spoke_s > KEEP_ALIVE_S / 2 or now_s - heard_s > KEEP_ALIVE_S / 2:
-                if now_s - heard_s > 1.5 * KEEP_ALIVE_S and opened in wanted:
+                if now_s - heard_s > 1.5 * KEEP_ALIVE_S and opened in awaited:
                     raise TransientError(f"nothing received for {1.5 * KEEP_ALIVE_S:g} s")
                 if now_s - spoke_s > KEEP_ALIVE_S / 4:
                     self._send(mqtt_wire.PING)
@@ -258,7 +258,7 @@ class Feed:
                 reason = answer.reason()
                 raise TransientError(TAKEN_OVER if reason == mqtt_wire.SESSION_TAKEN_OVER else f"the broker ended it, reason {reason:#x}")
             if answer.kind == mqtt_wire.SUBACK and (codes := mqtt_wire.refusals(answer, self._version)):
-                refused = {self._topics[place]: f"reason {code:#x}" for place, code in codes.items() if place < len(self._topics)}
+                refused = {self._topics[index]: f"reason {code:#x}" for index, code in codes.items() if index < len(self._topics)}
                 self._handler.refused(refused)
 
     def _write(self, opened: socket.socket) -> bool:
@@ -274,11 +274,11 @@ class Feed:
 
     def _disconnect(self, opened: socket.socket) -> None:
         with self._lock:
-            left = bytes(self._outgoing) + mqtt_wire.GOODBYE
+            outgoing = bytes(self._outgoing) + mqtt_wire.GOODBYE
             self._outgoing = bytearray()
         opened.settimeout(GOODBYE_S)
         with contextlib.suppress(OSError):
-            opened.sendall(left)
+            opened.sendall(outgoing)
 
     def _drop(self) -> None:
         with self._lock:

@@ -63,19 +63,19 @@ class Inbox:
 
     def take(self, limit: int, limit_bytes: int, timeout_s: float) -> list[Message]:
         """Return the next messages, up to `limit` or `limit_bytes`, waiting at most `timeout_s` for the first; call `done` afterwards."""
-        taken: list[Message] = []
+        batch: list[Message] = []
         taken_bytes = 0
         with self._changed:
             self._changed.wait_for(lambda: self._count or self._is_closed, timeout_s)
             was_full = self.is_full()
-            while self._turns and len(taken) < limit and taken_bytes < limit_bytes:
-                taken_bytes += self._take_turn(taken, limit, limit_bytes - taken_bytes)
-            self._count -= len(taken)
+            while self._turns and len(batch) < limit and taken_bytes < limit_bytes:
+                taken_bytes += self._take_turn(batch, limit, limit_bytes - taken_bytes)
+            self._count -= len(batch)
             self._bytes -= taken_bytes
-            self._taken = len(taken)
+            self._taken = len(batch)
         if was_full and not self.is_full():
             self._has_room()
-        return taken
+        return batch
 
     def done(self) -> None:
         """Mark what `take` returned last as processed."""
@@ -108,18 +108,18 @@ class Inbox:
         self._count += 1
         return True
 
-    def _take_turn(self, taken: list[Message], limit: int, limit_bytes: int) -> int:
+    def _take_turn(self, batch: list[Message], limit: int, limit_bytes: int) -> int:
         """Take what the next device may have; return how many bytes."""
         device = self._turns[0]
         waiting = self._waiting[device]
         is_alone = len(self._turns) == 1
         credit_bytes = waiting.credit_bytes + QUANTUM_BYTES
         turn_bytes = 0
-        while waiting.messages and len(taken) < limit and turn_bytes < limit_bytes:
+        while waiting.messages and len(batch) < limit and turn_bytes < limit_bytes:
             size_bytes = len(waiting.messages[0].payload)
             if turn_bytes + size_bytes > credit_bytes and not is_alone:
                 break
-            taken.append(waiting.messages.popleft())
+            batch.append(waiting.messages.popleft())
             turn_bytes += size_bytes
         waiting.bytes -= turn_bytes
         waiting.credit_bytes = max(0, credit_bytes - turn_bytes)

@@ -83,18 +83,18 @@ def parse_monitor_address(text: str) -> tuple[str, int]:
 def as_text(metrics: Iterator[MonitorMetric]) -> str:
     """Return metrics in Prometheus' text format."""
     lines: list[str] = []
-    for one in metrics:
-        name = f"{one.prefix}{one.name}"
-        lines += [f"# HELP {name} {one.description}", f"# TYPE {name} {one.kind}"]
-        if isinstance(one.value, Histogram):
-            counts = one.value.cumulative()
-            bounds = [*map(repr, one.value.bounds), "+Inf"]
+    for metric in metrics:
+        name = f"{metric.prefix}{metric.name}"
+        lines += [f"# HELP {name} {metric.description}", f"# TYPE {name} {metric.kind}"]
+        if isinstance(metric.value, Histogram):
+            counts = metric.value.cumulative()
+            bounds = [*map(repr, metric.value.bounds), "+Inf"]
             lines += [f'{name}_bucket{{le="{bound}"}} {count}' for bound, count in zip(bounds, counts, strict=True)]
-            lines += [f"{name}_sum {_number(one.value.sum)}", f"{name}_count {counts[-1]}"]
-        elif isinstance(one.value, Mapping):
-            lines += [f'{name}{{{one.label}="{_escaped(key)}"}} {_number(value)}' for key, value in one.value.items()]
+            lines += [f"{name}_sum {_number(metric.value.sum)}", f"{name}_count {counts[-1]}"]
+        elif isinstance(metric.value, Mapping):
+            lines += [f'{name}{{{metric.label}="{_escaped(key)}"}} {_number(value)}' for key, value in metric.value.items()]
         else:
-            lines.append(f"{name} {_number(one.value)}")
+            lines.append(f"{name} {_number(metric.value)}")
     return "\n".join(lines) + "\n"
 
 

@@ -47,8 +47,8 @@ class BrokerResponse:
 
     def reason(self) -> int:
         """Return the reason or return code of a CONNACK or DISCONNECT, 0 where there is none."""
-        place = 1 if self.kind == CONNACK else 0
-        return self.body[place] if len(self.body) > place else 0
+        index = 1 if self.kind == CONNACK else 0
+        return self.body[index] if len(self.body) > index else 0
 
 
 def connect_packet(login: MqttLogin, version: MqttVersion) -> bytes:
@@ -87,7 +87,7 @@ def refusals(answer: BrokerResponse, version: MqttVersion) -> Mapping[int, int]:
     if version == "5":
         size, start = _number(answer.body, 2)
         start += size
-    return {place: code for place, code in enumerate(answer.body[start:]) if code >= 0x80}
+    return {index: code for index, code in enumerate(answer.body[start:]) if code >= 0x80}
 
 
 class PacketReader:
@@ -116,55 +116,55 @@ class PacketReader:
         self._size += len(data)
         if self._size < self._needed:
             return [], []
-        whole = b"".join(self._parts)
+        buffer = b"".join(self._parts)
         messages: list[Message] = []
         answers: list[BrokerResponse] = []
         try:
-            rest = self._take(whole, messages, answers)
+            remainder = self._take(buffer, messages, answers)
         except (IndexError, struct.error) as error:
             raise TransientError(f"what the broker sent is not MQTT ({error}): reconnecting") from error
-        self._parts = [rest]
-        self._size = len(rest)
+        self._parts = [remainder]
+        self._size = len(remainder)
         return messages, answers
 
-    def _take(self, whole: bytes, messages: list[Message], answers: list[BrokerResponse]) -> bytes:
-        place, end_of_data = 0, len(whole)
+    def _take(self, buffer: bytes, messages: list[Message], answers: list[BrokerResponse]) -> bytes:
+        begin, end_of_data = 0, len(buffer)
         is_5, generation, arrived_s = self._is_5, self._generation, self._clock()
         self._needed = 2
-        while end_of_data - place >= 2:
-            first, size = whole[place], whole[place + 1]
-            at = place + 2
+        while end_of_data - begin >= 2:
+            first, size = buffer[begin], buffer[begin + 1]
+            at = begin + 2
             if size & 0x80:
-                if end_of_data - place < 5 and all(byte & 0x80 for byte in whole[place + 1 : place + 5]):
+                if end_of_data - begin < 5 and all(byte & 0x80 for byte in buffer[begin + 1 : begin + 5]):
                     break
-                size, at = _number(whole, place + 1)
+                size, at = _number(buffer, begin + 1)
             end = at + size
             if size > LARGEST_MESSAGE_BYTES and first & 0xF0 == PUBLISH:
-                return self._cut(whole[place:], messages)
+                return self._cut(buffer[begin:], messages)
             if end > end_of_data:
-                self._needed = end - place
+                self._needed = end - begin
                 break
             if first & 0xF0 != PUBLISH:
-                answers.append(BrokerResponse(first & 0xF0, whole[at:end]))
-                place = end
+                answers.append(BrokerResponse(first & 0xF0, buffer[at:end]))
+                begin = end
                 continue
-            topic_end = at + 2 + (whole[at] << 8) + whole[at + 1]
-            topic = whole[at + 2 : topic_end]
+            topic_end = at + 2 + (buffer[at] << 8) + buffer[at + 1]
+            topic = buffer[at + 2 : topic_end]
             qos = first >> 1 & 3
             mid = 0
             if qos:
-                mid = (whole[topic_end] << 8) + whole[topic_end + 1]
+                mid = (buffer[topic_end] << 8) + buffer[topic_end + 1]
                 topic_end += 2
             if is_5:
-                size = whole[topic_end]
-                topic_end = topic_end + 1 + size if size < 0x80 else sum(_number(whole, topic_end))
+                size = buffer[topic_end]
+                topic_end = topic_end + 1 + size if size < 0x80 else sum(_number(buffer, topic_end))
             if topic_end > end:
                 raise IndexError("a packet is shorter than its fields")
             # MQTT requires UTF-8, and brokers reject anything else; what is not UTF-8 matches no topic of ours.
             name = topic.decode("utf-8", "backslashreplace")
-            messages.append(Message(name, whole[topic_end:end], mid, qos, generation, arrived_s))
-            place = end
-        return whole[place:]
+            messages.append(Message(name, buffer[topic_end:end], mid, qos, generation, arrived_s))
+            begin = end
+        return buffer[begin:]
 
     def _cut(self, packet: bytes, messages: list[Message]) -> bytes:
         size, at = _number(packet, 1)
@@ -173,8 +173,8 @@ class PacketReader:
             return packet
         self._skip = at + size - len(packet)
         head = PacketReader("5" if self._is_5 else "3.1.1", self._generation, self._clock)
-        kept = packet[at : at + _HEAD_BYTES + KEPT_OF_TOO_LARGE_BYTES]
-        messages += head.read(packet[:1] + sized(kept))[0]
+        beginning = packet[at : at + _HEAD_BYTES + KEPT_OF_TOO_LARGE_BYTES]
+        messages += head.read(packet[:1] + sized(beginning))[0]
         return b""
 
 
@@ -193,13 +193,13 @@ def sized(body: bytes) -> bytes:
             return bytes(digits) + body
 
 
-def _number(data: bytes, place: int) -> tuple[int, int]:
+def _number(data: bytes, position: int) -> tuple[int, int]:
     """Return a variable byte integer and where it ends."""
     value = 0
     for shift in (0, 7, 14, 21):
-        byte = data[place]
-        place += 1
+        byte = data[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         if not byte & 0x80:
-            return value, place
+            return value, position
     raise IndexError("a number of more than four bytes")

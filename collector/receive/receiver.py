@@ -92,7 +92,7 @@ class ReceiverCounts:
 
 
 class CollectorName:
-    """The name `id` of a collector of the ledger at `place` at the broker, held from now until `release`, once or more.
+    """The name `id` of a collector of the ledger at `ledger_place` at the broker, held from now until `release`, once or more.
 
     A file belongs to one collector, which has the file's identity. Of a shared ledger each collector of this machine has a name of its
     own, in $EDGEMETER_HOME/cache.
@@ -101,18 +101,18 @@ class CollectorName:
         UnavailableError: another collector uses the file, or the name cannot be written.
     """
 
-    def __init__(self, place: LedgerPlace, ledger: Ledger) -> None:
+    def __init__(self, ledger_place: LedgerPlace, ledger: Ledger) -> None:
         self._lock: FileLock
-        if isinstance(place, Path):
-            self._lock = DeviceLock(place, "collector")
+        if isinstance(ledger_place, Path):
+            self._lock = DeviceLock(ledger_place, "collector")
             self.id = ledger.identity()
             if not self._lock.take():
                 raise UnavailableError(
-                    f"another collector uses the ledger {str(place)!r}: stop it, or give this one its own ledger (--ledger)"
+                    f"another collector uses the ledger {str(ledger_place)!r}: stop it, or give this one its own ledger (--ledger)"
                 )
             return
         for number in itertools.count(1):
-            path = beside(place, f".collector-{number}")
+            path = beside(ledger_place, f".collector-{number}")
             self._lock = DeviceLock(path, "collector")
             if self._lock.take():
                 self.id = _kept_name(path)
@@ -136,7 +136,7 @@ def _kept_name(path: Path) -> str:
 
 
 class Receiver:
-    """Receives into the ledger at `place`, and calls `committed` after each commit; `start` once, `stop` once or more.
+    """Receives into the ledger at `ledger_place`, and calls `committed` after each commit; `start` once, `stop` once or more.
 
     Receivers of one `group` share the messages. `retention` removes old records. `trouble` is why nothing can be committed now, `refusal`
     why the broker rejects our subscription; None when all is well.
@@ -145,7 +145,7 @@ class Receiver:
     def __init__(
         self,
         address: BrokerAddress,
-        place: LedgerPlace,
+        ledger_place: LedgerPlace,
         committed: Callable[[], None] = lambda: None,
         *,
         group: str | None = None,
@@ -158,7 +158,7 @@ class Receiver:
         self._next_retention_s = 0.0
         self._progress_s = time.monotonic()
         self._address = address
-        self._place = place
+        self._place = ledger_place
         self._committed = committed
         if group is not None and (not group or any(character in "/+# " or not character.isprintable() for character in group)):
             raise ConfigError(f"{group!r} is not a valid group name: use one without '/', '+', '#' and spaces")
@@ -280,41 +280,41 @@ class Receiver:
         has_unchecked = has_buffers = True
         while not self._stopping.is_set() or not self._inbox.is_idle():
             self._progress_s = time.monotonic()
-            taken = self._inbox.take(GROUP_MESSAGES, GROUP_BYTES, timeout_s=0.0 if has_unchecked else 1.0)
-            if taken:
-                self._keep_all(ledger, feed, taken)
+            batch = self._inbox.take(GROUP_MESSAGES, GROUP_BYTES, timeout_s=0.0 if has_unchecked else 1.0)
+            if batch:
+                self._keep_all(ledger, feed, batch)
                 has_unchecked = has_buffers = True
             self._inbox.done()
-            if not taken and has_unchecked:
+            if not batch and has_unchecked:
                 has_unchecked = self._check(ledger)
-            elif not taken and has_buffers:
+            elif not batch and has_buffers:
                 # A second has passed without a message.
                 give_back_freed_buffers()
                 has_buffers = False
             self._apply_retention(ledger)
 
-    def _keep_all(self, ledger: Ledger, feed: Feed, taken: list[Message]) -> None:
-        likely_bytes = sum(len(message.payload) * (COMPRESSION_RATIO if is_compressed(message.payload) else 1) for message in taken)
+    def _keep_all(self, ledger: Ledger, feed: Feed, batch: list[Message]) -> None:
+        likely_bytes = sum(len(message.payload) * (COMPRESSION_RATIO if is_compressed(message.payload) else 1) for message in batch)
         depth: CheckDepth = "whole" if likely_bytes <= WHOLE_BYTES else "envelope"
         received_ns = time.time_ns()
         begin = 0
-        while begin < len(taken):
+        while begin < len(batch):
             # Where nothing is validated later, it is before the commit, however much it is.
             admitted = Admitted(depth) if ledger.defers_checks else Admitted(whole_bytes=sys.maxsize)
             end = begin
             receipted: list[Message] = []
-            while end < len(taken) and admitted.text_bytes < GROUP_TEXT_BYTES and len(admitted.rejections) < GROUP_REJECTIONS:
+            while end < len(batch) and admitted.text_bytes < GROUP_TEXT_BYTES and len(admitted.rejections) < GROUP_REJECTIONS:
                 before = admitted.accepted()
-                admitted.add(taken[end], received_ns)
-                receipted += [taken[end]] if admitted.accepted() > before else []
+                admitted.add(batch[end], received_ns)
+                receipted += [batch[end]] if admitted.accepted() > before else []
                 end += 1
             if not self._keep(ledger, feed, admitted):
                 return
             self._progress_s = now_s = time.monotonic()
-            for one in receipted:
-                self.counts.receipt_s.observe(now_s - one.arrived_s)
+            for message in receipted:
+                self.counts.receipt_s.observe(now_s - message.arrived_s)
             self.counts.messages += end - begin
-            feed.acknowledge(taken[begin:end])
+            feed.acknowledge(batch[begin:end])
             begin = end
 
     def _keep(self, ledger: Ledger, feed: Feed, admitted: Admitted) -> bool:
@@ -330,7 +330,7 @@ class Receiver:
         return True
 
     def _note(self, rejections: Sequence[Rejection]) -> None:
-        self.counts.rejections.update(one.kind for one in rejections)
+        self.counts.rejections.update(rejection.kind for rejection in rejections)
         for rejection in rejections:
             limit = about(rejection.topic.rpartition("/")[0])
             logger.warning("quarantined a message of %s: %s", rejection.topic, rejection.reason, extra=limit)
@@ -376,9 +376,9 @@ class Receiver:
                 return None
 
 
-def _send_receipts(feed: Feed, held: tuple[RecordKey, ...]) -> None:
+def _send_receipts(feed: Feed, record_keys: tuple[RecordKey, ...]) -> None:
     sequences: dict[tuple[str, str, int], set[int]] = defaultdict(set)
-    for fleet, device, number, seq in held:
+    for fleet, device, number, seq in record_keys:
         sequences[fleet, device, number].add(seq)
     for (fleet, device, number), seqs in sequences.items():
         receipt = messages.Receipt(session=number, held=tuple(coalesce(sorted(seqs))))

@@ -33,23 +33,23 @@ _REJECTIONS = (
 
 
 class Collector:
-    """Receives from the broker at `address` into the ledger at `place`, and drains that to InfluxDB when one is given."""
+    """Receives from the broker at `address` into the ledger at `ledger_place`, and drains that to InfluxDB when one is given."""
 
     def __init__(
         self,
         address: BrokerAddress,
-        place: LedgerPlace,
+        ledger_place: LedgerPlace,
         influx: InfluxConfig | None = None,
         *,
         group: str | None = None,
         retention: Retention | None = None,
     ) -> None:
         self.address = address
-        self.place = place
+        self.place = ledger_place
         self._influx = influx
         self._drain: Drain | None = None
         self._receiver = Receiver(
-            address, place, lambda: self._drain.wake() if self._drain is not None else None, group=group, retention=retention
+            address, ledger_place, lambda: self._drain.wake() if self._drain is not None else None, group=group, retention=retention
         )
 
     @property
@@ -162,7 +162,7 @@ class Collector:
             yield from self._drain_metrics(ledger)
             devices = ledger.devices()
             yield MonitorMetric(
-                "devices", "gauge", "Devices by last reported state.", Counter(one.state or "unknown" for one in devices), "state"
+                "devices", "gauge", "Devices by last reported state.", Counter(device.state or "unknown" for device in devices), "state"
             )
             yield from _backlog_metrics(devices)
             yield MonitorMetric("ledger_bytes", "gauge", "Size of the ledger on its disk.", ledger.size_bytes())
@@ -195,9 +195,9 @@ class Collector:
 
 def _backlog_metrics(devices: Sequence[DevicePresence]) -> Iterator[MonitorMetric]:
     waiting: dict[str, list[int]] = defaultdict(list)
-    for one in devices:
-        if one.health is not None and (records := waiting_records(one.health)) is not None:
-            waiting[one.fleet].append(records)
+    for device in devices:
+        if device.health is not None and (records := waiting_records(device.health)) is not None:
+            waiting[device.fleet].append(records)
     largest = sorted(waiting, key=lambda fleet: (-sum(waiting[fleet]), fleet))
     for fleet in largest[FLEETS_LIMIT:]:
         waiting[OTHER_FLEETS] += waiting.pop(fleet)

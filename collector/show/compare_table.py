@@ -58,9 +58,9 @@ def terminal_columns(rows: Sequence[ComparisonRow], notes: Notes) -> list[Termin
     ]
 
 
-def fitting_columns(every: Sequence[TerminalColumn], width: int) -> list[TerminalColumn]:
+def fitting_columns(candidates: Sequence[TerminalColumn], width: int) -> list[TerminalColumn]:
     """Return the columns that fit into `width` characters, dropping by rank."""
-    columns = list(every)
+    columns = list(candidates)
     while sum(column.width for column in columns) > width and any(column.rank for column in columns):
         columns.remove(max(columns, key=lambda column: column.rank))
     return columns
@@ -75,7 +75,7 @@ def _text(header: str, rows: Sequence[ComparisonRow], cell: Callable[[CaseSummar
 
 
 def _differing(rows: Sequence[ComparisonRow]) -> list[TerminalColumn]:
-    every = (
+    columns = (
         _text("Device", rows, lambda case: case.key.device),
         _text("Fleet", rows, lambda case: case.key.fleet),
         _text("Power mode", rows, lambda case: case.key.power_mode or figures.ABSENT, 4),
@@ -85,7 +85,7 @@ def _differing(rows: Sequence[ComparisonRow]) -> list[TerminalColumn]:
         _text("Settings", rows, lambda case: case.key.settings or figures.ABSENT, 4),
         _text("Served model", rows, lambda case: case.key.served_model or figures.ABSENT, 4),
     )
-    return [column for column in every if only(column.cells) is None]
+    return [column for column in columns if only(column.cells) is None]
 
 
 def _figure(entry: Figure, rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
@@ -99,8 +99,8 @@ def _figure(entry: Figure, rows: Sequence[ComparisonRow], notes: Notes) -> list[
         return [_number(entry.heading, rows, lambda row: _net(row.case), entry.rank)] if has_energy else []
     if not entry.always and not any(row.case.spread(entry.name) for row in rows):
         return []
-    own = _number(entry.heading, rows, lambda row: entry.shown(median_of(row.case.spread(entry.name))), entry.rank)
-    return [own, _number("p50/ref", rows, lambda row: _against(row, notes))] if entry.name == "latency_p50_ms" else [own]
+    column = _number(entry.heading, rows, lambda row: entry.shown(median_of(row.case.spread(entry.name))), entry.rank)
+    return [column, _number("p50/ref", rows, lambda row: _against(row, notes))] if entry.name == "latency_p50_ms" else [column]
 
 
 def _against(row: ComparisonRow, notes: Notes) -> str:
@@ -157,9 +157,9 @@ def _verdict(case: CaseSummary, doubts: Mapping[str, str], notes: Notes) -> str:
 
 
 def _gross_energies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
-    found = [row.case.energy for row in rows if row.case.energy]
-    mixes_classes = len({energy.ranks_as for energy in found}) > 1
-    if not found:
+    energies = [row.case.energy for row in rows if row.case.energy]
+    mixes_classes = len({energy.ranks_as for energy in energies}) > 1
+    if not energies:
         return [_number("Energy mJ", rows, lambda row: _gross(row.case, notes, shows_class=False))]
     return [
         _number("Gross mJ", rows, lambda row: _gross(row.case, notes, shows_class=mixes_classes)),
@@ -202,27 +202,29 @@ def shortened(comparison: Comparison) -> Comparison:
 
 def _apart(row: ComparisonRow) -> tuple[bool, float]:
     """Order rows by how far the latency is from the reference's, in either direction; the reference's own are the first."""
-    own, other = median_of(row.case.p50_ms), median_of(row.reference.p50_ms)
-    return row.is_reference, abs(math.log(own / other)) if own and other and not row.not_ranked else 0.0
+    p50_ms, other = median_of(row.case.p50_ms), median_of(row.reference.p50_ms)
+    return row.is_reference, abs(math.log(p50_ms / other)) if p50_ms and other and not row.not_ranked else 0.0
 
 
 def show_comparison(comparison: Comparison, console: Console) -> None:
     """Print the comparison, as wide as the console is."""
     notes = Notes()
     columns = terminal_columns(comparison.rows, notes) if comparison.rows else []
-    every = [replace(column, cells=tuple(writable(cell, console) for cell in column.cells)) for column in columns]
-    kept = fitting_columns(every, console.width)
+    printable = [replace(column, cells=tuple(writable(cell, console) for cell in column.cells)) for column in columns]
+    fitting = fitting_columns(printable, console.width)
     first = 0
     for rows in comparable(comparison.rows):
         print_text(console, _shared(rows), "bold")
-        console.print(_table(rows, first, kept), crop=False)
+        console.print(_table(rows, first, fitting), crop=False)
         console.print()
         first += len(rows)
     if not comparison.rows:
         print_text(console, "No run could be compared.", "bold")
-    if len(kept) < len(every):
+    if len(fitting) < len(printable):
         print_text(
-            console, f"{len(every) - len(kept)} columns do not fit: widen the terminal, or see --html, --format csv or --json", "dim"
+            console,
+            f"{len(printable) - len(fitting)} columns do not fit: widen the terminal, or see --html, --format csv or --json",
+            "dim",
         )
     print_notes(console, notes.texts)
     _show_left_out(comparison.left_out, console)
@@ -247,14 +249,14 @@ def _data(case: CaseSummary) -> str:
     return f"data {data.name}" if case.generates else f"data {data.name} ({figures.count(data.images, 'image')})"
 
 
-def _table(rows: Sequence[ComparisonRow], first: int, kept: Sequence[TerminalColumn]) -> Table:
+def _table(rows: Sequence[ComparisonRow], first: int, columns: Sequence[TerminalColumn]) -> Table:
     """Return the table of a group of rows; `first` is the place of its first row in the columns."""
     table = FixedTable(box=SIMPLE_HEAD)
-    for column in kept:
+    for column in columns:
         table.add_column(Text(column.header), justify="right" if column.is_number else "left", width=column.width - GAP)
     for index, row in enumerate(rows, start=first):
         style = "bold" if row.is_reference else "yellow" if row.case.suspect else None
-        table.add_row(*(Text(column.cells[index]) for column in kept), style=style)
+        table.add_row(*(Text(column.cells[index]) for column in columns), style=style)
     return table
 
 
@@ -295,18 +297,18 @@ NEAREST_SHOWN = 5
 
 def show_verdicts(comparison: Comparison, console: Console) -> None:
     """Print a line for each judgement of each case, and the nearest comparable cases."""
-    told = [(row, lines) for row in comparison.rows if not row.is_reference and (lines := verdict_lines(row.case, row.judgements))]
-    if told:
+    judged = [(row, lines) for row in comparison.rows if not row.is_reference and (lines := verdict_lines(row.case, row.judgements))]
+    if judged:
         print_text(console, "Verdicts (suspect runs marked ?):", "bold")
     names = names_of(key for row in comparison.rows for key in (row.case.key, row.reference.key))
-    for row, lines in told:
+    for row, lines in judged:
         doubt = " ?" if row.case.suspect or row.reference.suspect else ""
         head = f"  {names[row.case.key]}{doubt} against {names[row.reference.key]}"
         print_lines(console, [head, *(f"    {line}" for line in lines)])
     near = comparison.nearest
     if near:
         print_text(console, "Nearest reference of each unmatched case:", "bold")
-    for one in near[:NEAREST_SHOWN]:
-        print_text(console, f"  {one.words()}")
+    for nearest in near[:NEAREST_SHOWN]:
+        print_text(console, f"  {nearest.words()}")
     if len(near) > NEAREST_SHOWN:
         print_text(console, f"  and {len(near) - NEAREST_SHOWN} more: list all with --view nearest --json")

@@ -44,13 +44,13 @@ class Charts:
 
 def latency_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
     """Return latency against accuracy, a chart for each task, set of data, scenario and metric."""
-    drawn = [row for row in comparison.rows if row.case.p50_ms and row.case.accuracy]
+    drawn_rows = [row for row in comparison.rows if row.case.p50_ms and row.case.accuracy]
     charts = []
-    for rows in _facets(drawn, lambda case: case.key.provenance):
+    for rows in _facets(drawn_rows, lambda case: case.key.provenance):
         provenance = rows[0].case.key.provenance
         title = _facet_title(rows) + ("" if provenance == "measured" else f", {provenance}")
         charts.append(_front(comparison, rows, styles, latency_cost, LATENCY_TITLE, title))
-    return Charts(tuple(charts), tuple(_missing(comparison, drawn, "accuracy", lambda case: case.accuracy_reason)))
+    return Charts(tuple(charts), tuple(_missing(comparison, drawn_rows, "accuracy", lambda case: case.accuracy_reason)))
 
 
 def energy_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
@@ -79,11 +79,11 @@ def latency_distributions(comparison: Comparison, styles: SeriesStyles, sampled:
     charts, without = [], 0
     steps = max(24, min(STEPS, STEPS_IN_ALL // max(1, len(comparison.rows))))
     for rows in comparable(comparison.rows):
-        found = [(name, latency_distribution(sampled(row.case), steps)) for row, name in zip(rows, _lanes(rows, styles), strict=True)]
-        lines = [(name, one) for name, one in found if one is not None]
-        without += len(found) - len(lines)
+        named = zip(_lanes(rows, styles), rows, strict=True)
+        lines = [(name, shares) for name, row in named if (shares := latency_distribution(sampled(row.case), steps)) is not None]
+        without += len(rows) - len(lines)
         if lines:
-            queries = sum(one.count for _, one in lines)
+            queries = sum(distribution.count for _, distribution in lines)
             title, text = f"{rows[0].case.key.model}: latency of every query", f"{queries:,} queries; a line is a case."
             charts.append(distribution_chart(title, lines, text))
     text = f"{figures.count(without, 'case')} came without raw samples, so their latency distribution is not shown."
@@ -92,9 +92,9 @@ def latency_distributions(comparison: Comparison, styles: SeriesStyles, sampled:
 
 def distribution_chart(title: str, lines: Sequence[tuple[str, LatencyDistribution]], text: str = "") -> Chart:
     """Return the share of queries at most as slow, a line for each name."""
-    values = [{"series": name, "value": value, "share": share} for name, one in lines for value, share in one.steps]
-    legend = tuple((name, numbered_style(place).paint, "circle") for place, (name, _) in enumerate(lines))
-    spec = specs.cumulative("latency, ms", legend, [value for _, one in lines for value, _ in one.steps])
+    values = [{"series": name, "value": value, "share": share} for name, distribution in lines for value, share in distribution.steps]
+    legend = tuple((name, numbered_style(index).paint, "circle") for index, (name, _) in enumerate(lines))
+    spec = specs.cumulative("latency, ms", legend, [value for _, distribution in lines for value, _ in distribution.steps])
     return Chart(title, spec, rows_table(values), text, legend if len(lines) > 1 else ())
 
 
@@ -115,7 +115,7 @@ def cold_start_charts(comparison: Comparison, styles: SeriesStyles) -> Charts:
             names = list(dict.fromkeys(part for _, part, _ in amounts))
             if amounts:
                 values = [{"series": name, "part": part, "value": amount, "place": names.index(part)} for name, part, amount in amounts]
-                legend = tuple((part, f"var(--p{place % 4})", "square") for place, part in enumerate(names))
+                legend = tuple((part, f"var(--p{index % 4})", "square") for index, part in enumerate(names))
                 title, spec = f"{rows[0].case.key.model}: {named}", specs.stacked_bars(unit, names, len(rows))
                 charts.append(Chart(title, spec, rows_table(values), legend=legend))
     return Charts(tuple(charts))
@@ -123,7 +123,7 @@ def cold_start_charts(comparison: Comparison, styles: SeriesStyles) -> Charts:
 
 def anchor(comparison: Comparison, row: ComparisonRow) -> str:
     """Return the fragment under which a page has `row`."""
-    return f"case-{next(index for index, one in enumerate(comparison.rows, start=1) if one is row)}"
+    return f"case-{next(index for index, row_of_case in enumerate(comparison.rows, start=1) if row_of_case is row)}"
 
 
 def facts(row: ComparisonRow) -> dict[str, str | float | None]:
@@ -160,17 +160,17 @@ def _energy_class(case: CaseSummary) -> str:
 
 def latency_cost(case: CaseSummary) -> tuple[Spread | None, tuple[float, float] | None]:
     """Return the p50 in ms with its interval over runs."""
-    found = case.p50_ms
-    return found, (found.interval.low, found.interval.high) if found and found.interval else None
+    p50_ms = case.p50_ms
+    return p50_ms, (p50_ms.interval.low, p50_ms.interval.high) if p50_ms and p50_ms.interval else None
 
 
 def energy_cost(case: CaseSummary) -> tuple[Spread | None, tuple[float, float] | None]:
     """Return the gross energy with its interval over runs, widened by what the meter contributes; with neither there is none."""
-    found, u_mj = case.gross_mj, case.gross_u_mj
-    if found is None or found.median <= 0:
-        return found, None
-    over = (found.interval.low, found.interval.high) if found.interval else None
-    return found, over if u_mj is None else widened_interval(over or (found.median, found.median), found.median, u_mj)
+    gross_mj, u_mj = case.gross_mj, case.gross_u_mj
+    if gross_mj is None or gross_mj.median <= 0:
+        return gross_mj, None
+    over = (gross_mj.interval.low, gross_mj.interval.high) if gross_mj.interval else None
+    return gross_mj, over if u_mj is None else widened_interval(over or (gross_mj.median, gross_mj.median), gross_mj.median, u_mj)
 
 
 Cost = Callable[[CaseSummary], tuple[Spread | None, tuple[float, float] | None]]
@@ -180,20 +180,20 @@ Marks = list[dict[str, str | float]]
 def fronts_of(points: Sequence[FrontPoint], series: Sequence[str | None]) -> tuple[dict[int, ParetoStatus], Marks, Marks]:
     """Return the status of each point within its series (None: in none), the bands where the fronts may lie, and their steps."""
     grouped: dict[str, list[int]] = {}
-    for place, name in enumerate(series):
+    for index, name in enumerate(series):
         if name is not None:
-            grouped.setdefault(name, []).append(place)
+            grouped.setdefault(name, []).append(index)
     statuses: dict[int, ParetoStatus] = {}
     bands: Marks = []
     fronts: Marks = []
     for name, members in grouped.items():
-        own = [points[place] for place in members]
-        statuses |= dict(zip(members, pareto_statuses(own), strict=True))
-        for at, low, high in front_band(own):
-            ends = sorted((own[0].shown(low), own[0].shown(high)))
+        own_points = [points[index] for index in members]
+        statuses |= dict(zip(members, pareto_statuses(own_points), strict=True))
+        for at, low, high in front_band(own_points):
+            ends = sorted((own_points[0].shown(low), own_points[0].shown(high)))
             bands.append({"series": name, "cost": at, "low": ends[0], "high": ends[1]})
-        steps = pareto_front([(one.cost, one.gain) for one in own])
-        fronts += [{"series": name, "cost": own[one].cost, "accuracy": own[one].shown(own[one].gain)} for one in steps]
+        for point in (own_points[index] for index in pareto_front([(point.cost, point.gain) for point in own_points])):
+            fronts.append({"series": name, "cost": point.cost, "accuracy": point.shown(point.gain)})
     return statuses, bands, fronts
 
 
@@ -204,20 +204,20 @@ def _front(comparison: Comparison, rows: Sequence[ComparisonRow], styles: Series
     cases = [row.case for row in rows]
     names = case_names(cases) if len(rows) <= ALL_LABELLED else short_names(cases)
     bounds = [bounds_of(point) for point in points]
-    optimal = {place for place, status in statuses.items() if status != "dominated"}
+    optimal = {index for index, status in statuses.items() if status != "dominated"}
     labels = _labels(bounds, names, optimal if len(rows) > ALL_LABELLED else None)
     metric = metric_name(rows[0].case.accuracy.metric) if rows[0].case.accuracy else "Accuracy"
     values = [
         {
             "case": f"{row.case.key.device}, {row.case.key.model}, {row.case.key.precision} on {runtime_name(row.case)}",
             "series": "reference" if row.is_reference else styles.series(row),
-            **bounds[place],
-            "standing": "the reference" if row.is_reference else statuses.get(place, f"not ranked: {row.not_ranked}"),
-            "verdict": row.case.verdict, "is_hollow": "int" in row.case.key.precision, "label": labels[place],
+            **bounds[index],
+            "standing": "the reference" if row.is_reference else statuses.get(index, f"not ranked: {row.not_ranked}"),
+            "verdict": row.case.verdict, "is_hollow": "int" in row.case.key.precision, "label": labels[index],
             "anchor": anchor(comparison, row),
             **{name.removeprefix("data-"): value for name, value in facts(row).items() if name != "data-kept"},
         }
-        for place, row in enumerate(rows)
+        for index, row in enumerate(rows)
     ]  # fmt: skip
     present = {("reference" if row.is_reference else styles.series(row)): styles.of(row) for row in rows}
     ordered = sorted(present.items(), key=lambda item: (item[0] == "reference", item[0]))
@@ -238,33 +238,33 @@ def bounds_of(point: FrontPoint) -> dict[str, float | None]:
 
 def front_point(case: CaseSummary, cost: Cost) -> FrontPoint | None:
     """Return cost and accuracy of a case with their intervals, None where it lacks one of them."""
-    found, interval = cost(case)
+    cost_spread, interval = cost(case)
     accuracy = case.accuracy
-    if found is None or accuracy is None:
+    if cost_spread is None or accuracy is None:
         return None
     low, high = interval or (None, None)
     has_bounds = accuracy.low is not None and accuracy.high is not None and accuracy.low <= accuracy.value.median <= accuracy.high
     bounds = sorted(gain(end, accuracy.better) for end in (accuracy.low, accuracy.high) if end is not None and has_bounds)
     gain_low, gain_high = bounds or (None, None)
-    return FrontPoint(found.median, accuracy.gain, low, high, gain_low, gain_high, accuracy.better)
+    return FrontPoint(cost_spread.median, accuracy.gain, low, high, gain_low, gain_high, accuracy.better)
 
 
-def _labels(rows: Sequence[Mapping[str, Any]], names: Sequence[str], wanted: set[int] | None) -> list[str | None]:
-    """Return a name beside each point where there is room for it; of many points only those that are `wanted`."""
+def _labels(rows: Sequence[Mapping[str, Any]], names: Sequence[str], labelled: set[int] | None) -> list[str | None]:
+    """Return a name beside each point where there is room for it; of many points only those that are `labelled`."""
     at = front.places(rows)
     places = [(x / WIDTH_PX, y / front.HEIGHT_PX) for x, y in (at(row["cost"], row["accuracy"]) for row in rows)]
-    taken = [(x - MARK_REACH, x + MARK_REACH, y) for x, y in places]
-    found: list[str | None] = []
-    for place, ((x, y), name) in enumerate(zip(places, names, strict=True)):
+    occupied = [(x - MARK_REACH, x + MARK_REACH, y) for x, y in places]
+    labels: list[str | None] = []
+    for index, ((x, y), name) in enumerate(zip(places, names, strict=True)):
         end = x + NAME_WIDTH * (len(name) + 2)
         # What its own mark covers is part of it.
-        others = [one for one in taken if one[0] > x]
-        free = end <= 1.02 and all(abs(y - top) > NAME_HEIGHT or end < left for left, _, top in others)
-        keeps = free and (wanted is None or place in wanted)
-        found.append(name if keeps else None)
+        spans_ahead = [span for span in occupied if span[0] > x]
+        free = end <= 1.02 and all(abs(y - top) > NAME_HEIGHT or end < start for start, _, top in spans_ahead)
+        keeps = free and (labelled is None or index in labelled)
+        labels.append(name if keeps else None)
         if keeps:
-            taken.append((x, end, y))
-    return found
+            occupied.append((x, end, y))
+    return labels
 
 
 def _lanes(rows: Sequence[ComparisonRow], styles: SeriesStyles) -> list[str]:
@@ -274,12 +274,12 @@ def _lanes(rows: Sequence[ComparisonRow], styles: SeriesStyles) -> list[str]:
 
 def _cold_steps(case: CaseSummary) -> dict[str, float]:
     steps = {"process": "process", "import": "import the runtime", "load": "load the model", "first": "first inference"}
-    return {words: found.median for step, words in steps.items() if (found := case.spread(f"cold_start_{step}_ms"))}
+    return {words: spread.median for step, words in steps.items() if (spread := case.spread(f"cold_start_{step}_ms"))}
 
 
 def _memory_steps(case: CaseSummary) -> dict[str, float]:
     names = ("before_load", "loaded", "peak", "prepared_inputs")
-    levels = [found.median for name in names if (found := case.spread(f"memory_{name}_mb"))]
+    levels = [spread.median for name in names if (spread := case.spread(f"memory_{name}_mb"))]
     if len(levels) < len(names):
         return {}
     before, loaded, peak, prepared = levels
@@ -293,10 +293,10 @@ def _memory_steps(case: CaseSummary) -> dict[str, float]:
     }
 
 
-def _missing(comparison: Comparison, drawn: Sequence[ComparisonRow], what: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:
+def _missing(comparison: Comparison, drawn: Sequence[ComparisonRow], word: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:
     """Return why cases have no point: each reason once, with the devices it holds for."""
     absent: dict[str, set[str]] = {}
     for row in comparison.rows:
-        if not any(row is one for one in drawn):
+        if not any(row is drawn_row for drawn_row in drawn):
             absent.setdefault(reason(row.case) or "too few queries for a median", set()).add(row.case.key.device)
-    return [f"No {what} of {', '.join(sorted(devices))}: {text}." for text, devices in absent.items()]
+    return [f"No {word} of {', '.join(sorted(devices))}: {text}." for text, devices in absent.items()]

@@ -56,10 +56,10 @@ def title(comparison: Comparison) -> str:
 
 def conclusions(comparison: Comparison) -> list[str]:
     """Return what the models cost on the devices in sentences, the most important first."""
-    found = groups(comparison.rows)
-    if not found:
+    case_groups = groups(comparison.rows)
+    if not case_groups:
         return ["No device case matches a reference case; what was left out, and why, is listed below."]
-    return about(found[0]) if len(found) == 1 else _overall(found)
+    return about(case_groups[0]) if len(case_groups) == 1 else _overall(case_groups)
 
 
 def about(group: CaseGroup) -> list[str]:
@@ -70,24 +70,24 @@ def about(group: CaseGroup) -> list[str]:
 def cautions(comparison: Comparison) -> list[str]:
     """Return what a reader has to know before trusting the figures."""
     cases = [row.case for row in comparison.rows]
-    found = []
+    sentences = []
     counts = [case.p50_ms.n for case in cases if case.p50_ms]
     if counts and max(counts) == 1:
-        found.append("Each case was measured once: the run-to-run variation is unknown.")
+        sentences.append("Each case was measured once: the run-to-run variation is unknown.")
     elif counts:
         runs = figures.count(max(counts), "run") if min(counts) == max(counts) else f"{min(counts)} to {max(counts)} runs"
-        found.append(f"Each figure is the median over {runs}, each in its own process.")
+        sentences.append(f"Each figure is the median over {runs}, each in its own process.")
     suspect = sum(case.suspect > 0 for case in cases)
     if suspect:
-        found.append(
+        sentences.append(
             f"{suspect} of {figures.count(len(cases), 'case')} {'is' if suspect == 1 else 'are'} suspect (marked ?): see why below."
         )
     changed = sum(case.segment is not None for case in cases)
     if changed:
-        found.append(f"The level of {figures.count(changed, 'case')} changed: only the runs since then count, as the table says.")
+        sentences.append(f"The level of {figures.count(changed, 'case')} changed: only the runs since then count, as the table says.")
     if comparison.left_out:
-        found.append(f"Left out, with the reason below: {figures.count(len(comparison.left_out), 'run')}.")
-    return found
+        sentences.append(f"Left out, with the reason below: {figures.count(len(comparison.left_out), 'run')}.")
+    return sentences
 
 
 def speed(row: ComparisonRow, against: str = "") -> str:
@@ -110,11 +110,11 @@ def speed(row: ComparisonRow, against: str = "") -> str:
 
 def energy(row: ComparisonRow) -> str:
     """Return what an inference costs in energy, or why that is not known."""
-    own, other = row.case.energy, row.reference.energy
+    measured, other = row.case.energy, row.reference.energy
     gross_mj, net_mj = row.case.gross_mj, row.case.spread("energy_net_mj")
-    if own is None or gross_mj is None:
+    if measured is None or gross_mj is None:
         return f"Its energy was not measured: {row.case.energy_reason}."
-    gross = f"An inference costs {figures.with_uncertainty(gross_mj.median, row.case.gross_u_mj)} mJ gross ({own.ranks_as})"
+    gross = f"An inference costs {figures.with_uncertainty(gross_mj.median, row.case.gross_u_mj)} mJ gross ({measured.ranks_as})"
     net = f", {figures.with_uncertainty(net_mj.median, row.case.uncertainty('energy_net_mj'))} mJ net of idle" if net_mj else ""
     if (judged := row.judgements["energy"]) is not None:
         return f"{gross}{net}; gross that is {figures.significant(judged.decision.value, 2)} times {REFERENCE}'s ({judged.verdict})."
@@ -141,14 +141,18 @@ def _speed(row: ComparisonRow) -> str:
 
 def _accuracy(group: CaseGroup) -> list[str]:
     fastest, best = group.fastest, group.most_accurate
-    own, other = fastest.case.accuracy, fastest.reference.accuracy
-    if own is None or best is None or best.case.accuracy is None:
+    accuracy, other = fastest.case.accuracy, fastest.reference.accuracy
+    if accuracy is None or best is None or best.case.accuracy is None:
         return [f"Its accuracy is unknown: {fastest.case.accuracy_reason}."]
-    name = metric_name(own.metric)
+    name = metric_name(accuracy.metric)
     judged = fastest.judgements["accuracy"]
     against = f" against {figures.accuracy(other.value.median)} of {REFERENCE} ({judged.verdict})" if other and judged else ""
-    sentences = [f"Its {name} is {figures.accuracy(own.value.median)}{against}."]
-    if best is not fastest and best.case.p50_ms and figures.accuracy(best.case.accuracy.value.median) != figures.accuracy(own.value.median):
+    sentences = [f"Its {name} is {figures.accuracy(accuracy.value.median)}{against}."]
+    if (
+        best is not fastest
+        and best.case.p50_ms
+        and figures.accuracy(best.case.accuracy.value.median) != figures.accuracy(accuracy.value.median)
+    ):
         how = f"{best.case.key.precision} on {runtime_name(best.case)}"
         sentences.append(
             f"The most accurate case, {how}, reaches {figures.accuracy(best.case.accuracy.value.median)}"
@@ -157,8 +161,8 @@ def _accuracy(group: CaseGroup) -> list[str]:
     return sentences
 
 
-def _overall(found: Sequence[CaseGroup]) -> list[str]:
-    fastest = [group.fastest for group in found if group.fastest.ratios.p50 is not None]
+def _overall(case_groups: Sequence[CaseGroup]) -> list[str]:
+    fastest = [group.fastest for group in case_groups if group.fastest.ratios.p50 is not None]
     compared_rows = sorted(fastest, key=lambda row: row.ratios.p50 or math.inf)
     if not compared_rows:
         return ["No latency could be compared: too few queries for a median."]

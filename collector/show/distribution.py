@@ -29,17 +29,17 @@ def latency_distribution(runs: Sequence[RunRecord], steps: int) -> LatencyDistri
     series = [values for run in runs if (values := _latencies_ms(run)) is not None]
     if not series:
         return None
-    every = np.sort(np.concatenate(series))
-    ranks = np.unique(np.linspace(0, every.size - 1, min(steps, every.size)).round().astype(np.int64))
-    return LatencyDistribution(int(every.size), tuple((float(every[rank]), float((rank + 1) / every.size)) for rank in ranks))
+    latencies = np.sort(np.concatenate(series))
+    ranks = np.unique(np.linspace(0, latencies.size - 1, min(steps, latencies.size)).round().astype(np.int64))
+    return LatencyDistribution(int(latencies.size), tuple((float(latencies[rank]), float((rank + 1) / latencies.size)) for rank in ranks))
 
 
 def _latencies_ms(run: RunRecord) -> NDArray[np.float64] | None:
-    found = next((series for series in run.samples if series.name == "latency" and series.unit == "ns"), None)
-    if found is None:
+    latency_series = next((series for series in run.samples if series.name == "latency" and series.unit == "ns"), None)
+    if latency_series is None:
         return None
     try:
-        values = unpack(found).astype(np.float64) * MS_PER_NS
+        values = unpack(latency_series).astype(np.float64) * MS_PER_NS
     except ConfigError:
         return None
     present: NDArray[np.float64] = values[np.isfinite(values) & (values > 0)]

@@ -23,15 +23,15 @@ Over = TypeVar("Over")
 FEW_COLUMNS = 4
 
 
-def show_matrix(found: Matrix, console: Console) -> None:
+def show_matrix(matrix: Matrix, console: Console) -> None:
     """Print the matrix; what does not fit into a cell is below."""
-    unit = f" in {found.figure.unit}" if found.figure.unit else ""
-    print_text(console, f"{found.figure.title}{unit}; median (95%), * best of what is alike, ? suspect, ~ stale", "bold")
+    unit = f" in {matrix.figure.unit}" if matrix.figure.unit else ""
+    print_text(console, f"{matrix.figure.title}{unit}; median (95%), * best of what is alike, ? suspect, ~ stale", "bold")
     notes = Notes()
-    rows = {row: row_name(found, row) for row in found.rows}
-    columns = {column: column for column in found.columns}
-    bests = {(row, cell.energy): cell.case for (row, _), cell in found.cells.items() if cell.is_best}
-    cells = {(row, column): _cell(cell, bests.get((row, cell.energy)), notes) for (row, column), cell in found.cells.items()}
+    rows = {row: row_name(matrix, row) for row in matrix.rows}
+    columns = {column: column for column in matrix.columns}
+    bests = {(row, cell.energy): cell.case for (row, _), cell in matrix.cells.items() if cell.is_best}
+    cells = {(row, column): _cell(cell, bests.get((row, cell.energy)), notes) for (row, column), cell in matrix.cells.items()}
     if len(columns) > max(FEW_COLUMNS, len(rows)):
         # A fleet has more devices than a terminal has columns for: devices become rows.
         _grid(console, columns, rows, {(column, row): text for (row, column), text in cells.items()})
@@ -50,19 +50,19 @@ def _grid(console: Console, down: Mapping[Down, str], across: Mapping[Over, str]
     console.print(table, crop=False)
 
 
-def show_coverage(found: MatrixCoverage, console: Console) -> None:
+def show_coverage(coverage: MatrixCoverage, console: Console) -> None:
     """Print how many cells are measured, and every other with the reason."""
-    states = ", ".join(f"{count} {state}" for state, count in sorted(found.states.items()))
-    print_text(console, f"{figures.count(found.cells, 'cell')}: {states}", "bold")
-    for gap in found.gaps:
+    states = ", ".join(f"{count} {state}" for state, count in sorted(coverage.states.items()))
+    print_text(console, f"{figures.count(coverage.cells, 'cell')}: {states}", "bold")
+    for gap in coverage.gaps:
         age = f", last {figures.count(gap.age_days, 'day')} ago" if gap.age_days is not None else ""
         why = f": {gap.reason}" if gap.reason else ""
         print_text(console, f"{gap.state:>20}  {gap.row} on {gap.column}{age}{why}")
 
 
-def show_trade_offs(found: Sequence[TradeOff], absent: Sequence[AbsentCase], cost: Cost, console: Console) -> None:
+def show_trade_offs(trade_offs: Sequence[TradeOff], absent: Sequence[AbsentCase], cost: Cost, console: Console) -> None:
     """Print each trade-off, cheapest first, the Pareto front marked, and below what has no place in any."""
-    for trade_off in found:
+    for trade_off in trade_offs:
         stage = trade_off.stage
         at = f", energy at {stage.energy}" if stage.energy else ""
         header = f"{stage.task}, {stage.scenario}, {figures.count(stage.images, 'image')} of data {stage.dataset_sha256[:6]}{at}"
@@ -70,20 +70,24 @@ def show_trade_offs(found: Sequence[TradeOff], absent: Sequence[AbsentCase], cos
         table = plain_table()
         for title in ("", "case", "p50 ms" if cost == "latency" else "mJ gross", metric_name(stage.metric), "beaten by"):
             table.add_column(Text(title), justify="right" if title not in ("", "case", "beaten by") else "left", overflow="fold")
-        names = names_of(place.case.key for place in trade_off.places)
-        for place in trade_off.places:
-            doubt = " ?" if place.case.suspect else ""
-            since = f" ({place.case.segment.words})" if place.case.segment else ""
-            name, mark = f"{names[place.case.key]}{doubt}{since}", "" if place.beaten_by else "*"
-            beaten = names[place.beaten_by.key] if place.beaten_by else "on the front"
-            cells = (mark, name, figures.significant(place.cost), figures.accuracy(place.accuracy), beaten)
+        names = names_of(placed.case.key for placed in trade_off.places)
+        for placed in trade_off.places:
+            doubt = " ?" if placed.case.suspect else ""
+            since = f" ({placed.case.segment.words})" if placed.case.segment else ""
+            name, mark = f"{names[placed.case.key]}{doubt}{since}", "" if placed.beaten_by else "*"
+            beaten = names[placed.beaten_by.key] if placed.beaten_by else "on the front"
+            cells = (mark, name, figures.significant(placed.cost), figures.accuracy(placed.accuracy), beaten)
             table.add_row(*map(_text, cells))
         console.print(table, crop=False)
-    if not found:
+    if not trade_offs:
         print_text(console, "No case has both figures.", "bold")
-    names = names_of(one.case.key for one in absent)
-    for one in absent:
-        print_text(console, f"no point: {names[one.case.key]}: {one.reason.removeprefix(f'{named(one.case.key)}: ')}", "dim")
+    names = names_of(entry.case.key for entry in absent)
+    for entry in absent:
+        print_text(
+            console,
+            f"no point: {names[entry.case.key]}: {entry.reason.removeprefix(f'{named(entry.case.key)}: ')}",
+            "dim",
+        )
 
 
 def _cell(cell: MatrixCell, best: CaseSummary | None, notes: Notes) -> str:
@@ -95,8 +99,8 @@ def _cell(cell: MatrixCell, best: CaseSummary | None, notes: Notes) -> str:
     segment = cell.case.segment if cell.case else None
     since = f" [{notes.cite(f'only runs {segment.words}')}]" if segment else ""
     marked = relation(cell.case.key, best.key).marked if cell.case and best else ()
-    others = "".join(f" [{notes.cite(f'{difference.words} of the best')}]" for difference in marked)
-    return f"{figures.significant(cell.figure.median)}{marks} {_spread(cell.figure.interval, cell.figure.n)}{energy}{since}{others}"
+    different = "".join(f" [{notes.cite(f'{difference.words} of the best')}]" for difference in marked)
+    return f"{figures.significant(cell.figure.median)}{marks} {_spread(cell.figure.interval, cell.figure.n)}{energy}{since}{different}"
 
 
 def _spread(interval: MedianInterval | None, runs: int) -> str:

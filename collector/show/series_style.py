@@ -30,9 +30,9 @@ class SeriesStyle:
 REFERENCE = SeriesStyle("reference", _STAR)
 
 
-def numbered_style(place: int) -> SeriesStyle:
+def numbered_style(index: int) -> SeriesStyle:
     """Return the style of the series at a place."""
-    return SeriesStyle(f"s{place % COLOURS}", SHAPES[place % len(SHAPES)])
+    return SeriesStyle(f"s{index % COLOURS}", SHAPES[index % len(SHAPES)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +59,13 @@ class SeriesStyles:
 
 def assign_styles(rows: Sequence[ComparisonRow], most_devices: int | None = None) -> SeriesStyles:
     """Return a style for each series of the page, the same in every chart; of more devices than `most_devices` their board types."""
-    others = [row.case.key for row in rows if not row.is_reference]
-    devices = {(key.fleet, key.device) for key in others}
+    device_keys = [row.case.key for row in rows if not row.is_reference]
+    devices = {(key.fleet, key.device) for key in device_keys}
     boards = {board_of(row) for row in rows if not row.is_reference}
     if most_devices is not None and len(devices) > most_devices and len(boards) < len(devices):
         return SeriesStyles(by_device=True, names=tuple(sorted(boards)), by_board=True)
-    by_device = len({key.device for key in others}) > 1
-    names = sorted({key.device if by_device else key.runtime for key in others})
+    by_device = len({key.device for key in device_keys}) > 1
+    names = sorted({key.device if by_device else key.runtime for key in device_keys})
     return SeriesStyles(by_device, tuple(names))
 
 

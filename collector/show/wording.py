@@ -33,10 +33,10 @@ def names(texts: Iterable[str]) -> list[str]:
     return sorted(set(texts))
 
 
-def listed(texts: Sequence[str], most: int = 4) -> str:
-    """Return `a, b and c`; of more than `most` the first and how many more."""
-    if len(texts) > most:
-        return f"{', '.join(texts[: most - 1])} and {len(texts) - most + 1} more"
+def listed(texts: Sequence[str], limit: int = 4) -> str:
+    """Return `a, b and c`; of more than `limit` the first and how many more."""
+    if len(texts) > limit:
+        return f"{', '.join(texts[: limit - 1])} and {len(texts) - limit + 1} more"
     return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
 
 
@@ -68,8 +68,8 @@ def case_names(cases: Sequence[CaseSummary]) -> list[str]:
     return [" · ".join(texts) for texts in zip(*parts, *telling_parts(cases, [owners, *parts]), strict=True)]
 
 
-def telling_parts(cases: Sequence[CaseSummary], shown: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return what else tells the cases apart, each a text for every case; `shown` are such texts that a reader sees anyway."""
+def telling_parts(cases: Sequence[CaseSummary], shown_texts: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return what else tells the cases apart, each a text for every case; `shown_texts` are such texts that a reader sees anyway."""
     names_of_data = {case.key.dataset_sha256: case.newest.dataset.name for case in cases}
     # Where two data sets have one name, the start of their hashes tells them apart.
     is_clear = len(set(names_of_data.values())) == len(names_of_data)
@@ -81,7 +81,7 @@ def telling_parts(cases: Sequence[CaseSummary], shown: Sequence[Sequence[str]]) 
         if entry.name == "dataset_sha256":
             hashes = [case.key.dataset_sha256 for case in cases]
             texts = [names_of_data[sha256] + ("" if is_clear else f" ({sha256[:6]})") for sha256 in hashes]
-        if _different([*shown, *telling, texts]) > _different([*shown, *telling]):
+        if _different([*shown_texts, *telling, texts]) > _different([*shown_texts, *telling]):
             telling.append(texts)
     return telling
 

@@ -46,7 +46,7 @@ def runs(where: str = "", *, with_samples: bool = False, **selectors: str) -> It
     return selection.selections_of(where, selectors).runs(with_samples=with_samples)
 
 
-def columns(found: Iterable[RunRecord], names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+def columns(records: Iterable[RunRecord], names: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
     """Return the figures of runs by name, an array each, for a data frame; `edgemeter report --list` names them, None are the usual ones.
 
     Floats are float64 with NaN for what is absent; integers int64 and booleans bool, but objects where one is absent; texts are objects.
@@ -55,10 +55,9 @@ def columns(found: Iterable[RunRecord], names: Sequence[str] | None = None) -> d
     Raises:
         ConfigError: there is no such column.
     """
-    wanted = chosen_columns(names)
-    rows = list(found)
+    rows = list(records)
     table: dict[str, NDArray[Any]] = {"started_at": np.array([run.started_at_ns for run in rows], "datetime64[ns]")}
-    for column in wanted:
+    for column in chosen_columns(names):
         table[column.name] = _array(column.kind, [column.value(run) for run in rows])
     return table
 

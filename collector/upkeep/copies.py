@@ -23,20 +23,20 @@ SQLITE = ("", "-wal", "-shm")
 
 def derived_files(ledger: LedgerPlace) -> list[Path]:
     """Return the existing files that were derived from the ledger."""
-    every = [beside(ledger, f".index{part}") for part in SQLITE]
-    return [path for path in every if path.exists()]
+    paths = [beside(ledger, f".index{part}") for part in SQLITE]
+    return [path for path in paths if path.exists()]
 
 
-def ledger_stats(place: LedgerPlace) -> LedgerStats:
-    """Return the numbers of the ledger at `place`.
+def ledger_stats(ledger: LedgerPlace) -> LedgerStats:
+    """Return the numbers of a ledger.
 
     Raises:
         ConfigError: there is no ledger.
         TransientError: it is in use; retry.
     """
-    with open_ledger(place, "read") as ledger:
-        stats = ledger.stats()
-    derived = sum(path.stat().st_size for path in derived_files(place))
+    with open_ledger(ledger, "read") as opened:
+        stats = opened.stats()
+    derived = sum(path.stat().st_size for path in derived_files(ledger))
     return replace(stats, parts=(*stats.parts, LedgerPart("derived files on this machine: the index", derived)))
 
 
@@ -89,14 +89,14 @@ def restore(copy: Path, ledger: Path) -> LedgerCopy:
     stray = [path for path in (ledger.with_name(f"{ledger.name}{part}") for part in SQLITE) if path.exists()]
     if stray:
         raise ConfigError(f"{str(stray[0])!r} exists: stop the collector, move the ledger with its -wal and -shm away, then restore")
-    done = backup(copy, ledger)
+    result = backup(copy, ledger)
     # Rows are numbered differently: derived files of the other ledger would mix them up.
     for path in derived_files(ledger):
         path.unlink(missing_ok=True)
     with sqlite_file.mapped(ledger, LEDGER_FORMAT), closing(sqlite3.connect(ledger)) as connection:
         # A copy is not in WAL mode: readers and the writer would block each other.
         connection.execute("PRAGMA journal_mode = WAL")
-    return done
+    return result
 
 
 def vacuum(ledger: Path) -> PackedLedger:

@@ -121,9 +121,9 @@ def _commit_records(source: Ledger, target: Ledger, watch: ImportWatch) -> tuple
 
 def _portions(source: Ledger) -> Iterator[_Portion]:
     portion = _Portion()
-    for held in source.chunks():
-        for _, payload in held.payloads():
-            portion.add(payload, held.received_ns, is_checked=held.is_checked)
+    for chunk in source.chunks():
+        for _, payload in chunk.payloads():
+            portion.add(payload, chunk.received_ns, is_checked=chunk.is_checked)
             if portion.is_full():
                 yield portion
                 portion = _Portion()
@@ -174,10 +174,10 @@ def _classified(source: Ledger, target: Ledger, result: LedgerImport, missing: d
 
 
 def _why_absent(target: Ledger, record: RunRecord, payload: bytes, *, is_new: bool) -> str:
-    held = target.text(record)
-    if held is not None:
+    stored_text = target.text(record)
+    if stored_text is not None:
         # Retention has removed the raw samples there, or here.
-        return "stripped" if split_samples(held)[0] == split_samples(payload)[0] else "differing"
+        return "stripped" if split_samples(stored_text)[0] == split_samples(payload)[0] else "differing"
     if any(first <= (record.seq or 0) <= last for first, last in target.ranges(record.device, record.session or 0)):
         return "collision"
     return "differing" if is_new else "removed"

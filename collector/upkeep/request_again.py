@@ -46,10 +46,10 @@ def request_again(address: BrokerAddress, ledger: LedgerPlace, devices: Collecti
     listener.session = session
     session.connect()
     try:
-        known = {(one.fleet, one.device): one for one in (*_of_ledger(ledger), *listener.wait())}
-        asked = [one for _, one in sorted(known.items()) if not devices or one.device in devices]
-        _check(asked, devices)
-        numbers = [_ask(session, one, since_ns) for one in asked]
+        by_name = {(device.fleet, device.device): device for device in (*_of_ledger(ledger), *listener.wait())}
+        asked_devices = [device for _, device in sorted(by_name.items()) if not devices or device.device in devices]
+        _check(asked_devices, devices)
+        numbers = [_ask(session, device, since_ns) for device in asked_devices]
         session.flush(FLUSH_S)
         if any(session.is_on_its_way(number) for number in numbers):
             raise UnavailableError(f"the broker at {address} did not confirm every request in {FLUSH_S:.0f} s: repeat the command")
@@ -57,7 +57,7 @@ def request_again(address: BrokerAddress, ledger: LedgerPlace, devices: Collecti
         session.close()
     if listener.refusal is not None:
         raise UnavailableError(f"the broker at {address} refuses {listener.refusal}: use the collector's own user or certificate")
-    return asked
+    return asked_devices
 
 
 def _ask(session: MqttSession, device: AskedDevice, since_ns: int) -> int:
@@ -66,11 +66,11 @@ def _ask(session: MqttSession, device: AskedDevice, since_ns: int) -> int:
     return session.publish(topic, messages.encode_message(request), lasting="retained", expires_s=EXPIRES_S)
 
 
-def _check(asked: Sequence[AskedDevice], devices: Collection[str]) -> None:
-    unknown = sorted(set(devices) - {one.device for one in asked})
+def _check(asked_devices: Sequence[AskedDevice], devices: Collection[str]) -> None:
+    unknown = sorted(set(devices) - {device.device for device in asked_devices})
     if unknown:
         raise ConfigError(f"neither the broker nor the ledger knows {', '.join(map(repr, unknown))}: see `edgemeter collector devices`")
-    if not asked:
+    if not asked_devices:
         raise ConfigError("neither the broker nor the ledger knows any device: check --broker and --ledger")
 
 
@@ -78,8 +78,8 @@ def _of_ledger(ledger: LedgerPlace) -> list[AskedDevice]:
     if isinstance(ledger, Path) and not ledger.exists():
         return []
     with open_ledger(ledger, "read") as opened:
-        present = {(one.fleet, one.device): one.state for one in opened.devices()}
-        names = {(one.fleet, one.device) for one in opened.sessions()} | present.keys()
+        present = {(device.fleet, device.device): device.state for device in opened.devices()}
+        names = {(session.fleet, session.device) for session in opened.sessions()} | present.keys()
     return [
         AskedDevice(fleet, device, present.get((fleet, device))) for fleet, device in names if present.get((fleet, device)) != "revoked"
     ]
@@ -101,7 +101,7 @@ class _Listener:
         while (now_s := time.monotonic()) - self._last_s < QUIET_S and now_s - begun_s < LONGEST_S:
             time.sleep(0.05)
         with self._lock:
-            return [one for one in self._found.values() if one.state != "revoked"]
+            return [device for device in self._found.values() if device.state != "revoked"]
 
     def connected(self) -> None:
         """Session event: subscribe."""
@@ -122,8 +122,8 @@ class _Listener:
             return
         with self._lock:
             self._last_s = time.monotonic()
-            known = self._found.get((topic.fleet, topic.device)) or AskedDevice(topic.fleet, topic.device)
-            self._found[topic.fleet, topic.device] = replace(known, state=state or known.state)
+            device = self._found.get((topic.fleet, topic.device)) or AskedDevice(topic.fleet, topic.device)
+            self._found[topic.fleet, topic.device] = replace(device, state=state or device.state)
 
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker's answer."""

@@ -61,36 +61,36 @@ class Activities:
 
     def of(self, fleet: str, device: str) -> DeviceActivity | None:
         """Return the current measurement of a device, None where none is known."""
-        return next((one for one in self.devices if (one.fleet, one.device) == (fleet, device)), None)
+        return next((activity for activity in self.devices if (activity.fleet, activity.device) == (fleet, device)), None)
 
 
 def read_activities(source: RecordSource, now_ns: int) -> Activities:
     """Return what is measured now at `source`."""
-    held = source.retained()
-    return activities_of(held, source.devices() if held else (), now_ns)
+    retained_messages = source.retained()
+    return activities_of(retained_messages, source.devices() if retained_messages else (), now_ns)
 
 
-def activities_of(held: Sequence[RetainedMessage], present: Sequence[DevicePresence], now_ns: int) -> Activities:
+def activities_of(retained: Sequence[RetainedMessage], present: Sequence[DevicePresence], now_ns: int) -> Activities:
     """Return what is measured now: a device that is lost, or whose process was followed by another, measures nothing."""
-    states = {(one.fleet, one.device): one for one in present}
+    states = {(device_presence.fleet, device_presence.device): device_presence for device_presence in present}
     devices, campaigns = [], []
-    for one in held:
-        age_ns = now_ns - one.received_ns
+    for retained_message in retained:
+        age_ns = now_ns - retained_message.received_ns
         try:
-            if one.topic.startswith(_CAMPAIGN_TOPIC):
-                progress = decode_campaign(one.payload)
+            if retained_message.topic.startswith(_CAMPAIGN_TOPIC):
+                progress = decode_campaign(retained_message.payload)
                 is_over = progress.state in {"done", "cancelled"}
                 if not (is_over and age_ns > CAMPAIGN_NS):
-                    campaigns.append(CampaignActivity(progress, one.received_ns, not is_over and age_ns > CAMPAIGN_NS))
+                    campaigns.append(CampaignActivity(progress, retained_message.received_ns, not is_over and age_ns > CAMPAIGN_NS))
                 continue
-            topic, activity = parse_topic(one.topic), decode_activity(one.payload)
+            topic, activity = parse_topic(retained_message.topic), decode_activity(retained_message.payload)
         except ConfigError:
             # Written by a later version.
             continue
         state = states.get((topic.fleet, topic.device))
         reported = (state.state, state.session, state.changed_ns) if state else (None, None, None)
-        if measuring := activity.current(one.received_ns, *reported):
-            devices.append(DeviceActivity(topic.fleet, topic.device, measuring, one.received_ns, age_ns > ACTIVITY_STALE_NS))
+        if measuring := activity.current(retained_message.received_ns, *reported):
+            devices.append(DeviceActivity(topic.fleet, topic.device, measuring, retained_message.received_ns, age_ns > ACTIVITY_STALE_NS))
     return Activities(devices, campaigns)
 
 

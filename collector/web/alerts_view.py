@@ -17,12 +17,12 @@ SHOWN, DRAWN, MEMBERS_SHOWN = 200, 40, 20
 
 def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
     """Return the alerts, the open ones first, then the newest."""
-    found = sorted(context.events.alerts(), key=lambda one: (one.closed_ns is not None, -one.opened_ns))
-    if not found:
+    firings = sorted(context.events.alerts(), key=lambda firing: (firing.closed_ns is not None, -firing.opened_ns))
+    if not firings:
         text = "No alert was ever opened here. Evaluate the rules with: edgemeter trend alerts check --store LEDGER."
         return View("No alerts", note(text))
-    table, plain = grid("alerts", _columns(context.links), found[:SHOWN], lambda alert: {"data-at": str(alert.opened_ns)})
-    count = sum(alert.closed_ns is None for alert in found)
+    table, plain = grid("alerts", _columns(context.links), firings[:SHOWN], lambda alert: {"data-at": str(alert.opened_ns)})
+    count = sum(alert.closed_ns is None for alert in firings)
     rows = [
         {
             "alert": f"#{alert.number} {alert.firing.title}"[:80],
@@ -32,15 +32,15 @@ def alerts_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
             "state": "open" if alert.closed_ns is None else "closed",
             "text": alert.firing.text,
         }
-        for alert in found[:DRAWN]
+        for alert in firings[:DRAWN]
     ]
     chart = Chart("When alerts were open", periods(len(rows)), rows_table(rows), brushes=True, kind="wide")
-    more = note(f"{len(found) - SHOWN} older alerts: edgemeter trend alerts list --all.") if len(found) > SHOWN else ""
+    remark = note(f"{len(firings) - SHOWN} older alerts: edgemeter trend alerts list --all.") if len(firings) > SHOWN else ""
     parts = [
         section("when", "When", part("gallery", [context.sheet.draw(chart)]), note(f"Narrow the list to a period: {BRUSH}.")),
-        section("list", "Alerts", table, more),
+        section("list", "Alerts", table, remark),
     ]
-    return View(f"{figures.count(count, 'open alert')}, {len(found) - count} closed", join(parts), "", (plain,))
+    return View(f"{figures.count(count, 'open alert')}, {len(firings) - count} closed", join(parts), "", (plain,))
 
 
 def _columns(links: Links) -> list[ViewColumn[Alert]]:
@@ -76,6 +76,6 @@ def _evidence(firing: Firing, links: Links) -> Markup:
     return element("div", {"class": "prose"}, firing.text, element("details", None, summary, element("ul", None, *lines)))
 
 
-def _linked(one: Firing, text: str, links: Links) -> Markup:
-    view, fields = page_address(one)
+def _linked(firing: Firing, text: str, links: Links) -> Markup:
+    view, fields = page_address(firing)
     return link(links.to(view, **fields) if view != "alerts" else None, text)

@@ -81,8 +81,8 @@ def _spread(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
 
     return [
         ViewColumn(entry.column, entry.heading, lambda row: median_of(figure(row)), lambda row: _spread_cell(figure(row))),
-        ViewColumn(with_part(entry.column, "_min"), "", lambda row: found.low if (found := figure(row)) else None, is_shown=False),
-        ViewColumn(with_part(entry.column, "_max"), "", lambda row: found.high if (found := figure(row)) else None, is_shown=False),
+        ViewColumn(with_part(entry.column, "_min"), "", lambda row: spread.low if (spread := figure(row)) else None, is_shown=False),
+        ViewColumn(with_part(entry.column, "_max"), "", lambda row: spread.high if (spread := figure(row)) else None, is_shown=False),
     ]
 
 
@@ -141,12 +141,12 @@ def _ratio(row: ComparisonRow) -> Markup:
     kind = f"{key.precision} {key.runtime}" if (key.precision, key.runtime) != (own_key.precision, own_key.runtime) else ""
     small = element("small", {"title": row.choice}, between)
     against = element("small", {"title": row.choice}, f"against {kind}") if kind else ""
-    others = [
+    other_marks = [
         element("small", {"title": difference.words}, difference.mark)
         for difference in row.relation.marked
         if difference.mark not in OF_THE_KIND
     ]
-    return join([figures.typeset(figures.times(row.ratios.p50)), _state(row, "latency"), small, against, *others])
+    return join([figures.typeset(figures.times(row.ratios.p50)), _state(row, "latency"), small, against, *other_marks])
 
 
 def _state(row: ComparisonRow, figure: str) -> Markup | str:
@@ -169,11 +169,11 @@ def _verdict(row: ComparisonRow) -> Markup:
     return with_small(verdict, "" if provenance == "measured" else provenance)
 
 
-def _spread_cell(found: Spread | None) -> Markup:
+def _spread_cell(spread: Spread | None) -> Markup:
     """Return a median with the range over runs below it."""
-    if found is None:
+    if spread is None:
         return join([figures.typeset(figures.ABSENT)])
-    median, span = figures.significant(found.median), figures.span(found.low, found.high)
+    median, span = figures.significant(spread.median), figures.span(spread.low, spread.high)
     return with_small(median, "" if span == median else span)
 
 
@@ -182,8 +182,8 @@ def _accuracy(row: ComparisonRow) -> Markup:
     if row.case.accuracy is None:
         return _none(row.case.accuracy_reason or "not scored")
     difference = None if row.is_reference else row.ratios.of("accuracy")
-    beside = "" if difference is None else figures.typeset(figures.difference(difference))
-    return join([with_small(figures.accuracy(row.case.accuracy.value.median), beside), _state(row, "accuracy")])
+    difference_text = "" if difference is None else figures.typeset(figures.difference(difference))
+    return join([with_small(figures.accuracy(row.case.accuracy.value.median), difference_text), _state(row, "accuracy")])
 
 
 def _gross(row: ComparisonRow) -> Markup:

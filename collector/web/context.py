@@ -42,9 +42,9 @@ def baselines(connection: sqlite3.Connection, model: str | None = None) -> list[
     """
     condition, values = CaseFilter(model=model).condition()
     query = f"SELECT DISTINCT device, json_extract(key, '$.role') = ? AS is_reference FROM cases WHERE {condition}"  # noqa: S608 - our own
-    found = connection.execute(f"{query} ORDER BY is_reference DESC, device", (REFERENCE, *values)).fetchall()
-    roles = [REFERENCE] if any(is_reference for _, is_reference in found) else []
-    return list(dict.fromkeys([*roles, *(device for device, _ in found)]))
+    rows = connection.execute(f"{query} ORDER BY is_reference DESC, device", (REFERENCE, *values)).fetchall()
+    roles = [REFERENCE] if any(is_reference for _, is_reference in rows) else []
+    return list(dict.fromkeys([*roles, *(device for device, _ in rows)]))
 
 
 def devices_of_role(connection: sqlite3.Connection) -> list[str]:
@@ -53,17 +53,19 @@ def devices_of_role(connection: sqlite3.Connection) -> list[str]:
     return [device for (device,) in connection.execute(query, (REFERENCE,))]
 
 
-def compare(context: ViewContext, own: Sequence[IndexedCase], case_filter: CaseFilter, baseline: str) -> Comparison:
-    """Return the cases `own` compared with those of `baseline` (a device, or the role), whatever else was picked."""
+def compare(context: ViewContext, cases_to_compare: Sequence[IndexedCase], case_filter: CaseFilter, baseline: str) -> Comparison:
+    """Return the cases `cases_to_compare` compared with those of `baseline` (a device, or the role), whatever else was picked."""
     references = cases_of_baseline(context.connection, baseline, REFERENCE, case_filter)
-    members = {case.number: case for case in (*own, *references)}
-    found = summaries(context.connection, list(members.values()), case_filter)
+    members = {case.number: case for case in (*cases_to_compare, *references)}
+    known_cases = summaries(context.connection, list(members.values()), case_filter)
     is_role = baseline == REFERENCE
-    return of_summaries(found, lambda key: key.device == baseline or (is_role and key.role == REFERENCE), baseline, matters=context.matters)
+    return of_summaries(
+        known_cases, lambda key: key.device == baseline or (is_role and key.role == REFERENCE), baseline, matters=context.matters
+    )
 
 
 def sampled(context: ViewContext, case: int) -> RunRecord | None:
     """Return the newest run of the case of that number that has a p50, with its raw samples unless they were thinned away."""
     query = "SELECT row FROM runs WHERE case_number = ? AND is_usable AND p50_ms IS NOT NULL ORDER BY started_at_ns DESC LIMIT 1"
-    found = context.connection.execute(query, (case,)).fetchone()
-    return context.source.one(int(found[0])) if found else None
+    row = context.connection.execute(query, (case,)).fetchone()
+    return context.source.one(int(row[0])) if row else None

@@ -58,32 +58,32 @@ def device_view(context: ViewContext, request: ViewRequest, case_filter: CaseFil
     if case_filter.device is None:
         first = context.connection.execute("SELECT device FROM cases ORDER BY device LIMIT 1").fetchone()
         case_filter = replace(case_filter, device=first[0] if first else "")
-    own = cases(context.connection, case_filter.without("board", "model", "runtime", "precision"))
-    if not own:
+    device_cases = cases(context.connection, case_filter.without("board", "model", "runtime", "precision"))
+    if not device_cases:
         return View("No run matches", note("No run has this device."), filters=FILTERS)
-    newest = max(own, key=lambda case: case.newest_ns)
-    runs, table = _runs(context, own)
+    newest = max(device_cases, key=lambda case: case.newest_ns)
+    runs, table = _runs(context, device_cases)
     changed = findings_list(context, {"device": newest.key.device, "fleet": newest.key.fleet})
     parts = [
         *([section("findings", "What changed", changed)] if changed else []),
         section("machine", "Machine", _machine(context, newest)),
-        section("beside", "Among devices of its type", _beside(context, own, newest.board, case_filter)),
-        section("trend", "Over the days", _trends(context, own)),
+        section("beside", "Among devices of its type", _beside(context, device_cases, newest.board, case_filter)),
+        section("trend", "Over the days", _trends(context, device_cases)),
         section("runs", "Newest runs", runs),
     ]
     simulated = "" if newest.key.provenance == "measured" else f", {newest.key.provenance}"
-    counted = f"{figures.count(sum(case.runs for case in own), 'run')} of {figures.count(len(own), 'case')}"
+    counted = f"{figures.count(sum(case.runs for case in device_cases), 'run')} of {figures.count(len(device_cases), 'case')}"
     lead = f"{newest.board}, fleet {newest.key.fleet}, role {newest.key.role}{simulated}: {counted}."
     return View(newest.key.device, join(parts), lead, (table,), FILTERS)
 
 
 def _machine(context: ViewContext, newest: IndexedCase) -> Markup:
-    place = (newest.key.fleet, newest.key.device)
-    presence = next((one for one in context.source.devices() if (one.fleet, one.device) == place), None)
+    device_name = (newest.key.fleet, newest.key.device)
+    presence = next((device for device in context.source.devices() if (device.fleet, device.device) == device_name), None)
     facts: dict[str, str | None] = {"State": None}
     if presence:
         facts["State"] = f"{presence.state or 'not reported'}, as of {figures.stamp(presence.changed_ns)} UTC"
-    if isinstance(context.links, ServedLinks) and (now := read_activities(context.source, time.time_ns()).of(*place)):
+    if isinstance(context.links, ServedLinks) and (now := read_activities(context.source, time.time_ns()).of(*device_name)):
         facts["Measuring now"] = described(now)
     facts |= machine_facts(newest_run(context.connection, newest.number))
     return part("facts", facts | (_health_of(presence.health) if presence and presence.health else {}))
@@ -108,21 +108,21 @@ def _health_of(health: Health) -> dict[str, str | None]:
     }
 
 
-def _beside(context: ViewContext, own: Sequence[IndexedCase], board: str, case_filter: CaseFilter) -> Markup:
+def _beside(context: ViewContext, device_cases: Sequence[IndexedCase], board: str, case_filter: CaseFilter) -> Markup:
     """Return each case of the device among the same cases of the other devices of its type."""
     if board == UNKNOWN_BOARD:
         return note("The device does not report its board type, so it cannot be compared with others of that type.")
-    drawn, alone, most = [], [], 0
-    for case in own:
+    strips, alone, largest_group = [], [], 0
+    for case in device_cases:
         alike = replace(case_filter, device=None, fleet=None, board=board, model=case.key.model, precision=case.key.precision)
-        others = [
+        peer_cases = [
             other
             for other in cases(context.connection, alike)
             if (other.key.fleet, other.key.device) != (case.key.fleet, case.key.device)
             and like_with_like(other.key) == like_with_like(case.key)
         ]
-        peers = {summary.key: summary for summary in summaries(context.connection, [case, *_by_rank(others)], case_filter)}
-        mine, most = peers.pop(case.key, None), max(most, len(others))
+        peers = {summary.key: summary for summary in summaries(context.connection, [case, *_by_rank(peer_cases)], case_filter)}
+        mine, largest_group = peers.pop(case.key, None), max(largest_group, len(peer_cases))
         for entry in AMONG_PEERS:
             if mine is None or (spread := mine.spread(entry.name)) is None:
                 continue
@@ -131,13 +131,13 @@ def _beside(context: ViewContext, own: Sequence[IndexedCase], board: str, case_f
             spreads = [(peer.key.device, other) for peer in same if (other := peer.spread(entry.name))]
             name = f"{case.key.model}, {case.key.precision} on {case.key.runtime}: {entry.title}"
             if spreads:
-                drawn.append(_strip(context, name, (case.key.device, spread), spreads, entry.unit))
+                strips.append(_strip(context, name, (case.key.device, spread), spreads, entry.unit))
             else:
                 alone.append(name)
-    parts = [part("gallery", drawn)] if drawn else []
+    parts = [part("gallery", strips)] if strips else []
     if alone:
         parts.append(note(f"No other {board} ran: {'; '.join(alone)}."))
-    if most > OTHERS_DRAWN:
+    if largest_group > OTHERS_DRAWN:
         parts.append(note(f"Of the other devices {OTHERS_DRAWN} are drawn and counted, evenly by rank of their p50."))
     return join(parts)
 
@@ -147,15 +147,15 @@ def _meter(case: CaseSummary) -> tuple[object, ...]:
     return (energy.sensor, energy.excludes, energy.ranks_as) if energy else ()
 
 
-def _by_rank(others: Sequence[IndexedCase]) -> Sequence[IndexedCase]:
+def _by_rank(peer_cases: Sequence[IndexedCase]) -> Sequence[IndexedCase]:
     """Return the cases; of more than `OTHERS_DRAWN` that many, evenly spaced by rank of p50 from the lowest to the highest."""
-    if len(others) <= OTHERS_DRAWN:
-        return others
-    ordered = sorted(others, key=lambda one: one.p50_ms or 0.0)
+    if len(peer_cases) <= OTHERS_DRAWN:
+        return peer_cases
+    ordered = sorted(peer_cases, key=lambda case: case.p50_ms or 0.0)
     return [ordered[round(rank * (len(ordered) - 1) / (OTHERS_DRAWN - 1))] for rank in range(OTHERS_DRAWN)]
 
 
-def _strip(context: ViewContext, name: str, mine: tuple[str, Spread], theirs: Sequence[tuple[str, Spread]], unit: str) -> Markup:
+def _strip(context: ViewContext, name: str, mine: tuple[str, Spread], peer_spreads: Sequence[tuple[str, Spread]], unit: str) -> Markup:
     rows = [
         {
             "device": device,
@@ -164,29 +164,29 @@ def _strip(context: ViewContext, name: str, mine: tuple[str, Spread], theirs: Se
             "high": spread.interval.high if spread.interval else None,
             "is_own": spread is mine[1],
         }
-        for device, spread in (*theirs, mine)
+        for device, spread in (*peer_spreads, mine)
     ]
-    values, own = [spread.median for _, spread in theirs], mine[1].median
-    below = sum(value < own for value in values)
-    difference, others = figures.typeset(f"{own / median(values) - 1:+.1%}"), figures.count(len(values), "other device")
-    text = f"{figures.significant(own)} {unit}, {difference} to the median of {others}; {below} of them lower."
+    values, own_median = [spread.median for _, spread in peer_spreads], mine[1].median
+    below = sum(value < own_median for value in values)
+    difference, other_devices = figures.typeset(f"{own_median / median(values) - 1:+.1%}"), figures.count(len(values), "other device")
+    text = f"{figures.significant(own_median)} {unit}, {difference} to the median of {other_devices}; {below} of them lower."
     return Markup(context.sheet.draw(Chart(name, among(f"{name.rpartition(': ')[2]}, {unit}", rows), rows_table(rows), text)))
 
 
-def _trends(context: ViewContext, own: Sequence[IndexedCase]) -> Markup:
-    span = (float(min(case.first_ns for case in own)), float(max(case.newest_ns for case in own) + 1))
-    groups = series_groups(own)
-    shown = [
-        context.sheet.draw(found.chart)
+def _trends(context: ViewContext, device_cases: Sequence[IndexedCase]) -> Markup:
+    span = (float(min(case.first_ns for case in device_cases)), float(max(case.newest_ns for case in device_cases) + 1))
+    groups = series_groups(device_cases)
+    shown_series = [
+        context.sheet.draw(charted.chart)
         for members, title in zip(groups[:CHARTS], titles(groups)[:CHARTS], strict=True)
         for entry in AMONG_PEERS
-        if (found := series(context, members, entry, days=None, span=span, title=title))
+        if (charted := series(context, members, entry, days=None, span=span, title=title))
     ]
-    return part("gallery", shown) if shown else note("No run has a latency or an energy.")
+    return part("gallery", shown_series) if shown_series else note("No run has a latency or an energy.")
 
 
-def _runs(context: ViewContext, own: Sequence[IndexedCase]) -> tuple[Markup, ViewTable]:
-    lines = [_RunLine(case, run) for case in own for run in runs_of(context.connection, case.number, newest=RUNS_SHOWN)]
+def _runs(context: ViewContext, device_cases: Sequence[IndexedCase]) -> tuple[Markup, ViewTable]:
+    lines = [_RunLine(case, run) for case in device_cases for run in runs_of(context.connection, case.number, newest=RUNS_SHOWN)]
     lines = sorted(lines, key=lambda line: -line.run.started_at_ns)[:RUNS_SHOWN]
     return grid("runs", run_columns(context.links), lines, lambda line: {"data-at": str(line.run.started_at_ns)})
 
@@ -194,12 +194,12 @@ def _runs(context: ViewContext, own: Sequence[IndexedCase]) -> tuple[Markup, Vie
 def _run_figure(entry: Figure) -> list[ViewColumn[_RunLine]]:
     """Return the columns of a figure: itself, and its uncertainty where it has one."""
     name = "accuracy" if entry.group == "accuracy" else entry.name
-    own: ViewColumn[_RunLine] = ViewColumn(
+    number_column: ViewColumn[_RunLine] = ViewColumn(
         name, entry.heading, lambda line: _plain(entry, line.run), lambda line: _cell(entry, line.run), is_text=entry.is_truth
     )
     if not entry.u:
-        return [own]
-    return [own, ViewColumn(with_part(entry.name, "_u"), "", lambda line: line.run.u(entry), is_shown=False)]
+        return [number_column]
+    return [number_column, ViewColumn(with_part(entry.name, "_u"), "", lambda line: line.run.u(entry), is_shown=False)]
 
 
 def _plain(entry: Figure, run: RunFigures) -> Plain:

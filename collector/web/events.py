@@ -82,9 +82,9 @@ class TrendEvents:
 
     def of(self, run: RunRecord, metric: str) -> Sequence[SeriesEvent]:
         """Return what happened in the series that `run` belongs to, oldest first; nothing until the history was read."""
-        own, key = figures_of(run), series_of(run)
+        run_figures, key = figures_of(run), series_of(run)
         # An accuracy is followed by one metric where a higher value is the better one, by another where a lower one is.
-        name = next((name for name, entry in METRICS.items() if entry.figure.key == metric and entry.takes(entry.kind(own))), None)
+        name = next((name for name, entry in METRICS.items() if entry.figure.key == metric and entry.takes(entry.kind(run_figures))), None)
         if name is None:
             return ()
         annotations = self._annotations()
@@ -110,20 +110,20 @@ class TrendEvents:
 
     def alerts(self) -> Sequence[Alert]:
         """Return all alerts, the oldest first."""
-        place = self._source.place if isinstance(self._source, LedgerSource) else None
-        if place is None or (isinstance(place, Path) and not watch_file_beside(str(place)).exists()):
+        ledger = self._source.place if isinstance(self._source, LedgerSource) else None
+        if ledger is None or (isinstance(ledger, Path) and not watch_file_beside(str(ledger)).exists()):
             return ()
-        with open_watch(place) as file:
+        with open_watch(ledger) as file:
             return read_alerts(file, with_closed=True)
 
     def version(self) -> str:
         """Return what changes with the history and with the annotations."""
-        place = self._source.place if isinstance(self._source, LedgerSource) else None
-        if not isinstance(place, Path):
+        ledger = self._source.place if isinstance(self._source, LedgerSource) else None
+        if not isinstance(ledger, Path):
             # Every write to a server's tables changes the version of the ledger.
             return f"{self._seen} {self._source.version()}" if self._source else ""
-        path = watch_file_beside(str(place))
-        stamps = [f"{one.stat().st_mtime_ns}" for one in (path, Path(f"{path}-wal")) if one.exists()]
+        path = watch_file_beside(str(ledger))
+        stamps = [f"{file.stat().st_mtime_ns}" for file in (path, Path(f"{path}-wal")) if file.exists()]
         return " ".join([self._seen, *stamps])
 
     def refresh(self) -> None:
@@ -157,13 +157,13 @@ def _outlying(history: History) -> tuple[OutlyingDevice, ...]:
     keys = history.series()
     return tuple(
         OutlyingDevice(
-            found.fleet,
+            board_type.fleet,
             sick.device,
             f"{METRICS[name].title} {amount_text(name, sick.apart)} compared with others of its type; check {', '.join(sick.look_at)}",
         )
         for name in APART_IN
-        for found in board_types(history, name, keys, with_cases=False)
-        for sick in found.sick or ()
+        for board_type in board_types(history, name, keys, with_cases=False)
+        for sick in board_type.sick or ()
     )
 
 
@@ -175,22 +175,22 @@ def _findings(history: History, annotations: Sequence[Annotation]) -> tuple[Find
     steps = [(EventMember(trend, step), step) for trend, step in newest if step is not None and step.day >= oldest]
     events = step_events([member for member, _ in steps])
     in_events = told_by(events)
-    shown = [_finding(event.members, event_text(event), event_of(event)) for event in events]
+    findings = [_finding(event.members, event_text(event), event_of(event)) for event in events]
     for member, step in steps:
         if member_name(member) not in in_events:
             text = f"{METRICS[member.series.metric].title} {step_text(member.series.metric, step)}"
-            shown.append(_finding([member], text, member.series.key.device))
-    return tuple(sorted(shown, key=lambda finding: (-finding.day, -len(finding.devices))))
+            findings.append(_finding([member], text, member.series.key.device))
+    return tuple(sorted(findings, key=lambda finding: (-finding.day, -len(finding.devices))))
 
 
 def _finding(members: Sequence[EventMember], text: str, who: str) -> FindingShown:
-    keys = [one.series.key for one in members]
-    ((metric, _),) = Counter(one.series.metric for one in members).most_common(1)
+    keys = [member.series.key for member in members]
+    ((metric, _),) = Counter(member.series.metric for member in members).most_common(1)
     return FindingShown(
-        min(one.finding.day for one in members),
+        min(member.finding.day for member in members),
         metric,
         text,
-        any(isinstance(one.finding, Step) and one.finding.is_worse for one in members),
+        any(isinstance(member.finding, Step) and member.finding.is_worse for member in members),
         who,
         tuple(sorted({(key.fleet, key.device) for key in keys})),
         tuple(sorted({key.board for key in keys})),
@@ -200,7 +200,7 @@ def _finding(members: Sequence[EventMember], text: str, who: str) -> FindingShow
 
 def _steps(trend: SeriesTrend) -> list[SeriesEvent]:
     steps = [*trend.steps, *([trend.suspect] if trend.suspect else [])]
-    found = [SeriesEvent(step.day * NS_PER_DAY, f"{trend_verdict(step)}: {step_text(trend.metric, step)}", "step") for step in steps]
+    step_events = [SeriesEvent(step.day * NS_PER_DAY, f"{trend_verdict(step)}: {step_text(trend.metric, step)}", "step") for step in steps]
     if trend.drift:
-        found.append(SeriesEvent(trend.drift.day * NS_PER_DAY, f"drift: {drift_text(trend.metric, trend.drift)}", "remark"))
-    return found
+        step_events.append(SeriesEvent(trend.drift.day * NS_PER_DAY, f"drift: {drift_text(trend.metric, trend.drift)}", "remark"))
+    return step_events

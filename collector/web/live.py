@@ -73,26 +73,26 @@ class LiveFeed:
             with self._changed:
                 self._clients -= 1
 
-    def events(self, after: int, done: str | None = None) -> Iterator[bytes]:
+    def events(self, after: int, client_doing: str | None = None) -> Iterator[bytes]:
         """Yield events for a client that has everything up to the row `after`, and a comment where nothing happens for a while.
 
-        `done` is the key of what was measured as the client knows it, None where it does not say.
+        `client_doing` is the key of what was measured as the client knows it, None where it does not say.
         """
         yield f"retry: {RETRY_MS}\n\n".encode()
-        seen: DeviceStates | None = None
+        sent_states: DeviceStates | None = None
         while True:
             with self._changed:
-                is_same = (seen is None or self._states == seen) and not self._is_other(done)
+                is_same = (sent_states is None or self._states == sent_states) and not self._is_other(client_doing)
                 if not self._is_ended and not self._is_news(after) and is_same:
-                    seen = self._states
+                    sent_states = self._states
                     self._changed.wait(self.heartbeat_s)
                 if self._is_ended:
                     return
                 position = self._position if self._position is not None and self._is_news(after) else after
-                states, doing, is_other = self._states, self._doing, self._is_other(done)
-            before, now = seen or states or {}, states or {}
+                states, doing, is_other = self._states, self._doing, self._is_other(client_doing)
+            before, now = sent_states or states or {}, states or {}
             changed = [[*name, state] for name, state in now.items() if before.get(name) != state]
-            seen, done = states, done if doing is None else doing
+            sent_states, client_doing = states, client_doing if doing is None else doing
             if changed:
                 yield _event("devices", after, {"devices": changed})
             if is_other:
@@ -105,9 +105,9 @@ class LiveFeed:
             elif not changed and not is_other:
                 yield b": nothing new\n\n"
 
-    def _is_other(self, done: str | None) -> bool:
-        """Return whether something else is measured now than a client knows that knows `done`."""
-        return None not in (done, self._doing) and self._doing != done
+    def _is_other(self, client_doing: str | None) -> bool:
+        """Return whether something else is measured now than a client knows that knows `client_doing`."""
+        return None not in (client_doing, self._doing) and self._doing != client_doing
 
     def _is_news(self, after: int) -> bool:
         """Return whether a client at `after` lacks runs, or a ledger was begun anew; a page may be a moment ahead of what is published."""

@@ -26,8 +26,8 @@ def _each(unit: str = "") -> Callable[[Mapping[str, float]], str]:
 
 
 def _process(value: OtherProcess) -> str:
-    more = f" and {value.count - 1} more" if value.count > 1 else ""
-    return f"{value.name} (pid {value.pid}{more}), {_share(value.load_ratio)} of all cores"
+    remainder = f" and {value.count - 1} more" if value.count > 1 else ""
+    return f"{value.name} (pid {value.pid}{remainder}), {_share(value.load_ratio)} of all cores"
 
 
 # By the record's name: what people call it, and how its value is written.
@@ -60,9 +60,10 @@ FIELDS: dict[str, tuple[str, Callable[[Any], str]]] = {
 }
 
 
-def facts_of(one: Condition) -> dict[str, str | None]:
+def facts_of(condition: Condition) -> dict[str, str | None]:
     """Return what was read of the machine, by name."""
-    values = {name: value for name in one.__struct_fields__ if name != "when" and (value := getattr(one, name)) not in (None, {}, ())}
+    names = (name for name in condition.__struct_fields__ if name != "when")
+    values = {name: value for name in names if (value := getattr(condition, name)) not in (None, {}, ())}
     return {called: text(value) for name, value in values.items() for called, text in [FIELDS[name]]}
 
 

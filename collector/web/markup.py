@@ -58,8 +58,8 @@ def text_of(package_file: str) -> str:
 def own_script_policy(scripts: Sequence[str], allowed: str) -> str:
     """Return the policy of a file that loads nothing and runs nothing but `scripts`: what a device sent stays text."""
     digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
-    own = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return f"default-src 'none'; {allowed}; style-src 'unsafe-inline'; script-src {own}; base-uri 'none'; form-action 'none'"
+    script_sources = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return f"default-src 'none'; {allowed}; style-src 'unsafe-inline'; script-src {script_sources}; base-uri 'none'; form-action 'none'"
 
 
 @lru_cache(maxsize=1)

@@ -33,57 +33,57 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     if case_filter.model is None:
         first = context.connection.execute("SELECT min(model) FROM cases").fetchone()[0]
         case_filter = replace(case_filter, model=first)
-    own = cases(context.connection, case_filter)
-    if not own:
+    model_cases = cases(context.connection, case_filter)
+    if not model_cases:
         return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
     baseline = request.get("baseline") or baselines(context.connection, case_filter.model)[0]
     picked = {"baseline": baseline}
-    drawn = _of_every_board(own)
-    shown = compare(context, drawn, case_filter, baseline)
-    if not shown.rows:
+    drawn_cases = _of_every_board(model_cases)
+    comparison = compare(context, drawn_cases, case_filter, baseline)
+    if not comparison.rows:
         text = f"No case of it can be compared with {baseline}: pick another baseline."
         return View(str(case_filter.model), note(text), filters=FILTERS, picked=picked)
-    beside = cases_of_baseline(context.connection, baseline, REFERENCE, case_filter)[:SAMPLED]
-    numbers = {case.key: case.number for case in (*drawn, *beside)}
+    baseline_cases = cases_of_baseline(context.connection, baseline, REFERENCE, case_filter)[:SAMPLED]
+    numbers = {case.key: case.number for case in (*drawn_cases, *baseline_cases)}
 
     def sampled_runs(case: CaseSummary) -> list[RunRecord]:
-        found = sampled(context, numbers[case.key]) if case.key in numbers else None
-        return [found] if found else []
+        run = sampled(context, numbers[case.key]) if case.key in numbers else None
+        return [run] if run else []
 
-    styles = assign_styles(shown.rows)
-    table, plain = table_of(shown, styles, context.links)
-    few = f"{SAMPLED} of {len(own)} cases are drawn, of every type of board the first; pick a device or a board for others."
+    styles = assign_styles(comparison.rows)
+    table, plain = table_of(comparison, styles, context.links)
+    few = f"{SAMPLED} of {len(model_cases)} cases are drawn, of every type of board the first; pick a device or a board for others."
     parts = [
-        section("cases", "The cases drawn", table, *([note(few)] if len(own) > SAMPLED else [])),
-        section("runs", "From run to run", _over_runs(context, shown)),
+        section("cases", "The cases drawn", table, *([note(few)] if len(model_cases) > SAMPLED else [])),
+        section("runs", "From run to run", _over_runs(context, comparison)),
         section(
             "queries",
             "From query to query",
-            chart_gallery(context.sheet, [comparison_charts.latency_distributions(shown, styles, sampled_runs)]),
+            chart_gallery(context.sheet, [comparison_charts.latency_distributions(comparison, styles, sampled_runs)]),
             note("Of the newest run of each case."),
         ),
-        section("energy", "Energy, term by term", _budgets(context, shown)),
-        section("start", "Cold start and memory", chart_gallery(context.sheet, [comparison_charts.cold_start_charts(shown, styles)])),
-        section("verdicts", "Verdict and evidence", verdicts(shown)),
+        section("energy", "Energy, term by term", _budgets(context, comparison)),
+        section("start", "Cold start and memory", chart_gallery(context.sheet, [comparison_charts.cold_start_charts(comparison, styles)])),
+        section("verdicts", "Verdict and evidence", verdicts(comparison)),
     ]
-    return View(str(case_filter.model), join(parts), " ".join(conclusions(shown)), (plain,), FILTERS, picked)
+    return View(str(case_filter.model), join(parts), " ".join(conclusions(comparison)), (plain,), FILTERS, picked)
 
 
-def _of_every_board(own: Sequence[IndexedCase]) -> list[IndexedCase]:
+def _of_every_board(model_cases: Sequence[IndexedCase]) -> list[IndexedCase]:
     """Return the cases to draw, taken in turn from every type of board."""
     grouped: dict[str, list[IndexedCase]] = {}
-    for case in own:
+    for case in model_cases:
         if case.usable:
             grouped.setdefault(case.board, []).append(case)
     turns = max((len(members) for members in grouped.values()), default=0)
-    taken = [members[turn] for turn in range(turns) for members in grouped.values() if turn < len(members)]
-    return taken[:SAMPLED]
+    in_turn = [members[turn] for turn in range(turns) for members in grouped.values() if turn < len(members)]
+    return in_turn[:SAMPLED]
 
 
-def _over_runs(context: ViewContext, shown: Comparison) -> Markup:
+def _over_runs(context: ViewContext, comparison: Comparison) -> Markup:
     """Return the p50 of every run that counts, a lane for each case."""
-    drawn = []
-    for rows in comparable(shown.rows):
+    charts = []
+    for rows in comparable(comparison.rows):
         values: list[dict[str, Plain]] = []
         # The least that tells the cases apart, a lane for each.
         lanes = [f"{row.case.key.device} · {name}" for row, name in zip(rows, case_names([row.case for row in rows]), strict=True)]
@@ -91,11 +91,11 @@ def _over_runs(context: ViewContext, shown: Comparison) -> Markup:
             values += [_dot(name, run) for run in row.case.runs[-RUNS_DRAWN:] if run.latency.p50_ms]
         if values:
             title = f"{rows[0].case.key.model}: p50 of every run"
-            legend = tuple((name, numbered_style(place).paint, "circle") for place, name in enumerate(lanes))
-            spec = strips("p50 of a run, ms", legend, [value for one in values if isinstance(value := one["value"], float)])
+            legend = tuple((name, numbered_style(index).paint, "circle") for index, name in enumerate(lanes))
+            spec = strips("p50 of a run, ms", legend, [value for dot in values if isinstance(value := dot["value"], float)])
             text = f"{len(values):,} runs; a dot is a run, the stroke their median; hollow: suspect."
-            drawn.append(context.sheet.draw(Chart(title, spec, rows_table(values), text)))
-    return part("gallery", drawn) if drawn else note("No run has a p50.")
+            charts.append(context.sheet.draw(Chart(title, spec, rows_table(values), text)))
+    return part("gallery", charts) if charts else note("No run has a p50.")
 
 
 def _dot(series: str, run: RunRecord) -> dict[str, Plain]:
@@ -105,8 +105,8 @@ def _dot(series: str, run: RunRecord) -> dict[str, Plain]:
     }  # fmt: skip
 
 
-def _budgets(context: ViewContext, shown: Comparison) -> Markup:
-    cases_shown = [row.case for row in shown.rows]
+def _budgets(context: ViewContext, comparison: Comparison) -> Markup:
+    cases_shown = [row.case for row in comparison.rows]
     pictures = []
     for case in [case for case in cases_shown if case.energy][:BUDGETS]:
         # Only where the newest has none the others are read.

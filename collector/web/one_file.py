@@ -78,24 +78,26 @@ def write_one_file(index: RunIndex, events: TrendEvents, path: Path, choice: Fil
 def whole_page(index: RunIndex, events: TrendEvents, choice: FileChoice, progress: Tell = no_progress) -> str:
     """Return the file as HTML."""
     with index.reading() as connection:
-        held = _held(ViewContext(connection, index.source, FileLinks(()), events), choice)
-        made: list[tuple[str, Markup, str]] = []
+        held_addresses = _held(ViewContext(connection, index.source, FileLinks(()), events), choice)
+        written_views: list[tuple[str, Markup, str]] = []
 
         def write(chart: Chart, number: int) -> Markup:
             # Without a script the first view is all there is to see.
-            return live_chart(chart, number, NOTHING if made else element("noscript", None, raw(vega.svg(chart, is_alone=False))))
+            return live_chart(chart, number, NOTHING if written_views else element("noscript", None, raw(vega.svg(chart, is_alone=False))))
 
-        context = ViewContext(connection, index.source, FileLinks(frozenset(held.addresses)), events, ChartSheet(write), choice.matters)
-        choices = _choices(offered(context), held)
-        for count, text in enumerate(held.addresses, start=1):
+        context = ViewContext(
+            connection, index.source, FileLinks(frozenset(held_addresses.addresses)), events, ChartSheet(write), choice.matters
+        )
+        choices = _choices(offered(context), held_addresses)
+        for count, text in enumerate(held_addresses.addresses, start=1):
             request = read_address(text)
             view = show(context, ViewRequest(request.view, {**_fixed(choice.case_filter), **request.fields}))
             if view is not None:
-                made.append((text, content(view, request, choices, context.links, held_exports(view, request)), view.title))
-            progress("making views", count, len(held.addresses))
-    more = f" Not in this file: {'; '.join(held.left_away)}." if held.left_away else ""
-    remark = f"Written on {figures.stamp(time.time_ns())} UTC: {figures.count(len(made), 'view')} in one file.{more}"
-    return one_file_page(made[0], [(text, inside) for text, inside, _ in made[1:]], remark)
+                written_views.append((text, content(view, request, choices, context.links, held_exports(view, request)), view.title))
+            progress("making views", count, len(held_addresses.addresses))
+    left_out = f" Not in this file: {'; '.join(held_addresses.left_away)}." if held_addresses.left_away else ""
+    remark = f"Written on {figures.stamp(time.time_ns())} UTC: {figures.count(len(written_views), 'view')} in one file.{left_out}"
+    return one_file_page(written_views[0], [(text, inside) for text, inside, _ in written_views[1:]], remark)
 
 
 def _fixed(case_filter: CaseFilter) -> dict[str, str]:
@@ -104,20 +106,20 @@ def _fixed(case_filter: CaseFilter) -> dict[str, str]:
 
 
 def _held(context: ViewContext, choice: FileChoice) -> HeldAddresses:
-    found = cases(context.connection, choice.case_filter)
-    models = list(dict.fromkeys(case.key.model for case in found))
-    devices = list(dict.fromkeys((case.key.fleet, case.key.device) for case in found))
-    ours = {REFERENCE, *(device for _, device in devices), *devices_of_role(context.connection)}
-    every_baseline = [name for name in baselines(context.connection) if name in ours]
+    indexed_cases = cases(context.connection, choice.case_filter)
+    models = list(dict.fromkeys(case.key.model for case in indexed_cases))
+    devices = list(dict.fromkeys((case.key.fleet, case.key.device) for case in indexed_cases))
+    offered_baselines = {REFERENCE, *(device for _, device in devices), *devices_of_role(context.connection)}
+    every_baseline = [name for name in baselines(context.connection) if name in offered_baselines]
     references = every_baseline if choice.baseline is None else [choice.baseline]
     kept_models, kept_devices, kept_references = models[:MODELS], devices[:DEVICES], references[:BASELINES]
     # Of each case the newest run, those first that a comparison needs: of the reference, then of the others.
-    ordered = sorted(found, key=lambda case: (case.key.role != "reference", -case.newest_ns))
+    ordered = sorted(indexed_cases, key=lambda case: (case.key.role != "reference", -case.newest_ns))
     query = "SELECT id FROM runs WHERE case_number = ? ORDER BY started_at_ns DESC LIMIT 1"
     newest = [str(context.connection.execute(query, (case.number,)).fetchone()[0]) for case in ordered[: choice.runs]]
     # Of the other baselines the first page.
-    pages = min(PAGES, -(-len(found) // CASES_SHOWN))
-    every = [
+    pages = min(PAGES, -(-len(indexed_cases) // CASES_SHOWN))
+    requests = [
         *([ViewRequest("compare", {"baseline": choice.baseline})] if choice.baseline else []),
         ViewRequest("overview"),
         *(ViewRequest("compare", {"baseline": name}) for name in kept_references if name != choice.baseline),
@@ -130,22 +132,22 @@ def _held(context: ViewContext, choice: FileChoice) -> HeldAddresses:
         *(ViewRequest("run", {"id": name}) for name in newest),
         *([ViewRequest("alerts")] if context.events.alerts() else []),
     ]
-    left = [
+    left_counts = [
         (len(models) - len(kept_models), "model"),
         (len(devices) - len(kept_devices), "device"),
         (len(references) - len(kept_references), "baseline"),
-        (len(found) - PAGES * CASES_SHOWN, "case"),
-        (sum(case.runs for case in found) - len(newest), "run"),
+        (len(indexed_cases) - PAGES * CASES_SHOWN, "case"),
+        (sum(case.runs for case in indexed_cases) - len(newest), "run"),
     ]
-    away = [f"{figures.count(number, f'more {noun}')}" for number, noun in left if number > 0]
-    return HeldAddresses(tuple(one.address for one in every), tuple(away))
+    away = [f"{figures.count(number, f'more {noun}')}" for number, noun in left_counts if number > 0]
+    return HeldAddresses(tuple(request.address for request in requests), tuple(away))
 
 
-def _choices(everything: FormChoices, held: HeldAddresses) -> FormChoices:
+def _choices(everything: FormChoices, held_addresses: HeldAddresses) -> FormChoices:
     """Return what the forms of the file offer: of the routes' fields only what it holds."""
     values = {name: dict(entries) for name, entries in everything.values.items() if name not in {"days", "level"}}
-    addresses = [read_address(text) for text in held.addresses]
+    addresses = [read_address(text) for text in held_addresses.addresses]
     for view, name in (("compare", "baseline"), ("trend", "metric")):
-        kept = {one.get(name) for one in addresses if one.view == view} | {DEFAULT_FIGURE}
-        values[name] = {value: text for value, text in values[name].items() if value in kept}
+        field_values = {address.get(name) for address in addresses if address.view == view} | {DEFAULT_FIGURE}
+        values[name] = {value: text for value, text in values[name].items() if value in field_values}
     return FormChoices(values)

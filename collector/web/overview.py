@@ -53,22 +53,22 @@ class _DeviceLine:
 
 def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
     """Return the overview of the fleet."""
-    found = cases(context.connection, case_filter)
+    indexed_cases = cases(context.connection, case_filter)
     now = now_section(context.source, context.links, case_filter.fleet) or NOTHING
-    if not found:
+    if not indexed_cases:
         return View(
             "Nothing here yet",
             join([now, note("No run matches. Measure one: edgemeter run --model FILE --broker ADDRESS.")]),
             filters=("fleet", "board"),
         )
-    newest_ns = max(case.newest_ns for case in found)
-    present = {(one.fleet, one.device): one for one in context.source.devices()}
-    lines = _devices(found, present, newest_ns)
-    covered, coverage_table = coverage(found, context.links, newest_ns)
+    newest_ns = max(case.newest_ns for case in indexed_cases)
+    present = {(device.fleet, device.device): device for device in context.source.devices()}
+    lines = _devices(indexed_cases, present, newest_ns)
+    covered, coverage_table = coverage(indexed_cases, context.links, newest_ns)
     devices, device_table = _device_table(lines, context.links)
     findings = findings_list(context, request.fields)
     first = _needing_attention(lines, context.events.outlying(), context.links)
-    lately = _spark_lines(context, found, newest_ns)
+    lately = _spark_lines(context, indexed_cases, newest_ns)
     open_alerts = [alert for alert in context.events.alerts() if alert.closed_ns is None]
     titles = [join([element("b", None, alert.firing.severity), f": {alert.firing.title}"]) for alert in open_alerts[-ALERTS_SHOWN:][::-1]]
     all_alerts = note(link(context.links.to("alerts"), f"All alerts ({len(open_alerts)} open)"))
@@ -77,7 +77,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         *([section("findings", "What changed", findings)] if findings else []),
         *([section("first", "Needs attention", first)] if first else []),
         now,
-        _cards(found, lines, newest_ns),
+        _cards(indexed_cases, lines, newest_ns),
         *([section("lately", f"The last {SPARK_DAYS} days", lately)] if lately else []),
         section(
             "coverage",
@@ -91,13 +91,13 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         ),
         section("devices", "Devices", devices),
     ]
-    title = f"{figures.count(len(lines), 'device')}, {figures.count(len({case.key.model for case in found}), 'model')}"
-    return View(title, join(parts), _lead(found, newest_ns), (device_table, coverage_table), ("fleet", "board", "days", "level"))
+    title = f"{figures.count(len(lines), 'device')}, {figures.count(len({case.key.model for case in indexed_cases}), 'model')}"
+    return View(title, join(parts), _lead(indexed_cases, newest_ns), (device_table, coverage_table), ("fleet", "board", "days", "level"))
 
 
-def _spark_lines(context: ViewContext, found: Sequence[IndexedCase], newest_ns: int) -> Markup | None:
+def _spark_lines(context: ViewContext, indexed_cases: Sequence[IndexedCase], newest_ns: int) -> Markup | None:
     """Return a small line for each board type: the p50 of its runs of a day against the median of their cases."""
-    usual = {case.number: (case.board, case.p50_ms) for case in found if case.p50_ms}
+    usual = {case.number: (case.board, case.p50_ms) for case in indexed_cases if case.p50_ms}
     of_board: dict[str, list[int]] = defaultdict(list)
     for number, (board, _) in usual.items():
         of_board[board].append(number)
@@ -125,20 +125,20 @@ def _spark_lines(context: ViewContext, found: Sequence[IndexedCase], newest_ns: 
     return part("gallery", [context.sheet.draw(chart)])
 
 
-def _lead(found: Sequence[IndexedCase], newest_ns: int) -> str:
-    boards = sorted({case.board for case in found})
-    runs, usable = sum(case.runs for case in found), sum(case.usable for case in found)
-    is_simulated = any(case.key.fleet == "simulated" for case in found)
+def _lead(indexed_cases: Sequence[IndexedCase], newest_ns: int) -> str:
+    boards = sorted({case.board for case in indexed_cases})
+    runs, usable = sum(case.runs for case in indexed_cases), sum(case.usable for case in indexed_cases)
+    is_simulated = any(case.key.fleet == "simulated" for case in indexed_cases)
     simulated = " The fleet named simulated is simulated: none of its figures was measured." if is_simulated else ""
     return (
-        f"{figures.count(runs, 'run')} of {figures.count(len(found), 'case')} on {listed(boards)}; {usable:,} of the runs may be compared."
-        f" The newest is of {figures.stamp(newest_ns)} UTC.{simulated}"
+        f"{figures.count(runs, 'run')} of {figures.count(len(indexed_cases), 'case')} on {listed(boards)}; {usable:,} of the runs"
+        f" may be compared. The newest is of {figures.stamp(newest_ns)} UTC.{simulated}"
     )
 
 
-def _devices(found: Sequence[IndexedCase], present: Mapping[tuple[str, str], DevicePresence], newest_ns: int) -> list[_DeviceLine]:
+def _devices(indexed_cases: Sequence[IndexedCase], present: Mapping[tuple[str, str], DevicePresence], newest_ns: int) -> list[_DeviceLine]:
     grouped: dict[tuple[str, str], list[IndexedCase]] = defaultdict(list)
-    for case in found:
+    for case in indexed_cases:
         grouped[case.key.fleet, case.key.device].append(case)
     lines = []
     for (fleet, device), members in grouped.items():
@@ -168,8 +168,8 @@ def _devices(found: Sequence[IndexedCase], present: Mapping[tuple[str, str], Dev
     return sorted(lines, key=lambda line: (line.role != "reference", line.fleet, line.device))
 
 
-def _cards(found: Sequence[IndexedCase], lines: Sequence[_DeviceLine], newest_ns: int) -> Markup:
-    runs = sum(case.runs for case in found)
+def _cards(indexed_cases: Sequence[IndexedCase], lines: Sequence[_DeviceLine], newest_ns: int) -> Markup:
+    runs = sum(case.runs for case in indexed_cases)
     suspect, invalid = sum(line.suspect for line in lines), sum(line.invalid for line in lines)
     lost = [line for line in lines if line.state == "lost"]
     silent = [line for line in lines if line.is_silent]
@@ -178,7 +178,7 @@ def _cards(found: Sequence[IndexedCase], lines: Sequence[_DeviceLine], newest_ns
     away = f"{len(lost)} lost, {len(silent)} without a run for {SILENT_DAYS} days"
     cards = [
         ("Devices", str(len(lines)), figures.count(len({line.board for line in lines}), "board type"), away),
-        ("Runs", f"{runs:,}", age, figures.count(len(found), "case")),
+        ("Runs", f"{runs:,}", age, figures.count(len(indexed_cases), "case")),
         ("Suspect", f"{suspect:,}", f"{suspect / runs:.1%} of the runs", "a measurement rule is violated"),
         ("Invalid", f"{invalid:,}", f"{invalid / runs:.1%} of the runs", "never compared"),
     ]
@@ -186,9 +186,9 @@ def _cards(found: Sequence[IndexedCase], lines: Sequence[_DeviceLine], newest_ns
 
 
 def _needing_attention(lines: Sequence[_DeviceLine], outlying: Sequence[OutlyingDevice], links: Links) -> Markup | None:
-    found = []
+    alarming = []
     for line in lines:
-        reasons = [one.text for one in outlying if (one.fleet, one.device) == (line.fleet, line.device)]
+        reasons = [outlier.text for outlier in outlying if (outlier.fleet, outlier.device) == (line.fleet, line.device)]
         if line.state == "lost":
             reasons.append("its connection was lost")
         if line.is_silent:
@@ -201,8 +201,8 @@ def _needing_attention(lines: Sequence[_DeviceLine], outlying: Sequence[Outlying
             reasons.append(f"{figures.count(line.invalid, 'invalid run')}")
         if reasons:
             name = link(links.to("device", fleet=line.fleet, device=line.device), line.device)
-            found.append(join([name, f": {'; '.join(reasons)}"]))
-    return part("reasons", found) if found else None
+            alarming.append(join([name, f": {'; '.join(reasons)}"]))
+    return part("reasons", alarming) if alarming else None
 
 
 def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, ViewTable]:
@@ -242,24 +242,24 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, V
         ),
         ViewColumn("models", "Models", lambda line: " | ".join(line.models), lambda line: listed(line.models), is_text=True),
     ]
-    shown = lines[:DEVICES_SHOWN]
+    shown_lines = lines[:DEVICES_SHOWN]
     markup, table = grid(
         "devices",
         columns,
-        shown,
+        shown_lines,
         lambda line: {"data-fleet": line.fleet, "data-device": line.device, "data-board": line.board, "data-at": str(line.last_ns)},
     )
-    more = [note(f"{len(lines) - DEVICES_SHOWN} more devices: pick a fleet or a board.")] if len(lines) > DEVICES_SHOWN else []
-    return join([markup, *more]), table
+    remarks = [note(f"{len(lines) - DEVICES_SHOWN} more devices: pick a fleet or a board.")] if len(lines) > DEVICES_SHOWN else []
+    return join([markup, *remarks]), table
 
 
-def coverage(found: Sequence[IndexedCase], links: Links, newest_ns: int) -> tuple[Markup, ViewTable]:
+def coverage(indexed_cases: Sequence[IndexedCase], links: Links, newest_ns: int) -> tuple[Markup, ViewTable]:
     """Return models by board types: how often and when last, and what was never measured."""
-    boards = sorted({case.board for case in found})
+    boards = sorted({case.board for case in indexed_cases})
     grouped: dict[tuple[str, str], list[IndexedCase]] = defaultdict(list)
-    for case in found:
+    for case in indexed_cases:
         grouped[case.key.model, case.board].append(case)
-    models = sorted({case.key.model for case in found})
+    models = sorted({case.key.model for case in indexed_cases})
     cells = {(model, board): _covered(grouped[model, board], links, newest_ns, model, board) for model in models for board in boards}
     lines = [(link(links.to("model", model=model), model), [cells[model, board] for board in boards]) for model in models]
     rows = tuple((model, board, cell["devices"], cell["runs"], cell["last_ns"], cell["is_stale"]) for (model, board), cell in cells.items())

@@ -94,9 +94,9 @@ def cases_of_every_board(connection: sqlite3.Connection, case_filter: CaseFilter
 
 def cases_of_baseline(connection: sqlite3.Connection, baseline: str, role: str, case_filter: CaseFilter) -> list[IndexedCase]:
     """Return the cases of a device, or of all devices in `role` where that is the baseline: of the same model and period, else of any."""
-    own, values = CaseFilter(model=case_filter.model).condition()
+    condition, values = CaseFilter(model=case_filter.model).condition()
     belongs = "json_extract(cases.key, '$.role') = ?" if baseline == role else "cases.device = ?"
-    return _cases(connection, f"WHERE runs AND {own} AND {belongs} {_IN_ORDER}", [*values, baseline, -1, 0], case_filter)
+    return _cases(connection, f"WHERE runs AND {condition} AND {belongs} {_IN_ORDER}", [*values, baseline, -1, 0], case_filter)
 
 
 def _cases(connection: sqlite3.Connection, picked: str, values: Sequence[str | int], case_filter: CaseFilter) -> list[IndexedCase]:
@@ -113,12 +113,12 @@ def _cases(connection: sqlite3.Connection, picked: str, values: Sequence[str | i
     return [decode_case(row) for row in connection.execute(query, (*values, since_ns(connection, case_filter.days)))]
 
 
-def summaries(connection: sqlite3.Connection, found: Sequence[IndexedCase], case_filter: CaseFilter) -> list[CaseSummary]:
+def summaries(connection: sqlite3.Connection, indexed_cases: Sequence[IndexedCase], case_filter: CaseFilter) -> list[CaseSummary]:
     """Return the summaries of those of the cases that have a usable run, as `compare` makes them: of their level, and of the period."""
-    usable = {case.key: case.usable for case in found}
-    numbers = [case.number for case in found if case.usable]
+    usable = {case.key: case.usable for case in indexed_cases}
+    numbers = [case.number for case in indexed_cases if case.usable]
     stored = read_summaries(connection, lambda: nullcontext(connection), case_filter.level, numbers)
-    return list(stored) if case_filter.days is None else [of_newest_runs(one, usable[one.key]) for one in stored]
+    return list(stored) if case_filter.days is None else [of_newest_runs(case_summary, usable[case_summary.key]) for case_summary in stored]
 
 
 def count_cases(connection: sqlite3.Connection, case_filter: CaseFilter) -> int:
@@ -153,8 +153,8 @@ def p50_by_day(connection: sqlite3.Connection, start_ns: int, numbers: Sequence[
 
 def row_of_run(connection: sqlite3.Connection, run_id: str) -> int | None:
     """Return the ledger's row of the run of that id."""
-    found = connection.execute("SELECT max(row) FROM measured WHERE id = ?", (run_id,)).fetchone()
-    return None if found[0] is None else int(found[0])
+    row = connection.execute("SELECT max(row) FROM measured WHERE id = ?", (run_id,)).fetchone()
+    return None if row[0] is None else int(row[0])
 
 
 def fingerprints(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Fingerprint]:

@@ -93,8 +93,8 @@ def _time_line(context: ViewContext, record: RunRecord) -> tuple[str, str]:
     if starts is None or len(starts) != len(latencies):
         return "Latency, query by query", _in_order(context, latencies)
     rows: list[dict[str, Any]] = [
-        {"at_s": starts[place] * NS_S, "latency_ms": value, "power_w": None, "sensor": None, "query": place + 1}
-        for place, value in thinned([value * NS_MS for value in latencies], POINTS)
+        {"at_s": starts[index] * NS_S, "latency_ms": value, "power_w": None, "sensor": None, "query": index + 1}
+        for index, value in thinned([value * NS_MS for value in latencies], POINTS)
     ]
     sensors = []
     for trace in record.power_traces:
@@ -102,39 +102,39 @@ def _time_line(context: ViewContext, record: RunRecord) -> tuple[str, str]:
         if power and at and len(power) == len(at):
             sensors.append(trace.name)
             rows += [
-                {"at_s": at[place] * NS_S, "latency_ms": None, "power_w": value, "sensor": trace.name, "query": None}
-                for place, value in thinned(power, POINTS)
+                {"at_s": at[index] * NS_S, "latency_ms": None, "power_w": value, "sensor": trace.name, "query": None}
+                for index, value in thinned(power, POINTS)
             ]
     end_s = (starts[-1] + latencies[-1]) * NS_S
     bands = _bands(record, end_s)
     spec = run_time_line(sensors, bands, [row["latency_ms"] for row in rows])
-    shaded = {"idle (grey)" if str(one["name"]).startswith("idle") else "warm-up": None for one in bands if one["name"] != "timed"}
+    shaded = {"idle (grey)" if str(band["name"]).startswith("idle") else "warm-up": None for band in bands if band["name"] != "timed"}
     text = f"Shaded: {' and '.join(shaded)}; the machine's conditions then are in the tooltip and below." if shaded else ""
-    what, title = ("Latency and power", "Latency of every query, and power") if sensors else ("Latency", "Latency of every query")
-    return f"{what}, query by query", context.sheet.draw(Chart(title, spec, rows_table(rows), text, kind="wide"))
+    subject, title = ("Latency and power", "Latency of every query, and power") if sensors else ("Latency", "Latency of every query")
+    return f"{subject}, query by query", context.sheet.draw(Chart(title, spec, rows_table(rows), text, kind="wide"))
 
 
 def _bands(record: RunRecord, end_s: float) -> list[dict[str, Plain]]:
     """Return the stretches of a run in s since the first timed query: idle as recorded, and the warm-up, which comes before it."""
     words: dict[str, str] = {
-        one.when: ", ".join(f"{name} {text}" for name, text in facts_of(one).items() if text) for one in record.conditions
+        condition.when: ", ".join(f"{name} {text}" for name, text in facts_of(condition).items() if text) for condition in record.conditions
     }
     windows, warm_s = record.windows, record.warm_up.duration_ms / 1000
     begin_s = windows.idle_before.start_ns * NS_S if windows and windows.idle_before else 0.0
-    found: list[tuple[str, float, float, str]] = [("timed", 0.0, end_s, words.get("during", ""))]
+    stretches: list[tuple[str, float, float, str]] = [("timed", 0.0, end_s, words.get("during", ""))]
     if warm_s > 0:
         steady = "steady" if record.warm_up.steady else "never steady"
-        found.append(("warm-up", begin_s - warm_s, begin_s, f"{record.warm_up.queries:,} queries, {steady}"))
+        stretches.append(("warm-up", begin_s - warm_s, begin_s, f"{record.warm_up.queries:,} queries, {steady}"))
     for name, stretch in (("before", windows and windows.idle_before), ("after", windows and windows.idle_after)):
         if stretch:
-            found.append((f"idle {name}", stretch.start_ns * NS_S, stretch.end_ns * NS_S, words.get(name, "")))
-    return [{"name": name, "start": start, "end": end, "text": text or "not reported"} for name, start, end, text in found]
+            stretches.append((f"idle {name}", stretch.start_ns * NS_S, stretch.end_ns * NS_S, words.get(name, "")))
+    return [{"name": name, "start": start, "end": end, "text": text or "not reported"} for name, start, end, text in stretches]
 
 
 def _in_order(context: ViewContext, latencies: Sequence[float]) -> str:
-    kept = thinned([value * NS_MS for value in latencies], POINTS)
-    rows = [{"at_s": place + 1, "latency_ms": value, "power_w": None, "sensor": None, "query": place + 1} for place, value in kept]
-    spec = run_time_line((), (), [value for _, value in kept], "query")
+    dots = thinned([value * NS_MS for value in latencies], POINTS)
+    rows = [{"at_s": index + 1, "latency_ms": value, "power_w": None, "sensor": None, "query": index + 1} for index, value in dots]
+    spec = run_time_line((), (), [value for _, value in dots], "query")
     return context.sheet.draw(Chart("Latency of every query, in order", spec, rows_table(rows), kind="wide"))
 
 
@@ -148,7 +148,7 @@ def _latency(context: ViewContext, record: RunRecord) -> Markup:
         if value is not None:
             interval = f", 95% {figures.span(low, high)}" if low is not None and high is not None else ""
             facts[name.replace("_", ".")] = f"{figures.significant(value)} ms{interval}"
-    facts |= {name.replace("_", "."): f"refused: needs {needed:,} queries" for name, needed in latency.refused.items()}
+    facts |= {name.replace("_", "."): f"refused: needs {required:,} queries" for name, required in latency.refused.items()}
     facts |= {
         "Mean": f"{figures.significant(latency.mean_ms)} ms",
         "Lowest": f"{figures.significant(latency.min_ms)} ms",
@@ -156,34 +156,35 @@ def _latency(context: ViewContext, record: RunRecord) -> Markup:
         "Throughput": f"{figures.significant(record.throughput_per_s)} per s",
         "Warm-up": f"{record.warm_up.queries:,} queries, {'steady' if record.warm_up.steady else 'never steady'}",
     }
-    drawn = [context.sheet.draw(chart)] if chart else []
-    return join([part("gallery", drawn), part("facts", facts | _token_facts(record.generation))])
+    charts = [context.sheet.draw(chart)] if chart else []
+    return join([part("gallery", charts), part("facts", facts | _token_facts(record.generation))])
 
 
-def _token_facts(found: Generation | None) -> dict[str, str | None]:
+def _token_facts(generation: Generation | None) -> dict[str, str | None]:
     """Return the times and rates of a language model; nothing of other models."""
-    if found is None:
+    if generation is None:
         return {}
-    times = {"Time to first token, p50": found.ttft, "Time per output token, p50": found.tpot, "Inter-token latency, p50": found.itl}
-    rates = {"Prefill": found.prefill_tokens_per_s, "Decode": found.decode_tokens_per_s}
-    prompt = "unknown" if found.prompt_tokens is None else f"{found.prompt_tokens:,}"
+    ttft, tpot, itl = generation.ttft, generation.tpot, generation.itl
+    times = {"Time to first token, p50": ttft, "Time per output token, p50": tpot, "Inter-token latency, p50": itl}
+    rates = {"Prefill": generation.prefill_tokens_per_s, "Decode": generation.decode_tokens_per_s}
+    prompt = "unknown" if generation.prompt_tokens is None else f"{generation.prompt_tokens:,}"
     return {
-        "Tokens": f"{prompt} of the prompt, {found.output_tokens:,} generated",
-        **{name: f"{figures.significant(one.p50_ms)} ms" for name, one in times.items() if one is not None and one.p50_ms is not None},
+        "Tokens": f"{prompt} of the prompt, {generation.output_tokens:,} generated",
+        **{name: f"{figures.significant(p50_ms)} ms" for name, time in times.items() if time and (p50_ms := time.p50_ms) is not None},
         **{name: f"{figures.significant(rate)} tokens/s" for name, rate in rates.items() if rate is not None},
     }
 
 
-def thinned(values: Sequence[float], most: int) -> list[tuple[int, float]]:
-    """Return at most about `most` values with their places, of each stretch the smallest and the largest: no outlier is lost."""
-    if len(values) <= most:
+def thinned(values: Sequence[float], limit: int) -> list[tuple[int, float]]:
+    """Return at most about `limit` values with their places, of each stretch the smallest and the largest: no outlier is lost."""
+    if len(values) <= limit:
         return list(enumerate(values))
-    step = -(-2 * len(values) // most)
-    kept: set[int] = set()
+    step = -(-2 * len(values) // limit)
+    indices: set[int] = set()
     for start in range(0, len(values), step):
         places = range(start, min(start + step, len(values)))
-        kept |= {min(places, key=values.__getitem__), max(places, key=values.__getitem__)}
-    return [(index, values[index]) for index in sorted(kept)]
+        indices |= {min(places, key=values.__getitem__), max(places, key=values.__getitem__)}
+    return [(index, values[index]) for index in sorted(indices)]
 
 
 def _accuracy(record: RunRecord) -> Markup:
@@ -207,18 +208,17 @@ def _accuracy(record: RunRecord) -> Markup:
 
 
 def _conditions(record: RunRecord) -> Markup:
-    lines = [
-        element("section", None, element("h3", None, one.when.capitalize()), part("facts", facts_of(one))) for one in record.conditions
-    ]
+    named = [(condition.when.capitalize(), facts_of(condition)) for condition in record.conditions]
+    lines = [element("section", None, element("h3", None, when), part("facts", facts)) for when, facts in named]
     return part("gallery", lines) if lines else note("Not reported.")
 
 
 def _everything(record: RunRecord) -> Markup:
-    whole = json_document(msgspec.structs.replace(record, samples=()))
+    document = json_document(msgspec.structs.replace(record, samples=()))
     listed = [f"{series.name}: {series.count:,} values, {series.unit}" for series in record.samples]
     raw = note(f"Raw samples: {'; '.join(listed) or 'none kept'}. CSV holds them.")
     # Line by line, so that no character that steers a page gets through and the lines stay.
-    lines = join(part for line in whole.split("\n") for part in (line, element("br")))
+    lines = join(part for line in document.split("\n") for part in (line, element("br")))
     details = element("summary", None, "The record as JSON, without raw samples"), element("pre", {"tabindex": "0"}, lines)
     return join([raw, element("details", None, *details)])
 
@@ -229,8 +229,8 @@ def _tables(record: RunRecord) -> tuple[ViewTable, ...]:
         values = _unpacked(series)
         if values is not None and len(rows) + len(values) <= SAMPLES_OUT:
             rows += [(series.name, series.unit, index, value) for index, value in enumerate(values)]
-    whole = msgspec.to_builtins(msgspec.structs.replace(record, samples=()))
-    flat = tuple((name, value) for name, value in _flat("", whole))
+    document = msgspec.to_builtins(msgspec.structs.replace(record, samples=()))
+    flat = tuple((name, value) for name, value in _flat("", document))
     return ViewTable("samples", ("series", "unit", "index", "value"), tuple(rows)), ViewTable("record", ("field", "value"), flat)
 
 
@@ -243,8 +243,8 @@ def _flat(name: str, value: object) -> list[tuple[str, str | int | float | bool 
 
 
 def _values(record: RunRecord, name: str) -> Sequence[float] | None:
-    found = next((series for series in record.samples if series.name == name), None)
-    return None if found is None else _unpacked(found)
+    matching = next((series for series in record.samples if series.name == name), None)
+    return None if matching is None else _unpacked(matching)
 
 
 def _unpacked(series: Series) -> list[float] | None:
@@ -252,8 +252,8 @@ def _unpacked(series: Series) -> list[float] | None:
         values = unpack(series)
     except ConfigError:
         return None
-    found: list[float] = values[np.isfinite(values.astype(np.float64))].tolist()
-    return found
+    finite: list[float] = values[np.isfinite(values.astype(np.float64))].tolist()
+    return finite
 
 
 def energy_budget(context: ViewContext, run: RunRecord) -> Markup:
@@ -277,11 +277,11 @@ def energy_budget(context: ViewContext, run: RunRecord) -> Markup:
 
 
 def _bars(context: ViewContext, energy: Energy) -> Markup:
-    known = sorted(((term.u_mj, term) for term in energy.budget if term.u_mj is not None), key=lambda pair: -pair[0])
+    known_terms = sorted(((term.u_mj, term) for term in energy.budget if term.u_mj is not None), key=lambda pair: -pair[0])
     unknown = [term.term for term in energy.budget if term.u_mj is None]
     parts: list[str] = []
-    if known:
-        rows = [{"term": term.term, "value": u_mj, "detail": figures.significant(term.degrees_of_freedom, 2)} for u_mj, term in known]
+    if known_terms:
+        rows = [{"term": term.term, "value": u_mj, "detail": figures.significant(term.degrees_of_freedom, 2)} for u_mj, term in known_terms]
         title = f"Budget of {figures.significant(energy.gross_mj)} mJ"
         parts.append(
             context.sheet.draw(Chart(title, ranked_bars("standard uncertainty of the gross energy, mJ", len(rows)), rows_table(rows)))

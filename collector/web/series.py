@@ -46,10 +46,10 @@ class SeriesShown:
     table: ViewTable
 
 
-def series_groups(found: Sequence[IndexedCase]) -> list[list[IndexedCase]]:
+def series_groups(indexed_cases: Sequence[IndexedCase]) -> list[list[IndexedCase]]:
     """Return the cases in groups that are one series over time: an update of runtime, model file or power mode does not end it."""
     grouped: dict[object, list[IndexedCase]] = defaultdict(list)
-    for case in found:
+    for case in indexed_cases:
         grouped[in_series(case.key)].append(case)
     return list(grouped.values())
 
@@ -57,8 +57,8 @@ def series_groups(found: Sequence[IndexedCase]) -> list[list[IndexedCase]]:
 def titles(groups: Sequence[Sequence[IndexedCase]]) -> list[str]:
     """Return a title for each series, no two alike: where device, model, precision and runtime are the same, what else differs."""
     keys = [members[0].key for members in groups]
-    found = names_of(keys, _title, names_in("series"))
-    return [found[key] for key in keys]
+    names = names_of(keys, _title, names_in("series"))
+    return [names[key] for key in keys]
 
 
 def series(
@@ -72,7 +72,7 @@ def series(
     dots: int = DOTS,
 ) -> SeriesShown | None:
     """Return the series of the cases, all of one device, None where no run has that figure; of more runs than `dots` a dot is a day."""
-    case = max(members, key=lambda one: one.newest_ns)
+    case = max(members, key=lambda case: case.newest_ns)
     runs = [run for member in members for run in runs_of(context.connection, member.number, newest=RUNS_READ) if run.is_usable]
     runs.sort(key=lambda run: run.started_at_ns)
     if days is not None and span is not None:
@@ -84,14 +84,14 @@ def series(
     is_daily = entry.is_truth or len(valued) > dots
     rows = _daily(valued, entry) if is_daily else [_dot(run, value, entry) for run, value in valued]
     newest = newest_run(context.connection, case.number)
-    found = context.events.of(newest, entry.key)
+    noted = context.events.of(newest, entry.key)
     # A step near a change may name it already.
     changes = [
         change
         for change in _changes(context, runs)
-        if not any(abs(event.at_ns - change.at_ns) <= NS_PER_DAY and change.text in event.text for event in found)
+        if not any(abs(event.at_ns - change.at_ns) <= NS_PER_DAY and change.text in event.text for event in noted)
     ]
-    events = sorted([*changes, *found], key=lambda event: event.at_ns)[:MARKS]
+    events = sorted([*changes, *noted], key=lambda event: event.at_ns)[:MARKS]
     marks = [
         {"at": event.at_ns / 1e6, "text": event.text, "kind": event.kind, "number": str(number)} for number, event in enumerate(events, 1)
     ]
@@ -109,15 +109,15 @@ def series(
     facts = {f"data-{name}": str(getattr(case.key, name)) for name in names} | {"data-board": case.board}
     text = _words(valued, entry, len(having) - len(valued), is_daily=is_daily)
     chart = Chart(title, spec, rows_table(rows), text, brushes=True, facts=facts, events=events)
-    return SeriesShown(chart, len(valued), any(one.kind == "step" for one in events), _plain(case, entry, valued))
+    return SeriesShown(chart, len(valued), any(event.kind == "step" for event in events), _plain(case, entry, valued))
 
 
-def _words(valued: Sequence[tuple[RunFigures, float]], entry: Figure, others: int, *, is_daily: bool) -> str:
+def _words(valued: Sequence[tuple[RunFigures, float]], entry: Figure, absent: int, *, is_daily: bool) -> str:
     newest, per_day, apart, of_energy = valued[-1][0], "", "", ""
     if is_daily and not entry.is_truth:
         per_day = " A dot is the median of a day's runs."
-    if others:
-        apart = f" Not drawn: {figures.count(others, 'run')} of another kind (sensor, scope, provenance or data)."
+    if absent:
+        apart = f" Not drawn: {figures.count(absent, 'run')} of another kind (sensor, scope, provenance or data)."
     if entry.group == "energy" and newest.energy_provenance not in (None, MEASURED):
         of_energy = f" of {newest.energy_provenance} energy"
     middle = figures.significant(median(value for _, value in valued))
@@ -151,18 +151,18 @@ def _daily(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> list[di
 
 
 def _changes(context: ViewContext, runs: Sequence[RunFigures]) -> list[SeriesEvent]:
-    known = fingerprints(context.connection, [run.fingerprint for run in runs])
+    known_fingerprints = fingerprints(context.connection, [run.fingerprint for run in runs])
     changes = []
     for before, after in itertools.pairwise(runs):
         if before.fingerprint != after.fingerprint:
-            text = "; ".join(known[before.fingerprint].changes_to(known[after.fingerprint]))
+            text = "; ".join(known_fingerprints[before.fingerprint].changes_to(known_fingerprints[after.fingerprint]))
             changes += [SeriesEvent(after.started_at_ns, text, "change")] if text else []
     return changes
 
 
-def _levels(valued: Sequence[tuple[RunFigures, float]], found: Sequence[SeriesEvent]) -> list[dict[str, Plain]]:
+def _levels(valued: Sequence[tuple[RunFigures, float]], series_events: Sequence[SeriesEvent]) -> list[dict[str, Plain]]:
     """Return the median of each stretch between changes and steps; of a series without any its median all along."""
-    steps = [one.at_ns for one in found if one.kind != "remark"]
+    steps = [series_event.at_ns for series_event in series_events if series_event.kind != "remark"]
     edges = [valued[0][0].started_at_ns, *steps, valued[-1][0].started_at_ns + 1]
     levels: list[dict[str, Plain]] = []
     for start, end in itertools.pairwise(edges):
@@ -182,29 +182,29 @@ def _plain(case: IndexedCase, entry: Figure, valued: Sequence[tuple[RunFigures, 
 
 def findings_list(context: ViewContext, picked: Mapping[str, str]) -> Markup | None:
     """Return the newest findings, each told once with the number of devices, and the way to its series and period; None without any."""
-    fits = [one for one in context.events.findings() if _is_of(one, picked)]
+    fits = [finding for finding in context.events.findings() if _is_of(finding, picked)]
     lines = []
-    for one in fits[:FINDINGS_SHOWN]:
+    for finding in fits[:FINDINGS_SHOWN]:
         # A view is narrowed to one board and one model, or to none.
-        alone = {"board": one.boards, "model": one.models, "metric": (FIGURE_OF.get(one.metric, DEFAULT_FIGURE),)}
+        alone = {"board": finding.boards, "model": finding.models, "metric": (FIGURE_OF.get(finding.metric, DEFAULT_FIGURE),)}
         fields = {name: values[0] for name, values in alone.items() if len(values) == 1}
-        if len(one.devices) == 1:
-            fields |= {"fleet": one.devices[0][0], "device": one.devices[0][1]}
-        days = ",".join(str((one.day + apart) * 86_400_000) for apart in (-14, 15))
+        if len(finding.devices) == 1:
+            fields |= {"fleet": finding.devices[0][0], "device": finding.devices[0][1]}
+        days = ",".join(str((finding.day + apart) * 86_400_000) for apart in (-14, 15))
         reference = context.links.to("trend", **{name: value for name, value in fields.items() if value}, between=days)
-        what = one.models[0] if len(one.models) == 1 else figures.count(len(one.models), "model")
-        lines.append(join([link(reference, f"{iso(one.day)}: {one.who}"), f", {what}: {one.text}"]))
+        model_text = finding.models[0] if len(finding.models) == 1 else figures.count(len(finding.models), "model")
+        lines.append(join([link(reference, f"{iso(finding.day)}: {finding.who}"), f", {model_text}: {finding.text}"]))
     if not lines:
         return None
-    more = [note(f"{len(fits) - FINDINGS_SHOWN} more.")] if len(fits) > FINDINGS_SHOWN else []
-    return join([part("reasons", lines), *more])
+    remarks = [note(f"{len(fits) - FINDINGS_SHOWN} more.")] if len(fits) > FINDINGS_SHOWN else []
+    return join([part("reasons", lines), *remarks])
 
 
-def _is_of(one: FindingShown, picked: Mapping[str, str]) -> bool:
+def _is_of(finding: FindingShown, picked: Mapping[str, str]) -> bool:
     device, fleet, board, model = (picked.get(name) for name in ("device", "fleet", "board", "model"))
     return (
-        (not board or board in one.boards)
-        and (not model or model in one.models)
-        and (not device or device in {name for _, name in one.devices})
-        and (not fleet or fleet in {name for name, _ in one.devices})
+        (not board or board in finding.boards)
+        and (not model or model in finding.models)
+        and (not device or device in {name for _, name in finding.devices})
+        and (not fleet or fleet in {name for name, _ in finding.devices})
     )

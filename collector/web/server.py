@@ -128,8 +128,8 @@ class PageServer:
             # What is measured now becomes stale by itself.
             state += f" {self._doing()}"
         # Ages change with the day.
-        whole = f"{state} {time.time_ns() // NS_PER_DAY} {version('edgemeter')} {request.address} {form}"
-        return f'"{hashlib.sha256(whole.encode()).hexdigest()[:24]}"'
+        identity = f"{state} {time.time_ns() // NS_PER_DAY} {version('edgemeter')} {request.address} {form}"
+        return f'"{hashlib.sha256(identity.encode()).hexdigest()[:24]}"'
 
     def _page(self, context: ViewContext, request: ViewRequest, view: View, moment: tuple[int, str]) -> PageResponse:
         position, _ = moment
@@ -147,7 +147,11 @@ class PageServer:
         while not self._ended.is_set():
             try:
                 position = self.index.refresh()
-                states = {(one.fleet, one.device): one.state for one in self.index.source.devices()} if self.live.has_clients else None
+                states = (
+                    {(device.fleet, device.device): device.state for device in self.index.source.devices()}
+                    if self.live.has_clients
+                    else None
+                )
                 self.live.publish(position, states, self._doing() if self.live.has_clients else None)
                 self.events.refresh()
             except EdgemeterError as error:
@@ -228,16 +232,16 @@ class _PageHandler(HttpHandler):
             tag = self.page.tag(request, f"{form} {number}")
             if self.headers.get("If-None-Match") == tag:
                 return PageResponse(304, "", b"", (("ETag", tag),))
-            found = self.page.answer(request, form, number)
+            response = self.page.answer(request, form, number)
         except (TransientError, UnavailableError) as error:
             return _message(503, "Try again", str(error))
         except EdgemeterError as error:
             return _message(404, "This cannot be shown", str(error))
-        return PageResponse(found.status, found.kind, found.body, (*found.headers, ("ETag", tag)))
+        return PageResponse(response.status, response.kind, response.body, (*response.headers, ("ETag", tag)))
 
     def _has_token(self, token: str) -> bool:
-        kind, _, given = self.headers.get("Authorization", "").partition(" ")
-        if kind.lower() == "bearer" and _equal(given.strip(), token):
+        kind, _, credential = self.headers.get("Authorization", "").partition(" ")
+        if kind.lower() == "bearer" and _equal(credential.strip(), token):
             return True
         try:
             morsel = SimpleCookie(self.headers.get("Cookie", "")).get(COOKIE)
@@ -247,9 +251,9 @@ class _PageHandler(HttpHandler):
 
     def _let_in(self, request: ViewRequest) -> PageResponse:
         # The token leaves the address, where it would be kept and passed on; what stays is a digest of it, out of reach of scripts.
-        place = f"/{address(request.view, {name: value for name, value in request.fields.items() if name != 'token'})}"
+        location = f"/{address(request.view, {name: value for name, value in request.fields.items() if name != 'token'})}"
         cookie = f"{COOKIE}={hashlib.sha256((self.page.token or '').encode()).hexdigest()}; HttpOnly; SameSite=Strict; Path=/"
-        return PageResponse(303, "text/plain", b"", (("Location", place), ("Set-Cookie", cookie)))
+        return PageResponse(303, "text/plain", b"", (("Location", location), ("Set-Cookie", cookie)))
 
     def _send(self, answer: PageResponse) -> None:
         body = answer.body
@@ -283,8 +287,8 @@ def _sheet(request: ViewRequest) -> ChartSheet:
     """Return what writes charts that a browser without scripts loads as pictures."""
 
     def write(chart: Chart, number: int) -> Markup:
-        place = f"/{address(request.view, {**request.fields, 'format': 'svg', 'chart': str(number)})}"
-        return live_chart(chart, number, element("noscript", None, element("img", {"src": place, "alt": chart.title, "loading": "lazy"})))
+        source = f"/{address(request.view, {**request.fields, 'format': 'svg', 'chart': str(number)})}"
+        return live_chart(chart, number, element("noscript", None, element("img", {"src": source, "alt": chart.title, "loading": "lazy"})))
 
     return ChartSheet(write)
 
@@ -293,8 +297,8 @@ def _picture(charts: Sequence[Chart], request: ViewRequest, form: str, number: s
     if not (number.isascii() and number.isdigit() and len(number) < MOST_DIGITS and 0 < int(number) <= len(charts)):
         return _message(404, "There is no such chart", f"chart={number!r}: this view has {len(charts)}, counted from 1.")
     kind, draw = PICTURES[form]
-    made = draw(charts[int(number) - 1])
-    return PageResponse(200, kind, made.encode() if isinstance(made, str) else made, _named(f"{request.view}-{number}.{form}"))
+    picture = draw(charts[int(number) - 1])
+    return PageResponse(200, kind, picture.encode() if isinstance(picture, str) else picture, _named(f"{request.view}-{number}.{form}"))
 
 
 def _named(file: str) -> tuple[tuple[str, str], ...]:
@@ -306,5 +310,5 @@ def _message(status: int, title: str, text: str) -> PageResponse:
     return PageResponse(status, "text/html; charset=utf-8", served_page(title, inside, "").encode())
 
 
-def _equal(given: str, wanted: str) -> bool:
-    return hmac.compare_digest(given.encode(), wanted.encode())
+def _equal(first: str, second: str) -> bool:
+    return hmac.compare_digest(first.encode(), second.encode())

@@ -45,11 +45,11 @@ def compare_view(context: ViewContext, request: ViewRequest, case_filter: CaseFi
         return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
     baseline = request.get("baseline") or baselines(context.connection, case_filter.model)[0]
     picked = {"baseline": baseline}
-    place = page_of(request, count, CASES_SHOWN)
-    own = cases(context.connection, case_filter, limit=CASES_SHOWN, offset=place * CASES_SHOWN)
-    comparison = compare(context, own, case_filter, baseline)
-    pages = pages_text(request, place, count, CASES_SHOWN, context.links)
-    left_out = _left_out(comparison, own)
+    page = page_of(request, count, CASES_SHOWN)
+    shown_cases = cases(context.connection, case_filter, limit=CASES_SHOWN, offset=page * CASES_SHOWN)
+    comparison = compare(context, shown_cases, case_filter, baseline)
+    pages = pages_text(request, page, count, CASES_SHOWN, context.links)
+    left_out = _left_out(comparison, shown_cases)
     if not comparison.rows:
         body = join([pages, section("left-out", "Left out", left_out)])
         return View(f"No case matches the baseline {baseline}", body, filters=FILTERS, picked=picked)
@@ -83,7 +83,7 @@ def _heat_maps(context: ViewContext, comparison: Comparison) -> Markup:
     rows = comparison.rows
     devices = {row.case.key.device for row in rows}
     by_board = len(devices) > COLUMNS
-    drawn = []
+    charts = []
     for provenance in dict.fromkeys(row.case.key.provenance for row in rows):
         cells: dict[tuple[str, str], list[ComparisonRow]] = {}
         for row in rows:
@@ -100,23 +100,24 @@ def _heat_maps(context: ViewContext, comparison: Comparison) -> Markup:
             if by_board
             else "A cell is the fastest case, below it its 95% interval. No cell: never measured, or nothing to compare it with."
         )
-        spec = heat_map("p50, ms", [value for one in values if isinstance(value := one["value"], float)], len({name for name, _ in cells}))
-        drawn.append(context.sheet.draw(Chart(title, spec, rows_table(values), text, kind="wide")))
-    return part("gallery", drawn) if drawn else note("Of fewer than two cells there is no matrix.")
+        numbers = [number for cell in values if isinstance(number := cell["value"], float)]
+        spec = heat_map("p50, ms", numbers, len({name for name, _ in cells}))
+        charts.append(context.sheet.draw(Chart(title, spec, rows_table(values), text, kind="wide")))
+    return part("gallery", charts) if charts else note("Of fewer than two cells there is no matrix.")
 
 
 def _cell(name: str, column: str, members: Sequence[ComparisonRow]) -> dict[str, str | float | None]:
     fastest: dict[str, Spread] = {}
     for row in members:
-        own, device = row.case.p50_ms, row.case.key.device
-        if own and (device not in fastest or own.median < fastest[device].median):
-            fastest[device] = own
+        spread, device = row.case.p50_ms, row.case.key.device
+        if spread and (device not in fastest or spread.median < fastest[device].median):
+            fastest[device] = spread
     spreads = list(fastest.values())
-    value = median(one.median for one in spreads)
+    value = median(spread.median for spread in spreads)
     interval = spreads[0].interval
     low, high = (interval.low, interval.high) if len(spreads) == 1 and interval else (None, None)
     if len(spreads) > 1:
-        low, high = min(one.median for one in spreads), max(one.median for one in spreads)
+        low, high = min(spread.median for spread in spreads), max(spread.median for spread in spreads)
     below = "no interval" if low is None or high is None else f"{figures.span(low, high)}{f', {len(spreads)} devices' * (len(spreads) > 1)}"
     detail = f"{figures.count(len(members), 'case')}, {figures.count(len(spreads), 'device')}"
     return {
@@ -135,17 +136,17 @@ def _title(comparison: Comparison) -> str:
     return f"{listed(models, 3)} on {figures.count(len(devices), 'device')}, against {listed(references, 3)}"
 
 
-def _left_out(comparison: Comparison, own: Sequence[IndexedCase]) -> Markup:
+def _left_out(comparison: Comparison, shown_cases: Sequence[IndexedCase]) -> Markup:
     """Return the runs that are left out by reason, some of them named, and how many are not usable at all."""
     grouped: dict[str, list[str]] = {}
     for entry in comparison.left_out:
         grouped.setdefault(entry.reason, []).append(entry.run or "a record whose id cannot be read")
-    if unusable := sum(case.runs - case.usable for case in own):
+    if unusable := sum(case.runs - case.usable for case in shown_cases):
         grouped["invalid, or not comparable; the page of each says why"] = [""] * unusable
     reasons = sorted(grouped.items(), key=lambda item: -len(item[1]))
     lines = [
         {"count": figures.count(len(runs), "run"), "reason": reason, "detail": listed(runs, RUNS_NAMED) if runs[0] else ""}
         for reason, runs in reasons[:REASONS_SHOWN]
     ]
-    more = note(f"{len(reasons) - REASONS_SHOWN} more reasons: edgemeter collector compare.") if len(reasons) > REASONS_SHOWN else ""
-    return join([part("counted", lines), more]) if lines else element("p", None, "Nothing was left out.")
+    remark = note(f"{len(reasons) - REASONS_SHOWN} more reasons: edgemeter collector compare.") if len(reasons) > REASONS_SHOWN else ""
+    return join([part("counted", lines), remark]) if lines else element("p", None, "Nothing was left out.")

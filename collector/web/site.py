@@ -119,18 +119,20 @@ class FormChoices:
 
 def offered(context: ViewContext) -> FormChoices:
     """Return what the forms offer, read from what is there."""
-    found: dict[str, Mapping[str, str]] = {name: {value: value for value in values} for name, values in choices(context.connection).items()}
-    found["baseline"] = {name: "all in the role reference" if name == "reference" else name for name in baselines(context.connection)}
-    found["days"] = PERIODS
-    found["level"] = {name: text for name, text in LEVELS.items() if name != "current"}
-    found["metric"] = {name: entry.heading_with_unit for name, entry in FOLLOWED.items()}
-    return FormChoices(found)
+    offers: dict[str, Mapping[str, str]] = {
+        name: {value: value for value in values} for name, values in choices(context.connection).items()
+    }
+    offers["baseline"] = {name: "all in the role reference" if name == "reference" else name for name in baselines(context.connection)}
+    offers["days"] = PERIODS
+    offers["level"] = {name: text for name, text in LEVELS.items() if name != "current"}
+    offers["metric"] = {name: entry.heading_with_unit for name, entry in FOLLOWED.items()}
+    return FormChoices(offers)
 
 
 def show(context: ViewContext, request: ViewRequest) -> View | None:
     """Return the view that an address asks for, None where there is no such view."""
-    made = VIEWS.get(request.view)
-    return made(context, request, parse_filter(request.fields)) if made else None
+    make_view = VIEWS.get(request.view)
+    return make_view(context, request, parse_filter(request.fields)) if make_view else None
 
 
 def content(
@@ -142,7 +144,7 @@ def content(
     labels: Mapping[str, str] | None = None,
 ) -> Markup:
     """Return what a page consists of: navigation, heading, form, exports and the view itself."""
-    shown = ViewRequest(request.view, {**view.picked, **request.fields})
+    current = ViewRequest(request.view, {**view.picked, **request.fields})
     return render(
         "content.html",
         view=view,
@@ -151,17 +153,17 @@ def content(
         route=ROUTES[request.view],
         # Without a script the form is sent with its button.
         action=links.to(request.view),
-        fields=[_field(name, shown, values, {**LABELS, **(labels or {})}) for name in view.filters if (values := choices_here.of(name))],
+        fields=[_field(name, current, values, {**LABELS, **(labels or {})}) for name in view.filters if (values := choices_here.of(name))],
         exports=exports,
     )
 
 
 def navigation(request: ViewRequest, links: Links) -> list[dict[str, object]]:
     """Return the links to the views; what was picked goes along."""
-    kept = {name: value for name, value in request.fields.items() if name in {"model", "device", "fleet", "board", "baseline"}}
+    picked_fields = {name: value for name, value in request.fields.items() if name in {"model", "device", "fleet", "board", "baseline"}}
     items: list[dict[str, object]] = []
     for name, text in NAVIGATION.items():
-        fields = {field: value for field, value in kept.items() if field in ROUTES[name]} if name != "overview" else {}
+        fields = {field: value for field, value in picked_fields.items() if field in ROUTES[name]} if name != "overview" else {}
         if reference := links.to(name, **fields) or links.to(name):
             items.append({"reference": reference, "text": text, "is_current": name == request.view})
     return items

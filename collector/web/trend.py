@@ -29,8 +29,8 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     if entry is None:
         raise ConfigError(f"metric={request.get('metric')!r} is not a metric: choose from {', '.join(FOLLOWED)}")
     count = count_cases(context.connection, case_filter)
-    place = page_of(request, count, CASES_READ)
-    picked = cases_of_every_board(context.connection, case_filter.without("days"), CASES_READ, place * CASES_READ)
+    page = page_of(request, count, CASES_READ)
+    picked = cases_of_every_board(context.connection, case_filter.without("days"), CASES_READ, page * CASES_READ)
     if not picked:
         return View("No run matches", note("Pick another model, board or device."), filters=FILTERS)
     start = min(case.first_ns for case in picked)
@@ -39,37 +39,37 @@ def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
     span = (float(start), float(max(start + 1, *(case.newest_ns for case in picked))))
     groups = series_groups(picked)
     dots = max(40, DOTS_IN_ALL // len(groups))
-    shown = [
-        found
+    shown_series = [
+        charted
         for members, title in zip(groups, titles(groups), strict=True)
-        if (found := series(context, members, entry, days=case_filter.days, span=span, title=title, dots=dots))
+        if (charted := series(context, members, entry, days=case_filter.days, span=span, title=title, dots=dots))
     ]
     # What moved comes first; a series of one day shows little.
-    shown.sort(key=lambda one: (not one.has_step, -one.points))
-    if not shown:
+    shown_series.sort(key=lambda charted: (not charted.has_step, -charted.points))
+    if not shown_series:
         return View(f"Trend: {entry.heading_with_unit}", note(f"No run here has this figure: {entry.heading_with_unit}."), filters=FILTERS)
-    parts = _sections(context, request, shown, (place, count))
-    rows = tuple(row for one in shown for row in one.table.rows)
-    tables = (ViewTable("points", shown[0].table.columns, rows),)
+    parts = _sections(context, request, shown_series, (page, count))
+    rows = tuple(row for charted in shown_series for row in charted.table.rows)
+    tables = (ViewTable("points", shown_series[0].table.columns, rows),)
     return View(f"Trend: {entry.heading_with_unit}", join(parts), "", tables, FILTERS)
 
 
-def _sections(context: ViewContext, request: ViewRequest, shown: Sequence[SeriesShown], place: tuple[int, int]) -> list[Markup]:
+def _sections(context: ViewContext, request: ViewRequest, shown_series: Sequence[SeriesShown], page: tuple[int, int]) -> list[Markup]:
     explained = (
         "Bars are 95% intervals of a run; lines are medians between the numbered strokes; hollow: suspect."
         f" Narrow the runs below to a period: {BRUSH}, a click on a dot opens its run."
     )
-    found = findings_list(context, request.fields)
-    gallery = part("gallery", [context.sheet.draw(one.chart) for one in shown])
-    listed = sorted((row for one in shown for row in one.table.dicts()), key=lambda row: -int(str(row["started_at_ns"])))
-    columns = _run_columns(context.links, shown[0].table.columns[-4])
+    finding_lines = findings_list(context, request.fields)
+    gallery = part("gallery", [context.sheet.draw(charted.chart) for charted in shown_series])
+    listed = sorted((row for charted in shown_series for row in charted.table.dicts()), key=lambda row: -int(str(row["started_at_ns"])))
+    columns = _run_columns(context.links, shown_series[0].table.columns[-4])
     table, _ = grid("runs", columns, listed[:RUNS_LISTED], lambda row: {"data-at": str(row["started_at_ns"])})
-    more = note(f"The newest {RUNS_LISTED} of {len(listed):,} runs; CSV holds all.") if len(listed) > RUNS_LISTED else ""
-    pages = pages_text(request, place[0], place[1], CASES_READ, context.links)
+    remark = note(f"The newest {RUNS_LISTED} of {len(listed):,} runs; CSV holds all.") if len(listed) > RUNS_LISTED else ""
+    pages = pages_text(request, page[0], page[1], CASES_READ, context.links)
     return [
-        *([section("findings", "What changed", found)] if found else []),
+        *([section("findings", "What changed", finding_lines)] if finding_lines else []),
         section("charts", "Over the days", pages, gallery, note(explained)),
-        section("runs", "The runs drawn", table, more),
+        section("runs", "The runs drawn", table, remark),
     ]
 
 

@@ -50,8 +50,8 @@ class ViewRequest:
 
 def address(view: str, fields: Mapping[str, str]) -> str:
     """Return view and fields as text; fields that are empty are left away."""
-    kept = sorted((name, value) for name, value in fields.items() if value)
-    return f"{view}?{urlencode(kept)}" if kept else view
+    filled_fields = sorted((name, value) for name, value in fields.items() if value)
+    return f"{view}?{urlencode(filled_fields)}" if filled_fields else view
 
 
 def read_address(text: str) -> ViewRequest:
@@ -67,14 +67,14 @@ def page_of(request: ViewRequest, count: int, size: int) -> int:
     return min(max(number, 1), max(1, -(-count // size))) - 1
 
 
-def pages_text(request: ViewRequest, place: int, count: int, size: int, links: "Links") -> Markup:
+def pages_text(request: ViewRequest, page: int, count: int, size: int, links: "Links") -> Markup:
     """Return what of more cases than a page holds this is, and the way to the others."""
     if count <= size:
         return join([])
-    first, last = place * size + 1, min(count, (place + 1) * size)
+    first, last = page * size + 1, min(count, (page + 1) * size)
     fields = {name: value for name, value in request.fields.items() if name != "page"}
-    before = [" ", link(links.to(request.view, **fields, page=str(place) if place > 1 else ""), "Previous")] if place else []
-    after = [" ", link(links.to(request.view, **fields, page=str(place + 2)), "Next")] if last < count else []
+    before = [" ", link(links.to(request.view, **fields, page=str(page) if page > 1 else ""), "Previous")] if page else []
+    after = [" ", link(links.to(request.view, **fields, page=str(page + 2)), "Next")] if last < count else []
     text = f"Cases {first:,} to {last:,} of {count:,}; pick a model, a board or a device for less."
     return element("p", {"class": "caution pages"}, text, *before, *after)
 
@@ -104,20 +104,20 @@ class FileLinks:
     _views: dict[str, list[Mapping[str, str]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        for one in map(read_address, self.held):
-            self._views.setdefault(one.view, []).append(one.fields)
+        for request in map(read_address, self.held):
+            self._views.setdefault(request.view, []).append(request.fields)
 
     def to(self, view: str, **fields: str) -> str | None:
         """Return `#/view?...`, None for a view that the file does not hold; what is left open, and what narrows it, may be any."""
         route = {name: value for name, value in fields.items() if name in ROUTES[view]}
-        fits = any(all(held.get(name, "") == value for name, value in route.items()) for held in self._views.get(view, ()))
+        fits = any(all(held_fields.get(name, "") == value for name, value in route.items()) for held_fields in self._views.get(view, ()))
         return f"#/{address(view, fields)}" if fits else None
 
 
 def read_period(text: str) -> tuple[int, int] | None:
     """Return the period (ns since 1970) in the field `between`, `FIRST,LAST` in ms; None where there is none."""
-    found = re.fullmatch(r"(\d{1,14}),(\d{1,14})", text, re.ASCII)
-    return (int(found[1]) * 1_000_000, int(found[2]) * 1_000_000 + 999_999) if found else None
+    match = re.fullmatch(r"(\d{1,14}),(\d{1,14})", text, re.ASCII)
+    return (int(match[1]) * 1_000_000, int(match[2]) * 1_000_000 + 999_999) if match else None
 
 
 def link(reference: str | None, text: str) -> Markup:
@@ -170,9 +170,9 @@ def grid(
     attributes: Callable[[Item], Attributes] = lambda _: {},
 ) -> tuple[Markup, ViewTable]:
     """Return the table as markup and in plain form."""
-    shown = [column for column in columns if column.is_shown]
-    lines = [(attributes(item), [_cell_of(column, item) for column in shown]) for item in items]
-    return render("grid.html", name=name, columns=shown, lines=lines), plain_table(name, columns, items)
+    shown_columns = [column for column in columns if column.is_shown]
+    lines = [(attributes(item), [_cell_of(column, item) for column in shown_columns]) for item in items]
+    return render("grid.html", name=name, columns=shown_columns, lines=lines), plain_table(name, columns, items)
 
 
 def plain_table(name: str, columns: Sequence[ViewColumn[Item]], items: Sequence[Item]) -> ViewTable:
@@ -186,10 +186,10 @@ def section(identity: str, heading: str, *content: str) -> Markup:
     return part("section", identity, heading, join(content))
 
 
-def chart_gallery(sheet: ChartSheet, found: Sequence[Charts]) -> Markup:
+def chart_gallery(sheet: ChartSheet, groups: Sequence[Charts]) -> Markup:
     """Return charts side by side, and below them what they do not show."""
-    drawn = [sheet.draw(chart) for one in found for chart in one.charts]
-    return join([part("gallery", drawn) if drawn else "", *(note(text) for one in found for text in one.notes)])
+    pictures = [sheet.draw(chart) for group in groups for chart in group.charts]
+    return join([part("gallery", pictures) if pictures else "", *(note(text) for group in groups for text in group.notes)])
 
 
 def with_small(text: str, small: str) -> Markup:

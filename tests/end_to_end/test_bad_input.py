@@ -24,7 +24,7 @@ def edgemeter(*arguments: object, cwd: Path, **environment: str) -> subprocess.C
 
 
 @pytest.fixture
-def place(tmp_path):
+def folder(tmp_path):
     """Return a folder with two photographs, sound and broken models, annotations, suites and stores."""
     photographs = tmp_path / "photos"
     photographs.mkdir()
@@ -58,35 +58,35 @@ CASES = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "says"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_bad_input_is_one_line_that_names_the_remedy(place, arguments, says):
+def test_bad_input_is_one_line_that_names_the_remedy(folder, arguments, says):
     """Nothing on standard output; with `-q`, which hides progress and notes, one line on standard error; status 1 or 2."""
-    done = edgemeter(*arguments, cwd=place)
-    assert done.returncode in (1, 2)
-    assert done.stdout == ""
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1, done.stderr
+    result = edgemeter(*arguments, cwd=folder)
+    assert result.returncode in (1, 2)
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
     assert says in lines[0]
     assert ":" in lines[0]
 
 
-def test_no_broker_at_the_address_ends_before_anything_is_measured(place):
+def test_no_broker_at_the_address_ends_before_anything_is_measured(folder):
     """The address is tried first, and the line names it and both ways out."""
     address = f"127.0.0.1:{free_port()}"
-    done = edgemeter("run", "--model", SOUND, "--images", "photos", "--broker", address, cwd=place)
-    assert done.returncode == 1
-    assert f"no MQTT broker answers at {address}" in done.stderr
-    assert "leave out --broker" in done.stderr
+    result = edgemeter("run", "--model", SOUND, "--images", "photos", "--broker", address, cwd=folder)
+    assert result.returncode == 1
+    assert f"no MQTT broker answers at {address}" in result.stderr
+    assert "leave out --broker" in result.stderr
 
 
 @pytest.mark.slow
-def test_a_runtime_that_is_not_installed_names_how_to_install_it(place):
+def test_a_runtime_that_is_not_installed_names_how_to_install_it(folder):
     """The line holds the pip command with the extra."""
-    (place / "shadow").mkdir()
-    (place / "shadow" / "onnxruntime.py").write_text("raise ImportError('not here')\n")
-    done = edgemeter("run", "-q", "--model", SOUND, "--mode", "rapid", cwd=place, PYTHONPATH=str(place / "shadow"))
-    assert done.returncode == 1
-    assert "pip install 'edgemeter[onnx]'" in done.stderr
-    assert "Traceback" not in done.stderr
+    (folder / "shadow").mkdir()
+    (folder / "shadow" / "onnxruntime.py").write_text("raise ImportError('not here')\n")
+    result = edgemeter("run", "-q", "--model", SOUND, "--mode", "rapid", cwd=folder, PYTHONPATH=str(folder / "shadow"))
+    assert result.returncode == 1
+    assert "pip install 'edgemeter[onnx]'" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.slow
@@ -98,9 +98,9 @@ def test_a_runtime_that_is_not_installed_names_how_to_install_it(place):
         ("model_invoking_error.tflite", "fake-op-double"),
     ],
 )
-def test_a_real_model_that_cannot_run_here_states_why(realdata, place, file, says):
+def test_a_real_model_that_cannot_run_here_states_why(realdata, folder, file, says):
     """An Edge TPU model on a processor, and one that fails at allocation by design."""
-    done = edgemeter("run", "-q", "--model", realdata / "models" / file, "--images", "photos", cwd=place)
-    assert done.returncode in (1, 2)
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
+    result = edgemeter("run", "-q", "--model", realdata / "models" / file, "--images", "photos", cwd=folder)
+    assert result.returncode in (1, 2)
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr

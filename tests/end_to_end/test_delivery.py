@@ -38,7 +38,7 @@ def seqs_in(ledger, session, device="pi-1"):
         return opened.ranges(device, session)
 
 
-def held(ledger, session):
+def count_of(ledger, session):
     """Return how many records the ledger holds of one session."""
     return sum(last - first + 1 for first, last in seqs_in(ledger, session))
 
@@ -55,7 +55,9 @@ def test_every_record_arrives_once_whole_and_the_outbox_is_empty(broker, tmp_pat
         assert publisher.drain(120) == 0
         assert collector.settled(30)
         with SqliteLedger(tmp_path / "ledger", "read") as ledger:
-            assert sorted((held.record for held in ledger.records(with_samples=True)), key=lambda one: one.seq) == sent
+            assert (
+                sorted((stored.record for stored in ledger.records(with_samples=True)), key=lambda stored_record: stored_record.seq) == sent
+            )
             (device,) = ledger.devices()
             assert (device.state, device.session, device.birth.arch) == ("online", outbox.session, "aarch64")
         assert collector.counts.inserted == 200
@@ -101,13 +103,13 @@ def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tm
     cut_short = 0
     with Outbox(tmp_path / "outbox") as outbox, publishing(address, outbox) as publisher:
         for round_number in range(1, 4):
-            before = held(ledger, outbox.session)
+            before = count_of(ledger, outbox.session)
             for _ in range(400):
                 outbox.put(make_record())
             publisher.wake()
-            assert wait_until(lambda least=before: held(ledger, outbox.session) > least)
+            assert wait_until(lambda least=before: count_of(ledger, outbox.session) > least)
             collector.end(signal.SIGKILL)
-            cut_short += held(ledger, outbox.session) < 400 * round_number
+            cut_short += count_of(ledger, outbox.session) < 400 * round_number
             at_end.enter_context(collector)
         assert publisher.drain(180) == 0
         assert seqs_in(ledger, outbox.session) == [(1, 1200)]
@@ -115,9 +117,9 @@ def test_a_collector_process_killed_again_and_again_loses_and_doubles_nothing(tm
     with SqliteLedger(ledger, "read") as opened:
         assert opened.count() == 1200
         assert opened.quarantined() == []
-    status, said = collector.end(signal.SIGTERM)
+    status, message = collector.end(signal.SIGTERM)
     assert status == 0
-    assert re.search(r"stored \d+ new records, dropped \d+ duplicates, quarantined 0", said)
+    assert re.search(r"stored \d+ new records, dropped \d+ duplicates, quarantined 0", message)
 
 
 @pytest.mark.mosquitto
@@ -174,10 +176,10 @@ def test_a_full_disk_at_the_collector_confirms_nothing_until_there_is_room(tmp_p
         for _ in range(100):
             outbox.put(make_record())
         assert wait_until(lambda: "cannot commit, so no receipt is sent" in caplog.text)
-        left = publisher.drain(0.5)
+        waiting = publisher.drain(0.5)
         with SqliteLedger(tmp_path / "ledger", "read") as ledger:
-            assert left > 50
-            assert left + ledger.count() == 100
+            assert waiting > 50
+            assert waiting + ledger.count() == 100
         connection.execute("PRAGMA max_page_count = 1000000")
         assert publisher.drain(120) == 0
         assert seqs_in(tmp_path / "ledger", outbox.session) == [(1, 100)]
@@ -191,12 +193,12 @@ def test_publish_names_whose_records_it_did_not_send(tmp_path, at_end, monkeypat
     with Outbox(tmp_path / "outbox.sqlite") as outbox:
         outbox.put(make_record(device="pi-1"))
     options = ["agent", "publish", "--broker", address, "--delivery-timeout", "1"]
-    done = CliRunner(env={"EDGEMETER_DEVICE": ""}).invoke(cli, options)
-    assert isinstance(done.exception, TransientError)
-    assert str(done.exception).endswith("the outbox still holds 1 of device 'pi-1': send them with --device")
-    done = CliRunner().invoke(cli, [*options, "--device", "pi-2"])
-    assert done.exit_code == 0, done.exception
-    assert done.stderr.startswith("delivered 0 records of device 'pi-2'; the outbox still holds 1 of device 'pi-1'")
+    result = CliRunner(env={"EDGEMETER_DEVICE": ""}).invoke(cli, options)
+    assert isinstance(result.exception, TransientError)
+    assert str(result.exception).endswith("the outbox still holds 1 of device 'pi-1': send them with --device")
+    result = CliRunner().invoke(cli, [*options, "--device", "pi-2"])
+    assert result.exit_code == 0, result.exception
+    assert result.stderr.startswith("delivered 0 records of device 'pi-2'; the outbox still holds 1 of device 'pi-1'")
 
 
 def test_an_influxdb_that_is_away_is_reported_at_the_start(tmp_path, at_end, caplog):
@@ -223,7 +225,7 @@ def test_every_run_is_in_influxdb_with_the_numbers_of_the_ledger(influxd, tmp_pa
         assert publisher.drain(60) == 0
         assert collector.settled(120), collector.trouble()
     rows = server.query("SELECT id, throughput_per_s, latency_p50_ms, accuracy_value FROM run", "edgemeter")
-    expected = {(one.id, one.throughput_per_s, one.latency.p50_ms, one.accuracy.value) for one in sent}
+    expected = {(record.id, record.throughput_per_s, record.latency.p50_ms, record.accuracy.value) for record in sent}
     assert {(row["id"], row["throughput_per_s"], row["latency_p50_ms"], row["accuracy_value"]) for row in rows} == expected
     assert server.query('SELECT lag_rows FROM "collector"', "edgemeter"), "the collector reports how far its drain is"
     assert (tmp_path / "ledger.influx-tags").exists(), "a restart knows the values that tags had"
@@ -254,10 +256,10 @@ def test_the_command_lists_the_quarantine_for_people_and_for_machines(tmp_path, 
     (entry,) = listed()
     assert (entry["topic"], entry["payload"], entry["times"]) == ("edgemeter/v1/lab/pi-\x1b[31m/result", "\x1b[2J", 1)
     assert "JSON is malformed" in entry["reason"]
-    shown = subprocess.run(command, capture_output=True, check=True, text=True)
-    assert "not a run record" in shown.stdout
-    assert "\x1b" not in shown.stdout
-    assert "1 in quarantine" in shown.stderr
+    completed = subprocess.run(command, capture_output=True, check=True, text=True)
+    assert "not a run record" in completed.stdout
+    assert "\x1b" not in completed.stdout
+    assert "1 in quarantine" in completed.stderr
     peer.close()
     collector.end(signal.SIGTERM)
 
@@ -273,20 +275,20 @@ def test_the_command_lists_the_quarantine_for_people_and_for_machines(tmp_path, 
 def test_a_command_that_cannot_work_ends_in_one_line(tmp_path, options, status, message):
     """Exit status and remedy; no traceback."""
     command = [*CollectorProcess(tmp_path / "ledger").command, *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
-    assert done.returncode == status
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
+    assert completed.returncode == status
+    assert message in completed.stderr
+    assert completed.stderr.count("\n") == 1
 
 
 def test_a_ledger_that_is_not_one_ends_the_command_with_a_usage_error(tmp_path):
     """Somebody's text file is not overwritten."""
     (tmp_path / "ledger").write_text("notes\n")
-    done = subprocess.run(
+    completed = subprocess.run(
         [*CollectorProcess(tmp_path / "ledger").command, "--port", "0"], capture_output=True, text=True, check=False, timeout=150
     )
-    assert done.returncode == 2
-    assert "is not an edgemeter ledger" in done.stderr
+    assert completed.returncode == 2
+    assert "is not an edgemeter ledger" in completed.stderr
     assert (tmp_path / "ledger").read_text() == "notes\n"
 
 

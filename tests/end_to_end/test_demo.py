@@ -56,8 +56,8 @@ def demonstration(tmp_path_factory):
     server.start()
     try:
         server.set_up()
-        place = f"{server.url}?org={server.org}&bucket={server.bucket}"
-        out, err = start_demo(folder, "--json", "--influx", place, EDGEMETER_INFLUX_TOKEN=server.token).communicate(timeout=900)
+        target = f"{server.url}?org={server.org}&bucket={server.bucket}"
+        out, err = start_demo(folder, "--json", "--influx", target, EDGEMETER_INFLUX_TOKEN=server.token).communicate(timeout=900)
         return Demonstration(folder, out, err, {point["id"]: point for point in server.query('SELECT * FROM "run"')})
     finally:
         server.kill()
@@ -115,9 +115,9 @@ def _measures(pid: int) -> bool:
 def test_every_run_of_the_demo_is_in_influxdb_with_the_printed_numbers(demonstration):
     """What InfluxQL reads back is what the ledger holds, field by field."""
     with SqliteLedger(demonstration.folder / "demo" / "ledger.sqlite", "read") as ledger:
-        held = [entry.record for entry in ledger.records()]
-    assert set(demonstration.points) == {entry.id for entry in held}
-    for entry in held:
+        records = [entry.record for entry in ledger.records()]
+    assert set(demonstration.points) == {entry.id for entry in records}
+    for entry in records:
         assert _figures(demonstration.points[entry.id]) == _of_record(entry)
     assert "InfluxDB" in demonstration.err
 

@@ -36,9 +36,9 @@ def hogs(count):
     try:
         yield running
     finally:
-        for one in running:
-            one.kill()
-            one.wait()
+        for process in running:
+            process.kill()
+            process.wait()
 
 
 @pytest.fixture
@@ -59,10 +59,10 @@ def replay(tmp_path):
 def run(model: Path, home: Path, *options: str) -> dict:
     """Return the one record of `edgemeter run`."""
     command = [*EDGEMETER, "run", "--model", str(model), "--repeats", "1", "--power", "none", "--json"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, *options], capture_output=True, check=True, env={**os.environ, "EDGEMETER_HOME": str(home)}, timeout=600
     )
-    (record,) = json.loads(done.stdout)["runs"]
+    (record,) = json.loads(completed.stdout)["runs"]
     return record
 
 
@@ -78,7 +78,7 @@ def test_busy_processes_make_a_run_suspect_and_are_named(replay, tmp_path, mode)
         record = run(replay, tmp_path / "home", "--mode", mode)
     assert record["verdict"]["state"] in ("suspect", "invalid")
     assert NAME in reason_of(record, "busy-machine"), record["verdict"]
-    assert next(one for one in record["conditions"] if one["when"] == "during")["other_load_ratio"] > 0.4
+    assert next(condition for condition in record["conditions"] if condition["when"] == "during")["other_load_ratio"] > 0.4
 
 
 @pytest.mark.realdata
@@ -90,7 +90,7 @@ def test_a_real_model_of_a_fifth_of_a_millisecond_is_caught_too(realdata, tmp_pa
         record = run(model, tmp_path / "home", "--mode", "rapid")
     assert record["verdict"]["state"] in ("suspect", "invalid")
     assert NAME in reason_of(record, "busy-machine"), record["verdict"]
-    during = next(one for one in record["conditions"] if one["when"] == "during")
+    during = next(condition for condition in record["conditions"] if condition["when"] == "during")
     # Whole ticks of 10 ms of all cores, counted as they end.
     assert during["load_window_ms"] > 9 * FEWEST_TICKS / (os.cpu_count() or 1)
 
@@ -115,15 +115,15 @@ def test_hogs_in_the_second_half_alone_are_caught(replay):
         (record,) = session.measure(cases, session.DeviceIdentity("bench", "lab"), {}, "none", tell)
     finally:
         timer.join()
-        for one in begun:
-            one.kill()
-            one.wait()
+        for process in begun:
+            process.kill()
+            process.wait()
     assert isinstance(record, RunRecord), record
     assert begun
     assert record.verdict.state in ("suspect", "invalid")
     broken = {reason.partition(":")[0] for reason in record.verdict.reasons}
     assert broken & {"busy-machine", "drift"}, record.verdict
-    during = next(one for one in record.conditions if one.when == "during")
+    during = next(condition for condition in record.conditions if condition.when == "during")
     assert during.other_load_ratio > 0.2
 
 
@@ -145,7 +145,7 @@ def test_the_agent_itself_is_not_one_of_the_others(replay):
         stop.set()
         worker.join()
     assert isinstance(record, RunRecord), record
-    during = next(one for one in record.conditions if one.when == "during")
+    during = next(condition for condition in record.conditions if condition.when == "during")
     share = 1 / (os.cpu_count() or 1)
     assert during.agent_load_ratio > 0.3 * share
     assert during.busiest_other is None or during.busiest_other.pid != os.getpid()
@@ -162,8 +162,13 @@ def test_a_quiet_machine_gives_valid_runs(replay):
     setting = suite.Settings(model=str(replay), mode="rapid", repeats=RUNS)
     cases = suite.expand(suite.SuiteFile(name="s", case=[setting]), replay.parent)
     records = list(session.measure(cases, session.DeviceIdentity("bench", "lab"), {}, "none", lambda _: None))
-    during = [(record, one) for record in records for one in record.conditions if one.when == "during" and one.other_load_ratio is not None]
-    quiet = [one for one, at in during if at.other_load_ratio <= QUIET_RATIO and (at.steal_ratio or 0.0) <= STOLEN_RATIO]
+    during = [
+        (record, condition)
+        for record in records
+        for condition in record.conditions
+        if condition.when == "during" and condition.other_load_ratio is not None
+    ]
+    quiet = [record for record, at in during if at.other_load_ratio <= QUIET_RATIO and (at.steal_ratio or 0.0) <= STOLEN_RATIO]
     if len(quiet) < RUNS * 3 // 4:
         pytest.skip(f"others or other guests were at work in {RUNS - len(quiet)} of {RUNS} runs: nothing can be said of quiet")
     reasons = [record.verdict.reasons for record in quiet if record.verdict.state != "valid"]

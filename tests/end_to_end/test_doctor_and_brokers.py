@@ -16,23 +16,23 @@ def _look(home, address):
 def test_mosquitto_speaks_mqtt_5(tmp_path):
     """It accepts whoever comes, and is fine."""
     with started(mosquitto(tmp_path)) as address:
-        found = _look(tmp_path, address)
-    assert (found.state, found.remedy) == ("ok", None)
-    assert found.what.endswith("accepts this device, MQTT 5")
+        finding = _look(tmp_path, address)
+    assert (finding.state, finding.remedy) == ("ok", None)
+    assert finding.what.endswith("accepts this device, MQTT 5")
 
 
 @pytest.mark.mosquitto
 def test_mosquitto_that_wants_a_password_refuses_us(tmp_path):
     """The remedy names where the password goes."""
     with started(mosquitto(tmp_path, "allow_anonymous false")) as address:
-        found = _look(tmp_path, address)
-    assert found.state == "bad"
-    assert "EDGEMETER_MQTT_PASSWORD" in found.what
+        finding = _look(tmp_path, address)
+    assert finding.state == "bad"
+    assert "EDGEMETER_MQTT_PASSWORD" in finding.what
 
 
 def test_the_embedded_broker_is_warned_of(tmp_path):
     """It speaks only MQTT 3.1.1."""
     with embedded_broker() as address:
-        found = _look(tmp_path, address)
-    assert found.state == "warn"
-    assert "only MQTT 3.1.1" in found.what
+        finding = _look(tmp_path, address)
+    assert finding.state == "warn"
+    assert "only MQTT 3.1.1" in finding.what

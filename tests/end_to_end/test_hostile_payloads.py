@@ -62,7 +62,7 @@ def test_every_hostile_payload_is_quarantined_and_good_records_go_on(broker, col
     assert b"Traceback" not in (tmp_path / "log").read_bytes()
     with SqliteLedger(tmp_path / "ledger", "read") as ledger:
         assert ledger.ranges("pi-1", 77) == [(1, len(HOSTILE))]
-        assert {held.record.session for held in ledger.records()} == {77}
+        assert {record.record.session for record in ledger.records()} == {77}
         quarantined = ledger.quarantined()
     assert {entry.topic for entry in quarantined} == {TOPIC}
     assert sum(entry.times for entry in quarantined) >= len(HOSTILE)

@@ -39,8 +39,8 @@ def test_a_flood_is_committed_and_receipted_to_the_last_record(broker, tmp_path)
         assert collector.settled(120)
         with SqliteLedger(tmp_path / "ledger", "read") as ledger:
             assert wait_until(lambda: not ledger._connection.execute("SELECT 1 FROM unchecked").fetchone(), 30)
-            assert len({held.record.id for held in ledger.records()}) == 12_000
-            assert all(one.missing == 0 for one in ledger.sessions())
+            assert len({record.record.id for record in ledger.records()}) == 12_000
+            assert all(session.missing == 0 for session in ledger.sessions())
             assert ledger.quarantined() == []
         assert (collector.counts.inserted, collector.counts.duplicates, collector.counts.quarantined) == (12_000, 0, 0)
 
@@ -56,7 +56,7 @@ def test_a_bad_record_in_a_flood_is_found_when_there_is_time(broker, tmp_path, m
         assert wait_until(lambda: collector.counts.quarantined == 1)
         peer.close()
     with SqliteLedger(tmp_path / "ledger", "read") as ledger:
-        assert [held.record for held in ledger.records(with_samples=True)] == [good]
+        assert [record.record for record in ledger.records(with_samples=True)] == [good]
         (entry,) = ledger.quarantined()
         assert (entry.payload, entry.topic) == (broken, TOPIC)
 
@@ -64,15 +64,15 @@ def test_a_bad_record_in_a_flood_is_found_when_there_is_time(broker, tmp_path, m
 def test_collectors_of_a_group_share_what_comes_and_lose_nothing(broker, tmp_path):
     """Two ledgers, each record in exactly one of them, each device heard of in both."""
     paths = [tmp_path / "one", tmp_path / "two"]
-    with collecting(broker, paths[0], group="collectors") as one, collecting(broker, paths[1], group="collectors") as two:
-        done = flood.flood(flood.Settings(broker.port, 2000, devices=10))
-        assert done["receipted"] == 2000
-        assert min(one.counts.inserted, two.counts.inserted) > 0
-    held = []
+    with collecting(broker, paths[0], group="collectors") as first, collecting(broker, paths[1], group="collectors") as two:
+        outcome = flood.flood(flood.Settings(broker.port, 2000, devices=10))
+        assert outcome["receipted"] == 2000
+        assert min(first.counts.inserted, two.counts.inserted) > 0
+    ids = []
     for path in paths:
         with SqliteLedger(path, "read") as ledger:
-            held += [one.record.id for one in ledger.records()]
-    assert (len(held), len(set(held))) == (2000, 2000)
+            ids += [record.record.id for record in ledger.records()]
+    assert (len(ids), len(set(ids))) == (2000, 2000)
 
 
 def test_the_command_serves_metrics_and_health_and_forgets_what_is_old(broker, tmp_path):
@@ -80,7 +80,7 @@ def test_the_command_serves_metrics_and_health_and_forgets_what_is_old(broker, t
     command = [*EDGEMETER, "collector", "up", "--broker", str(broker), "--ledger", str(tmp_path / "ledger")]
     process = subprocess.Popen([*command, "--metrics", "0", "--keep-mb", "1"], stderr=subprocess.PIPE, text=True)
     try:
-        found = re.search(r"/metrics at (\S+);", process.stderr.readline())
+        match = re.search(r"/metrics at (\S+);", process.stderr.readline())
         peer = Peer(broker, "edgemeter/v1/+/+/receipt")
         for payload in (record.encode(make_record(session=5, seq=1)), b"garbage"):
             peer.session.publish(TOPIC, payload)
@@ -88,7 +88,7 @@ def test_the_command_serves_metrics_and_health_and_forgets_what_is_old(broker, t
         peer.close()
 
         def get(path):
-            with urllib.request.urlopen(f"http://{found[1]}{path}", timeout=150) as response:
+            with urllib.request.urlopen(f"http://{match[1]}{path}", timeout=150) as response:
                 return response.read().decode()
 
         assert wait_until(lambda: 'edgemeter_collector_rejections_total{reason="record"} 1\n' in get("/metrics"))
@@ -98,9 +98,9 @@ def test_the_command_serves_metrics_and_health_and_forgets_what_is_old(broker, t
         assert get("/healthz") == "ok\n"
     finally:
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=100)
+        _, message = process.communicate(timeout=100)
     assert process.returncode == 0
-    assert "stored 1 new records, dropped 0 duplicates, quarantined 1" in said
+    assert "stored 1 new records, dropped 0 duplicates, quarantined 1" in message
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_the_command_serves_metrics_and_health_and_forgets_what_is_old(broker, t
 def test_wrong_options_end_in_one_line(broker, tmp_path, options, message):
     """Usage errors, before anything is touched."""
     command = [*EDGEMETER, "collector", "up", "--broker", str(broker), "--ledger", str(tmp_path / "ledger")]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=150)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert message in done.stderr
+    completed = subprocess.run([*command, *options], capture_output=True, text=True, check=False, timeout=150)
+    assert (completed.returncode, completed.stderr.count("\n")) == (2, 1)
+    assert message in completed.stderr
     assert not (tmp_path / "ledger").exists()

@@ -56,7 +56,7 @@ def test_what_was_measured_before_ctrl_c_is_printed_written_and_kept(tmp_path, n
     with Outbox(tmp_path / "home" / "outbox.sqlite") as outbox:
         assert outbox.count() == len(printed)
     with SqliteLedger(tmp_path / "home" / "ledger.sqlite", "read") as ledger:
-        assert [one.record.id for one in ledger.records()] == [one["id"] for one in printed]
+        assert [run.record.id for run in ledger.records()] == [run["id"] for run in printed]
     if number == signal.SIGINT:
         assert err.splitlines()[-1] == f"edgemeter: interrupted: {len(printed)} runs ended before, the one in progress does not count"
 

@@ -64,9 +64,9 @@ def test_a_collector_killed_while_a_suite_runs_gets_every_record_once(broker, tm
         finish(collector)
     assert status == 0, err
     printed = json.loads(out)["runs"]
-    with SqliteLedger(ledger, "read") as held:
-        kept = [entry.record.id for entry in held.records()]
-    assert sorted(kept) == sorted(record["id"] for record in printed)
+    with SqliteLedger(ledger, "read") as opened:
+        ids = [entry.record.id for entry in opened.records()]
+    assert sorted(ids) == sorted(record["id"] for record in printed)
     assert [record["seq"] for record in printed] == list(range(1, 13))
 
 
@@ -93,8 +93,13 @@ def test_what_a_run_measures_is_reported_before_its_first_timed_query_and_after_
     assert wait_until(lambda: len(watcher.activities) >= 4)
     watcher.session.close()
     moments, measured = zip(*watcher.activities, strict=True)
-    assert [one and (one.run, one.runs, one.job) for one in measured] == [(1, 3, None), (2, 3, None), (3, 3, None), None]
-    windows = [(one["windows"]["timed_start_ns"], one["windows"]["timed_end_ns"]) for one in json.loads(out)["runs"]]
+    assert [measuring and (measuring.run, measuring.runs, measuring.job) for measuring in measured] == [
+        (1, 3, None),
+        (2, 3, None),
+        (3, 3, None),
+        None,
+    ]
+    windows = [(run["windows"]["timed_start_ns"], run["windows"]["timed_end_ns"]) for run in json.loads(out)["runs"]]
     assert all(length_ns > 1e9 for _, length_ns in windows)
     ends_and_begins = [moment for begin_ns, length_ns in windows for moment in (begin_ns, begin_ns + length_ns)]
     b1, e1, b2, e2, b3, e3 = ends_and_begins
@@ -153,10 +158,10 @@ def test_replayed_power_becomes_the_energy_that_the_trace_holds(broker, tmp_path
 
 
 def _count(ledger: Path) -> int:
-    with SqliteLedger(ledger, "read") as held:
-        return held.last_row()
+    with SqliteLedger(ledger, "read") as opened:
+        return opened.last_row()
 
 
 def _records(ledger: Path) -> list[dict]:
-    with SqliteLedger(ledger, "read") as held:
-        return [json.loads(record.encode(entry.record)) for entry in held.records()]
+    with SqliteLedger(ledger, "read") as opened:
+        return [json.loads(record.encode(entry.record)) for entry in opened.records()]

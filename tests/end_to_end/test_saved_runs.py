@@ -27,23 +27,23 @@ def measure(folder, *arguments, home=None, stdout=subprocess.PIPE):
     return edgemeter(home or folder / "home", "run", model, "--mode", "rapid", "--power", "none", "--repeats", 1, *arguments, stdout=stdout)
 
 
-def held(home):
+def records_of(home):
     """Return the records of the ledger in `home`."""
     with SqliteLedger(home / "ledger.sqlite", "read") as ledger:
-        return [one.record for one in ledger.records(with_samples=True)]
+        return [record.record for record in ledger.records(with_samples=True)]
 
 
 @pytest.mark.slow
 def test_a_run_is_kept_and_read_without_options(tmp_path):
     """The last line says where it is; standard output is JSON and nothing else; the report and the trend find the run."""
     home, page = tmp_path / "home", tmp_path / "report.html"
-    done = measure(tmp_path, "--json")
-    (printed,) = json.loads(done.stdout)["runs"]
-    (record,) = held(home)
-    assert done.returncode == 0
+    result = measure(tmp_path, "--json")
+    (printed,) = json.loads(result.stdout)["runs"]
+    (record,) = records_of(home)
+    assert result.returncode == 0
     assert (record.id, record.session, record.seq) == (printed["id"], printed["session"], printed["seq"])
     assert record.samples
-    assert done.stderr.splitlines()[-1] == f"saved as {record.id[:8]} in {home / 'ledger.sqlite'}; see `edgemeter report`"
+    assert result.stderr.splitlines()[-1] == f"saved as {record.id[:8]} in {home / 'ledger.sqlite'}; see `edgemeter report`"
     assert edgemeter(home, "report", "-o", page).returncode == 0
     assert record.id in whole_text(page)
     assert edgemeter(home, "trend").returncode == 0
@@ -75,10 +75,10 @@ def test_the_first_words_need_no_runtime_and_no_arrays():
 @pytest.mark.slow
 def test_no_save_keeps_nothing(tmp_path):
     """No ledger is made, and none is named."""
-    done = measure(tmp_path, "--no-save")
-    assert done.returncode == 0
+    result = measure(tmp_path, "--no-save")
+    assert result.returncode == 0
     assert not (tmp_path / "home" / "ledger.sqlite").exists()
-    assert "saved" not in done.stderr
+    assert "saved" not in result.stderr
 
 
 @pytest.mark.slow
@@ -86,11 +86,11 @@ def test_no_save_keeps_nothing(tmp_path):
 def test_a_full_standard_output_is_one_line_after_the_run_was_saved(tmp_path, form):
     """The figures are in the ledger and in the document."""
     with Path("/dev/full").open("w") as full:
-        done = measure(tmp_path, *form, "--output", tmp_path / "out.json", stdout=full)
-    (record,) = held(tmp_path / "home")
+        result = measure(tmp_path, *form, "--output", tmp_path / "out.json", stdout=full)
+    (record,) = records_of(tmp_path / "home")
     assert json.loads((tmp_path / "out.json").read_text())["runs"][0]["id"] == record.id
-    assert done.returncode == 1
-    *_, saved, failed = done.stderr.splitlines()
+    assert result.returncode == 1
+    *_, saved, failed = result.stderr.splitlines()
     assert saved.startswith(f"saved as {record.id[:8]} ")
     assert failed == "edgemeter: cannot write to standard output: No space left on device"
 
@@ -99,28 +99,28 @@ def test_a_full_standard_output_is_one_line_after_the_run_was_saved(tmp_path, fo
 def test_without_a_home_the_run_is_printed_and_the_status_shows_that_it_is_not_saved(tmp_path):
     """It is reported before anything is measured, and again at the end; `--no-save` is the remedy that costs nothing."""
     (tmp_path / "file").touch()
-    done = measure(tmp_path, "--json", home=tmp_path / "file" / "home")
-    assert len(json.loads(done.stdout)["runs"]) == 1
-    assert done.returncode == 1
-    assert "note: the results cannot be saved: " in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("edgemeter: not saved: 1 run: cannot open or make the ledger ")
-    assert "Traceback" not in done.stderr
+    result = measure(tmp_path, "--json", home=tmp_path / "file" / "home")
+    assert len(json.loads(result.stdout)["runs"]) == 1
+    assert result.returncode == 1
+    assert "note: the results cannot be saved: " in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("edgemeter: not saved: 1 run: cannot open or make the ledger ")
+    assert "Traceback" not in result.stderr
     assert measure(tmp_path, "--no-save", home=tmp_path / "file" / "home").returncode == 0
 
 
 @pytest.mark.parametrize(
-    ("option", "place", "words"),
+    ("option", "target", "words"),
     [
         ("--output", "nowhere/out.json", "there is no folder"),
         ("--output", ".", "it is a folder"),
         ("--bundle", "m.replay.json", "cannot write bundles to"),
     ],
 )
-def test_where_results_cannot_be_written_nothing_is_measured(tmp_path, option, place, words):
+def test_where_results_cannot_be_written_nothing_is_measured(tmp_path, option, target, words):
     """A mistyped path costs a second, not the measurement."""
-    done = measure(tmp_path, option, tmp_path / place)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert words in done.stderr
+    result = measure(tmp_path, option, tmp_path / target)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert words in result.stderr
     assert not (tmp_path / "home" / "ledger.sqlite").exists()
 
 
@@ -128,7 +128,7 @@ def test_where_results_cannot_be_written_nothing_is_measured(tmp_path, option, p
 def test_a_comparison_keeps_its_runs_too(tmp_path):
     """Every run of every pair is in the ledger, in the order of the document."""
     model = replay_model(tmp_path)
-    done = edgemeter(tmp_path / "home", "compare", model, model, "--runs", 2, "--mode", "rapid", "--json")
-    assert done.returncode == 0, done.stderr
-    assert [one["id"] for one in json.loads(done.stdout)["runs"]] == [one.id for one in held(tmp_path / "home")]
-    assert done.stderr.splitlines()[-1].endswith("see `edgemeter report`")
+    result = edgemeter(tmp_path / "home", "compare", model, model, "--runs", 2, "--mode", "rapid", "--json")
+    assert result.returncode == 0, result.stderr
+    assert [run["id"] for run in json.loads(result.stdout)["runs"]] == [run.id for run in records_of(tmp_path / "home")]
+    assert result.stderr.splitlines()[-1].endswith("see `edgemeter report`")

@@ -21,16 +21,16 @@ def main() -> int:
     parser.add_argument("--kills", type=int, help="so many, at random; default: seven at set points")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep-logs", metavar="DIR")
-    asked = parser.parse_args()
-    with FleetWorld(asked.devices, tally.measure_template(), asked.run_s, asked.enrolment) as world:
-        print(f"{asked.devices} devices are there, enrolled in {world.enrolled_s} s", file=sys.stderr, flush=True)
-        planned = KILLS if asked.kills is None else drawn_kills(asked.kills, asked.seed)
-        came = drill(world, asked.limit_s, lambda text: print(text, file=sys.stderr, flush=True), planned=planned)
+    args = parser.parse_args()
+    with FleetWorld(args.devices, tally.measure_template(), args.run_s, args.enrolment) as world:
+        print(f"{args.devices} devices are there, enrolled in {world.enrolled_s} s", file=sys.stderr, flush=True)
+        planned = KILLS if args.kills is None else drawn_kills(args.kills, args.seed)
+        came = drill(world, args.limit_s, lambda text: print(text, file=sys.stderr, flush=True), planned=planned)
         for overlap in world.crowd.overlaps[:5]:
             print(overlap, file=sys.stderr)
-        if asked.keep_logs:
-            shutil.copytree(world.path, asked.keep_logs, dirs_exist_ok=True)
-    print(json.dumps({"enrolment": asked.enrolment, "enrolled_s": world.enrolled_s, **came.document()}))
+        if args.keep_logs:
+            shutil.copytree(world.path, args.keep_logs, dirs_exist_ok=True)
+    print(json.dumps({"enrolment": args.enrolment, "enrolled_s": world.enrolled_s, **came.document()}))
     return 0 if came.holds else 1
 
 

@@ -103,21 +103,21 @@ def _has_ended(world: FleetWorld) -> bool:
     return '"state": "done"' in world.call("campaign", "status", "whole-fleet", "--json").split('"cells"')[0]
 
 
-def _judge(world: FleetWorld, job: str, seconds: float, seen: tuple[int, bool, float, float]) -> Came:
+def _judge(world: FleetWorld, job: str, seconds: float, observed: tuple[int, bool, float, float]) -> Came:
     ordered, campaign = world.status(job)
     executed, count = world.crowd.executed, len(world.names)
     jobs = {job, *(cell["job"] for cell in campaign["all_cells"])}
     states: dict[str, int] = {}
-    for one in ordered["executions"]:
-        states[one["state"]] = states.get(one["state"], 0) + 1
+    for execution in ordered["executions"]:
+        states[execution["state"]] = states.get(execution["state"], 0) + 1
     messages = world.crowd.sent + world.crowd.heard
-    kills, in_time, peak_mb, processor_s = seen
+    kills, in_time, peak_mb, processor_s = observed
     return Came(
         devices=count,
         runs_expected=3 * count,
         runs_executed=sum(executed.values()),
         executed_twice=sum(times > 1 for times in executed.values()),
-        never_executed=sum(not executed[name, one] for name in world.names for one in jobs),
+        never_executed=sum(not executed[name, job] for name in world.names for job in jobs),
         overlaps=len(world.crowd.overlaps),
         states=states,
         campaign=campaign["state"],

@@ -63,11 +63,11 @@ class FleetWorld:
     def call(self, *arguments: str) -> str:
         """Run `edgemeter fleet ...` as people do, and return what it prints."""
         command = [*EDGEMETER, "fleet", *arguments, "--folder", str(self.folder.path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-        if done.returncode:
-            message = f"{arguments}: {done.stderr}"
+        completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+        if completed.returncode:
+            message = f"{arguments}: {completed.stderr}"
             raise RuntimeError(message)
-        return done.stdout
+        return completed.stdout
 
     def begin(self) -> str:
         """Order one job and start the campaign; return the job's name."""
@@ -108,8 +108,8 @@ class FleetWorld:
     def in_ledger(self) -> dict[str, int]:
         """Return how many records of each device the collector holds."""
         environment = [*EDGEMETER, "collector", "devices", "--ledger", str(self.path / "ledger"), "--json"]
-        done = subprocess.run(environment, capture_output=True, text=True, check=True, timeout=600)
-        return {one["device"]: one["records"] for one in json.loads(done.stdout)["devices"]}
+        completed = subprocess.run(environment, capture_output=True, text=True, check=True, timeout=600)
+        return {device["device"]: device["records"] for device in json.loads(completed.stdout)["devices"]}
 
     def _build(self) -> None:
         self.path = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-fleet-")))
@@ -143,9 +143,9 @@ class FleetWorld:
 
     def _with_identity(self, port: int) -> list[str]:
         self.call("init", "--broker", LOOPBACK, "--fleet", FLEET, "--port", str(free_port()), "--enrol-port", str(free_port()))
-        own = self.folder.broker / "conf.d" / "crowd.conf"
-        own.parent.mkdir(exist_ok=True)
-        own.write_text(f"listener {port} {LOOPBACK}\nallow_anonymous true\n")
+        settings = self.folder.broker / "conf.d" / "crowd.conf"
+        settings.parent.mkdir(exist_ok=True)
+        settings.write_text(f"listener {port} {LOOPBACK}\nallow_anonymous true\n")
         return [mosquitto_binary(), "-c", str(self.folder.broker / "mosquitto.conf")]
 
     def _enrol(self) -> None:
@@ -158,10 +158,10 @@ class FleetWorld:
         self.enrolled_s = round(time.monotonic() - began_s, 1)
 
     def _supervised(self, name: str, command: list[str]) -> Supervised:
-        made = Supervised(name, command, self.path / f"{name}.log")
-        self._stack.callback(made.stop)
-        made.start()
-        return made
+        process = Supervised(name, command, self.path / f"{name}.log")
+        self._stack.callback(process.stop)
+        process.start()
+        return process
 
     def _write_devices(self) -> None:
         """Write what enrolment leaves in the registry."""

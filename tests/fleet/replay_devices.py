@@ -108,11 +108,11 @@ class Crowd:
                     for sequence in range(first, last + 1):
                         self._receipts.pop((receipt.session, sequence), None)
                 return
-            said = orders.decode_command(message.payload)
-            if isinstance(said, ReportReceipt):
-                self._noted(device, said)
+            command = orders.decode_command(message.payload)
+            if isinstance(command, ReportReceipt):
+                self._noted(device, command)
             else:
-                self._ordered(device, said)
+                self._ordered(device, command)
 
     def _noted(self, device: Device, noted: ReportReceipt) -> None:
         entry = device.journal.get((noted.noted, noted.attempt))
@@ -136,7 +136,7 @@ class Crowd:
                 entry.state = "cancelled"
                 device.waiting.remove(key)
         elif entry is None:
-            still = [other for other, one in device.journal.items() if one.state not in FINAL]
+            still = [other for other, execution in device.journal.items() if execution.state not in FINAL]
             if still:
                 self.overlaps.append(f"{device.name}: {key} while {still}")
             entry = device.journal[key] = Entry(order, "accepted", order.version)
@@ -224,9 +224,9 @@ class _Line:
 
     def connected(self) -> None:
         """Subscribe for each device, and say that it is there."""
-        own = [str(Topic(self._crowd.fleet, name, kind)) for name in self.names for kind in ("command", "receipt")]
-        for place in range(0, len(own), 100):
-            self.session.subscribe(own[place : place + 100])
+        topics = [str(Topic(self._crowd.fleet, name, kind)) for name in self.names for kind in ("command", "receipt")]
+        for position in range(0, len(topics), 100):
+            self.session.subscribe(topics[position : position + 100])
         for name in self.names:
             state = messages.encode_message(DeviceState(state="online", session=self._crowd.devices[name].session))
             self.session.publish(str(Topic(self._crowd.fleet, name, "state")), state, lasting="retained")

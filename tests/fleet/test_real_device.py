@@ -46,17 +46,17 @@ def lab(tmp_path):
     (tmp_path / "config.toml").touch()
     home = {"EDGEMETER_HOME": str(tmp_path / "home")}
     agent = [*EDGEMETER, "agent", "up", "--broker", address, "--device", "pi", "--fleet", "lab", "--config", str(tmp_path / "config.toml")]
-    made = [
+    processes = [
         Supervised("service", [*EDGEMETER, "fleet", "serve", "--folder", str(folder.path), "--broker", address], tmp_path / "service.log"),
         Supervised(
             "collector", [*EDGEMETER, "collector", "up", "--broker", address, "--ledger", str(tmp_path / "ledger")], tmp_path / "c.log"
         ),
         Supervised("agent", agent, tmp_path / "agent.log", home),
     ]
-    for process in made:
+    for process in processes:
         process.start()
     yield folder
-    for process in made:
+    for process in processes:
         process.stop()
     broker.kill()
 
@@ -80,10 +80,10 @@ def test_a_suite_is_ordered_measured_and_delivered(lab, tmp_path):
         "--timeout",
         "200",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
-    (one,) = json.loads(done.stdout)["executions"]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    (execution,) = json.loads(completed.stdout)["executions"]
     logs = "\n".join((tmp_path / f"{name}.log").read_text()[-2000:] for name in ("agent", "service"))
-    assert (done.returncode, one["state"], len(one["runs"])) == (0, "done", 2), (one, done.stderr, logs)
+    assert (completed.returncode, execution["state"], len(execution["runs"])) == (0, "done", 2), (execution, completed.stderr, logs)
     listed = subprocess.run(
         [*EDGEMETER, "collector", "devices", "--ledger", str(tmp_path / "ledger"), "--json"],
         capture_output=True,

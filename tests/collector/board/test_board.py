@@ -66,9 +66,9 @@ def bundles(tmp_path_factory, sound, labs):
     return folder
 
 
-def entries_of(bundles, labs, known=("oslo", "lima")):
+def entries_of(bundles, labs, lab_names=("oslo", "lima")):
     """Return the entries of a board by the name of their file."""
-    return {one.path.stem: one for one in read_entries(bundle_files([bundles]), lab_keys([labs[name][1] for name in known]))}
+    return {entry.path.stem: entry for entry in read_entries(bundle_files([bundles]), lab_keys([labs[name][1] for name in lab_names]))}
 
 
 def board_of(bundles, labs, folder):
@@ -94,7 +94,7 @@ def text_of(folder, pattern):
 def test_a_figure_that_does_not_recompute_is_refused_and_on_no_page_but_among_the_refused(board):
     """Twice the throughput, and a verdict with a note of its own: the index names the figure, no comparison has it."""
     folder, entries = board
-    assert {name for name, one in entries.items() if one.state == "verified"} == {"one", "two", "other-lab"}
+    assert {name for name, entry in entries.items() if entry.state == "verified"} == {"one", "two", "other-lab"}
     assert entries["forged"].state == entries["flattered"].state == "refused"
     assert "throughput_per_s" in entries["forged"].reason
     assert "verdict" in entries["flattered"].reason
@@ -109,12 +109,12 @@ def test_what_nobody_known_signed_stands_apart(board, bundles, labs):
     """Unsigned, or by a key that this board does not know; without keys any right signature counts."""
     _, entries = board
     assert (entries["unsigned"].state, entries["unsigned"].reason) == ("unproven", "not signed")
-    few = entries_of(bundles, labs, known=("oslo",))
+    few = entries_of(bundles, labs, lab_names=("oslo",))
     assert (few["other-lab"].state, few["one"].state) == ("unproven", "verified")
     assert "not among those of this board" in few["other-lab"].reason
-    every = entries_of(bundles, labs, known=())
-    assert every["other-lab"].state == "verified"
-    assert every["other-lab"].lab.startswith("key ")
+    unnamed = entries_of(bundles, labs, lab_names=())
+    assert unnamed["other-lab"].state == "verified"
+    assert unnamed["other-lab"].lab.startswith("key ")
 
 
 def test_a_broken_signature_and_a_damaged_file_are_refused_with_the_reason(board):
@@ -146,7 +146,7 @@ def test_one_run_is_one_result(sound, labs, tmp_path):
     first = write_bundle(tmp_path, sound, labs["oslo"][0])
     (tmp_path / "again").mkdir()
     (tmp_path / "again" / "copy.edgemeter").write_bytes(first.read_bytes())
-    states = {one.path.name: one.state for one in read_entries(bundle_files([tmp_path]), {})}
+    states = {entry.path.name: entry.state for entry in read_entries(bundle_files([tmp_path]), {})}
     assert sorted(states.values()) == ["refused", "verified"]
 
 
@@ -172,16 +172,16 @@ def test_every_link_of_every_page_leads_to_a_file_of_the_board(board):
         for target in Links(text).found:
             if target == "data:,":
                 continue
-            file, _, place = target.partition("#")
+            file, _, fragment = target.partition("#")
             file = unquote(file.partition("?")[0]) or name
             assert (folder / file).is_file(), f"{name}: {target}"
-            assert not place or f'id="{place}"' in pages[file], f"{name}: {target}"
+            assert not fragment or f'id="{fragment}"' in pages[file], f"{name}: {target}"
 
 
 def test_a_badge_is_valid_svg_and_names_what_keeps_a_result_from_being_valid(sound):
     """Suspect and replayed stand on it."""
     text = badge(msgspec.structs.replace(sound, model=msgspec.structs.replace(sound.model, name=HOSTILE)))
-    assert [one.tag.rpartition("}")[2] for one in ET.fromstring(text)] == ["title", "rect", "rect", "g"]  # noqa: S314 - our own
+    assert [child.tag.rpartition("}")[2] for child in ET.fromstring(text)] == ["title", "rect", "rect", "g"]  # noqa: S314 - our own
     assert "p50 5.88 ms" in text
     doubted = msgspec.structs.replace(
         sound, verdict=Verdict(state="suspect", reasons=("drift: 12%",)), provenance={"latency": "replayed", "energy": "replayed"}
@@ -194,13 +194,13 @@ def test_what_a_bundle_must_be_can_be_required(bundles, labs, tmp_path):
     """The command fails and writes nothing, so that a pull request fails; without it the board is written."""
     out = tmp_path / "site"
     for need, fails in (("verified", 5), ("recomputed", 4)):
-        done = CliRunner().invoke(site, [str(bundles), "--out", str(out), "--require", need])
-        assert done.exit_code == 1
-        assert f"{fails} of 8 bundles fail --require {need}" in done.stderr
+        result = CliRunner().invoke(site, [str(bundles), "--out", str(out), "--require", need])
+        assert result.exit_code == 1
+        assert f"{fails} of 8 bundles fail --require {need}" in result.stderr
         assert not out.exists()
-    done = CliRunner().invoke(site, [str(bundles), "--out", str(out), "--key", str(labs["oslo"][1]), "--key", str(labs["lima"][1])])
-    assert done.exit_code == 0
-    assert "3 of 8 bundles verified" in done.stderr
+    result = CliRunner().invoke(site, [str(bundles), "--out", str(out), "--key", str(labs["oslo"][1]), "--key", str(labs["lima"][1])])
+    assert result.exit_code == 0
+    assert "3 of 8 bundles verified" in result.stderr
     assert (out / "index.html").exists()
 
 
@@ -235,9 +235,9 @@ def tab(tmp_path_factory, board):
 
         def open_tab(name="index.html", **how):
             file, _, query = name.partition("?")
-            one = browser.open((board[0] / file).as_uri() + (f"?{query}" if query else ""), offline=True, **how)
-            one.drawn()
-            return one
+            page = browser.open((board[0] / file).as_uri() + (f"?{query}" if query else ""), offline=True, **how)
+            page.drawn()
+            return page
 
         yield open_tab
 

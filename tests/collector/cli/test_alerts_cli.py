@@ -30,15 +30,19 @@ def test_an_alert_goes_its_way_on_the_command_line(store):
     """Checked, listed, dismissed, and it does not come again; the health of its rule says so."""
     assert "opened" in run("check", "--store", store).stdout
     (energy, *_) = (
-        one
-        for one in json.loads(run("list", "--store", store, "--json").stdout)["alerts"]
-        if "energy" in {part["facts"]["metric"] for part in (one, *one["members"]) if "metric" in part["facts"]}
+        alert
+        for alert in json.loads(run("list", "--store", store, "--json").stdout)["alerts"]
+        if "energy" in {part["facts"]["metric"] for part in (alert, *alert["members"]) if "metric" in part["facts"]}
     )
     assert (energy["state"], energy["severity"]) == ("open", "critical")
     assert run("dismiss", str(energy["number"]), "--because", "moved", "--store", store).exit_code == 0
-    again = json.loads(run("check", "--store", store, "--json").stdout)
-    assert [change for change in again["changes"] if change["alert"]["number"] == energy["number"]] == []
-    (rule, *_) = (one for one in json.loads(run("health", "--store", store, "--json").stdout)["rules"] if one["rule"] == "confirmed step")
+    second = json.loads(run("check", "--store", store, "--json").stdout)
+    assert [change for change in second["changes"] if change["alert"]["number"] == energy["number"]] == []
+    (rule, *_) = (
+        rule_health
+        for rule_health in json.loads(run("health", "--store", store, "--json").stdout)["rules"]
+        if rule_health["rule"] == "confirmed step"
+    )
     assert rule["dismissed"] == 1
     assert "moved" in run("list", "--all", "--store", store, "--json").stdout
     assert "confirmed step" in run("health", "--store", store).stdout
@@ -48,12 +52,12 @@ def test_an_alert_goes_its_way_on_the_command_line(store):
 def test_acknowledging_closes_at_the_next_check(store):
     """A new level begins; the alert is over and confirmed."""
     run("check", "--store", store)
-    numbers = [one["number"] for one in json.loads(run("list", "--store", store, "--json").stdout)["alerts"]]
+    numbers = [alert["number"] for alert in json.loads(run("list", "--store", store, "--json").stdout)["alerts"]]
     for number in numbers:
         assert "a new level begins" in run("acknowledge", str(number), "--remark", "new supply", "--store", store).stderr
-    done = json.loads(run("check", "--store", store, "--json").stdout)
-    assert {change["event"] for change in done["changes"]} == {"closed"}
-    assert {change["alert"]["outcome"] for change in done["changes"]} == {"confirmed"}
+    report = json.loads(run("check", "--store", store, "--json").stdout)
+    assert {change["event"] for change in report["changes"]} == {"closed"}
+    assert {change["alert"]["outcome"] for change in report["changes"]} == {"confirmed"}
 
 
 def test_a_dry_run_names_where_it_would_send(store, tmp_path):
@@ -62,9 +66,9 @@ def test_a_dry_run_names_where_it_would_send(store, tmp_path):
     rules.write_text(
         "[[rule]]\nname = 's'\nkind = 'step'\nchannels = ['c']\n[[channel]]\nname = 'c'\nkind = 'webhook'\nurl = 'http://127.0.0.1:1'\n"
     )
-    done = run("check", "--rules", str(rules), "--store", store, "--dry-run")
-    assert done.exit_code == 0
-    assert "would send" in done.stdout
+    result = run("check", "--rules", str(rules), "--store", store, "--dry-run")
+    assert result.exit_code == 0
+    assert "would send" in result.stdout
     failed = run("check", "--rules", str(rules), "--store", store)
     assert failed.exit_code == 1
     assert "cannot be reached" in failed.stderr
@@ -81,11 +85,11 @@ def test_a_channel_is_tested(tmp_path):
 
 def test_units_show_spread_and_that_few_boards_are_not_judged(store):
     """One board supports nothing about its type, and the table notes it."""
-    done = run("--store", store, "--metric", "energy", command=units)
-    assert "this board only" in done.stdout
-    assert "too few to find outliers" in done.stdout
-    (found,) = json.loads(run("--store", store, "--metric", "energy", "--json", command=units).stdout)["board_types"]
-    assert (found["boards"], found["sick"]) == (1, None)
+    result = run("--store", store, "--metric", "energy", command=units)
+    assert "this board only" in result.stdout
+    assert "too few to find outliers" in result.stdout
+    (board_type,) = json.loads(run("--store", store, "--metric", "energy", "--json", command=units).stdout)["board_types"]
+    assert (board_type["boards"], board_type["sick"]) == (1, None)
 
 
 def test_nothing_to_list_is_reported_without_an_empty_table(store):
@@ -97,6 +101,6 @@ def test_board_types_without_a_valid_run_are_reported(tmp_path):
     """Suspect runs do not count, and an empty table explains nothing."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(make_run(verdict=record_conditions.Verdict(state="suspect", reasons=("drift: x",)))))
-    done = run("--store", str(path), command=units)
-    assert "No board type has a valid run" in done.stdout
-    assert "━" not in done.stdout
+    result = run("--store", str(path), command=units)
+    assert "No board type has a valid run" in result.stdout
+    assert "━" not in result.stdout

@@ -30,33 +30,33 @@ def run(*arguments):
 
 def test_json_prints_rows_and_what_was_left_out(store):
     """One document on standard output and nothing else."""
-    done = run("--reference", "reference", "--store", store, "--json")
-    assert done.exit_code == 0
-    printed = json.loads(done.stdout)
+    result = run("--reference", "reference", "--store", store, "--json")
+    assert result.exit_code == 0
+    printed = json.loads(result.stdout)
     assert [row["device"] for row in printed["rows"]] == ["server-1", "pi-1"]
     assert printed["left_out"] == []
 
 
 def test_csv_prints_a_header_and_a_line_per_row(store):
     """The device is compared with the reference in its line."""
-    done = run("--reference", "server-1", "--store", store, "--format", "csv")
-    rows = list(csv.DictReader(io.StringIO(done.stdout)))
+    result = run("--reference", "server-1", "--store", store, "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert [(row["device"], row["latency_p50_ratio"]) for row in rows] == [("server-1", "1.0"), ("pi-1", "5.0")]
 
 
 def test_the_table_is_not_cut_where_it_goes_into_a_pipe(store):
     """Every column is there for what reads it."""
-    done = run("--reference", "reference", "--store", store)
-    assert all(heading in done.stdout for heading in ("p50 ms", "p90 ms", "per s", "AP", "Peak MB", "Gross mJ", "Net mJ", "Verdict"))
+    result = run("--reference", "reference", "--store", store)
+    assert all(heading in result.stdout for heading in ("p50 ms", "p90 ms", "per s", "AP", "Peak MB", "Gross mJ", "Net mJ", "Verdict"))
 
 
 @pytest.mark.slow
 def test_html_writes_a_page_and_prints_where(store, tmp_path):
     """The place goes to standard error, so that standard output stays the result."""
     page = tmp_path / "report.html"
-    done = run("--reference", "reference", "--store", store, "--json", "--html", str(page))
-    assert json.loads(done.stdout)["rows"]
-    assert f"the report: {page}" in done.stderr
+    result = run("--reference", "reference", "--store", store, "--json", "--html", str(page))
+    assert json.loads(result.stdout)["rows"]
+    assert f"the report: {page}" in result.stderr
     assert page.read_text().startswith("<!doctype html>")
 
 
@@ -65,8 +65,8 @@ def test_stores_may_be_given_several_times(tmp_path):
     board, server = tmp_path / "board.json", tmp_path / "server.json"
     board.write_bytes(document(make_run()))
     server.write_bytes(document(make_reference()))
-    done = run("--reference", "server-1", "--store", str(board), "--store", str(server), "--json")
-    assert len(json.loads(done.stdout)["rows"]) == 2
+    result = run("--reference", "server-1", "--store", str(board), "--store", str(server), "--json")
+    assert len(json.loads(result.stdout)["rows"]) == 2
 
 
 def test_without_a_store_the_ledger_below_the_home_is_read(tmp_path, monkeypatch):
@@ -91,9 +91,9 @@ def test_an_empty_store_and_an_unwritable_page_are_errors_of_ours(store, tmp_pat
 def test_the_command_as_installed_ends_an_error_as_one_line(store, reference, status):
     """Exit status and standard error as a script sees them."""
     command = [*EDGEMETER, "compare", "--reference", reference, "--store", store]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == status
-    assert len(done.stderr.splitlines()) == (1 if status else 0)
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert completed.returncode == status
+    assert len(completed.stderr.splitlines()) == (1 if status else 0)
 
 
 def test_a_case_whose_level_changed_states_since_when_in_every_view(tmp_path):
@@ -104,9 +104,9 @@ def test_a_case_whose_level_changed_states_since_when_in_every_view(tmp_path):
     for view in ("table", "matrix", "pareto"):
         with table_row(view):
             now = run("--reference", "reference", "--store", str(path), "--view", view).stdout
-            whole = run("--reference", "reference", "--store", str(path), "--view", view, "--all-days").stdout
+            all_days = run("--reference", "reference", "--store", str(path), "--view", view, "--all-days").stdout
             assert "since 2024-11-13, firmware 1 to 2 (latency +" in " ".join(now.split())
-            assert "since" not in whole
+            assert "since" not in all_days
 
 
 def test_the_python_api_offers_the_level_now_and_all_days(tmp_path):
@@ -114,6 +114,6 @@ def test_the_python_api_offers_the_level_now_and_all_days(tmp_path):
     path = tmp_path / "runs.json"
     path.write_bytes(document(*level_runs(stepped_ms(60, 40, 1.1)), make_reference(id="r", ap=None)))
     for days, runs, earlier in (("current", 20, 40), ("all", 60, None)):
-        (row,) = (one for one in python_store.compare(str(path), reference="reference", days=days) if one["device"] == "pi-1")
+        (row,) = (case for case in python_store.compare(str(path), reference="reference", days=days) if case["device"] == "pi-1")
         assert (row["runs"], row["earlier_runs"]) == (runs, earlier)
         assert len(python_store.left_out(str(path), reference="reference", days=days)) == (earlier or 0)

@@ -30,10 +30,10 @@ def run(*arguments):
 
 def test_the_table_ends_with_verdicts_and_the_nearest_case(store):
     """In words, with the interval and what it rests on."""
-    shown = run("--reference", "reference", "--store", store).stdout
-    assert "latency: slower: 5 times as long (95%:" in shown
-    assert "3 runs against 3 runs; within this day, this board" in shown
-    assert "nearest to tiny-detector fp32 on onnx, pi-2 is tiny-detector fp32 on onnx, server-1, which differs in data" in shown
+    output = run("--reference", "reference", "--store", store).stdout
+    assert "latency: slower: 5 times as long (95%:" in output
+    assert "3 runs against 3 runs; within this day, this board" in output
+    assert "nearest to tiny-detector fp32 on onnx, pi-2 is tiny-detector fp32 on onnx, server-1, which differs in data" in output
 
 
 def test_a_row_carries_its_interval_and_verdict(store):
@@ -52,14 +52,14 @@ def test_every_view_is_shown_as_a_table_as_json_and_as_csv(store):
     ):
         with table_row(view, form):
             reference = ["--reference", "reference"] if view == "nearest" else []
-            done = run("--view", view, "--store", store, *reference, *(["--format", form] if form else []))
-            assert done.exit_code == 0
+            result = run("--view", view, "--store", store, *reference, *(["--format", form] if form else []))
+            assert result.exit_code == 0
             if form == "json":
-                assert json.loads(done.stdout)[view]
+                assert json.loads(result.stdout)[view]
             elif form == "csv":
-                assert list(csv.DictReader(io.StringIO(done.stdout)))
+                assert list(csv.DictReader(io.StringIO(result.stdout)))
             else:
-                assert listed in done.stdout
+                assert listed in result.stdout
 
 
 def test_what_makes_no_sense_is_wrong_usage(store):
@@ -74,8 +74,8 @@ def test_what_makes_no_sense_is_wrong_usage(store):
         ("--view", "matrix", "--stale-days", "0"),
     ):
         with table_row(arguments):
-            done = run("--store", store, *arguments)
-            assert (done.exit_code, done.stdout) == (2, "")
+            result = run("--store", store, *arguments)
+            assert (result.exit_code, result.stdout) == (2, "")
 
 
 def test_what_matters_is_a_percentage_or_a_ratio(tmp_path):
@@ -83,11 +83,11 @@ def test_what_matters_is_a_percentage_or_a_ratio(tmp_path):
     runs = [run for factor in NOISE for run in (make_run(p50_ms=2.4 * factor), make_reference(p50_ms=2 * factor))]
     path = tmp_path / "runs.json"
     path.write_bytes(document(*runs))
-    found = []
+    findings = []
     for text in ("3%", "30%", "0.3"):
         row = json.loads(run("--reference", "reference", "--store", str(path), "--matters", text, "--json").stdout)["rows"][1]
-        found.append(row["latency_verdict"])
-    assert found == ["higher", "alike", "alike"]
+        findings.append(row["latency_verdict"])
+    assert findings == ["higher", "alike", "alike"]
 
 
 def test_an_empty_store_has_no_view(tmp_path):

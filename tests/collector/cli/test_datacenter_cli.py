@@ -63,7 +63,7 @@ def store(tmp_path):
 
 def run(*arguments):
     """Run the command; an error of ours comes through."""
-    return CliRunner().invoke(datacenter, [str(one) for one in arguments], catch_exceptions=False)
+    return CliRunner().invoke(datacenter, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
 def test_single_stream_and_batch_saturated_servers_stand_apart(store):
@@ -73,9 +73,9 @@ def test_single_stream_and_batch_saturated_servers_stand_apart(store):
     assert [part["server"]["load"] for part in printed["against"]] == ["batch-saturated", "single stream"]
     batched, single = (part["gross_by_utilisation"][0]["energy_mj"]["value"] for part in printed["against"])
     assert single / batched == pytest.approx(12, rel=1e-6)
-    shown = run("--store", where).stdout
-    assert shown.count("equal where:") == 2
-    assert "PUE 1.1 to 1.6; 100,000 bytes a request" in shown
+    output = run("--store", where).stdout
+    assert output.count("equal where:") == 2
+    assert "PUE 1.1 to 1.6; 100,000 bytes a request" in output
 
 
 def test_energies_come_from_the_records(store):
@@ -109,14 +109,14 @@ def test_imported_published_and_estimated_figures_are_no_server(store):
 
 def test_a_processor_and_a_gpu_that_were_read_apart_add_up(store):
     """300 W idle and 900 W of the GPU, 50 and 100 W beside it; what neither sees is still left out."""
-    beside = make_energy(
+    energy = make_energy(
         sensor="rapl", scope="cpu-package", excludes=("board", "accelerators"), mean_power_w=100.0, idle_before_w=50.0, idle_after_w=50.0
     )
     gpu = make_energy(
         sensor="nvml", scope="gpu-board", excludes=("processor", "fans"), gross_mj=150.0, mean_power_w=900.0, idle_before_w=300.0,
         idle_after_w=300.0,
     )  # fmt: skip
-    runs = [make_reference(scenario="offline", throughput_per_s=6000.0, energy=gpu, other_energies=(beside,)) for _ in NOISE]
+    runs = [make_reference(scenario="offline", throughput_per_s=6000.0, energy=gpu, other_energies=(energy,)) for _ in NOISE]
     server = json.loads(run("--store", store(*edge_runs(), *runs), "--json").stdout)["against"][0]["server"]
     assert (server["idle_w"]["value"], server["max_w"]["value"]) == (pytest.approx(350.0), pytest.approx(1000.0))
     assert (server["scope"], server["excludes"]) == ("gpu-board + cpu-package", ["fans", "board"])
@@ -133,11 +133,11 @@ def test_a_ruined_model_is_no_edge(store):
 
 def test_a_server_may_be_stated_and_is_called_so(store, tmp_path):
     """716 mJ at full load and a PUE of 1.54 is the published case; here over the bands."""
-    own = tmp_path / "own.toml"
-    own.write_text(STATED)
-    shown = run("--store", store(*edge_runs()), "--constants", own).stdout
-    assert "stated: our data sheet: stated, not measured; the same holds for every figure derived from it" in shown
-    printed = json.loads(run("--store", store(*edge_runs()), "--constants", own, "--json").stdout)
+    constants = tmp_path / "own.toml"
+    constants.write_text(STATED)
+    output = run("--store", store(*edge_runs()), "--constants", constants).stdout
+    assert "stated: our data sheet: stated, not measured; the same holds for every figure derived from it" in output
+    printed = json.loads(run("--store", store(*edge_runs()), "--constants", constants, "--json").stdout)
     at_20 = next(row for row in printed["against"][0]["gross_by_utilisation"] if row["utilisation_ratio"] == 0.2)["energy_mj"]
     assert (at_20["low"], at_20["high"]) == (pytest.approx(1513.91 / 1.54 * 1.1, rel=1e-4), pytest.approx(1513.91 / 1.54 * 1.6, rel=1e-4))
 
@@ -145,10 +145,10 @@ def test_a_server_may_be_stated_and_is_called_so(store, tmp_path):
 def test_both_sides_may_be_stated_without_any_store(tmp_path, monkeypatch):
     """To think before buying; one estimate of the network by name."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "nothing"))
-    own = tmp_path / "own.toml"
+    constants = tmp_path / "own.toml"
     edge = '[stated.edge]\nidle_w = 3\nnet_mj = 75\nrate_per_s = 40\nscope = "wall-ac"\nsource = "a guess"\nyear = 2026\n'
-    own.write_text(STATED + edge)
-    printed = json.loads(run("--constants", own, "--json", "--network", "fixed-cloud", "--bytes", 50_000).stdout)
+    constants.write_text(STATED + edge)
+    printed = json.loads(run("--constants", constants, "--json", "--network", "fixed-cloud", "--bytes", 50_000).stdout)
     assert {cell["network"] for cell in printed["against"][0]["gross"]} == {"fixed-cloud"}
     assert printed["against"][0]["gross"][0]["network_mj"] == pytest.approx(180.0)
     assert printed["edge_gross_mj"]["value"] == pytest.approx(150.0)
@@ -203,16 +203,16 @@ def test_what_is_no_number_is_wrong_usage(store):
     path = store(*edge_runs(), *server_runs())
     for arguments in (("--rate", "nan"), ("--rate", "inf"), ("--bytes", "nan")):
         with table_row(arguments):
-            done = run("--store", path, *arguments)
-            assert done.exit_code == 2
-            assert "is not a finite number" in done.stderr
+            result = run("--store", path, *arguments)
+            assert result.exit_code == 2
+            assert "is not a finite number" in result.stderr
 
 
 def test_the_energy_is_of_the_level_that_the_board_has_now(store):
     """Sixty days of which the last twenty take a tenth more: 110 mJ and not 100; the caution says since when."""
     where = store(*make_days(noisy(100, 60, step_at=40, step_ratio=1.1)), *server_runs())
-    now, whole = (json.loads(run("--store", where, "--json", *more).stdout) for more in ((), ("--all-days",)))
+    now, all_days = (json.loads(run("--store", where, "--json", *options).stdout) for options in ((), ("--all-days",)))
     assert now["edge_gross_mj"]["value"] == pytest.approx(110, rel=0.01)
-    assert whole["edge_gross_mj"]["value"] == pytest.approx(101, rel=0.02)
+    assert all_days["edge_gross_mj"]["value"] == pytest.approx(101, rel=0.02)
     assert "since 2024-11-13" in json.dumps(now)
-    assert "since 2024-11-13" not in json.dumps(whole)
+    assert "since 2024-11-13" not in json.dumps(all_days)

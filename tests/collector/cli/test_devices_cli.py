@@ -33,19 +33,19 @@ def test_devices_are_listed_with_presence_records_and_gaps(tmp_path):
             [*changes, PresenceChange("lab", "pi-2", DeviceState(state="lost", session=1), 3 * S)],
         )
     arguments = ["devices", "--ledger", str(tmp_path / "ledger")]
-    done = CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False)
-    one, two, three = json.loads(done.stdout)["devices"]
-    assert (one["device"], one["state"], one["records"], one["missing"]) == ("pi-1", "online", 2, 2)
-    assert (one["since"], one["last_record"]) == ("1970-01-01T00:00:02+00:00", "1970-01-01T00:00:05+00:00")
-    assert one["sessions"] == [{"session": 9, "records": 2, "missing": 2}]
+    result = CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False)
+    first, two, three = json.loads(result.stdout)["devices"]
+    assert (first["device"], first["state"], first["records"], first["missing"]) == ("pi-1", "online", 2, 2)
+    assert (first["since"], first["last_record"]) == ("1970-01-01T00:00:02+00:00", "1970-01-01T00:00:05+00:00")
+    assert first["sessions"] == [{"session": 9, "records": 2, "missing": 2}]
     assert (two["device"], two["state"], two["records"]) == ("pi-2", "lost", 0)
     assert two["last_record"] is None
     assert three["device"] == "pi-3"
     assert three["state"] is None
     assert (three["records"], three["missing"]) == (1, 0)
-    shown = CliRunner().invoke(collector, arguments, catch_exceptions=False).stdout
-    assert "[red]Pi" in shown
-    assert "\x1b" not in shown
+    output = CliRunner().invoke(collector, arguments, catch_exceptions=False).stdout
+    assert "[red]Pi" in output
+    assert "\x1b" not in output
 
 
 def test_what_a_device_reports_of_its_health_is_listed_with_what_needs_attention(tmp_path):
@@ -59,10 +59,10 @@ def test_what_a_device_reports_of_its_health_is_listed_with_what_needs_attention
         disk=Disk(free_bytes=5, size_bytes=100),
     )
     with SqliteLedger(tmp_path / "ledger") as ledger:
-        ledger.commit((), (), [PresenceChange("lab", one.device, one, S) for one in (well, ill)])
+        ledger.commit((), (), [PresenceChange("lab", health.device, health, S) for health in (well, ill)])
     arguments = ["devices", "--ledger", str(tmp_path / "ledger")]
-    one, two = json.loads(CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False).stdout)["devices"]
-    assert (one["look_at"], one["health"]["agent"]) == (None, "0.2.0")
+    first, two = json.loads(CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False).stdout)["devices"]
+    assert (first["look_at"], first["health"]["agent"]) == (None, "0.2.0")
     assert two["look_at"] == "its certificate expires in 5 days; only 5% of its disk is free; its clock is not synchronised"
     assert "its certificate expires in 5 days" in CliRunner().invoke(collector, arguments, catch_exceptions=False).stdout
 
@@ -72,18 +72,18 @@ def test_what_a_device_measures_now_is_a_line_of_its_own_and_in_json(tmp_path):
     measuring = Measuring(suite="nightly\x1b[2J", case="tiny-detector.tflite litert", run=3, runs=12)
     report = encode_message(Activity(session=9, measuring=measuring))
     now_ns = time.time_ns()
-    held = [RetainedMessage(f"edgemeter/v1/lab/{name}/activity", report, now_ns) for name in ("pi-1", "pi-2")]
+    retained = [RetainedMessage(f"edgemeter/v1/lab/{name}/activity", report, now_ns) for name in ("pi-1", "pi-2")]
     old = RetainedMessage("edgemeter/v1/lab/pi-3/activity", report, now_ns - 2 * ACTIVITY_STALE_NS)
     lost = PresenceChange("lab", "pi-2", DeviceState(state="lost", session=9), now_ns)
     with SqliteLedger(tmp_path / "ledger") as ledger:
-        ledger.commit((), (), [*held, old, lost])
+        ledger.commit((), (), [*retained, old, lost])
     arguments = ["devices", "--ledger", str(tmp_path / "ledger")]
-    done = CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False)
-    found = {one["device"]: one["measuring"] for one in json.loads(done.stdout)["devices"]}
-    assert (found["pi-1"]["case"], found["pi-1"]["run"], found["pi-1"]["runs"]) == ("tiny-detector.tflite litert", 3, 12)
-    assert (found["pi-1"]["is_stale"], found["pi-2"], found["pi-3"]["is_stale"]) == (False, None, True)
-    shown = CliRunner().invoke(collector, arguments, catch_exceptions=False).stdout
-    assert "pi-1 measures tiny-detector.tflite litert: run 3 of 12 of suite nightly" in shown
-    assert "pi-2 measures" not in shown
-    assert "it may have ended" in shown
-    assert "\x1b" not in shown
+    result = CliRunner().invoke(collector, [*arguments, "--json"], catch_exceptions=False)
+    by_device = {device["device"]: device["measuring"] for device in json.loads(result.stdout)["devices"]}
+    assert (by_device["pi-1"]["case"], by_device["pi-1"]["run"], by_device["pi-1"]["runs"]) == ("tiny-detector.tflite litert", 3, 12)
+    assert (by_device["pi-1"]["is_stale"], by_device["pi-2"], by_device["pi-3"]["is_stale"]) == (False, None, True)
+    output = CliRunner().invoke(collector, arguments, catch_exceptions=False).stdout
+    assert "pi-1 measures tiny-detector.tflite litert: run 3 of 12 of suite nightly" in output
+    assert "pi-2 measures" not in output
+    assert "it may have ended" in output
+    assert "\x1b" not in output

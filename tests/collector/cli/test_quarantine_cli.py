@@ -21,22 +21,22 @@ TOPIC = "edgemeter/v1/lab/pi-1/result"
 
 def run(*arguments):
     """Return what a command printed on stdout."""
-    done = CliRunner().invoke(collector, [str(one) for one in arguments], catch_exceptions=False)
-    assert done.exit_code == 0
-    return done.stdout
+    result = CliRunner().invoke(collector, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.stdout
 
 
 @pytest.fixture
 def path(tmp_path):
     """Return a ledger with garbage, a record, a batch and a record that a sink refused in its quarantine."""
-    kept = make_record(session=5, seq=1)
+    run_record = make_record(session=5, seq=1)
     batch = messages.join_records([record.encode(make_record(session=5, seq=seq)) for seq in (3, 4)])
     with SqliteLedger(tmp_path / "ledger") as ledger:
-        ledger.commit([Arrival(kept, record.encode(kept), TOPIC, 7)])
+        ledger.commit([Arrival(run_record, record.encode(run_record), TOPIC, 7)])
         ledger.commit([], [Rejection(TOPIC, b"\x1b[2J", "no record", 10**9)])
         ledger.commit([], [Rejection(TOPIC, record.encode(make_record(session=5, seq=2)), "of a newer schema", 2 * 10**9)])
         ledger.commit([], [Rejection(TOPIC, batch, "of a newer schema", 3 * 10**9)])
-        ledger.advance("influx http://x", 1, [Rejection("influx http://x", record.encode(kept), "the sink does not take it", 7)])
+        ledger.advance("influx http://x", 1, [Rejection("influx http://x", record.encode(run_record), "the sink does not take it", 7)])
         ledger.commit([], [Rejection(TOPIC, b" " * (2 << 20), "too large", 4 * 10**9)])
     return tmp_path / "ledger"
 
@@ -47,9 +47,9 @@ def test_the_list_names_what_is_quarantined_and_why(path):
         text = run("quarantine", *words, "--ledger", path)
         assert "no record" in text
         assert "2097152" in text
-        found = json.loads(run("quarantine", *words, "--ledger", path, "--json"))["quarantined"]
-        assert [entry["row"] for entry in found] == [1, 2, 3, 4, 5]
-        assert found[0]["first"] == "1970-01-01T00:00:01+00:00"
+        entries = json.loads(run("quarantine", *words, "--ledger", path, "--json"))["quarantined"]
+        assert [entry["row"] for entry in entries] == [1, 2, 3, 4, 5]
+        assert entries[0]["first"] == "1970-01-01T00:00:01+00:00"
 
 
 def test_one_entry_is_shown_and_no_terminal_obeys_it(path):
@@ -64,15 +64,15 @@ def test_one_entry_is_shown_and_no_terminal_obeys_it(path):
 
 def test_what_can_be_taken_now_is_taken_and_the_rest_stays(path):
     """After an update: the record and the batch enter the ledger, and what a sink refused is brought to it anew."""
-    done = {one["row"]: one for one in json.loads(run("quarantine", "retry", "--ledger", path, "--json"))["retried"]}
-    assert {row: one["taken"] for row, one in done.items()} == {1: 0, 2: 1, 3: 2, 4: 1, 5: 0}
-    assert "not a run record" in done[1]["reason"]
-    assert "only the first 1048576 of 2097152 bytes are kept" in done[5]["reason"]
+    retried = {entry["row"]: entry for entry in json.loads(run("quarantine", "retry", "--ledger", path, "--json"))["retried"]}
+    assert {row: entry["taken"] for row, entry in retried.items()} == {1: 0, 2: 1, 3: 2, 4: 1, 5: 0}
+    assert "not a run record" in retried[1]["reason"]
+    assert "only the first 1048576 of 2097152 bytes are kept" in retried[5]["reason"]
     with SqliteLedger(path, "read") as ledger:
         assert ledger.ranges("pi-1", 5) == [(1, 4)]
         assert ledger.count() == 4
         assert [entry.row for entry in ledger.quarantined()] == [1, 5]
-        after = [held.record.seq for held in ledger.records(after_row=ledger.position("influx http://x"))]
+        after = [record.record.seq for record in ledger.records(after_row=ledger.position("influx http://x"))]
         assert sorted(after) == [1, 2, 3, 4]
     assert "1  stays: not a run record" in run("quarantine", "retry", "1", "--ledger", path)
 
@@ -83,8 +83,8 @@ def test_a_number_that_is_taken_stays_in_quarantine(path):
         clone = make_record(session=5, seq=1)
         ledger.commit([Arrival(clone, record.encode(clone), TOPIC, 7)])
         row = ledger.quarantined()[-1].row
-    (done,) = json.loads(run("quarantine", "retry", str(row), "--ledger", path, "--json"))["retried"]
-    assert (done["taken"], "another record already holds this number" in done["reason"]) == (0, True)
+    (entry,) = json.loads(run("quarantine", "retry", str(row), "--ledger", path, "--json"))["retried"]
+    assert (entry["taken"], "another record already holds this number" in entry["reason"]) == (0, True)
     with SqliteLedger(path, "read") as ledger:
         assert row in [entry.row for entry in ledger.quarantined()]
 
@@ -105,7 +105,7 @@ def test_a_record_with_megabytes_of_samples_that_influxdb_refused_is_brought_to_
             (entry,) = ledger.quarantined()
             assert entry.size_bytes == len(entry.payload) < 10_000
             assert "out of range" in entry.reason
-            found = json.loads(run("quarantine", "retry", "--ledger", tmp_path / "ledger", "--json"))["retried"]
-            assert [(one["taken"], one["reason"]) for one in found] == [(1, None)]
-        (held,) = ledger.records(with_samples=True)
-        assert held.record == bad
+            retried = json.loads(run("quarantine", "retry", "--ledger", tmp_path / "ledger", "--json"))["retried"]
+            assert [(entry["taken"], entry["reason"]) for entry in retried] == [(1, None)]
+        (stored,) = ledger.records(with_samples=True)
+        assert stored.record == bad

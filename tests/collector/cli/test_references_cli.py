@@ -16,7 +16,7 @@ from tests.fixtures.rows import table_row
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     """Return a home of its own, with one official file in it."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "home"))
     write(tmp_path / "summary_results.json", v60(Model="yolo-99"), make_row(), make_row(ID="5.1-0062", errors=1))
@@ -25,166 +25,166 @@ def place(tmp_path, monkeypatch):
 
 def run(*arguments):
     """Run the command; an error of ours comes through."""
-    return CliRunner().invoke(references, [str(one) for one in arguments], catch_exceptions=False)
+    return CliRunner().invoke(references, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
-def test_an_official_file_is_imported_and_listed_apart_with_its_footnotes(place):
+def test_an_official_file_is_imported_and_listed_apart_with_its_footnotes(folder):
     """The source is the repository that its rows name."""
-    done = run("import", place / "summary_results.json", "--retrieved", "2026-11-02")
-    assert done.exit_code == 0
+    result = run("import", folder / "summary_results.json", "--retrieved", "2026-11-02")
+    assert result.exit_code == 0
     assert (
         "imported 1 result of v6.0, 0 with measured power; retrieved from https://github.com/mlcommons/inference_results_v6.0 2026-11-02"
-        in done.stdout
+        in result.stdout
     )
-    assert "1 result left out" in done.stderr
+    assert "1 result left out" in result.stderr
     listed = run("list")
     assert "not ranked" in listed.stdout
     assert "MLPerf™ v6.0 Inference Closed yolo-99 Offline (datacenter). Retrieved from" in listed.stdout
     assert LEGEND in listed.stdout
 
 
-def test_the_three_kinds_are_blocks_of_their_own_and_only_the_measured_rank(place):
+def test_the_three_kinds_are_blocks_of_their_own_and_only_the_measured_rank(folder):
     """The sample row is there from the beginning; a device's own runs are no reference."""
-    store = place / "runs.json"
+    store = folder / "runs.json"
     store.write_bytes(document(make_run(), make_reference(), make_reference()))
-    run("import", place / "summary_results.json")
-    found = json.loads(run("list", "--store", store, "--json").stdout)
-    assert {name: (block["ranks"], len(block["rows"])) for name, block in found.items()} == {
+    run("import", folder / "summary_results.json")
+    blocks = json.loads(run("list", "--store", store, "--json").stdout)
+    assert {name: (block["ranks"], len(block["rows"])) for name, block in blocks.items()} == {
         "measured": (True, 1),
         "imported": (False, 2),
         "published": (False, 1),
     }
-    assert found["measured"]["rows"][0]["device"] == "server-1"
-    assert found["measured"]["rows"][0]["energy_provenance"] == "measured"
-    assert all(row["footnote"].endswith(LEGEND) for row in found["imported"]["rows"])
+    assert blocks["measured"]["rows"][0]["device"] == "server-1"
+    assert blocks["measured"]["rows"][0]["energy_provenance"] == "measured"
+    assert all(row["footnote"].endswith(LEGEND) for row in blocks["imported"]["rows"])
 
 
-def test_a_list_is_narrowed_by_parts_of_names(place):
+def test_a_list_is_narrowed_by_parts_of_names(folder):
     """Upper and lower case are the same to `--model`."""
-    run("import", place / "summary_results.json")
-    found = json.loads(run("list", "--model", "YOLO-99", "--json").stdout)
-    assert [row["id"] for row in found["imported"]["rows"]] == ["6.0-0028"]
+    run("import", folder / "summary_results.json")
+    document = json.loads(run("list", "--model", "YOLO-99", "--json").stdout)
+    assert [row["id"] for row in document["imported"]["rows"]] == ["6.0-0028"]
 
 
-def test_one_entry_is_shown_with_all_that_is_known(place):
+def test_one_entry_is_shown_with_all_that_is_known(folder):
     """By its official ID; an unknown one is an error."""
-    run("import", place / "summary_results.json")
-    shown = run("show", "6.0-0028").stdout
-    assert shown.startswith("imported, not ranked")
-    assert "footnote: MLPerf™ v6.0" in shown
+    run("import", folder / "summary_results.json")
+    output = run("show", "6.0-0028").stdout
+    assert output.startswith("imported, not ranked")
+    assert "footnote: MLPerf™ v6.0" in output
     with pytest.raises(ConfigError, match=r"no reference has the key 'nothing'"):
         run("show", "nothing")
 
 
-def test_a_figure_is_added_by_options_and_shown(place):
+def test_a_figure_is_added_by_options_and_shown(folder):
     """And kept in a file that people can edit."""
     options = {
         "source": "A guide", "version": "1", "date": "2026-11-02", "address": "https://example.org", "model": "m", "device": "Pi 5",
         "metric": "latency", "value": 88.0, "unit": "ms", "conditions": "batch 1",
     }  # fmt: skip
-    done = run("add", *(part for name, value in options.items() for part in (f"--{name}", value)))
-    assert "m on Pi 5: latency 88 ms" in done.stdout
-    assert (place / "home" / "references" / "published.toml").read_text().startswith("[[row]]\n")
+    result = run("add", *(part for name, value in options.items() for part in (f"--{name}", value)))
+    assert "m on Pi 5: latency 88 ms" in result.stdout
+    assert (folder / "home" / "references" / "published.toml").read_text().startswith("[[row]]\n")
     assert "88" in run("list", "--device", "pi 5").stdout
 
 
-def test_a_figure_without_its_source_is_refused(place):
+def test_a_figure_without_its_source_is_refused(folder):
     """Nothing is kept; neither is a call with nothing in it."""
     with pytest.raises(ConfigError, match="the figure is incomplete"):
         run("add", "--model", "m", "--value", "3")
     assert run("add").exit_code == 2
-    assert not (place / "home" / "references").exists()
+    assert not (folder / "home" / "references").exists()
 
 
-def test_a_truncated_file_leaves_what_was_imported_before(place):
+def test_a_truncated_file_leaves_what_was_imported_before(folder):
     """A file that ends too early is refused as a whole: no stored file changes."""
-    run("import", place / "summary_results.json")
-    before = sorted((place / "home" / "references").iterdir())
-    text = (place / "summary_results.json").read_text()
-    (place / "summary_results.json").write_text(text[: len(text) // 2])
+    run("import", folder / "summary_results.json")
+    before = sorted((folder / "home" / "references").iterdir())
+    text = (folder / "summary_results.json").read_text()
+    (folder / "summary_results.json").write_text(text[: len(text) // 2])
     with pytest.raises(ConfigError, match=r"line \d+"):
-        run("import", place / "summary_results.json")
-    assert sorted((place / "home" / "references").iterdir()) == before
+        run("import", folder / "summary_results.json")
+    assert sorted((folder / "home" / "references").iterdir()) == before
     assert "yolo-99" in run("list").stdout
 
 
-def test_another_file_of_a_round_replaces_the_earlier_one_only_where_that_is_asked_for(place):
+def test_another_file_of_a_round_replaces_the_earlier_one_only_where_that_is_asked_for(folder):
     """It says what would change; the same file again changes nothing."""
-    official = place / "summary_results.json"
+    official = folder / "summary_results.json"
     run("import", official, "--retrieved", "2026-10-01")
     assert "v5.1 was already imported from this file (retrieved 2026-10-01): the same results" in run("import", official).stderr
-    before = {path: path.read_bytes() for path in (place / "home" / "references").iterdir()}
-    other = write(place / "other.json", make_row(Performance_Result=1.5), make_row(Scenario="Server"), v60(Model="yolo-95"))
-    what = r"v5\.1 was already imported from another file .*1 new result, 1 changed, 0 gone: add --replace"
-    with pytest.raises(ConfigError, match=what):
+    before = {path: path.read_bytes() for path in (folder / "home" / "references").iterdir()}
+    other = write(folder / "other.json", make_row(Performance_Result=1.5), make_row(Scenario="Server"), v60(Model="yolo-95"))
+    message = r"v5\.1 was already imported from another file .*1 new result, 1 changed, 0 gone: add --replace"
+    with pytest.raises(ConfigError, match=message):
         run("import", other)
     assert {path: path.read_bytes() for path in before} == before, "nothing of it is taken, of no round"
-    done = run("import", other, "--replace")
-    assert "is replaced: 1 new result, 1 changed, 0 gone" in done.stderr
-    assert "is replaced: 1 new result, 0 changed, 1 gone" in done.stderr
+    result = run("import", other, "--replace")
+    assert "is replaced: 1 new result, 1 changed, 0 gone" in result.stderr
+    assert "is replaced: 1 new result, 0 changed, 1 gone" in result.stderr
     assert len(json.loads(run("list", "--json").stdout)["imported"]["rows"]) == 3
 
 
-def test_a_repeated_line_is_reported(place):
+def test_a_repeated_line_is_reported(folder):
     """The repeated line is named, the first one is imported."""
-    done = run("import", write(place / "twice.json", make_row(), make_row()))
-    assert "left out: line " in done.stderr
-    assert "repeats line 2" in done.stderr
-    assert "imported 1 result of v5.1" in done.stdout
+    result = run("import", write(folder / "twice.json", make_row(), make_row()))
+    assert "left out: line " in result.stderr
+    assert "repeats line 2" in result.stderr
+    assert "imported 1 result of v5.1" in result.stdout
 
 
-def test_a_damaged_import_is_put_right_by_the_official_file(place):
+def test_a_damaged_import_is_put_right_by_the_official_file(folder):
     """With --replace, as the error says."""
-    run("import", place / "summary_results.json")
-    (place / "home" / "references" / "mlperf-v6.0.json").write_text("{")
+    run("import", folder / "summary_results.json")
+    (folder / "home" / "references" / "mlperf-v6.0.json").write_text("{")
     with pytest.raises(ConfigError, match=r"is damaged .*--replace"):
-        run("import", place / "summary_results.json")
-    run("import", place / "summary_results.json", "--replace")
+        run("import", folder / "summary_results.json")
+    run("import", folder / "summary_results.json", "--replace")
     assert "yolo-99" in run("list").stdout
 
 
-def test_a_wrong_date_and_a_damaged_ledger_are_errors_of_ours(place):
+def test_a_wrong_date_and_a_damaged_ledger_are_errors_of_ours(folder):
     """Each names the remedy."""
     with pytest.raises(ConfigError, match="write YYYY-MM-DD"):
-        run("import", place / "summary_results.json", "--retrieved", "yesterday")
-    run("import", place / "summary_results.json")
-    (place / "home" / "references" / "mlperf-v6.0.json").write_text("{")
+        run("import", folder / "summary_results.json", "--retrieved", "yesterday")
+    run("import", folder / "summary_results.json")
+    (folder / "home" / "references" / "mlperf-v6.0.json").write_text("{")
     with pytest.raises(ConfigError, match=r"is damaged .* import the official file again"):
         run("list")
 
 
-def test_a_reference_is_shown_in_words(place):
+def test_a_reference_is_shown_in_words(folder):
     """No Python in it, no digit that nothing bears."""
-    run("import", place / "summary_results.json", "--retrieved", "2026-11-02")
-    shown = run("show", "5.1-0061").stdout
-    assert "{" not in shown
-    assert "False" not in shown
-    assert "is_inferred: no" in shown
+    run("import", folder / "summary_results.json", "--retrieved", "2026-11-02")
+    output = run("show", "5.1-0061").stdout
+    assert "{" not in output
+    assert "False" not in output
+    assert "is_inferred: no" in output
 
 
-def test_nothing_was_retrieved_tomorrow(place):
+def test_nothing_was_retrieved_tomorrow(folder):
     """A date that is in the future is a slip."""
-    done = run("import", place / "summary_results.json", "--retrieved", "2999-01-01")
-    assert done.exit_code == 2
-    assert "in the future" in done.stderr
+    result = run("import", folder / "summary_results.json", "--retrieved", "2999-01-01")
+    assert result.exit_code == 2
+    assert "in the future" in result.stderr
 
 
 @pytest.mark.usefixtures("place")
 def test_an_empty_list_is_reported():
     """Silence would look like a fault."""
-    done = run("list", "--kind", "published", "--model", "nonesuch")
-    assert (done.exit_code, done.stdout) == (0, "")
-    assert "no reference matches" in done.stderr
+    result = run("list", "--kind", "published", "--model", "nonesuch")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "no reference matches" in result.stderr
 
 
-def test_a_narrow_terminal_drops_columns_and_reports_that(place):
+def test_a_narrow_terminal_drops_columns_and_reports_that(folder):
     """Sixteen columns of four characters can be read by nobody."""
-    run("import", place / "summary_results.json", "--retrieved", "2026-11-02")
-    found = listing([], ReferenceStore(place / "home" / "references").imports(), [], ListingRequest())
+    run("import", folder / "summary_results.json", "--retrieved", "2026-11-02")
+    entries = listing([], ReferenceStore(folder / "home" / "references").imports(), [], ListingRequest())
     for width in (80, 120):
         with table_row(width):
             console = Console(width=width, file=io.StringIO(), record=True)
-            table.show(found, console, 20)
+            table.show(entries, console, 20)
             text = console.export_text()
             assert "do not fit: widen the terminal" in text
             assert "5.1-0061" in text

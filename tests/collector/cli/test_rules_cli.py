@@ -13,19 +13,19 @@ def run(*arguments):
 
 def test_the_table_of_comparing_names_everything_that_pairing_asks_for():
     """It is made from the same list."""
-    found = json.loads(run("--comparing", "--json").stdout)
-    names = {row["what"] for row in found["comparing"]}
+    document = json.loads(run("--comparing", "--json").stdout)
+    names = {row["what"] for row in document["comparing"]}
     assert {like.title for _, like in LIKENESSES} <= names
     for _, mark in PAIR_MARKS:
-        assert any(f"marked `{mark.name}`" in row["otherwise"] for row in found["comparing"]), mark.name
+        assert any(f"marked `{mark.name}`" in row["otherwise"] for row in document["comparing"]), mark.name
     assert {"accuracy gate", "class of precision", "verdict"} <= names
-    assert {row["kind"]: row["ranks"] for row in found["kinds"]}["published"] == "no"
+    assert {row["kind"]: row["ranks"] for row in document["kinds"]}["published"] == "no"
 
 
 def test_without_an_option_both_tables_are_shown():
     """The rules of the verdict come first, those of a comparison after them."""
-    shown = run().stdout
-    assert shown.index("violated, a run is") < shown.index("what must match")
+    output = run().stdout
+    assert output.index("violated, a run is") < output.index("what must match")
 
 
 def test_the_documents_of_the_verdict_stay_as_they_were():

@@ -28,26 +28,26 @@ def run(command, *arguments):
 
 def test_the_table_shows_the_step_in_words(store):
     """Who, what, how much, since when, what changed beside it; the steady board is counted."""
-    done = run(trend, "--store", store, "--metric", "energy")
-    assert done.exit_code == 0
-    assert "step, worse" in done.stdout
-    assert "2024-11-23" in done.stdout
-    assert "firmware a to b" in done.stdout
-    assert "pi-2" not in done.stdout
-    assert "2 series up to 2024-12-12: 1 without a finding" in done.stdout
+    result = run(trend, "--store", store, "--metric", "energy")
+    assert result.exit_code == 0
+    assert "step, worse" in result.stdout
+    assert "2024-11-23" in result.stdout
+    assert "firmware a to b" in result.stdout
+    assert "pi-2" not in result.stdout
+    assert "2 series up to 2024-12-12: 1 without a finding" in result.stdout
     assert "pi-2" in run(trend, "--store", store, "--metric", "energy", "--all").stdout
 
 
 def test_json_has_every_figure_of_the_findings(store):
     """One document; days as people write them."""
-    found = json.loads(run(trend, "--store", store, "--device", "pi-1", "--json").stdout)
-    energy = next(one for one in found["series"] if one["metric"] == "energy")
+    document = json.loads(run(trend, "--store", store, "--device", "pi-1", "--json").stdout)
+    energy = next(series for series in document["series"] if series["metric"] == "energy")
     (step,) = energy["steps"]
     assert step["day"] == "2024-11-23"
     assert step["low"] < 8 < step["high"]
     assert step["candidates"] == ["firmware a to b"]
     assert energy["differences_in"] == "per cent"
-    assert found["until"] == "2024-12-12"
+    assert document["until"] == "2024-12-12"
 
 
 def test_csv_has_a_line_a_day(store):
@@ -71,16 +71,16 @@ def test_an_annotation_on_the_command_line_begins_a_new_level(store):
     assert (listed[0]["day"], listed[0]["device"]) == ("2024-11-23", "pi-1")
     assert "update of the fleet" in run(annotate, "--store", store, "--list").stdout
     assert run(annotate, "--store", store, "--remove", str(listed[0]["number"])).exit_code == 0
-    again = json.loads(run(trend, "--store", store, "--metric", "energy", "--device", "pi-1", "--json").stdout)["series"][0]["steps"]
-    assert [step["state"] for step in again] == ["confirmed"]
+    steps = json.loads(run(trend, "--store", store, "--metric", "energy", "--device", "pi-1", "--json").stdout)["series"][0]["steps"]
+    assert [step["state"] for step in steps] == ["confirmed"]
 
 
 def test_what_makes_no_sense_is_wrong_usage(store):
     """Exit status 2, and what would be right."""
     for arguments in (("--metric", "speed"), ("--until", "soon")):
         with table_row(arguments):
-            done = run(trend, "--store", store, *arguments)
-            assert done.exit_code == 2
+            result = run(trend, "--store", store, *arguments)
+            assert result.exit_code == 2
 
 
 def test_an_annotation_has_one_action(store):
@@ -93,23 +93,23 @@ def test_an_empty_result_is_reported(tmp_path):
     """A store whose runs have no such figure."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(*make_days([100.0, 101.0], energy=None, energy_reason="no sensor")))
-    done = run(trend, "--store", str(path), "--metric", "energy")
-    assert done.exit_code == 0
-    assert "no series" in done.stdout
-    assert "1970" not in done.stdout
+    result = run(trend, "--store", str(path), "--metric", "energy")
+    assert result.exit_code == 0
+    assert "no series" in result.stdout
+    assert "1970" not in result.stdout
 
 
 def test_a_day_before_the_newest_run_is_no_end(store):
     """Trends are of all days: a table `up to` an earlier day with later findings in it would contradict itself."""
-    done = run(trend, "--store", store, "--until", "2024-11-01")
-    assert done.exit_code == 2
-    assert "before the newest run, of 2024-12-12" in done.stderr
+    result = run(trend, "--store", store, "--until", "2024-11-01")
+    assert result.exit_code == 2
+    assert "before the newest run, of 2024-12-12" in result.stderr
 
 
 def test_an_annotation_of_nothing_is_refused(store):
     """An empty text, or a device that no run is of: it would begin a level everywhere, or nowhere."""
-    done = run(annotate, "--store", store, "  ")
-    assert (done.exit_code, "is empty" in done.stderr) == (2, True)
+    result = run(annotate, "--store", store, "  ")
+    assert (result.exit_code, "is empty" in result.stderr) == (2, True)
     with pytest.raises(ConfigError, match="no run has device 'pi-9'; known are pi-"):
         run(annotate, "--store", store, "--device", "pi-9", "new power supply")
     assert run(annotate, "--store", store, "--list").stdout.strip() in ("", "no annotation")
@@ -124,8 +124,8 @@ def test_a_narrow_terminal_folds_a_device_and_cuts_none():
 
     name = "a-board-with-a-rather-long-name-07"
     history = RunHistory(make_days(noisy(100, 70, step_at=50, step_ratio=1.08), device=name))
-    found = watch.trends_of(history, (), ("energy",))
+    series_trends = watch.trends_of(history, (), ("energy",))
     console = Console(width=80, record=True, file=io.StringIO())
-    trend_text.show_trends(found, found[0].last_day, console, with_quiet=False)
+    trend_text.show_trends(series_trends, series_trends[0].last_day, console, with_quiet=False)
     cells = [line.split("│")[1].strip() for line in console.export_text().splitlines() if line.startswith("│")]
     assert "".join(cells) == name

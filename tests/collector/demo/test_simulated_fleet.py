@@ -35,15 +35,15 @@ def test_it_has_forty_boards_and_every_record_is_one(runs):
 
 def test_the_board_with_an_issue_draws_a_tenth_more_than_its_peers(runs):
     """Well outside of what equal boards spread by."""
-    others = [gross_mj(runs, f"simulated-pi5-{index:02d}") for index in range(1, 25) if index != 7]
-    assert 1.04 < gross_mj(runs, simulated_fleet.DEGRADED) / median(others) < 1.16
+    other_boards = [gross_mj(runs, f"simulated-pi5-{index:02d}") for index in range(1, 25) if index != 7]
+    assert 1.04 < gross_mj(runs, simulated_fleet.DEGRADED) / median(other_boards) < 1.16
 
 
 def test_the_update_slows_one_type_of_board_down(runs):
     """Six per cent from its day on, with another firmware."""
     for prefix, ratio in (("simulated-pi5", simulated_fleet.UPDATE_RATIO), ("simulated-orin", 1.0)):
-        chosen = [run for run in runs if run.device.startswith(prefix) and run.precision == "fp32"]
-        before, after = ([run.latency.p50_ms for run in chosen if (run.seq > 40) is late] for late in (False, True))
+        runs_of_type = [run for run in runs if run.device.startswith(prefix) and run.precision == "fp32"]
+        before, after = ([run.latency.p50_ms for run in runs_of_type if (run.seq > 40) is late] for late in (False, True))
         assert abs(median(after) / median(before) - ratio) < 0.015
 
 

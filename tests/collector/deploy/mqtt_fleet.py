@@ -48,7 +48,7 @@ def shipped_broker(folder: Path, deploy: Path, authority: Authority) -> Server:
     acl.write_bytes((deploy / "acl").read_bytes())
     # mosquitto of root reads it as another user otherwise, who may not look into a test's folder.
     text = "user root\n" + (deploy / "mosquitto.conf").read_text()
-    for shipped, here in (
+    for shipped, path in (
         ("listener 8883", f"listener {port} {LOOPBACK}"),
         ("/etc/mosquitto/certs/", f"{authority.folder}/"),
         ("/etc/mosquitto/acl", str(acl)),
@@ -56,7 +56,7 @@ def shipped_broker(folder: Path, deploy: Path, authority: Authority) -> Server:
     ):
         if shipped not in text:
             raise AssertionError(shipped)
-        text = text.replace(shipped, here)
+        text = text.replace(shipped, path)
     (folder / "mosquitto.conf").write_text(text)
     return Server([mosquitto_binary(), "-c", str(folder / "mosquitto.conf")], port)
 
@@ -98,7 +98,7 @@ class Client:
 
     def has(self, topic: str) -> bool:
         """Return whether something came on `topic` by now or soon."""
-        return wait_until(lambda: any(one == topic for one, _ in self.received), 5)
+        return wait_until(lambda: any(name == topic for name, _ in self.received), 5)
 
     def vanish(self) -> None:
         """End the connection without a goodbye: the Will is published."""

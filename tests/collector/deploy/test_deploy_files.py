@@ -58,8 +58,8 @@ def test_the_files_are_written_once_and_nobodys_own_is_overwritten(tmp_path):
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     """A file stands where the folder would be."""
     (tmp_path / "file").touch()
-    done = CliRunner().invoke(collector, ["deploy-files", str(tmp_path / "file" / "deploy")])
-    assert "cannot write the files" in str(done.exception)
+    result = CliRunner().invoke(collector, ["deploy-files", str(tmp_path / "file" / "deploy")])
+    assert "cannot write the files" in str(result.exception)
 
 
 def test_every_setting_of_ours_that_the_files_name_is_one_that_the_product_reads(monkeypatch):
@@ -75,7 +75,7 @@ def test_every_setting_of_ours_that_the_files_name_is_one_that_the_product_reads
 def test_the_compose_file_is_closed_in_itself():
     """Every volume and service that one names is there, every mounted file ships or is named as to be made."""
     document = compose()
-    said = (DEPLOY_FILES / "compose.yaml").read_text()
+    text = (DEPLOY_FILES / "compose.yaml").read_text()
     services, volumes = document["services"], set(document["volumes"])
     assert set(services) == {"broker", "influxdb", "grafana", "setup", "collector", "alerts"}
     for service in services.values():
@@ -85,9 +85,9 @@ def test_the_compose_file_is_closed_in_itself():
         for mount in service["volumes"]:
             source = mount.split(":")[0]
             assert source in volumes or (DEPLOY_FILES / source).exists() or source == "./certs", mount
-    assert "certs/   ca.crt, broker.crt, broker.key, collector.crt, collector.key" in said
-    wanted = set(re.findall(r"\$\{([A-Z_]+)", said))
-    assert wanted == set(re.findall(r"([A-Z_]+)=\.\.\.", said))
+    assert "certs/   ca.crt, broker.crt, broker.key, collector.crt, collector.key" in text
+    variables = set(re.findall(r"\$\{([A-Z_]+)", text))
+    assert variables == set(re.findall(r"([A-Z_]+)=\.\.\.", text))
 
 
 def test_what_the_compose_file_shows_to_the_world_is_the_broker_alone():
@@ -117,8 +117,10 @@ def test_a_service_sees_only_the_token_that_it_needs():
     """The administrator's stays with the database and its set-up; the collector can only write, Grafana only read."""
     yaml = pytest.importorskip("yaml")
     services = compose()["services"]
-    assert {name for name, one in services.items() if "INFLUX_TOKEN" in str(one.get("environment"))} == {"influxdb", "setup"}
-    mounts = {name: {mount.split(":")[0] for mount in one["volumes"]} & {"write-token", "read-token"} for name, one in services.items()}
+    assert {name for name, service in services.items() if "INFLUX_TOKEN" in str(service.get("environment"))} == {"influxdb", "setup"}
+    mounts = {
+        name: {mount.split(":")[0] for mount in service["volumes"]} & {"write-token", "read-token"} for name, service in services.items()
+    }
     assert mounts == {
         "broker": set(), "influxdb": set(), "setup": {"write-token", "read-token"}, "collector": {"write-token"}, "alerts": {"write-token"},
         "grafana": {"read-token"},
@@ -176,11 +178,11 @@ def test_an_agent_is_healthy_with_a_broker_only(tmp_path):
     broker = mosquitto(tmp_path)
     command = [*EDGEMETER, "agent", "up", "--broker", str(address_of(broker)), "--device", "pi-1"]
     with subprocess.Popen(command, env={**os.environ, "EDGEMETER_HOME": str(tmp_path / "home")}, stderr=subprocess.DEVNULL) as agent:
-        asked = [sys.executable, "-c", check.replace("Process(1)", f"Process({agent.pid})")]
+        command_of_check = [sys.executable, "-c", check.replace("Process(1)", f"Process({agent.pid})")]
         try:
-            assert subprocess.run(asked, check=False, timeout=100).returncode == 1
+            assert subprocess.run(command_of_check, check=False, timeout=100).returncode == 1
             broker.start()
-            assert wait_until(lambda: subprocess.run(asked, check=False, timeout=100).returncode == 0, 60)
+            assert wait_until(lambda: subprocess.run(command_of_check, check=False, timeout=100).returncode == 0, 60)
         finally:
             agent.terminate()
             broker.kill()
@@ -191,12 +193,12 @@ def test_a_collector_is_healthy_while_it_serves(tmp_path):
     """The check of the image, asked of a collector: 0 while it runs, 1 before."""
     (check,) = re.findall(r'CMD \["python", "-c", "(from urllib.+)"\]', (DEPLOY_FILES / "collector.Dockerfile").read_text())
     port = free_port()
-    asked = [sys.executable, "-c", check.replace("9468", str(port))]
+    command_of_check = [sys.executable, "-c", check.replace("9468", str(port))]
     command = [*EDGEMETER, "collector", "up", "--port", "0"]
     environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path), "EDGEMETER_METRICS": f"127.0.0.1:{port}"}
 
     def status():
-        return subprocess.run(asked, check=False, capture_output=True, timeout=100).returncode
+        return subprocess.run(command_of_check, check=False, capture_output=True, timeout=100).returncode
 
     assert status() == 1
     with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as collector:
@@ -215,5 +217,5 @@ def test_systemd_takes_every_unit(tmp_path):
     for name in UNITS:
         (tmp_path / name).write_bytes((DEPLOY_FILES / name).read_bytes())
     command = ["systemd-analyze", "verify", "--man=no", *(str(tmp_path / name) for name in UNITS)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert (done.returncode, done.stderr) == (0, "")
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert (completed.returncode, completed.stderr) == (0, "")

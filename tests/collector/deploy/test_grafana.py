@@ -41,15 +41,19 @@ def dashboard(path):
 
 def queries(document):
     """Return the title and query of every target of a dashboard, its annotations and variables among them."""
-    found = [(panel["title"], target["query"]) for panel in document["panels"] for target in panel["targets"]]
-    found += [(f"annotation {one['name']}", one["target"]["query"]) for one in document["annotations"]["list"]]
-    return found + [(f"variable {one['name']}", one["query"]) for one in document["templating"]["list"] if one["type"] == "query"]
+    queries_of_panels = [(panel["title"], target["query"]) for panel in document["panels"] for target in panel["targets"]]
+    queries_of_panels += [
+        (f"annotation {annotation['name']}", annotation["target"]["query"]) for annotation in document["annotations"]["list"]
+    ]
+    return queries_of_panels + [
+        (f"variable {variable['name']}", variable["query"]) for variable in document["templating"]["list"] if variable["type"] == "query"
+    ]
 
 
-def asked(query, **chosen):
-    """Return a query as Grafana sends it: everything chosen, or what `chosen` says."""
+def filled_in(query, **values):
+    """Return a query as Grafana sends it: everything chosen, or what `values` says."""
     query = query.replace("$timeFilter", RANGE).replace("$__interval", "1h")
-    return re.sub(r"\$([a-z]+)", lambda found: chosen.get(found[1], ".*"), query)
+    return re.sub(r"\$([a-z]+)", lambda match: values.get(match[1], ".*"), query)
 
 
 def alert_rules():
@@ -85,22 +89,22 @@ def drained(path, sink, extent="all"):
 def filled(influx_place, tmp_path, sink_of):
     """Return a place with runs of a small fleet of every verdict, a firmware change and a confirmed step in it, by our drain."""
     path = tmp_path / "ledger.sqlite"
-    made = list(fleet_records(Fleet(devices=3, days=2, cases=4)))
-    made[1] = record.decode(record.encode(made[1]).replace(b'"state":"valid"', b'"state":"invalid"'))
-    made[2] = record.decode(record.encode(made[2]).replace(b'"state":"valid"', b'"state":"suspect"'))
-    made += [
-        record.decode(record.encode(one).replace(b'"firmware":"1"', b'"firmware":"2"').replace(b'"session":2', b'"session":3'))
-        for one in made[-4:]
+    runs = list(fleet_records(Fleet(devices=3, days=2, cases=4)))
+    runs[1] = record.decode(record.encode(runs[1]).replace(b'"state":"valid"', b'"state":"invalid"'))
+    runs[2] = record.decode(record.encode(runs[2]).replace(b'"state":"valid"', b'"state":"suspect"'))
+    runs += [
+        record.decode(record.encode(run).replace(b'"firmware":"1"', b'"firmware":"2"').replace(b'"session":2', b'"session":3'))
+        for run in runs[-4:]
     ]
     with SqliteLedger(path) as ledger:
         reported = (DeviceState(state="online", session=1), make_health())
-        presence = [PresenceChange("lab", "board-0001", one, time.time_ns()) for one in reported]
-        ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in made], (), presence)
+        presence = [PresenceChange("lab", "board-0001", message, time.time_ns()) for message in reported]
+        ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs], (), presence)
     drained(path, sink_of(influx_place.config()))
-    found = changes_of(made)
-    assert found
-    step = f'change,device=board-0002,fleet=lab,kind=step text="gross energy +5%" {made[-1].started_at_ns}'
-    sink_of(influx_place.config()).write([*map(change_point_line, found), step])
+    changes = changes_of(runs)
+    assert changes
+    step = f'change,device=board-0002,fleet=lab,kind=step text="gross energy +5%" {runs[-1].started_at_ns}'
+    sink_of(influx_place.config()).write([*map(change_point_line, changes), step])
     return influx_place
 
 
@@ -108,11 +112,11 @@ def filled(influx_place, tmp_path, sink_of):
 def test_every_query_of_a_dashboard_returns_data(filled, path):
     """Of each panel, annotation and variable, on InfluxDB 1 and 2, with everything chosen and with one device and model."""
     for title, query in queries(dashboard(path)):
-        for chosen in (
+        for picked in (
             {},
             {"device": "board-0001|board-0002|server-1", "model": "tiny-detector|small-detector", "precision": "(fp32|int8)"},
         ):
-            rows = filled.query(asked(query, **chosen))
+            rows = filled.query(filled_in(query, **picked))
             assert rows, (path.name, title, query)
             values = [value for row in rows for name, value in row.items() if name != "time"]
             assert any(value is not None for value in values), (path.name, title)
@@ -136,9 +140,9 @@ def twins():
         "energy modelled": {"energy": {"is_modelled": True}},
         "fleet": {"fleet": "other"},
     }
-    found = {}
-    for place, (name, change) in enumerate(changes.items()):
-        figure = 50.0 + 3.0 * place
+    runs = {}
+    for index, (name, change) in enumerate(changes.items()):
+        figure = 50.0 + 3.0 * index
         energy = {"gross_mj": figure, "gross_u_mj": figure, "net_mj": figure, "mean_power_w": figure, "idle_before_w": figure}
         fields = {
             "latency": make_latency(p50_ms=figure, p90_ms=figure),
@@ -147,13 +151,13 @@ def twins():
             "cold_start": ColdStart(process_ms=1.0, import_ms=1.0, load_ms=figure, first_ms=1.0),
             "accuracy": make_accuracy(value=figure / 1000),
             "environment": make_environment(swap_used_mb=figure),
-            "started_at_ns": at_ns + place * 1_000_000_000,
+            "started_at_ns": at_ns + index * 1_000_000_000,
         } | change
         fields["energy"] = make_energy(**(energy | change.get("energy", {})))
         if "environment" in change:
             fields["environment"] = msgspec.structs.replace(change["environment"], swap_used_mb=figure)
-        found[name] = make_record(id=name, device="pi-1", session=7, seq=place + 1, **fields)
-    return found
+        runs[name] = make_record(id=name, device="pi-1", session=7, seq=index + 1, **fields)
+    return runs
 
 
 # These count runs, or follow a device; every other panel shows figures of cases.
@@ -166,7 +170,7 @@ def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, sink_of,
     runs = twins()
     path = tmp_path / "ledger.sqlite"
     with SqliteLedger(path) as ledger:
-        ledger.commit([Arrival(one, record.encode(one), "t", 7) for one in runs.values()])
+        ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs.values()])
     drained(path, sink_of(influx_place.config()), extent)
     measured = {run.latency.p50_ms for run in runs.values()}
     looked_at = set()
@@ -176,7 +180,7 @@ def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, sink_of,
                 if 'FROM "run"' not in target["query"] or panel["title"] in COUNTS:
                     continue
                 # One step of time for all of them, as on a wide view.
-                rows = influx_place.query(asked(target["query"].replace("$__interval", "1d")))
+                rows = influx_place.query(filled_in(target["query"].replace("$__interval", "1d")))
                 if not rows and extent == "figures":
                     continue
                 figures = [
@@ -198,7 +202,9 @@ def test_presence_health_and_lag_are_written(influx_place, sink_of, tmp_path):
     """The state, what the device reports of itself and why it needs attention, and how far the drain is; the types stay."""
     path = tmp_path / "ledger.sqlite"
     with SqliteLedger(path) as ledger:
-        ledger.commit([], (), [PresenceChange("lab", "pi-1", one, 5) for one in (DeviceState(state="lost", session=9), make_health())])
+        ledger.commit(
+            [], (), [PresenceChange("lab", "pi-1", message, 5) for message in (DeviceState(state="lost", session=9), make_health())]
+        )
         name = ledger.identity()
     for sink in (sink_of(influx_place.config()), sink_of(influx_place.config())):
         drained(path, sink)
@@ -215,13 +221,13 @@ def test_presence_health_and_lag_are_written(influx_place, sink_of, tmp_path):
 def test_every_query_of_an_alert_rule_returns_data(filled):
     """A rule without data would never fire, and nobody would know."""
     for rule in alert_rules():
-        (query,) = (one["model"]["query"] for one in rule["data"] if "query" in one["model"])
-        assert filled.query(asked(query)), rule["uid"]
+        (query,) = (step["model"]["query"] for step in rule["data"] if "query" in step["model"])
+        assert filled.query(filled_in(query)), rule["uid"]
 
 
 def test_a_device_that_stopped_is_below_the_threshold_of_its_rule(filled):
     """The mean of the last two days is 0 for who sent nothing, and at least a half for who sent one run today."""
-    (rule,) = (one for one in alert_rules() if one["uid"] == "edgemeter-silent-device")
+    (rule,) = (rule_of_file for rule_of_file in alert_rules() if rule_of_file["uid"] == "edgemeter-silent-device")
     query = rule["data"][0]["model"]["query"]
     first, last = "2024-10-01T00:00:00Z", "2024-10-05T00:00:00Z"
     rows = filled.query(query.replace("$timeFilter", f"time >= '{first}' AND time < '{last}'"))
@@ -244,7 +250,7 @@ def test_a_confirmed_step_is_within_the_period_of_its_rule(influx_place, tmp_pat
     with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(run, record.encode(run), "t", run.started_at_ns) for run in runs])
     sink_of(influx_place.config()).write([change_point_line(change) for change in noted_changes(path, LedgerHistory(path))])
-    (rule,) = (one for one in alert_rules() if one["uid"] == "edgemeter-new-step")
+    (rule,) = (rule_of_file for rule_of_file in alert_rules() if rule_of_file["uid"] == "edgemeter-new-step")
     period = f"time >= now() - {rule['data'][0]['relativeTimeRange']['from']}s AND time <= now()"
     (row,) = influx_place.query(rule["data"][0]["model"]["query"].replace("$timeFilter", period))
     assert row["device"] == "pi-1"
@@ -261,13 +267,13 @@ def test_a_dashboard_is_whole(path):
     cells = [(x, y) for panel in panels for x, y in _cells(panel["gridPos"])]
     assert len(set(cells)) == len(cells)
     assert max(x for x, _ in cells) < 24
-    variables = {one["name"] for one in document["templating"]["list"]}
+    variables = {variable["name"] for variable in document["templating"]["list"]}
     for title, query in queries(document):
         assert set(re.findall(r"\$([a-z]+)", query.replace("$timeFilter", ""))) <= variables, title
     for panel in panels:
         settings = panel["fieldConfig"]
         units = {settings["defaults"].get("unit")} | {
-            one["value"] for override in settings["overrides"] for one in override["properties"] if one["id"] == "unit"
+            setting["value"] for override in settings["overrides"] for setting in override["properties"] if setting["id"] == "unit"
         }
         assert units - {None} <= UNITS, panel["title"]
         assert all(target["refId"] for target in panel["targets"])
@@ -297,10 +303,10 @@ def test_the_provisioning_names_what_ships():
     for rule in alert_rules():
         ids = {panel["id"] for panel in by_uid[rule["dashboardUid"]]["panels"]}
         assert rule["panelId"] in ids
-        assert {one["datasourceUid"] for one in rule["data"]} == {source["uid"], "__expr__"}
+        assert {query["datasourceUid"] for query in rule["data"]} == {source["uid"], "__expr__"}
         assert rule["condition"] == rule["data"][-1]["refId"]
-        known = {one["refId"] for one in rule["data"]}
-        assert {one["model"]["expression"] for one in rule["data"] if "expression" in one["model"]} <= known
+        references = {query["refId"] for query in rule["data"]}
+        assert {query["model"]["expression"] for query in rule["data"] if "expression" in query["model"]} <= references
         assert rule["noDataState"] in {"NoData", "Alerting", "OK"}
     (provider,) = yaml.safe_load((GRAFANA / "dashboards.yaml").read_text())["providers"]
     mounts = yaml.safe_load((DEPLOY_FILES / "compose.yaml").read_text())["services"]["grafana"]["volumes"]

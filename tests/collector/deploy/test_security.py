@@ -31,9 +31,9 @@ class Fleet:
         """Return a connected client of that name."""
         self._issued += 1
         pair = self.authority.issue(common_name, f"client-{self._issued}")
-        made = Client(self.broker.port, self.authority, pair, client_id or f"client-{self._issued}", **how)
-        self._stack.callback(made.close)
-        return made
+        client = Client(self.broker.port, self.authority, pair, client_id or f"client-{self._issued}", **how)
+        self._stack.callback(client.close)
+        return client
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_records_and_presence_go_the_whole_way(group, address_as, at_end, tmp_pa
     assert collector.settled(60)
     with SqliteLedger(tmp_path / "ledger", "read") as ledger:
         assert ledger.ranges("pi-1", outbox.session) == [(1, 50)]
-        assert [(one.device, one.state) for one in ledger.devices()] == [("pi-1", "online")]
+        assert [(device.device, device.state) for device in ledger.devices()] == [("pi-1", "online")]
 
 
 def test_an_agent_with_another_devices_certificate_is_refused_aloud(address_as, at_end, tmp_path):

@@ -52,8 +52,8 @@ def same(text, value, kind):
 @pytest.mark.slow
 def test_a_csv_read_back_has_every_value_of_every_record():
     """Texts with quotes, line ends and commas, extreme numbers, what is absent."""
-    made = [random_record(seed) for seed in range(100)]
-    for run, row in zip(made, rows_of(made), strict=True):
+    records = [random_record(seed) for seed in range(100)]
+    for run, row in zip(records, rows_of(records), strict=True):
         for column in run_table.every_column():
             value = column.value(run)
             assert same(row[column.name], value, column.kind), column.name
@@ -87,10 +87,10 @@ def test_a_real_run_of_a_language_model_is_in_every_format_unasked(tmp_path):
     """Rates, times and joules by the token are usual columns of CSV, Parquet and a notebook, with their units."""
     run = measured(tmp_path)
     run = msgspec.structs.replace(run, generation=msgspec.structs.replace(run.generation, energy=make_generation_energy()))
-    found = run.generation
+    generation = run.generation
     expected = [
-        found.ttft.p50_ms, found.tpot.p50_ms, found.prefill_tokens_per_s, found.decode_tokens_per_s, 2000.0, 20.0, 1000.0, 20.0, 16, 8,
-        "exact",
+        generation.ttft.p50_ms, generation.tpot.p50_ms, generation.prefill_tokens_per_s, generation.decode_tokens_per_s,
+        2000.0, 20.0, 1000.0, 20.0, 16, 8, "exact",
     ]  # fmt: skip
     out = io.StringIO(newline="")
     run_table.write_csv([run], run_table.chosen_columns(), out)
@@ -116,15 +116,15 @@ def test_parquet_read_back_has_every_value_and_type(tmp_path):
     """Through pyarrow itself; ints stay ints, absent is null, times are times."""
     parquet = pytest.importorskip("pyarrow.parquet")
 
-    made = [random_record(seed) for seed in range(50)]
-    wanted = run_table.every_column()
-    assert run_table.write_parquet(iter(made), wanted, tmp_path / "runs.parquet") == 50
+    records = [random_record(seed) for seed in range(50)]
+    columns = run_table.every_column()
+    assert run_table.write_parquet(iter(records), columns, tmp_path / "runs.parquet") == 50
     table = parquet.read_table(tmp_path / "runs.parquet")
-    assert table.num_columns == len(wanted) + 1
-    for column in wanted:
-        held = table[column.name].to_pylist()
-        assert held == [column.value(run) for run in made], column.name
-    assert table["started_at"].cast("int64").to_pylist() == [run.started_at_ns for run in made]
+    assert table.num_columns == len(columns) + 1
+    for column in columns:
+        values = table[column.name].to_pylist()
+        assert values == [column.value(run) for run in records], column.name
+    assert table["started_at"].cast("int64").to_pylist() == [run.started_at_ns for run in records]
 
 
 def test_parquet_of_more_than_one_batch_and_of_none(tmp_path, monkeypatch):
@@ -132,9 +132,9 @@ def test_parquet_of_more_than_one_batch_and_of_none(tmp_path, monkeypatch):
     parquet = pytest.importorskip("pyarrow.parquet")
 
     monkeypatch.setattr(run_table, "BATCH_ROWS", 7)
-    made = list(fleet_records(Fleet(devices=3, days=5, cases=2)))
-    assert run_table.write_parquet(made, run_table.chosen_columns(), tmp_path / "a.parquet") == 30
-    assert parquet.read_table(tmp_path / "a.parquet")["id"].to_pylist() == [run.id for run in made]
+    runs = list(fleet_records(Fleet(devices=3, days=5, cases=2)))
+    assert run_table.write_parquet(runs, run_table.chosen_columns(), tmp_path / "a.parquet") == 30
+    assert parquet.read_table(tmp_path / "a.parquet")["id"].to_pylist() == [run.id for run in runs]
     assert run_table.write_parquet([], run_table.chosen_columns(), tmp_path / "b.parquet") == 0
     assert parquet.read_table(tmp_path / "b.parquet").num_rows == 0
 
@@ -152,13 +152,13 @@ def test_the_command_writes_all_runs_of_a_ledger_or_some(tmp_path):
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=4, days=6, cases=2))
     run = CliRunner().invoke
-    done = run(cli, ["report", str(path), "-o", str(tmp_path / "all.csv")])
-    assert done.exit_code == 0, done.output
+    result = run(cli, ["report", str(path), "-o", str(tmp_path / "all.csv")])
+    assert result.exit_code == 0, result.output
     assert len(list(csv.DictReader(io.StringIO((tmp_path / "all.csv").read_text())))) == 48
-    done = run(cli, ["report", f"{path}?device=board-0002&precision=int8", "-o", "-", "--columns", "id,device,precision"])
-    held = list(csv.DictReader(io.StringIO(done.stdout)))
-    assert len(held) == 6
-    assert {(row["device"], row["precision"]) for row in held} == {("board-0002", "int8")}
+    result = run(cli, ["report", f"{path}?device=board-0002&precision=int8", "-o", "-", "--columns", "id,device,precision"])
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert len(rows) == 6
+    assert {(row["device"], row["precision"]) for row in rows} == {("board-0002", "int8")}
     assert list(tmp_path.glob("*.part")) == []
 
 
@@ -187,7 +187,7 @@ def test_an_unknown_column_and_a_folder_that_is_none_are_one_line(tmp_path):
     run = CliRunner().invoke
     assert isinstance(run(cli, ["report", str(path), "-o", str(tmp_path / "x.csv"), "--columns", "latency"]).exception, ConfigError)
     assert isinstance(run(cli, ["report", str(path), "-o", str(tmp_path / "no" / "x.csv")]).exception, UnavailableError)
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["runs.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["runs.json"]
 
 
 def test_the_list_names_every_column_with_its_type():
@@ -217,8 +217,8 @@ def test_a_notebook_chooses_runs_and_sees_their_raw_samples(tmp_path):
     runs = [make_run(latencies_ms=[1.0, 2.0, 4.0], session=1, seq=1), make_run("pi-2", session=1, seq=2)]
     with SqliteLedger(path) as ledger:
         ledger.commit([Arrival(run, record.encode(run), "t", 7) for run in runs])
-    (found,) = store.runs(str(path), device="pi-1", with_samples=True)
-    assert store.samples(found)["latency"].tolist() == [1_000_000, 2_000_000, 4_000_000]
+    (run,) = store.runs(str(path), device="pi-1", with_samples=True)
+    assert store.samples(run)["latency"].tolist() == [1_000_000, 2_000_000, 4_000_000]
     (bare,) = store.runs(str(path), device="pi-1")
     assert store.samples(bare) == {}
     with pytest.raises(ConfigError, match="not a selector"):

@@ -117,7 +117,7 @@ def test_the_messages_are_what_home_assistant_documents():
     assert device["device"]["model"] == "Pi 5"
     assert len(device["components"]) == 1 + 2 * 3
     assert list(other["components"]) == ["online"]
-    ids = [one["unique_id"] for message in (device, other) for one in message["components"].values()]
+    ids = [component["unique_id"] for message in (device, other) for component in message["components"].values()]
     assert len(set(ids)) == len(ids)
 
 
@@ -128,12 +128,12 @@ def test_every_entity_reads_a_state_that_is_there():
     state = json.loads(messages[state_topic(key)])
     assert state["latency_ms"] == run.value("p50_ms")
     assert state["energy_mj"] == run.value("gross_mj")
-    for one in json.loads(messages[discovery_topic("lab", "pi-1")])["components"].values():
-        if one["platform"] == "sensor":
-            assert one["state_topic"] == state_topic(key)
-            assert one["value_template"].removeprefix("{{ value_json.").removesuffix(" }}") in state
+    for component in json.loads(messages[discovery_topic("lab", "pi-1")])["components"].values():
+        if component["platform"] == "sensor":
+            assert component["state_topic"] == state_topic(key)
+            assert component["value_template"].removeprefix("{{ value_json.").removesuffix(" }}") in state
         else:
-            assert one["state_topic"] == "edgemeter/v1/lab/pi-1/state"
+            assert component["state_topic"] == "edgemeter/v1/lab/pi-1/state"
 
 
 def test_the_numbers_of_an_invalid_run_are_withheld():
@@ -146,8 +146,8 @@ def test_the_numbers_of_an_invalid_run_are_withheld():
 @pytest.mark.parametrize("birth", [True, False])
 def test_a_retired_device_is_removed_with_its_states(birth):
     """Empty retained messages, which makes Home Assistant forget."""
-    one = present(state="revoked") if birth else DevicePresence("lab", "pi-1", "revoked", 0, None, 5)
-    messages = home_messages([newest()], [one], "1.0")
+    presence = present(state="revoked") if birth else DevicePresence("lab", "pi-1", "revoked", 0, None, 5)
+    messages = home_messages([newest()], [presence], "1.0")
     assert len(messages) == 2
     assert set(messages.values()) == {b""}
 
@@ -156,7 +156,7 @@ def test_of_a_device_with_very_many_cases_the_newest_are_shown():
     """A discovery message stays of a size that brokers and people bear."""
     runs = [newest(case=f"{number}", model=make_record().model, batch=number, started_at_ns=number * 10**9) for number in range(1, 151)]
     message = json.loads(home_messages(runs, [], "1.0")[discovery_topic("lab", "pi-1")])
-    names = " ".join(one["name"] for one in message["components"].values())
+    names = " ".join(component["name"] for component in message["components"].values())
     assert len(message["components"]) == 1 + 3 * 100
     assert "batch 150," in names
     assert "batch 50," not in names

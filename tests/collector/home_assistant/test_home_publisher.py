@@ -54,9 +54,9 @@ def retained(server):
     """Return what a client that comes now gets, by topic."""
     peer = Peer(address_of(server), "homeassistant/#", "edgemeter/home-assistant/#", "edgemeter-tests/end", client_id="home")
     peer.session.publish("edgemeter-tests/end", b"end")
-    assert wait_until(lambda: any(one.topic.endswith("/end") for one in peer.messages))
+    assert wait_until(lambda: any(message.topic.endswith("/end") for message in peer.messages))
     peer.close()
-    return {one.topic: one.payload for one in peer.messages if not one.topic.endswith("/end")}
+    return {message.topic: message.payload for message in peer.messages if not message.topic.endswith("/end")}
 
 
 def test_a_device_appears_changes_and_disappears(server, ledger):
@@ -65,15 +65,15 @@ def test_a_device_appears_changes_and_disappears(server, ledger):
     publisher.start()
     try:
         assert wait_until(lambda: len(retained(server)) == 2)
-        found = retained(server)
-        ((topic, state),) = ((topic, json.loads(text)) for topic, text in found.items() if topic != CONFIG)
-        assert json.loads(found[CONFIG])["device"]["name"] == "pi-1"
+        messages = retained(server)
+        ((topic, state),) = ((topic, json.loads(text)) for topic, text in messages.items() if topic != CONFIG)
+        assert json.loads(messages[CONFIG])["device"]["name"] == "pi-1"
         record = make_record()
         assert state["latency_ms"] == record.latency.p50_ms
         keep(ledger, seq=2, id="another", started_at_ns=record.started_at_ns + 1, latency=with_p50(record, 99.5))
         assert wait_until(lambda: json.loads(retained(server)[topic])["latency_ms"] == 99.5)
-        done = CliRunner().invoke(collector, ["retire", "pi-1", "--ledger", str(ledger)], catch_exceptions=False)
-        assert done.exit_code == 0
+        result = CliRunner().invoke(collector, ["retire", "pi-1", "--ledger", str(ledger)], catch_exceptions=False)
+        assert result.exit_code == 0
         assert wait_until(lambda: retained(server) == {})
         keep(ledger, seq=3, id="back")
         assert wait_until(lambda: CONFIG in retained(server))
@@ -107,14 +107,14 @@ def test_a_device_of_no_or_several_fleets_is_not_retired(ledger):
     with SqliteLedger(ledger) as opened:
         opened.commit((), (), [change])
     for arguments, reason in ((["pi-1"], "fleets lab, office have one"), (["pi-9"], "see `edgemeter collector devices`")):
-        done = CliRunner().invoke(collector, ["retire", *arguments, "--ledger", str(ledger)])
-        assert reason in str(done.exception)
+        result = CliRunner().invoke(collector, ["retire", *arguments, "--ledger", str(ledger)])
+        assert reason in str(result.exception)
     CliRunner().invoke(collector, ["retire", "pi-1", "--fleet", "office", "--ledger", str(ledger)], catch_exceptions=False)
     with SqliteLedger(ledger) as opened:
-        assert {one.fleet: one.state for one in opened.devices()} == {"lab": "online", "office": "revoked"}
+        assert {device.fleet: device.state for device in opened.devices()} == {"lab": "online", "office": "revoked"}
         # What the broker still holds of the device's last session does not bring it back.
         opened.commit((), (), [PresenceChange("office", "pi-1", DeviceState(state="lost", session=1), 1)])
-        assert {one.fleet: one.state for one in opened.devices()}["office"] == "revoked"
+        assert {device.fleet: device.state for device in opened.devices()}["office"] == "revoked"
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def test_collector_up_publishes_what_a_device_delivers(server, tmp_path):
         assert "publishing to Home Assistant" in process.stderr.readline()
         record = make_record(device="pi-1", fleet="lab", session=4, seq=1)
         peer.session.publish("edgemeter/v1/lab/pi-1/result", contract_record.encode(record))
-        assert wait_until(lambda: [wire.decode_receipt(one.payload).held for one in peer.messages] == [((1, 1),)])
+        assert wait_until(lambda: [wire.decode_receipt(message.payload).held for message in peer.messages] == [((1, 1),)])
         assert wait_until(lambda: len(retained(server)) == 2)
     finally:
         peer.close()

@@ -154,15 +154,15 @@ def test_a_bucket_that_was_emptied_is_filled_by_drain_again(influx_place, sink_o
         if influx_place.version == 1:
             influx_place.query('DROP MEASUREMENT "run"')
         else:
-            whole = {"start": "1970-01-01T00:00:00Z", "stop": "2100-01-01T00:00:00Z"}
-            influx_place.server.ask(f"/api/v2/delete?org={influx_place.server.org}&bucket={influx_place.name}", whole)
+            period = {"start": "1970-01-01T00:00:00Z", "stop": "2100-01-01T00:00:00Z"}
+            influx_place.server.ask(f"/api/v2/delete?org={influx_place.server.org}&bucket={influx_place.name}", period)
         assert seqs(influx_place) == []
         url = influx_place.server.url
-        done = CliRunner().invoke(collector, ["drain", "--ledger", str(path), "--json"], catch_exceptions=False)
-        assert [one["records_to_write"] for one in json.loads(done.stdout)["sinks"]] == [0]
+        result = CliRunner().invoke(collector, ["drain", "--ledger", str(path), "--json"], catch_exceptions=False)
+        assert [sink["records_to_write"] for sink in json.loads(result.stdout)["sinks"]] == [0]
         arguments = ["drain", "--again", "--ledger", str(path), "--store", url, "--since", "1970-01-01"]
-        done = CliRunner().invoke(collector, arguments, catch_exceptions=False)
-        assert "8 records to write" in done.stdout
+        result = CliRunner().invoke(collector, arguments, catch_exceptions=False)
+        assert "8 records to write" in result.stdout
         drain.wake()
         assert wait_until(lambda: seqs(influx_place) == list(range(1, 9)))
     other = CliRunner().invoke(collector, ["drain", "--again", "--ledger", str(path), "--store", "http://other:1"])
@@ -261,6 +261,6 @@ def test_records_with_thousands_of_names_and_values_leave_a_bucket_small(influx_
     drained(path, sink_of(influx_place.config()), Points(known=TagValues(tmp_path / "tags", most=10)))
     assert len(influx_place.query("SHOW FIELD KEYS FROM run")) < 300
     assert len(influx_place.query('SHOW TAG VALUES FROM run WITH KEY = "suite"')) == 11
-    found = InfluxStore(influx_place.config()).contents().runs
-    assert {run.suite for run in found} == {f"nightly-{seq}" for seq in range(1, 32)}
-    assert {run.accuracy.detail.get("metric_1999") for run in found} == {1999.0, None}
+    runs = InfluxStore(influx_place.config()).contents().runs
+    assert {run.suite for run in runs} == {f"nightly-{seq}" for seq in range(1, 32)}
+    assert {run.accuracy.detail.get("metric_1999") for run in runs} == {1999.0, None}

@@ -87,7 +87,7 @@ def test_a_wrong_token_organisation_or_bucket_is_one_clear_line(server, sink_of)
     ):
         with table_row(changes):
             token = changes.get("token", "")
-            given = {"token": limited_token(server, token.removesuffix("-only"))} if token.endswith("-only") else {}
-            with pytest.raises(ConfigError, match=message) as caught:
-                sink_of(config_of(server, **changes | given)).prepare()
-            assert "\n" not in str(caught.value)
+            changed_token = {"token": limited_token(server, token.removesuffix("-only"))} if token.endswith("-only") else {}
+            with pytest.raises(ConfigError, match=message) as raised:
+                sink_of(config_of(server, **changes | changed_token)).prepare()
+            assert "\n" not in str(raised.value)

@@ -38,9 +38,9 @@ def test_what_is_no_url_is_refused_with_the_form():
 
 def test_credentials_in_the_url_and_unknown_settings_are_refused():
     """A URL ends in logs; a typo in a setting would be silent."""
-    with pytest.raises(ConfigError, match="EDGEMETER_INFLUX_TOKEN") as caught:
+    with pytest.raises(ConfigError, match="EDGEMETER_INFLUX_TOKEN") as raised:
         parse_influx("http://user:hunter2@h", environ=TOKEN)
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in str(raised.value)
     with pytest.raises(ConfigError, match="'buckets' is unknown"):
         parse_influx("http://h?buckets=b", environ=TOKEN)
 
@@ -79,9 +79,9 @@ def test_a_token_that_no_header_can_hold_is_refused(tmp_path):
         with table_row(text):
             file = tmp_path / "token"
             file.write_text(text, encoding="utf-8")
-            with pytest.raises(ConfigError, match="not one line of printable ASCII") as caught:
+            with pytest.raises(ConfigError, match="not one line of printable ASCII") as raised:
                 parse_influx("http://h", token_file=file, environ={})
-            assert text not in str(caught.value)
+            assert text not in str(raised.value)
             file.write_text("\n")
             with pytest.raises(ConfigError, match="contains no InfluxDB token"):
                 parse_influx("http://h", token_file=file, environ={})

@@ -29,18 +29,18 @@ def fresh(request, tmp_path):
         yield server, f"{server.url}?db=fleet", tmp_path
 
 
-def init(url, folder, *more):
+def init(url, folder, *options):
     """Run the command; return what came of it."""
     files = ["--write-token-to", str(folder / "write"), "--read-token-to", str(folder / "read")]
-    return CliRunner().invoke(collector, ["init-influx", "--influx", url, "--influx-token-file", str(folder / "admin"), *files, *more])
+    return CliRunner().invoke(collector, ["init-influx", "--influx", url, "--influx-token-file", str(folder / "admin"), *files, *options])
 
 
 def test_the_two_tokens_may_do_one_thing_each(fresh, sink_of):
     """The collector writes and cannot read, compare reads and cannot write; nobody else may read their files."""
     _, url, folder = fresh
-    done = init(url, folder, "--keep-days", "400")
-    assert done.exit_code == 0, done.exception
-    assert "kept 400 days" in done.stdout
+    result = init(url, folder, "--keep-days", "400")
+    assert result.exit_code == 0, result.exception
+    assert "kept 400 days" in result.stdout
     assert [stat.S_IMODE((folder / name).stat().st_mode) for name in ("write", "read")] == [0o600, 0o600]
     writes, reads = (influx_config.parse_influx(url, token_file=folder / name, environ={}) for name in ("write", "read"))
     record = make_record(session=5, seq=1, started_at_ns=recent_ns())
@@ -58,9 +58,9 @@ def test_it_may_be_done_again_and_changes_what_differs(fresh):
     server, url, folder = fresh
     assert init(url, folder).exception is None
     before = (folder / "write").read_text()
-    done = init(url, folder, "--keep-days", "5", "--json")
-    assert done.exit_code == 0, done.exception
-    assert json.loads(done.stdout)["said"][-1].endswith("kept (for compare: read permission only)")
+    result = init(url, folder, "--keep-days", "5", "--json")
+    assert result.exit_code == 0, result.exception
+    assert json.loads(result.stdout)["said"][-1].endswith("kept (for compare: read permission only)")
     assert (folder / "write").read_text() == before
     if isinstance(server, Influx1):
         (policy,) = [row for row in server.query("SHOW RETENTION POLICIES ON fleet", "fleet") if row["default"]]
@@ -69,7 +69,9 @@ def test_it_may_be_done_again_and_changes_what_differs(fresh):
         (bucket,) = server.ask("/api/v2/buckets?name=fleet")["buckets"]
         assert [rule["everySeconds"] for rule in bucket["retentionRules"]] == [5 * 24 * 3600]
         mappings = server.ask(f"/api/v2/dbrps?org={server.org}&bucketID={bucket['id']}")["content"]
-        assert [(one["database"], one["retention_policy"]) for one in mappings if not one.get("virtual")] == [("fleet", "autogen")]
+        assert [(mapping["database"], mapping["retention_policy"]) for mapping in mappings if not mapping.get("virtual")] == [
+            ("fleet", "autogen")
+        ]
 
 
 @pytest.mark.influx1
@@ -78,10 +80,10 @@ def test_a_retention_policy_of_ones_own_becomes_the_default(influxd1, tmp_path, 
     (tmp_path / "admin").write_text("admin:secret")
     with running(Influx1(influxd1, tmp_path, "admin:secret")) as server:
         for days in ("20", "90"):
-            done = init(f"{server.url}?db=fleet&rp=seasons", tmp_path, "--keep-days", days)
-            assert done.exit_code == 0, done.exception
-        found = {row["name"]: (row["duration"], row["default"]) for row in server.query("SHOW RETENTION POLICIES ON fleet", "fleet")}
-        assert found["seasons"] == ("2160h0m0s", True)
+            result = init(f"{server.url}?db=fleet&rp=seasons", tmp_path, "--keep-days", days)
+            assert result.exit_code == 0, result.exception
+        policies = {row["name"]: (row["duration"], row["default"]) for row in server.query("SHOW RETENTION POLICIES ON fleet", "fleet")}
+        assert policies["seasons"] == ("2160h0m0s", True)
         config = InfluxConfig(server.url, (tmp_path / "write").read_text().strip(), database="fleet", policy="seasons")
         record = make_record(session=5, seq=1, started_at_ns=recent_ns())
         assert sink_of(config).write([points.point_line(record)]) == []
@@ -93,9 +95,9 @@ def test_a_refused_user_is_reported_and_no_token_file_is_left(fresh):
     """A token file is made with its token or not at all."""
     _, url, folder = fresh
     (folder / "admin").write_text("no:body")
-    done = init(url, folder)
-    assert isinstance(done.exception, ConfigError)
-    assert "does not accept the token" in str(done.exception)
+    result = init(url, folder)
+    assert isinstance(result.exception, ConfigError)
+    assert "does not accept the token" in str(result.exception)
     assert not (folder / "write").exists()
 
 
@@ -103,9 +105,9 @@ def test_a_token_file_that_cannot_be_written_is_reported(fresh):
     """Before a token is made for it."""
     _, url, folder = fresh
     (folder / "file").write_text("")
-    done = init(url, folder, "--write-token-to", str(folder / "file" / "below"))
-    assert isinstance(done.exception, ConfigError)
-    assert "cannot write a token to" in str(done.exception)
+    result = init(url, folder, "--write-token-to", str(folder / "file" / "below"))
+    assert isinstance(result.exception, ConfigError)
+    assert "cannot write a token to" in str(result.exception)
 
 
 @pytest.mark.influx1
@@ -138,10 +140,10 @@ def test_what_is_printed_is_what_the_collector_takes(fresh, sink_of):
     """The token that may only write sees no organisation: the URL has to name it, and the command says that URL."""
     server, url, folder = fresh
     plain = url.replace(f"org={server.org}&", "") if not isinstance(server, Influx1) else url
-    done = init(plain, folder)
-    assert done.exit_code == 0, done.exception
-    told = done.stdout.splitlines()[0].rpartition("--influx ")[2].strip("'")
-    config = influx_config.parse_influx(told, token_file=folder / "write", environ={})
+    result = init(plain, folder)
+    assert result.exit_code == 0, result.exception
+    printed_url = result.stdout.splitlines()[0].rpartition("--influx ")[2].strip("'")
+    config = influx_config.parse_influx(printed_url, token_file=folder / "write", environ={})
     assert sink_of(config).write([points.point_line(make_record(session=5, seq=1, started_at_ns=recent_ns()))]) == []
 
 
@@ -149,17 +151,17 @@ def test_a_token_of_another_place_is_not_taken_for_one_of_this(fresh):
     """The files of one bucket named for a second: nothing is called good that the server refuses."""
     _, url, folder = fresh
     assert init(url, folder).exception is None
-    done = init(url.replace("fleet", "other"), folder)
-    assert isinstance(done.exception, ConfigError)
-    assert f"the token in {str(folder / 'write')!r} has no permission to write at" in str(done.exception)
-    assert "name another file (--write-token-to)" in str(done.exception)
-    done = init(url.replace("fleet", "other"), folder, "--write-token-to", str(folder / "write-2"))
-    assert f"the token in {str(folder / 'read')!r} has no permission to read at" in str(done.exception)
+    result = init(url.replace("fleet", "other"), folder)
+    assert isinstance(result.exception, ConfigError)
+    assert f"the token in {str(folder / 'write')!r} has no permission to write at" in str(result.exception)
+    assert "name another file (--write-token-to)" in str(result.exception)
+    result = init(url.replace("fleet", "other"), folder, "--write-token-to", str(folder / "write-2"))
+    assert f"the token in {str(folder / 'read')!r} has no permission to read at" in str(result.exception)
 
 
 def test_more_days_than_influxdb_counts_are_refused(tmp_path):
     """It would keep 72,272 days, or none, of 99,999,999,999."""
     (tmp_path / "admin").write_text("t")
-    done = init("http://127.0.0.1:1", tmp_path, "--keep-days", "106752")
-    assert done.exit_code == 2
-    assert "not in the range" in done.stderr
+    result = init("http://127.0.0.1:1", tmp_path, "--keep-days", "106752")
+    assert result.exit_code == 2
+    assert "not in the range" in result.stderr

@@ -61,8 +61,8 @@ def test_a_float_field_stays_a_float_even_when_an_integer_slipped_in():
 def test_what_is_absent_has_no_field():
     """Absent is absent, not zero."""
     fields = fields_of(plain(accuracy=None, energy=None, preprocess=None, latency=make_latency(p90_ms=None)))
-    found = {name for name in fields if name.startswith(("accuracy_", "energy_", "preprocess_"))}
-    assert found <= {"energy_reason"}
+    names = {name for name in fields if name.startswith(("accuracy_", "energy_", "preprocess_"))}
+    assert names <= {"energy_reason"}
     assert "latency_p90_ms" not in fields
     assert "latency_p90_low_ms" in fields
 
@@ -83,11 +83,11 @@ def kinds(schema, kind, prefix=""):
 
 def test_every_field_of_the_schema_has_one_name_and_one_type():
     """A field that is added to the record comes along by itself, and no two share a name: a column never changes its type."""
-    wanted = dict(kinds(contract_record.json_schema(), "RunRecord"))
-    found = [(one.name, one.kind) for one in point_schema.every_field(point_schema.RECORD)]
-    assert len(found) == len(dict(found))
-    assert dict(found) | dict.fromkeys(point_schema.AS_TAGS, "text") | {"samples": "json"} == wanted
-    assert not point_schema.TAGS.keys() & dict(found).keys()
+    declared = dict(kinds(contract_record.json_schema(), "RunRecord"))
+    fields = [(field.name, field.kind) for field in point_schema.every_field(point_schema.RECORD)]
+    assert len(fields) == len(dict(fields))
+    assert dict(fields) | dict.fromkeys(point_schema.AS_TAGS, "text") | {"samples": "json"} == declared
+    assert not point_schema.TAGS.keys() & dict(fields).keys()
 
 
 KIND_OF = (("integer", r"-?\d+i"), ("boolean", "true|false"), ("text", '"(?s:.*)"'), ("float", r"-?\d+(\.\d+)?(e[+-]?\d+)?"))
@@ -97,16 +97,16 @@ KIND_OF = (("integer", r"-?\d+i"), ("boolean", "true|false"), ("text", '"(?s:.*)
 @pytest.mark.parametrize("count", [100, pytest.param(300, marks=pytest.mark.slow)])
 def test_whatever_a_record_holds_a_column_keeps_its_type(count):
     """Over random records: extreme numbers, odd texts, names from the wire; a whole float is no integer."""
-    declared = {one.name: one.kind for one in point_schema.every_field(point_schema.RECORD)} | dict.fromkeys(
+    declared = {field.name: field.kind for field in point_schema.every_field(point_schema.RECORD)} | dict.fromkeys(
         point_schema.EXACT.values(), "text"
     )
     kinds = {"all": {}, "figures": {}}
     for seed in range(count):
         record = random_record(seed)
-        for extent, seen in kinds.items():
+        for extent, seen_kinds in kinds.items():
             for name, text in fields_of(record, extent).items():
                 kind = next(kind for kind, form in KIND_OF if re.fullmatch(form, text))
-                assert seen.setdefault(name, kind) == kind, (extent, name)
+                assert seen_kinds.setdefault(name, kind) == kind, (extent, name)
                 assert declared.get(name, kind).replace("json", "text") == kind, (extent, name)
     assert len(kinds["all"]) > 100
     assert len(kinds["figures"]) > 15
@@ -114,12 +114,12 @@ def test_whatever_a_record_holds_a_column_keeps_its_type(count):
 
 def test_the_figures_are_few_and_each_is_a_field_of_the_record():
     """The names are those of the whole point, so that one query reads both."""
-    declared = {one.name for one in point_schema.every_field(point_schema.RECORD)} | {entry.name for entry in point_schema.WORKED_OUT}
+    declared = {field.name for field in point_schema.every_field(point_schema.RECORD)} | {entry.name for entry in point_schema.WORKED_OUT}
     assert declared >= point_schema.FIGURES
-    found = fields_of(plain(), "figures")
-    assert found.keys() <= point_schema.FIGURES | {point_schema.ENERGY_PROVENANCE}
-    assert [found[f"energy_{name}"] for name in ("scope", "sensor", "provenance")] == ['"board-input"', '"ina219"', '"measured"']
-    assert found["latency_p50_ms"] == "12.25"
+    fields = fields_of(plain(), "figures")
+    assert fields.keys() <= point_schema.FIGURES | {point_schema.ENERGY_PROVENANCE}
+    assert [fields[f"energy_{name}"] for name in ("scope", "sensor", "provenance")] == ['"board-input"', '"ina219"', '"measured"']
+    assert fields["latency_p50_ms"] == "12.25"
 
 
 def test_not_a_number_is_never_written():
@@ -188,8 +188,8 @@ def test_a_record_with_two_thousand_names_makes_no_field_of_its_own():
             early_stopping_ms={f"p{number}": 1.0 for number in range(2000)}, refused=dict.fromkeys(map(str, range(2000)), 1)
         ),
     )
-    usual = {one.name for one in point_schema.every_field(point_schema.RECORD)} | {point_schema.ENERGY_PROVENANCE}
-    by_name = {name for one in point_schema.every_field(point_schema.RECORD) for name in one.by_name.values()}
+    usual = {field.name for field in point_schema.every_field(point_schema.RECORD)} | {point_schema.ENERGY_PROVENANCE}
+    by_name = {name for field in point_schema.every_field(point_schema.RECORD) for name in field.by_name.values()}
     assert fields_of(many).keys() <= usual | by_name
     assert json.loads(value_of(fields_of(many)["accuracy_detail"])) == detail
 
@@ -234,11 +234,11 @@ def test_the_variant_distinguishes_the_cases_of_a_model():
 
 def test_settings_of_any_length_fit_into_the_variant():
     """A tag takes 200 characters: longer texts would be `other`, all of them one series."""
-    found = {
+    variants = {
         influx_points.tag_values(plain(runtime=make_runtime(options={"properties": "x" * 500 + end})))["variant"] for end in ("1", "2")
     }
-    assert len(found) == 2
-    assert max(map(len, found)) < LONGEST_VALUE
+    assert len(variants) == 2
+    assert max(map(len, variants)) < LONGEST_VALUE
 
 
 def test_an_energy_carries_scope_sensor_and_provenance():
@@ -263,25 +263,25 @@ def test_energies_of_other_sensors_are_one_text_in_which_each_names_its_sensor_a
     """No number of theirs is a field under the tag of the energy with the widest scope."""
     other = make_energy(sensor="rails", scope="module", gross_mj=12345.5)
     fields = fields_of(plain(energy=make_energy(), other_energies=(other,)))
-    (held,) = [name for name, value in fields.items() if "12345.5" in value]
-    (found,) = json.loads(json.loads(fields[held]))
-    assert (held, found["sensor"], found["scope"]) == ("other_energies", "rails", "module")
+    (name,) = [name for name, value in fields.items() if "12345.5" in value]
+    (curve,) = json.loads(json.loads(fields[name]))
+    assert (name, curve["sensor"], curve["scope"]) == ("other_energies", "rails", "module")
 
 
 def test_a_tag_takes_no_more_than_its_values_and_the_text_stays(tmp_path):
     """Beyond the limit the tag is `other`, after a restart too; devices are not limited."""
-    known = TagValues(tmp_path / "tags", most=2)
-    suites = [influx_points.tag_values(plain(suite=f"nightly-{day}", device=f"pi-{day}"), known) for day in range(4)]
+    limits = TagValues(tmp_path / "tags", most=2)
+    suites = [influx_points.tag_values(plain(suite=f"nightly-{day}", device=f"pi-{day}"), limits) for day in range(4)]
     assert [tags["suite"] for tags in suites] == ["nightly-0", "nightly-1", "other", "other"]
     assert [tags["device"] for tags in suites] == ["pi-0", "pi-1", "pi-2", "pi-3"]
-    line = influx_points.point_line(plain(suite="nightly-3"), "all", known)
+    line = influx_points.point_line(plain(suite="nightly-3"), "all", limits)
     assert ",suite=other," in line
     assert 'exact_suite="nightly-3"' in line
-    known.save()
-    again = TagValues(tmp_path / "tags", most=2)
-    assert again.admitted("suite", "nightly-1") == "nightly-1"
-    assert again.admitted("suite", "nightly-9") == "other"
-    assert again.admitted("scenario", "s" * 201) == "other"
+    limits.save()
+    reread = TagValues(tmp_path / "tags", most=2)
+    assert reread.admitted("suite", "nightly-1") == "nightly-1"
+    assert reread.admitted("suite", "nightly-9") == "other"
+    assert reread.admitted("scenario", "s" * 201) == "other"
     (tmp_path / "tags").write_text("{")
     with pytest.raises(ConfigError, match="delete the file"):
         TagValues(tmp_path / "tags")
@@ -319,9 +319,9 @@ def test_absent_tags_are_left_out_and_tags_come_sorted():
 def test_one_record_is_always_the_same_point():
     """A retry overwrites itself: the line of what was kept and read back is the same, to the byte."""
     record = plain()
-    again = contract_record.decode(contract_record.encode(record))
-    assert influx_points.point_line(record) == influx_points.point_line(again)
-    assert influx_points.point_line(msgspec.structs.replace(again, samples=())) == influx_points.point_line(record)
+    decoded = contract_record.decode(contract_record.encode(record))
+    assert influx_points.point_line(record) == influx_points.point_line(decoded)
+    assert influx_points.point_line(msgspec.structs.replace(decoded, samples=())) == influx_points.point_line(record)
 
 
 def test_two_records_of_the_same_start_are_two_points():
@@ -339,16 +339,16 @@ def test_a_record_stamped_by_two_collectors_is_one_point_of_the_day(extent):
     """The device never knew the time; each collector stamped it when it came there, and both drain."""
     day_ns = 24 * 3600 * 1_000_000_000
     morning_ns = make_record().started_at_ns // day_ns * day_ns + 7 * 3600 * 1_000_000_000
-    held = [
+    records = [
         msgspec.structs.replace(plain_number(5, seq), clock_synchronised=False, stamped_by="collector", started_at_ns=stamp_ns)
         for seq in range(1, 500)
         for stamp_ns in (morning_ns, morning_ns + 300_123_456_789)
     ]
-    points = [(influx_points.point_line(one, extent).rsplit(" ", 1)[1], one.seq) for one in held]
+    points = [(influx_points.point_line(record, extent).rsplit(" ", 1)[1], record.seq) for record in records]
     assert len(set(points)) == 499
     assert len({at_ns for at_ns, _ in points}) == 499
     assert all(int(at_ns) // day_ns == morning_ns // day_ns for at_ns, _ in points)
-    read = [int(fields_of(one, extent)["started_at_ns"].rstrip("i")) for one in held[:2]]
+    read = [int(fields_of(record, extent)["started_at_ns"].rstrip("i")) for record in records[:2]]
     assert read == [morning_ns, morning_ns + 300_123_456_789]
 
 

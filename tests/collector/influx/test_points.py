@@ -30,10 +30,10 @@ def with_latencies(*values_ns):
 def with_power(*sensors, **changes):
     """Return a record with the readings of `sensors`: name, kind, values, times."""
     traces = tuple(record_figures.PowerTrace(name=name, kind=kind) for name, kind, _, _ in sensors)
-    made = []
+    lines = []
     for name, kind, values, times in sensors:
-        made += [series(f"{kind}.{name}", "W", np.array(values, float)), series(f"power_at.{name}", "ns", times)]
-    return make_record(session=5, seq=1, id="r", power_traces=traces, samples=tuple(made), **changes)
+        lines += [series(f"{kind}.{name}", "W", np.array(values, float)), series(f"power_at.{name}", "ns", times)]
+    return make_record(session=5, seq=1, id="r", power_traces=traces, samples=tuple(lines), **changes)
 
 
 def test_a_record_alone_comes_to_one_point():
@@ -59,8 +59,8 @@ def test_the_figures_read_quickly_are_those_of_the_record(count):
     for seed in range(count):
         record = random_record(seed)
         text = contract_record.encode(record)[:-1] + b',"of_tomorrow":[{"a":1}]}'
-        held = HeldChunk([(8, 1), (9, 0)], 7, b"[%s,%s]" % (contract_record.encode(random_record(seed + 1)), text), is_checked=True)
-        (row, lines), _ = Points("figures").of_chunk(held)
+        chunk = HeldChunk([(8, 1), (9, 0)], 7, b"[%s,%s]" % (contract_record.encode(random_record(seed + 1)), text), is_checked=True)
+        (row, lines), _ = Points("figures").of_chunk(chunk)
         assert (row, lines) == (8, [points.point_line(record, "figures")])
 
 
@@ -68,8 +68,8 @@ def test_an_unread_record_is_checked_whole():
     """A record that is about to be quarantined must not have its figures in InfluxDB."""
     sound = contract_record.encode(make_record(session=5, seq=1))
     text = sound.replace(b'"warm_up":{', b'"warm_up":{"queries":"many",', 1)
-    held = HeldChunk([(8, 0), (9, 1)], 7, b"[%s,%s]" % (text, sound), is_checked=False)
-    assert [row for row, _ in Points("figures").of_chunk(held)] == [9]
+    chunk = HeldChunk([(8, 0), (9, 1)], 7, b"[%s,%s]" % (text, sound), is_checked=False)
+    assert [row for row, _ in Points("figures").of_chunk(chunk)] == [9]
 
 
 def test_a_record_that_was_validated_and_is_none_is_an_error():
@@ -83,8 +83,8 @@ def test_the_histogram_counts_every_query_once_in_the_bucket_of_its_bound():
     """A bound belongs to the bucket below it; what no bound reaches is counted above."""
     record = with_latencies(1, 1000, 1001, 1250, 1251, 12_500_000, 12_500_001, 10**12, 10**12 + 1)
     _, line = HISTOGRAM.lines(contract_record.encode(record))
-    found = dict(re.findall(r"((?:to_\d+|above)_ns)=(\d+)i", line))
-    assert found == {
+    counts = dict(re.findall(r"((?:to_\d+|above)_ns)=(\d+)i", line))
+    assert counts == {
         "to_1000_ns": "2", "to_1250_ns": "2", "to_1600_ns": "1", "to_12500000_ns": "1", "to_16000000_ns": "1",
         "to_1000000000000_ns": "1", "above_ns": "1",
     }  # fmt: skip

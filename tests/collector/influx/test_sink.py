@@ -32,17 +32,17 @@ def written(sink, lines):
 @pytest.mark.parametrize("count", [80, pytest.param(400, marks=pytest.mark.slow)])
 def test_whatever_a_record_holds_comes_back_exactly(influx_place, sink_of, count):
     """Floats stay floats, integers integers, booleans, texts with anything in them, what is absent absent; none is refused."""
-    made = [random_record(seed) for seed in range(count)]
-    assert written(sink_of(influx_place.config()), [points.point_line(one) for one in made]) == []
+    records = [random_record(seed) for seed in range(count)]
+    assert written(sink_of(influx_place.config()), [points.point_line(record) for record in records]) == []
     contents = InfluxStore(influx_place.config()).contents()
     for _ in range(20):
         # On a loaded machine InfluxDB 1 was seen to show a point of so many new shards a moment after it had confirmed it.
-        if len(contents.runs) == len(made):
+        if len(contents.runs) == len(records):
             break
         time.sleep(1)
         contents = InfluxStore(influx_place.config()).contents()
     assert contents.left_out == []
-    assert list(contents.runs) == oldest_first(made)
+    assert list(contents.runs) == oldest_first(records)
 
 
 def test_a_query_finds_the_figures_by_the_tags(influx_place, sink_of):
@@ -74,9 +74,12 @@ def test_a_query_finds_the_figures_of_a_language_model(influx_place, sink_of, la
         "SELECT generation_ttft_p50_ms, generation_tpot_p50_ms, generation_decode_tokens_per_s, generation_output_tokens, "
         "generation_energy_output_token_gross_mj, generation_energy_decode_token_gross_mj FROM run"
     )
-    found = record.generation
-    assert (row["generation_ttft_p50_ms"], row["generation_tpot_p50_ms"]) == (found.ttft.p50_ms, found.tpot.p50_ms)
-    assert row["generation_decode_tokens_per_s"] == found.decode_tokens_per_s
+    measured_generation = record.generation
+    assert (row["generation_ttft_p50_ms"], row["generation_tpot_p50_ms"]) == (
+        measured_generation.ttft.p50_ms,
+        measured_generation.tpot.p50_ms,
+    )
+    assert row["generation_decode_tokens_per_s"] == measured_generation.decode_tokens_per_s
     assert (row["generation_energy_output_token_gross_mj"], row["generation_energy_decode_token_gross_mj"]) == (2000.0, 1000.0)
     assert row["generation_output_tokens"] == 8
 
@@ -96,8 +99,8 @@ def test_exactly_the_malformed_points_are_returned_and_all_others_are_stored(inf
     seeds = [2**63 if position in bad else 1 for position in range(20)]
     lines = [points.point_line(make_record(session=5, seq=position + 1, seed=seed)) for position, seed in enumerate(seeds)]
     refused = sink_of(influx_place.config()).write(lines)
-    assert tuple(one.index for one in refused) == bad
-    assert all("unable to parse" in one.reason and "\n" not in one.reason for one in refused)
+    assert tuple(point.index for point in refused) == bad
+    assert all("unable to parse" in point.reason and "\n" not in point.reason for point in refused)
     stored = [row["seq"] for row in influx_place.query("SELECT seq FROM run")]
     assert sorted(stored) == [position + 1 for position in range(20) if position not in bad]
 
@@ -106,11 +109,11 @@ def test_a_type_conflict_takes_only_its_own_points_out(influx_place, sink_of):
     """The server stores the rest and names the first only; somebody else had written the column with another type."""
     sink = sink_of(influx_place.config())
     sink.write(["run,device=x seed=1.5 1760000000000000001"])
-    ours = [points.point_line(make_record(session=5, seq=seq)) for seq in (1, 2, 3)]
-    others = [f"run,device=y other={number}i 176000000000000000{number}" for number in range(2, 9)]
-    refused = sink.write([others[0], ours[0], *others[1:4], *ours[1:], *others[4:], "run,device=z a= 5"])
-    assert [one.index for one in refused] == [1, 5, 6, 10]
-    assert all("field type conflict" in one.reason for one in refused[:3])
+    own_points = [points.point_line(make_record(session=5, seq=seq)) for seq in (1, 2, 3)]
+    other_points = [f"run,device=y other={number}i 176000000000000000{number}" for number in range(2, 9)]
+    refused = sink.write([other_points[0], own_points[0], *other_points[1:4], *own_points[1:], *other_points[4:], "run,device=z a= 5"])
+    assert [point.index for point in refused] == [1, 5, 6, 10]
+    assert all("field type conflict" in point.reason for point in refused[:3])
     assert [row["other"] for row in influx_place.query("SELECT other FROM run")] == [2, 3, 4, 5, 6, 7, 8]
 
 
@@ -119,7 +122,7 @@ def test_a_thousand_bad_points_among_good_ones_are_found(influx_place, sink_of):
     """However many: the good ones between them are all stored."""
     lines = [f"run,device=d seq={number}i{'' if number % 2 else 'x'} {number}" for number in range(1, 2001)]
     refused = sink_of(influx_place.config()).write(lines)
-    assert [one.index for one in refused] == list(range(1, 2000, 2))
+    assert [point.index for point in refused] == list(range(1, 2000, 2))
     assert influx_place.query("SELECT sum(seq) FROM run")[0]["sum"] == 1_000_000
 
 
@@ -132,8 +135,8 @@ def test_points_older_than_what_is_kept_are_refused_together(influx_place, sink_
     now_ns = time.time_ns()
     lines = [f"run,device=d seq={number}i {number if number < 900 else now_ns + number}" for number in range(1000)]
     refused = sink.write(lines)
-    assert [one.index for one in refused] == list(range(900))
-    assert all("etention" in one.reason or "points beyond" in one.reason for one in refused)
+    assert [point.index for point in refused] == list(range(900))
+    assert all("etention" in point.reason or "points beyond" in point.reason for point in refused)
     assert influx_place.query("SELECT count(seq) FROM run")[0]["count"] == 100
     assert len(posts) < 30
 
@@ -160,7 +163,7 @@ def configs(url):
 
 def test_a_reply_is_sorted_by_what_somebody_has_to_do(scripted, sink_of):
     """Configuration aloud, the rest later; one line each."""
-    for version, (status, said, error, words) in itertools.product(
+    for version, (status, body, error, words) in itertools.product(
         (0, 1),
         (
             (401, '{"code":"unauthorized","message":"nope"}', ConfigError, r"does not accept the token \(nope\): give one"),
@@ -172,11 +175,11 @@ def test_a_reply_is_sorted_by_what_somebody_has_to_do(scripted, sink_of):
             (503, "<html>\n<b>busy</b></html>", TransientError, "responds 503"),
         ),
     ):
-        with table_row(version, status, said):
-            scripted.handler.script.append((status, said))
-            with pytest.raises(error, match=words) as caught:
+        with table_row(version, status, body):
+            scripted.handler.script.append((status, body))
+            with pytest.raises(error, match=words) as raised:
                 sink_of(configs(scripted.config.url)[version]).write(["run a=1 1"])
-            assert "\n" not in str(caught.value)
+            assert "\n" not in str(raised.value)
 
 
 def test_what_has_no_organisations_gets_the_writes_of_version_2(scripted, sink_of):
@@ -199,8 +202,8 @@ def test_a_batch_that_is_too_large_for_the_server_is_halved(scripted, sink_of):
 def test_a_malformed_point_among_many_takes_three_writes_not_twenty(scripted, sink_of):
     """The server quotes the line; its word is not taken for it, the line is asked about alone."""
     lines = [f"run a={number} {number}" for number in range(5000)]
-    said = '{"code":"invalid","message":"unable to parse \'run a=4321 4321\': somehow"}'
-    scripted.handler.script += [(400, said), (400, said)]
+    body = '{"code":"invalid","message":"unable to parse \'run a=4321 4321\': somehow"}'
+    scripted.handler.script += [(400, body), (400, body)]
     (refused,) = sink_of(scripted.config).write(lines)
     assert refused.index == 4321
     assert [body.count(b"\n") + 1 for body in scripted.handler.bodies] == [5000, 1, 4999]
@@ -212,9 +215,9 @@ def test_no_influxdb_is_a_transient_error_of_one_line(sink_of):
         with table_row(version):
             with pytest.raises(
                 TransientError, match=r"no InfluxDB responds at http://127\.0\.0\.1:\d+ .*the ledger keeps everything"
-            ) as caught:
+            ) as raised:
                 sink_of(configs(f"http://127.0.0.1:{free_port()}")[version]).write(["run a=1 1"])
-            assert "\n" not in str(caught.value)
+            assert "\n" not in str(raised.value)
 
 
 @pytest.mark.influx1
@@ -244,8 +247,8 @@ def test_a_connection_that_the_server_closed_is_opened_again(influxd, influxd1, 
     """Killed and started between two writes: the second one goes through."""
     for server in (Influx(influxd, tmp_path), Influx1(influxd1, tmp_path)):
         with running(server):
-            place = {"org": server.org, "bucket": server.bucket} if isinstance(server, Influx) else {"database": "d"}
-            sink = sink_of(InfluxConfig(server.url, getattr(server, "token", ""), **place))
+            database = {"org": server.org, "bucket": server.bucket} if isinstance(server, Influx) else {"database": "d"}
+            sink = sink_of(InfluxConfig(server.url, getattr(server, "token", ""), **database))
             assert sink.write(["run a=1 1"]) == []
             server.kill()
             server.start()

@@ -27,6 +27,6 @@ def test_no_two_fields_share_a_name_and_none_is_a_tag():
         (status_points.DEVICE_FIELDS, status_points.DEVICE_TAGS),
         (status_points.COLLECTOR_FIELDS, status_points.COLLECTOR_TAGS),
     ):
-        names = [one.name for one in fields]
+        names = [field.name for field in fields]
         assert len({*names, *tags}) == len(names) + len(tags)
         assert all(re.fullmatch(r"[a-z_]+", name) for name in names)

@@ -39,11 +39,11 @@ def test_every_record_of_a_load_is_in_the_ledger_once(mode, broker, collector, t
     assert 0 < result.latency_p50_ms <= result.latency_p99_ms <= result.latency_max_ms
     assert collector.settled(60)
     with SqliteLedger(tmp_path / "ledger", "read") as ledger:
-        held = [one.record for one in ledger.records()]
+        records = [record.record for record in ledger.records()]
         assert ledger.quarantined() == []
-        sessions = {(record.device, record.session) for record in held}
+        sessions = {(record.device, record.session) for record in records}
         counts = sorted(last for session in sessions for first, last in ledger.ranges(*session) if first == 1)
-    assert len(held) == 101
+    assert len(records) == 101
     assert len(sessions) == 7
     assert counts == [14, 14, 14, 14, 15, 15, 15]
 
@@ -53,11 +53,11 @@ def test_a_load_without_a_collector_is_missing_everything_and_fails(monkeypatch)
     monkeypatch.setattr("edgemeter.collector.load.tally.measure_template", lambda: RecordTemplate(make_record()))
     options = ["--devices", "2", "--rate", "100", "--records", "5", "--patience", "0.2", "--json"]
     with embedded_broker() as address:
-        done = CliRunner().invoke(command, ["--broker", str(address), *options])
-    document = json.loads(done.stdout)
+        result = CliRunner().invoke(command, ["--broker", str(address), *options])
+    document = json.loads(result.stdout)
     names = ("sent", "receipted", "missing", "latency_p50_ms")
     assert [document[name] for name in names] == [5, 0, 5, None]
-    assert "5 of 5 records have no receipt" in str(done.exception)
+    assert "5 of 5 records have no receipt" in str(result.exception)
 
 
 def test_a_load_without_a_broker_is_reported():

@@ -27,10 +27,10 @@ def five(**changes):
     return [make_run(p50_ms=10 + number / 10, started_at_ns=STARTED_AT_NS + number * 10**9, **changes) for number in range(5)]
 
 
-def made(*runs):
+def paper_of(*runs):
     """Return what a paper says of these runs: tables and methods."""
-    found = paper_cases(runs, "all")
-    return tables(found), methods(found)
+    paper = paper_cases(runs, "all")
+    return tables(paper), methods(paper)
 
 
 def rows(latex):
@@ -40,7 +40,7 @@ def rows(latex):
 
 def test_a_latency_has_its_interval_and_what_that_is_over():
     """Of five runs over runs, of one over its queries, of two the range; each says which."""
-    latex, _ = made(*five(), make_run("pi-2", p50_ms=12.25), *(make_run("pi-3", p50_ms=value) for value in (3.0, 4.0)))
+    latex, _ = paper_of(*five(), make_run("pi-2", p50_ms=12.25), *(make_run("pi-3", p50_ms=value) for value in (3.0, 4.0)))
     p50 = {row[0]: row[3] for row in rows(latex)[:4]}
     assert p50["Device"] == "p50 ms"
     assert re.fullmatch(r"10\.2 \[9\.\d+, 10\.\d+\] \(1\)", p50["pi-1"])
@@ -53,7 +53,7 @@ def test_a_latency_has_its_interval_and_what_that_is_over():
 def test_an_energy_has_its_uncertainty_scope_and_sensor():
     """Net energy that does not stand out is no number."""
     hidden = make_energy(net_mj=None, net_u_mj=None, net_state="not_resolvable", gross_u_mj=None)
-    latex, _ = made(*five(), make_run("pi-2", energy=hidden))
+    latex, _ = paper_of(*five(), make_run("pi-2", energy=hidden))
     assert r"62.5 $\pm$ 1.2 (1)" in latex or r"62.5 $\pm$ 1.3 (1)" in latex
     assert r"62.5 $\pm$ ? (1) & -- (2)" in latex
     assert "[1] energy at the scope board-input by ina219, without the power supply's own loss." in latex
@@ -63,7 +63,7 @@ def test_an_energy_has_its_uncertainty_scope_and_sensor():
 def test_generated_text_has_a_table_that_names_which_joules_by_which_tokens():
     """Rates and times with units; other models are not in it, and without any there is no such table."""
     language = {"model": "notes", "task": "generation", "ap": None, "generation": make_generation(energy=make_generation_energy())}
-    latex, paragraph = made(*five(**language), make_run())
+    latex, paragraph = paper_of(*five(**language), make_run())
     (line,) = [line for line in latex.splitlines() if line.startswith("512 + 11") or " 512 + 11 " in line]
     assert "& 100 & 10.0 & 5,120 & 100 &" in line
     assert r"2,000 $\pm$ 20 (1) & 20.0 $\pm$ 1.0 (2) & 1,000 $\pm$ ? (3)" in line
@@ -72,23 +72,23 @@ def test_generated_text_has_a_table_that_names_which_joules_by_which_tokens():
     assert "Accuracy and energy per inference, of generated text per request" in latex
     assert "Text was generated from synthetic prompts, one request after the other (prompt + output tokens: 512 + 11, " in paragraph
     assert "Latency is the time of the runtime's call" in paragraph
-    only_text, its_paragraph = made(*five(**language))
+    only_text, its_paragraph = paper_of(*five(**language))
     assert "Latency is the time of the runtime's call" not in its_paragraph
     assert "energy per request" in only_text
-    plain, _ = made(make_run())
+    plain, _ = paper_of(make_run())
     assert "TTFT" not in plain
 
 
 def test_tokens_that_are_estimated_are_marked_in_the_table():
     """And so is what is by the token."""
-    latex, _ = made(make_run(task="generation", ap=None, generation=make_generation(counts="estimated")))
+    latex, _ = paper_of(make_run(task="generation", ap=None, generation=make_generation(counts="estimated")))
     assert "512 + 11 (1)" in latex
     assert "[1] tokens are estimated from chunks of text" in latex
 
 
 def test_a_column_that_nobody_has_is_left_out():
     """No table of dashes; without accuracy and energy there is no table of them."""
-    latex, _ = made(*five(ap=None, **no_energy()))
+    latex, _ = paper_of(*five(ap=None, **no_energy()))
     assert "Accuracy" not in latex
     assert "mJ" not in latex
     assert "p99" not in latex
@@ -96,14 +96,14 @@ def test_a_column_that_nobody_has_is_left_out():
 
 def test_what_all_cases_share_stands_in_the_caption_and_what_differs_in_the_rows():
     """A row of threads 4 does not look like one of 2, on whatever device."""
-    latex, _ = made(make_run(threads=2), make_run("pi-2", threads=4))
+    latex, _ = paper_of(make_run(threads=2), make_run("pi-2", threads=4))
     assert r"\caption{Latency, throughput and memory: tiny-detector}" in latex
     assert [row[:2] for row in rows(latex)[:3]] == [
         ["Device", "Case"],
         ["pi-1", "fp32, onnx, 2 threads"],
         ["pi-2", "fp32, onnx, 4 threads"],
     ]
-    latex, _ = made(make_run(), make_run(precision="int8"))
+    latex, _ = paper_of(make_run(), make_run(precision="int8"))
     assert r"\caption{Latency, throughput and memory: tiny-detector on pi-1}" in latex
     assert [row[0] for row in rows(latex)[:3]] == ["Case", "fp32, onnx", "int8, onnx"]
 
@@ -112,23 +112,23 @@ def test_what_all_cases_share_stands_in_the_caption_and_what_differs_in_the_rows
 @pytest.mark.slow
 def test_latex_takes_the_tables_and_the_paragraph(tmp_path):
     """Without a word of warning but those about width; names that LaTeX would take for commands are in them."""
-    latex, paragraph = made(
+    latex, paragraph = paper_of(
         *five(), make_run(r"pi\x{} ~^", model="a&b_c $%#", environment=make_environment(board="50% <#1> \N{DEGREE SIGN}"))
     )
     (tmp_path / "tables.tex").write_text(latex)
     (tmp_path / "methods.tex").write_text(latex_text(paragraph))
-    whole = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{methods}\input{tables}\end{document}"
-    (tmp_path / "whole.tex").write_text(whole)
+    document = r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{methods}\input{tables}\end{document}"
+    (tmp_path / "whole.tex").write_text(document)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "whole.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300, errors="replace")
-    assert done.returncode == 0, done.stdout
-    assert "Missing character" not in done.stdout
+    completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300, errors="replace")
+    assert completed.returncode == 0, completed.stdout
+    assert "Missing character" not in completed.stdout
     assert (tmp_path / "whole.pdf").stat().st_size > 10_000
 
 
 def test_what_a_device_sent_cannot_become_latex():
     """Names of devices, models and boards."""
-    latex, paragraph = made(make_run(r"pi\input{x}", model="a&b_c", environment=make_environment(board="50% #1")))
+    latex, paragraph = paper_of(make_run(r"pi\input{x}", model="a&b_c", environment=make_environment(board="50% #1")))
     assert r"pi\textbackslash{}input\{x\}" in latex
     assert r"a\&b\_c" in latex
     assert r"50\% \#1" in latex
@@ -139,7 +139,7 @@ def test_what_a_device_sent_cannot_become_latex():
 
 def test_the_paragraph_states_how_the_runs_were_measured():
     """Instrument, scope, uncertainty, warm-up, numbers, versions."""
-    _, paragraph = made(*five())
+    _, paragraph = paper_of(*five())
     for words in (
         "We report 5 runs of 1 case (tiny-detector) on 1 device (pi-1), measured on 2025-10-09 (UTC).",
         "A run warmed up for 20 queries (0.260 s; the running median had settled before timing in 5 of 5 runs), and then timed 64 queries",
@@ -157,14 +157,14 @@ def test_the_paragraph_states_nothing_that_the_records_do_not():
     """An unknown gain is an unknown uncertainty; what was not measured has its reason; replayed is not measured."""
     unknown = make_energy(gross_u_mj=None, budget=(record_figures.UncertaintyTerm(term="gain", u_mj=None),))
     bare = make_environment(governor=None, power_mode=None, firmware=None)
-    _, paragraph = made(
+    _, paragraph = paper_of(
         make_run(energy=unknown, environment=bare),
         make_run("pi-2", ap=None, **no_energy("no power sensor here"), environment=bare, clock_synchronised=None),
         make_run("pi-3", provenance={"latency": "replayed", "energy": "replayed"}, environment=bare),
     )
     assert "Its uncertainty is unknown, because these terms are: gain." in paragraph
-    assert "in 1 run they are unknown, because these terms are: gain." in made(*five(), make_run(energy=unknown))[1]
-    assert "Net energy" not in made(make_run(energy=make_energy(net_mj=None, net_u_mj=None, net_state="no_idle")))[1]
+    assert "in 1 run they are unknown, because these terms are: gain." in paper_of(*five(), make_run(energy=unknown))[1]
+    assert "Net energy" not in paper_of(make_run(energy=make_energy(net_mj=None, net_u_mj=None, net_state="no_idle")))[1]
     assert "Energy was not measured in 1 run: no power sensor here." in paragraph
     assert "Of these, 1 run is replayed, not measured." in paragraph
     assert "Energy is replayed, read by ina219" in paragraph
@@ -175,7 +175,7 @@ def test_the_paragraph_states_nothing_that_the_records_do_not():
 
 def test_runs_that_do_not_count_are_named_with_the_reason():
     """Invalid ones are left out, suspect ones stay and are marked."""
-    latex, paragraph = made(*five(), make_run(verdict=INVALID), make_run("pi-2", verdict=SUSPECT))
+    latex, paragraph = paper_of(*five(), make_run(verdict=INVALID), make_run("pi-2", verdict=SUSPECT))
     assert "Left out were 1 run or parts of runs: invalid: throttled (1)." in paragraph
     assert "1 run kept here violated measurement rules and count as suspect (busy-machine)." in paragraph
     assert "suspect (3)" in latex
@@ -191,15 +191,15 @@ def test_without_a_run_that_counts_there_is_no_table():
 def test_the_order_in_which_runs_come_does_not_matter():
     """Stores give them in different orders."""
     runs = [*five(), *five(precision="int8"), make_run("pi-0")]
-    assert made(*runs) == made(*reversed(runs))
+    assert paper_of(*runs) == paper_of(*reversed(runs))
 
 
 @pytest.mark.slow
 def test_a_plot_is_an_svg_that_needs_nothing_else():
     """Its own name space, size and colours; no links; the same bytes each time."""
-    found = plots(paper_cases([*five(), *five(device="pi-2"), *five(precision="int8")], "all").cases)
-    assert sorted(found) == ["energy-against-accuracy-detection", "latency-against-accuracy-detection", "latency-tiny-detector"]
-    for chart in found.values():
+    charts = plots(paper_cases([*five(), *five(device="pi-2"), *five(precision="int8")], "all").cases)
+    assert sorted(charts) == ["energy-against-accuracy-detection", "latency-against-accuracy-detection", "latency-tiny-detector"]
+    for chart in charts.values():
         svg = as_svg(chart)
         root = ET.fromstring(svg)  # noqa: S314 - our own
         assert root.tag == "{http://www.w3.org/2000/svg}svg"

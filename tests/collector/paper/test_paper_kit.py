@@ -38,26 +38,28 @@ def sources(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.parametrize("chosen", ["both", *(pytest.param(one, marks=pytest.mark.slow) for one in ("records", "bundles"))])
-def test_the_commands_of_the_archive_make_the_same_tables_in_an_empty_home(tmp_path, sources, chosen):
+@pytest.mark.parametrize("kept_as", ["both", *(pytest.param(source, marks=pytest.mark.slow) for source in ("records", "bundles"))])
+def test_the_commands_of_the_archive_make_the_same_tables_in_an_empty_home(tmp_path, sources, kept_as):
     """As its README has them, but for the installation; nothing but the archive is there."""
-    source = {"both": sources, "records": sources / "runs.json", "bundles": next(sources.glob("*.edgemeter"))}[chosen]
+    source = {"both": sources, "records": sources / "runs.json", "bundles": next(sources.glob("*.edgemeter"))}[kept_as]
     assert report(source, "-o", tmp_path / "paper.zip").exit_code == 0
-    place, home = tmp_path / "unpacked", tmp_path / "home"
+    unpacked, home = tmp_path / "unpacked", tmp_path / "home"
     home.mkdir()
     with zipfile.ZipFile(tmp_path / "paper.zip") as packed:
-        packed.extractall(place)
-    lines = re.findall(r"^\$ (.+)$", (place / "README.md").read_text(), re.MULTILINE)
+        packed.extractall(unpacked)
+    lines = re.findall(r"^\$ (.+)$", (unpacked / "README.md").read_text(), re.MULTILINE)
     assert lines[0].startswith("pip install 'edgemeter[collector]==")
     environment = {"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for line in lines[1:]:
-        done = subprocess.run(["bash", "-c", line], cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=300)
-        assert done.returncode == 0, (line, done.stdout, done.stderr)
+        completed = subprocess.run(
+            ["bash", "-c", line], cwd=unpacked, env=environment, capture_output=True, text=True, check=False, timeout=300
+        )
+        assert completed.returncode == 0, (line, completed.stdout, completed.stderr)
     assert [line.split()[:2] for line in lines[1:] if line.startswith("edgemeter")] == [
-        *([["edgemeter", "bundle"]] if chosen != "records" else []), ["edgemeter", "report"],
+        *([["edgemeter", "bundle"]] if kept_as != "records" else []), ["edgemeter", "report"],
     ]  # fmt: skip
-    for name in ("tables.tex", "methods.tex", *(f"plots/{one.name}" for one in (place / "plots").glob("*.svg"))):
-        assert (place / name).read_bytes() == (place / "again" / name).read_bytes()
+    for name in ("tables.tex", "methods.tex", *(f"plots/{plot.name}" for plot in (unpacked / "plots").glob("*.svg"))):
+        assert (unpacked / name).read_bytes() == (unpacked / "again" / name).read_bytes()
     assert not list(home.iterdir())
 
 

@@ -17,7 +17,7 @@ SECRET = "s3cr3t"
 
 def test_an_address_is_shown_without_its_password():
     """In its text, in its representation, in the names of files."""
-    for text, shown in (
+    for text, printed in (
         (f"postgresql://ada:{SECRET}@db.example/lab", "postgresql://ada@db.example/lab"),
         (f"postgresql://ada:a@{SECRET}@db.example/lab", "postgresql://ada@db.example/lab"),
         (
@@ -26,9 +26,9 @@ def test_an_address_is_shown_without_its_password():
         ),
         (f"postgresql:///lab?host=/run/postgresql&sslpassword={SECRET}", "postgresql:///lab?host=/run/postgresql"),
     ):
-        with table_row(shown):
+        with table_row(printed):
             address = PostgresAddress(text)
-            assert str(address) == shown
+            assert str(address) == printed
             assert SECRET not in f"{address} {address!r} {beside(address, '.index')}"
 
 
@@ -36,9 +36,9 @@ def test_a_password_that_breaks_the_address_is_not_shown_either():
     """The error says how such a letter is written."""
     for letter in ("/", "?", "#"):
         with table_row(letter):
-            with pytest.raises(ConfigError, match="the given address is not the address of a database") as caught:
+            with pytest.raises(ConfigError, match="the given address is not the address of a database") as raised:
                 PostgresAddress(f"postgresql://ada:a{letter}{SECRET}@db.example:5433/lab")
-            assert SECRET not in str(caught.value)
+            assert SECRET not in str(raised.value)
 
 
 def test_no_command_prints_a_password():
@@ -49,9 +49,9 @@ def test_no_command_prints_a_password():
         ("127.0.0.1:1/lab", "127.0.0.1:1", "127.0.0.1:1/lab?sslmode=nonsense"),
     ):
         with table_row(command, where):
-            done = CliRunner().invoke(cli, ["collector", *command, f"postgresql://ada:{SECRET}@{where}"])
-            assert done.exit_code != 0
-            assert SECRET not in done.output + repr(done.exception)
+            result = CliRunner().invoke(cli, ["collector", *command, f"postgresql://ada:{SECRET}@{where}"])
+            assert result.exit_code != 0
+            assert SECRET not in result.output + repr(result.exception)
 
 
 def test_this_machine_needs_no_certificate():
@@ -66,15 +66,15 @@ def test_any_other_host_is_verified():
         with table_row(host):
             text = f"postgresql://{host}/lab" if "?" not in host else "postgresql://db.example/lab?application_name=x"
             assert PostgresAddress(text).connection.endswith(("?sslmode=verify-full", "&sslmode=verify-full"))
-            own = f"{text}{'&' if '?' in text else '?'}sslmode=require"
-            assert PostgresAddress(own).connection == own
+            encrypted = f"{text}{'&' if '?' in text else '?'}sslmode=require"
+            assert PostgresAddress(encrypted).connection == encrypted
 
 
 def test_two_ways_to_write_one_ledger_share_their_caches():
     """Another user, another password, another encryption: the same index."""
-    one, other = "postgresql://ada:x@db.example/lab", "postgresql://bob@db.example/lab?sslmode=require"
-    assert PostgresAddress(one).name == PostgresAddress(other).name
-    assert PostgresAddress(one).name != PostgresAddress("postgresql://ada@db.example/other").name
+    first, other = "postgresql://ada:x@db.example/lab", "postgresql://bob@db.example/lab?sslmode=require"
+    assert PostgresAddress(first).name == PostgresAddress(other).name
+    assert PostgresAddress(first).name != PostgresAddress("postgresql://ada@db.example/other").name
 
 
 def test_an_address_that_is_no_ledger_is_refused():
@@ -91,24 +91,24 @@ def test_commands_for_files_name_what_a_database_has_instead(tmp_path):
     for command, remedy in (("backup", "pg_dump"), ("restore", "pg_restore"), ("vacuum", "autovacuum")):
         with table_row(command):
             arguments = [] if command == "vacuum" else [str(tmp_path / "copy")]
-            done = CliRunner().invoke(cli, ["collector", command, *arguments, "--ledger", "postgresql://ada@127.0.0.1/lab"])
-            assert isinstance(done.exception, ConfigError)
-            assert remedy in str(done.exception)
+            result = CliRunner().invoke(cli, ["collector", command, *arguments, "--ledger", "postgresql://ada@127.0.0.1/lab"])
+            assert isinstance(result.exception, ConfigError)
+            assert remedy in str(result.exception)
 
 
 def test_a_missing_driver_is_one_line_with_what_to_install(monkeypatch):
     """Of all that needs it."""
     monkeypatch.setitem(__import__("sys").modules, "psycopg.conninfo", None)
-    done = CliRunner().invoke(cli, ["collector", "stats", "--ledger", "postgresql://ada@127.0.0.1:1/lab"])
-    assert "pip install 'edgemeter[postgres]'" in str(done.exception or done.output)
+    result = CliRunner().invoke(cli, ["collector", "stats", "--ledger", "postgresql://ada@127.0.0.1:1/lab"])
+    assert "pip install 'edgemeter[postgres]'" in str(result.exception or result.output)
 
 
 def test_the_environment_names_it_too(monkeypatch):
     """As every option; and where variables are shown, it is without the password."""
     monkeypatch.setenv("EDGEMETER_LEDGER", f"postgresql://ada:{SECRET}@127.0.0.1:1/lab")
-    done = CliRunner().invoke(cli, ["collector", "vacuum"])
-    assert "postgresql://ada@127.0.0.1:1/lab is a database" in str(done.exception or done.output)
+    result = CliRunner().invoke(cli, ["collector", "vacuum"])
+    assert "postgresql://ada@127.0.0.1:1/lab is a database" in str(result.exception or result.output)
     monkeypatch.setenv("EDGEMETER_STORE", f"postgresql://127.0.0.1/lab?user=ada&password={SECRET}")
-    found = set_variables()
-    assert found["EDGEMETER_LEDGER"] == "postgresql://ada:(secret)@127.0.0.1:1/lab"
-    assert found["EDGEMETER_STORE"] == "postgresql://127.0.0.1/lab?user=ada&password=(secret)"
+    variables = set_variables()
+    assert variables["EDGEMETER_LEDGER"] == "postgresql://ada:(secret)@127.0.0.1:1/lab"
+    assert variables["EDGEMETER_STORE"] == "postgresql://127.0.0.1/lab?user=ada&password=(secret)"

@@ -77,28 +77,28 @@ def test_a_keeper_removes_what_retention_does_not_keep(postgresql_server, lab):
 
 def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_refused(postgresql):
     """Four at the same moment; of a newer version that this program may not write, and of an older one."""
-    place = PostgresAddress(postgresql)
+    address = PostgresAddress(postgresql)
 
     def prepare():
-        session = PostgresSession(place)
-        done.append(schema.init_ledger(session))
+        session = PostgresSession(address)
+        stored.append(schema.init_ledger(session))
         session.close()
 
-    done = []
+    stored = []
     threads = [threading.Thread(target=prepare) for _ in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert sum("created the tables" in steps for steps in done) == 1
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum("created the tables" in steps for steps in stored) == 1
     for version, min_version, remedy in ((3, 3, "update edgemeter here"), (1, 1, "name another database")):
-        with open_ledger(place) as ledger:
+        with open_ledger(address) as ledger:
             with ledger._session.transaction() as cursor:
                 cursor.execute("UPDATE ledger SET version = %s, min_version = %s", (version, min_version))
             with pytest.raises(ConfigError, match=remedy):
                 ledger.commit([arrival(make_record(session=5, seq=1))])
-            session = PostgresSession(place)
-            for refused in (lambda: open_ledger(place), lambda session=session: schema.init_ledger(session)):
+            session = PostgresSession(address)
+            for refused in (lambda: open_ledger(address), lambda session=session: schema.init_ledger(session)):
                 with pytest.raises(ConfigError, match=remedy):
                     refused()
             session.close()
@@ -118,16 +118,16 @@ def test_a_text_that_cannot_be_stored_stops_no_other_record(lab, is_batch):
     records = [make_record(session=5, seq=seq) for seq in range(1, 20)]
     records[4] = msgspec.structs.replace(records[4], precision="fp\x0032")
     records[11] = msgspec.structs.replace(records[11], model=make_model(name="fine"), id="a\x00b")
-    arrivals = [arrival(one) for one in records]
+    arrivals = [arrival(record) for record in records]
     with open_ledger(lab) as ledger:
         if is_batch:
-            body = pack_chunk([one.payload for one in arrivals])
-            done = ledger.commit([], [Rejection("edgemeter/\x00", b"x", "a \x00 b", 1)], (), [ArrivedBatch(records, body, "t", 7)])
+            body = pack_chunk([arrival.payload for arrival in arrivals])
+            result = ledger.commit([], [Rejection("edgemeter/\x00", b"x", "a \x00 b", 1)], (), [ArrivedBatch(records, body, "t", 7)])
         else:
-            done = ledger.commit(arrivals, [Rejection("edgemeter/\x00", b"x", "a \x00 b", 1)])
-        assert (done.inserted, sorted(key[3] for key in done.held)) == (17, [seq for seq in range(1, 20) if seq not in (5, 12)])
+            result = ledger.commit(arrivals, [Rejection("edgemeter/\x00", b"x", "a \x00 b", 1)])
+        assert (result.inserted, sorted(key[3] for key in result.held)) == (17, [seq for seq in range(1, 20) if seq not in (5, 12)])
         assert ledger.quarantined_count() == 3
-        assert [one.record.seq for one in ledger.records()] == [seq for seq in range(1, 20) if seq not in (5, 12)]
+        assert [record.record.seq for record in ledger.records()] == [seq for seq in range(1, 20) if seq not in (5, 12)]
 
 
 @pytest.mark.slow
@@ -137,7 +137,7 @@ def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
     where = lab.text.replace("edgemeter@", "edgemeter:s3cr3t@")
     with open_ledger(lab) as ledger:
         ledger.commit([arrival(make_reference(session=5, seq=1)), arrival(make_run(session=5, seq=1))])
-    said = []
+    remarks = []
     for command in (
         ["compare", "--store", where, "--reference", "reference", "--html", str(tmp_path / "compare.html")],
         ["report", where, "-o", str(tmp_path / "report.html")],
@@ -147,11 +147,11 @@ def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
         ["trend", "annotate", "--store", where, "moved"],
         ["collector", "stats", "--ledger", where],
     ):
-        done = CliRunner().invoke(cli, command)
-        said.append(f"{done.output} {done.exception}")
+        result = CliRunner().invoke(cli, command)
+        remarks.append(f"{result.output} {result.exception}")
     files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) >= 3
-    assert "s3cr3t" not in "".join(said)
+    assert "s3cr3t" not in "".join(remarks)
     assert not any(b"s3cr3t" in text for text in files)
 
 
@@ -175,22 +175,22 @@ def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted():
     server = Postgresql()
     try:
         server.start()
-        place = initialised(server.new_database())
+        address = initialised(server.new_database())
         server.sql("ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (nobody)'")
         server.sql("SELECT pg_reload_conf()")
         outcome = []
-        one = arrival(make_record(session=5, seq=1))
+        first = arrival(make_record(session=5, seq=1))
 
         def commit():
-            with open_ledger(place) as ledger:
+            with open_ledger(address) as ledger:
                 try:
-                    outcome.append(ledger.commit([one]))
+                    outcome.append(ledger.commit([first]))
                 except EdgemeterError as error:
                     outcome.append(error)
 
         writer = threading.Thread(target=commit)
         writer.start()
-        with open_ledger(place, "read") as reader:
+        with open_ledger(address, "read") as reader:
             assert wait_until(lambda: "wait for a standby (ANY 1 (nobody))" in (reader.stall() or ""), 30)
             assert "standbys ANY 1 (nobody)" in reader.safety()
             server.sql("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
@@ -200,8 +200,8 @@ def test_a_cancelled_wait_for_a_standby_is_no_commit_that_may_be_receipted():
             assert reader.count() == 1
         server.sql("ALTER SYSTEM RESET synchronous_standby_names")
         server.sql("SELECT pg_reload_conf()")
-        with open_ledger(place) as ledger:
-            assert ledger.commit([one]).duplicates == 1
+        with open_ledger(address) as ledger:
+            assert ledger.commit([first]).duplicates == 1
     finally:
         server.close()
 
@@ -213,13 +213,13 @@ def test_a_server_that_does_not_sync_is_refused_for_writing(name):
     server = Postgresql()
     try:
         server.start()
-        place = initialised(server.new_database())
+        address = initialised(server.new_database())
         server.stop()
         server.settings |= {name: "off"}
         server.start()
         with pytest.raises(ConfigError, match=f"{name} = off"):
-            open_ledger(place)
-        with open_ledger(place, "read") as ledger:
+            open_ledger(address)
+        with open_ledger(address, "read") as ledger:
             assert ledger.count() == 0
     finally:
         server.close()

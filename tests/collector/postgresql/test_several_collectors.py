@@ -37,8 +37,8 @@ def run(seq, **changes):
 
 def held_of(peer):
     """Return the numbers that the receipts name."""
-    receipts = [messages.decode_receipt(one.payload) for one in peer.messages]
-    return {seq for one in receipts for first, last in one.held for seq in range(first, last + 1)}
+    receipts = [messages.decode_receipt(message.payload) for message in peer.messages]
+    return {seq for receipt in receipts for first, last in receipt.held for seq in range(first, last + 1)}
 
 
 def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_it(broker, lab, at_end):
@@ -49,8 +49,8 @@ def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_
     first = [run(seq) for seq in range(1, 41)]
     for payload in [*first, *first, run(7), run(50)]:
         device.session.publish("edgemeter/v1/lab/pi-1/result", payload)
-    assert wait_until(lambda: sum(one.counts.messages for one in collectors) == 82)
-    assert all(one.counts.messages for one in collectors)
+    assert wait_until(lambda: sum(collector.counts.messages for collector in collectors) == 82)
+    assert all(collector.counts.messages for collector in collectors)
     assert wait_until(lambda: held_of(device) == {*range(1, 41), 50})
     for name, expected in (("inserted", 41), ("duplicates", 40), ("collisions", 1)):
         assert sum(getattr(collector.counts, name) for collector in collectors) == expected, name
@@ -58,10 +58,10 @@ def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_
         (session,) = ledger.sessions()
         assert (session.records, session.missing) == (41, 9)
         assert [entry.reason for entry in ledger.quarantined()] == [COLLISION]
-    for one in collectors:
-        found = {metric.name: metric.value for metric in one.metrics()}
-        assert found["quarantine_entries"] == 1
-        assert one.unwell() is None
+    for collector in collectors:
+        metrics = {metric.name: metric.value for metric in collector.metrics()}
+        assert metrics["quarantine_entries"] == 1
+        assert collector.unwell() is None
 
 
 @pytest.mark.slow
@@ -87,29 +87,29 @@ def test_one_drains_at_a_time_and_another_takes_over_when_it_is_killed(broker, l
         send(device, range(31, 61), timeout_s=90)
         assert wait_until(lambda: max(ledger.positions().values()) >= ledger.last_row(), 90)
         assert ledger._session.rows(holder) != [before]
-    assert sorted(one.seq for one in InfluxStore(config).contents().runs) == list(range(1, 61))
+    assert sorted(run.seq for run in InfluxStore(config).contents().runs) == list(range(1, 61))
 
 
 def send(device, numbers, timeout_s=60):
     """Publish records until a receipt names each."""
-    wanted = set(numbers)
-    payloads = {seq: run(seq) for seq in wanted}
+    numbers_left = set(numbers)
+    payloads = {seq: run(seq) for seq in numbers_left}
     deadline = time.monotonic() + timeout_s
-    while (left := wanted - held_of(device)) and time.monotonic() < deadline:
-        for seq in left:
+    while (unconfirmed := numbers_left - held_of(device)) and time.monotonic() < deadline:
+        for seq in unconfirmed:
             device.session.publish("edgemeter/v1/lab/pi-1/result", payloads[seq])
-        wait_until(lambda: wanted <= held_of(device), 3)
-    assert not left
+        wait_until(lambda: numbers_left <= held_of(device), 3)
+    assert not unconfirmed
 
 
 def test_a_lease_is_of_one_and_ends_with_it_or_after_its_time(lab):
     """Given back at once by who closes; who is frozen or killed loses it."""
-    with open_ledger(lab) as one, open_ledger(lab) as other:
-        assert one.lease("drain x")
-        assert one.lease("drain x")
+    with open_ledger(lab) as first, open_ledger(lab) as other:
+        assert first.lease("drain x")
+        assert first.lease("drain x")
         assert not other.lease("drain x")
         assert other.lease("drain y")
-        one.close()
+        first.close()
         assert other.lease("drain x")
         with open_ledger(lab) as third:
             other._session.rows("UPDATE leases SET until = clock_timestamp() - interval '1 s' RETURNING 1")
@@ -122,11 +122,11 @@ def test_a_collector_keeps_its_name_and_no_two_have_the_same(lab, broker):
     names = []
     for _ in range(2):
         collectors = [Collector(broker, lab, group="g") for _ in range(2)]
-        for one in collectors:
-            one.start()
-        names.append([one.name for one in collectors])
-        for one in collectors:
-            one.stop()
+        for collector in collectors:
+            collector.start()
+        names.append([collector.name for collector in collectors])
+        for collector in collectors:
+            collector.stop()
     assert names[0] == names[1]
     assert len(set(names[0])) == 2
 

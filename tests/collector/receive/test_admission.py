@@ -43,9 +43,9 @@ def reason_of(admitted):
 
 def test_one_record_and_a_batch_of_them_are_taken():
     """Both forms of the wire, the JSON text kept as it came."""
-    one, two = encoded(seq=1), encoded(seq=2)
-    assert [arrival.payload for arrival in admit(one).arrivals] == [one]
-    batch = messages.join_records([one, two])
+    first, two = encoded(seq=1), encoded(seq=2)
+    assert [arrival.payload for arrival in admit(first).arrivals] == [first]
+    batch = messages.join_records([first, two])
     (arrived_batch,) = admit(batch).batches
     assert ([record.seq for record in arrived_batch.records], chunks.chunk_text(arrived_batch.body)) == ([1, 2], batch)
 
@@ -133,9 +133,9 @@ def test_every_single_byte_of_a_record_can_be_wrong(tmp_path):
     """A flipped byte anywhere is taken as another valid record or rejected; the ledger takes either."""
     payload = encoded(samples=())
     admitted = Admitted()
-    for place in range(0, len(payload), 3):
+    for position in range(0, len(payload), 3):
         for flip in (0x01, 0x80):
-            broken = payload[:place] + bytes([payload[place] ^ flip]) + payload[place + 1 :]
+            broken = payload[:position] + bytes([payload[position] ^ flip]) + payload[position + 1 :]
             admitted.add(Message(TOPIC, broken, 1, 1, 1), 7)
     assert len(admitted.arrivals) > 10
     assert len(admitted.rejections) > 100

@@ -45,9 +45,9 @@ with SqliteLedger(folder / "ledger") as ledger:
 """
 
 
-def filled(head, piece, tail, size_bytes):
-    """Return `head`, `piece` again and again separated by commas, and `tail`, about that long."""
-    return head + b",".join([piece] * (size_bytes // (len(piece) + 1))) + tail
+def filled(head, unit, tail, size_bytes):
+    """Return `head`, `unit` again and again separated by commas, and `tail`, about that long."""
+    return head + b",".join([unit] * (size_bytes // (len(unit) + 1))) + tail
 
 
 def keyed(size_bytes):
@@ -106,8 +106,8 @@ BOMBS = PACKED | PLAIN | BEYOND | ALLOWED
 def cost(folder, payload, topic="edgemeter/v1/lab/pi-1/result"):
     """Return by how many MB a message raised the peak of a process that took it, and how many records the ledger has then."""
     (folder / "payload").write_bytes(payload)
-    done = subprocess.run([sys.executable, "-c", CHILD, str(folder), topic], cwd=ROOT, capture_output=True, text=True, check=True)
-    growth_mb, count = done.stdout.split()
+    completed = subprocess.run([sys.executable, "-c", CHILD, str(folder), topic], cwd=ROOT, capture_output=True, text=True, check=True)
+    growth_mb, count = completed.stdout.split()
     return float(growth_mb), int(count)
 
 

@@ -24,11 +24,11 @@ def test_it_listens_on_loopback_only_at_a_free_port_and_carries_messages():
     try:
         assert (address.host, address.port) == ("127.0.0.1", broker.port)
         listener = broker._broker._servers["default"].instance.sockets
-        assert [one.getsockname()[0] for one in listener] == ["127.0.0.1"]
-        one, two = Peer(address, "t/+", client_id="one"), Peer(address, client_id="two")
+        assert [listener_socket.getsockname()[0] for listener_socket in listener] == ["127.0.0.1"]
+        subscriber, two = Peer(address, "t/+", client_id="one"), Peer(address, client_id="two")
         two.session.publish("t/x", b"hello")
-        assert wait_until(lambda: [message.payload for message in one.messages] == [b"hello"])
-        one.close()
+        assert wait_until(lambda: [message.payload for message in subscriber.messages] == [b"hello"])
+        subscriber.close()
         two.close()
     finally:
         broker.stop()
@@ -45,16 +45,16 @@ def test_it_stops_with_clients_connected_leaves_no_thread_and_frees_the_port():
     assert broker_threads() == before
     with pytest.raises(OSError, match="refused"):
         socket.create_connection(("127.0.0.1", broker.port), 1)
-    again = EmbeddedBroker(broker.port)
-    assert again.start().port == broker.port
-    again.stop()
+    restarted = EmbeddedBroker(broker.port)
+    assert restarted.start().port == broker.port
+    restarted.stop()
 
 
 def test_a_port_in_use_is_reported_with_the_remedy():
     """One line, and no thread stays."""
     before = broker_threads()
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as occupied:
+        port = occupied.getsockname()[1]
         with pytest.raises(UnavailableError, match=rf"cannot listen at 127\.0\.0\.1:{port}.*--port"):
             EmbeddedBroker(port).start()
     assert broker_threads() == before
@@ -69,8 +69,8 @@ def test_without_amqtt_the_extra_is_named(monkeypatch):
 
 def test_a_group_at_a_broker_that_cannot_share_is_reported(tmp_path, caplog):
     """Nothing would come, and nobody would know why: refused for the broker in the process, a warning for any other of MQTT 3.1.1."""
-    done = CliRunner().invoke(collector, ["up", "--group", "g", "--ledger", str(tmp_path / "ledger")])
-    assert done.exit_code == 2
-    assert "name it with --broker" in done.stderr
+    result = CliRunner().invoke(collector, ["up", "--group", "g", "--ledger", str(tmp_path / "ledger")])
+    assert result.exit_code == 2
+    assert "name it with --broker" in result.stderr
     with embedded_broker() as address, collecting(address, tmp_path / "ledger", group="g"):
         assert "MQTT 3.1.1 only, which has no shared subscriptions" in caplog.text

@@ -45,12 +45,12 @@ def test_every_form_of_the_wire_arrives_whole(tmp_path):
     for look, count, is_compressed in itertools.product(("whole", "envelope"), (1, 3), (False, True)):
         with table_row(look, count, is_compressed):
             sent = [make_record(session=5, seq=seq) for seq in range(1, count + 1)]
-            payload = messages.join_records([contract_record.encode(one) for one in sent])
+            payload = messages.join_records([contract_record.encode(record) for record in sent])
             admitted = admit(zlib.compress(payload) if is_compressed else payload, look)
             assert not admitted.rejections
             with SqliteLedger(tmp_path / f"{look}-{count}-{is_compressed}") as ledger:
                 ledger.commit(admitted.arrivals, (), (), admitted.batches)
-                assert [held.record for held in ledger.records(with_samples=True)] == sent
+                assert [record.record for record in ledger.records(with_samples=True)] == sent
                 assert ledger.ranges("pi-1", 5) == [(1, count)]
 
 
@@ -66,16 +66,16 @@ def test_a_zip_bomb_is_refused_and_its_memory_is_bounded():
             assert len(payload) < 1 << 20
             (rejection,) = admit(payload).rejections
             assert rejection.payload == payload
-        most = tracemalloc.get_traced_memory()[1]
+        peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert most < 3 * envelope.LONGEST_TEXT_BYTES
+    assert peak_bytes < 3 * envelope.LONGEST_TEXT_BYTES
 
 
 def test_what_is_compressed_and_damaged_is_rejected_with_a_reason():
     """Cut, altered, or only its first byte."""
-    whole = zlib.compress(encoded())
-    for payload in (b"x", whole[:-1], whole[:100], whole[:50] + b"\0" + whole[51:], b"x\x9c" + b"\xff" * 50):
+    compressed = zlib.compress(encoded())
+    for payload in (b"x", compressed[:-1], compressed[:100], compressed[:50] + b"\0" + compressed[51:], b"x\x9c" + b"\xff" * 50):
         (rejection,) = admit(payload).rejections
         assert "not a run record: compressed, but" in rejection.reason
 
@@ -95,7 +95,7 @@ def test_a_batch_with_one_foreign_record_gives_the_others():
             batch = messages.join_records([encoded(1), encoded(2, device="pi-2"), encoded(3)])
             admitted = admit(batch, look)
             assert not admitted.batches
-            assert [one.record.seq for one in admitted.arrivals] == [1, 3]
+            assert [arrival.record.seq for arrival in admitted.arrivals] == [1, 3]
             assert "but arrived on the topic of device 'pi-1'" in admitted.rejections[0].reason
 
 
@@ -105,14 +105,14 @@ def test_a_record_whose_clock_never_came_right_is_stamped_on_receipt_and_marked(
         with table_row(look, many):
             wrong = [make_record(session=5, seq=seq, clock_synchronised=False, started_at_ns=12) for seq in range(1, many + 1)]
             later = make_record(session=5, seq=9, clock_synchronised=False, stamped_by="device-later")
-            admitted = admit(messages.join_records([contract_record.encode(one) for one in [*wrong, later]]), look)
+            admitted = admit(messages.join_records([contract_record.encode(record) for record in [*wrong, later]]), look)
             with SqliteLedger(tmp_path / f"{look}-{many}") as ledger:
                 ledger.commit(admitted.arrivals, admitted.rejections, (), admitted.batches)
-                *stamped, kept = [held.record for held in ledger.records()]
-            assert [(one.started_at_ns, one.stamped_by, one.clock_synchronised) for one in stamped] == [
+                *stamped, last = [record.record for record in ledger.records()]
+            assert [(record.started_at_ns, record.stamped_by, record.clock_synchronised) for record in stamped] == [
                 (1_900_000_000_000_000_000, "collector", False)
             ] * many
-            assert (kept.started_at_ns, kept.stamped_by) == (later.started_at_ns, "device-later")
+            assert (last.started_at_ns, last.stamped_by) == (later.started_at_ns, "device-later")
 
 
 HOSTILE = [
@@ -168,4 +168,4 @@ def test_of_much_text_only_the_envelopes_are_read_before_the_commit():
     admitted = Admitted(whole_bytes=10_000)
     for seq in range(1, 5):
         admitted.add(Message(TOPIC, zlib.compress(encoded(seq)), 1, 1, 1), 7)
-    assert [one.is_checked for one in admitted.arrivals] == [True, True, False, False]
+    assert [arrival.is_checked for arrival in admitted.arrivals] == [True, True, False, False]

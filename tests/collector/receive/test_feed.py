@@ -94,17 +94,17 @@ def test_messages_come_in_order_and_whole_and_replies_go_out(broker):
 @pytest.mark.mosquitto
 def test_what_was_not_acknowledged_comes_again_after_the_connection(tuned):
     """A collector that died before its commit gets at once what it had not committed, and nothing else."""
-    handler, again = Handler(), Handler()
+    handler, resumed = Handler(), Handler()
     with feeding(address_of(tuned), handler) as feed:
         peer = Peer(address_of(tuned))
         for number in range(10):
             peer.session.publish("a/1", b"%d" % number)
         assert wait_until(lambda: len(handler.messages) == 10)
         feed.acknowledge(handler.messages[:4])
-    with feeding(address_of(tuned), again):
+    with feeding(address_of(tuned), resumed):
         peer.session.publish("a/1", b"last")
-        assert wait_until(lambda: again.messages and again.messages[-1].payload == b"last")
-    assert [message.payload for message in again.messages] == [*(b"%d" % number for number in range(4, 10)), b"last"]
+        assert wait_until(lambda: resumed.messages and resumed.messages[-1].payload == b"last")
+    assert [message.payload for message in resumed.messages] == [*(b"%d" % number for number in range(4, 10)), b"last"]
     peer.close()
 
 
@@ -183,7 +183,7 @@ def test_another_client_of_our_name_ends_it_or_is_named(tuned):
         assert handler.reasons[0] in {TAKEN_OVER, "the broker closed the connection"}
         if TAKEN_OVER not in handler.reasons:
             # Then nobody can know: each comes back, and says what it may be.
-            assert wait_until(lambda: any("work with a copy of this ledger?" in one for one in handler.reasons), 30)
+            assert wait_until(lambda: any("work with a copy of this ledger?" in reason for reason in handler.reasons), 30)
 
 
 def test_a_ledger_has_one_collector(tmp_path):
@@ -275,8 +275,8 @@ def test_many_messages_come_whole_through_mtls_and_a_stranger_does_not(tmp_path)
     files = (f"cafile {authority.certificate}", f"certfile {pair.certificate}", f"keyfile {pair.key}", "require_certificate true")
     server = mosquitto(tmp_path, *TUNED, *files)
     server.start()
-    own = authority.signed("collector")
-    tls = TlsFiles(authority.certificate, own.certificate, own.key)
+    pair_of_collector = authority.signed("collector")
+    tls = TlsFiles(authority.certificate, pair_of_collector.certificate, pair_of_collector.key)
     address = BrokerAddress(LOOPBACK, server.port, "mqtts", tls=tls)
     handler = Handler()
     with feeding(address, handler) as feed:

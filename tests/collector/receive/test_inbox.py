@@ -11,9 +11,9 @@ def message(size, device="pi-1", kind="result"):
     return Message(f"edgemeter/v1/lab/{device}/{kind}", b"x" * size, 1, 1, 1)
 
 
-def sizes(taken):
+def sizes(batch):
     """Return how long the payloads are."""
-    return [len(one.payload) for one in taken]
+    return [len(message.payload) for message in batch]
 
 
 def test_what_gathered_is_taken_in_order_and_up_to_a_limit():
@@ -70,9 +70,9 @@ def test_a_closed_inbox_lets_everybody_go_and_takes_nothing_more():
     assert inbox.take(10, ANY, 60) == []
 
 
-def devices(taken):
+def devices(batch):
     """Return whose messages these are, in order."""
-    return [one.topic.split("/")[3] for one in taken]
+    return [message.topic.split("/")[3] for message in batch]
 
 
 def test_a_device_that_floods_does_not_starve_the_others():
@@ -80,11 +80,11 @@ def test_a_device_that_floods_does_not_starve_the_others():
     inbox = Inbox()
     shed = inbox.put([message(24 << 10, "bad") for _ in range(1000)])
     inbox.put([message(size, device) for size in (1, 2, 3) for device in ("pi-1", "pi-2")])
-    taken = inbox.take(2000, 8 << 20, 0)
-    assert devices(taken).count("bad") < len(taken) < 1006
+    batch = inbox.take(2000, 8 << 20, 0)
+    assert devices(batch).count("bad") < len(batch) < 1006
     for device in ("pi-1", "pi-2"):
-        assert sizes(one for one in taken if device in one.topic) == [1, 2, 3]
-    assert len(inbox) == 1006 - len(shed) - len(taken)
+        assert sizes(message for message in batch if device in message.topic) == [1, 2, 3]
+    assert len(inbox) == 1006 - len(shed) - len(batch)
 
 
 def test_a_device_with_large_messages_waits_its_turn_and_gets_it():
@@ -95,7 +95,7 @@ def test_a_device_with_large_messages_waits_its_turn_and_gets_it():
     order = []
     while len(inbox):
         order += devices(inbox.take(10, ANY, 0))
-    places = [place for place, device in enumerate(order) if device == "large"]
+    places = [index for index, device in enumerate(order) if device == "large"]
     assert len(order) == 602
     assert 200 < places[0] < 300
     assert 450 < places[1] < 600

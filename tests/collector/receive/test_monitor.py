@@ -39,11 +39,11 @@ class Watched:
 @pytest.fixture
 def monitor():
     """Return a monitor that answers."""
-    made = Monitor(Watched())
-    made.start()
-    yield made
-    made.stop()
-    made.stop()
+    monitor = Monitor(Watched())
+    monitor.start()
+    yield monitor
+    monitor.stop()
+    monitor.stop()
 
 
 def get(monitor, path):
@@ -153,5 +153,5 @@ def test_the_start_is_when_the_process_began():
     """Unix time; the system rounds the time of its own boot to a second."""
     code = "from edgemeter.collector.receive.monitor import as_text, process_metrics; print(as_text(process_metrics()), end='')"
     begin_s = time.time()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100)
-    assert begin_s - 2 <= read_metrics(done.stdout)["process_start_time_seconds"] <= time.time() + 2
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=100)
+    assert begin_s - 2 <= read_metrics(completed.stdout)["process_start_time_seconds"] <= time.time() + 2

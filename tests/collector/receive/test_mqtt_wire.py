@@ -32,13 +32,13 @@ def test_packets_are_the_same_however_the_stream_is_cut(version):
         stream += b"\xd0\x00"
     for sizes in ([1], [2, 3], [7, 4096], [100_000], [len(stream)]):
         reader = PacketReader(version, 4, clock=lambda: 7.5)
-        messages, answers, place = [], [], 0
-        while place < (len(stream) if sizes != [1] else 30_000):
+        messages, answers, position = [], [], 0
+        while position < (len(stream) if sizes != [1] else 30_000):
             size = draw.choice(sizes)
-            some, other = reader.read(stream[place : place + size])
-            messages += some
+            read, other = reader.read(stream[position : position + size])
+            messages += read
             answers += other
-            place += size
+            position += size
         assert messages == expected[: len(messages)]
         assert len(messages) == len(expected) or sizes == [1]
         assert abs(len(answers) - len(messages)) <= 1
@@ -60,16 +60,16 @@ def test_a_message_beyond_the_limit_is_cut_and_the_next_one_is_whole():
     large = packet("a/large", b"x" * (LARGEST_MESSAGE_BYTES + 5000), mid=3, version="3.1.1")
     stream = packet("a/1", b"one", mid=2, version="3.1.1") + large + packet("a/2", b"two", mid=4, version="3.1.1")
     reader = PacketReader("3.1.1", 1, clock=lambda: 7.5)
-    messages, most = [], 0
-    for place in range(0, len(stream), 65_536):
-        messages += reader.read(stream[place : place + 65_536])[0]
-        most = max(most, sum(map(len, reader._parts)))
-    assert [(one.topic, one.mid) for one in messages] == [("a/1", 2), ("a/large", 3), ("a/2", 4)]
-    assert {one.arrived_s for one in messages} == {7.5}
+    messages, longest = [], 0
+    for position in range(0, len(stream), 65_536):
+        messages += reader.read(stream[position : position + 65_536])[0]
+        longest = max(longest, sum(map(len, reader._parts)))
+    assert [(message.topic, message.mid) for message in messages] == [("a/1", 2), ("a/large", 3), ("a/2", 4)]
+    assert {message.arrived_s for message in messages} == {7.5}
     assert messages[2].payload == b"two"
     assert set(messages[1].payload) == {ord("x")}
     assert len(messages[1].payload) < 200_000
-    assert most < 500_000
+    assert longest < 500_000
 
 
 def test_what_is_not_mqtt_ends_the_connection_and_nothing_else():
@@ -93,10 +93,10 @@ def test_random_bytes_are_read_or_refused():
 
 def test_a_login_holds_the_configured_options():
     """User, password, expiry: against the bytes of the standard, written out."""
-    made = mqtt_wire.connect_packet(MqttLogin("c1", 30, 86_400, "u", "pw"), "5")
+    packet = mqtt_wire.connect_packet(MqttLogin("c1", 30, 86_400, "u", "pw"), "5")
     properties = b"\x11\x00\x01\x51\x80" + b"\x21\xff\xff" + b"\x27\x01\x00\x00\x00"
     body = b"\x00\x04MQTT\x05\xc0\x00\x1e" + bytes([len(properties)]) + properties + b"\x00\x02c1\x00\x01u\x00\x02pw"
-    assert made == b"\x10" + bytes([len(body)]) + body
+    assert packet == b"\x10" + bytes([len(body)]) + body
     assert mqtt_wire.connect_packet(MqttLogin("c", 30, 0), "3.1.1") == b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x1e\x00\x01c"
 
 

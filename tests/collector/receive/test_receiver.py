@@ -34,7 +34,7 @@ def test_health_fails_while_no_commit_ends(broker, collector, tmp_path, monkeypa
     assert wait_until(lambda: "no commit has ended for" in (collector.unwell() or ""))
     other.execute("ROLLBACK")
     other.close()
-    assert wait_until(lambda: [messages.decode_receipt(one.payload).held for one in sender.messages] == [((1, 1),)])
+    assert wait_until(lambda: [messages.decode_receipt(message.payload).held for message in sender.messages] == [((1, 1),)])
     assert wait_until(lambda: collector.unwell() is None)
     sender.close()
 

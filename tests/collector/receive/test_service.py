@@ -44,8 +44,8 @@ def device(broker):
 
 def metrics(collector):
     """Return what the collector serves, as a scraper reads it; without the prefix."""
-    found = read_metrics(as_text(collector.metrics()))
-    shorter = {key if isinstance(key, tuple) else (key, None): value for key, value in found.items()}
+    metrics = read_metrics(as_text(collector.metrics()))
+    shorter = {key if isinstance(key, tuple) else (key, None): value for key, value in metrics.items()}
     return {(name.removeprefix("edgemeter_collector_"), label): value for (name, label), value in shorter.items()}
 
 
@@ -71,13 +71,13 @@ def test_rejections_are_counted_by_reason(collector, device):
         "origin": [(f"edgemeter/v1/lab/pi-{number}/result", run(9)) for number in (2, 3, 4, 5)],
         "collision": [(TOPIC, run(1))],
     }
-    for topic, payload in ((TOPIC, run(1)), *(one for some in sent.values() for one in some)):
+    for topic, payload in ((TOPIC, run(1)), *(payload for payloads in sent.values() for payload in payloads)):
         device.session.publish(topic, payload)
     assert wait_until(lambda: metrics(collector)["messages_total", None] == 13)
-    found = {reason: value for (name, reason), value in metrics(collector).items() if name == "rejections_total"}
-    assert found == {**{reason: len(some) for reason, some in sent.items()}, "sink": 0}
+    counts = {reason: value for (name, reason), value in metrics(collector).items() if name == "rejections_total"}
+    assert counts == {**{reason: len(payloads) for reason, payloads in sent.items()}, "sink": 0}
     with SqliteLedger(collector.place, "read") as ledger:
-        assert sum(one.times for one in ledger.quarantined()) == sum(found.values())
+        assert sum(entry.times for entry in ledger.quarantined()) == sum(counts.values())
 
 
 @pytest.mark.mosquitto
@@ -97,10 +97,10 @@ def test_the_latency_of_receipts_is_that_which_the_device_sees(collector, device
     assert wait_until(lambda: len(device.messages) == 2)
     seen_s = time.monotonic() - began_s
     assert wait_until(lambda: metrics(collector)["receipt_seconds_count", None] == 2)
-    found = metrics(collector)
-    assert 1.0 < found["receipt_seconds_sum", None] < 2 * seen_s
-    assert found["receipt_seconds_bucket", "1.0"] <= 1
-    assert found["receipt_seconds_bucket", "+Inf"] == 2
+    metrics_now = metrics(collector)
+    assert 1.0 < metrics_now["receipt_seconds_sum", None] < 2 * seen_s
+    assert metrics_now["receipt_seconds_bucket", "1.0"] <= 1
+    assert metrics_now["receipt_seconds_bucket", "+Inf"] == 2
 
 
 @pytest.mark.mosquitto
@@ -111,16 +111,16 @@ def test_the_lag_of_a_sink_is_the_age_of_the_oldest_record_that_it_does_not_have
         device.session.publish(TOPIC, run(seq))
         assert wait_until(lambda seq=seq: len(device.messages) == seq)
     with SqliteLedger(collector.place) as ledger:
-        first, second = (one.received_ns for one in ledger.records())
+        first, second = (record.received_ns for record in ledger.records())
         ledger.advance("one behind", 1)
         ledger.advance("complete", 2)
     before_ns = time.time_ns()
-    found = metrics(collector)
+    metrics_now = metrics(collector)
     after_ns = time.time_ns()
     for sink, oldest_ns in ((sink_of(collector), first), ("one behind", second)):
-        assert (before_ns - oldest_ns) / 1e9 <= found["sink_lag_seconds", sink] <= (after_ns - oldest_ns) / 1e9
-    assert found["sink_lag_seconds", "complete"] == 0
-    assert found["sink_row", sink_of(collector)] == 0
+        assert (before_ns - oldest_ns) / 1e9 <= metrics_now["sink_lag_seconds", sink] <= (after_ns - oldest_ns) / 1e9
+    assert metrics_now["sink_lag_seconds", "complete"] == 0
+    assert metrics_now["sink_row", sink_of(collector)] == 0
 
 
 @pytest.mark.mosquitto
@@ -130,9 +130,9 @@ def test_a_sink_that_has_everything_has_no_lag_and_what_it_refused_is_counted(in
         for payload in (run(1), run(2, seed=2**63)):
             device.session.publish(TOPIC, payload)
         assert wait_until(lambda: 2 in [value for (name, _), value in metrics(collector).items() if name == "sink_row"])
-        found = metrics(collector)
-    assert found["rejections_total", "sink"] == 1
-    assert [value for (name, _), value in found.items() if name == "sink_lag_seconds"] == [0]
+        metrics_now = metrics(collector)
+    assert metrics_now["rejections_total", "sink"] == 1
+    assert [value for (name, _), value in metrics_now.items() if name == "sink_lag_seconds"] == [0]
 
 
 def sink_of(collector):
@@ -156,9 +156,9 @@ def test_the_backlog_is_what_devices_report_by_fleet(collector, device):
 
 def backlog(collector):
     """Return sum and highest of every fleet."""
-    found = metrics(collector)
-    fleets = [label for name, label in found if name == "outbox_records"]
-    return {fleet: (found["outbox_records", fleet], found["outbox_records_max", fleet]) for fleet in fleets}
+    metrics_now = metrics(collector)
+    fleets = [label for name, label in metrics_now if name == "outbox_records"]
+    return {fleet: (metrics_now["outbox_records", fleet], metrics_now["outbox_records_max", fleet]) for fleet in fleets}
 
 
 def test_names_of_fleets_cannot_grow_the_metrics_without_bound(tmp_path):
@@ -166,16 +166,16 @@ def test_names_of_fleets_cannot_grow_the_metrics_without_bound(tmp_path):
     changes = [PresenceChange(f"f-{number}", "pi", health("pi", f"f-{number}", number), 7) for number in range(FLEETS_LIMIT + 5)]
     with SqliteLedger(tmp_path / "ledger") as ledger:
         ledger.commit([Arrival(make_record(session=5, seq=1), run(1), TOPIC, 7)], changes=changes)
-    found = backlog(Collector(NO_BROKER, tmp_path / "ledger"))
-    assert len(found) == FLEETS_LIMIT + 1
-    assert found[OTHER_FLEETS] == (0 + 1 + 2 + 3 + 4, 4)
-    assert sum(total for total, _ in found.values()) == sum(range(FLEETS_LIMIT + 5))
+    fleets = backlog(Collector(NO_BROKER, tmp_path / "ledger"))
+    assert len(fleets) == FLEETS_LIMIT + 1
+    assert fleets[OTHER_FLEETS] == (0 + 1 + 2 + 3 + 4, 4)
+    assert sum(total for total, _ in fleets.values()) == sum(range(FLEETS_LIMIT + 5))
 
 
 def test_every_name_follows_the_conventions(tmp_path):
     """Base units; no name twice; the process's own names are those that dashboards know."""
     SqliteLedger(tmp_path / "ledger").close()
-    found = {name for name, _ in metrics(Collector(NO_BROKER, tmp_path / "ledger"))}
-    assert not [name for name in found if re.search(r"_(ms|ns|mb|kb|percent)(_|$)", name)]
+    names = {name for name, _ in metrics(Collector(NO_BROKER, tmp_path / "ledger"))}
+    assert not [name for name in names if re.search(r"_(ms|ns|mb|kb|percent)(_|$)", name)]
     expected = ("cpu_seconds_total", "resident_memory_bytes", "virtual_memory_bytes", "open_fds", "max_fds", "start_time_seconds")
-    assert {name for name in found if name.startswith("process_")} == {f"process_{name}" for name in expected}
+    assert {name for name in names if name.startswith("process_")} == {f"process_{name}" for name in expected}

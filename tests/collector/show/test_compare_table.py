@@ -154,7 +154,7 @@ def test_the_rows_that_are_shown_differ_most_from_the_reference():
     """Much slower or much faster, in the order in which all rows stand; a case that is not ranked gives way."""
     usual = [make_run(f"pi-{number:03}", p50_ms=10.0) for number in range(2 * ROWS_SHOWN)]
     runs = [*usual, make_run("pi-900", p50_ms=80.0), make_run("pi-901", p50_ms=0.1), make_run("pi-902", p50_ms=500.0, ap=0.1)]
-    shown = [row.case.key.device for row in shortened(compare_runs(*runs, make_reference())).rows]
-    assert len(shown) == ROWS_SHOWN
-    assert (shown[0], *shown[-2:]) == ("server-1", "pi-900", "pi-901")
-    assert shown[1:] == sorted(shown[1:])
+    devices = [row.case.key.device for row in shortened(compare_runs(*runs, make_reference())).rows]
+    assert len(devices) == ROWS_SHOWN
+    assert (devices[0], *devices[-2:]) == ("server-1", "pi-900", "pi-901")
+    assert devices[1:] == sorted(devices[1:])

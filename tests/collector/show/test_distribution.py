@@ -10,17 +10,17 @@ from tests.fixtures.comparison_factory import make_run
 def test_shares_are_computed_from_the_raw_samples_of_all_runs():
     """Not from the medians of the records, which may be anything."""
     runs = [make_run(p50_ms=99.0, latencies_ms=list(range(1, 51))), make_run(p50_ms=99.0, latencies_ms=list(range(51, 101)))]
-    found = latency_distribution(runs, 1000)
-    assert found.count == 100
-    assert np.array(found.steps) == pytest.approx(np.array([(value, value / 100) for value in range(1, 101)]))
+    distribution = latency_distribution(runs, 1000)
+    assert distribution.count == 100
+    assert np.array(distribution.steps) == pytest.approx(np.array([(value, value / 100) for value in range(1, 101)]))
 
 
 def test_of_many_queries_the_fastest_and_the_slowest_are_among_the_steps():
     """An outlier is never thinned out."""
     latencies = [*np.random.default_rng(1).normal(10, 1, 5000).tolist(), 500.0]
-    found = latency_distribution([make_run(latencies_ms=latencies)], 100)
-    assert len(found.steps) == 100
-    assert (found.steps[0][0], *found.steps[-1]) == pytest.approx((min(latencies), 500.0, 1.0), abs=1e-6)
+    distribution = latency_distribution([make_run(latencies_ms=latencies)], 100)
+    assert len(distribution.steps) == 100
+    assert (distribution.steps[0][0], *distribution.steps[-1]) == pytest.approx((min(latencies), 500.0, 1.0), abs=1e-6)
 
 
 def test_without_usable_samples_there_is_no_distribution():

@@ -27,14 +27,14 @@ DAY_NS = 86_400 * 10**9
 def runs_of(path):
     """Return the ids in a ledger."""
     with SqliteLedger(path, "read") as ledger:
-        return [held.record.id for held in ledger.records()]
+        return [record.record.id for record in ledger.records()]
 
 
 def keep(path, *seqs, received_ns=7, session=1):
     """Put records with these numbers into a ledger."""
-    made = [make_record(id=f"{session}-{seq}", session=session, seq=seq) for seq in seqs]
+    records = [make_record(id=f"{session}-{seq}", session=session, seq=seq) for seq in seqs]
     with SqliteLedger(path) as ledger:
-        ledger.commit([Arrival(one, record.encode(one), "t", received_ns) for one in made])
+        ledger.commit([Arrival(run, record.encode(run), "t", received_ns) for run in records])
 
 
 def test_a_backup_brought_back_is_the_ledger_as_it_was(tmp_path):
@@ -64,10 +64,10 @@ def test_annotations_travel_with_the_ledger(tmp_path):
     with watch_file.WatchFile(watch_file.watch_file_beside(str(path))) as file, file.writing() as connection:
         connection.execute("INSERT INTO annotations (day, text, begins_level, made_ns) VALUES (7, 'new supply', 1, 7)")
     assert copies.backup(path, copy).files == (copy, watch_file.watch_file_beside(str(copy)))
-    for one in tmp_path.glob("ledger*"):
-        one.unlink()
+    for ledger_file in tmp_path.glob("ledger*"):
+        ledger_file.unlink()
     copies.restore(copy, path)
-    assert [one.text for one in watch_file.annotations_of(str(path))] == ["new supply"]
+    assert [annotation.text for annotation in watch_file.annotations_of(str(path))] == ["new supply"]
 
 
 def test_what_was_made_from_the_old_ledger_goes_with_it(tmp_path):
@@ -82,8 +82,8 @@ def test_what_was_made_from_the_old_ledger_goes_with_it(tmp_path):
     copies.restore(copy, path)
     assert not index_file.index_path(path).exists()
     keep(path, *range(1, 40), session=77)
-    found = rollup.rolled_up(open_store(str(path)), worth_runs=0)
-    ids = {run for summary in found.summaries for run in summary.run_ids}
+    rolled_up = rollup.rolled_up(open_store(str(path)), worth_runs=0)
+    ids = {run for summary in rolled_up.summaries for run in summary.run_ids}
     assert not {run for run in ids if run.startswith("99-")}
 
 
@@ -122,8 +122,8 @@ def test_a_backup_while_a_collector_writes_is_of_one_moment(tmp_path):
     def write():
         with SqliteLedger(path) as ledger:
             while not stop.is_set() and written[-1] < 5000:
-                made = make_record(id=f"1-{written[-1] + 1}", session=1, seq=written[-1] + 1)
-                ledger.commit([Arrival(made, record.encode(made), "t", 7)])
+                run = make_record(id=f"1-{written[-1] + 1}", session=1, seq=written[-1] + 1)
+                ledger.commit([Arrival(run, record.encode(run), "t", 7)])
                 written.append(written[-1] + 1)
 
     writer = threading.Thread(target=write)
@@ -183,11 +183,11 @@ def test_packing_gives_back_what_was_forgotten_and_nothing_else(tmp_path):
     with SqliteLedger(path) as ledger:
         while not ledger.forget(Retention(records_days=10), 1_727_740_800_000_000_000 + 60 * DAY_NS).is_all:
             pass
-    before, kept = copies.ledger_stats(path), runs_of(path)
-    done = copies.vacuum(path)
+    before, ids = copies.ledger_stats(path), runs_of(path)
+    result = copies.vacuum(path)
     after = copies.ledger_stats(path)
-    assert done.after_bytes < done.before_bytes / 2
-    assert (after.runs, runs_of(path)) == (before.runs, kept)
+    assert result.after_bytes < result.before_bytes / 2
+    assert (after.runs, runs_of(path)) == (before.runs, ids)
     assert {part.name: part.size_bytes for part in after.parts}["free, to be reused"] == 0
     first = make_record(device="server-1", session=1, seq=1)
     with SqliteLedger(path) as ledger:
@@ -209,15 +209,15 @@ def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
     write_ledger(path, Fleet(devices=7, days=30, cases=4))
     keep(path, 1)
     with SqliteLedger(path, "read") as ledger:
-        held = [one.record for one in ledger.records()]
-    found = copies.ledger_stats(path)
-    assert (found.runs, found.devices) == (len(held), len({run.device for run in held}))
-    assert found.cases == len({(run.device, run.model.name, run.runtime.name, run.precision) for run in held})
-    assert found.verdicts == {
-        state: sum(run.verdict.state == state for run in held) for state in sorted({run.verdict.state for run in held})
+        records = [record.record for record in ledger.records()]
+    stats = copies.ledger_stats(path)
+    assert (stats.runs, stats.devices) == (len(records), len({run.device for run in records}))
+    assert stats.cases == len({(run.device, run.model.name, run.runtime.name, run.precision) for run in records})
+    assert stats.verdicts == {
+        state: sum(run.verdict.state == state for run in records) for state in sorted({run.verdict.state for run in records})
     }
-    assert (found.chunks, found.chunks_with_samples) == (31, 31)
-    sizes = {part.name: part.size_bytes for part in found.parts}
+    assert (stats.chunks, stats.chunks_with_samples) == (31, 31)
+    sizes = {part.name: part.size_bytes for part in stats.parts}
     inside = sum(size for name, size in sizes.items() if "wal" not in name and "beside" not in name)
     with SqliteLedger(path, "read") as ledger:
         pages, page_bytes = (ledger.connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
@@ -226,13 +226,13 @@ def test_the_numbers_of_a_ledger_are_those_of_its_records(tmp_path):
 
 def test_the_commands_do_as_their_functions(tmp_path):
     """Backup, restore, vacuum and stats from the command line; an absent ledger is one line."""
-    path, copy, again = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite", tmp_path / "again.sqlite"
+    path, copy, second_copy = tmp_path / "ledger.sqlite", tmp_path / "copy.sqlite", tmp_path / "again.sqlite"
     keep(path, 1, 2)
     run = CliRunner().invoke
     assert run(collector, ["backup", str(copy), "--ledger", str(path)]).stdout == f"{copy}\n"
-    assert run(collector, ["restore", str(copy), "--ledger", str(again)]).exit_code == 0
-    assert run(collector, ["vacuum", "--ledger", str(again)]).exit_code == 0
-    assert runs_of(again) == ["1-1", "1-2"]
-    assert "2 runs of 1 device, 1 case" in run(collector, ["stats", "--ledger", str(again)]).stdout
-    assert '"runs": 2' in run(collector, ["stats", "--ledger", str(again), "--json"]).stdout
+    assert run(collector, ["restore", str(copy), "--ledger", str(second_copy)]).exit_code == 0
+    assert run(collector, ["vacuum", "--ledger", str(second_copy)]).exit_code == 0
+    assert runs_of(second_copy) == ["1-1", "1-2"]
+    assert "2 runs of 1 device, 1 case" in run(collector, ["stats", "--ledger", str(second_copy)]).stdout
+    assert '"runs": 2' in run(collector, ["stats", "--ledger", str(second_copy), "--json"]).stdout
     assert isinstance(run(collector, ["stats", "--ledger", str(tmp_path / "none")]).exception, ConfigError)

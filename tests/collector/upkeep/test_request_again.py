@@ -47,16 +47,16 @@ def test_a_ledger_that_is_gone_comes_back_from_every_device(broker, tmp_path):
         with collecting(broker, tmp_path / "old"):
             deliver(outbox, publisher, 30)
             deliver(other, second, 5, "pi-2")
-        with collecting(broker, tmp_path / "new") as made:
-            asked = request_again(broker, tmp_path / "new", (), 0)
-            assert asked == [AskedDevice("lab", "pi-1", "online"), AskedDevice("lab", "pi-2", "online")]
-            assert wait_until(lambda: made.counts.inserted == 35)
+        with collecting(broker, tmp_path / "new") as collector:
+            devices = request_again(broker, tmp_path / "new", (), 0)
+            assert devices == [AskedDevice("lab", "pi-1", "online"), AskedDevice("lab", "pi-2", "online")]
+            assert wait_until(lambda: collector.counts.inserted == 35)
             assert publisher.drain(60) == second.drain(60) == 0
             assert texts(tmp_path / "new") == texts(tmp_path / "old")
-            assert made.counts.duplicates == 0
+            assert collector.counts.duplicates == 0
             request_again(broker, tmp_path / "new", ("pi-2",), 0)
-            assert wait_until(lambda: made.counts.duplicates == 5)
-            assert (made.counts.inserted, len(texts(tmp_path / "new"))) == (35, 35)
+            assert wait_until(lambda: collector.counts.duplicates == 5)
+            assert (collector.counts.inserted, len(texts(tmp_path / "new"))) == (35, 35)
             assert second.drain(60) == 0
             assert (outbox.receipted("pi-1"), other.receipted("pi-2")) == (30, 5)
 
@@ -74,47 +74,47 @@ def test_a_restored_backup_is_completed(broker, tmp_path):
         for part in ("-wal", "-shm"):
             (tmp_path / f"ledger{part}").unlink(missing_ok=True)
         copies.restore(tmp_path / "backup", ledger)
-        with collecting(broker, ledger) as made:
+        with collecting(broker, ledger) as collector:
             request_again(broker, ledger, (), 0)
             outbox.put(make_record(device="pi-1", fleet="lab"))
-            assert wait_until(lambda: made.counts.inserted == 16 and made.counts.duplicates == 10)
+            assert wait_until(lambda: collector.counts.inserted == 16 and collector.counts.duplicates == 10)
             assert publisher.drain(60) == 0
         assert set(before) < set(texts(ledger))
         with SqliteLedger(ledger, "read") as opened:
             assert opened.count() == 26
-            assert [one.missing for one in opened.sessions()] == [0]
+            assert [session.missing for session in opened.sessions()] == [0]
 
 
 def test_a_device_that_is_away_serves_a_request_when_it_is_back_and_only_once(broker, tmp_path):
     """The broker keeps the request; it comes with each connection and is served with the first."""
     with collecting(broker, tmp_path / "old"), device(broker, tmp_path) as (outbox, publisher):
         deliver(outbox, publisher, 4)
-    with collecting(broker, tmp_path / "new") as made:
+    with collecting(broker, tmp_path / "new") as collector:
         assert request_again(broker, tmp_path / "new", ("pi-1",), 0) == [AskedDevice("lab", "pi-1", "offline")]
         with device(broker, tmp_path) as (_, publisher):
-            assert wait_until(lambda: made.counts.inserted == 4)
+            assert wait_until(lambda: collector.counts.inserted == 4)
             assert publisher.drain(60) == 0
         with device(broker, tmp_path) as (outbox, publisher):
             deliver(outbox, publisher, 1)
-            assert wait_until(lambda: made.counts.inserted == 5)
-            assert made.counts.duplicates == 0
+            assert wait_until(lambda: collector.counts.inserted == 5)
+            assert collector.counts.duplicates == 0
     assert texts(tmp_path / "old") == [text for text in texts(tmp_path / "new") if text in texts(tmp_path / "old")]
 
 
 def test_the_command_names_who_sends_when(broker, tmp_path):
     """One that is away is known from the ledger or the broker; since a day leaves out what is older."""
     ledger = str(tmp_path / "ledger")
-    with collecting(broker, tmp_path / "ledger") as made, device(broker, tmp_path) as (outbox, publisher):
+    with collecting(broker, tmp_path / "ledger") as collector, device(broker, tmp_path) as (outbox, publisher):
         deliver(outbox, publisher, 2)
         with device(broker, tmp_path, "pi-2"):
             pass
         words = ["request-again", "--broker", str(broker), "--ledger", ledger]
-        done = CliRunner().invoke(command, [*words, "--since", "2099-01-01"], catch_exceptions=False)
-        assert done.stdout.splitlines() == ["lab pi-1: sends now", "lab pi-2: sends when it connects (offline)"]
-        assert "asked 2 devices, 1 online" in done.stderr
-        done = CliRunner().invoke(command, [*words, "--json", "pi-1", "--since", "2020-01-01"], catch_exceptions=False)
-        assert json.loads(done.stdout) == {"asked": [{"fleet": "lab", "device": "pi-1", "state": "online"}]}
-        assert wait_until(lambda: made.counts.duplicates == 2)
+        result = CliRunner().invoke(command, [*words, "--since", "2099-01-01"], catch_exceptions=False)
+        assert result.stdout.splitlines() == ["lab pi-1: sends now", "lab pi-2: sends when it connects (offline)"]
+        assert "asked 2 devices, 1 online" in result.stderr
+        result = CliRunner().invoke(command, [*words, "--json", "pi-1", "--since", "2020-01-01"], catch_exceptions=False)
+        assert json.loads(result.stdout) == {"asked": [{"fleet": "lab", "device": "pi-1", "state": "online"}]}
+        assert wait_until(lambda: collector.counts.duplicates == 2)
 
 
 def test_a_device_that_nobody_knows_or_a_broker_that_refuses_is_named(broker, tmp_path):

@@ -43,5 +43,5 @@ def fleet_page(fleet_index):
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
     """Return a real browser, or skip."""
-    with Browser(find_chromium(), tmp_path_factory.mktemp("chromium")) as one:
-        yield one
+    with Browser(find_chromium(), tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser

@@ -55,7 +55,7 @@ def put(ledger, *changes):
         opened.commit((), (), list(changes))
 
 
-def asked(view, **fields):
+def page_of(view, **fields):
     """Return what the server is asked for."""
     return ViewRequest(view, fields), ""
 
@@ -92,8 +92,8 @@ def test_a_device_measures_while_the_process_that_reported_it_is_there():
         ([present("revoked", session=0)], False),
     ):
         with table_row(presence):
-            found = activities_of([activity()], presence, NOW_NS)
-            assert [one.device for one in found.devices] == ["pi-1"] * is_shown
+            activities = activities_of([activity()], presence, NOW_NS)
+            assert [device.device for device in activities.devices] == ["pi-1"] * is_shown
 
 
 def test_a_device_that_reports_that_nothing_is_measured_measures_nothing():
@@ -109,10 +109,10 @@ def test_what_was_not_reported_on_for_an_hour_is_called_stale():
 
 def test_a_campaign_is_shown_for_a_day_after_its_end_and_called_stale_when_nobody_reports_on_it():
     """One that should go on stays, with the time."""
-    for state, age_h, shown in (("running", 25, [True]), ("running", 23, [False]), ("done", 23, [False]), ("done", 25, [])):
+    for state, age_h, expected in (("running", 25, [True]), ("running", 23, [False]), ("done", 23, [False]), ("done", 25, [])):
         with table_row(state, age_h):
-            found = activities_of([campaign(state=state)], [], NOW_NS + age_h * HOUR_NS)
-            assert [one.is_stale for one in found.campaigns] == shown
+            activities = activities_of([campaign(state=state)], [], NOW_NS + age_h * HOUR_NS)
+            assert [campaign_activity.is_stale for campaign_activity in activities.campaigns] == expected
 
 
 def test_a_message_of_a_later_version_is_left_out():
@@ -125,18 +125,18 @@ def test_overview_and_device_show_what_is_measured(page_server, ledger):
     """Case, run of how many, suite, failures, job, and when that was received; the campaign with its counts."""
     at_ns = time.time_ns()
     put(ledger, activity(received_ns=at_ns), campaign(received_ns=at_ns))
-    overview = page_server.answer(*asked("overview")).body.decode()
+    overview = page_server.answer(*page_of("overview")).body.decode()
     activity_text = "tiny-detector.tflite litert 4 threads: run 3 of 12 of suite nightly, 1 failed before, job measure-1, reported "
     assert activity_text in overview
     assert "running, group 2 of 3; 12 done, 1 failed, 3 running, 24 waiting of 40; 2 more are impossible; as of " in overview
-    assert activity_text in page_server.answer(*asked("device", device="pi-1")).body.decode()
-    assert activity_text not in page_server.answer(*asked("device", device="server")).body.decode()
+    assert activity_text in page_server.answer(*page_of("device", device="pi-1")).body.decode()
+    assert activity_text not in page_server.answer(*page_of("device", device="server")).body.decode()
 
 
 def test_a_fleet_that_measures_a_lot_is_counted(page_server, ledger):
     """Beyond the devices that are named, the page says how many more there are."""
     put(ledger, *(activity(device=f"pi-{number}") for number in range(DEVICES_SHOWN + 30)))
-    assert "30 more devices are measuring." in page_server.answer(*asked("overview")).body.decode()
+    assert "30 more devices are measuring." in page_server.answer(*page_of("overview")).body.decode()
 
 
 def test_the_first_device_of_an_empty_ledger_is_seen_before_its_first_run_ends(tmp_path):
@@ -144,7 +144,7 @@ def test_the_first_device_of_an_empty_ledger_is_seen_before_its_first_run_ends(t
     ledger = fill(tmp_path / "ledger.sqlite", [])
     put(ledger, activity(received_ns=time.time_ns()))
     with served(ledger) as server:
-        body = server.answer(*asked("overview")).body.decode()
+        body = server.answer(*page_of("overview")).body.decode()
     assert "run 3 of 12 of suite nightly" in body
     assert "Nothing here yet" in body
 
@@ -167,13 +167,13 @@ def test_clients_are_notified_when_something_else_is_measured(page_server, ledge
     late = Stream(page_server, after="2&now=what-the-page-knew")
     assert late.event()[0] == "now"
     put(ledger, activity(measuring=None))
-    assert [one.event()[2] for one in (stream, late)] == [{"now": "nothing"}] * 2
+    assert [client.event()[2] for client in (stream, late)] == [{"now": "nothing"}] * 2
     stream.close(), late.close()
 
 
 def test_a_page_that_shows_what_is_measured_is_not_kept_by_the_browser_when_that_is_over(page_server, ledger):
     """Its tag is another one, also where time alone makes it stale."""
-    request, form = asked("overview")
+    request, form = page_of("overview")
     put(ledger, activity(received_ns=time.time_ns()))
     tags = {page_server.tag(request, form)}
     put(ledger, activity(received_ns=time.time_ns() - 2 * ACTIVITY_STALE_NS, measuring=Measuring(suite="s", case="c", run=1, runs=1)))
@@ -193,21 +193,21 @@ def test_what_is_measured_appears_and_goes_without_a_reload(browser, page_server
     page = browser.open(f"{page_server.url}{address}", width=390 if address else 1280)
     page.drawn()
     page.run("window.same = true")
-    shown = "document.querySelector('main').textContent"
-    assert "suite nightly" not in page.run(shown)
+    main_text = "document.querySelector('main').textContent"
+    assert "suite nightly" not in page.run(main_text)
     put(ledger, activity(received_ns=time.time_ns()), campaign(received_ns=time.time_ns()))
-    page.until(f"{shown}.includes('run 3 of 12 of suite nightly')")
+    page.until(f"{main_text}.includes('run 3 of 12 of suite nightly')")
     if not address:
         assert page.run("document.querySelectorAll('#now .bar span').length") == 3
         assert page.run("document.querySelector('#now .bar .done').getBoundingClientRect().width") > 50
     put(ledger, activity(measuring=Measuring(suite=MARKUP, case=MARKUP, run=4, runs=12), received_ns=time.time_ns()))
-    page.until(f"{shown}.includes('run 4 of 12')")
+    page.until(f"{main_text}.includes('run 4 of 12')")
     assert page.run("document.querySelectorAll('img').length") == 0
     assert page.fits()
     page.run(axe_script())
     assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
     put(ledger, PresenceChange("lab", "pi-1", DeviceState(state="lost", session=5), time.time_ns()))
-    page.until(f"!{shown}.includes('run 4 of 12')")
+    page.until(f"!{main_text}.includes('run 4 of 12')")
     assert page.run("window.same")
     assert page.complaints() == []
     page.close()

@@ -60,14 +60,14 @@ def tab(browser, lab):
     opened = []
 
     def open_tab(address="", **how):
-        one = browser.open(lab.url + address, **how)
-        opened.append(one)
-        one.drawn()
-        return one
+        tab_of = browser.open(lab.url + address, **how)
+        opened.append(tab_of)
+        tab_of.drawn()
+        return tab_of
 
     yield open_tab
-    for one in opened:
-        one.close()
+    for page in opened:
+        page.close()
 
 
 @pytest.mark.long
@@ -93,12 +93,12 @@ def test_no_link_is_hidden_within_a_picture(tab):
 def test_the_wheel_with_control_zooms_and_without_scrolls_the_page(tab):
     """A page full of charts can still be scrolled."""
     page = tab("trend?device=simulated-pi5-01")
-    left, top, width, height = page.place_of(PLOT)
+    x, top, width, height = page.place_of(PLOT)
     before = page.run(DOMAIN)
-    page.mouse("mouseWheel", left + width / 2, top + height / 2, wheel=-240, ctrl=True)
+    page.mouse("mouseWheel", x + width / 2, top + height / 2, wheel=-240, ctrl=True)
     page.until(f"{DOMAIN}[1] - {DOMAIN}[0] < {(before[1] - before[0]) * 0.95}")
     zoomed = page.run(DOMAIN)
-    page.mouse("mouseWheel", left + width / 2, top + height / 2, wheel=200)
+    page.mouse("mouseWheel", x + width / 2, top + height / 2, wheel=200)
     page.until("scrollY > 0")
     assert page.run(DOMAIN) == zoomed
     assert page.complaints() == []
@@ -121,9 +121,9 @@ def test_buttons_zoom_move_and_show_the_whole(tab):
 def test_a_drag_moves_a_chart_of_amounts(tab):
     """To the right: smaller values come into sight."""
     page = tab("compare")
-    left, top, width, height = page.place_of(PLOT)
+    x, top, width, height = page.place_of(PLOT)
     before = page.run(DOMAIN)
-    page.drag((left + width * 0.6, top + height * 0.4), (left + width * 0.75, top + height * 0.4))
+    page.drag((x + width * 0.6, top + height * 0.4), (x + width * 0.75, top + height * 0.4))
     page.until(f"{DOMAIN}[0] < {before[0]}")
 
 
@@ -149,14 +149,14 @@ def test_zoom_and_hidden_series_are_in_the_permalink(tab):
     page.until("location.search.includes('c1=') && location.search.includes('x')")
     page.until(f"JSON.parse(new URLSearchParams(location.search).get('c1')).x && {DOMAIN}.length === 2")
     domain, address = page.run(DOMAIN), page.run("location.pathname.slice(1) + location.search")
-    again = tab(address)
-    assert again.run(DOMAIN) == pytest.approx(domain)
-    assert again.run("[...drawn[0].hidden]") == [name]
-    assert again.run(f"{FIRST}.querySelector('.legend button').getAttribute('aria-pressed')") == "false"
-    again.run("void zoomed(drawn[0], null)")
-    again.run(f"{FIRST}.querySelector('.legend button').click()")
-    again.until("!location.search.includes('c1=')")
-    assert again.complaints() == []
+    reopened = tab(address)
+    assert reopened.run(DOMAIN) == pytest.approx(domain)
+    assert reopened.run("[...drawn[0].hidden]") == [name]
+    assert reopened.run(f"{FIRST}.querySelector('.legend button').getAttribute('aria-pressed')") == "false"
+    reopened.run("void zoomed(drawn[0], null)")
+    reopened.run(f"{FIRST}.querySelector('.legend button').click()")
+    reopened.until("!location.search.includes('c1=')")
+    assert reopened.complaints() == []
 
 
 def test_covering_marks_are_one_as_they_are_drawn(tab):
@@ -186,8 +186,8 @@ def test_no_mark_of_a_front_covers_another(tab):
     for key in range(page.run(f"{FIRST}.querySelectorAll('.legend button').length")):
         for hidden in (1, 0):
             page.run(f"{FIRST}.querySelectorAll('.legend button')[{key}].click()")
-            left = "drawn[0].rows.filter(row => !drawn[0].hidden.has(row.series)).length"
-            page.until(f"drawn[0].view.data('marks').reduce((sum, one) => sum + Number(one.count.slice(1) || 1), 0) === {left}")
+            visible_rows = "drawn[0].rows.filter(row => !drawn[0].hidden.has(row.series)).length"
+            page.until(f"drawn[0].view.data('marks').reduce((sum, one) => sum + Number(one.count.slice(1) || 1), 0) === {visible_rows}")
             assert page.run("drawn[0].hidden.size") == hidden
             assert page.run(covering) == 0
     assert page.complaints() == []
@@ -196,10 +196,10 @@ def test_no_mark_of_a_front_covers_another(tab):
 def test_a_page_merges_the_marks_that_a_drawing_merges(tab):
     """With a plot of the same width: the same numbers at the same figures, in the same series."""
     page = tab("compare")
-    shown = "one => [one.count, one.cost, one.accuracy, one.cost_low, one.cost_high, one.series, one.case, one.standing, one.verdict]"
+    figures = "one => [one.count, one.cost, one.accuracy, one.cost_low, one.cost_high, one.series, one.case, one.standing, one.verdict]"
     page.run("(async () => { await drawn[0].view.width(560).runAsync(); await recount(drawn[0]); root.dataset.wide = 'yes'; })()")
     page.until("root.dataset.wide === 'yes'")
-    assert page.run(f"drawn[0].view.data('marks').map({shown})") == page.run(f"drawn[0].held.spec.datasets.marks.map({shown})")
+    assert page.run(f"drawn[0].view.data('marks').map({figures})") == page.run(f"drawn[0].held.spec.datasets.marks.map({figures})")
 
 
 @pytest.mark.parametrize("width", [390, 1000, 1400])
@@ -207,7 +207,7 @@ def test_a_page_merges_the_marks_that_a_drawing_merges(tab):
 def test_labels_of_a_front_cover_neither_marks_nor_each_other(tab, address, width):
     """The name of a case stands beside its mark, clear of all others; numbers of marks that are near each other are one."""
     page = tab(address, width=width)
-    found = page.run("""[...document.querySelectorAll('#front .chart svg')].map(plot => {
+    plots = page.run("""[...document.querySelectorAll('#front .chart svg')].map(plot => {
         const boxes = (what) => [...plot.querySelectorAll(what)].map(one => [one.textContent, one.getBoundingClientRect()]);
         const meet = (one, other) => one.left < other.right - 1 && other.left < one.right - 1
           && one.top < other.bottom - 2 && other.top < one.bottom - 2;
@@ -217,16 +217,16 @@ def test_labels_of_a_front_cover_neither_marks_nor_each_other(tab, address, widt
           texts.flatMap(([one, box], at) => texts.slice(at + 1).filter(([, other]) => meet(box, other)).map(([other]) => [one, other])),
           names.filter(([, box]) => marks.some(([, mark]) => meet(box, mark))).map(([text]) => text)];
     })""")
-    assert sum(count for count, _, _ in found) > 0
-    assert [(texts, marks) for _, texts, marks in found if texts or marks] == []
+    assert sum(count for count, _, _ in plots) > 0
+    assert [(texts, marks) for _, texts, marks in plots if texts or marks] == []
 
 
 def test_a_tooltip_has_value_interval_verdict_and_run(tab):
     """On the first dot of a series."""
     page = tab("trend?device=simulated-pi5-01")
-    left, top, width, height = page.place_of(f"{PLOT}.querySelector('.mark-symbol path')")
-    page.mouse("mouseMoved", left + width / 2 - 1, top + height / 2)
-    page.mouse("mouseMoved", left + width / 2, top + height / 2)
+    x, top, width, height = page.place_of(f"{PLOT}.querySelector('.mark-symbol path')")
+    page.mouse("mouseMoved", x + width / 2 - 1, top + height / 2)
+    page.mouse("mouseMoved", x + width / 2, top + height / 2)
     page.until("document.querySelector('#vg-tooltip-element.visible') !== null")
     text = page.run("document.querySelector('#vg-tooltip-element').innerText")
     for word in ("Latency p50, ms", "interval", " to ", "verdict", "valid", "simulated-pi5-01-"):
@@ -246,19 +246,19 @@ def test_a_click_on_a_dot_leads_to_its_run_and_back_returns(tab):
 def test_a_brushed_period_narrows_the_table_the_exports_and_the_address(tab, tmp_path):
     """And the address brings it back."""
     page = tab("trend?device=simulated-pi5-01")
-    every = page.run(f"{VISIBLE}.length")
-    left, top, width, height = page.place_of(PLOT)
-    page.drag((left + width * 0.4, top + height * 0.5), (left + width * 0.6, top + height * 0.5))
+    all_rows = page.run(f"{VISIBLE}.length")
+    x, top, width, height = page.place_of(PLOT)
+    page.drag((x + width * 0.4, top + height * 0.5), (x + width * 0.6, top + height * 0.5))
     page.until("location.search.includes('between=')")
-    some = page.run(f"{VISIBLE}.length")
-    assert 0 < some < every / 2
+    brushed_rows = page.run(f"{VISIBLE}.length")
+    assert 0 < brushed_rows < all_rows / 2
     assert page.run("document.querySelector('.period').innerText").startswith("Only runs from 20")
     file = page.download("document.querySelector('.exports a').click()", tmp_path)
-    assert len(list(csv.DictReader(io.StringIO(file.read_text())))) == some
-    again = tab(page.run("(location.pathname + location.search).slice(1)"))
-    assert again.run(f"{VISIBLE}.length") == some
-    again.run("document.querySelector('.period button').click()")
-    again.until(f"{VISIBLE}.length === {every} && !location.search.includes('between')")
+    assert len(list(csv.DictReader(io.StringIO(file.read_text())))) == brushed_rows
+    reopened = tab(page.run("(location.pathname + location.search).slice(1)"))
+    assert reopened.run(f"{VISIBLE}.length") == brushed_rows
+    reopened.run("document.querySelector('.period button').click()")
+    reopened.until(f"{VISIBLE}.length === {all_rows} && !location.search.includes('between')")
     assert page.complaints() == []
 
 
@@ -295,15 +295,15 @@ def test_the_json_of_a_view_holds_the_brushed_period_only(tab):
     """As the CSV does: the same rows, by name."""
     page = tab("trend?device=simulated-pi5-01")
     link = "document.querySelector('.exports a[href*=json]').getAttribute('href')"
-    asked = f"fetch({link}).then((answer) => answer.text())"
-    rows = next(iter(json.loads(page.run(asked))["tables"].values()))
+    answer = f"fetch({link}).then((answer) => answer.text())"
+    rows = next(iter(json.loads(page.run(answer))["tables"].values()))
     times = sorted(row["started_at_ns"] // 10**6 for row in rows)
     first, last = times[len(times) // 3], times[len(times) // 2]
     page.run(f"setPeriod([{first}, {last}])")
     assert f"between={first}%2C{last}" in page.run(link)
-    found = [row["started_at_ns"] // 10**6 for row in next(iter(json.loads(page.run(asked))["tables"].values()))]
-    assert sorted(found) == [at for at in times if first <= at <= last]
-    assert 0 < len(found) < len(rows)
+    times_ms = [row["started_at_ns"] // 10**6 for row in next(iter(json.loads(page.run(answer))["tables"].values()))]
+    assert sorted(times_ms) == [at for at in times if first <= at <= last]
+    assert 0 < len(times_ms) < len(rows)
 
 
 def test_dark_and_light_need_no_second_drawing(tab):
@@ -365,7 +365,7 @@ def test_an_alert_leads_to_its_series_and_period(tab):
 def test_without_a_script_every_chart_is_a_picture(browser, lab):
     """The server draws it, with a text for those who do not see it."""
     page = browser.open(lab.url + "compare", has_scripts=False)
-    shown = page.run("[...document.querySelectorAll('figure.chart-figure')].map(one => one.querySelector('img')?.alt)")
-    assert len(shown) > 1
-    assert all(shown)
+    titles = page.run("[...document.querySelectorAll('figure.chart-figure')].map(one => one.querySelector('img')?.alt)")
+    assert len(titles) > 1
+    assert all(titles)
     page.close()

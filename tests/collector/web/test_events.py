@@ -35,9 +35,9 @@ def stepped():
 def test_a_step_comes_with_its_size_its_interval_and_what_changed_beside_it():
     """Ten per cent, on its day, and the firmware is named."""
     runs = stepped()
-    found = TrendEvents(DocumentSource(tuple(runs)))
-    found.refresh()
-    (step,) = [one for one in found.of(runs[-1], "p50_ms") if one.kind == "step"]
+    events = TrendEvents(DocumentSource(tuple(runs)))
+    events.refresh()
+    (step,) = [event for event in events.of(runs[-1], "p50_ms") if event.kind == "step"]
     assert "+10% (" in step.text
     assert "firmware" in step.text
     assert abs(step.at_ns - runs[STEP_DAY].started_at_ns) <= NS_PER_DAY
@@ -61,33 +61,33 @@ def test_an_accuracy_that_fell_is_a_step_of_its_chart():
 def test_nothing_is_found_in_another_figure_and_before_the_history_was_read():
     """The accuracy never changed; what was not read is not known."""
     runs = stepped()
-    found = TrendEvents(DocumentSource(tuple(runs)))
-    assert found.of(runs[-1], "p50_ms") == ()
-    found.refresh()
-    assert [one for one in found.of(runs[-1], "accuracy") if one.kind == "step"] == []
-    assert found.of(runs[-1], "temperature_c") == ()
+    events = TrendEvents(DocumentSource(tuple(runs)))
+    assert events.of(runs[-1], "p50_ms") == ()
+    events.refresh()
+    assert [event for event in events.of(runs[-1], "accuracy") if event.kind == "step"] == []
+    assert events.of(runs[-1], "temperature_c") == ()
 
 
 def test_remarks_of_people_stand_in_the_series_that_they_are_about(tmp_path):
     """And a page that was kept by a browser is asked for again."""
     path = fill(tmp_path / "ledger.sqlite", stepped())
-    found = TrendEvents(LedgerSource(path))
-    found.refresh()
-    before = found.version()
+    events = TrendEvents(LedgerSource(path))
+    events.refresh()
+    before = events.version()
     with WatchFile(watch_file_beside(str(path))) as file:
         add_annotation(file, Annotation(day=STARTED_AT_NS // NS_PER_DAY + 3, text="moved to the window", begins_level=False, device="pi-1"))
         add_annotation(file, Annotation(day=STARTED_AT_NS // NS_PER_DAY + 3, text="not this one", begins_level=False, device="pi-2"))
-        assert found.version() != before
-    assert [one.text for one in found.of(make_run(), "p50_ms") if one.kind == "remark"] == ["moved to the window"]
-    found.close()
+        assert events.version() != before
+    assert [event.text for event in events.of(make_run(), "p50_ms") if event.kind == "remark"] == ["moved to the window"]
+    events.close()
 
 
 def test_the_board_with_an_issue_of_the_simulated_fleet_is_named_first_and_no_healthy_one_for_its_energy():
     """It draws a tenth more than its peers, over both of its cases."""
     fleet = tuple(simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=20))
-    found = TrendEvents(DocumentSource(fleet))
-    found.refresh()
-    named = [one.device for one in found.outlying() if one.text.startswith("energy")]
+    events = TrendEvents(DocumentSource(fleet))
+    events.refresh()
+    named = [device.device for device in events.outlying() if device.text.startswith("energy")]
     assert named == [simulated_fleet.DEGRADED]
 
 
@@ -104,9 +104,9 @@ def test_the_page_shows_an_event_as_the_trend_does():
         msgspec.structs.replace(run, latency=make_latency(p50_ms=p50_ms, p50_low_ms=p50_ms * 0.99, p50_high_ms=p50_ms * 1.01))
         for run, p50_ms in zip(make_days(noisy(100, 70, seed=8, step_at=60, step_ratio=1.2), device="pi-9"), latencies, strict=True)
     ]
-    found = TrendEvents(DocumentSource(tuple(runs)))
-    found.refresh()
-    alone, event = found.findings()
+    events = TrendEvents(DocumentSource(tuple(runs)))
+    events.refresh()
+    alone, event = events.findings()
     assert (event.who, event.text) == ("pi-1, pi-2, pi-3", event_text(events_of(trends_of(RunHistory(runs), (), FOLLOWED), 0)[0]))
     assert (event.devices, event.is_worse) == ((("lab", "pi-1"), ("lab", "pi-2"), ("lab", "pi-3")), True)
     assert (alone.who, alone.metric) == ("pi-9", "energy")

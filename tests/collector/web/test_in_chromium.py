@@ -45,13 +45,13 @@ def tab(browser, fleet_page):
     opened = []
 
     def open_tab(address="", **how):
-        one = browser.open(address if "://" in address else fleet_page.url + address, **how)
-        opened.append(one)
-        return one
+        page = browser.open(address if "://" in address else fleet_page.url + address, **how)
+        opened.append(page)
+        return page
 
     yield open_tab
-    for one in opened:
-        one.close()
+    for page in opened:
+        page.close()
 
 
 @pytest.fixture(scope="session")
@@ -93,11 +93,11 @@ def test_picking_a_filter_changes_the_address_and_the_address_brings_the_view_ba
     page = tab("compare")
     page.run(PICK.format("precision", "int8"))
     page.until("location.search.includes('precision=int8') && document.readyState === 'complete'")
-    shown, address = page.run(SHOWN), page.run("location.pathname.slice(1) + location.search")
-    assert {row.split()[1] for row in shown if "server" not in row} == {"int8"}
-    again = tab(address)
-    assert again.run(SHOWN) == shown
-    assert again.run("document.querySelector('[name=precision]').value") == "int8"
+    rows, address = page.run(SHOWN), page.run("location.pathname.slice(1) + location.search")
+    assert {row.split()[1] for row in rows if "server" not in row} == {"int8"}
+    reopened = tab(address)
+    assert reopened.run(SHOWN) == rows
+    assert reopened.run("document.querySelector('[name=precision]').value") == "int8"
 
 
 def test_another_baseline_gives_other_ratios(tab):
@@ -127,8 +127,8 @@ def test_csv_holds_what_the_table_shows(tab, tmp_path):
     page = tab("compare?precision=fp32")
     file = page.download("document.querySelector('.exports a').click()", tmp_path)
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
-    shown = page.run(f"{VISIBLE_ROWS}.map(one => [one.dataset.device, Number(one.cells[2].dataset.value)])")
-    assert [(row["device"], pytest.approx(float(row["latency_p50_ms"]), rel=1e-6)) for row in rows] == [tuple(one) for one in shown]
+    cells = page.run(f"{VISIBLE_ROWS}.map(one => [one.dataset.device, Number(one.cells[2].dataset.value)])")
+    assert [(row["device"], pytest.approx(float(row["latency_p50_ms"]), rel=1e-6)) for row in rows] == [tuple(pair) for pair in cells]
 
 
 def test_pictures_are_written_and_stand_alone(tab, tmp_path):
@@ -142,7 +142,7 @@ def test_pictures_are_written_and_stand_alone(tab, tmp_path):
     assert tree.tag == "{http://www.w3.org/2000/svg}svg"
     assert "var(" not in text
     assert drawing.name == "edgemeter-compare-1.svg"
-    words = {one.text for one in tree.iter("{http://www.w3.org/2000/svg}text")}
+    words = {element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")}
     legend = page.run("[...document.querySelector('figure.chart-figure .legend').children].map(one => one.textContent.slice(2))")
     title = page.run("document.querySelector('figcaption').textContent")
     assert {title[:20]} <= {word[:20] for word in words if word}
@@ -157,12 +157,12 @@ def test_pictures_are_written_and_stand_alone(tab, tmp_path):
 
 def colours(png):
     """Return the first bytes of the picture's rows, decompressed: what is drawn differs along them."""
-    data, place = b"", 8
-    while place < len(png):
-        (length,) = struct.unpack(">I", png[place : place + 4])
-        if png[place + 4 : place + 8] == b"IDAT":
-            data += png[place + 8 : place + 8 + length]
-        place += 12 + length
+    data, position = b"", 8
+    while position < len(png):
+        (length,) = struct.unpack(">I", png[position : position + 4])
+        if png[position + 4 : position + 8] == b"IDAT":
+            data += png[position + 8 : position + 8 + length]
+        position += 12 + length
     return set(zlib.decompress(data))
 
 
@@ -198,15 +198,15 @@ def test_the_file_narrows_as_the_server_does(tab, report):
     """The same rows for the same picks, the baseline among them, and the address as a permalink."""
     picks = "precision=int8&board=simulated+Raspberry+Pi+5"
     served = tab(f"compare?{picks}")
-    held = tab(f"{report}#/compare?{picks}")
-    held.until(SHOWN_IN_FILE)
-    shown = held.run(f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => one.dataset.device)")
-    assert shown == served.run(f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => one.dataset.device)")
-    assert len(shown) == 24
-    assert held.run("document.querySelector('[name=precision]').value") == "int8"
-    served.drawn(), held.drawn()
+    narrowed = tab(f"{report}#/compare?{picks}")
+    narrowed.until(SHOWN_IN_FILE)
+    devices = narrowed.run(f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => one.dataset.device)")
+    assert devices == served.run(f"{VISIBLE_ROWS}.filter(one => one.dataset.kept === undefined).map(one => one.dataset.device)")
+    assert len(devices) == 24
+    assert narrowed.run("document.querySelector('[name=precision]').value") == "int8"
+    served.drawn(), narrowed.drawn()
     marks = "drawn[0].rows.map(row => row.case).sort()"
-    assert held.run(marks) == served.run(marks)
+    assert narrowed.run(marks) == served.run(marks)
 
 
 def test_the_file_writes_its_figures(tab, report, tmp_path):

@@ -51,9 +51,9 @@ def test_a_client_gets_each_run_once_with_the_row_of_the_ledger_as_id(serve, led
     assert row == 2
     assert news["count"] == 1
     assert [run["id"] for run in news["runs"]] == ["reference"]
-    wanted = deliver(ledger, 1)
+    run_id = deliver(ledger, 1)
     _, row, news = stream.event()
-    assert (row, news["count"], [run["id"] for run in news["runs"]]) == (3, 1, [wanted])
+    assert (row, news["count"], [run["id"] for run in news["runs"]]) == (3, 1, [run_id])
     stream.close()
 
 
@@ -96,9 +96,9 @@ def test_clients_are_bounded_and_one_that_has_gone_leaves_nothing(serve):
         stream.close()
     assert wait_until(lambda: clients(server) == 0)
     assert wait_until(lambda: threading.active_count() <= before)
-    again = Stream(server, after=0)
-    assert again.event()[2]["count"] == 2
-    again.close()
+    second = Stream(server, after=0)
+    assert second.event()[2]["count"] == 2
+    second.close()
 
 
 def test_events_are_for_those_who_may_see_the_page(serve):
@@ -130,11 +130,11 @@ def test_a_delivered_run_appears_without_a_reload(browser, serve, ledger):
     page.run("void zoomed(drawn[0], 0.5)")
     page.until("location.search.includes('c1=')")
     domain = page.run("drawn[0].view.scale('x').domain().map(Number)")
-    wanted = deliver(ledger, 1)
-    page.until(f"document.querySelector('#runs table').textContent.includes('{wanted}')")
+    run_id = deliver(ledger, 1)
+    page.until(f"document.querySelector('#runs table').textContent.includes('{run_id}')")
     page.until("document.querySelector('.live').textContent.startsWith('1 new run since this page was opened')")
     assert page.run("window.kept === document.getElementById('machine')")
-    assert page.run("document.querySelector('.live a').getAttribute('href')") == f"/run?id={wanted}"
+    assert page.run("document.querySelector('.live a').getAttribute('href')") == f"/run?id={run_id}"
     page.until("document.querySelectorAll('figure.chart-figure').length === document.querySelectorAll('figure.is-drawn').length")
     assert page.run("document.querySelector('footer').dataset.position") == "3"
     assert page.run("drawn.find(one => one.title.includes('tiny-detector')).view.scale('x').domain().map(Number)") == pytest.approx(domain)

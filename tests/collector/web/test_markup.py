@@ -10,8 +10,8 @@ from edgemeter.collector.web.markup import Markup, element, join, part
 
 def test_text_is_escaped_in_content_and_attributes():
     """What a device sent cannot become an element or end an attribute."""
-    made = element("p", {"title": '"><script>'}, "<b>&")
-    assert made == '<p title="&quot;&gt;&lt;script&gt;">&lt;b&gt;&amp;</p>'
+    markup = element("p", {"title": '"><script>'}, "<b>&")
+    assert markup == '<p title="&quot;&gt;&lt;script&gt;">&lt;b&gt;&amp;</p>'
 
 
 def test_markup_made_here_is_not_escaped_again():
@@ -38,12 +38,12 @@ def test_a_template_escapes_text_and_keeps_markup():
         "<div><dt>Not reported</dt><dd>Kernel</dd></div></dl>"
     )
     chart = Chart("x", {}, rows_table([]), facts={"data-device": '"><script>\x00', "data-board": None})
-    drawn = part("chart", chart, element("svg"))
+    figure = part("chart", chart, element("svg"))
     assert (
-        '<figure class="chart-figure" data-device="&quot;&gt;&lt;script&gt;\N{REPLACEMENT CHARACTER}"><figcaption>x</figcaption>' in drawn
+        '<figure class="chart-figure" data-device="&quot;&gt;&lt;script&gt;\N{REPLACEMENT CHARACTER}"><figcaption>x</figcaption>' in figure
     )
-    assert "<svg></svg>" in drawn
-    assert isinstance(drawn, Markup)
+    assert "<svg></svg>" in figure
+    assert isinstance(figure, Markup)
 
 
 def test_without_jinja2_a_page_names_the_extra(monkeypatch):

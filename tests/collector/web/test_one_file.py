@@ -126,8 +126,8 @@ def test_every_page_is_well_formed_and_every_number_drawn_is_one(name):
     html = odd_page(name)
     page = Page(html)
     assert page.open == []
-    drawn = [value for tag, attributes in page.elements if tag in {"path", "g", "text"} for value in attributes.values() if value]
-    assert not [value for value in drawn if re.search(r"\b(nan|infinity|undefined|null)\b", value, re.IGNORECASE)]
+    values = [value for tag, attributes in page.elements if tag in {"path", "g", "text"} for value in attributes.values() if value]
+    assert not [value for value in values if re.search(r"\b(nan|infinity|undefined|null)\b", value, re.IGNORECASE)]
     assert not re.search(r"\bnan\b", page.text, re.IGNORECASE)
 
 
@@ -139,12 +139,12 @@ def test_a_comparison_of_several_pages_is_in_the_file_with_all_of_them():
     assert 'href="#/compare?baseline=reference&amp;page=2"' in html.partition("<template")[0]
     (second,) = re.findall(r'<template data-address="compare\?baseline=reference&amp;page=2">.*?</template>', html, re.DOTALL)
     assert 'href="#/compare?baseline=reference"' in second
-    shown = (
+    texts = (
         set(re.findall(r'data-device="(board-\d+)"', html.partition("<template")[0])),
         set(re.findall(r'data-device="(board-\d+)"', second)),
     )
-    assert len(shown[0] | shown[1]) == 160
-    assert not shown[0] & shown[1]
+    assert len(texts[0] | texts[1]) == 160
+    assert not texts[0] & texts[1]
 
 
 def test_the_page_refers_to_nothing_outside():
@@ -166,8 +166,8 @@ def test_the_page_may_run_nothing_but_its_own_scripts():
     """Its policy names the scripts by hash, so that what a device sent cannot run even if it got through."""
     html = odd_page("one run")
     (policy,) = [attributes["content"] for attributes in Page(html).all("meta") if attributes.get("http-equiv")]
-    (own,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
-    for script in (own, charts_in(html)):
+    (page_script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    for script in (page_script, charts_in(html)):
         assert f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" in policy
     assert "default-src 'none'" in policy
 
@@ -187,7 +187,7 @@ def test_what_a_device_sent_stays_text_everywhere():
     page = Page(html)
     assert page.open == []
     assert {attributes.get("type") for attributes in page.all("script")} == {None, "application/json"}
-    assert len([one for one in page.all("script") if not one]) == 1
+    assert len([attributes for attributes in page.all("script") if not attributes]) == 1
     assert not page.all("img")
     assert "\x00" not in html
     assert "\x1b" not in html
@@ -197,11 +197,11 @@ def test_what_a_device_sent_stays_text_everywhere():
 def test_every_link_leads_to_a_view_that_the_file_holds():
     """And every link within a view to a place in it."""
     html = odd_page("60 cases")
-    held = {attributes["data-address"] for tag, attributes in Page(html).elements if "data-address" in attributes}
+    addresses = {attributes["data-address"] for tag, attributes in Page(html).elements if "data-address" in attributes}
     first = Page(shown_first(html))
     targets = {attributes["id"] for _, attributes in first.elements if "id" in attributes}
     named = {target.partition("?")[0] for target in re.findall(r'href="#/([^"]*)"', html)}
-    assert named <= {address.partition("?")[0] for address in held}
+    assert named <= {address.partition("?")[0] for address in addresses}
     assert {attributes["href"][1:] for attributes in first.all("a") if re.match("#[^/]", attributes["href"])} <= targets
     assert {f"case-{index}" for index in range(1, 61)} <= targets
 
@@ -244,8 +244,8 @@ def test_energy_without_accuracy_is_in_the_table_and_the_page_notes_it():
 def test_energies_of_different_scopes_are_drawn_apart_and_the_page_states_why():
     """A wall socket's millijoules are not on a board's axis."""
     page = Page(first_of(make_run(), make_reference(energy=make_energy(scope="wall-ac"))))
-    drawn = [_title(attributes) for attributes in page.all("div") if "Energy" in attributes.get("aria-label", "")]
-    assert [title.rpartition(", ")[2] for title in drawn] == ["board-input"]
+    titles = [_title(attributes) for attributes in page.all("div") if "Energy" in attributes.get("aria-label", "")]
+    assert [title.rpartition(", ")[2] for title in titles] == ["board-input"]
     assert "Energies are of different scopes or provenance (board-input; wall-ac)" in page.text
 
 
@@ -253,8 +253,8 @@ def test_a_replayed_energy_is_not_on_the_axis_of_a_measured_one():
     """Same scope, but played back: a chart of its own, which says so."""
     replayed = make_run(id="r1", device="pi-2", provenance={"latency": "measured", "energy": "replayed"})
     page = Page(first_of(make_run(), replayed, make_reference()))
-    drawn = [_title(attributes) for attributes in page.all("div") if "Energy" in attributes.get("aria-label", "")]
-    assert sorted(title.rpartition("board-input")[2] for title in drawn) == ["", ", replayed"]
+    titles = [_title(attributes) for attributes in page.all("div") if "Energy" in attributes.get("aria-label", "")]
+    assert sorted(title.rpartition("board-input")[2] for title in titles) == ["", ", replayed"]
 
 
 def _title(attributes):

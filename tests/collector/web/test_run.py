@@ -71,22 +71,22 @@ def test_the_budget_is_a_bar_for_each_term_the_largest_first():
 
 def test_a_language_model_is_shown_by_its_tokens():
     """Lengths, times and rates besides the latency of the request; other models state nothing of tokens."""
-    found = [words_of(**fields) for fields in ({"generation": make_generation()}, {})]
-    for shown in ("512 of the prompt, 11 generated", "Time to first token, p50", "Decode", "100 tokens/s", "5,120 tokens/s"):
-        assert (shown in found[0], shown in found[1]) == (True, False), shown
+    texts = [words_of(**fields) for fields in ({"generation": make_generation()}, {})]
+    for words in ("512 of the prompt, 11 generated", "Time to first token, p50", "Decode", "100 tokens/s", "5,120 tokens/s"):
+        assert (words in texts[0], words in texts[1]) == (True, False), words
 
 
 def test_the_heading_names_what_is_drawn():
     """Power only where there is a trace, queries only where they were kept."""
-    for kept, heading in (
+    for address, heading in (
         (SERIES, "Latency and power, query by query"),
         (SERIES[:2], "Latency, query by query"),
         (SERIES[:1], "Latency, query by query"),
         ((), "Latency"),
     ):
-        with table_row(kept):
-            traces = (record_figures.PowerTrace(name="ina"),) if kept == SERIES else ()
-            assert f"<h2>{heading}</h2>" in words_of(samples=kept, windows=WHEN, power_traces=traces)
+        with table_row(address):
+            traces = (record_figures.PowerTrace(name="ina"),) if address == SERIES else ()
+            assert f"<h2>{heading}</h2>" in words_of(samples=address, windows=WHEN, power_traces=traces)
 
 
 def words_of(**fields):

@@ -31,52 +31,52 @@ class Found(TrendEvents):
 
 
 @pytest.fixture
-def drawn(fleet_index):
+def series_of(fleet_index):
     """Return what draws the series of a device and metric."""
 
     def draw(device, metric, events=None):
         with fleet_index.reading() as connection:
             members = queries.cases(connection, CaseFilter(device=device, precision="fp32"))
-            held = ViewContext(connection, fleet_index.source, ServedLinks(), events or TrendEvents())
-            return series(held, members, FOLLOWED[metric], days=None, span=None)
+            context = ViewContext(connection, fleet_index.source, ServedLinks(), events or TrendEvents())
+            return series(context, members, FOLLOWED[metric], days=None, span=None)
 
     return draw
 
 
 @pytest.mark.slow
-def test_every_run_is_a_dot_that_leads_to_it(drawn):
+def test_every_run_is_a_dot_that_leads_to_it(series_of):
     """Twelve days of one run each are twelve dots with the ids of their runs."""
-    shown = drawn("simulated-pi5-01", "p50_ms")
-    assert shown.points == 12
-    runs = [row["run"] for row in shown.chart.table.dicts()]
+    charted = series_of("simulated-pi5-01", "p50_ms")
+    assert charted.points == 12
+    runs = [row["run"] for row in charted.chart.table.dicts()]
     assert len(set(runs)) == 12
     assert all(run.startswith("simulated-pi5-01-") for run in runs)
 
 
 @pytest.mark.slow
-def test_an_update_of_the_firmware_stands_beside_the_series(drawn):
+def test_an_update_of_the_firmware_stands_beside_the_series(series_of):
     """The Pi boards were updated on day 60 of 90, the others were not."""
-    assert "firmware 2026-05-11 to 2026-08-20" in [one.text for one in drawn("simulated-pi5-01", "p50_ms").chart.events]
-    assert not drawn("simulated-orin-01", "p50_ms").chart.events
+    assert "firmware 2026-05-11 to 2026-08-20" in [event.text for event in series_of("simulated-pi5-01", "p50_ms").chart.events]
+    assert not series_of("simulated-orin-01", "p50_ms").chart.events
 
 
-def test_what_was_found_elsewhere_is_described_in_its_words(drawn):
+def test_what_was_found_elsewhere_is_described_in_its_words(series_of):
     """A step carries its size and its interval."""
-    assert "step of +6%, 95%: 5 to 7%" in [one.text for one in drawn("simulated-orin-01", "p50_ms", Found()).chart.events]
+    assert "step of +6%, 95%: 5 to 7%" in [event.text for event in series_of("simulated-orin-01", "p50_ms", Found()).chart.events]
 
 
-def test_energies_have_their_interval_and_a_share_has_none(drawn):
+def test_energies_have_their_interval_and_a_share_has_none(series_of):
     """Twelve bars of energies; the share of throttled runs begins at zero."""
-    rows = drawn("simulated-pi5-01", "gross_mj").chart.table.dicts()
+    rows = series_of("simulated-pi5-01", "gross_mj").chart.table.dicts()
     assert len([row for row in rows if row["low"] < row["value"] < row["high"]]) == 12
-    share = drawn("simulated-pi5-19", "throttled_ratio").chart
+    share = series_of("simulated-pi5-19", "throttled_ratio").chart
     assert {row["low"] for row in share.table.dicts()} == {None}
     assert share.spec["layer"][0]["encoding"]["y"]["scale"]["zero"]
 
 
-def test_simulated_series_are_marked(drawn):
+def test_simulated_series_are_marked(series_of):
     """Provenance stands in the heading."""
-    assert drawn("simulated-pi5-01", "p50_ms").chart.title.endswith("replayed")
+    assert series_of("simulated-pi5-01", "p50_ms").chart.title.endswith("replayed")
 
 
 @pytest.mark.slow
@@ -85,8 +85,8 @@ def test_any_span_of_time_is_drawn_with_finite_numbers():
     for ats in ([5], [5, 5], [1, 2 * 10**18], [0, 90 * NS_PER_DAY], [0, 3_600 * 10**9]):
         with table_row(ats):
             rows = [
-                {"started_at_ns": at, "value": 1.0 + place, "low": None, "high": None, "verdict": "valid", "run": "r"}
-                for place, at in enumerate(ats)
+                {"started_at_ns": at, "value": 1.0 + index, "low": None, "high": None, "verdict": "valid", "run": "r"}
+                for index, at in enumerate(ats)
             ]
             svg = vega.svg(Chart("title", over_time("ms", span_ns=(ats[0], ats[-1]), has_bars=False), rows_table(rows)))
             assert "NaN" not in svg
@@ -97,10 +97,10 @@ def test_thinning_keeps_the_outliers():
     """Of 100,000 values the one peak and the one dip stay."""
     values = [1.0] * 100_000
     values[777], values[50_001] = 9.0, 0.1
-    kept = thinned(values, 1000)
-    assert len(kept) <= 1001
-    assert (777, 9.0) in kept
-    assert (50_001, 0.1) in kept
+    indexed = thinned(values, 1000)
+    assert len(indexed) <= 1001
+    assert (777, 9.0) in indexed
+    assert (50_001, 0.1) in indexed
 
 
 def test_a_picked_period_narrows_the_figures():
@@ -148,5 +148,5 @@ def test_a_language_model_is_followed_by_its_tokens():
         for metric, value in (("ttft_ms", 100.0), ("tpot_ms", 10.0)):
             with table_row(metric):
                 assert series(context, cases["other"], FOLLOWED[metric], days=None, span=None) is None
-                drawn = series(context, cases["pi-1"], FOLLOWED[metric], days=None, span=None)
-                assert [point["value"] for point in drawn.chart.table.dicts()] == [value] * 3
+                charted = series(context, cases["pi-1"], FOLLOWED[metric], days=None, span=None)
+                assert [point["value"] for point in charted.chart.table.dicts()] == [value] * 3

@@ -59,14 +59,14 @@ def guarded():
 )
 def test_every_view_is_served_in_every_form(fleet_page, view):
     """Also where nothing matches: a page that states that; only a CSV file would have nothing in it."""
-    more = f"/{view}{'&' if '?' in view else '?'}format="
+    prefix = f"/{view}{'&' if '?' in view else '?'}format="
     status, _, body = ask(fleet_page, f"/{view}")
     assert status == 200
     assert body.startswith(b"<!doctype html>")
-    status, _, body = ask(fleet_page, f"{more}json")
+    status, _, body = ask(fleet_page, f"{prefix}json")
     assert status == 200
     assert set(json.loads(body)) == {"view", "title", "tables"}
-    status, headers, body = ask(fleet_page, f"{more}csv")
+    status, headers, body = ask(fleet_page, f"{prefix}csv")
     assert status == (404 if "nobody" in view else 200)
     if status == 200:
         assert headers["Content-Type"].startswith("text/csv")
@@ -135,23 +135,23 @@ def test_a_picked_period_narrows_what_is_exported(fleet_page):
     rows = list(csv.DictReader(io.StringIO(ask(fleet_page, "/trend?device=simulated-pi5-01&format=csv")[2].decode())))
     at = sorted(int(row["started_at_ns"]) // 1_000_000 for row in rows)
     between = f"{at[2]},{at[5] + 1}"
-    some = list(csv.DictReader(io.StringIO(ask(fleet_page, f"/trend?device=simulated-pi5-01&format=csv&between={between}")[2].decode())))
-    assert len(some) == 4
+    brushed = list(csv.DictReader(io.StringIO(ask(fleet_page, f"/trend?device=simulated-pi5-01&format=csv&between={between}")[2].decode())))
+    assert len(brushed) == 4
     document = json.loads(ask(fleet_page, f"/trend?device=simulated-pi5-01&format=json&between={between}")[2])
-    assert [row["run"] for row in document["tables"]["points"]] == [row["run"] for row in some]
+    assert [row["run"] for row in document["tables"]["points"]] == [row["run"] for row in brushed]
 
 
 def test_all_pages_of_the_trend_can_be_reached(fleet_page):
     """Every series is on one of them."""
-    found, address = set(), "/trend"
+    runs, address = set(), "/trend"
     for _ in range(20):
         body = ask(fleet_page, address)[2].decode()
-        found |= set(re.findall(r'<figure[^>]*data-device="([^"]+)"', body))
+        runs |= set(re.findall(r'<figure[^>]*data-device="([^"]+)"', body))
         onward = re.search(r'<a href="([^"]+)">Next</a>', body)
         if onward is None:
             break
         address = onward[1].replace("&amp;", "&")
-    assert len(found) == 40
+    assert len(runs) == 40
 
 
 def test_it_is_compressed_where_the_reader_can(fleet_page):
@@ -221,14 +221,14 @@ def test_the_page_of_a_run_shows_no_field_names():
     latency = msgspec.structs.replace(make_run().latency, refused={"p99_9": 6636})
     with served((make_run(id="told", conditions=(around,), latency=latency), make_reference())) as server:
         text = ask(server, "/run?id=told")[2].decode()
-    seen = text.partition("The record as JSON")[0]
+    visible = text.partition("The record as JSON")[0]
     for word in (
         *("soc 61.3 °C", "1,500 MHz", "make (pid 7 and 2 more), 25.0% of all cores", "p99.9"),
         *("<dt>Throttled</dt><dd>no</dd>", "<dt>AP</dt>"),
     ):
-        assert word in seen, word
+        assert word in visible, word
     for name in ("temperatures_c", "busiest_other", "False", "p99_9", "coco_ap", "load_ratio"):
-        assert name not in seen, name
+        assert name not in visible, name
 
 
 def test_the_model_page_does_not_call_many_runs_one():
@@ -343,8 +343,8 @@ def test_a_case_whose_newest_run_lost_its_meter_has_the_energy_of_the_earlier_ru
     """The page states what `compare` states: energy, its uncertainty, its class and the ratio."""
     first = make_run(id="first")
     later = make_run(id="later", started_at_ns=first.started_at_ns + 10**9, **no_energy("the meter was unplugged"))
-    found = compared_on_the_page(make_reference(), first, later)["pi-1"]
-    assert found["energy_gross_mj"] == first.energy.gross_mj
-    assert found["energy_gross_u_mj"] == first.energy.gross_u_mj
-    assert found["energy_scope"] == first.energy.scope
-    assert found["energy_gross_ratio"] == pytest.approx(1.0)
+    row = compared_on_the_page(make_reference(), first, later)["pi-1"]
+    assert row["energy_gross_mj"] == first.energy.gross_mj
+    assert row["energy_gross_u_mj"] == first.energy.gross_u_mj
+    assert row["energy_scope"] == first.energy.scope
+    assert row["energy_gross_ratio"] == pytest.approx(1.0)
