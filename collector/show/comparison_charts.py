@@ -293,10 +293,10 @@ def _memory_steps(case: CaseSummary) -> dict[str, float]:
     }
 
 
-def _missing(comparison: Comparison, drawn: Sequence[ComparisonRow], word: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:
+def _missing(comparison: Comparison, rows: Sequence[ComparisonRow], word: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:
     """Return why cases have no point: each reason once, with the devices it holds for."""
     absent: dict[str, set[str]] = {}
     for row in comparison.rows:
-        if not any(row is drawn_row for drawn_row in drawn):
+        if not any(row is drawn_row for drawn_row in rows):
             absent.setdefault(reason(row.case) or "too few queries for a median", set()).add(row.case.key.device)
     return [f"No {word} of {', '.join(sorted(devices))}: {text}." for text, devices in absent.items()]

@@ -148,11 +148,8 @@ def _accuracy(group: CaseGroup) -> list[str]:
     judged = fastest.judgements["accuracy"]
     against = f" against {figures.accuracy(other.value.median)} of {REFERENCE} ({judged.verdict})" if other and judged else ""
     sentences = [f"Its {name} is {figures.accuracy(accuracy.value.median)}{against}."]
-    if (
-        best is not fastest
-        and best.case.p50_ms
-        and figures.accuracy(best.case.accuracy.value.median) != figures.accuracy(accuracy.value.median)
-    ):
+    shows_more = figures.accuracy(best.case.accuracy.value.median) != figures.accuracy(accuracy.value.median)
+    if best is not fastest and best.case.p50_ms and shows_more:
         how = f"{best.case.key.precision} on {runtime_name(best.case)}"
         sentences.append(
             f"The most accurate case, {how}, reaches {figures.accuracy(best.case.accuracy.value.median)}"

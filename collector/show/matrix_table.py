@@ -83,11 +83,8 @@ def show_trade_offs(trade_offs: Sequence[TradeOff], absent: Sequence[AbsentCase]
         print_text(console, "No case has both figures.", "bold")
     names = names_of(entry.case.key for entry in absent)
     for entry in absent:
-        print_text(
-            console,
-            f"no point: {names[entry.case.key]}: {entry.reason.removeprefix(f'{named(entry.case.key)}: ')}",
-            "dim",
-        )
+        reason = entry.reason.removeprefix(f"{named(entry.case.key)}: ")
+        print_text(console, f"no point: {names[entry.case.key]}: {reason}", "dim")
 
 
 def _cell(cell: MatrixCell, best: CaseSummary | None, notes: Notes) -> str:

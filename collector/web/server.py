@@ -147,11 +147,8 @@ class PageServer:
         while not self._ended.is_set():
             try:
                 position = self.index.refresh()
-                states = (
-                    {(device.fleet, device.device): device.state for device in self.index.source.devices()}
-                    if self.live.has_clients
-                    else None
-                )
+                devices = self.index.source.devices() if self.live.has_clients else None
+                states = None if devices is None else {(device.fleet, device.device): device.state for device in devices}
                 self.live.publish(position, states, self._doing() if self.live.has_clients else None)
                 self.events.refresh()
             except EdgemeterError as error:
