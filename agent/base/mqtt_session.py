@@ -117,19 +117,15 @@ class SessionEvents(Protocol):
 
     def connected(self) -> None:
         """Take note that a connection is up: subscribe and publish here, each time."""
-        ...
 
     def disconnected(self, reason: str) -> None:
         """Note that the connection is lost, `reason` in words; it is re-established automatically unless that is `TAKEN_OVER`."""
-        ...
 
     def received(self, message: Message) -> None:
         """Take one message."""
-        ...
 
     def answered(self, refusal: str | None) -> None:
         """Take the broker's answer to one publish of QoS 1 (None: taken), or to a subscription that it refused."""
-        ...
 
 
 class OutstandingPublishes:

@@ -44,15 +44,12 @@ class Target(Protocol):
 
     def write(self, content: bytes, /) -> int:
         """Take the next bytes, and return how many."""
-        ...
 
     def flush(self) -> None:
         """Hold nothing back."""
-        ...
 
     def close(self) -> None:
         """Take nothing more; an archive does not call it."""
-        ...
 
 
 def write(files: Mapping[str, Path], target: Target) -> None:

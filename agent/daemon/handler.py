@@ -25,7 +25,6 @@ class Publish(Protocol):
 
     def __call__(self, topic: str, payload: bytes, *, qos: Literal[0, 1] = 1, lasting: Literal["passing", "retained"] = "passing") -> bool:
         """Hand over one message."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +63,15 @@ class Handler(Protocol):
 
     def connected(self) -> None:
         """Note that a connection is up, each time: what was published before may be lost."""
-        ...
 
     def received(self, message: Message) -> None:
         """Take one message on one of `topics`: untrusted bytes; reject what is wrong with a ConfigError."""
-        ...
 
     def poll(self) -> float:
         """Do what is due; return the seconds to the next poll. Also called at the start, after a message and on `wake`."""
-        ...
 
     def close(self) -> None:
         """Release what it holds, and end its child processes."""
-        ...
 
 
 logger = logging.getLogger(__name__)

@@ -78,7 +78,6 @@ class Reader(Protocol):
         Without annotations it is asked about a folder that holds no photographs itself, or about a file in the place of the folder, which
         holds items and ground truth alike. It raises nothing: what cannot be read is not its.
         """
-        ...
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the ground truth of what it recognised.
@@ -86,7 +85,6 @@ class Reader(Protocol):
         Raises:
             ConfigError: it cannot be read or is garbled; the message names the file, the place and the remedy.
         """
-        ...
 
 
 def names() -> list[str]:

@@ -116,7 +116,6 @@ class PowerSensor(Protocol):
             UnavailableError: it is here and cannot be read; the message holds the remedy.
             ConfigError: a setting is wrong or missing.
         """
-        ...
 
     def read(self) -> Reading:
         """Return the newest reading.
@@ -125,7 +124,6 @@ class PowerSensor(Protocol):
             TransientError: this reading failed, the next may not.
             UnavailableError: the sensor is gone.
         """
-        ...
 
     def close(self) -> None:
         """Release everything; may be called twice."""

@@ -23,19 +23,15 @@ class I2cBus(Protocol):
 
     def read_word_data(self, i2c_addr: int, register: int) -> int:
         """Return two bytes, the first of them low."""
-        ...
 
     def read_i2c_block_data(self, i2c_addr: int, register: int, length: int) -> list[int]:
         """Return bytes in the order they came."""
-        ...
 
     def write_word_data(self, i2c_addr: int, register: int, value: int) -> None:
         """Write two bytes, the low one first."""
-        ...
 
     def close(self) -> None:
         """Close the bus."""
-        ...
 
 
 def open_bus(path: str) -> I2cBus:

@@ -36,11 +36,9 @@ class CommandStream(Protocol):
             TransientError: none came in time.
             UnavailableError: the command has ended.
         """
-        ...
 
     def close(self) -> None:
         """End the command; may be called twice."""
-        ...
 
 
 def run_command(arguments: Sequence[str]) -> CommandOutput:

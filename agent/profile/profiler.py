@@ -64,15 +64,12 @@ class Profiler(Protocol):
         Raises:
             UnavailableError: this build of the library has no profiler, or not for this backend; the message names an alternative.
         """
-        ...
 
     def record(self, inputs: Sequence[list[Array]]) -> list[int]:
         """Run one query for each set of inputs under the profiler; return how long each took, ns by the monotonic clock."""
-        ...
 
     def events(self) -> list[ProfileEvent]:
         """Return what the profiler saw of the recorded queries, and only of these."""
-        ...
 
 
 def inference(start_us: float, duration_us: float, thread: int = 0) -> ProfileEvent:

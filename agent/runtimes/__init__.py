@@ -93,7 +93,6 @@ class Runtime(Protocol):
             UnavailableError: the library is not installed (names the extra), or the backend is not on this machine.
             ConfigError: the file is not a model of this runtime, is broken, or needs what this machine lacks.
         """
-        ...
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy `inputs` (dtype and shape as the model declares) to where the runtime reads them; return the bare call.
@@ -104,15 +103,12 @@ class Runtime(Protocol):
         Raises:
             ConfigError: an input has the wrong shape or dtype.
         """
-        ...
 
     def outputs(self) -> list[Array]:
         """Return copies of the last call's outputs, in the model's order, dtype as the model gives them."""
-        ...
 
     def close(self) -> None:
         """Release everything."""
-        ...
 
 
 def names() -> list[str]:

@@ -60,7 +60,6 @@ class Task(Protocol):
         Raises:
             ConfigError: the item is not of the kind that the task takes (named).
         """
-        ...
 
     def predict(self, index: int, calls: Sequence[Outputs]) -> NDArray[np.float32] | None:
         """Take the raw outputs of item `index`, call by call: dequantise, decode, join, keep the predictions.
@@ -68,21 +67,18 @@ class Task(Protocol):
         Returns:
             The scores of the objects found, float32 [n]; None of a task without objects.
         """
-        ...
 
     def same_predictions(self, index: int, calls: Sequence[Outputs], other: Sequence[Outputs]) -> float | None:
         """Return the share (0..1) of the predictions for item `index` that two raw outputs have in common; None if both are empty.
 
         It decides for a task of `OF_OBJECTS`, and where a conversion is compared with its source; else the values do.
         """
-        ...
 
     def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return the accuracy of all predictions kept, None when the data set has no ground truth.
 
         `value` leaves out what costs time beside the value and its details: bounds, classes, groups.
         """
-        ...
 
 
 def prepared(task: Task, index: int, loaded: Loaded) -> list[list[NDArray[Any]]]:

@@ -205,7 +205,7 @@ def compare(
     limits = SmallestDifferences(ratio=matters)
     with rollup_progress() as progress:
         # A table shows some cases, everything else all of them.
-        ready = rolled_up(store, progress, days=days, whole=view not in ("table", "nearest") or form in ("json", "csv"))
+        ready = rolled_up(store, progress, days=days, in_full=view not in ("table", "nearest") or form in ("json", "csv"))
     if view not in ("table", "nearest") or reference is None:
         _show_view(store.contents() if ready is None else ready, view, figure, across, stale_days, days, form)
         return

@@ -87,7 +87,6 @@ class Sink(Protocol):
     @property
     def name(self) -> str:
         """The name of this sink's position in the ledger: the same place has the same name."""
-        ...
 
     def prepare(self) -> None:
         """Check that points would be accepted; create the bucket or database if it is absent and the token permits that.
@@ -96,26 +95,21 @@ class Sink(Protocol):
             ConfigError: not before the configuration is corrected.
             TransientError: no server responds, or not now.
         """
-        ...
 
     def write(self, lines: Sequence[str]) -> list[RejectedPoint]:
         """Store points, one line each; return the rejected ones, when all others are stored; raises as `prepare`.
 
         After an error, writing the same points again changes nothing that is stored.
         """
-        ...
 
     def identity(self) -> str | None:
         """Return what tells this bucket from another one of its name; None where there is none, or the token may not read it."""
-        ...
 
     def was_missing(self) -> bool:
         """Return whether the database was found missing since the last call, which means that what was written to it is lost."""
-        ...
 
     def close(self) -> None:
         """Close the connections; may be called twice."""
-        ...
 
 
 def open_sink(config: InfluxConfig) -> Sink:

@@ -38,19 +38,15 @@ class MessageHandler(Protocol):
 
     def is_full(self) -> bool:
         """Return whether no more messages fit now; call the feed's `wake` when that changes."""
-        ...
 
     def received(self, messages: Sequence[Message]) -> None:
         """Handle messages, in the order of arrival."""
-        ...
 
     def disconnected(self, reason: str) -> None:
         """Handle the loss of the connection; it is restored automatically unless `reason` is `TAKEN_OVER`."""
-        ...
 
     def refused(self, reasons: Mapping[str, str]) -> None:
         """Handle the broker's refusal of subscriptions: why, by topic."""
-        ...
 
 
 class Feed:

@@ -52,11 +52,9 @@ class MonitoredService(Protocol):
 
     def metrics(self) -> Iterator[MonitorMetric]:
         """Yield every metric; raises an EdgemeterError if they are unavailable."""
-        ...
 
     def unwell(self) -> str | None:
         """Return why nothing can be received now, None if it can."""
-        ...
 
 
 class Monitor(HttpServer):

@@ -46,7 +46,6 @@ class RunStore(Protocol):
             ConfigError: the store is invalid, or nothing in it can be read.
             TransientError: it is in use; retry.
         """
-        ...
 
 
 def oldest_first(runs: Iterable[RunRecord]) -> list[RunRecord]:

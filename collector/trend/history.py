@@ -33,31 +33,24 @@ class History(Protocol):
 
     def series(self) -> Sequence[SeriesKey]:
         """Return every series, sorted."""
-        ...
 
     def points(self, key: SeriesKey, since_day: int = 0) -> Points:
         """Return the runs of a series since a day (counted from 1970), oldest first."""
-        ...
 
     def columns(self, keys: Sequence[SeriesKey], names: Sequence[str], since_day: int = 0) -> RunColumns:
         """Return the runs of each series since a day, with the figures of these names."""
-        ...
 
     def last_day(self, key: SeriesKey) -> int:
         """Return the day of the newest run of a series, 0 if there is none."""
-        ...
 
     def received_ns(self, key: SeriesKey) -> int:
         """Return when the last run of the series was received."""
-        ...
 
     def kept(self, name: str, keys: Sequence[SeriesKey]) -> Iterator[tuple[SeriesKey, str, bytes]]:
         """Yield the results kept under `name` that are still true: the series or board type, what else they hang on, and the result."""
-        ...
 
     def keep(self, name: str, results: Iterable[tuple[SeriesKey, str, bytes]]) -> None:
         """Keep results of series or board types as they are now; they may be dropped at any time."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

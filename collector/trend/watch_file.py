@@ -65,11 +65,9 @@ class Statements(Protocol):
 
     def execute(self, statement: str, values: Sequence[Any] = ..., /) -> Any:
         """Return a cursor with `fetchone`, `fetchall` and `rowcount`."""
-        ...
 
     def executemany(self, statement: str, values: Iterable[Sequence[Any]], /) -> Any:
         """Execute the statement once for each of `values`."""
-        ...
 
 
 class WatchStore(Protocol):
@@ -88,15 +86,12 @@ class WatchStore(Protocol):
 
     def writing(self) -> AbstractContextManager[Statements]:
         """Give what executes statements in one transaction, on the disk when the block ends."""
-        ...
 
     def reading(self) -> AbstractContextManager[Statements]:
         """Give what executes queries."""
-        ...
 
     def insert(self, statement: str, values: Sequence[Any]) -> int:
         """Insert one row in a transaction of its own; return its number."""
-        ...
 
 
 class WatchFile:

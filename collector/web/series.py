@@ -12,7 +12,7 @@ from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.case_identity import CaseKey, in_series, names_in
 from edgemeter.agent.contract.figures import Figure, in_view
-from edgemeter.collector.alerts.page_address import FIGURE_OF
+from edgemeter.collector.alerts.firing import FIGURE_OF
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.index.index_file import IndexedCase

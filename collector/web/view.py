@@ -84,7 +84,6 @@ class Links(Protocol):
 
     def to(self, view: str, **fields: str) -> str | None:
         """Return the reference to a view, None where it is not there."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

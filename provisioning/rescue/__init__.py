@@ -31,16 +31,12 @@ class PowerSwitch(Protocol):
 
     def on(self) -> None:
         """Switch on."""
-        ...
 
     def off(self) -> None:
         """Switch off, until `on`."""
-        ...
 
     def cycle(self, off_s: float) -> None:
         """Switch off for `off_s`, then on; by the switch's own timer where it has one, so that this server may die meanwhile."""
-        ...
 
     def state(self) -> Power:
         """Return whether it is on."""
-        ...

@@ -24,7 +24,6 @@ class FleetPublish(Protocol):
 
     def __call__(self, topic: str, payload: bytes, *, lasting: Literal["passing", "retained"] = "passing") -> None:
         """Hand over one message."""
-        ...
 
 
 class FleetHandler(Protocol):
@@ -38,18 +37,15 @@ class FleetHandler(Protocol):
 
     def received(self, message: Message) -> None:
         """Take one message whose topic matches `topics`."""
-        ...
 
     def poll(self, now_ns: int) -> None:
         """Do what is due at `now_ns` (UTC): changes that commands wrote to the registry, time limits.
 
         Called about twice a second while the broker is connected.
         """
-        ...
 
     def close(self) -> None:
         """Release what it holds."""
-        ...
 
 
 def make_handlers(folder: FleetFolder, registry: Registry, publish: FleetPublish) -> dict[str, FleetHandler]:

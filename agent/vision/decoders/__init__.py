@@ -96,7 +96,6 @@ class Decoder(Protocol):
 
     def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
         """Return the detections in `outputs` (dequantised, float32, in the model's order), NMS applied where the family needs it."""
-        ...
 
 
 def blanks(loaded: Loaded) -> list[Floats]:

@@ -69,7 +69,8 @@ def head_maps(elsewhere=0.0):
 def decode_heads(outputs, name="yolov5n"):
     """Return the detections."""
     card = msgspec.structs.replace(
-        make_card("yolov5-heads", image_input=make_input(height=HEIGHT, width=WIDTH), classes=2, nms_iou=0.6, score_threshold=0.2), name=name
+        make_card("yolov5-heads", image_input=make_input(height=HEIGHT, width=WIDTH), classes=2, nms_iou=0.6, score_threshold=0.2),
+        name=name,
     )
     return decoders.create(card, make_loaded(tensors(*(output.shape for output in outputs)))).decode(outputs, same_size(WIDTH, HEIGHT))
 
