@@ -74,7 +74,7 @@ def metrics_page() -> str:
         for metric in metrics
     ]
     trends = [
-        (f"`{name}`", metric.title, metric.unit or "1", f"{metric.worse} is worse", f"{metric.matters:g}")
+        (f"`{name}`", metric.title, metric.figure.unit or "1", f"{metric.worse} is worse", f"{metric.rule.matters:g}")
         for name, metric in METRICS.items()
     ]
     return (
