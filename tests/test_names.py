@@ -21,7 +21,7 @@ def bound_names(table: SymbolTable) -> Iterator[str]:
         yield from bound_names(child)
 
 
-def test_a_variable_says_what_it_holds():
+def test_a_variable_is_named_after_its_value():
     """Product and tests: no variable, argument or function has one of the generic names."""
     words = set(GENERIC.split())
     generic = {

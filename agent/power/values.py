@@ -1,4 +1,4 @@
-"""What several sensors share: checks of settings, of a power and of a reading that fails; the averaging of readings."""
+"""Checks and averages that several sensors share: of settings, of a power, of a reading that fails, of readings."""
 
 import math
 from collections.abc import Iterator

@@ -130,7 +130,7 @@ class ProfileJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProfiledModel(msgspec.Struct, frozen=True, kw_only=True):
-    """What was profiled: the model's file, by what, and on which data."""
+    """The profiled model: its file, by what, and on which data."""
 
     model: str
     runtime: str

@@ -90,7 +90,7 @@ class Placement:
         )
 
 
-def place(photo: tuple[int, int], image: ImageInput) -> Placement:
+def placement_of(photo: tuple[int, int], image: ImageInput) -> Placement:
     """Return where a photograph of this width and height goes in the input.
 
     Source: the letterbox's rounding is that of Ultralytics (`LetterBox`), whose published AP was measured with it.
@@ -132,7 +132,7 @@ class Preprocessor:
 
     def load_photo(self, photo: Any) -> tuple[Array, PhotoFrame]:
         """Return the same of a photograph as `photograph.read` gives it."""
-        placement = place(photo.size, self._wanted)
+        placement = placement_of(photo.size, self._wanted)
         values = self.tensor(self.resized(photo, placement), placement)
         if self._batch > 1:
             values = np.repeat(values[None], self._batch, axis=0)

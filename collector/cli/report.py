@@ -15,7 +15,7 @@ from edgemeter.agent.base.options import PATH, quiet_option
 from edgemeter.agent.base.progress import note, progress_bar, shows_progress
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.collector.cli.stores import all_days_option, chosen_stores, only_options, store_option
-from edgemeter.collector.ledgers.place import shown
+from edgemeter.collector.ledgers.place import shown_place
 
 if TYPE_CHECKING:
     from edgemeter.agent.contract.record import RunRecord
@@ -164,9 +164,8 @@ def _some(runs: "Iterator[RunRecord]", where: Sequence[str]) -> "Iterable[RunRec
     """Return the runs, at least one, before a line is written."""
     first = next(runs, None)
     if first is None:
-        raise UnavailableError(
-            f"no run of {', '.join(map(shown, where))!r} matches: nothing was written; list the devices with `edgemeter collector devices`"
-        )
+        places = ", ".join(map(shown_place, where))
+        raise UnavailableError(f"no run of {places!r} matches: nothing was written; list the devices with `edgemeter collector devices`")
     return chain((first,), runs)
 
 
@@ -220,7 +219,7 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
         server = PageServer(index, TrendEvents(index.source), listen, port, _token(token_file))
         with until_stopped() as stopped:
             server.start()
-            click.echo(f"the page of {', '.join(map(shown, where))} is at {server.url}; Ctrl-C ends it", err=True)
+            click.echo(f"the page of {', '.join(map(shown_place, where))} is at {server.url}; Ctrl-C ends it", err=True)
             stopped.wait()
             server.stop()
     finally:

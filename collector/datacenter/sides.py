@@ -30,7 +30,7 @@ UNBATCHED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """What both sides have. Energies and the rate are by the inference, of a language model by the request, whose `tokens` are known."""
+    """The fields of both sides. Energies and the rate are by the inference, of a language model by the request with its `tokens`."""
 
     name: str
     provenance: str

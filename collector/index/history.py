@@ -20,7 +20,7 @@ from edgemeter.agent.base.sqlite_file import transaction
 from edgemeter.collector.index.index_file import connect_index, index_path
 from edgemeter.collector.index.refresh import IndexRefresher, Progress
 from edgemeter.collector.index.sources import LedgerSource
-from edgemeter.collector.ledgers.place import LedgerPlace, shown
+from edgemeter.collector.ledgers.place import LedgerPlace, shown_place
 from edgemeter.collector.runs.cases import Fingerprint, SeriesKey
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, run_of_row
 from edgemeter.collector.runs.store import LedgerStore, open_store
@@ -207,5 +207,5 @@ def open_history(where: Sequence[str], progress: Progress = lambda *_: None) -> 
         return LedgerHistory(store.place, progress=progress)
     contents = store.contents()
     if not contents.runs and contents.left_out:
-        raise ConfigError(f"no run in {', '.join(map(shown, where))} can be read: {contents.left_out[0].reason}")
+        raise ConfigError(f"no run in {', '.join(map(shown_place, where))} can be read: {contents.left_out[0].reason}")
     return RunHistory(contents.runs)

@@ -24,7 +24,7 @@ from edgemeter.agent.contract import case_identity, figures, record
 from edgemeter.agent.contract.case_identity import CaseKey
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector import compare, trend
-from edgemeter.collector.ledgers.place import LedgerPlace, beside
+from edgemeter.collector.ledgers.place import LedgerPlace, path_beside
 from edgemeter.collector.runs import cases
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS
 
@@ -157,7 +157,7 @@ def decode_case(row: Sequence[Any]) -> IndexedCase:
 
 def index_path(ledger: LedgerPlace) -> Path:
     """Return the path of a ledger's index."""
-    return beside(ledger, ".index")
+    return path_beside(ledger, ".index")
 
 
 @contextlib.contextmanager

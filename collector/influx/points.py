@@ -22,7 +22,7 @@ from edgemeter.agent.ledger.chunks import HeldChunk
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx.influx_config import Extent, Extra
 from edgemeter.collector.influx.point_schema import CASE_TAGS, FieldGroup, FieldKind, PointField, read_figures, trace_source
-from edgemeter.collector.ledgers.place import LedgerPlace, beside
+from edgemeter.collector.ledgers.place import LedgerPlace, path_beside
 
 _KEPT_NS = 1_000_000
 _TAG_SETS = 65_536
@@ -46,7 +46,7 @@ UNLIMITED = frozenset({"device", "fleet", "role"})
 
 def tag_values_path(ledger: LedgerPlace) -> Path:
     """Return the file of the tag values of a ledger."""
-    return beside(ledger, ".influx-tags")
+    return path_beside(ledger, ".influx-tags")
 
 
 @dataclass(slots=True, eq=False)

@@ -26,7 +26,7 @@ def ledger_place(text: str) -> LedgerPlace:
     return Path(text).expanduser()
 
 
-def shown(where: str) -> str:
+def shown_place(where: str) -> str:
     """Return how a place of runs is shown: an address without its password."""
     if not is_postgres(where):
         return where
@@ -69,7 +69,7 @@ def ledger_version(address: LedgerPlace) -> str:
     return " ".join(stamps)
 
 
-def beside(address: LedgerPlace, suffix: str) -> Path:
+def path_beside(address: LedgerPlace, suffix: str) -> Path:
     """Return the file of this machine that is derived from the ledger: beside its file, or in $EDGEMETER_HOME/cache for a server's."""
     if isinstance(address, Path):
         return address.with_name(f"{address.name}{suffix}")

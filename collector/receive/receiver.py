@@ -32,7 +32,7 @@ from edgemeter.agent.ledger.chunks import Committed, RecordKey, coalesce
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
 from edgemeter.agent.ledger.retention import Retention
-from edgemeter.collector.ledgers.place import LedgerPlace, beside, open_ledger
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger, path_beside
 from edgemeter.collector.receive.admission import WHOLE_BYTES, Admitted, CheckDepth
 from edgemeter.collector.receive.allocator import give_back_freed_buffers
 from edgemeter.collector.receive.envelope import is_compressed
@@ -112,7 +112,7 @@ class CollectorName:
                 )
             return
         for number in itertools.count(1):
-            path = beside(ledger_place, f".collector-{number}")
+            path = path_beside(ledger_place, f".collector-{number}")
             self._lock = DeviceLock(path, "collector")
             if self._lock.take():
                 self.id = _kept_name(path)

@@ -14,7 +14,7 @@ from edgemeter.agent.contract.case_identity import like_with_like
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.collector.compare.judgement import CaseJudgements, Ratios, SmallestDifferences, judge_case, ratios
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise
-from edgemeter.collector.ledgers.place import shown
+from edgemeter.collector.ledgers.place import shown_place
 from edgemeter.collector.runs import selection
 from edgemeter.collector.runs.cases import group_cases, names_of
 from edgemeter.collector.runs.store import StoreContents, oldest_first
@@ -151,5 +151,5 @@ def read_side(text: str) -> StoreContents:
     run_selection = selection.parse_selection(text)
     runs = oldest_first(run_selection.runs())
     if not runs:
-        raise ConfigError(f"{shown(text)!r} has no run to compare: select others, or measure some")
+        raise ConfigError(f"{shown_place(text)!r} has no run to compare: select others, or measure some")
     return StoreContents(runs, run_selection.unreadable)

@@ -38,7 +38,7 @@ class EnergyClass:
 
     @property
     def preference(self) -> tuple[bool, int]:
-        """What classes, which do not rank with each other, are sorted by: measured ones lead, then the widest scope."""
+        """The sort key of classes, which do not rank with each other: measured ones lead, then the widest scope."""
         return not self.is_measured, WIDEST_FIRST.index(self.scope)
 
 

@@ -15,7 +15,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.sqlite_file import FileFormat, space_bytes
 from edgemeter.agent.ledger.ledger import LedgerPart, LedgerStats
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT
-from edgemeter.collector.ledgers.place import LedgerPlace, beside, open_ledger
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger, path_beside
 from edgemeter.collector.trend.watch_file import WATCH_FORMAT, watch_file_beside
 
 SQLITE = ("", "-wal", "-shm")
@@ -23,7 +23,7 @@ SQLITE = ("", "-wal", "-shm")
 
 def derived_files(ledger: LedgerPlace) -> list[Path]:
     """Return the existing files that were derived from the ledger."""
-    paths = [beside(ledger, f".index{part}") for part in SQLITE]
+    paths = [path_beside(ledger, f".index{part}") for part in SQLITE]
     return [path for path in paths if path.exists()]
 
 

@@ -15,7 +15,7 @@ from edgemeter.agent.contract import model_card
 from edgemeter.agent.runtimes import Loaded, TensorInfo
 from edgemeter.agent.vision import decoders, photograph
 from edgemeter.agent.vision.decoders import PhotoFrame
-from edgemeter.agent.vision.preprocess import Placement, Preprocessor, place
+from edgemeter.agent.vision.preprocess import Placement, Preprocessor, placement_of
 from edgemeter.agent.vision.resize import Resize, fastest_resize, resize_bilinear
 from tests.benchmarks.comparison import Comparison, LeftOutError, at_most, interleaved, real_models
 
@@ -57,7 +57,7 @@ def comparisons() -> Iterator[Comparison]:
 def _from_pixels(cv2: Any, name: str, files: list[Path]) -> Comparison:
     preprocessor = _preprocessor()
     photos = [photograph.read(file) for file in files]
-    places = [place(photo.size, INPUT) for photo in photos]
+    places = [placement_of(photo.size, INPUT) for photo in photos]
     pixels = [np.ascontiguousarray(np.asarray(photo)[..., ::-1]) for photo in photos]
 
     def our_blobs() -> list[Any]:
@@ -74,7 +74,7 @@ def _without_opencv(files: list[Path], side: int) -> Comparison:
     image_input = model_card.ImageInput(height=side, width=side, layout="NCHW", resize="letterbox")
     preprocessor = Preprocessor(image_input, TensorInfo("images", (1, 3, side, side), "float32"))
     photos = [photograph.read(file) for file in files]
-    places = [place(photo.size, image_input) for photo in photos]
+    places = [placement_of(photo.size, image_input) for photo in photos]
     pixels = [np.asarray(photo.convert("RGBX")) for photo in photos]
 
     def placed(resize: Resize, photograph: Any, at: Placement) -> Any:
@@ -93,7 +93,7 @@ def _without_opencv(files: list[Path], side: int) -> Comparison:
 
 def _from_files(cv2: Any, name: str, files: list[Path]) -> Comparison:
     preprocessor = _preprocessor()
-    places = [place(photograph.read(file).size, INPUT) for file in files]
+    places = [placement_of(photograph.read(file).size, INPUT) for file in files]
 
     def our_blobs() -> list[Any]:
         return [preprocessor.load(file)[0] for file in files]

@@ -23,7 +23,7 @@ from edgemeter.collector.index import rollup
 from edgemeter.collector.index.history import LedgerHistory, open_history
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import LedgerSource
-from edgemeter.collector.ledgers.place import beside, open_ledger
+from edgemeter.collector.ledgers.place import open_ledger, path_beside
 from edgemeter.collector.runs.store import LedgerStore, open_store
 from edgemeter.collector.trend import watch, watch_file
 from edgemeter.collector.trend.watch_file import Annotation
@@ -68,7 +68,7 @@ def test_compare_gives_the_same_by_runs_and_by_the_roll_up(ledger_place):
         summaries = rollup.rolled_up(open_store(text_of(ledger_place)), worth_runs=0)
         by_runs = comparison.compare(open_store(text_of(ledger_place)).contents(), "reference")
         assert columns.to_json(rollup.compare_rolled_up(summaries, "reference")) == columns.to_json(by_runs)
-    assert beside(ledger_place, ".index").exists()
+    assert path_beside(ledger_place, ".index").exists()
 
 
 def forget(ledger_path):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from edgemeter.agent.base.config import Config
 from edgemeter.agent.doctor import check_delivery
 from tests.fixtures.collecting import embedded_broker
 from tests.fixtures.publishing import started
@@ -9,7 +10,7 @@ from tests.fixtures.servers import mosquitto
 
 
 def _look(home, address):
-    return {finding.name: finding for finding in check_delivery.check(home, str(address))}["broker"]
+    return {finding.name: finding for finding in check_delivery.check(home, str(address), Config())}["broker"]
 
 
 @pytest.mark.mosquitto

@@ -23,7 +23,7 @@ OTHERS = re.compile(
     r"`?\b(pip install|systemctl|git|uv|docker|trtexec|journalctl|apt|perf|nvidia-smi|jtop|edgetpu_compiler|install\.py)\b[^`:;]*"
 )
 OWN_SCRIPTS = {
-    "provisioning/bundle/install.py": {"--public-key", "--allow-downgrade"},
+    "provisioning/release/install.py": {"--public-key", "--allow-downgrade"},
     "provisioning/update/supervisor.py": {"--even-if"},
 }
 

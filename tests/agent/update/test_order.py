@@ -43,7 +43,7 @@ def update_order(version="2.0", *, even_if=(), job="update-1", attempt=1):
 def test_a_release_that_fits_is_asked_for(board):
     """Its hash, its version, nothing else; asked again, the update request is the same."""
     for _ in range(2):
-        order.carry_out(update_order(even_if=("bad", "older", "bad")), board.bundle("2.0"), board.home, release(board))
+        order.carry_out(update_order(even_if=("bad", "older", "bad")), board.release("2.0"), board.home, release(board))
     assert board.said("wanted") == {
         "job": "update-1",
         "attempt": 1,
@@ -79,16 +79,16 @@ def test_a_release_for_another_device_or_with_an_unknown_field_is_refused(board)
         ("shell", "reboot", "a form this agent does not know"),
     ]:
         with table_row(field), pytest.raises(ConfigError, match=why):
-            order.carry_out(update_order(), board.bundle("2.0", manifest={field: value}), board.home, release(board))
+            order.carry_out(update_order(), board.release("2.0", manifest={field: value}), board.home, release(board))
         assert board.said("wanted") == {}, f"{field!r}"
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 2000, b"\0" * 10240])
-def test_what_is_no_bundle_is_refused(board, tmp_path, content):
+def test_a_file_that_is_no_release_is_refused(board, tmp_path, content):
     """Empty, garbled, an empty archive."""
-    path = tmp_path / "bundle.tar"
+    path = tmp_path / "release.tar"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match="not a bundle"):
+    with pytest.raises(ConfigError, match="not a release"):
         order.read_manifest(path, release(board))
     with pytest.raises(ConfigError, match="not a release"):
         order.read_manifest(tmp_path / "nowhere", release(board))
@@ -113,7 +113,7 @@ def test_without_a_supervisor_the_order_is_refused(tmp_path):
     board = Board(tmp_path)
     for running in (None, release(board)):
         with pytest.raises(UnavailableError, match=r"installed|edgemeter-supervisor\.service"):
-            order.carry_out(update_order(), board.bundle("2.0"), board.home, running)
+            order.carry_out(update_order(), board.release("2.0"), board.home, running)
     (board.root / "supervisor.lock").touch()
     with pytest.raises(UnavailableError, match="no supervisor runs"):
         order.check(update_order().work, board.home, release(board))
@@ -136,13 +136,13 @@ def test_the_outcome_is_reported_to_the_job_that_requested_it(board):
     outcome.write_text(json.dumps(document))
     assert order.came_of(update_order(attempt=2), board.home) is None
     assert order.came_of(update_order(), board.home) == ("failed", "rolled back")
-    order.carry_out(update_order(), board.bundle("2.0"), board.home, release(board))
+    order.carry_out(update_order(), board.release("2.0"), board.home, release(board))
     assert board.said("wanted") == {}
 
 
 def test_an_update_request_is_withdrawn_by_the_job_that_made_it(board):
     """As long as it is there."""
-    order.carry_out(update_order(), board.bundle("2.0"), board.home, release(board))
+    order.carry_out(update_order(), board.release("2.0"), board.home, release(board))
     order.withdraw(update_order(job="another"), board.home)
     assert board.said("wanted")["job"] == "update-1"
     for _ in range(2):

@@ -7,7 +7,7 @@ from PIL import Image
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.vision import preprocess
-from edgemeter.agent.vision.preprocess import Preprocessor, input_of, place, real_values
+from edgemeter.agent.vision.preprocess import Preprocessor, input_of, placement_of, real_values
 from tests.fixtures.rows import table_row
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
 
@@ -27,7 +27,7 @@ def photo(tmp_path):
 
 def corners_of(size, image):
     """Return where the photograph's corners come to lie in the input: x1, y1, x2, y2."""
-    frame = place(size, image).frame(size, image)
+    frame = placement_of(size, image).frame(size, image)
     return (
         frame.offset_x,
         frame.offset_y,
@@ -54,7 +54,7 @@ def test_letterbox_top_left_starts_at_the_corner():
 
 def test_centre_crop_takes_the_middle_of_the_shorter_side():
     """0.875 of 80 pixels, 70 x 70 in the middle of 160 x 80, become 64 x 64."""
-    placement = place((160, 80), make_input(resize="centre-crop"))
+    placement = placement_of((160, 80), make_input(resize="centre-crop"))
     assert placement.crop == (45, 5, 115, 75)
     assert corners_of((160, 80), make_input(resize="centre-crop")) == pytest.approx(
         (-45 * 64 / 70, -5 * 64 / 70, 115 * 64 / 70, 75 * 64 / 70)
@@ -63,7 +63,7 @@ def test_centre_crop_takes_the_middle_of_the_shorter_side():
 
 def test_a_sliver_keeps_one_pixel():
     """A panorama of 1000 x 1 is no error."""
-    assert place((1000, 1), make_input(resize="letterbox")).height == 1
+    assert placement_of((1000, 1), make_input(resize="letterbox")).height == 1
 
 
 def test_letterbox_pads_with_the_cards_grey(photo):

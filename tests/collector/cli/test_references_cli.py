@@ -169,7 +169,7 @@ def test_nothing_was_retrieved_tomorrow(folder):
     assert "in the future" in result.stderr
 
 
-@pytest.mark.usefixtures("place")
+@pytest.mark.usefixtures("influx_place")
 def test_an_empty_list_is_reported():
     """Silence would look like a fault."""
     result = run("list", "--kind", "published", "--model", "nonesuch")

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.variables import set_variables
 from edgemeter.agent.cli.main import cli
-from edgemeter.collector.ledgers.place import beside, ledger_place
+from edgemeter.collector.ledgers.place import ledger_place, path_beside
 from edgemeter.collector.postgresql.address import PostgresAddress
 from tests.fixtures.rows import table_row
 
@@ -29,7 +29,7 @@ def test_an_address_is_shown_without_its_password():
         with table_row(printed):
             address = PostgresAddress(text)
             assert str(address) == printed
-            assert SECRET not in f"{address} {address!r} {beside(address, '.index')}"
+            assert SECRET not in f"{address} {address!r} {path_beside(address, '.index')}"
 
 
 def test_a_password_that_breaks_the_address_is_not_shown_either():

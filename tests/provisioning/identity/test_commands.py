@@ -118,12 +118,12 @@ def test_a_device_is_revoked_without_a_broker_too(lab):
 
 
 def test_what_is_not_there_is_named_with_its_remedy(lab):
-    """A device, any device, a bundle."""
+    """A device, any device, a release."""
     for command, message in (
         (("doctor", "nobody"), "no device matches 'nobody': `edgemeter fleet list` lists the 0 devices"),
         (("restart", "all"), "`edgemeter fleet token DEVICE` lets one join"),
-        (("release", "add", "nothing.tar"), "there is no bundle 'nothing.tar'"),
-        (("release", "add", "."), "there is no bundle '.'"),
+        (("release", "add", "nothing.tar"), "there is no release 'nothing.tar'"),
+        (("release", "add", "."), "there is no release '.'"),
         *((command, "'pi-9'") for command in (("requests", "accept", "pi-9"), ("requests", "reject", "pi-9"), ("revoke", "pi-9"))),
     ):
         with table_row(command):
