@@ -38,7 +38,7 @@ def test_a_flood_is_committed_and_receipted_to_the_last_record(broker, tmp_path)
         assert (single["receipted"], batched["receipted"]) == (6000, 6000)
         assert collector.settled(120)
         with SqliteLedger(tmp_path / "ledger", "read") as ledger:
-            assert wait_until(lambda: not ledger._connection.execute("SELECT 1 FROM unchecked").fetchone(), 30)
+            assert wait_until(lambda: not ledger.query("SELECT 1 FROM unchecked LIMIT 1"), 30)
             assert len({record.record.id for record in ledger.records()}) == 12_000
             assert all(session.missing == 0 for session in ledger.sessions())
             assert ledger.quarantined() == []

@@ -117,7 +117,7 @@ def test_an_older_state_does_not_replace_a_fleet(backed_up, tmp_path):
     assert files(folder) == before
     text = run_fleet(
         tmp_path / "new", "restore", backed_up / "fleet.age", "--passphrase-file", backed_up / "passphrase", "--dry-run"
-    ).stdout
+    ).output
     assert "would restore the fleet 'default' as of" in text
     assert "revoke again whoever was revoked" in text
     assert not (tmp_path / "new").exists()

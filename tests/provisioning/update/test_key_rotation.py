@@ -53,9 +53,9 @@ def test_the_new_key_is_taken_by_an_update_that_the_old_one_signed(rotation):
     assert board.runs("3.0")
     installed = InstalledRelease(board.root, "3.0")
     with pytest.raises(ConfigError, match="not signed by this device's fleet"):
-        order.read_manifest(board.bundle("5.0"), installed)
+        order.read_manifest(board.release("5.0"), installed)
     board.key = key
-    assert order.read_manifest(board.bundle("5.0"), installed).version == "5.0"
+    assert order.read_manifest(board.release("5.0"), installed).version == "5.0"
     # What an earlier release brings has a smaller number.
     assert updated(board, "6.0", {"release.keys": opened}) == "done", board.log()
     assert board.runs("6.0")

@@ -237,7 +237,7 @@ def test_a_release_that_proved_itself_brings_its_supervisor(board):
     shutil.copy(supervisor.__file__, script)
     board.script = script
     board.start()
-    board.want(board.bundle("2.0", tools={"supervisor.py": script.read_text() + "# newer\n", "install.py": "def ("}), "2.0")
+    board.want(board.release("2.0", tools={"supervisor.py": script.read_text() + "# newer\n", "install.py": "def ("}), "2.0")
     assert board.outcome()["state"] == "done"
     assert wait_until(lambda: script.read_text().endswith("# newer\n"))
     assert (board.root / "install.py").read_bytes() == installer

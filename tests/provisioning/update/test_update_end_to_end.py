@@ -92,7 +92,7 @@ def test_a_good_release_is_installed_and_a_bad_one_rolled_back(world):
     """The release comes over MQTT; a release with a runtime that does not import is taken back, and the fleet reads why and by whom."""
     folder, board = world
     assert runs(folder, "1.0")
-    assert fleet(folder, "release", "add", board.bundle("2.0", wheels=agent_wheels("2.0"))).returncode == 0
+    assert fleet(folder, "release", "add", board.release("2.0", wheels=agent_wheels("2.0"))).returncode == 0
     result = fleet(folder, "update", "--on", "pi-1", "--json")
     assert result.returncode == 0, result.stdout + result.stderr + board.log()
     assert json.loads(result.stdout)["ended"][0]["reason"] == "version 2.0 runs and is healthy"
@@ -101,7 +101,7 @@ def test_a_good_release_is_installed_and_a_bad_one_rolled_back(world):
         **agent_wheels("3.0"),
         "onnxruntime-9.9-py3-none-any.whl": wheel("onnxruntime", "9.9", {"onnxruntime/__init__.py": "1 / 0\n"}),
     }
-    assert fleet(folder, "release", "add", board.bundle("3.0", wheels=broken)).returncode == 0
+    assert fleet(folder, "release", "add", board.release("3.0", wheels=broken)).returncode == 0
     result = fleet(folder, "update", "--on", "pi-1", "--json")
     assert result.returncode == 1, result.stdout + result.stderr + board.log()
     reason = json.loads(result.stdout)["ended"][0]["reason"]
