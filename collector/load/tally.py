@@ -79,7 +79,11 @@ def measure_template() -> RecordTemplate:
         environment["EDGEMETER_HOME"] = folder
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", "--model", str(model), "--config", str(blank), "--json"]
         options = ["--mode", "rapid", "--repeats", "1", "--power", "none", "--accuracy", "never", "--agreement", "never"]
-        completed = subprocess.run([*command, *options], capture_output=True, check=False, timeout=MEASURE_S, env=environment)
+        try:
+            completed = subprocess.run([*command, *options], capture_output=True, check=False, timeout=MEASURE_S, env=environment)
+        except subprocess.TimeoutExpired as error:
+            reason = f"`edgemeter run` measured nothing to send within {MEASURE_S:g} s"
+            raise MeasurementError(f"{reason}: try again when this machine is less busy") from error
     try:
         (document,) = json.loads(completed.stdout)["runs"]
         record = decode(json.dumps(document).encode())

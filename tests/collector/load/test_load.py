@@ -6,11 +6,11 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.errors import MeasurementError, UnavailableError
 from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.load import load as command
-from edgemeter.collector.load import load
+from edgemeter.collector.load import load, tally
 from edgemeter.collector.load.tally import LoadPlan, LoadTally, RecordNumber, RecordTemplate
 from tests.fixtures.collecting import broker_of, collecting, embedded_broker
 from tests.fixtures.record_factory import make_record
@@ -93,11 +93,16 @@ def test_latency_counts_from_when_a_record_was_due():
 @pytest.mark.slow
 def test_the_measured_template_is_a_replayed_record_of_this_machine(tmp_path, monkeypatch):
     """What is sent says itself that it was replayed; a broker in the environment is not told of it."""
-    from edgemeter.collector.load import tally  # noqa: PLC0415 - one test's
-
     monkeypatch.setenv("EDGEMETER_BROKER", "127.0.0.1:1")
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
     record = tally.measure_template().record("pi-1", "lab", 5)
     assert record.provenance["latency"] == "replayed"
     assert (record.device, record.started_at_ns) == ("pi-1", 5)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_machine_too_busy_to_measure_the_template_gets_one_line(monkeypatch):
+    """Under load the one run was seen to take more than two minutes."""
+    monkeypatch.setattr("edgemeter.collector.load.tally.MEASURE_S", 0.01)
+    with pytest.raises(MeasurementError, match=r"within 0\.01 s: try again"):
+        tally.measure_template()
