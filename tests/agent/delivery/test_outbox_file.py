@@ -14,6 +14,7 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.sqlite_file import space_bytes
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.messages import AgainRequest, Receipt
+from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import DROP_REASON, KEPT_DAYS, RESERVE_BYTES, DiskReserve, Dropped, drop_receipted
 from tests.fixtures.publishing import waiting_records
@@ -25,8 +26,9 @@ LIMIT_BYTES = 1 << 20
 
 
 @pytest.fixture
-def outbox(tmp_path):
-    """Return an empty outbox of at most 1 MiB."""
+def outbox(tmp_path, monkeypatch):
+    """Return an empty outbox of at most 1 MiB, however full the disk of this machine is."""
+    monkeypatch.setattr(outbox_file, "has_disk_room", lambda _path: True)
     with Outbox(tmp_path / "outbox.sqlite", LIMIT_BYTES) as new_outbox:
         yield new_outbox
 
@@ -351,6 +353,7 @@ def test_killed_at_any_moment_a_record_waits_or_was_receipted(tmp_path):
         import sys
         from pathlib import Path
         from edgemeter.agent.contract.messages import AgainRequest, Receipt
+from edgemeter.agent.delivery import outbox_file
         from edgemeter.agent.delivery.outbox import Outbox
         from tests.fixtures.record_factory import make_record
         outbox = Outbox(Path(sys.argv[1]))
