@@ -1,21 +1,51 @@
 """The ledger: where runs are kept, those that this machine measures and those that a collector receives.
 
-A collector sends a receipt only for what it has committed. `SqliteLedger` is a file of one machine; a database server that several
-collectors share is behind the same protocol.
+A collector sends a receipt only for what it has committed. `SqliteLedger` is a file of one machine; `PostgresLedger` is a database server
+that several collectors share. The statements that both understand stand here.
 """
 
+import operator
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import Any, TypeVar
+
+import msgspec
 
 from edgemeter.agent.base import config
-from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk
-from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange, RetainedMessage, SessionHeld
-from edgemeter.agent.ledger.quarantine import QuarantinedMessage, RecordReference, Rejection
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.contract.record import RunRecord, decode
+from edgemeter.agent.ledger import presence, quarantine
+from edgemeter.agent.ledger.chunks import (
+    IDENTITY_MARK,
+    Arrival,
+    ArrivedBatch,
+    Committed,
+    HeldChunk,
+    coalesce,
+    is_position_of,
+    unpack_chunk,
+)
+from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
+from edgemeter.agent.ledger.statements import Statements
+
+_Opened = TypeVar("_Opened", bound="Ledger")
+
+# The growth per day is the mean over this many of the last days.
+GROWTH_DAYS = 7
+# How long a lease lasts that is not prolonged.
+LEASE_S = 10.0
+_POSITIONS = "SELECT name, position FROM sinks ORDER BY name"
+_SET_POSITION = "INSERT INTO sinks VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET position = excluded.position"
+_SESSIONS = """SELECT fleet, sessions.device, sessions.session, records, highest, received_ns
+FROM (SELECT device, session, count(*) AS records, max(seq) AS highest, max(row) AS newest FROM runs GROUP BY device, session) AS sessions
+JOIN runs ON runs.row = newest JOIN subjects USING (subject) JOIN chunks USING (chunk)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,35 +55,6 @@ class HeldRecord:
     row: int
     received_ns: int
     record: RunRecord
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerFilter:
-    """Which records: every field that is not None must match."""
-
-    device: str | None = None
-    fleet: str | None = None
-    role: str | None = None
-    model: str | None = None
-    runtime: str | None = None
-    precision: str | None = None
-    task: str | None = None
-    dataset_sha256: str | None = None
-    scenario: str | None = None
-    verdict: str | None = None
-
-    def wanted(self) -> dict[str, str]:
-        """Return the fields that are not None."""
-        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) is not None}
-
-
-EVERY_RECORD = LedgerFilter()
-
-
-# The growth per day is the mean over this many of the last days.
-GROWTH_DAYS = 7
-# How long a lease lasts that is not prolonged.
-LEASE_S = 10.0
 
 
 def default_path() -> Path:
@@ -98,8 +99,8 @@ class LedgerStats:
         return sum(part.size_bytes for part in self.parts)
 
 
-class Ledger(Protocol):
-    """A ledger, open. Use one object per thread; readers and writers do not block each other.
+class Ledger(ABC):
+    """A ledger, open; `where` is its path or address in words. Use one object per thread; readers and writers do not block each other.
 
     Every method may block for the time of a database's transaction, and raises:
         ConfigError: it is damaged, of another version, or may not be used in this way: somebody has to fix it.
@@ -108,32 +109,37 @@ class Ledger(Protocol):
     """
 
     # Whether `commit` accepts records of which only the envelope was validated, and `check` validates them later.
-    defers_checks: bool
+    defers_checks = False
+    where: str
 
-    def __enter__(self) -> "Ledger": ...  # noqa: PYI034 - Self needs Python 3.11
+    def __enter__(self: _Opened) -> _Opened:  # noqa: PYI019 - Self needs Python 3.11
+        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
+    @abstractmethod
     def close(self) -> None:
         """Close it; may be called twice."""
 
+    @abstractmethod
+    def query(self, statement: str, *values: Any) -> list[Any]:
+        """Return the rows of a query."""
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[Statements]:
+        """Give what executes statements in one transaction that no other writer's runs beside, durable when the block ends."""
+
+    @abstractmethod
     def identity(self) -> str:
         """Return the id of the ledger: random, created with it, 16 hexadecimal digits."""
 
-    def epoch(self) -> str:
-        """Return what changes when rows may be numbered differently: a file derived from another epoch must be rebuilt."""
-
-    def safety(self) -> str:
-        """Return on how many disks a record is when its receipt is sent, in words."""
-
-    def stall(self) -> str | None:
-        """Return what a commit that does not end waits for, if that can be seen from outside, in words."""
-
+    @abstractmethod
     def commit(
         self,
         arrivals: Sequence[Arrival],
         rejections: Sequence[Rejection] = (),
-        changes: Sequence[PresenceChange | RetainedMessage] = (),
+        changes: Sequence[presence.PresenceChange | presence.RetainedMessage] = (),
         batches: Sequence[ArrivedBatch] = (),
     ) -> Committed:
         """Commit what arrived in one transaction, durable when this returns; return the outcome.
@@ -142,91 +148,214 @@ class Ledger(Protocol):
         reported about themselves.
         """
 
-    def check(self, limit_chunks: int) -> list[Rejection] | None:
-        """Validate records of which only the envelope was; return those that are invalid, now quarantined; None if none was left."""
-
-    def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
-        """Remove one slice of what `retention` does not keep; call again until all is removed."""
-
-    def records(
-        self, *, with_samples: bool = False, after_row: int = 0, limit: int | None = None, where: LedgerFilter = EVERY_RECORD
-    ) -> Iterator[HeldRecord]:
-        """Yield the records after `after_row` in the order of commits; without samples unless asked for."""
-
-    def texts(self, *, after_row: int = 0, limit: int | None = None) -> Iterator[tuple[int, int, bytes]]:
-        """Yield row, time of receipt in ns and JSON text of the records after `after_row`, in the order of commits."""
-
-    def chunks(self, *, after_row: int = 0) -> Iterator[HeldChunk]:
-        """Yield the records after `after_row` in the order of commits, as many together as are stored together."""
-
-    def text(self, record: RunRecord | RecordReference) -> bytes | None:
-        """Return the stored JSON text of a record with its samples; None if it is not stored."""
-
-    def ranges(self, device: str, session: int) -> list[tuple[int, int]]:
-        """Return the ranges of sequence numbers (inclusive) that the ledger holds of one session, in order."""
-
-    def count(self) -> int:
-        """Return how many records the ledger holds."""
-
-    def last_row(self) -> int:
-        """Return the row of the newest record, 0 if there is none."""
-
-    def rows(self) -> Iterator[int]:
-        """Yield the row of every record."""
-
-    def lease(self, work: str) -> bool:
-        """Return whether this object has the `work` for the next `LEASE_S`, which one at a time does; call again to prolong it."""
-
-    def position(self, sink: str) -> int:
-        """Return the row up to which `sink` has every record, 0 at first."""
-
-    def positions(self) -> dict[str, int]:
-        """Return the row that each sink has reached, by its name."""
-
-    def advance(self, sink: str, position: int, rejections: Sequence[Rejection] = (), *, after: int | None = None) -> bool:
-        """Record that `sink` has every record up to row `position`, except the `rejections`, which are quarantined.
-
-        If `after` is given and is not the position now, somebody has set it back meanwhile: it stays, and False is returned.
-        """
-
-    def claim_position(self, sink: str, identity: str) -> None:
-        """Bind the position of `sink`, an address, to the bucket that is there now: another one there begins at row 0.
-
-        A bucket that moved from another address keeps its position; a position from before identities were known is this bucket's.
-        """
-
-    def set_back(self, name: str, since_ns: int | None) -> int:
-        """Set the position `name` back to before what was received since then (None: to the beginning); return how many records follow."""
-
-    def behind(self, name: str) -> int:
-        """Return how many records lie behind the position `name`."""
-
-    def waiting_since_ns(self, position: int) -> int | None:
-        """Return when the oldest record after row `position` was received, UTC in ns; None if there is none."""
-
-    def quarantined(self) -> list[QuarantinedMessage]:
-        """Return the quarantined messages, oldest first."""
-
-    def quarantined_count(self) -> int:
-        """Return how many messages are quarantined."""
-
+    @abstractmethod
     def release(self, row: int, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch], *, drain_again: bool) -> Committed:
         """Commit the records of a quarantined entry and remove it, unless a number belongs to another record.
 
         With `drain_again` a record that is stored already gets a new row, so that every sink receives it again.
         """
 
-    def sessions(self) -> list[SessionHeld]:
+    @abstractmethod
+    def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
+        """Remove one slice of what `retention` does not keep; call again until all is removed."""
+
+    @abstractmethod
+    def chunks(self, *, after_row: int = 0, limit: int | None = None) -> Iterator[HeldChunk]:
+        """Yield the records after `after_row` in the order of commits, as many together as are stored together."""
+
+    @abstractmethod
+    def parts(self) -> tuple[LedgerPart, ...]:
+        """Return what takes how much of a disk."""
+
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """Return how much of a disk it takes."""
+
+    def epoch(self) -> str:
+        """Return what changes when rows may be numbered differently: a file derived from another epoch must be rebuilt."""
+        return self.identity()
+
+    def safety(self) -> str:
+        """Return on how many disks a record is when its receipt is sent, in words."""
+        return "one disk"
+
+    def stall(self) -> str | None:
+        """Return what a commit that does not end waits for, if that can be seen from outside, in words."""
+        return None
+
+    def check(self, limit_chunks: int) -> list[Rejection] | None:  # noqa: ARG002 - of a ledger that defers checks
+        """Validate records of which only the envelope was; return those that are invalid, now quarantined; None if none was left."""
+        return None
+
+    def lease(self, work: str) -> bool:  # noqa: ARG002 - of a ledger that several collectors share
+        """Return whether this object has the `work` for the next `LEASE_S`, which one at a time does; call again to prolong it."""
+        return True
+
+    def records(self, *, with_samples: bool = False, after_row: int = 0, limit: int | None = None) -> Iterator[HeldRecord]:
+        """Yield the records after `after_row` in the order of commits; without samples unless asked for.
+
+        A record that is not checked yet and turns out to be invalid is left out: it will be quarantined.
+        """
+        for chunk in self.chunks(after_row=after_row, limit=limit):
+            for row, payload in chunk.payloads():
+                try:
+                    record = decode(payload)
+                except ConfigError:
+                    if chunk.is_checked:
+                        raise
+                    continue
+                has_surplus = record.samples and not with_samples
+                yield HeldRecord(row, chunk.received_ns, msgspec.structs.replace(record, samples=()) if has_surplus else record)
+
+    def texts(self, *, after_row: int = 0, limit: int | None = None) -> Iterator[tuple[int, int, bytes]]:
+        """Yield row, time of receipt in ns and JSON text of the records after `after_row`, in the order of commits."""
+        for chunk in self.chunks(after_row=after_row, limit=limit):
+            for row, payload in chunk.payloads():
+                yield row, chunk.received_ns, payload
+
+    def text(self, record: RunRecord | quarantine.RecordReference) -> bytes | None:
+        """Return the stored JSON text of a record with its samples; None if it is not stored."""
+        query = "SELECT place, body FROM runs JOIN chunks USING (chunk) WHERE device = ? AND session = ? AND seq = ? AND id = ?"
+        rows = self.query(query, record.device, record.session, record.seq, record.id)
+        return next((unpack_chunk(body)[index] for index, body in rows), None)
+
+    def ranges(self, device: str, session: int) -> list[tuple[int, int]]:
+        """Return the ranges of sequence numbers (inclusive) that the ledger holds of one session, in order."""
+        query = "SELECT seq FROM runs WHERE device = ? AND session = ? ORDER BY seq"
+        return coalesce(seq for (seq,) in self.query(query, device, session))
+
+    def count(self) -> int:
+        """Return how many records the ledger holds."""
+        return int(self._value("SELECT count(*) FROM runs"))
+
+    def last_row(self) -> int:
+        """Return the row of the newest record, 0 if there is none."""
+        return int(self._value("SELECT coalesce(max(row), 0) FROM runs"))
+
+    def rows(self) -> Iterator[int]:
+        """Yield the row of every record."""
+        for (row,) in self.query("SELECT row FROM runs"):
+            yield row
+
+    def positions(self) -> dict[str, int]:
+        """Return the row that each sink has reached, by its name."""
+        return dict(self.query(_POSITIONS))
+
+    def position(self, sink: str) -> int:
+        """Return the row up to which `sink` has every record, 0 at first."""
+        return max((position for name, position in self.positions().items() if is_position_of(sink, name)), default=0)
+
+    def advance(self, sink: str, position: int, rejections: Sequence[Rejection] = (), *, after: int | None = None) -> bool:
+        """Record that `sink` has every record up to row `position`, except the `rejections`, which are quarantined.
+
+        If `after` is given and is not the position now, another one drained, or somebody has set it back meanwhile: it stays, and False is
+        returned.
+        """
+        with self.writing() as statements:
+            quarantine.add(statements, rejections)
+            positions = dict(statements.execute(_POSITIONS).fetchall())
+            name = next((name for name in positions if is_position_of(sink, name)), sink)
+            is_expected = after is None or positions.get(name, 0) == after
+            if is_expected:
+                statements.execute(_SET_POSITION, (name, position))
+        return is_expected
+
+    def claim_position(self, sink: str, identity: str) -> None:
+        """Bind the position of `sink`, an address, to the bucket that is there now: another one there begins at row 0.
+
+        A bucket that moved from another address keeps its position; a position from before identities were known is this bucket's.
+        """
+        claimed = f"{sink}{IDENTITY_MARK}{identity}"
+        if claimed in self.positions():
+            return
+        with self.writing() as statements:
+            positions = dict(statements.execute(_POSITIONS).fetchall())
+            if claimed in positions:
+                return
+            moved = next((name for name in positions if name.endswith(f"{IDENTITY_MARK}{identity}")), sink)
+            replaced = [(name,) for name in positions if is_position_of(sink, name) or name == moved]
+            statements.executemany("DELETE FROM sinks WHERE name = ?", replaced)
+            statements.execute(_SET_POSITION, (claimed, positions.get(moved, 0)))
+
+    def set_back(self, name: str, since_ns: int | None) -> int:
+        """Set the position `name` back to before what was received since then (None: to the beginning); return how many records follow."""
+        query = "SELECT coalesce(min(row) - 1, (SELECT max(row) FROM runs), 0) FROM runs JOIN chunks USING (chunk) WHERE received_ns >= ?"
+        row = 0 if since_ns is None else int(self._value(query, since_ns))
+        with self.writing() as statements:
+            statements.execute("UPDATE sinks SET position = ? WHERE name = ? AND position > ?", (row, name, row))
+        return self.behind(name)
+
+    def behind(self, name: str) -> int:
+        """Return how many records lie behind the position `name`."""
+        return int(self._value("SELECT count(*) FROM runs WHERE row > (SELECT position FROM sinks WHERE name = ?)", name))
+
+    def waiting_since_ns(self, position: int) -> int | None:
+        """Return when the oldest record after row `position` was received, UTC in ns; None if there is none."""
+        rows = self.query("SELECT received_ns FROM runs JOIN chunks USING (chunk) WHERE row > ? ORDER BY row LIMIT 1", position)
+        return int(rows[0][0]) if rows else None
+
+    def quarantined(self) -> list[quarantine.QuarantinedMessage]:
+        """Return the quarantined messages, oldest first."""
+        query = "SELECT row, topic, payload, size_bytes, reason, received_ns, last_ns, times FROM quarantine ORDER BY row"
+        return [quarantine.QuarantinedMessage(*row) for row in self.query(query)]
+
+    def quarantined_count(self) -> int:
+        """Return how many messages are quarantined."""
+        return int(self._value("SELECT count(*) FROM quarantine"))
+
+    def sessions(self) -> list[presence.SessionHeld]:
         """Return what is stored of every session of every device, and how many of its numbers are missing."""
+        forgotten: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        for device, session, first, last in self.query("SELECT device, session, first, last FROM forgotten"):
+            forgotten.setdefault((device, session), []).append((first, last))
+        sessions = []
+        for fleet, device, session, records, highest, received_ns in self.query(_SESSIONS):
+            ranges = forgotten.get((device, session), ())
+            gone = sum(max(0, min(last, highest) - first + 1) for first, last in ranges)
+            sessions.append(presence.SessionHeld(fleet, device, session, records, highest - records - gone, received_ns))
+        return sorted(sessions, key=operator.attrgetter("fleet", "device", "session"))
 
-    def devices(self) -> list[DevicePresence]:
+    def devices(self) -> list[presence.DevicePresence]:
         """Return every device that reported its presence, by fleet and name."""
+        query = "SELECT fleet, device, state, session, birth, changed_ns, health FROM presence ORDER BY fleet, device"
+        return [presence.present_device(*row) for row in self.query(query)]
 
-    def retained(self) -> list[RetainedMessage]:
+    def retained(self) -> list[presence.RetainedMessage]:
         """Return what is measured now: the latest message of each topic, by topic."""
+        return [presence.RetainedMessage(*row) for row in self.query("SELECT topic, payload, received_ns FROM retained ORDER BY topic")]
 
     def stats(self) -> LedgerStats:
         """Return the ledger in numbers, without reading records."""
+        first_ns, last_ns, chunks = self.query("SELECT min(received_ns), max(received_ns), count(*) FROM chunks")[0]
+        kinds = self.query("SELECT device, subject, verdict, count(*) FROM runs GROUP BY device, subject, verdict")
+        verdicts: Counter[str] = Counter()
+        for _, _, verdict, count in sorted(kinds, key=operator.itemgetter(2)):
+            verdicts[verdict] += count
+        return LedgerStats(
+            path=self.where,
+            runs=verdicts.total(),
+            devices=len({device for device, *_ in kinds}),
+            cases=len({(device, subject) for device, subject, *_ in kinds}),
+            verdicts=dict(verdicts),
+            first_received_ns=first_ns,
+            last_received_ns=last_ns,
+            chunks=chunks,
+            chunks_with_samples=int(self._value("SELECT count(*) FROM chunks WHERE has_samples")),
+            quarantined=self.quarantined_count(),
+            sinks=self.positions(),
+            last_row=self.last_row(),
+            growth_bytes_per_day=self._growth(last_ns),
+            parts=self.parts(),
+            safety=self.safety(),
+        )
 
-    def size_bytes(self) -> int:
-        """Return how much of a disk it takes."""
+    def _growth(self, last_ns: int | None) -> float | None:
+        if last_ns is None:
+            return None
+        query = "SELECT coalesce(sum(length(body)), 0), min(received_ns) FROM chunks WHERE received_ns > ?"
+        size_bytes, first_ns = self.query(query, last_ns - GROWTH_DAYS * NS_PER_DAY)[0]
+        days = (last_ns - first_ns) / NS_PER_DAY
+        return float(size_bytes) / days if days >= 1 else None
+
+    def _value(self, query: str, *values: Any) -> Any:
+        return self.query(query, *values)[0][0]

@@ -3,7 +3,6 @@
 It comes from what devices and the fleet's service publish retained. The outbox numbers a session's records 1, 2, 3, ... without gaps.
 """
 
-import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -14,6 +13,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import Birth, DeviceState
 from edgemeter.agent.contract.record_time import off_by_text
+from edgemeter.agent.ledger.statements import Statements
 
 _Report = TypeVar("_Report")
 
@@ -37,19 +37,18 @@ RETAINED_SCHEMA = """CREATE TABLE IF NOT EXISTS retained (
 """
 
 # A late Will of an earlier session does not apply to the present one; a revocation applies to every session. What a broker brings again
-# after a restart is no change.
+# after a restart, or what every collector of a group hears, is no change.
 _STATE = """INSERT INTO presence (fleet, device, state, session, changed_ns) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (fleet, device) DO UPDATE SET state = excluded.state, session = excluded.session, changed_ns = excluded.changed_ns
-WHERE (excluded.state IN ('online', 'revoked') OR session IS NULL OR session = excluded.session)
-AND (state IS NOT excluded.state OR session IS NOT excluded.session)"""
+WHERE (excluded.state IN ('online', 'revoked') OR presence.session IS NULL OR presence.session = excluded.session)
+AND (coalesce(presence.state, '') <> excluded.state OR coalesce(presence.session, -1) <> coalesce(excluded.session, -1))"""
 _BIRTH = """INSERT INTO presence (fleet, device, birth, changed_ns) VALUES (?, ?, ?, ?)
-ON CONFLICT (fleet, device) DO UPDATE SET birth = excluded.birth"""
+ON CONFLICT (fleet, device) DO UPDATE SET birth = excluded.birth WHERE presence.birth IS NULL OR presence.birth <> excluded.birth"""
 _HEALTH = """INSERT INTO presence (fleet, device, health, changed_ns) VALUES (?, ?, ?, ?)
-ON CONFLICT (fleet, device) DO UPDATE SET health = excluded.health"""
-# What the broker brings again after a restart of the collector was received before.
+ON CONFLICT (fleet, device) DO UPDATE SET health = excluded.health WHERE presence.health IS NULL OR presence.health <> excluded.health"""
 _RETAINED = """INSERT INTO retained (topic, payload, received_ns) VALUES (?, ?, ?)
 ON CONFLICT (topic) DO UPDATE SET payload = excluded.payload, received_ns = excluded.received_ns
-WHERE payload != excluded.payload"""
+WHERE retained.payload <> excluded.payload"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +83,21 @@ class DevicePresence:
     health: Health | None = None
 
 
-def note_presence(connection: sqlite3.Connection, changes: Iterable[PresenceChange | RetainedMessage]) -> None:
+def note_presence(statements: Statements, changes: Iterable[PresenceChange | RetainedMessage]) -> None:
     """Store `changes`, within the caller's transaction."""
     for change in changes:
         if isinstance(change, RetainedMessage):
             if change.payload:
-                connection.execute(_RETAINED, (change.topic, change.payload, change.received_ns))
+                statements.execute(_RETAINED, (change.topic, change.payload, change.received_ns))
             else:
-                connection.execute("DELETE FROM retained WHERE topic = ?", (change.topic,))
+                statements.execute("DELETE FROM retained WHERE topic = ?", (change.topic,))
             continue
         name = (change.fleet, change.device)
         if isinstance(change.message, DeviceState):
-            connection.execute(_STATE, (*name, change.message.state, change.message.session, change.received_ns))
+            statements.execute(_STATE, (*name, change.message.state, change.message.session, change.received_ns))
         else:
-            statement = _BIRTH if isinstance(change.message, Birth) else _HEALTH
-            connection.execute(statement, (*name, msgspec.json.encode(change.message), change.received_ns))
+            report = _BIRTH if isinstance(change.message, Birth) else _HEALTH
+            statements.execute(report, (*name, msgspec.json.encode(change.message), change.received_ns))
 
 
 def present_device(
@@ -192,25 +191,3 @@ class SessionHeld:
     records: int
     missing: int
     last_received_ns: int
-
-
-def read_sessions(connection: sqlite3.Connection) -> list[SessionHeld]:
-    """Return what is stored of every session, by fleet, device and number."""
-    forgotten: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    for device, session, first, last in connection.execute("SELECT device, session, first, last FROM forgotten"):
-        forgotten.setdefault((device, session), []).append((first, last))
-    query = """SELECT device, session, count(*), max(seq), max(row) FROM runs GROUP BY device, session"""
-    sessions = []
-    for device, session, records, highest, row in connection.execute(query).fetchall():
-        newest = "SELECT fleet, received_ns FROM runs JOIN subjects USING (subject) JOIN chunks USING (chunk) WHERE row = ?"
-        fleet, received_ns = connection.execute(newest, (row,)).fetchone()
-        sessions.append(session_held(fleet, device, session, records, highest, received_ns, forgotten.get((device, session), ())))
-    return sorted(sessions, key=lambda entry: (entry.fleet, entry.device, entry.session))
-
-
-def session_held(
-    fleet: str, device: str, session: int, records: int, highest: int, received_ns: int, forgotten: Iterable[tuple[int, int]]
-) -> SessionHeld:
-    """Return a session with `records` up to number `highest`; the ranges `forgotten` are not missing."""
-    gone = sum(max(0, min(last, highest) - first + 1) for first, last in forgotten)
-    return SessionHeld(fleet, device, session, records, highest - records - gone, received_ns)

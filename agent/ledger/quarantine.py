@@ -1,7 +1,6 @@
 """The quarantine: rejected messages with the reason; bounded, so that a flood of garbage cannot fill the disk."""
 
 import hashlib
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -9,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.contract.messages import TOPIC_ROOT, decode_json
+from edgemeter.agent.ledger.statements import Statements
 
 PAYLOAD_LIMIT_BYTES = 1 << 20
 ROWS_LIMIT = 10_000
@@ -37,23 +37,27 @@ CREATE INDEX quarantine_kept ON quarantine (kept_bytes);
 # A repeated message (a device resends until it has a receipt) is counted, not stored twice.
 _ADD = """INSERT INTO quarantine (digest, topic, payload, size_bytes, kept_bytes, reason, received_ns, last_ns, times)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)
-ON CONFLICT (digest) DO UPDATE SET times = times + 1, last_ns = excluded.last_ns"""
+ON CONFLICT (digest) DO UPDATE SET times = quarantine.times + 1, last_ns = excluded.last_ns"""
+_FROM_DEVICES = f"substr(topic, 1, {len(TOPIC_ROOT) + 1}) = '{TOPIC_ROOT}/'"
+_TOTAL = f"SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine WHERE {_FROM_DEVICES}"  # noqa: S608 - our own words
 
 # The share of an entry is what its device would fill of the limits with it and its newer ones. Entries are kept by rising share until
 # the limits are full. The sender is the topic without its last part.
-_DROP = """DELETE FROM quarantine WHERE row IN (
+_DROP = f"""DELETE FROM quarantine WHERE row IN (
     SELECT row FROM (
         SELECT row,
             row_number() OVER (ORDER BY share, row DESC) AS place,
             sum(kept_bytes) OVER (ORDER BY share, row DESC ROWS UNBOUNDED PRECEDING) AS total_bytes
         FROM (
-            SELECT row, kept_bytes,
-                max(1.0 * row_number() OVER newest / :rows, 1.0 * sum(kept_bytes) OVER newest / :bytes) AS share
-            FROM quarantine WHERE topic GLOB :ours
-            WINDOW newest AS (PARTITION BY rtrim(topic, replace(topic, '/', '')) ORDER BY row DESC ROWS UNBOUNDED PRECEDING)
-        )
-    ) WHERE place > :kept_rows OR total_bytes > :kept_bytes
-)"""
+            SELECT row, kept_bytes, CASE WHEN of_rows > of_bytes THEN of_rows ELSE of_bytes END AS share
+            FROM (
+                SELECT row, kept_bytes, 1.0 * row_number() OVER newest / ? AS of_rows, 1.0 * sum(kept_bytes) OVER newest / ? AS of_bytes
+                FROM quarantine WHERE {_FROM_DEVICES}
+                WINDOW newest AS (PARTITION BY rtrim(topic, replace(topic, '/', '')) ORDER BY row DESC ROWS UNBOUNDED PRECEDING)
+            ) AS sums
+        ) AS shares
+    ) AS places WHERE place > ? OR total_bytes > ?
+)"""  # noqa: S608 - our own words
 
 
 # What is wrong: the topic, the state or health that a device reports, the compression or the list of records, a record, or where it comes
@@ -119,7 +123,7 @@ def of_one_message(rejections: Sequence[Rejection], payload: bytes) -> list[Reje
     return [Rejection(first.topic, payload, reason, first.received_ns, first.kind)]
 
 
-def add(connection: sqlite3.Connection, rejections: Sequence[Rejection]) -> None:
+def add(statements: Statements, rejections: Sequence[Rejection]) -> None:
     """Add `rejections`, within the caller's transaction; beyond the limits entries are dropped, oldest first.
 
     Those of the device with the most entries or bytes are dropped first, so that no device drops those of others. What a sink rejected is
@@ -127,13 +131,11 @@ def add(connection: sqlite3.Connection, rejections: Sequence[Rejection]) -> None
     """
     if not rejections:
         return
-    connection.executemany(_ADD, map(entry_values, rejections))
-    query = "SELECT count(*), coalesce(sum(kept_bytes), 0) FROM quarantine WHERE topic GLOB ?"
-    rows, kept_bytes = connection.execute(query, (f"{TOPIC_ROOT}/*",)).fetchone()
+    statements.executemany(_ADD, list(map(_entry_values, rejections)))
+    rows, kept_bytes = statements.execute(_TOTAL).fetchone()
     if rows > ROWS_LIMIT or kept_bytes > TOTAL_LIMIT_BYTES:
-        limits = {"rows": ROWS_LIMIT, "bytes": TOTAL_LIMIT_BYTES}
-        targets = {f"kept_{name}": int(limit * KEPT_RATIO) for name, limit in limits.items()}
-        connection.execute(_DROP, {**limits, **targets, "ours": f"{TOPIC_ROOT}/*"})
+        targets = int(KEPT_RATIO * ROWS_LIMIT), int(KEPT_RATIO * TOTAL_LIMIT_BYTES)
+        statements.execute(_DROP, (ROWS_LIMIT, TOTAL_LIMIT_BYTES, *targets))
 
 
 def is_sinks(topic: str) -> bool:
@@ -141,9 +143,11 @@ def is_sinks(topic: str) -> bool:
     return not topic.startswith(f"{TOPIC_ROOT}/")
 
 
-def entry_values(rejection: Rejection) -> tuple[object, ...]:
+def _entry_values(rejection: Rejection) -> tuple[object, ...]:
     """Return the columns of a new entry: digest, topic, payload, size_bytes, kept_bytes, reason, received_ns, last_ns."""
+    # PostgreSQL stores no NUL in a text.
+    topic, reason = (text.replace("\0", "\ufffd") for text in (rejection.topic, rejection.reason))
     payload = rejection.payload[:PAYLOAD_LIMIT_BYTES]
     digest = hashlib.sha256(b"\0".join((rejection.topic.encode(), rejection.reason.encode(), rejection.payload))).digest()
     stamps = (rejection.received_ns, rejection.received_ns)
-    return digest, rejection.topic, payload, len(rejection.payload), len(payload), rejection.reason, *stamps
+    return digest, topic, payload, len(rejection.payload), len(payload), reason, *stamps

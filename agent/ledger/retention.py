@@ -5,17 +5,19 @@ kept as ranges, so that a repeated one is not taken for new. A file does not shr
 """
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.sqlite_file import space_bytes
-from edgemeter.agent.ledger.chunks import is_position_of, without_samples
+from edgemeter.agent.ledger.chunks import coalesce, is_position_of, without_samples
+from edgemeter.agent.ledger.statements import Statements
 
 SLICE_CHUNKS = 50
 # What is removed of one's own runs at once, so that a full ledger is not rearranged at every run: a tenth of the limit.
 _OWN_ROOM_SHARE = 10
+_TOUCHING = "FROM forgotten WHERE device = ? AND session = ? AND last >= ? AND first <= ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,7 @@ def bound_own(connection: sqlite3.Connection, limit_bytes: int) -> None:
     for chunk, last_row, _, _ in chunks[:-1]:
         if over_bytes > 0:
             over_bytes -= connection.execute("SELECT length(body) FROM chunks WHERE chunk = ?", (chunk,)).fetchone()[0]
-            name = connection.execute("SELECT device, session, seq, seq FROM runs WHERE row = ?", (last_row,)).fetchone()
-            _add_range(connection, name)
+            remember(connection, connection.execute("SELECT device, session, seq FROM runs WHERE row = ?", (last_row,)).fetchall())
             connection.execute("DELETE FROM runs WHERE row = ?", (last_row,))
             connection.execute("DELETE FROM chunks WHERE chunk = ?", (chunk,))
 
@@ -110,37 +111,21 @@ def _delete(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_
     if up_to is None:
         return 0
     chunk, last_row = up_to
-    _remember(connection, last_row)
+    remember(connection, connection.execute("SELECT device, session, seq FROM runs WHERE row <= ?", (last_row,)).fetchall())
     connection.execute("DELETE FROM chunks WHERE chunk <= ?", (chunk,))
     connection.execute("DELETE FROM unchecked WHERE chunk <= ?", (chunk,))
     return connection.execute("DELETE FROM runs WHERE row <= ?", (last_row,)).rowcount
 
 
-def _remember(connection: sqlite3.Connection, last_row: int) -> None:
-    query = "SELECT device, session, seq FROM runs WHERE row <= ? ORDER BY device, session, seq"
-    begun: tuple[str, int, int, int] | None = None
-    for device, session, seq in connection.execute(query, (last_row,)).fetchall():
-        if begun is not None and begun[:2] == (device, session) and begun[3] + 1 == seq:
-            begun = (*begun[:3], seq)
-            continue
-        _add_range(connection, begun)
-        begun = (device, session, seq, seq)
-    _add_range(connection, begun)
-
-
-def _add_range(connection: sqlite3.Connection, added: tuple[str, int, int, int] | None) -> None:
-    if added is None:
-        return
-    device, session, first, last = added
-    before = connection.execute(
-        "SELECT first FROM forgotten WHERE device = ? AND session = ? AND last = ?", (device, session, first - 1)
-    ).fetchone()
-    after = connection.execute(
-        "SELECT last FROM forgotten WHERE device = ? AND session = ? AND first = ?", (device, session, last + 1)
-    ).fetchone()
-    if after is not None:
-        connection.execute("DELETE FROM forgotten WHERE device = ? AND session = ? AND first = ?", (device, session, last + 1))
-        last = after[0]
-    if before is not None:
-        first = before[0]
-    connection.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?, ?, ?)", (device, session, first, last))
+def remember(statements: Statements, removed: Iterable[tuple[str, int, int]]) -> None:
+    """Keep the numbers (device, session, seq) of removed records as ranges; those that touch a kept range become part of it."""
+    sessions: dict[tuple[str, int], list[int]] = {}
+    for device, session, seq in removed:
+        sessions.setdefault((device, session), []).append(seq)
+    for name, numbers in sessions.items():
+        for first, last in coalesce(sorted(numbers)):
+            values = (*name, first - 1, last + 1)
+            joined = [(first, last), *statements.execute(f"SELECT first, last {_TOUCHING}", values).fetchall()]
+            statements.execute(f"DELETE {_TOUCHING}", values)
+            merged = min(start for start, _ in joined), max(end for _, end in joined)
+            statements.execute("INSERT INTO forgotten VALUES (?, ?, ?, ?)", (*name, *merged))

@@ -1,12 +1,12 @@
 """Annotations and alerts of a ledger in PostgreSQL: tables beside the records, for all who watch it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from edgemeter.agent.base.sqlite_file import Access
 from edgemeter.collector.postgresql.address import PostgresAddress
-from edgemeter.collector.postgresql.session import Cursor, PostgresSession
+from edgemeter.collector.postgresql.session import MarkedStatements, PostgresSession
 
 
 class PostgresWatch:
@@ -23,36 +23,20 @@ class PostgresWatch:
         self._session.close()
 
     @contextmanager
-    def writing(self) -> Iterator["_Marked"]:
+    def writing(self) -> Iterator[MarkedStatements]:
         """Give what executes statements in one transaction, on the disk when the block ends."""
-        with self._session.transaction() as cursor:
+        with self._session.transaction() as statements:
             # Readers of the ledger see that something has changed, and writers wait for each other.
-            cursor.execute("UPDATE ledger SET commits = commits + 1")
-            yield _Marked(cursor)
+            statements.execute("UPDATE ledger SET commits = commits + 1")
+            yield statements
 
     @contextmanager
-    def reading(self) -> Iterator["_Marked"]:
+    def reading(self) -> Iterator[MarkedStatements]:
         """Give what executes queries."""
-        with self._session.transaction() as cursor:
-            yield _Marked(cursor)
+        with self._session.transaction() as statements:
+            yield statements
 
     def insert(self, statement: str, values: Sequence[Any]) -> int:
         """Insert one row in a transaction of its own; return its number."""
         with self.writing() as statements:
             return int(statements.execute(f"{statement} RETURNING number", values).fetchone()[0])
-
-
-class _Marked:
-    """Executes statements whose values are marked as SQLite's are."""
-
-    def __init__(self, cursor: Cursor) -> None:
-        self._cursor = cursor
-
-    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
-        """Execute one statement; return the cursor."""
-        return self._cursor.execute(statement.replace("?", "%s"), values)
-
-    def executemany(self, statement: str, values: Iterable[Sequence[Any]], /) -> Cursor:
-        """Execute the statement once for each of `values`."""
-        self._cursor.executemany(statement.replace("?", "%s"), list(values))
-        return self._cursor

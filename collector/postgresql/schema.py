@@ -146,18 +146,16 @@ def init_ledger(session: PostgresSession) -> list[str]:
         UnavailableError: the server does not answer.
     """
     steps: list[str] = []
-    with session.transaction() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        cursor.execute("SELECT to_regclass('ledger')")
-        if cursor.fetchone()[0] is None:
-            cursor.execute(TABLES)
-            insert = "INSERT INTO ledger VALUES (true, %s, %s, %s, 0, 0, 0)"
-            cursor.execute(insert, (VERSION, VERSION, secrets.token_hex(8)))
+    with session.transaction() as statements:
+        statements.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
+        if statements.execute("SELECT to_regclass('ledger')").fetchone()[0] is None:
+            statements.execute(TABLES)
+            insert = "INSERT INTO ledger VALUES (true, ?, ?, ?, 0, 0, 0)"
+            statements.execute(insert, (VERSION, VERSION, secrets.token_hex(8)))
             steps.append("created the tables")
-        cursor.execute("SELECT version, min_version FROM ledger")
-        version, min_version = cursor.fetchone()
+        version, min_version = statements.execute("SELECT version, min_version FROM ledger").fetchone()
         check_version(version, min_version, session.address)
-    return steps + [_grant(session, role, "; ".join(statements)) for role, statements in ROLES.items()]
+    return steps + [_grant(session, role, "; ".join(grants)) for role, grants in ROLES.items()]
 
 
 def check_version(version: int, min_version: int, where: object) -> None:
@@ -172,15 +170,14 @@ def check_version(version: int, min_version: int, where: object) -> None:
         raise ConfigError(f"the ledger at {where} has version {version}, this edgemeter knows up to {VERSION}: update edgemeter here")
 
 
-def _grant(session: PostgresSession, role: str, statements: str) -> str:
-    grants = statements.format(tables=", ".join(_EVERY))
+def _grant(session: PostgresSession, role: str, grants_text: str) -> str:
+    grants = grants_text.format(tables=", ".join(_EVERY))
     try:
-        with session.transaction() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-            cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (role,))
-            if cursor.fetchone() is None:
-                cursor.execute(f"CREATE ROLE {role} NOLOGIN")
-            cursor.execute(grants)
+        with session.transaction() as statements:
+            statements.execute("SELECT pg_advisory_xact_lock(?)", (_LOCK,))
+            if statements.execute("SELECT 1 FROM pg_roles WHERE rolname = ?", (role,)).fetchone() is None:
+                statements.execute(f"CREATE ROLE {role} NOLOGIN")
+            statements.execute(grants)
     except ConfigError as error:
         return f"the role {role} is not set up ({error.__cause__}); an administrator does it with: CREATE ROLE {role} NOLOGIN; {grants};"
     return f"the role {role} may use them"

@@ -1,7 +1,7 @@
 """A session with PostgreSQL: the only module that imports psycopg. A lost connection is made again, and errors come with a remedy."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,22 @@ class UnstorableError(ConfigError):
     """A value that PostgreSQL cannot store, as a text with a NUL character."""
 
 
+class MarkedStatements:
+    """Executes statements whose values are marked as SQLite's are; those of `executemany` may be none."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
+        """Execute one statement; return the cursor."""
+        return self._cursor.execute(statement.replace("?", "%s"), values or None)
+
+    def executemany(self, statement: str, values: Iterable[Sequence[Any]], /) -> Cursor:
+        """Execute the statement once for each of `values`; return the cursor."""
+        self._cursor.executemany(statement.replace("?", "%s"), list(values))
+        return self._cursor
+
+
 class PostgresSession:
     """A connection to `address`, made on first use and again after a failure; for one thread at a time. `close` once or more.
 
@@ -71,8 +87,8 @@ class PostgresSession:
             connection.close()
 
     @contextmanager
-    def transaction(self) -> Iterator[Cursor]:
-        """Give a cursor for one transaction, committed when the block ends.
+    def transaction(self) -> Iterator["MarkedStatements"]:
+        """Give what executes statements in one transaction, committed when the block ends.
 
         A server that could not wait for its standby says so in a warning only: then nothing may be promised of the commit.
 
@@ -85,19 +101,15 @@ class PostgresSession:
         with self._mapped():
             connection = self._connected()
             with connection.transaction():
-                yield connection.cursor()
+                yield MarkedStatements(connection.cursor())
                 self._warnings.clear()
         if self._warnings:
             raise TransientError(f"{self.address} warned at COMMIT ({one_line(self._warnings[0])}): it is committed again")
 
-    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+    def query(self, statement: str, *values: Any) -> list[Any]:
         """Return the rows of a query; raises as `transaction`."""
         with self._mapped():
-            return self._connected().execute(statement, values or None).fetchall()
-
-    def value(self, statement: str, values: Sequence[Any] = ()) -> Any:
-        """Return the first value of the first row; raises as `transaction`."""
-        return self.rows(statement, values)[0][0]
+            return self._connected().execute(statement.replace("?", "%s"), values or None).fetchall()
 
     def _connected(self) -> "psycopg.Connection[Any]":
         if self._connection is None or self._connection.closed:

@@ -11,7 +11,6 @@ from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.messages import Birth, DeviceState
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.chunks import COLLISION, Arrival, ArrivedBatch, Committed, coalesce
-from edgemeter.agent.ledger.ledger import LedgerFilter
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.collector.ledgers.place import open_ledger
@@ -93,21 +92,6 @@ def test_numbers_coalesce_into_ranges_whatever_repeats():
     """Both ends are included and a repeat changes nothing."""
     assert coalesce([]) == []
     assert coalesce([1, 1, 2, 3, 5, 5]) == [(1, 3), (5, 5)]
-
-
-def test_each_column_of_the_filter_selects(ledger):
-    """Every filter field finds its record and no other."""
-    record = make_record(session=5, seq=1)
-    ledger.commit([arrival(record)])
-    values = {
-        "device": record.device, "fleet": record.fleet, "role": record.role, "model": record.model.name,
-        "runtime": record.runtime.name, "precision": record.precision, "task": record.model.task,
-        "dataset_sha256": record.dataset.sha256, "scenario": record.scenario, "verdict": record.verdict.state,
-    }  # fmt: skip
-    assert values.keys() == LedgerFilter.__dataclass_fields__.keys()
-    for name, value in values.items():
-        assert len(list(ledger.records(where=LedgerFilter(**{name: value})))) == 1, name
-        assert not list(ledger.records(where=LedgerFilter(**{name: "something else"}))), name
 
 
 def test_records_are_read_from_a_row_on_and_up_to_a_limit(ledger):

@@ -247,7 +247,7 @@ def test_encryption_is_verified_and_never_given_up_without_a_word(tmp_path):
         server.settings |= {"ssl": "on"}
         server.start()
         with open_ledger(PostgresAddress(verified.format(authority.certificate))) as ledger:
-            assert ledger._session.value("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()") is True
+            assert ledger.query("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()")[0][0] is True
         with pytest.raises(UnavailableError, match="certificate verify failed"):
             open_ledger(PostgresAddress(verified.format(other.certificate)))
     finally:

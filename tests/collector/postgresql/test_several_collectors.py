@@ -82,11 +82,11 @@ def test_one_drains_at_a_time_and_another_takes_over_when_it_is_killed(broker, l
         assert wait_until(lambda: max(ledger.positions().values(), default=0) >= ledger.last_row() > 0, 60)
         at_end.enter_context(CollectorProcess(lab.text, *options))
         holder = "SELECT owner FROM leases WHERE name LIKE 'drain%'"
-        (before,) = ledger._session.rows(holder)
+        (before,) = ledger.query(holder)
         first.end(signal.SIGKILL)
         send(device, range(31, 61), timeout_s=90)
         assert wait_until(lambda: max(ledger.positions().values()) >= ledger.last_row(), 90)
-        assert ledger._session.rows(holder) != [before]
+        assert ledger.query(holder) != [before]
     assert sorted(run.seq for run in InfluxStore(config).contents().runs) == list(range(1, 61))
 
 
@@ -112,7 +112,7 @@ def test_a_lease_is_of_one_and_ends_with_it_or_after_its_time(lab):
         first.close()
         assert other.lease("drain x")
         with open_ledger(lab) as third:
-            other._session.rows("UPDATE leases SET until = clock_timestamp() - interval '1 s' RETURNING 1")
+            other.query("UPDATE leases SET until = clock_timestamp() - interval '1 s' RETURNING 1")
             assert third.lease("drain x")
             assert not other.lease("drain x")
 
