@@ -1,4 +1,4 @@
-"""What executes the statements that a ledger's file and its database server share: their values are marked by `?`."""
+"""Executes statements that a file and a database server share: values are marked by `?`."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol

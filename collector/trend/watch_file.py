@@ -5,7 +5,7 @@ An annotation marks the start of an expected new level, which ends the compariso
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.ledger.statements import Statements
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.postgresql.address import is_postgres
 from edgemeter.collector.runs.cases import SeriesKey
@@ -58,16 +59,6 @@ CREATE TABLE unsent (
     elsewhere="move it away (annotations and alerts begin anew) or name another store",
 )
 _COLUMNS = "day, text, begins_level, fleet, device, model, metric, author"
-
-
-class Statements(Protocol):
-    """Executes SQL that SQLite and PostgreSQL both understand, with `?` for values, within one transaction."""
-
-    def execute(self, statement: str, values: Sequence[Any] = ..., /) -> Any:
-        """Return a cursor with `fetchone`, `fetchall` and `rowcount`."""
-
-    def executemany(self, statement: str, values: Iterable[Sequence[Any]], /) -> Any:
-        """Execute the statement once for each of `values`."""
 
 
 class WatchStore(Protocol):
