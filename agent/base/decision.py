@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -16,6 +16,9 @@ Outcome = Literal["lower", "higher", "alike", "not settled", "not judged"]
 Scale = Literal["ratio", "difference"]
 Bounds = tuple[float, float]
 
+# Why nothing is settled by runs of one day: the next day's level may be another.
+ONE_DAY = "one day"
+
 # 0.625 - 0.620 is a little more than 0.005 to a computer.
 _ROUNDING = 1e-9
 
@@ -24,8 +27,8 @@ _ROUNDING = 1e-9
 class Decision:
     """The outcome for B against A: `value` is B / A or B - A, `bounds` its 95% interval, `matters` the smallest change that counts.
 
-    `is_beyond_margin` is whether the whole interval lies beyond `matters`, on one side. `reason` is why it is not judged, or why it is
-    alike without bounds.
+    `is_beyond_margin` is whether the whole interval lies beyond `matters`, on one side. `reason` is why it is not judged or not settled
+    whatever the interval is, or why it is alike without bounds. `caution` is what to know of the value itself, such as a suspected step.
     """
 
     outcome: Outcome
@@ -35,6 +38,11 @@ class Decision:
     scale: Scale = "ratio"
     is_beyond_margin: bool = False
     reason: str = ""
+    caution: str = ""
+
+    def of_one_day(self) -> "Decision":
+        """Return the decision if one side was measured on one day only: its interval is within that day, so it settles nothing."""
+        return replace(self, outcome="not settled", is_beyond_margin=False, reason=ONE_DAY) if self.bounds else self
 
 
 def decide(value: float | None, bounds: Bounds | None, matters: float, scale: Scale = "ratio", reason: str = "") -> Decision:
@@ -62,7 +70,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """One figure of B against A, in `unit`: `change` is B / A, of an accuracy (0..1) B - A, with its 95% bounds.
 
     `matters` is the smallest change that is a reason to choose one of them: a ratio, of an accuracy a difference. `note` is why the figure
-    is not judged, or what would settle it; one that cannot be compared has no `change`. `better` is that of an accuracy's metric.
+    is not judged, what would settle it, or what to know of it; one that cannot be compared has no `change`. `better` is that of an
+    accuracy's metric.
     """
 
     figure: str
@@ -83,9 +92,10 @@ def difference(
 ) -> Difference:
     """Return a decided figure; `values` are A's and B's."""
     low, high = decision.bounds or (None, None)
+    reason = decision.reason if decision.outcome in ("not judged", "not settled") else ""
     return Difference(
         figure=figure, unit=unit, state=decision.outcome, matters=decision.matters, a=values[0], b=values[1], change=decision.value,
-        low=low, high=high, note=decision.reason if decision.outcome == "not judged" else "", better=better,
+        low=low, high=high, note="; ".join(filter(None, (reason, decision.caution))), better=better,
     )  # fmt: skip
 
 
@@ -121,7 +131,7 @@ def _claim(diff: Difference, change: float, other: str) -> str:
     # A rate is high where a time is low.
     is_faster = (diff.state == "lower") == (diff.figure == "latency")
     if diff.state == "alike":
-        return f"is as fast as {other} within {percent(diff.matters)}"
+        return f"is as fast as {other} within {percent(diff.matters)}{f' ({diff.note})' if diff.note else ''}"
     times, interval_text = (1 / change, span(1 / high, 1 / low)) if diff.state == "lower" else (change, span(low, high))
     return f"is {significant(times)} times {'faster' if is_faster else 'slower'} (95% {interval_text}{doubt})"
 
@@ -143,7 +153,7 @@ def _accuracy_claim(diff: Difference, change: float, bounds: Bounds, other: str)
 def _energy_claim(diff: Difference, change: float, bounds: Bounds, other: str, doubt: str) -> str:
     low, high = bounds
     if diff.state == "alike":
-        return f"costs as much energy as {other} within {percent(diff.matters)}"
+        return f"costs as much energy as {other} within {percent(diff.matters)}{f' ({diff.note})' if diff.note else ''}"
     if change >= 2:
         return f"costs {significant(change)} times the energy (95% {span(low, high)}{doubt})"
     changed = f"{significant(abs(change - 1) * 100)}% {'more' if change > 1 else 'less'}"
@@ -166,7 +176,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 def _perhaps(diff: Difference, bounds: Bounds, scale: Scale, least: str) -> str:
     is_certain = decide(diff.change, bounds, diff.matters, scale).is_beyond_margin
-    return "" if is_certain else f", perhaps less than the {least} that matter"
+    return ("" if is_certain else f", perhaps less than the {least} that matter") + (f"; {diff.note}" if diff.note else "")
 
 
 def percent(ratio: float) -> str:

@@ -70,7 +70,7 @@ def review_change(
     else:
         for line in (*document.review_lines(review, findings), *(choice_lines(choice) if choice else ())):
             click.echo(figures.printable(line))
-    if gate.is_closed(findings):
+    if gate.state_of(findings) != "open":
         sys.exit(1)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 
+from edgemeter.agent.base.decision import ONE_DAY
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.metrics import is_reached, metric_name, needed_value
 from edgemeter.agent.contract.case_identity import PAIR_MARKS, CaseKey, Relation, are_alike, likeness, relation
@@ -95,6 +96,8 @@ MARKS = {
     **{mark.name: mark.meaning for _, mark in PAIR_MARKS},
     "other energy scope": "the reference's energy has another scope or provenance: no energy ratio",
     "other energy coverage": "the two meters exclude different parts",
+    "one day": "one side was measured on one day only: nothing is settled for other days",
+    "step suspected": "within the days of one side a step is suspected: the ratio, and its interval, are of both levels",
     "mixed conditions": "the runs differ in governor, kernel, firmware, libraries or mode",
     "alike": "the 95% interval of the p50 ratio lies within the smallest difference that matters",
 }
@@ -250,6 +253,7 @@ def _marks(row: ComparisonRow) -> tuple[str, ...]:
     case, reference, latency = row.case, row.reference, row.judgements["latency"]
     both_energy = case.energy is not None and reference.energy is not None
     around = case.around
+    decisions = [judged.decision for judged in row.judgements.values() if judged]
     differs = any(" | " in (around.environment[field] or "") for field in ("governor", "kernel", "firmware"))
     has_mark = {
         **dict.fromkeys(row.relation.marks, True),
@@ -263,6 +267,8 @@ def _marks(row: ComparisonRow) -> tuple[str, ...]:
         "one run": case.throughput_per_s.n == 1,
         "other energy scope": both_energy and not energies_rank(case, reference),
         "other energy coverage": energies_rank(case, reference) and _excludes(case) != _excludes(reference),
+        "one day": any(decision.reason == ONE_DAY for decision in decisions),
+        "step suspected": any(decision.caution for decision in decisions),
         "mixed conditions": around.has_several_libraries or len(around.modes) > 1 or differs,
         "alike": latency is not None and latency.outcome == "alike",
     }

@@ -3,10 +3,12 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TypeAlias
 
+from edgemeter.agent.base import figures
 from edgemeter.agent.base.accuracy_bounds import DifferenceBounds, difference_bounds
-from edgemeter.agent.base.decision import Bounds, Decision, Outcome, decide, decide_accuracy, percent
+from edgemeter.agent.base.decision import ONE_DAY, Bounds, Decision, Outcome, decide, decide_accuracy, percent
 from edgemeter.agent.base.metrics import Better, metric_name
 from edgemeter.agent.base.run_statistics import FEWEST, MATTERS_ACCURACY, MATTERS_RATIO
 from edgemeter.agent.contract.figures import Figure, in_view
@@ -19,6 +21,11 @@ JUDGED: Mapping[str, Figure] = {
     entry.choice: entry for entry in in_view("compare") if entry.has_spread and entry.better in ("higher", "lower")
 }
 ACCURACY = "accuracy"
+
+# Of runs in turn so many of one side follow each other: those of two rounds, or around one that was lost.
+MOST_IN_A_ROW = 2
+# What settles a ratio of one day.
+ON_MORE_DAYS = f"measure both sides on {FEWEST} days, or in turn on one board"
 
 # More than this nobody measures: then nothing is foreseen.
 FORESEEN = 1000
@@ -196,10 +203,31 @@ def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios
     if ratio is None:
         return None
     sides = _sides(figure, case, reference)
+    reason = "the uncertainty of the meters is unknown" if all(side.interval for side in sides) else _few_runs(sides)
+    decision = replace(decide(ratio, ratios.interval(figure), matters, reason=reason), caution=_suspicion(sides))
+    # What a program takes in memory is no matter of the day.
+    is_of_one_day = figure != "memory" and any(interval.level != "device" and interval.days == 1 for interval in _intervals(sides))
+    return decision.of_one_day() if is_of_one_day and not is_in_turn(case, reference) else decision
+
+
+def is_in_turn(case: CaseSummary, reference: CaseSummary) -> bool:
+    """Return whether both were measured on one device in turn (AB BA ...), so that what a day does to one it does to the other."""
+    if case.device != reference.device:
+        return False
+    starts = sorted([*((run.started_at_ns, 0) for run in case.runs), *((run.started_at_ns, 1) for run in reference.runs)])
+    return all(len(list(runs_of_side)) <= MOST_IN_A_ROW for _, runs_of_side in groupby(side for _, side in starts))
+
+
+def _few_runs(sides: Sequence[Spread]) -> str:
+    missing = max(FEWEST - min(side.n for side in sides), 0)
     runs = " against ".join(f"{side.n}" for side in sides)
-    few = f"not enough runs ({runs}; an interval takes {FEWEST} each)"
-    reason = "the uncertainty of the meters is unknown" if all(side.interval for side in sides) else few
-    return decide(ratio, ratios.interval(figure), matters, reason=reason)
+    return f"{figures.count(missing, 'run')} too few ({runs}; an interval takes {FEWEST} each)" if missing else "the runs lie too far apart"
+
+
+def _suspicion(sides: Sequence[Spread]) -> str:
+    """Return the steps that are suspected within the days of a side, in words; empty where there is none."""
+    suspicions = dict.fromkeys(interval.suspicion for interval in _intervals(sides) if interval.suspicion)
+    return f"{' and '.join(suspicions)}: the ratio is of both levels" if suspicions else ""
 
 
 def speed_of(case: CaseSummary) -> str:
@@ -230,7 +258,9 @@ def _judged_ratio(figure: str, decision: Decision, case: CaseSummary, reference:
     details = f"{_rounded(decision.value or 0.0)} {entry.times}"
     if decision.bounds:
         details += f" (95%: {_rounded(decision.bounds[0])} to {_rounded(decision.bounds[1])}, {_basis(sides)})"
-    if decision.outcome == "not settled":
+    if decision.reason == ONE_DAY:
+        details += f"; {ON_MORE_DAYS}"
+    elif decision.outcome == "not settled":
         details += _foresight(decision, sides)
     if entry.group == "energy" and decision.outcome != "not judged":
         details += "; one meter measured both" if is_one_meter(case, reference) else "; including the uncertainty of the meters"
@@ -255,6 +285,7 @@ def _judgement(decision: Decision, better: Better, names: tuple[str, str], margi
     if verdict in ("lower", "higher"):
         doubt = "" if decision.is_beyond_margin else f", perhaps by less than the {margin} that matter"
         verdict = f"{names[verdict == 'higher']}{doubt}"
+    verdict += f", {decision.caution}" if decision.caution else ""
     return Judgement(decision, verdict, f"{verdict}: {decision.reason + ', ' if decision.reason else ''}{details}", better)
 
 

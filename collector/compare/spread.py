@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal, TypeVar
 
+from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.base.run_statistics import FEWEST, median_interval
+from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST, median_interval
+from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.figures import Group, kind_of
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.runs.cases import not_measured
@@ -18,6 +20,8 @@ _Key = TypeVar("_Key")
 
 # What the distance between two days, or two devices, adds: see above.
 _TWO_APART = 2.0
+# A sum of squares of logarithms below this is rounding.
+_NO_SPREAD = 1e-20
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +35,10 @@ class RunPoint:
 
 @dataclass(frozen=True, slots=True)
 class MedianInterval:
-    """A 95% interval of a median over `members` of a level; `devices`, `days` and `runs` is what it rests on in all."""
+    """A 95% interval of a median over `members` of a level; `devices`, `days` and `runs` is what it rests on in all.
+
+    `step_day` is the day (UTC, counted from 1970) from which another level is suspected: the median is of both, and so is the interval.
+    """
 
     low: float
     high: float
@@ -40,6 +47,7 @@ class MedianInterval:
     devices: int
     days: int
     runs: int
+    step_day: int | None = None
 
     @property
     def over(self) -> str:
@@ -53,6 +61,34 @@ class MedianInterval:
         days = "this day" if self.days == 1 else f"these {self.days} days"
         boards = "this board" if self.devices == 1 else f"these {self.devices} boards"
         return {"run": f"{days}, {boards}", "day": boards, "device": ""}[self.level]
+
+    @property
+    def suspicion(self) -> str:
+        """The suspected step in words, empty where there is none."""
+        return "" if self.step_day is None else f"a step is suspected on {stamp(self.step_day * NS_PER_DAY)[:10]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Two levels that fit a series of days better than one does by chance: the index of the first day since, and that level's 95% bounds.
+
+    `is_suspect` is whether the days show it even if each day depends on the day before.
+    """
+
+    place: int
+    low: float
+    high: float
+    is_suspect: bool
+
+
+# The t value that the best split of independent days reaches in 5 of 100 series: this, and this by the number of days.
+_OF_CHANCE, _OF_CHANCE_WITH_FEW = 3.0, 5.0
+# So many times that value it has in at most 2 of 100 series whose days have an autocorrelation of 0.5.
+SUSPECT_SPLIT = 2.0
+# The mean of such days is known worse by this factor (at an autocorrelation of a quarter).
+_DEPENDENT = 1.3
+# The fewest days on either side of a split: a single day may be an outlier.
+_FEWEST_DAYS = 2
 
 
 def interval_of_points(points: Sequence[RunPoint]) -> MedianInterval | None:
@@ -68,8 +104,38 @@ def interval_of_points(points: Sequence[RunPoint]) -> MedianInterval | None:
     bounds = min(interval.low, middle), max(interval.high, middle)
     if (apart := _apart(points)) > 0:
         bounds = widened_interval(bounds, middle, middle * math.expm1(_TWO_APART * apart))
-    devices, days = {point.device for point in points}, {point.day for point in points}
-    return MedianInterval(*bounds, level, len(values), len(devices), len(days), len(points))
+    devices, days = {point.device for point in points}, sorted({point.day for point in points})
+    split = best_split([math.log(value) for value in values]) if level == "day" and len(devices) == 1 else None
+    if split is not None:
+        bounds = min(bounds[0], split.low), max(bounds[1], split.high)
+    step_day = days[split.place] if split is not None and split.is_suspect else None
+    return MedianInterval(*bounds, level, len(values), len(devices), len(days), len(points), step_day)
+
+
+def best_split(logs: Sequence[float]) -> Split | None:
+    """Return the split of the days' levels (logarithms, oldest first) that fits best; None where chance explains it, and below five days.
+
+    Source: the largest t value over all splits, held against what chance reaches, simulated for 5 to 40 days
+    (`python -m tests.benchmarks short-history`).
+    """
+    count, middle = len(logs), math.fsum(logs) / len(logs)
+    centred = [value - middle for value in logs]
+    gain, place, before = 0.0, 0, 0.0
+    for index in range(1, count - _FEWEST_DAYS + 1):
+        before += centred[index - 1]
+        # What two levels take off the sum of squares.
+        explained = before * before * count / (index * (count - index))
+        if index >= _FEWEST_DAYS and explained > gain:
+            gain, place = explained, index
+    if count <= 2 * _FEWEST_DAYS or gain <= _NO_SPREAD:
+        return None
+    variance = max(math.fsum(value * value for value in centred) - gain, _NO_SPREAD) / (count - 2)
+    score = math.sqrt(gain / variance) / (_OF_CHANCE + _OF_CHANCE_WITH_FEW / count)
+    if score <= 1:
+        return None
+    since = math.fsum(logs[place:]) / (count - place)
+    reach = _DEPENDENT * student_quantile(CONFIDENCE, count - 2) * math.sqrt(variance / (count - place))
+    return Split(place, math.exp(since - reach), math.exp(since + reach), score > SUSPECT_SPLIT)
 
 
 def interval_of_ratio(
@@ -99,7 +165,7 @@ def _members(points: Sequence[RunPoint]) -> tuple[IntervalLevel, list[float]]:
     if len(by_device) >= FEWEST:
         return "device", [median(values) for values in by_device.values()]
     if len({point.day for point in points}) >= FEWEST:
-        return "day", list(of_days.values())
+        return "day", [of_days[device_day] for device_day in sorted(of_days)]
     return "run", [point.value for point in points]
 
 

@@ -10,7 +10,7 @@ from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, Judgement, S
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.review.choice import CaseChoice, case_sentence
-from edgemeter.collector.review.gate import IN_DOUBT, GateFinding, is_closed
+from edgemeter.collector.review.gate import IN_DOUBT, GateFinding, state_of
 from edgemeter.collector.review.review import Review, ReviewPair, UnpairedCase
 
 MARK = "<!-- edgemeter compare -->"
@@ -62,12 +62,11 @@ def worst(pair: ReviewPair) -> str:
 def _headline(review: Review, findings: Sequence[GateFinding]) -> str:
     if not findings:
         return _counts(review)
-    violated = sum(finding.outcome == "violated" for finding in findings)
-    doubtful = sum(finding.is_closing for finding in findings) - violated
-    parts = [f"{figures.count(violated, 'limit')} violated"] if violated else []
-    parts += [f"{figures.count(doubtful, 'limit')} not judged, and {IN_DOUBT}"] if doubtful else []
-    if parts:
-        return f"**{', '.join(parts)}**, {_counts(review)}"
+    if (state := state_of(findings)) == "could not judge":
+        return f"**could not judge, and {IN_DOUBT}**, {_counts(review)}"
+    if state == "violated":
+        violated = len({finding.limit for finding in findings if finding.outcome == "violated"})
+        return f"**{figures.count(violated, 'limit')} violated**, {_counts(review)}"
     is_kept = all(finding.outcome == "kept" for finding in findings)
     return f"{'every limit kept' if is_kept else 'no limit violated'}, {_counts(review)}"
 
@@ -193,7 +192,7 @@ def _escaped(text: str) -> str:
 
 
 def to_json(review: Review, findings: Sequence[GateFinding], choice: CaseChoice | None = None) -> str:
-    """Return `{"baseline", "new", "pairs": [...], "choice", "limits": [...], "is_broken", "left_out": [...]}` as text."""
+    """Return `{"baseline", "new", "pairs": [...], "choice", "limits": [...], "gate", "is_broken", "left_out": [...]}` as text."""
     document = {
         "baseline": review.baseline,
         "new": review.new,
@@ -202,7 +201,8 @@ def to_json(review: Review, findings: Sequence[GateFinding], choice: CaseChoice 
         "limits": [
             {"limit": finding.limit.text, "case": finding.case, "outcome": finding.outcome, "words": finding.words} for finding in findings
         ],
-        "is_broken": is_closed(findings),
+        "gate": state_of(findings) if findings else None,
+        "is_broken": state_of(findings) != "open",
         "left_out": [{"side": case.side, "what": case.what, "reason": case.reason, "is_lost": case.is_lost} for case in review.left_out],
     }
     return json_document(document)
@@ -223,6 +223,7 @@ def review_lines(review: Review, findings: Sequence[GateFinding]) -> list[str]:
         f"limit {finding.limit.text} {finding.outcome}: {finding.case + ': ' if finding.case else ''}{finding.words}"
         for finding in findings
     ]
+    lines += [f"gate: {state}"] if (state := state_of(findings)) != "open" else []
     lines += [f"left out: {case.what} ({case.side}): {case.reason}" for case in review.left_out]
     return lines
 

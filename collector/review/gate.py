@@ -1,9 +1,9 @@
 """The gate of a review: limits that a change must keep, `slower:3%,energy:5%,ap:0.5`, and what became of each.
 
 A limit is decided like every comparison, with the limit as the smallest difference that matters. It is violated where the figure is worse
-by more than it and the 95% interval shows that it is worse at all, and not judged where that may be chance or there is no interval. The
-gate stays closed where a limit is violated, and in doubt: where a figure without an interval, or an accuracy, is beyond the limit, or no
-case was judged.
+by more than it and the 95% interval shows that it is worse at all, and not judged where that may be chance, where there is no interval, or
+where one side was measured on one day only and not in turn with the other. The gate stays closed where a limit is violated, and in doubt:
+where such a figure, or an accuracy, is beyond the limit, or no case was judged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,7 @@ from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, judge_figure
 from edgemeter.collector.review.review import Review, ReviewPair
 
 LimitOutcome = Literal["kept", "violated", "not judged"]
+GateState = Literal["open", "violated", "could not judge"]
 # The figure that a limit is of, by its name in `--fail-on`: any that is compared.
 FIGURES: Mapping[str, str] = {"slower": "latency", "ap": ACCURACY, **{name: name for name in JUDGED}}
 # What differs between boards of one type.
@@ -35,13 +36,17 @@ class GateLimit:
 
 @dataclass(frozen=True, slots=True)
 class GateFinding:
-    """The result of one limit for one case (None: for all of them); `is_closing` is whether it keeps the gate closed."""
+    """The result of one limit for one case (None: for all of them); `is_closing` is whether it keeps the gate closed.
+
+    `why` is the reason alone where it is not judged.
+    """
 
     limit: GateLimit
     case: str | None
     outcome: LimitOutcome
     words: str
     is_closing: bool = False
+    why: str = ""
 
 
 def parse(text: str) -> tuple[GateLimit, ...]:
@@ -63,11 +68,20 @@ def judge(review: Review, limits: Sequence[GateLimit]) -> list[GateFinding]:
     findings: list[GateFinding] = []
     for limit in limits:
         of_limit = [_finding(pair, limit) for pair in review.pairs]
+        lost = [case for case in review.left_out if case.is_lost]
         findings += of_limit
-        if all(finding.outcome == "not judged" and not finding.is_closing for finding in of_limit):
-            findings.append(GateFinding(limit, None, "not judged", f"no case was judged, and {IN_DOUBT}", is_closing=True))
-        findings += [GateFinding(limit, lost.what, "violated", lost.reason, is_closing=True) for lost in review.left_out if lost.is_lost]
+        is_judged = any(finding.outcome != "not judged" for finding in of_limit)
+        if not (is_judged or lost or any(finding.is_closing for finding in of_limit)):
+            findings.append(GateFinding(limit, None, "not judged", f"could not judge: {_why_none(of_limit)}; {IN_DOUBT}", is_closing=True))
+        # Where nothing was measured that could be judged, a case without usable runs shows no change for the worse.
+        outcome: LimitOutcome = "violated" if is_judged else "not judged"
+        findings += [GateFinding(limit, case.what, outcome, case.reason, is_closing=True) for case in lost]
     return findings
+
+
+def _why_none(of_limit: Sequence[GateFinding]) -> str:
+    """Return why a limit could be judged of no case: their reasons, each once."""
+    return "; ".join(dict.fromkeys(finding.why for finding in of_limit)) or "no case is on both sides"
 
 
 def _refuse_other_boards(review: Review, limits: Sequence[GateLimit]) -> None:
@@ -81,9 +95,12 @@ def _refuse_other_boards(review: Review, limits: Sequence[GateLimit]) -> None:
         )
 
 
-def is_closed(findings: Sequence[GateFinding]) -> bool:
-    """Return whether a limit is violated, or in doubt."""
-    return any(finding.is_closing for finding in findings)
+def state_of(findings: Sequence[GateFinding]) -> GateState:
+    """Return what became of the gate: `open`, a limit is `violated`, or it stays closed because it `could not judge`."""
+    closing = [finding for finding in findings if finding.is_closing]
+    if not closing:
+        return "open"
+    return "violated" if any(finding.outcome == "violated" for finding in closing) else "could not judge"
 
 
 def _limit(part: str, text: str) -> GateLimit:
@@ -103,14 +120,17 @@ def _finding(pair: ReviewPair, limit: GateLimit) -> GateFinding:
     figure = speed_of(pair.case) if limit.figure == "slower" else FIGURES[limit.figure]
     judged = judge_figure(figure, pair.case, pair.baseline, pair.ratios, limit.by)
     if judged is None:
-        return GateFinding(limit, pair.name, "not judged", f"no {figure}: {why_not_compared(figure, pair.case, pair.baseline)}")
+        why = f"no {figure}: {why_not_compared(figure, pair.case, pair.baseline)}"
+        return GateFinding(limit, pair.name, "not judged", why, why=why)
     # Whether the figure itself, chance apart, is worse by more than the limit.
     value = judged.decision.value
     exact = None if value is None else decide(value, (value, value), limit.by, judged.decision.scale)
     is_beyond = exact is not None and exact.is_beyond_margin and exact.outcome != judged.better
-    if judged.outcome == "not judged" or (is_beyond and judged.outcome == "not settled"):
+    # What cannot be judged, whatever its interval is, has a reason: too few runs, or one day.
+    why = judged.decision.reason if judged.outcome in ("not judged", "not settled") else ""
+    if why or (is_beyond and judged.outcome == "not settled"):
         # More runs settle a ratio; the accuracy on these images stays what it is.
-        is_closing = is_beyond and (judged.outcome == "not judged" or figure == "accuracy")
+        is_closing = is_beyond and (bool(why) or figure == "accuracy")
         words = f"{judged.words}; {IN_DOUBT}" if is_closing else judged.words
-        return GateFinding(limit, pair.name, "not judged", words, is_closing)
+        return GateFinding(limit, pair.name, "not judged", words, is_closing, why or "the differences may be chance: measure more runs")
     return GateFinding(limit, pair.name, "violated" if is_beyond else "kept", judged.words, is_closing=is_beyond)

@@ -40,6 +40,62 @@ def test_the_interval_interpolates_between_exact_order_statistics():
             assert (interval.low, interval.high) == pytest.approx(bounds, rel=1e-9)
 
 
+def suspicion_of(values, days=None):
+    """Return the interval of one run a day on one board."""
+    return compare_spread.interval_of_points(
+        [RunPoint(value, "pi-1", day) for day, value in zip(days or range(len(values)), values, strict=True)]
+    )
+
+
+def test_a_step_that_is_not_confirmed_yet_is_within_the_interval_and_named():
+    """Twenty days, then some 6% higher: the interval reaches the level since; days without a run shift no date."""
+    level = np.exp(0.004 * np.random.default_rng(3).normal(size=27))
+    for at in (25, 20, 10, 2):
+        with table_row(at):
+            values = np.where(np.arange(27) < at, level, 1.06 * level)
+            interval = suspicion_of(values)
+            assert interval.step_day == at
+            assert interval.low <= np.median(values) < 1.061 < interval.high
+    gaps = [*range(20), *range(30, 37)]
+    interval = suspicion_of(np.where(np.arange(27) < 20, level, 1.06 * level), gaps)
+    assert (interval.step_day, interval.suspicion) == (30, "a step is suspected on 1970-01-31")
+
+
+def test_the_last_day_alone_is_no_step():
+    """It may be an outlier; nor are there two levels in four days, or in values that never change."""
+    level = np.exp(0.01 * np.random.default_rng(3).normal(size=27))
+    for values in ([*level[:26], 1.2], [1.0, 1.0, 1.2, 1.2], [1.0] * 9, [1.0, 1.0, 1.0]):
+        with table_row(len(values)):
+            assert suspicion_of(values).step_day is None
+
+
+@pytest.mark.parametrize(("days", "correlation"), [(5, 0.0), (12, 0.5), (27, 0.0), (27, 0.5), (40, 0.5)])
+def test_level_histories_are_marked_in_at_most_one_of_twenty_comparisons(days, correlation):
+    """Two sides, either of which may be marked; where days are independent the interval stays as narrow as it was."""
+    draw, marked, wider, trials = np.random.default_rng(days), 0, 0, 300
+    for _ in range(2 * trials):
+        noise = draw.normal(size=days + 20)
+        for index in range(1, len(noise)):
+            noise[index] = correlation * noise[index - 1] + math.sqrt(1 - correlation**2) * noise[index]
+        values = np.exp(0.01 * noise[20:])
+        interval, plain = suspicion_of(values), median_interval(values.tolist())
+        marked += interval.step_day is not None
+        wider += interval.high / interval.low > plain.high / plain.low * (1 + 1e-9)
+    assert marked / trials <= 0.05
+    assert correlation or wider / (2 * trials) <= 0.08
+
+
+@pytest.mark.parametrize(("days", "since", "at_least"), [(27, 7, 0.93), (27, 3, 0.93), (12, 4, 0.93), (40, 14, 0.93)])
+def test_the_level_since_a_step_of_six_percent_is_within_the_interval(days, since, at_least):
+    """Without the split 0 to 30% of the intervals hold it; seeded, at 1% from day to day."""
+    draw, hits, trials = np.random.default_rng(1), 0, 200
+    for _ in range(trials):
+        values = np.exp(0.01 * draw.normal(size=days) + np.where(np.arange(days) < days - since, 0, math.log(1.06)))
+        interval = suspicion_of(values)
+        hits += interval.low <= 1.06 <= interval.high
+    assert at_least <= hits / trials
+
+
 def test_two_runs_have_no_interval():
     """Nor has a figure that is not above zero: it has no logarithm."""
     assert compare_spread.interval_of_points(points([1.0, 2.0])) is None

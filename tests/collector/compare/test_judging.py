@@ -3,7 +3,7 @@ import msgspec
 from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.runs.store import StoreContents
-from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run
+from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, day_by_day, make_reference, make_run
 from tests.fixtures.record_factory import make_accuracy, make_energy
 from tests.fixtures.rows import table_row
 
@@ -11,7 +11,7 @@ DAY_NS = 86_400 * 10**9
 NOISE = (0.995, 1.0, 1.005, 0.998, 1.002, 1.001)
 
 
-def judged(own_ms, reference_ms=2.0, runs=NOISE, apart_ns=1, **changes):
+def judged(own_ms, reference_ms=2.0, runs=NOISE, apart_ns=DAY_NS, **changes):
     """Return the judgements on a device against the reference, one run for each factor, started so far apart."""
     both = []
     for index, factor in enumerate(runs):
@@ -39,20 +39,20 @@ def test_noise_settles_nothing_and_the_outcome_states_how_many_runs_would():
     """The number is for each side."""
     judgement = judged(2.1, runs=(0.8, 0.9, 1.0, 1.1, 1.2, 1.05))["latency"]
     assert judgement.outcome == "not settled"
-    assert "more runs on each side would settle it" in judgement.words
+    assert "more days on each side would settle it" in judgement.words
 
 
 def test_an_interval_states_what_it_rests_on():
     """Runs of one day are noted as such; days are counted as days."""
-    assert "6 runs against 6 runs; within this day, this board" in judged(10.0)["latency"].words
-    assert "6 days against 6 days; within this board)" in judged(10.0, apart_ns=DAY_NS)["latency"].words
+    assert "6 runs against 6 runs; within this day, this board" in judged(10.0, apart_ns=1)["latency"].words
+    assert "6 days against 6 days; within this board)" in judged(10.0)["latency"].words
 
 
 def test_a_single_run_has_a_ratio_and_no_verdict():
     """Nothing is known of the spread."""
     judgement = judged(10.0, runs=(1.0,))["latency"]
     assert judgement.outcome == "not judged"
-    assert judgement.words == "not judged: not enough runs (1 against 1; an interval takes 3 each), 5 times as long"
+    assert judgement.words == "not judged: 2 runs too few (1 against 1; an interval takes 3 each), 5 times as long"
 
 
 def test_another_class_of_precision_gets_no_verdict():
@@ -69,7 +69,7 @@ def test_another_class_of_precision_gets_no_verdict():
 
 def test_what_matters_can_be_set():
     """With 10% at stake 6% are none."""
-    runs = [run for factor in NOISE for run in (make_run(p50_ms=2.12 * factor), make_reference(p50_ms=2.0 * factor))]
+    runs = day_by_day([make_run(p50_ms=2.12 * factor) for factor in NOISE], [make_reference(p50_ms=2.0 * factor) for factor in NOISE])
     row = compare(StoreContents(runs), "reference", SmallestDifferences(ratio=0.1)).rows[-1]
     assert row.judgements["latency"].outcome == "alike"
     assert compare(StoreContents(runs), "reference").rows[-1].judgements["latency"].outcome == "higher"
@@ -93,10 +93,10 @@ def test_energies_of_two_meters_carry_what_the_meters_may_be_wrong_by():
 
 def test_one_meter_on_one_board_compares_two_cases_without_its_gain():
     """The same 10% on the same board by the same sensor are 10%."""
-    runs = []
-    for factor in NOISE:
-        runs.append(make_run(energy=make_energy(gross_mj=100 * factor, gross_u_mj=8.0), threads=1))
-        runs.append(make_run(energy=make_energy(gross_mj=110 * factor, gross_u_mj=8.0), threads=1, role="reference"))
+    runs = day_by_day(
+        [make_run(energy=make_energy(gross_mj=100 * factor, gross_u_mj=8.0), threads=1) for factor in NOISE],
+        [make_run(energy=make_energy(gross_mj=110 * factor, gross_u_mj=8.0), threads=1, role="reference") for factor in NOISE],
+    )
     (row,) = [row for row in compare(StoreContents(runs), "reference").rows if not row.is_reference]
     assert row.judgements["energy"].outcome == "lower"
     assert row.judgements["energy"].words.endswith("one meter measured both")

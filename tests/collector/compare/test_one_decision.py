@@ -45,7 +45,7 @@ def sides_of(latency, accuracy):
         [
             run
             for index, p50_ms in enumerate(p50s_ms)
-            for run in make_side(agent=str(start), runs=1, spread=0, factor=p50_ms / 12.0, start=start + index, accuracy=scored)
+            for run in make_side(agent=str(start), runs=1, spread=0, factor=p50_ms / 12.0, start=start + 86_400 * index, accuracy=scored)
         ]
         for p50s_ms, scored, start in values
     ]
@@ -109,7 +109,7 @@ def check_every_view(tmp_path, sides, figure, outcome, word, sentence, limit):
         ((1.005, 1.06), "higher", f"slower{PERHAPS}", "times slower (95% 1.00 to 1.06, perhaps less than the 3% that matter)"),
         ((0.9, 0.95), "lower", "faster", "times faster (95% 1.05 to 1.11)"),
         ((0.95, 0.995), "lower", f"faster{PERHAPS}", "times faster (95% 1.01 to 1.05, perhaps less than the 3% that matter)"),
-        (None, "not judged", "not judged", "not judged: latency (1.01 times the baseline's; not enough runs (2 against 2;"),
+        (None, "not judged", "not judged", "not judged: latency (1.01 times the baseline's; 1 run too few (2 against 2;"),
     ],
 )
 def test_every_view_shows_the_same_outcome_for_a_latency(tmp_path, interval, outcome, word, sentence):
@@ -141,4 +141,4 @@ def test_a_loss_without_bounds_is_not_judged_and_keeps_the_gate_closed(tmp_path)
         with table_row(form):
             result = run(tmp_path, *paths, "--fail-on", "ap:0.5", "--format", form, a=before, b=after)
             assert (result.exit_code, words in result.stdout) == (1, True)
-    assert "**1 limit not judged, and in doubt a gate stays closed**" in result.stdout
+    assert "**could not judge, and in doubt a gate stays closed**" in result.stdout
