@@ -102,6 +102,7 @@ def _cell(matrix: Matrix, row: RowKey, column: str) -> FlatRow:
         "high": interval.high if interval else None,
         "interval_over": interval.over if interval else None,
         "interval_within": interval.within if interval else None,
+        "suspicion": interval.suspicion or None if interval else None,
         "runs": cell.figure.n if cell.figure else 0,
         "devices": cell.devices,
         "energy_scope": cell.energy.scope if cell.energy else None,

@@ -87,12 +87,13 @@ class StatedTokens(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class _StatedSide(_Entry, frozen=True, kw_only=True):
-    """A side by stated numbers, without a measurement."""
+    """A side by stated numbers, without a measurement; `latency_ms` is of a whole `batch`, which it begins when it is full."""
 
     idle_w: NotNegative
     rate_per_s: Positive
     scope: Scope
     latency_ms: Positive | None = None
+    batch: Annotated[int, msgspec.Meta(ge=1)] = 1
     tokens: StatedTokens | None = None
 
 

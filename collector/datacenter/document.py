@@ -1,7 +1,6 @@
 """The analysis in sentences and as one JSON document: who wins where, every band with both ends, every constant with its source."""
 
 import math
-from collections import Counter
 from dataclasses import fields, is_dataclass
 
 import msgspec
@@ -9,24 +8,29 @@ import msgspec
 from edgemeter.agent.base import figures
 from edgemeter.collector.datacenter.analysis import Analysis, AnalysisCell, BreakEven, ServerAnalysis, datacenter_band
 from edgemeter.collector.datacenter.constants import Constants
-from edgemeter.collector.datacenter.formulas import Band, Million, between, million, response_ms
+from edgemeter.collector.datacenter.formulas import Band, Million, between, fill_ms, million, response_ms
 from edgemeter.collector.datacenter.sides import EdgeSide, ServerSide
 from edgemeter.collector.datacenter.workload import DEFINITION, TokenWorkload
 
 
 def headline(part: ServerAnalysis) -> str:
-    """Return who wins in how many parts, gross; no single verdict where it depends."""
-    counts: Counter[str] = Counter(cell.winner for cell in part.gross)
-    total = len(part.gross)
-    parts = [f"{who} in {counts[key]}" for key, who in (("edge", "the edge wins"), ("datacenter", "the datacenter")) if counts[key]]
-    parts += [f"{counts['either']} depend on PUE or on what was measured"] if counts["either"] else []
+    """Return which side takes less energy, gross, over the assumptions: utilisation, PUE and network; what decides where it depends."""
     tokens = part.server.tokens
     at_once = f" with {figures.count(tokens.concurrency, 'request')} at once" if tokens else ""
     against = f"Against {part.server.load} {part.server.name}{at_once}"
-    for winner in ("edge", "datacenter"):
-        if counts[winner] == total:
-            return f"{against}: the {winner} wins in all {total} parts (utilisation x network)."
-    return f"{against}: of {total} parts (utilisation x network) {', '.join(parts)}."
+    winners = {cell.winner for cell in part.gross}
+    if len(winners) == 1 and "either" not in winners:
+        shares = [cell.utilisation_ratio or 0.0 for cell in part.gross]
+        return (
+            f"{against}: the {winners.pop()} takes less energy at {min(shares):.0%} to {max(shares):.0%} utilisation, whatever the network."
+        )
+    bands = [even.utilisation_ratio for even in part.break_evens]
+    low, high = min(band.low for band in bands), max(band.high for band in bands)
+    edge = (
+        f"the edge takes less energy below {low:.1%} utilisation" if low > 0 else "the edge takes less energy at no utilisation for certain"
+    )
+    server = f"the datacenter above {high:.1%}" if high < 1 else "the datacenter at none for certain"
+    return f"{against}: {edge}, {server}; between them network, PUE and what was measured decide."
 
 
 def cell_text(cell: AnalysisCell) -> str:
@@ -148,9 +152,20 @@ def response_times(part: ServerAnalysis, constants: Constants, sent_bytes: float
     link, latency_ms = constants.link, part.server.latency_ms
     if link is None or latency_ms is None:
         return []
-    rate = part.server.rate_per_s.value
+    server, rate = part.server, part.server.rate_per_s.value
     shares = sorted(percent / 100 for percent in constants.utilisation.percent)
-    return [(share, response_ms(link, sent_bytes, latency_ms, rate, share)) for share in shares]
+    return [(share, response_ms(link, sent_bytes, latency_ms, rate, share, server.batch)) for share in shares]
+
+
+def filling(side: EdgeSide | ServerSide, arrivals_per_s: float) -> str:
+    """Return how long a request waits for the batch of a side, in words; empty where a side takes one at a time."""
+    if side.batch == 1:
+        return ""
+    mean_ms = fill_ms(side.batch, arrivals_per_s)
+    mean, longest = figures.significant(mean_ms), figures.significant(2 * mean_ms)
+    return (
+        f"{mean} ms on average until its batch of {side.batch} is full at {figures.significant(arrivals_per_s)} per s, the first {longest}"
+    )
 
 
 def _part(analysis: Analysis, part: ServerAnalysis, constants: Constants, sent_bytes: float, grid: str) -> Document:
@@ -179,7 +194,12 @@ def _part(analysis: Analysis, part: ServerAnalysis, constants: Constants, sent_b
             for cell, cost in millions(part, constants, grid)
         ],
         "response": [
-            {"utilisation_ratio": share, "response_ms": plain(answer)} for share, answer in response_times(part, constants, sent_bytes)
+            {
+                "utilisation_ratio": share,
+                "response_ms": plain(answer),
+                "fill_ms": fill_ms(part.server.batch, share * part.server.rate_per_s.value),
+            }
+            for share, answer in response_times(part, constants, sent_bytes)
         ],
     }
 

@@ -147,14 +147,22 @@ def million(side: Literal["edge", "datacenter"], each_mj: Band, served_per_s: fl
     )
 
 
-def response_ms(link: Link, sent_bytes: float, latency_ms: float, rate_per_s: float, utilisation_ratio: float) -> Band:
-    """Return the response time: upload, round trip, queue (M/D/1) and the server's own latency.
+def fill_ms(batch: int, arrivals_per_s: float) -> float:
+    """Return how long a request waits on average until its batch is full; the first of a batch waits twice that, the last not at all."""
+    return (batch - 1) / (2 * arrivals_per_s) * 1000
 
-    Below full load only: at a utilisation of 1 a queue grows without end.
+
+def response_ms(link: Link, sent_bytes: float, latency_ms: float, full_rate_per_s: float, utilisation_ratio: float, batch: int = 1) -> Band:
+    """Return the mean response time: upload, round trip, filling of the batch, queue, and the time of the server for a batch.
+
+    Requests come at random (Poisson). Below full load only: at a utilisation of 1 a queue grows without end.
+
+    Source: Kingman's bound on the queue. It is exact for single requests (M/D/1), and for batches, which come more evenly, up to 5% of the
+    response too high; the service of a batch and the spread of its arrivals cancel, so that the batch is not in it.
     """
     upload_ms = BITS_PER_BYTE * sent_bytes / (link.uplink_mbit_per_s * 1e6) * 1000
-    service_ms = 1000 / rate_per_s
+    service_ms = 1000 / full_rate_per_s
     queue_ms = utilisation_ratio * service_ms / (2 * (1 - utilisation_ratio)) if utilisation_ratio < 1 else float("inf")
-    own_ms = upload_ms + queue_ms + latency_ms
+    own_ms = upload_ms + fill_ms(batch, utilisation_ratio * full_rate_per_s) + queue_ms + latency_ms
     best, worst = link.rtt_ms
     return Band(own_ms + best, own_ms + (best + worst) / 2, own_ms + worst)

@@ -30,7 +30,10 @@ UNBATCHED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
-    """The fields of both sides. Energies and the rate are by the inference, of a language model by the request with its `tokens`."""
+    """The fields of both sides. Energies and the rate are by the inference, of a language model by the request with its `tokens`.
+
+    `latency_ms` is of a whole batch, which a side begins when it is full.
+    """
 
     name: str
     provenance: str
@@ -38,6 +41,7 @@ class _Side:
     excludes: tuple[str, ...]
     rate_per_s: Band
     latency_ms: float | None
+    batch: int = 1
     cautions: tuple[str, ...] = ()
     tokens: TokenWorkload | None = None
 
@@ -135,7 +139,7 @@ def stated_server(server: StatedDatacenter) -> ServerSide:
 def _stated(side: StatedEdge | StatedDatacenter) -> dict[str, Any]:
     return {
         "name": f"stated: {side.source}", "provenance": "stated", "scope": side.scope, "excludes": (),
-        "rate_per_s": exactly(side.rate_per_s), "latency_ms": side.latency_ms, "tokens": stated_workload(side.tokens),
+        "rate_per_s": exactly(side.rate_per_s), "latency_ms": side.latency_ms, "batch": side.batch, "tokens": stated_workload(side.tokens),
     }  # fmt: skip
 
 
@@ -143,7 +147,7 @@ def _measured(case: CaseSummary) -> dict[str, Any]:
     return {
         "name": named(case.key), "provenance": case.energy.provenance if case.energy else "",
         "rate_per_s": _band(case.throughput_per_s, 0.0), "latency_ms": case.p50_ms.median if case.p50_ms else None,
-        "tokens": workload_of(case),
+        "batch": case.key.batch, "tokens": workload_of(case),
     }  # fmt: skip
 
 
@@ -190,6 +194,8 @@ def _cautions(case: CaseSummary) -> tuple[str, ...]:
     texts += ["measured once: its bands do not include run-to-run variation"] if len(case.runs) == 1 else []
     texts += [f"its level changed: only the runs {case.segment.words}, count"] if case.segment else []
     within = case.gross_mj.interval.within if case.gross_mj and case.gross_mj.interval else ""
+    suspicion = case.gross_mj.interval.suspicion if case.gross_mj and case.gross_mj.interval else ""
+    texts += [f"{suspicion}: its energy is of both levels"] if suspicion else []
     texts += [f"its bands are within {within}: how others differ is not in them"] if within else []
     texts += tokens.cautions() if (tokens := workload_of(case)) else []
     unknown = case.energy is not None and case.gross_u_mj is None

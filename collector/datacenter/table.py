@@ -13,6 +13,7 @@ from edgemeter.collector.datacenter.document import (
     break_even_lines,
     cautions,
     cell_text,
+    filling,
     headline,
     millions,
     proofs,
@@ -40,6 +41,8 @@ def show(analysis: Analysis, constants: Constants, sent_bytes: float, grid: str,
         print_text(console, f"  by its output tokens, prefill included: gross {band_text(by_token(analysis.edge_mj), 'mJ')} each{net}")
     if edge.latency_ms is not None:
         print_text(console, f"  a response takes {figures.significant(edge.latency_ms)} ms (p50), without a network")
+        if waiting := filling(edge, rate or edge.rate_per_s.value):
+            print_text(console, f"  before that it waits {waiting}")
     cost = million("edge", analysis.edge_mj, rate or edge.rate_per_s.value, constants, grid)
     spent = band_text(cost.electricity, f"{cost.currency} of electricity")
     spent += f", {figures.significant(cost.hardware)} {cost.currency} of hardware" if cost.hardware is not None else ""
@@ -83,7 +86,8 @@ def _show_part(analysis: Analysis, part: ServerAnalysis, constants: Constants, s
     spent += f", {figures.span(min(hardware), max(hardware))} of hardware" if hardware else ""
     print_text(console, f"a million there, with the network: {spent}, {figures.span(carbon.low, carbon.high)} g CO2e ({grid})")
     for share, answer in response_times(part, constants, sent_bytes):
-        print_text(console, f"response at {share:.0%}: {band_text(answer, 'ms')}")
+        waiting = filling(part.server, share * part.server.rate_per_s.value)
+        print_text(console, f"response at {share:.0%}: {band_text(answer, 'ms')} on average{f', with {waiting}' if waiting else ''}")
 
 
 def _row(table: Table, name: str, cells: list[AnalysisCell], tokens: TokenWorkload | None) -> None:

@@ -113,6 +113,8 @@ def _against(row: ComparisonRow, notes: Notes) -> str:
     if (key.precision, key.runtime) != (row.case.key.precision, row.case.key.runtime):
         kind = f"compared with {key.precision} on {key.runtime}: the reference has no run of the same precision on the same runtime"
         texts.insert(0, kind)
+    if (judged := row.judgements["latency"]) and judged.decision.caution:
+        texts.append(judged.decision.caution)
     return " ".join([figures.times(row.ratios.p50), *(f"[{notes.cite(text)}]" for text in texts)])
 
 

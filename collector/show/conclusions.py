@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import percent
+from edgemeter.agent.base.decision import Decision, percent
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
 from edgemeter.collector.show.wording import listed, names, runtime_name
@@ -95,11 +95,15 @@ def speed(row: ComparisonRow, against: str = "") -> str:
     judged, reference = row.judgements["latency"], f"{REFERENCE} ({against})" if against else REFERENCE
     if judged is None or judged.decision.value is None:
         return f"with no ratio to {reference}"
-    decision, ratio = judged.decision, judged.decision.value
+    caution = f" ({judged.decision.caution})" if judged.decision.caution else ""
+    return _decided(judged.decision, judged.decision.value, reference) + caution
+
+
+def _decided(decision: Decision, ratio: float, reference: str) -> str:
     if decision.outcome == "alike":
         return f"as fast as {reference} within {percent(decision.matters)}"
     if decision.outcome == "not settled":
-        return f"not settled against {reference} by these runs"
+        return f"not settled against {reference} by {f'runs of {decision.reason}' if decision.reason else 'these runs'}"
     factor = max(ratio, 1 / ratio)
     times = f"{figures.significant(factor, 2 if factor >= 2 else 3)} times as {'fast' if ratio < 1 else 'long'} as"
     if decision.outcome == "not judged":

@@ -104,7 +104,8 @@ def _spread(interval: MedianInterval | None, runs: int) -> str:
     if interval is None:
         return f"({figures.count(runs, 'run')})"
     within = f" within {interval.within}" if interval.within else ""
-    return f"({figures.span(interval.low, interval.high)}; {interval.over}{within})"
+    suspicion = f"; {interval.suspicion}" if interval.suspicion else ""
+    return f"({figures.span(interval.low, interval.high)}; {interval.over}{within}{suspicion})"
 
 
 def _text(text: str) -> Text:

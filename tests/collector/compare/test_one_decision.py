@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.cli.main import cli
 from tests.fixtures.comparison_factory import document
+from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.record_factory import make_accuracy
 from tests.fixtures.review_runs import make_side
 from tests.fixtures.rows import table_row
@@ -142,3 +143,38 @@ def test_a_loss_without_bounds_is_not_judged_and_keeps_the_gate_closed(tmp_path)
             result = run(tmp_path, *paths, "--fail-on", "ap:0.5", "--format", form, a=before, b=after)
             assert (result.exit_code, words in result.stdout) == (1, True)
     assert "**could not judge, and in doubt a gate stays closed**" in result.stdout
+
+
+def test_a_suspected_step_is_named_in_every_view(tmp_path):
+    """Twenty days, then seven 6% slower, against a level of 27 days: one sentence, wherever the ratio is."""
+    words = "a step is suspected on 2024-10-24: the ratio is of both levels"
+    sides = level_runs([10.0] * 27, seq=100), level_runs(stepped_ms(27, 20, 1.06, seed=4, level=10.4))
+    assert reviewed(tmp_path, sides).count(words) == 2
+    assert words in reviewed(tmp_path, sides, "--format", "markdown")
+    assert words in json.loads(reviewed(tmp_path, sides, "--json"))["pairs"][0]["verdicts"]["latency"]
+    printed = compared(tmp_path, sides, "--html", tmp_path / "page.html")
+    assert printed.count(words) == 2
+    assert words in (tmp_path / "page.html").read_text(encoding="utf-8")
+    row = json.loads(compared(tmp_path, sides, "--json"))["rows"][-1]
+    assert "step suspected" in row["marks"]
+    assert words in row["latency_verdict_words"]
+    assert row["latency_p50_ratio_low"] < 1.04 < 1.04 * 1.06 < row["latency_p50_ratio_high"]
+    matrix = run(tmp_path, "--view", "matrix", "--store", tmp_path / "b.json", "--json", b=sides[1]).stdout
+    assert json.loads(matrix)["matrix"][0]["suspicion"] == "a step is suspected on 2024-10-24"
+
+
+def test_one_day_is_named_in_every_view(tmp_path):
+    """Five runs of one day against five of another, 10% apart: not slower, and the gate could not judge."""
+    sides = [level_runs([10.0 * ratio] * 5, [day] * 5, seq=day * 100) for day, ratio in ((0, 1.0), (1, 1.1))]
+    printed = reviewed(tmp_path, sides, "--fail-on", "slower:3%")
+    assert judged_line(printed, "latency").startswith("not settled: one day, 1.1")
+    assert "not settled: latency (1.1" in printed
+    assert "; one day)" in printed
+    assert "limit slower:3% not judged: " in printed
+    assert "    slower: " not in printed
+    assert run(tmp_path, tmp_path / "a.json", tmp_path / "b.json", "--fail-on", "slower:3%").exit_code == 1
+    row = json.loads(compared(tmp_path, sides, "--json", "--html", tmp_path / "page.html"))["rows"][-1]
+    assert ("one day" in row["marks"], row["latency_verdict"]) == (True, "not settled")
+    assert "not settled against server-1 (fp32 on onnx 1.22.1, server-1) by runs of one day" in (tmp_path / "page.html").read_text(
+        encoding="utf-8"
+    )

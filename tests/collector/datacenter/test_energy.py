@@ -7,6 +7,7 @@ import pytest
 from edgemeter.collector.datacenter import constants, formulas
 from edgemeter.collector.datacenter.constants import Hardware, Link
 from edgemeter.collector.datacenter.formulas import Band, exactly, through
+from tests.fixtures.rows import table_row
 
 # Eight H200 at 10,802 inferences a second and 5,019 W (MLPerf v4.1, RetinaNet), 1.4 kW idle taken as given: worked out by hand.
 H200 = {"pue": 1.54, "idle_w": 1400.0, "max_w": 5019.0, "full_rate_per_s": 10802.0}
@@ -119,6 +120,35 @@ def test_a_million_inferences_cost_what_their_energy_and_hardware_do():
     assumed = msgspec.structs.replace(assumed, hardware=constants.Prices(edge=priced))
     cost = formulas.million("edge", exactly(3600.0), 2.0, assumed, "DE")
     assert cost.hardware == pytest.approx(1e6 * 95 / (5 * 365.25 * 86400 * 2))
+
+
+def simulated_ms(batch, service_s, arrivals_s):
+    """Return the mean time from arrival to result of a server that begins a batch once it is full: of all, and of the first of a batch."""
+    free_s, responses = 0.0, []
+    for first in range(0, len(arrivals_s) - batch + 1, batch):
+        members = arrivals_s[first : first + batch]
+        free_s = max(members[-1], free_s) + service_s
+        responses.append([free_s - arrived for arrived in members])
+    return 1000 * np.mean(responses), 1000 * np.mean(responses, axis=0)[0]
+
+
+def test_a_response_of_a_batch_server_includes_the_time_to_fill_its_batch():
+    """Request by request, at random and evenly spaced; 16 at 50 a second wait 150 ms on average, the first of them 300 ms."""
+    link = Link(uplink_mbit_per_s=20.0, rtt_ms=(0.0, 0.0), source="x", year=2026)
+    assert (formulas.fill_ms(16, 50.0), formulas.fill_ms(1, 50.0)) == (150.0, 0.0)
+    draw = np.random.default_rng(2)
+    for batch, share in ((1, 0.5), (4, 0.2), (4, 0.8), (16, 0.25), (16, 0.8)):
+        with table_row(batch, share):
+            full_rate_per_s = 200.0
+            service_s = batch / full_rate_per_s
+            gaps_s = draw.exponential(1 / (share * full_rate_per_s), 40_000)
+            stated_ms = formulas.response_ms(link, 0, service_s * 1000, full_rate_per_s, share, batch).value
+            at_random_ms, _ = simulated_ms(batch, service_s, np.cumsum(gaps_s).tolist())
+            assert 0.97 * at_random_ms < stated_ms < 1.07 * at_random_ms
+            evenly_ms, first_ms = simulated_ms(batch, service_s, (np.arange(40_000) / (share * full_rate_per_s)).tolist())
+            filled_ms = formulas.fill_ms(batch, share * full_rate_per_s)
+            assert evenly_ms == pytest.approx(filled_ms + service_s * 1000)
+            assert first_ms == pytest.approx(2 * filled_ms + service_s * 1000)
 
 
 def test_a_response_is_upload_round_trip_queue_and_service():
