@@ -15,6 +15,7 @@ from edgemeter.agent.base.decision import Difference, decide, decide_accuracy, d
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY, MATTERS_RATIO
+from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.suite import Case, Suite
@@ -330,7 +331,16 @@ def _why_doubt(tally: _Tally, sides: Sequence[Side], side: int) -> list[str]:
         scored = tally.scored(scored_side)
         if isinstance(scored, RunRecord) and scored.verdict.state == "invalid":
             doubts.append(f"{sides[scored_side].name} is invalid ({'; '.join(scored.verdict.reasons)})")
-    return doubts
+    return [*_other_inputs(pairs[-1], sides[side].name, sides[0].name), *doubts]
+
+
+def _other_inputs(pair: tuple[RunRecord, RunRecord], name: str, other: str) -> list[str]:
+    """Return in words that the two take inputs of other sizes, whatever their layout: then they do not do the same work."""
+    values = [key_of(run).input_values for run in pair]
+    if None in values or values[0] == values[1]:
+        return []
+    first, contender = (", ".join("x".join(map(str, tensor.shape)) for tensor in run.inputs) for run in pair)
+    return [f"inputs of other sizes: {name} takes {contender}, {other} {first}"]
 
 
 def _doubts(counted: Sequence[RunRecord]) -> tuple[str, ...]:

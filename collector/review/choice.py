@@ -40,7 +40,11 @@ def find_choice(
     if not is_one_type or a.key.scenario != b.key.scenario:
         return None
     names = names_of([a.key, b.key])
-    marks = tuple(difference.words for difference in relation(b.key, a.key).marked)
+    related = relation(b.key, a.key)
+    sizes = [
+        f"other input size: {field.text(b.key)} against {field.text(a.key)}" for field in related.unlike if field.name == "input_values"
+    ]
+    marks = (*(difference.words for difference in related.marked), *sizes)
     return CaseChoice(names[a.key], names[b.key], case_differences(a, b, matters), case_sentence("B", "A", a, b, matters), marks)
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import MeasurementError
-from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.contract.record_conditions import Tensor, Verdict
 from edgemeter.agent.session import in_turn, session
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_latency, make_record
 from tests.fixtures.replay_case import replay_case
@@ -147,6 +147,18 @@ def test_the_sentence_names_the_doubtful_runs(compare):
     )
     assert comparison.doubts == ("busy-machine: 3 of 7 runs",)
     assert comparison.contrasts[0].sentence.endswith("; 3 of 6 runs are suspect (busy-machine); B is invalid (accuracy-gate: 0.1 of 0.4)")
+
+
+def test_inputs_of_other_sizes_are_named_whatever_their_layout(compare):
+    """A model of 320 pixels is no faster way to do what one of 640 does; channels first or last is the same size."""
+
+    def taking(*shape):
+        return lambda n: run_of(10.0 + 0.01 * n, inputs=(Tensor(name="images", shape=shape, dtype="float32"),))
+
+    (contrast,) = compare(taking(1, 3, 640, 640), taking(1, 320, 320, 3), rounds=3).contrasts
+    assert contrast.sentence.endswith("; inputs of other sizes: B takes 1x320x320x3, A 1x3x640x640")
+    (contrast,) = compare(taking(1, 3, 640, 640), taking(1, 640, 640, 3), rounds=3).contrasts
+    assert "inputs" not in contrast.sentence
 
 
 def test_without_one_sound_pair_there_is_no_comparison(compare):

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract import record_conditions
+from edgemeter.agent.contract.record_conditions import Tensor
 from edgemeter.agent.contract.record_figures import Memory
 from edgemeter.collector.review import document as review_document
 from edgemeter.collector.review import gate
@@ -403,6 +404,16 @@ def test_two_models_that_were_measured_before_are_chosen_between(tmp_path):
         marks,
     )
     assert CliRunner().invoke(cli, ["compare", *paths, "--fail-on", "slower:3%"]).exit_code == 1
+
+
+def test_a_choice_between_models_of_other_input_sizes_names_the_sizes(tmp_path):
+    """320 pixels are less work than 640."""
+    sides = [
+        make_side(agent="1", start=start, model=model, inputs=(Tensor(name="images", shape=(1, 3, size, size), dtype="float32"),))
+        for start, model, size in ((0, "large", 640), (100, "small", 320))
+    ]
+    lines = CliRunner().invoke(cli, ["compare", *written(tmp_path, a=sides[0], b=sides[1])], catch_exceptions=False).stdout.splitlines()
+    assert "note: other input size: 307200 values against 1228800 values" in lines
 
 
 def test_what_has_nothing_in_common_is_no_choice(tmp_path):
