@@ -102,12 +102,12 @@ def speed(row: ComparisonRow, against: str = "") -> str:
 def _decided(decision: Decision, ratio: float, reference: str) -> str:
     if decision.outcome == "alike":
         return f"as fast as {reference} within {percent(decision.matters)}"
-    if decision.outcome == "not settled":
-        return f"not settled against {reference} by {f'runs of {decision.reason}' if decision.reason else 'these runs'}"
+    if decision.outcome == "not settled" and not decision.reason:
+        return f"not settled against {reference} by these runs"
     factor = max(ratio, 1 / ratio)
     times = f"{figures.significant(factor, 2 if factor >= 2 else 3)} times as {'fast' if ratio < 1 else 'long'} as"
-    if decision.outcome == "not judged":
-        return f"{times} {reference}, not judged: {decision.reason}"
+    if decision.outcome in ("not settled", "not judged"):
+        return f"{times} {reference}, {decision.outcome}: {decision.reason}"
     doubt = "" if decision.is_beyond_margin else f", perhaps by less than the {percent(decision.matters)} that matter"
     return f"{times} {reference}{doubt}"
 

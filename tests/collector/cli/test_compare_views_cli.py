@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.collector.cli.compare import compare
-from tests.fixtures.comparison_factory import OTHER_DATA, document, make_reference, make_run
+from tests.fixtures.comparison_factory import OTHER_DATA, day_by_day, document, make_reference, make_run
 from tests.fixtures.rows import table_row
 
 NOISE = (0.99, 1.0, 1.01)
@@ -17,7 +17,7 @@ NOISE = (0.99, 1.0, 1.01)
 @pytest.fixture
 def store(tmp_path):
     """Return a store of three runs of a device, three of the reference, and one on other data."""
-    runs = [run for factor in NOISE for run in (make_run(p50_ms=10 * factor), make_reference(p50_ms=2 * factor))]
+    runs = day_by_day([make_run(p50_ms=10 * factor) for factor in NOISE], [make_reference(p50_ms=2 * factor) for factor in NOISE])
     path = tmp_path / "runs.json"
     path.write_bytes(document(*runs, make_run("pi-2", data=OTHER_DATA)))
     return str(path)
@@ -32,7 +32,7 @@ def test_the_table_ends_with_verdicts_and_the_nearest_case(store):
     """In words, with the interval and what it rests on."""
     output = run("--reference", "reference", "--store", store).stdout
     assert "latency: slower: 5 times as long (95%:" in output
-    assert "3 runs against 3 runs; within this day, this board" in output
+    assert "3 days against 3 days; within this board" in output
     assert "nearest to tiny-detector fp32 on onnx, pi-2 is tiny-detector fp32 on onnx, server-1, which differs in data" in output
 
 
@@ -41,7 +41,7 @@ def test_a_row_carries_its_interval_and_verdict(store):
     row = json.loads(run("--reference", "reference", "--store", store, "--json").stdout)["rows"][1]
     assert row["latency_verdict"] == "higher"
     assert row["latency_p50_ratio_low"] < 5 < row["latency_p50_ratio_high"]
-    assert (row["interval_over"], row["latency_p50_low_ms"] < 10 < row["latency_p50_high_ms"]) == ("3 runs", True)
+    assert (row["interval_over"], row["latency_p50_low_ms"] < 10 < row["latency_p50_high_ms"]) == ("3 days", True)
 
 
 def test_every_view_is_shown_as_a_table_as_json_and_as_csv(store):
@@ -80,7 +80,7 @@ def test_what_makes_no_sense_is_wrong_usage(store):
 
 def test_what_matters_is_a_percentage_or_a_ratio(tmp_path):
     """Both forms are one number, and the verdict goes by it: 20% slower counts at 3% and does not at 30%."""
-    runs = [run for factor in NOISE for run in (make_run(p50_ms=2.4 * factor), make_reference(p50_ms=2 * factor))]
+    runs = day_by_day([make_run(p50_ms=2.4 * factor) for factor in NOISE], [make_reference(p50_ms=2 * factor) for factor in NOISE])
     path = tmp_path / "runs.json"
     path.write_bytes(document(*runs))
     findings = []

@@ -3,7 +3,7 @@ from edgemeter.collector.compare.comparison import compare
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.runs.store import StoreContents
 from edgemeter.collector.show import conclusions
-from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, make_reference, make_run, no_energy
+from tests.fixtures.comparison_factory import OTHER_DATA, compare_runs, day_by_day, make_reference, make_run, no_energy
 from tests.fixtures.record_factory import make_energy
 from tests.fixtures.rows import table_row
 
@@ -33,11 +33,11 @@ def test_a_latency_is_worded_as_it_was_judged():
         (None, 0.03, "with no ratio to the reference"),
     ):
         with table_row(p50_ms, matters_ratio):
-            runs = [
-                run
-                for factor in (0.999, 1.0, 1.001)
-                for run in (make_run(p50_ms=p50_ms and p50_ms * factor), make_reference(p50_ms=2.0 * factor))
-            ]
+            factors = (0.999, 1.0, 1.001)
+            runs = day_by_day(
+                [make_run(p50_ms=p50_ms and p50_ms * factor) for factor in factors],
+                [make_reference(p50_ms=2.0 * factor) for factor in factors],
+            )
             row = compare(StoreContents(runs), "reference", SmallestDifferences(ratio=matters_ratio)).rows[-1]
             assert conclusions.speed(row) == words
 
@@ -84,7 +84,7 @@ def test_several_devices_are_summarised_by_the_nearest_and_the_farthest():
     text = output(*runs)
     assert "Nearest to the reference, or ahead of it, comes pi-1" in text
     assert "Farthest from it is pi-2 with tiny-detector, fp32 on onnx 1.22.1: 40.0 ms (p50), 20 times as long as the reference, " in text
-    assert "not judged: not enough runs (1 against 1; an interval takes 3 each)" in text
+    assert "not judged: 2 runs too few (1 against 1; an interval takes 3 each)" in text
     assert "Energy was not measured on pi-2." in text
 
 
@@ -106,6 +106,7 @@ def test_the_title_names_model_device_and_reference():
 
 def test_medians_that_are_close_are_not_called_equal_where_the_runs_do_not_show_it():
     """The headline claims no more than the judgement: its interval reaches far beyond 3%."""
-    text = output(*(make_run(p50_ms=value) for value in (9.0, 10.0, 11.0, 10.0, 10.0)), *(make_reference(p50_ms=10.0) for _ in range(5)))
+    runs = [make_run(p50_ms=value) for value in (9.0, 10.0, 11.0, 10.0, 10.0)]
+    text = output(*day_by_day(runs, [make_reference(p50_ms=10.0) for _ in runs]))
     assert "not settled against the reference (fp32 on onnx 1.22.1, server-1) by these runs" in text
     assert "within 3%" not in text

@@ -14,7 +14,7 @@ from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.one_file import FileChoice
-from tests.fixtures.comparison_factory import OTHER_DATA, make_reference, make_run, no_energy
+from tests.fixtures.comparison_factory import OTHER_DATA, day_by_day, make_reference, make_run, no_energy
 from tests.fixtures.one_file import charts_in, opened
 from tests.fixtures.record_factory import make_energy, make_environment, make_latency
 from tests.fixtures.served_page import indexed
@@ -263,7 +263,9 @@ def _title(attributes):
 
 def test_the_smallest_difference_that_matters_is_that_of_the_command():
     """Two per cent are alike at five per cent, and a difference at one."""
-    runs = [make_run(id=f"{name}{n}", seq=n, device=name, p50_ms=p50, role=role) for name, p50, role in SIDES for n in range(6)]
+    runs = day_by_day(
+        *([make_run(id=f"{name}{n}", seq=n, device=name, p50_ms=p50, role=role) for n in range(6)] for name, p50, role in SIDES)
+    )
     with indexed(runs) as index:
         pages = [
             one_file.whole_page(index, TrendEvents(), FileChoice(baseline="reference", matters=SmallestDifferences(ratio=ratio)))
