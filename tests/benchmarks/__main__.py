@@ -2,12 +2,13 @@
 
 `make bench ARGS=delivery` runs one part, `ARGS='loop drain'` several, `ARGS=--full` also what takes long: simulations of a thousand draws
 and a soak. Each result is printed as it comes; all of them go to .bench/results.json and .bench/results.md. What was timed in pairs is
-kept as records of ratios in .bench/history, by commit:
+kept as records of ratios in .bench/history, by commit and day; of three days each:
 
-    edgemeter compare .bench/history/OLD.json .bench/history/NEW.json --fail-on slower:5%
+    edgemeter compare .bench/history/OLD .bench/history/NEW --fail-on slower:5%
 """
 
 import argparse
+import datetime
 import json
 import subprocess
 import sys
@@ -72,7 +73,7 @@ def main(arguments: list[str]) -> int:
     took_s = time.monotonic() - begun_s
     _write(results, commit, took_s)
     _table(results)
-    print(f"\n{took_s / 60:.1f} min; written to {RESULTS.name}/results.json, results.md and history/{commit}.json", file=sys.stderr)
+    print(f"\n{took_s / 60:.1f} min; written to {RESULTS.name}/results.json, results.md and history/{commit}", file=sys.stderr)
     return 1 if any(result.verdict == "missed" for result in results) else 0
 
 
@@ -137,7 +138,7 @@ def _write(results: list[Comparison], commit: str, took_s: float) -> None:
     (RESULTS / "results.json").write_text(json.dumps({"commit": commit, "took_s": took_s, "results": as_rows(results)}, indent=2) + "\n")
     rows = [f"| {' | '.join(cells)} |" for cells in (HEADINGS, ("---",) * len(HEADINGS), *map(_cells, results))]
     (RESULTS / "results.md").write_text("\n".join([f"{commit}, {this_machine()}, {took_s / 60:.1f} min", "", *rows, ""]))
-    history.write(RESULTS / "history" / f"{commit}.json", results)
+    history.write(RESULTS / "history" / commit / f"{datetime.datetime.now(datetime.timezone.utc).date().isoformat()}.json", results)
 
 
 if __name__ == "__main__":
