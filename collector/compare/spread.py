@@ -75,7 +75,7 @@ class Split:
     `is_suspect` is whether the days show it even if each day depends on the day before.
     """
 
-    place: int
+    begin: int
     low: float
     high: float
     is_suspect: bool
@@ -108,7 +108,7 @@ def interval_of_points(points: Sequence[RunPoint]) -> MedianInterval | None:
     split = best_split([math.log(value) for value in values]) if level == "day" and len(devices) == 1 else None
     if split is not None:
         bounds = min(bounds[0], split.low), max(bounds[1], split.high)
-    step_day = days[split.place] if split is not None and split.is_suspect else None
+    step_day = days[split.begin] if split is not None and split.is_suspect else None
     return MedianInterval(*bounds, level, len(values), len(devices), len(days), len(points), step_day)
 
 
@@ -120,22 +120,22 @@ def best_split(logs: Sequence[float]) -> Split | None:
     """
     count, middle = len(logs), math.fsum(logs) / len(logs)
     centred = [value - middle for value in logs]
-    gain, place, before = 0.0, 0, 0.0
+    gain, begin, before = 0.0, 0, 0.0
     for index in range(1, count - _FEWEST_DAYS + 1):
         before += centred[index - 1]
         # What two levels take off the sum of squares.
         explained = before * before * count / (index * (count - index))
         if index >= _FEWEST_DAYS and explained > gain:
-            gain, place = explained, index
+            gain, begin = explained, index
     if count <= 2 * _FEWEST_DAYS or gain <= _NO_SPREAD:
         return None
     variance = max(math.fsum(value * value for value in centred) - gain, _NO_SPREAD) / (count - 2)
     score = math.sqrt(gain / variance) / (_OF_CHANCE + _OF_CHANCE_WITH_FEW / count)
     if score <= 1:
         return None
-    since = math.fsum(logs[place:]) / (count - place)
-    reach = _DEPENDENT * student_quantile(CONFIDENCE, count - 2) * math.sqrt(variance / (count - place))
-    return Split(place, math.exp(since - reach), math.exp(since + reach), score > SUSPECT_SPLIT)
+    since = math.fsum(logs[begin:]) / (count - begin)
+    reach = _DEPENDENT * student_quantile(CONFIDENCE, count - 2) * math.sqrt(variance / (count - begin))
+    return Split(begin, math.exp(since - reach), math.exp(since + reach), score > SUSPECT_SPLIT)
 
 
 def interval_of_ratio(

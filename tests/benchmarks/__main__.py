@@ -8,7 +8,6 @@ kept as records of ratios in .bench/history, by commit and day; of three days ea
 """
 
 import argparse
-import datetime
 import json
 import subprocess
 import sys
@@ -51,6 +50,7 @@ PARTS = {
     "energy": Part("energy", 900, is_long=True),
     "sensor-worlds": Part("sensor_worlds", 1200, is_long=True),
     "trend": Part("trend", 600, is_long=True),
+    "short-history": Part("short_history", 200, is_long=True),
     "soak": Part("soak", 600, is_long=True),
 }
 
@@ -138,7 +138,7 @@ def _write(results: list[Comparison], commit: str, took_s: float) -> None:
     (RESULTS / "results.json").write_text(json.dumps({"commit": commit, "took_s": took_s, "results": as_rows(results)}, indent=2) + "\n")
     rows = [f"| {' | '.join(cells)} |" for cells in (HEADINGS, ("---",) * len(HEADINGS), *map(_cells, results))]
     (RESULTS / "results.md").write_text("\n".join([f"{commit}, {this_machine()}, {took_s / 60:.1f} min", "", *rows, ""]))
-    history.write(RESULTS / "history" / commit / f"{datetime.datetime.now(datetime.timezone.utc).date().isoformat()}.json", results)
+    history.write(RESULTS / "history" / commit / f"{time.strftime('%Y-%m-%d', time.gmtime())}.json", results)
 
 
 if __name__ == "__main__":

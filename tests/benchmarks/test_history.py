@@ -14,7 +14,7 @@ from tests.benchmarks.comparison import at_most, figure, interleaved
 
 @pytest.mark.slow
 def test_only_ours_is_judged_between_two_commits(tmp_path):
-    """The whole machine 30% slower violates no limit, nor does a peer alone; ours 10% slower does, over three days. No row is the peer's own."""
+    """The whole machine 30% slower violates no limit, nor does a peer alone; ours 10% slower does. No row is the peer's own."""
     of = {"engine p50, 1 thread": (1.1, 1.0), "on a slower machine": (1.3, 1.3), "beside a slower peer": (1.0, 1.1)}
     draw = random.Random(1)  # noqa: S311 - a simulation
     for commit, day in itertools.product(("old", "new"), range(3)):
