@@ -88,7 +88,7 @@ def _latency(case: CaseSummary, notes: Notes) -> str:
     low, high, latency = p50_ms.low, p50_ms.high, case.newest.latency
     source = f"{p50_ms.n} runs are too few for an interval: range of the runs"
     if p50_ms.interval is not None:
-        within = f", {p50_ms.interval.within}" if p50_ms.interval.within else ""
+        within = "".join(f", {text}" for text in (p50_ms.interval.within, p50_ms.interval.suspicion) if text)
         low, high, source = p50_ms.interval.low, p50_ms.interval.high, f"95% interval over {p50_ms.interval.over}{within}"
     elif p50_ms.n == 1 and latency.p50_low_ms is not None and latency.p50_high_ms is not None:
         low, high = latency.p50_low_ms, latency.p50_high_ms
