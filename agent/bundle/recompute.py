@@ -27,7 +27,6 @@ from edgemeter.agent.energy.window import absolute_windows
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.scenarios import scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import (
-    MOMENTS,
     TokenMoments,
     decode_tokens_per_s,
     prefill_tokens_per_s,
@@ -234,10 +233,10 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
     generation = facts.record.generation
     if generation is None:
         return
-    if not set(MOMENTS) <= set(facts.raw):
+    moments, output_tokens = TokenMoments.of_series(facts.raw), generation.output_tokens
+    if moments is None:
         yield NotRecomputed("generation", NO_SAMPLES)
         return
-    moments, output_tokens = TokenMoments(**{field: facts.raw[name] for name, field in MOMENTS.items()}), generation.output_tokens
     window_ns = facts.timed.end_ns - facts.timed.begin_ns if facts.timed and facts.timed.overlap else None
     decoded = decode_tokens_per_s(moments, output_tokens, window_ns)
     read = None if decoded is None or generation.model.weights_mb is None else decoded * generation.model.weights_mb

@@ -58,8 +58,7 @@ def sustained_of(measured: MeasuredRun, conditions: TimedConditions, traces: Seq
         _point(series["latency"][places == number], measured.timed.start_ns, (number * interval_s, interval_s), conditions, power)
         for number in range(max(1, round(length_s / interval_s)))
     )
-    if measured.generation is not None and set(MOMENTS) <= set(series):
-        moments = TokenMoments(**{field: series[name] for name, field in MOMENTS.items()})
+    if measured.generation is not None and (moments := TokenMoments.of_series(series)):
         points = _with_tpot(points, places, moments, measured.generation.output_tokens)
     return judged(points, interval_s)
 

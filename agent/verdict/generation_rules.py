@@ -171,9 +171,9 @@ def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
 )
 def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
     series = {entry.name: samples.unpack(entry) for entry in facts.measured.samples if entry.name in MOMENTS}
-    if len(series) < len(MOMENTS):
+    if (moments := TokenMoments.of_series(series)) is None:
         return None
-    each = tpot_ns(TokenMoments(**{field: series[name] for name, field in MOMENTS.items()}), generation.output_tokens)
+    each = tpot_ns(moments, generation.output_tokens)
     thirds = np.array_split(each, 3)
     if thirds[-1].size < FEWEST_IN_THIRD or generation.output_tokens < 2:
         return None

@@ -17,7 +17,7 @@ MOST = 12
 # How `run_statistics.median_interval` and `spread` make them.
 _INTERVALS = (
     "95% intervals of a median are from order statistics, of three or four values from Student's t on their logarithms, over devices, "
-    "days or runs, whichever is the highest level with three values or more; where two levels fit the days of a case better than chance, they "
+    "days or runs, whichever is the highest level with three values or more; where two levels fit the days of a case better than one, they "
     "reach to the level since"
 )
 

@@ -1,5 +1,6 @@
 """Statistics of generated text from the moments of its tokens: TTFT, TPOT, inter-token latency, and rates as ratios of sums."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,11 @@ class TokenMoments:
     latency_ns: Times
     output_tokens: Times
     token_ns: Times
+
+    @classmethod
+    def of_series(cls, series: Mapping[str, Times]) -> "TokenMoments | None":
+        """Return the moments by the names of the record's samples; None where one of the series is missing."""
+        return cls(**{field: series[name] for name, field in MOMENTS.items()}) if set(MOMENTS) <= set(series) else None
 
     def complete(self, asked_tokens: int) -> NDArray[np.bool_]:
         """Return which queries have all the tokens that were asked for, bool [queries]."""
