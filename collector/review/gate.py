@@ -1,9 +1,9 @@
 """The gate of a review: limits that a change must keep, `slower:3%,energy:5%,ap:0.5`, and what became of each.
 
 A limit is decided like every comparison, with the limit as the smallest difference that matters. It is violated where the figure is worse
-by more than it and the 95% interval shows that it is worse at all, and not judged where that may be chance, where there is no interval, or
-where one side was measured on one day only and not in turn with the other. The gate stays closed where a limit is violated, and in doubt:
-where such a figure, or an accuracy, is beyond the limit, or no case was judged.
+by more than it and the 95% interval shows that it is worse at all, and not judged where that may be chance, where there is no interval,
+where one side was measured on one day only and not in turn with the other, or where a step is suspected within a side. The gate stays
+closed where a limit is violated, and in doubt: where such a figure, or an accuracy, is beyond the limit, or no case was judged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -126,8 +126,8 @@ def _finding(pair: ReviewPair, limit: GateLimit) -> GateFinding:
     value = judged.decision.value
     exact = None if value is None else decide(value, (value, value), limit.by, judged.decision.scale)
     is_beyond = exact is not None and exact.is_beyond_margin and exact.outcome != judged.better
-    # What cannot be judged, whatever its interval is, has a reason: too few runs, or one day.
-    why = judged.decision.reason if judged.outcome in ("not judged", "not settled") else ""
+    # What cannot be judged, whatever its interval is, has a reason: too few runs, one day, or a suspected step.
+    why = (judged.decision.reason or judged.decision.caution) if judged.outcome in ("not judged", "not settled") else ""
     if why or (is_beyond and judged.outcome == "not settled"):
         # More runs settle a ratio; the accuracy on these images stays what it is.
         is_closing = is_beyond and (bool(why) or figure == "accuracy")
