@@ -285,7 +285,7 @@ def _judgement(decision: Decision, better: Better, names: tuple[str, str], margi
     if verdict in ("lower", "higher"):
         doubt = "" if decision.is_beyond_margin else f", perhaps by less than the {margin} that matter"
         verdict = f"{names[verdict == 'higher']}{doubt}"
-    verdict += f", {decision.caution}" if decision.caution else ""
+    verdict += f" ({decision.caution})" if decision.caution else ""
     return Judgement(decision, verdict, f"{verdict}: {decision.reason + ', ' if decision.reason else ''}{details}", better)
 
 
