@@ -64,17 +64,19 @@ def _not_zero(value: float) -> float:
 _WILSON_REACH = NormalDist().inv_cdf(0.975)
 
 
-def wilson_interval(successes: int, trials: int) -> tuple[float, float]:
-    """Return the 95% bounds of the share, 0..1; they hold for few trials and for shares near 0 and 1, where normal ones do not.
+def wilson_interval(successes: float, trials: float, reach: float = _WILSON_REACH) -> tuple[float, float]:
+    """Return the bounds of the share, 0..1; they hold for few trials and for shares near 0 and 1, where normal ones do not.
+
+    `reach` is how many standard errors they reach to each side, of 95% bounds by default; trials that depend count as fewer.
 
     Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927), 209-212.
     """
-    z = _WILSON_REACH
+    z = reach
     share = successes / trials
     middle = (share + z * z / (2 * trials)) / (1 + z * z / trials)
-    reach = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    half = z / (1 + z * z / trials) * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
     # At 0 and 1 the bound is exact; rounding must not put the share outside it.
-    return min(max(middle - reach, 0.0), share), max(min(middle + reach, 1.0), share)
+    return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
 
 def wilson_standard_error(successes: int, trials: int) -> float:
@@ -101,6 +103,31 @@ def jackknife_error(without_parts: Sequence[float]) -> float | None:
     return math.sqrt((parts - 1) / parts * math.fsum((value - middle) ** 2 for value in without_parts))
 
 
+# Fewer degrees of freedom are not told apart by so few parts.
+_LEAST_FREEDOM = 3.0
+
+
+def jackknife_freedom(without_parts: Sequence[float]) -> float:
+    """Return the degrees of freedom of `jackknife_error`: one fewer than the parts, and fewer where a few parts move the figure most.
+
+    Those of a variance whose kurtosis is that of the parts: an error that hangs on a part or two is badly known, as that of a word error
+    rate is to which one bad recording adds half. At least 3.
+
+    Source: F. E. Satterthwaite, Biometrics Bulletin 2 (1946), 110-114; kurtosis G2 of D. N. Joanes and C. A. Gill, The Statistician 47
+    (1998), 183-189.
+    """
+    parts = len(without_parts)
+    if parts < 4:
+        return parts - 1.0
+    middle = math.fsum(without_parts) / parts
+    squares = [(value - middle) ** 2 for value in without_parts]
+    fourth = parts * math.fsum(square * square for square in squares) / math.fsum(squares) ** 2
+    excess = (parts - 1) / ((parts - 2) * (parts - 3)) * ((parts + 1) * (fourth - 3) + 6)
+    freedom = 2 / (2 / (parts - 1) + max(excess, 0.0) / parts)
+    # In steps: the quantiles of those met before are kept.
+    return round(max(freedom, min(_LEAST_FREEDOM, parts - 1)), 1)
+
+
 def paired_bounds(difference: float, figures: Sequence[float], other: Sequence[float]) -> tuple[float, float] | None:
     """Return the 95% bounds of a difference of two figures over the same data; None where the parts are not the same, or none moves it.
 
@@ -110,8 +137,9 @@ def paired_bounds(difference: float, figures: Sequence[float], other: Sequence[f
     """
     if len(figures) != len(other) or len(figures) < 2:
         return None
-    error = jackknife_error([figure - another for figure, another in zip(figures, other, strict=True)])
+    differences = [figure - another for figure, another in zip(figures, other, strict=True)]
+    error = jackknife_error(differences)
     if error is None:
         return None
-    reach = student_quantile(0.95, len(figures) - 1) * error
+    reach = student_quantile(0.95, jackknife_freedom(differences)) * error
     return difference - reach, difference + reach

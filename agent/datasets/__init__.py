@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.datasets.class_lists import ClassIndex
+from edgemeter.agent.datasets.clusters import Fields
 from edgemeter.agent.datasets.coco import CocoDocument
 from edgemeter.agent.datasets.items import Item
 
@@ -50,7 +51,8 @@ class GroundTruth:
     `identity` stands for the ground truth in the hash of the data set: the file whose bytes are all of it, else bytes that are.
     `warnings` count what is odd about it. `named_by` is what decides which files belong to the data set: the annotations, which may name
     some of a folder, or the folder. `items` are those that lie inside a file; without them an item is the file of its name. `beside` are
-    files in the folder that hold the ground truth of its items, and travel with them.
+    files in the folder that hold the ground truth of its items, and travel with them. `fields` are what it states of items besides, by
+    field and name of the item: one of them may name the video, speaker or document that an item is of.
     """
 
     content: CocoDocument | ClassIndex | Targets
@@ -59,6 +61,7 @@ class GroundTruth:
     named_by: Literal["annotations", "folder"] = "annotations"
     items: tuple[Item, ...] = ()
     beside: tuple[Path, ...] = ()
+    fields: Fields = field(default_factory=dict)
 
     def named(self) -> list[str]:
         """Return the names of the items, sorted."""

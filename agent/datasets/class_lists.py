@@ -8,16 +8,23 @@ from pathlib import Path
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.items import read_bytes
 
-CLASS_LIST_FORM = "each line is `file class` (.csv and .tsv: file, class and, where there are groups, group), class a number from 0 on"
+CLASS_LIST_FORM = (
+    "each line is `file class` (.csv and .tsv: file, class and, where there are groups, group, or what the heading names), class a number "
+    "from 0 on"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ClassIndex:
-    """One class per file. `groups` holds those that have one. With `names` a class is only its place among them: a model must agree."""
+    """One class per file. `groups` holds those that have one. With `names` a class is only its place among them: a model must agree.
+
+    `fields` are the further columns of a table, by heading and file.
+    """
 
     classes: dict[str, int]
     groups: dict[str, str] = field(default_factory=dict)
     names: tuple[str, ...] | None = None
+    fields: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def read_class_list(path: Path) -> ClassIndex:
@@ -27,9 +34,11 @@ def read_class_list(path: Path) -> ClassIndex:
         ConfigError: it cannot be read, or a line is not of that form; the message names it.
     """
     classes: dict[str, int] = {}
-    groups: dict[str, str] = {}
-    for number, cells in _lines(path):
-        if len(cells) not in (2, 3) or not cells[1].isascii() or not cells[1].isdigit():
+    heading, lines = _lines(path)
+    columns = heading[2:] or ["group"]
+    fields: dict[str, dict[str, str]] = {column: {} for column in columns}
+    for number, cells in lines:
+        if not 2 <= len(cells) <= 2 + len(columns) or not cells[1].isascii() or not cells[1].isdigit():
             raise ConfigError(f"the index {str(path)!r}: line {number} is {' '.join(cells)[:80]!r}: {CLASS_LIST_FORM}")
         name = cells[0]
         if Path(name).is_absolute() or ".." in Path(name).parts:
@@ -37,22 +46,21 @@ def read_class_list(path: Path) -> ClassIndex:
         if name in classes:
             raise ConfigError(f"the index {str(path)!r}: line {number} names {name!r} a second time: leave one of the lines")
         classes[name] = int(cells[1])
-        if len(cells) == 3 and cells[2]:
-            groups[name] = cells[2]
-    return ClassIndex(classes, groups)
+        for column, cell in zip(columns, cells[2:], strict=False):
+            if cell:
+                fields[column][name] = cell
+    return ClassIndex(classes, fields.get("group", fields[columns[0]]), fields=fields)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
-    """Yield the number and the cells of every line that is not empty, without a heading."""
+def _lines(path: Path) -> tuple[Sequence[str], list[tuple[int, Sequence[str]]]]:
+    """Return the heading, empty where there is none, and the number and the cells of every other line that is not empty."""
     separator = {".csv": ",", ".tsv": "\t"}.get(path.suffix.lower())
     lines = text_lines(path)
     # Without separators the class is the last word, and a file name may hold spaces.
     rows: Iterator[list[str]] = csv.reader(lines, delimiter=separator) if separator else (line.rsplit(None, 1) for line in lines)
-    for number, row in enumerate(rows, 1):
-        cells = [cell.strip() for cell in row]
-        is_heading = number == 1 and separator is not None and len(cells) > 1 and not cells[1].isdigit()
-        if any(cells) and not is_heading:
-            yield number, cells
+    numbered = [(number, [cell.strip() for cell in row]) for number, row in enumerate(rows, 1)]
+    has_heading = bool(numbered) and separator is not None and len(numbered[0][1]) > 1 and not numbered[0][1][1].isdigit()
+    return numbered[0][1] if has_heading else [], [line for line in numbered[has_heading:] if any(line[1])]
 
 
 def text_lines(path: Path) -> list[str]:

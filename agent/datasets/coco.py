@@ -143,6 +143,20 @@ def read_annotations(path: Path) -> CocoDocument | dict[str, int]:
     return document
 
 
+class _Images(msgspec.Struct):
+    images: list[dict[str, Any]]
+
+
+def image_fields(path: Path) -> dict[str, dict[int, str]]:
+    """Return what the document in `path`, which was read before, states of its images besides, by field and image id: texts and numbers."""
+    images = msgspec.json.decode(read_bytes(path, "the annotations").removeprefix(BOM_UTF8), type=_Images).images
+    keys = {key for image in images for key in image} - {"id", "file_name", "width", "height"}
+    return {
+        key: {int(image["id"]): str(image[key]) for image in images if isinstance(image.get(key), str | int) and image[key] != ""}
+        for key in sorted(keys)
+    }
+
+
 def _decode_document(content: bytes) -> CocoDocument:
     try:
         return msgspec.json.decode(content, type=CocoDocument)

@@ -17,6 +17,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record_conditions import Subset
 from edgemeter.agent.datasets import GroundTruth, Targets, create, names
 from edgemeter.agent.datasets.class_lists import ClassIndex
+from edgemeter.agent.datasets.clusters import Clusters, clusters_of
 from edgemeter.agent.datasets.coco import CocoDocument, plain_document
 from edgemeter.agent.datasets.items import Item, item_of_file, list_items, photographs_in
 
@@ -33,6 +34,7 @@ class Dataset:
     `classes` maps item names to a class index 0..999, in the order of `items` (task classification), or is None; with `class_names` the
     index is only the place among those names, and a model must know them or have as many. `groups` maps item names to a group.
     `image_ids` are COCO's image ids in the order of `items` (None without COCO annotations).
+    `clusters` are what the annotations or a rule name of the items that belong together, None where nothing does.
     `targets` maps item names to what another reader found, in the order of `items`, for a task that knows what it is.
     `sha256` covers the bytes of all items in order, and of the ground truth. `warnings` count what in the annotations is odd. `needed` are
     the files without which it cannot be opened again: those of the items, or all in the folder if no annotations list them.
@@ -50,6 +52,7 @@ class Dataset:
     warnings: tuple[str, ...] = ()
     needed: tuple[Path, ...] = ()
     targets: Mapping[str, object] | None = None
+    clusters: Clusters | None = None
 
     @property
     def has_truth(self) -> bool:
@@ -58,7 +61,12 @@ class Dataset:
 
 
 def open_folder(
-    images: Path, annotations: Path | None = None, subset: int | None = None, seed: int = 0, reader: str | None = None
+    images: Path,
+    annotations: Path | None = None,
+    subset: int | None = None,
+    seed: int = 0,
+    reader: str | None = None,
+    cluster_by: str | None = None,
 ) -> Dataset:
     """Return the photographs of a folder, sorted by name; of one without photographs its recordings.
 
@@ -68,7 +76,7 @@ def open_folder(
     count only as class folders, or where annotations name them. A file in place of the folder holds the items itself.
 
     Of photographs that annotations name, only those of the subset need be there. `reader` names that of the format, where several
-    recognise it or none does.
+    recognise it or none does; `cluster_by` what names the clusters of the items, where not the first field of the annotations that does.
 
     Raises:
         ConfigError: no folder, no photograph in it, or annotations that are garbled or name photographs that are not there.
@@ -93,7 +101,8 @@ def open_folder(
         warnings=truth.warnings,
         needed=(*needed_paths, *truth.beside),
     )
-    return _with_truth(dataset, truth.content, names_in_set)
+    clusters = clusters_of(names_in_set, truth.fields, cluster_by)
+    return _with_truth(replace(dataset, clusters=clusters), truth.content, names_in_set)
 
 
 def _with_truth(dataset: Dataset, content: CocoDocument | ClassIndex | Targets, names_in_set: list[str]) -> Dataset:

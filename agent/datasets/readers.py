@@ -11,7 +11,8 @@ from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, Targets, dota, yolo
 from edgemeter.agent.datasets.class_lists import ClassIndex, find_class_names, read_class_folders, read_class_list, text_lines
-from edgemeter.agent.datasets.coco import CocoDocument, annotation_oddities, read_annotations
+from edgemeter.agent.datasets.clusters import Fields
+from edgemeter.agent.datasets.coco import CocoDocument, annotation_oddities, image_fields, read_annotations
 from edgemeter.agent.datasets.items import PHOTOGRAPHS, SOUND, list_photographs, photographs_in
 
 # Class folders hold photographs or recordings.
@@ -91,7 +92,7 @@ class ClassList:
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the class of every photograph that the index names."""
         index = read_class_list(_given(annotations))
-        return GroundTruth(index, msgspec.json.encode(index.classes, order="sorted"))
+        return GroundTruth(index, msgspec.json.encode(index.classes, order="sorted"), fields=index.fields)
 
 
 class Coco:
@@ -117,7 +118,13 @@ class Coco:
             raise ConfigError(
                 f"{unnamed} of the {len(content.images)} images in {str(path)!r} have no file_name: add it, or score detections only"
             )
-        return GroundTruth(content, path, annotation_oddities(content))
+        return GroundTruth(content, path, annotation_oddities(content), fields=_fields(content, path))
+
+
+def _fields(document: CocoDocument, path: Path) -> Fields:
+    """Return what the document states of its images besides, by field and file name."""
+    names = {image.id: image.file_name for image in document.images if image.file_name is not None}
+    return {key: {names[number]: text for number, text in of.items() if number in names} for key, of in image_fields(path).items()}
 
 
 def _given(annotations: Path | None) -> Path:
@@ -149,7 +156,7 @@ class VisualWakeWords:
         classes = _wake_words(document, annotations)
         left_out = len(document.images) - len(classes)
         odd = (f"{left_out} photographs show only persons of at most {SMALLEST_RATIO:.1%} of the photograph: left out",) if left_out else ()
-        return GroundTruth(ClassIndex(classes), annotations, odd)
+        return GroundTruth(ClassIndex(classes), annotations, odd, fields=_fields(document, annotations))
 
 
 def _wake_words(document: CocoDocument, path: Path) -> dict[str, int]:

@@ -78,16 +78,19 @@ class Transcripts:
         if file is None or text is None:
             raise ConfigError(f"the table {str(path)!r} has no heading with a column `file` and a column `text`: add one")
         texts: dict[str, str] = {}
-        groups: dict[str, str] = {}
+        fields: dict[str, dict[str, str]] = {name: {} for name in heading}
         for number, cells in rows[1:]:
             if len(cells) <= max(file, text):
                 raise ConfigError(f"the table {str(path)!r}: line {number} has {len(cells)} cells: give a file and its text")
             _add(texts, cells[file], cells[text], path, number)
-            if group is not None and len(cells) > group and cells[group]:
-                groups[cells[file]] = cells[group]
+            for name, cell in zip(heading, cells, strict=False):
+                if cell:
+                    fields[name][cells[file]] = cell
         if not texts:
             raise ConfigError(f"the table {str(path)!r} names no recordings below its heading: add a line for each")
-        return GroundTruth(Targets(texts, groups), path)
+        groups = {} if group is None else fields[heading[group]]
+        del fields[heading[file]], fields[heading[text]]
+        return GroundTruth(Targets(texts, groups), path, fields=fields)
 
 
 class LibriSpeech:
@@ -117,7 +120,8 @@ class LibriSpeech:
                 groups[recording] = name.partition("-")[0]
         if not texts:
             raise ConfigError(f"no transcripts (*.trans.txt) with text below {str(folder)!r}: give LibriSpeech's folder of a set")
-        return GroundTruth(Targets(texts, groups), msgspec.json.encode(texts, order="sorted"), beside=tuple(_transcripts(folder)))
+        identity, beside = msgspec.json.encode(texts, order="sorted"), tuple(_transcripts(folder))
+        return GroundTruth(Targets(texts, groups), identity, beside=beside, fields={"speaker": groups})
 
 
 def _transcripts(folder: Path) -> list[Path]:

@@ -47,13 +47,13 @@ class TextClass:
 
 @dataclass(frozen=True, slots=True)
 class _ColumnLayout:
-    """In which columns of a table what stands; `first_row` is that of the first text."""
+    """In which columns of a table what stands; `names` are those of a heading, `first_row` is that of the first text."""
 
     columns: int
     first: int
     second: int | None
     label: int
-    group: int | None
+    names: dict[str, int]
     metric: ClassMetric
     first_row: int
 
@@ -80,7 +80,8 @@ class Glue:
             raise ConfigError(
                 f"{str(folder)!r} has the columns {', '.join(rows[0])[:80]!r}: give one of GLUE's tables, or sentence and label"
             )
-        items, values, groups = [], {}, {}
+        items, values = [], {}
+        fields: dict[str, dict[str, str]] = {name: {} for name in layout.names}
         for number, row in enumerate(rows[layout.first_row :], layout.first_row + 1):
             if len(row) != layout.columns:
                 raise ConfigError(f"{str(folder)!r}: line {number} has {len(row)} columns, {layout.columns} are needed: correct it")
@@ -90,11 +91,12 @@ class Glue:
             second = None if layout.second is None else row[layout.second]
             items.append(Item(name, folder, "text", row[layout.first], second))
             values[name] = TextClass(row[layout.label].strip(), layout.metric)
-            if layout.group is not None and row[layout.group].strip():
-                groups[name] = row[layout.group].strip()
+            for field_name, column in layout.names.items():
+                if row[column].strip():
+                    fields[field_name][name] = row[column].strip()
         if not items:
             raise ConfigError(f"{str(folder)!r} holds no text: give a table with at least one")
-        return GroundTruth(Targets(values, groups), folder, items=tuple(items))
+        return GroundTruth(Targets(values, fields.get("group", {})), folder, items=tuple(items), fields=fields)
 
 
 def _rows(path: Path) -> list[list[str]]:
@@ -108,7 +110,7 @@ def _rows(path: Path) -> list[list[str]]:
 
 def _layout(heading: Sequence[str]) -> _ColumnLayout | None:
     if len(heading) == _COLA_COLUMNS and heading[1] in ("0", "1") and heading[2] in ("", "*"):
-        return _ColumnLayout(_COLA_COLUMNS, 3, None, 1, None, "matthews", 0)
+        return _ColumnLayout(_COLA_COLUMNS, 3, None, 1, {}, "matthews", 0)
     columns = {name: number for number, name in reversed(list(enumerate(heading)))}
     label = next((columns[name] for name in _LABEL if name in columns), None)
     first = next((name for name in _FIRST if name in columns and not (name == "sentence" and "question" in columns)), None)
@@ -118,7 +120,7 @@ def _layout(heading: Sequence[str]) -> _ColumnLayout | None:
         next((columns[name] for name in _SECOND if name in columns and name != first), None) if first not in ("sentence", "text") else None
     )
     metric: ClassMetric = "f1" if heading[label] == "Quality" else "accuracy"
-    return _ColumnLayout(len(heading), columns[first], second, label, columns.get("group"), metric, 1)
+    return _ColumnLayout(len(heading), columns[first], second, label, columns, metric, 1)
 
 
 _DOCUMENT_HEAD_BYTES = 4096
@@ -143,6 +145,7 @@ class _Paragraph(msgspec.Struct, frozen=True):
 
 class _Article(msgspec.Struct, frozen=True):
     paragraphs: tuple[_Paragraph, ...]
+    title: str = ""
 
 
 class _SquadDocument(msgspec.Struct, frozen=True):
@@ -191,4 +194,5 @@ class Squad:
             for question, _ in questions
         }
         groups = {question.id: question.group for question, _ in questions if question.group is not None}
-        return GroundTruth(Targets(values, groups), folder, items=tuple(items.values()))
+        titles = {question.id: of.title for of in document.data for part in of.paragraphs for question in part.qas if of.title}
+        return GroundTruth(Targets(values, groups), folder, items=tuple(items.values()), fields={"title": titles} if titles else {})

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy
 from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP, ScoredGroup, largest_gap, scored_groups
-from edgemeter.agent.tasks.parts import FREEDOM, INTERVAL, NOT_ASKED, Bounded, Jackknifed
+from edgemeter.agent.tasks.parts import INDEPENDENT, NOT_ASKED, Bounded, Jackknifed, Units
 
 # Our names by hotcoco's.
 METRICS: Mapping[str, str] = {
@@ -179,11 +179,12 @@ def coco_accuracy(
     sha256: str,
     bounds: Bounds = "auto",
     kind: ObjectKind = BOXES,
+    units: Units = INDEPENDENT,
 ) -> Accuracy | None:
     """Return the accuracy over these images, with and without detections; None where the truth holds nothing to find in them.
 
     `truth` is the COCO annotation document as plain data, in which `group` of images or annotations names the group; `sha256` is that of
-    the data set. `bounds` are computed by `auto` where there are few enough detections for a small board.
+    the data set. `bounds` are computed by `auto` where there are few enough detections for a small board; `units` by image id.
     """
     scored = CocoAp(truth, results, kind)
     figures = scored.figures(image_ids)
@@ -192,8 +193,8 @@ def coco_accuracy(
         return None
     is_bounded = bounds == "always" or (bounds == "auto" and len(results) <= MOST_DETECTIONS)
     why_none = NOT_ASKED if bounds == "never" else f"more than {MOST_DETECTIONS:,} detections"
-    bounded = scored.ap.bounded(image_ids) if is_bounded else Bounded(reason=why_none)
-    metric, groups = _groups(scored, truth, image_ids, kind, is_bounded=is_bounded)
+    bounded = scored.ap.bounded(image_ids, units) if is_bounded else Bounded(reason=why_none)
+    metric, groups = _groups(scored, truth, image_ids, kind, units, is_bounded=is_bounded)
     return Accuracy(
         metric=kind.metric,
         value=value,
@@ -202,14 +203,15 @@ def coco_accuracy(
         detail={name: figure for name, figure in figures.overall.items() if name != "ap"},
         low=bounded.low,
         high=bounded.high,
-        interval=None if bounded.low is None else INTERVAL,
+        interval=bounded.interval,
         interval_reason=bounded.reason,
         without_parts=bounded.without_parts,
+        clusters=units.counted(image_ids),
         per_class=_per_class(truth, figures.by_category, set(image_ids)),
         by_objects=_by_objects(scored, truth, image_ids),
         group_metric=metric,
         groups=tuple(group.part for group in groups),
-        group_gap=largest_gap(groups, FREEDOM),
+        group_gap=largest_gap(groups),
     )
 
 
@@ -255,7 +257,7 @@ def _objects(truth: Mapping[str, Any], images: set[int]) -> Iterable[Mapping[str
 
 
 def _groups(
-    scored: CocoAp, truth: Mapping[str, Any], image_ids: Sequence[int], kind: ObjectKind, *, is_bounded: bool
+    scored: CocoAp, truth: Mapping[str, Any], image_ids: Sequence[int], kind: ObjectKind, units: Units, *, is_bounded: bool
 ) -> tuple[str | None, tuple[ScoredGroup, ...]]:
     """Return what was computed for each group, and the groups by name: AP for groups of images, recall for groups of annotations.
 
@@ -265,15 +267,15 @@ def _groups(
     named = {number: str(group_of[number]) for number in image_ids if group_of[number] is not None}
     if named:
         count = lambda ids: sum(1 for _ in _objects(truth, set(ids)))  # noqa: E731 - it has one use
-        return kind.metric, tuple(scored_groups(named, scored.ap, count, is_bounded=is_bounded))
+        return kind.metric, tuple(scored_groups(named, scored.ap, count, units=units, is_bounded=is_bounded))
     names = {str(annotation["group"]) for annotation in _objects(truth, set(image_ids)) if annotation.get("group") is not None}
     # The area, which picks the members of a group, is part of the similarity of keypoints.
     if names and kind is not KEYPOINTS:
-        return RECALL, tuple(_of_annotations(scored, truth, name, image_ids, is_bounded=is_bounded) for name in sorted(names))
+        return RECALL, tuple(_of_annotations(scored, truth, name, image_ids, units if is_bounded else None) for name in sorted(names))
     return None, ()
 
 
-def _of_annotations(scored: CocoAp, truth: Mapping[str, Any], name: str, image_ids: Sequence[int], *, is_bounded: bool) -> ScoredGroup:
+def _of_annotations(scored: CocoAp, truth: Mapping[str, Any], name: str, image_ids: Sequence[int], units: Units | None) -> ScoredGroup:
     is_asked = [annotation.get("group") is not None and str(annotation["group"]) == name for annotation in truth["annotations"]]
     inside = set(image_ids)
     members = [
@@ -284,7 +286,7 @@ def _of_annotations(scored: CocoAp, truth: Mapping[str, Any], name: str, image_i
     members = [annotation for annotation in members if not annotation["iscrowd"]]
     recall = scored.recall(is_asked)
     value = recall.value(image_ids) if len(members) >= SMALLEST_GROUP else None
-    bounds = recall.bounded(image_ids) if value is not None and is_bounded else Bounded(reason=NOT_ASKED)
+    bounds = recall.bounded(image_ids, units) if value is not None and units is not None else Bounded(reason=NOT_ASKED)
     images = len({annotation["image_id"] for annotation in members})
     part = PartAccuracy(name=name, value=value, images=images, objects=len(members), low=bounds.low, high=bounds.high)
-    return ScoredGroup(part, bounds.error, bounds.reason)
+    return ScoredGroup(part, bounds)

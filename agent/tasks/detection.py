@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -15,6 +16,7 @@ from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded, with_batch_of_1
 from edgemeter.agent.tasks import Inputs, Outputs
 from edgemeter.agent.tasks.coco_ap import BOXES, Found, ObjectKind, coco_accuracy, value_only
+from edgemeter.agent.tasks.item_accuracy import units_of
 from edgemeter.agent.tasks.photo_items import PhotoTask
 from edgemeter.agent.vision.decoders import Detections, PhotoFrame, create
 from edgemeter.agent.vision.preprocess import values_of_first
@@ -144,7 +146,9 @@ class Detection(ObjectTask):
         results = self._results({image_ids[index]: self._predictions[index] for index in decoded})
         ids = [image_ids[index] for index in decoded]
         if parts == "all":
-            accuracy = coco_accuracy(truth, results, ids, self._data.sha256, kind=self.KIND)
+            clusters = units_of(self._data, decoded, self.KIND.metric)
+            units = replace(clusters, cluster_of={image_ids[index]: name for index, name in clusters.cluster_of.items()})
+            accuracy = coco_accuracy(truth, results, ids, self._data.sha256, kind=self.KIND, units=units)
         else:
             accuracy = value_only(truth, results, ids, self._data.sha256, self.KIND)
         return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=self._data.warnings)

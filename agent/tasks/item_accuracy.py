@@ -12,10 +12,21 @@ from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.agent.contract.record_accuracy import Accuracy, GroupGap, PartAccuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.tasks import Parts
-from edgemeter.agent.tasks.parts import CONFIDENCE, NOT_ASKED, Bounded, ItemFigure, errors
+from edgemeter.agent.tasks.parts import CONFIDENCE, INDEPENDENT, NOT_ASKED, Bounded, ItemFigure, Units, errors
 
 # Below so many items (of a group of annotations: objects) a group gets no figure: it would be an anecdote.
 SMALLEST_GROUP = 30
+# What the items of a kind are called, and those of a metric.
+_NOUNS = {"image": "images", "audio": "recordings", "text": "texts", "tensor": "items", "wer": "utterances", "squad_f1": "questions"}
+
+
+def units_of(data: Dataset, members: Sequence[int], metric: str) -> Units:
+    """Return what of these items (by their numbers) is independent: the clusters that the data names, else each of them."""
+    noun = _NOUNS.get(metric) or _NOUNS[data.items[0].kind]
+    if data.clusters is None:
+        return Units(noun)
+    names = {index: data.clusters.names.get(data.items[index].name) for index in members}
+    return Units(noun, data.clusters.by, {index: name for index, name in names.items() if name is not None})
 
 
 def item_accuracy(
@@ -33,11 +44,12 @@ def item_accuracy(
     value = figure.value(members) if members else None
     if value is None:
         return None
+    units = units_of(data, members, metric)
     bounds, groups = Bounded(reason=NOT_ASKED), []
     if parts == "all":
-        bounds = figure.bounded(members)
+        bounds = figure.bounded(members, units)
         group_of = {index: (data.groups or {}).get(data.items[index].name) for index in members}
-        groups = scored_groups({index: name for index, name in group_of.items() if name is not None}, figure)
+        groups = scored_groups({index: name for index, name in group_of.items() if name is not None}, figure, units=units)
     return Accuracy(
         metric=metric,
         value=value,
@@ -46,12 +58,13 @@ def item_accuracy(
         detail=dict(detail or {}),
         low=bounds.low,
         high=bounds.high,
-        interval=None if bounds.low is None else figure.interval,
+        interval=bounds.interval,
         interval_reason=bounds.reason,
         without_parts=bounds.without_parts,
+        clusters=units.counted(members) if parts == "all" else None,
         group_metric=metric if groups else None,
         groups=tuple(group.part for group in groups),
-        group_gap=largest_gap(groups, figure.freedom, better, figure.limits[1] - figure.limits[0]),
+        group_gap=largest_gap(groups, better, figure.limits[1] - figure.limits[0]),
         warnings=(*data.warnings, *warnings),
         better=better,
     )
@@ -59,11 +72,10 @@ def item_accuracy(
 
 @dataclass(frozen=True, slots=True)
 class ScoredGroup:
-    """A group with the standard error of its figure, or why it is not known."""
+    """A group with the bounds of its figure, or why they are not known."""
 
     part: PartAccuracy
-    error: float | None
-    reason: str | None = None
+    bounds: Bounded
 
 
 def scored_groups(
@@ -71,23 +83,25 @@ def scored_groups(
     figure: ItemFigure,
     objects: Callable[[Sequence[int]], int] | None = None,
     *,
+    units: Units = INDEPENDENT,
     is_bounded: bool = True,
 ) -> list[ScoredGroup]:
     """Return the figure of each group by name, with bounds; none of a group that is too small. `objects` counts those in its items."""
+    units = units.within(group_of)
     members: defaultdict[str, list[int]] = defaultdict(list)
     for index, name in group_of.items():
         members[name].append(index)
     scored = []
     for name, its in sorted(members.items()):
         value = figure.value(its) if len(its) >= SMALLEST_GROUP else None
-        bounds = figure.bounded(its) if value is not None and is_bounded else Bounded(reason=NOT_ASKED)
+        bounds = figure.bounded(its, units) if value is not None and is_bounded else Bounded(reason=NOT_ASKED)
         count = None if objects is None else objects(its)
         part = PartAccuracy(name=name, value=value, images=len(its), objects=count, low=bounds.low, high=bounds.high)
-        scored.append(ScoredGroup(part, bounds.error, bounds.reason))
+        scored.append(ScoredGroup(part, bounds))
     return scored
 
 
-def largest_gap(groups: Sequence[ScoredGroup], freedom: float, better: Better = "higher", reach: float = 1.0) -> GroupGap | None:
+def largest_gap(groups: Sequence[ScoredGroup], better: Better = "higher", reach: float = 1.0) -> GroupGap | None:
     """Return the largest difference between two of the groups, at most `reach`; None with fewer than two figures.
 
     It was picked from all pairs, so its bounds are Bonferroni's over that many: all pairs lie within theirs at once with 95%. Groups
@@ -96,13 +110,14 @@ def largest_gap(groups: Sequence[ScoredGroup], freedom: float, better: Better = 
     figures = [(gain(group.part.value, better), group) for group in groups if group.part.value is not None]
     if len(figures) < 2:
         return None
-    best, worst = max(figures, key=lambda pair: pair[0]), min(figures, key=lambda pair: pair[0])
-    value = best[0] - worst[0]
+    (highest, best), (lowest, worst) = max(figures, key=lambda pair: pair[0]), min(figures, key=lambda pair: pair[0])
+    value = highest - lowest
     low = high = reason = None
-    if best[1].error is not None and worst[1].error is not None:
+    if best.bounds.error is not None and worst.bounds.error is not None:
         pairs = len(figures) * (len(figures) - 1) / 2
-        spread = errors(1 - (1 - CONFIDENCE) / pairs, freedom) * math.hypot(best[1].error, worst[1].error)
+        freedom = min(best.bounds.freedom, worst.bounds.freedom)
+        spread = errors(1 - (1 - CONFIDENCE) / pairs, freedom) * math.hypot(best.bounds.error, worst.bounds.error)
         low, high = max(value - spread, 0.0), min(value + spread, reach)
     else:
-        reason = "; ".join(f"{group.part.name}: {group.reason}" for group in (best[1], worst[1]) if group.error is None)
-    return GroupGap(best=best[1].part.name, worst=worst[1].part.name, value=value, low=low, high=high, reason=reason)
+        reason = "; ".join(f"{group.part.name}: {group.bounds.reason}" for group in (best, worst) if group.bounds.error is None)
+    return GroupGap(best=best.part.name, worst=worst.part.name, value=value, low=low, high=high, reason=reason)

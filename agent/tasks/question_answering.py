@@ -81,7 +81,7 @@ class QuestionAnswering:
             answerable = [index for index in members if truth[index].texts]
             empty = [index for index in members if not truth[index].texts]
             detail |= {"f1_has_answer": _mean(overlap, answerable), "f1_no_answer": _mean(overlap, empty)}
-        figure = Jackknifed(lambda members: _mean(overlap, members))
+        figure = Jackknifed(lambda members: _mean(overlap, members), is_mean=True)
         return item_accuracy(METRIC, figure, members, self._data, parts=parts, detail=detail)
 
     def _answer(self, index: int, calls: Sequence[Outputs]) -> str:

@@ -80,7 +80,7 @@ class SpeechRecognition:
         members = sorted(self._words)
         shares = {kind: rate(self._words, members, kind) for kind in ("substitutions", "deletions", "insertions")}
         detail = {"cer": rate(self._letters, members), **shares}
-        figure = Jackknifed(lambda members: rate(self._words, members), limits=(0.0, float("inf")))
+        figure = Jackknifed(lambda members: rate(self._words, members), limits=(0.0, float("inf")), is_mean=True)
         accuracy = item_accuracy(METRIC, figure, members, self._data, parts=parts, better="lower", detail=detail)
         return None if accuracy is None else msgspec.structs.replace(accuracy, normalisation=NORMALISATION)
 
