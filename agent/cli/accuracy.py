@@ -21,11 +21,11 @@ _IMAGES = {"help": "--model: data of any kind: a folder of images or recordings,
 @click.command()
 @click.option("--detections", type=PATH, help="COCO results: [{image_id, category_id, bbox: [x, y, w, h], score}].")
 @click.option("-m", "--model", type=PATH, help="Model file to score on --images, instead of detections.")
-@case_options(*MODEL_OPTIONS, "subset", "seed", "corrupt", images=_IMAGES)
+@case_options(*MODEL_OPTIONS, "cluster_by", "subset", "seed", "corrupt", images=_IMAGES)
 @click.option(
     "--bounds",
     type=click.Choice(["auto", "always", "never"]),
-    help="--detections: compute 95% bounds by a jackknife over images. Default: auto, up to 100,000 detections.",
+    help="--detections: compute 95% bounds by a jackknife over images or clusters. Default: auto, up to 100,000 detections.",
 )
 @click.option("--classes", "with_classes", is_flag=True, help="Also print a table of the classes; JSON always holds them.")
 @quiet_option
@@ -36,8 +36,8 @@ def accuracy(*, with_classes: bool, form: Format | None, **options: Any) -> None
     A detector gets AP, AP50, AP75, small, medium, large and AR; a classifier top-1 and top-5; other tasks what their metric is called.
 
     JSON keys: ap, ap50, ap75, ap_small, ap_medium, ap_large, ar_1, ar_10, ar_100, ar_small, ar_medium, ar_large (of a classifier top1,
-    top5), low, high, interval, interval_reason, images, detections, per_class, by_objects, groups, group_gap, robustness, verdict and
-    reasons (of a model), warnings. A figure is null if there is nothing to find. At most 100 detections per image count.
+    top5), low, high, interval, interval_reason, clusters, images, detections, per_class, by_objects, groups, group_gap, robustness,
+    verdict and reasons (of a model), warnings. A figure is null if there is nothing to find. At most 100 detections per image count.
 
     Exit status: 0 scored, 1 failed or the verdict on the model is invalid, 2 wrong option or file.
 
@@ -47,7 +47,7 @@ def accuracy(*, with_classes: bool, form: Format | None, **options: Any) -> None
     from edgemeter.agent.cli.accuracy_scores import document, of_detections, show
 
     if options["detections"]:
-        scored = of_detections(options["annotations"], options["detections"], options["bounds"] or "auto")
+        scored = of_detections(options["annotations"], options["detections"], options["bounds"] or "auto", options["cluster_by"])
     else:
         scored = _of_model(options)
     if not print_data(form, document(scored), rows=""):
@@ -66,7 +66,7 @@ def _check(options: Mapping[str, Any]) -> None:
     if (options["detections"] is None) == (options["model"] is None):
         raise click.UsageError("give either --detections FILE or --model FILE")
     if options["detections"]:
-        idle = [name for name in options if name not in ("detections", "annotations", "bounds") and options[name] is not None]
+        idle = [name for name in options if name not in ("detections", "annotations", "bounds", "cluster_by") and options[name] is not None]
         required = "annotations"
     else:
         idle = [name for name in ("bounds",) if options[name] is not None]

@@ -21,11 +21,21 @@ from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy, Robustness
 from edgemeter.agent.contract.record_conditions import Subset, Verdict
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.datasets.coco import BOX_FORM, OTHER_BOX_FORMS, CocoDocument, annotation_oddities, plain_document, read_annotations
+from edgemeter.agent.datasets.clusters import clusters_of
+from edgemeter.agent.datasets.coco import (
+    BOX_FORM,
+    OTHER_BOX_FORMS,
+    CocoDocument,
+    annotation_oddities,
+    image_fields,
+    plain_document,
+    read_annotations,
+)
 from edgemeter.agent.datasets.coco_results import HEIGHT, IMAGE, X, read_results, result_oddities
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.tasks.coco_ap import METRIC, METRICS, RECALL, Bounds, coco_accuracy, value_only
 from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP
+from edgemeter.agent.tasks.parts import Units
 from edgemeter.agent.verdict import accuracy_rules
 
 SEVERITIES = 5
@@ -48,8 +58,8 @@ class AccuracyScores:
     verdict: Verdict | None = None
 
 
-def of_detections(annotations: Path, detections: Path, bounds: Bounds) -> AccuracyScores:
-    """Return the accuracy of detections in COCO's result format; every image of the annotations counts.
+def of_detections(annotations: Path, detections: Path, bounds: Bounds, cluster_by: str | None = None) -> AccuracyScores:
+    """Return the accuracy of detections in COCO's result format; every image of the annotations counts. `cluster_by` as of `clusters_of`.
 
     Raises:
         EdgemeterError: a file is unreadable or the two do not belong together, or a library is missing.
@@ -60,11 +70,22 @@ def of_detections(annotations: Path, detections: Path, bounds: Bounds) -> Accura
     rows = read_results(detections, document)
     identity = hashlib.sha256(annotations.read_bytes()).hexdigest()
     images = [image.id for image in document.images]
-    accuracy = coco_accuracy(plain_document(document), rows, images, identity, bounds)
+    units = _units(document, annotations, cluster_by)
+    accuracy = coco_accuracy(plain_document(document), rows, images, identity, bounds, units=units)
     warnings = (*annotation_oddities(document), *result_oddities(rows), *_silent(rows, len(images), document))
     if accuracy is not None:
         warnings += _doubtful(accuracy, plain_document(document), rows, images)
     return AccuracyScores(accuracy, len(images), len(rows), warnings)
+
+
+def _units(document: CocoDocument, annotations: Path, cluster_by: str | None) -> Units:
+    """Return the images, or their clusters, by image id; an image without a file name has no prefix and no folder."""
+    names = {image.id: image.file_name or str(image.id) for image in document.images}
+    stated = {key: {names[number]: text for number, text in of.items()} for key, of in image_fields(annotations).items()}
+    clusters = clusters_of(list(names.values()), stated, cluster_by)
+    if clusters is None:
+        return Units()
+    return Units(by=clusters.by, cluster_of={number: clusters.names[name] for number, name in names.items() if name in clusters.names})
 
 
 def of_model(case: Case, on_event: Callable[[job.Event], None]) -> AccuracyScores:
@@ -132,6 +153,7 @@ def document(scored: AccuracyScores) -> dict[str, Any]:
         "high": accuracy.high,
         "interval": accuracy.interval,
         "interval_reason": accuracy.interval_reason,
+        "clusters": fields["clusters"],
         **({} if accuracy.normalisation is None else {"normalisation": accuracy.normalisation}),
         "images": scored.images,
         **({} if scored.detections is None else {"detections": scored.detections}),
@@ -168,6 +190,8 @@ def show(scored: AccuracyScores, console: Console | None = None, *, with_classes
     bounds = {key: _bounds(accuracy.detail.get(f"{key}_low"), accuracy.detail.get(f"{key}_high")) for key in named}
     figures = [(name, accuracy.value, _bounds(accuracy.low, accuracy.high)), *((key, accuracy.detail[key], bounds[key]) for key in named)]
     console.print(_table(counted, ("", "", "95%"), [(metric_name(key), _figure(value), bound) for key, value, bound in figures]))
+    if accuracy.interval:
+        console.print(f"95%: {accuracy.interval.removeprefix('95%, ')}", markup=False, highlight=False)
     if accuracy.low is None and accuracy.interval_reason:
         console.print(f"no bounds of {metric_name(accuracy.metric)}: {accuracy.interval_reason}", markup=False, highlight=False)
     metric = metric_name(accuracy.metric)

@@ -34,7 +34,7 @@ MOST_MODELS = 26
 @click.argument("models", nargs=-1, required=True, type=PATH, metavar="A B...")
 @click.option("--runs", type=click.IntRange(2, 1000), default=10, show_default=True, help="Most runs of each; a clear result ends earlier.")
 @matters_option
-@case_options(*MODEL_OPTIONS, "subset", "seed", "mode", mode=SHORT_MODES)
+@case_options(*MODEL_OPTIONS, "cluster_by", "subset", "seed", "mode", mode=SHORT_MODES)
 @power_option
 @save_option
 @names_and_config

@@ -14,6 +14,7 @@ from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_figures import Energy, Load, Sustained
 
 BETWEEN_COLUMNS = 2
@@ -103,6 +104,16 @@ COLUMNS = (
 )
 
 
+def _bounded_accuracy(accuracy: Accuracy | None) -> str:
+    """Return an accuracy with its bounds and what they take as independent, e.g. `AP 0.3720 (0.3410 to 0.4000; 25 videos)`."""
+    if accuracy is None or (accuracy.low is None and accuracy.clusters is None):
+        return ""
+    value = f"{metric_name(accuracy.metric)} {accuracy.value:.4f}"
+    if accuracy.low is None or accuracy.high is None:
+        return f"{value}, no bounds: {accuracy.interval_reason}"
+    return f"{value} ({accuracy.low:.4f} to {accuracy.high:.4f}{f'; {accuracy.over}' if accuracy.over else ''})"
+
+
 def _net(energy: Energy | None) -> str:
     if energy is None:
         return ABSENT
@@ -130,6 +141,7 @@ def _notes(runs: Sequence[RunRecord]) -> list[str]:
     sustained = [_sustained_note(run, run.sustained) for run in runs if run.sustained]
     energy = [note for run in runs for note in (*_energy_notes(run), *_token_energy_notes(run))]
     accuracy = [f"no accuracy: {run.accuracy_reason}" for run in runs if run.accuracy is None]
+    accuracy += [f"accuracy of {run.model.name}: {bounds}" for run in runs if (bounds := _bounded_accuracy(run.accuracy))]
     accuracy += [f"note: {run.model.name}: {note}" for run in runs for note in run.verdict.notes if note.startswith("unsure-model")]
     return [*_reasons(runs), *refused, *load, *sustained, *energy, *accuracy]
 

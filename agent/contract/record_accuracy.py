@@ -127,6 +127,11 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
     normalisation: str | None = None
     """Rule by which texts were made alike before they were compared, e.g. whisper-basic; null for a metric without texts."""
 
+    @property
+    def over(self) -> str:
+        """Return what the bounds take as independent, e.g. `25 videos` or `images taken as independent`; empty if it is not recorded."""
+        return self.clusters.words if self.clusters else (self.interval or "").partition("; ")[2]
+
 
 class OutputCheck(RecordPart, frozen=True, kw_only=True):
     """Outputs kept during the timed part against outputs for the same inputs afterwards (the intent of MLPerf's TEST01)."""

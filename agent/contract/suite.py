@@ -84,7 +84,7 @@ COOL_DOWN_LIMIT_S = 300.0
 AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens")
 
 # Settings for models of images: of the defaults they do not reach a language model.
-OF_IMAGES = ("images", "annotations", "reader", "subset", "corrupt", "reference_accuracy", "agreement")
+OF_IMAGES = ("images", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement")
 
 # Keys that name a file or folder: relative to the suite's own.
 PATHS = ("images", "annotations")
@@ -144,6 +144,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, ..."""
     reader: str | None = None
     """Reader of the ground truth. Default: the one that recognises its format."""
+    cluster_by: str | None = None
+    """Clusters of dependent images for the bounds of the accuracy: a field of the annotations, folder, prefix:_ (of the file name), none.
+    Default: a field such as video_id, speaker or title."""
     runtime: str | list[str] | None = None
     """Runtime: litert, edgetpu, onnx, openvino, ncnn, executorch, pytorch, tensorrt, llama, genai, server, replay, or a plug-in's name.
     Default: by the file's suffix."""
@@ -252,6 +255,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     subset: int | None = None
     # Of the ground truth's format; None: the one that recognises it.
     reader: str | None = None
+    # What names the clusters of images that depend; None: the first field of the annotations that does.
+    cluster_by: str | None = None
     corrupt: tuple[str, ...] = ()
     # Assumed power without a sensor: the energy is then labelled estimated.
     estimate_power_w: float | None = None

@@ -66,7 +66,8 @@ def load_model(case: Case, runtime: runtimes.Runtime) -> LoadedModel:
     if case.images is None:
         card, guesses = _card_if_known(Path(case.model), loaded)
         return LoadedModel(runtime, loaded, card.beside(Path(case.model)) if card else None, guesses, None, None)
-    data = open_folder(Path(case.images), Path(case.annotations) if case.annotations else None, case.subset, case.seed, case.reader)
+    annotations = Path(case.annotations) if case.annotations else None
+    data = open_folder(Path(case.images), annotations, case.subset, case.seed, case.reader, case.cluster_by)
     card, guesses = recognise.card_for(Path(case.model), loaded)
     card = card.beside(Path(case.model))
     return LoadedModel(runtime, loaded, card, tuple(guesses), data, create(card, loaded, data))

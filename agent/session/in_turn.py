@@ -18,6 +18,7 @@ from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY, MATTERS_RATIO
 from edgemeter.agent.contract.case_identity import key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.suite import Case, Suite
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.session import session
@@ -311,13 +312,18 @@ def _of_accuracy(tally: _Tally, sides: Sequence[Side], side: int, matters: float
     else:
         kinds = [(accuracy.metric, accuracy.images, accuracy.dataset_sha256) for accuracy in (first, other)]
         if kinds[0] == kinds[1]:
-            bounds = difference_bounds(*(BoundedFigure(a.value, a.low, a.high, a.without_parts, a.interval_reason) for a in (other, first)))
+            bounds = difference_bounds(*map(_bounded, (other, first)))
             decision = decide_accuracy(other.value - first.value, bounds, matters)
             return difference("accuracy", metric_name(first.metric), decision, (first.value, other.value), first.better)
         mismatch = " against ".join(f"{metric} on {images} images" for metric, images, _ in kinds)
         reason = f"{mismatch}: not the same metric on the same images"
     values = sides[0].accuracy_value, sides[side].accuracy_value
     return difference("accuracy", "accuracy", decide(None, None, matters, "difference", reason), values)
+
+
+def _bounded(accuracy: Accuracy) -> BoundedFigure:
+    by = accuracy.clusters.by if accuracy.clusters else None
+    return BoundedFigure(accuracy.value, accuracy.low, accuracy.high, accuracy.without_parts, accuracy.interval_reason, by)
 
 
 def _why_doubt(tally: _Tally, sides: Sequence[Side], side: int) -> list[str]:

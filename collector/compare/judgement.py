@@ -274,7 +274,8 @@ def _judged_accuracy(decision: Decision, case: CaseSummary, reference: CaseSumma
         return None
     details = f"{metric_name(accuracy.metric)} {accuracy.value.median:.3f} against {baseline.value.median:.3f}, {decision.value:+.3f}"
     if decision.bounds:
-        details += f" (95%: {decision.bounds[0]:+.3f} to {decision.bounds[1]:+.3f} over {accuracy.images} images)"
+        clusters = f", {accuracy.clusters.words}" if accuracy.clusters else ""
+        details += f" (95%: {decision.bounds[0]:+.3f} to {decision.bounds[1]:+.3f} over {accuracy.images} images{clusters})"
     names = ("less accurate", "more accurate") if accuracy.better == "higher" else ("more accurate", "less accurate")
     return _judgement(decision, accuracy.better, names, f"{decision.matters * 100:g} points", details)
 

@@ -109,7 +109,8 @@ def _accuracy(case: CaseSummary, notes: Notes) -> str:
     text = f"{metric_name(accuracy.metric)} {figures.accuracy(accuracy.value.median)}"
     if accuracy.low is None or accuracy.high is None:
         return text
-    number = notes.cite(f"95% interval over {figures.count(accuracy.images, 'image')}")
+    over = f"; {accuracy.over}" if accuracy.over else ""
+    number = notes.cite(f"95% interval over {figures.count(accuracy.images, 'image')}{over}")
     return f"{text} [{figures.accuracy(accuracy.low)}, {figures.accuracy(accuracy.high)}] ({number})"
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from edgemeter.agent.base import statistics
-from edgemeter.agent.base.statistics import wilson_interval, wilson_standard_error
+from edgemeter.agent.base.statistics import jackknife_freedom, wilson_interval, wilson_standard_error
 
 
 def test_quantiles_are_those_of_the_tables():
@@ -51,3 +51,11 @@ def test_the_bounds_are_those_of_the_literature():
 def test_the_standard_error_of_all_alike_is_not_zero():
     """Thirty of thirty right is no certainty."""
     assert wilson_standard_error(30, 30) > 0.02
+
+
+def test_an_error_that_hangs_on_one_part_has_few_degrees_of_freedom():
+    """Even parts leave one fewer than they are; three parts, and one that moves all, leave 2 and 3."""
+    assert jackknife_freedom([0.4, 0.6] * 10) == 19
+    assert jackknife_freedom([0.5] * 19 + [0.9]) == 3
+    assert jackknife_freedom([0.1, 0.2, 0.3]) == 2
+    assert 3 < jackknife_freedom([0.5, 0.51] * 9 + [0.52, 0.55]) < 19

@@ -247,3 +247,41 @@ def test_help_documents_the_keys_and_an_example():
     assert "Example: edgemeter accuracy --annotations" in page
     assert all(key in page for key in KEYS)
     assert "Exit status: 0 scored, 1 failed or the verdict on the model is invalid, 2 wrong option or file." in " ".join(page.split())
+
+
+def of_videos(videos, frames=6, *, field="video_id"):
+    """Return a truth of frames of videos, and detections that miss the objects of every third video."""
+    truth = make_truth(images=videos * frames)
+    for index, image in enumerate(truth["images"]):
+        image |= {field: index // frames, "file_name": f"v{index // frames}_{index % frames:03}.png"}
+    missed = {image["id"] for image in truth["images"] if image[field] % 3 == 0}
+    # A stray box in each of the other frames, so that precision varies too.
+    found = [d for d in perfect_detections(truth) if d["image_id"] not in missed]
+    return truth, found
+
+
+def test_frames_of_videos_are_bounded_by_video(tmp_path):
+    """Annotations that name videos give bounds over these, several times as wide as those over frames that are taken as independent."""
+    truth, found = of_videos(24)
+    paths = written(tmp_path, "truth.json", truth), written(tmp_path, "found.json", found)
+    options = ["--annotations", paths[0], "--detections", paths[1]]
+    scores, frames, prefixed = (
+        json.loads(run(*options, "--json", *more).stdout) for more in ([], ["--cluster-by", "none"], ["--cluster-by", "prefix:_"])
+    )
+    assert scores["clusters"] == {"count": 24, "by": "video_id"}
+    assert (frames["clusters"], prefixed["clusters"]) == (None, {"count": 24, "by": "prefix:_"})
+    assert frames["interval"].endswith("; images taken as independent")
+    assert scores["high"] - scores["low"] > 2 * (frames["high"] - frames["low"])
+    assert (prefixed["low"], prefixed["high"]) == (scores["low"], scores["high"])
+    assert "24 videos" in run(*options).stdout
+    result = run(*options, "--cluster-by", "camera")
+    assert result.returncode == 2
+    assert "no field 'camera' (they have video_id)" in result.stderr
+
+
+def test_four_videos_are_too_few_for_bounds(tmp_path):
+    """However many frames they have: the reason comes with the remedy."""
+    truth, found = of_videos(4, 30, field="clip")
+    scores = scored(tmp_path, truth, found)
+    assert (scores["low"], scores["clusters"]) == (None, {"count": 4, "by": "clip"})
+    assert scores["interval_reason"] == ("4 clips, and bounds need 5: score more, or take the images as independent (--cluster-by none)")

@@ -9,27 +9,32 @@ from edgemeter.agent.contract.record_accuracy import PartAccuracy
 from edgemeter.agent.tasks import item_accuracy, parts
 
 
-def group(name, value, error, images):
+def group(name, value, error, images, freedom=math.inf):
     """Return a group with a figure."""
-    return item_accuracy.ScoredGroup(PartAccuracy(name=name, value=value, images=images), error)
+    return item_accuracy.ScoredGroup(PartAccuracy(name=name, value=value, images=images), parts.Bounded(error=error, freedom=freedom))
 
 
-def test_bounds_reach_1_96_standard_errors_and_stay_within_0_and_1():
-    """The normal quantile; a ratio has no bound below 0 or above 1."""
-    assert parts.between(0.5, 0.1, math.inf) == (pytest.approx(0.5 - 0.1959964), pytest.approx(0.5 + 0.1959964))
-    assert parts.between(0.99, 0.1, math.inf)[1] == 1
-    assert parts.between(0.5, None, math.inf) == (None, None)
+def test_bounds_reach_1_96_standard_errors_and_stay_within_the_limits():
+    """The normal quantile on the scale of log odds, of a rate of the logarithm; a ratio has no bound below 0 or above 1."""
+    low, high = parts.between(0.5, 1e-4, math.inf)
+    assert (low, high) == (pytest.approx(0.5 - 1.959964e-4, abs=1e-9), pytest.approx(0.5 + 1.959964e-4, abs=1e-9))
+    assert parts.between(0.5, 0.1, math.inf) == (pytest.approx(0.3134615), pytest.approx(0.6865385))
+    low, high = parts.between(0.99, 0.1, math.inf)
+    assert 0 < low < 0.99 < high <= 1
+    low, high = parts.between(0.1, 0.05, math.inf, (0.0, math.inf))
+    assert (low, high) == (pytest.approx(0.1 * math.exp(-0.979982)), pytest.approx(0.1 * math.exp(0.979982)))
+    assert parts.between(0.0, 0.1, math.inf, (-1.0, 1.0)) == (pytest.approx(-0.1935247, abs=1e-6), pytest.approx(0.1935247, abs=1e-6))
 
 
 def test_an_error_from_few_parts_reaches_further():
     """Student's t with 19 degrees of freedom: 2.093 standard errors."""
-    assert parts.between(0.5, 0.1, 19)[1] == pytest.approx(0.5 + 0.2093024)
+    assert parts.between(0.5, 1e-4, 19)[1] == pytest.approx(0.5 + 2.093024e-4, abs=1e-9)
 
 
 def test_the_gap_of_three_groups_has_wider_bounds_than_that_of_two():
     """The largest of three pairs was picked: 2.394 standard errors (Bonferroni) in place of 1.960."""
     groups = [group(name, value, 0.03, 40) for name, value in (("a", 0.5), ("b", 0.6), ("c", 0.55))]
-    two, three = item_accuracy.largest_gap(groups[:2], math.inf), item_accuracy.largest_gap(groups, math.inf)
+    two, three = item_accuracy.largest_gap(groups[:2]), item_accuracy.largest_gap(groups)
     assert (three.best, three.worst, three.value) == ("b", "a", pytest.approx(0.1))
     assert two.high - two.value == pytest.approx(1.959964 * 0.03 * 2**0.5, abs=1e-6)
     assert three.high - three.value == pytest.approx(2.393980 * 0.03 * 2**0.5, abs=1e-6)
@@ -38,18 +43,18 @@ def test_the_gap_of_three_groups_has_wider_bounds_than_that_of_two():
 
 def test_there_is_no_gap_with_fewer_than_two_figures():
     """A group that was too small takes no part."""
-    assert item_accuracy.largest_gap([group("a", 0.5, 0.1, 40), group("b", None, None, 3)], 19) is None
+    assert item_accuracy.largest_gap([group("a", 0.5, 0.1, 40), group("b", None, None, 3)]) is None
 
 
 def test_a_gap_without_standard_errors_has_no_bounds():
     """Nobody asked for them."""
-    gap = item_accuracy.largest_gap([group("a", 0.5, None, 40), group("b", 0.25, None, 40)], 19)
+    gap = item_accuracy.largest_gap([group("a", 0.5, None, 40), group("b", 0.25, None, 40)])
     assert (gap.value, gap.low, gap.high) == (0.25, None, None)
 
 
 def test_of_an_error_the_lowest_group_is_the_best():
     """A word error rate of 0.1 is better than one of 1.4; the gap may exceed 1, and has no upper bound there."""
-    gap = item_accuracy.largest_gap([group("a", 1.4, 0.1, 40), group("b", 0.1, 0.1, 40)], math.inf, "lower", math.inf)
+    gap = item_accuracy.largest_gap([group("a", 1.4, 0.1, 40), group("b", 0.1, 0.1, 40)], "lower", math.inf)
     assert (gap.best, gap.worst, gap.value) == ("b", "a", pytest.approx(1.3))
     assert gap.high > 1.5
 
