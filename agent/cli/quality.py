@@ -78,7 +78,7 @@ def _table(qualities: "dict[Path, Quality]") -> "Table":
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD, caption="±: one standard error, tokens and questions taken as independent", caption_justify="left")
     for heading in ("file", "perplexity", "bits/byte", "acc", "acc_norm", "exact match", "F1"):
         table.add_column(heading, justify="left" if heading == "file" else "right")
     for path, scores in qualities.items():

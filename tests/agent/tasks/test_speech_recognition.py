@@ -91,12 +91,28 @@ def test_the_rate_is_that_of_the_corpus_not_the_mean_of_recordings(tmp_path):
     assert task.score().value == pytest.approx((1 + 8) / 10)
 
 
-def test_a_model_that_babbles_has_a_rate_above_one_within_its_bounds(tmp_path):
-    """Three words where one was said, in 40 recordings of two speakers, each with a figure of its own."""
-    task = make_task(tmp_path, [f"{number:02}.wav\tc\t{'ann' if number < 30 else 'bob'}" for number in range(40)])
-    for index in range(40):
+def babbled(folder, counts, heading):
+    """Return the score of a model that hears three words where one is said, of so many recordings of each name."""
+    names = [name for name, count in zip(("ann", "bob", "cid", "dan", "eve"), counts, strict=False) for _ in range(count)]
+    task = make_task(folder, [f"{number:02}.wav\tc\t{name}" for number, name in enumerate(names)], f"file\ttext\t{heading}")
+    for index in range(len(names)):
         task.predict(index, ctc("a", "|", "b", "|", "a" if index % 2 else "c"))
-    accuracy = task.score()
+    return task.score()
+
+
+def test_recordings_of_a_speaker_are_bounded_as_a_whole(tmp_path):
+    """Five speakers, 32 recordings of one of whom: bounds over speakers, and those of hers over her utterances; two are too few."""
+    accuracy = babbled(tmp_path, [32, 5, 4, 6, 3], "speaker")
+    assert (accuracy.clusters.count, accuracy.clusters.by, len(accuracy.without_parts)) == (5, "speaker", 5)
+    assert accuracy.interval.endswith("; 5 speakers")
+    assert [group.low is None for group in accuracy.groups] == [False, True, True, True, True]
+    accuracy = babbled(tmp_path, [32, 5], "speaker")
+    assert (accuracy.low, accuracy.interval_reason.partition(":")[0]) == (None, "2 speakers, and bounds need 5")
+
+
+def test_a_model_that_babbles_has_a_rate_above_one_within_its_bounds(tmp_path):
+    """Three words where one was said, in 40 recordings of two groups, each with a figure of its own."""
+    accuracy = babbled(tmp_path, [30, 10], "group")
     assert accuracy.value == pytest.approx(2.5)
     assert accuracy.low < 2.5 < accuracy.high
     assert [(group.name, group.images, group.value) for group in accuracy.groups] == [("ann", 30, 2.5), ("bob", 10, None)]
