@@ -79,12 +79,6 @@ def wilson_interval(successes: float, trials: float, reach: float = _WILSON_REAC
     return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
 
-def wilson_standard_error(successes: int, trials: int) -> float:
-    """Return the standard error that these bounds imply: never 0, as that of the share itself is when all trials end alike."""
-    low, high = wilson_interval(successes, trials)
-    return (high - low) / 2 / _WILSON_REACH
-
-
 # Values closer than this are one: what sums differ by that were rounded in another order.
 _SAME = 1e-9
 

@@ -35,7 +35,7 @@ from edgemeter.agent.datasets.coco_results import HEIGHT, IMAGE, X, read_results
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.tasks.coco_ap import METRIC, METRICS, RECALL, Bounds, coco_accuracy, value_only
 from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP
-from edgemeter.agent.tasks.parts import Units
+from edgemeter.agent.tasks.parts import Units, units_of
 from edgemeter.agent.verdict import accuracy_rules
 
 SEVERITIES = 5
@@ -82,10 +82,7 @@ def _units(document: CocoDocument, annotations: Path, cluster_by: str | None) ->
     """Return the images, or their clusters, by image id; an image without a file name has no prefix and no folder."""
     names = {image.id: image.file_name or str(image.id) for image in document.images}
     stated = {key: {names[number]: text for number, text in of.items()} for key, of in image_fields(annotations).items()}
-    clusters = clusters_of(list(names.values()), stated, cluster_by)
-    if clusters is None:
-        return Units()
-    return Units(by=clusters.by, cluster_of={number: clusters.names[name] for number, name in names.items() if name in clusters.names})
+    return units_of(clusters_of(list(names.values()), stated, cluster_by), names)
 
 
 def of_model(case: Case, on_event: Callable[[job.Event], None]) -> AccuracyScores:

@@ -14,7 +14,7 @@ from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.datasets.items import Item
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.tasks import Inputs, Outputs
-from edgemeter.agent.tasks.item_accuracy import item_accuracy, units_of
+from edgemeter.agent.tasks.item_accuracy import item_accuracy, units_in
 from edgemeter.agent.tasks.parts import Share
 from edgemeter.agent.tasks.photo_items import load_item
 from edgemeter.agent.vision.preprocess import Preprocessor, input_of, values_of_first
@@ -73,7 +73,7 @@ class Classification:
         right = {index: best[0] == truth[index] for index, best in self._predictions.items()}
         among = {index: truth[index] in best for index, best in self._predictions.items()}
         members, top1, top5 = sorted(right), Share(right), Share(among)
-        bounds = top5.bounded(members, units_of(self._data, members, METRIC))
+        bounds = top5.bounded(members, units_in(self._data, members, METRIC))
         return item_accuracy(
             METRIC,
             top1,

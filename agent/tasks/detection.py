@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -16,7 +15,7 @@ from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded, with_batch_of_1
 from edgemeter.agent.tasks import Inputs, Outputs
 from edgemeter.agent.tasks.coco_ap import BOXES, Found, ObjectKind, coco_accuracy, value_only
-from edgemeter.agent.tasks.item_accuracy import units_of
+from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.tasks.photo_items import PhotoTask
 from edgemeter.agent.vision.decoders import Detections, PhotoFrame, create
 from edgemeter.agent.vision.preprocess import values_of_first
@@ -146,8 +145,7 @@ class Detection(ObjectTask):
         results = self._results({image_ids[index]: self._predictions[index] for index in decoded})
         ids = [image_ids[index] for index in decoded]
         if parts == "all":
-            clusters = units_of(self._data, decoded, self.KIND.metric)
-            units = replace(clusters, cluster_of={image_ids[index]: name for index, name in clusters.cluster_of.items()})
+            units = units_of(self._data.clusters, {image_ids[index]: self._data.items[index].name for index in decoded})
             accuracy = coco_accuracy(truth, results, ids, self._data.sha256, kind=self.KIND, units=units)
         else:
             accuracy = value_only(truth, results, ids, self._data.sha256, self.KIND)

@@ -12,7 +12,7 @@ from edgemeter.agent.base.metrics import Better, gain
 from edgemeter.agent.contract.record_accuracy import Accuracy, GroupGap, PartAccuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.tasks import Parts
-from edgemeter.agent.tasks.parts import CONFIDENCE, INDEPENDENT, NOT_ASKED, Bounded, ItemFigure, Units, errors
+from edgemeter.agent.tasks.parts import CONFIDENCE, INDEPENDENT, NOT_ASKED, Bounded, ItemFigure, Units, errors, units_of
 
 # Below so many items (of a group of annotations: objects) a group gets no figure: it would be an anecdote.
 SMALLEST_GROUP = 30
@@ -20,13 +20,10 @@ SMALLEST_GROUP = 30
 _NOUNS = {"image": "images", "audio": "recordings", "text": "texts", "tensor": "items", "wer": "utterances", "squad_f1": "questions"}
 
 
-def units_of(data: Dataset, members: Sequence[int], metric: str) -> Units:
-    """Return what of these items (by their numbers) is independent: the clusters that the data names, else each of them."""
+def units_in(data: Dataset, members: Sequence[int], metric: str) -> Units:
+    """Return what of these items (by their numbers) the bounds of a metric take as independent."""
     noun = _NOUNS.get(metric) or _NOUNS[data.items[0].kind]
-    if data.clusters is None:
-        return Units(noun)
-    names = {index: data.clusters.names.get(data.items[index].name) for index in members}
-    return Units(noun, data.clusters.by, {index: name for index, name in names.items() if name is not None})
+    return units_of(data.clusters, {index: data.items[index].name for index in members}, noun)
 
 
 def item_accuracy(
@@ -44,7 +41,7 @@ def item_accuracy(
     value = figure.value(members) if members else None
     if value is None:
         return None
-    units = units_of(data, members, metric)
+    units = units_in(data, members, metric)
     bounds, groups = Bounded(reason=NOT_ASKED), []
     if parts == "all":
         bounds = figure.bounded(members, units)

@@ -7,14 +7,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-from edgemeter.agent.base.statistics import (
-    jackknife_error,
-    jackknife_freedom,
-    student_quantile,
-    wilson_interval,
-    wilson_standard_error,
-)
+from edgemeter.agent.base.statistics import jackknife_error, jackknife_freedom, student_quantile, wilson_interval
 from edgemeter.agent.contract.record_accuracy import AccuracyClusters
+from edgemeter.agent.datasets.clusters import Clusters
 
 # Parts of the delete-a-group jackknife: so many evaluations an error costs, and one fewer are its degrees of freedom.
 PARTS = 20
@@ -90,6 +85,13 @@ class Units:
 INDEPENDENT = Units()
 
 
+def units_of(clusters: Clusters | None, names: Mapping[int, str], noun: str = "images") -> Units:
+    """Return what of these items (number and name) is independent: the clusters that the data names, else each of them."""
+    if clusters is None:
+        return Units(noun)
+    return Units(noun, clusters.by, {number: clusters.names[name] for number, name in names.items() if name in clusters.names})
+
+
 def without_parts(members: Sequence[int], figure: Figure, units: Units = INDEPENDENT) -> tuple[float, ...]:
     """Return a figure of the items (by number) without one part of them after the other.
 
@@ -135,13 +137,8 @@ class Share:
         """Return Wilson's bounds of the share of these items; of clusters those of a mean."""
         if units.by is not None:
             return Jackknifed(self.value, is_mean=True).bounded(members, units)
-        right, trials = sum(self.right[index] for index in members), len(members)
-        return Bounded(
-            *wilson_interval(right, trials),
-            wilson_standard_error(right, trials),
-            without_parts(members, self.value, units),
-            interval=f"95%, Wilson; {units.words(members)}",
-        )
+        values, how = without_parts(members, self.value, units), f"95%, Wilson; {units.words(members)}"
+        return _by_wilson(self.value(members), len(members), math.inf, values, how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +178,16 @@ class Jackknifed:
         """Return Wilson's bounds of a mean as if the items of each cluster were all alike, each 0 or 1; None of a figure that is none."""
         if not self.is_mean or (math.isinf(self.limits[1]) and value > 0):
             return None
-        freedom, count = len(values) - 1, units.effective(members)
-        reach = student_quantile(CONFIDENCE, freedom)
-        low, high = wilson_interval(value * count, count, reach)
+        count = units.effective(members)
         how = f"95%, Wilson, as of {count:.3g} that are all right or all wrong; {units.words(members)}"
-        return Bounded(low, high, (high - low) / 2 / reach, values, freedom=freedom, interval=how)
+        return _by_wilson(value, count, len(values) - 1, values, how)
+
+
+def _by_wilson(share: float, count: float, freedom: float, values: tuple[float, ...], how: str) -> Bounded:
+    """Return Wilson's bounds of a share; their error is never 0, as that of the share itself is where all are alike."""
+    reach = errors(CONFIDENCE, freedom)
+    low, high = wilson_interval(share * count, count, reach)
+    return Bounded(low, high, (high - low) / 2 / reach, values, freedom=freedom, interval=how)
 
 
 # A figure of any of the items, with its bounds.

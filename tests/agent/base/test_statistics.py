@@ -3,7 +3,7 @@
 import pytest
 
 from edgemeter.agent.base import statistics
-from edgemeter.agent.base.statistics import jackknife_freedom, wilson_interval, wilson_standard_error
+from edgemeter.agent.base.statistics import jackknife_freedom, wilson_interval
 
 
 def test_quantiles_are_those_of_the_tables():
@@ -46,11 +46,6 @@ def test_the_bounds_are_those_of_the_literature():
         assert wilson_interval(successes, trials) == (pytest.approx(low, abs=6e-5), pytest.approx(high, abs=6e-5)), (
             f"{successes!r}, {trials!r}"
         )
-
-
-def test_the_standard_error_of_all_alike_is_not_zero():
-    """Thirty of thirty right is no certainty."""
-    assert wilson_standard_error(30, 30) > 0.02
 
 
 def test_an_error_that_hangs_on_one_part_has_few_degrees_of_freedom():
