@@ -77,7 +77,7 @@ class Units:
     def too_few(self, members: Sequence[int]) -> str | None:
         """Return why these items have no bounds by parts; None where they are enough."""
         if self.by is not None and len(self.clusters(members)) < FEWEST_CLUSTERS:
-            remedy = f"score more, or take the {self.noun} as independent (--cluster-by none)"
+            remedy = f"score {self.noun} of more of them; if they are independent all the same, --cluster-by none"
             return f"{self.words(members)}, and bounds need {FEWEST_CLUSTERS}: {remedy}"
         return f"fewer than {PARTS} {self.noun}" if len(members) < PARTS else None
 

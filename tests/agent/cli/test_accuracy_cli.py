@@ -284,4 +284,6 @@ def test_four_videos_are_too_few_for_bounds(tmp_path):
     truth, found = of_videos(4, 30, field="clip")
     scores = scored(tmp_path, truth, found)
     assert (scores["low"], scores["clusters"]) == (None, {"count": 4, "by": "clip"})
-    assert scores["interval_reason"] == ("4 clips, and bounds need 5: score more, or take the images as independent (--cluster-by none)")
+    assert scores["interval_reason"] == (
+        "4 clips, and bounds need 5: score images of more of them; if they are independent all the same, --cluster-by none"
+    )

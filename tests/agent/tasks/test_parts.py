@@ -114,7 +114,7 @@ def test_four_clusters_have_no_bounds():
     for figure in (Share({number: number % 3 > 0 for number in members}), Jackknifed(lambda subset: len(subset) / 200)):
         bounds = figure.bounded(members, units)
         assert (bounds.low, bounds.error, bounds.without_parts) == (None, None, ())
-        assert bounds.reason.startswith("4 videos, and bounds need 5: score more")
+        assert bounds.reason.startswith("4 videos, and bounds need 5: score images of more")
 
 
 def test_where_all_of_every_cluster_is_right_the_clusters_are_counted():
