@@ -69,9 +69,11 @@ class Units:
         return len(members) ** 2 / sum(len(cluster) ** 2 for cluster in self.clusters(members))
 
     def within(self, group_of: Mapping[int, str]) -> "Units":
-        """Return the units within groups: the items where each group is a cluster, as the recordings of a speaker are."""
-        pairs = {(name, self.cluster_of.get(number)) for number, name in group_of.items()}
-        is_same = len(pairs) == len({name for name, _ in pairs}) == len({cluster for _, cluster in pairs})
+        """Return the units within groups: the items where each group is a cluster, as the recordings of a speaker are.
+
+        Not so of a video: what its frames have in common is not only their mean, each is like its neighbours.
+        """
+        is_same = self.noun != INDEPENDENT.noun and all(self.cluster_of.get(number) == name for number, name in group_of.items())
         return Units(self.noun) if is_same else self
 
     def too_few(self, members: Sequence[int]) -> str | None:

@@ -132,10 +132,12 @@ def test_recordings_without_an_error_have_an_upper_bound():
 
 
 def test_groups_that_are_the_clusters_are_bounded_over_their_items():
-    """What one speaker's recordings have in common is part of that speaker's figure; not so of a group of several speakers."""
-    units, members = clustered([40, 40])
-    assert units.within({number: f"speaker {number // 40}" for number in members}).by is None
-    assert units.within(dict.fromkeys(members, "all")) is units
+    """What one speaker's recordings have in common is part of that speaker's figure; not so of several, nor of the frames of a video."""
+    frames, members = clustered([40, 40])
+    speech = Units("utterances", "speaker", frames.cluster_of)
+    assert speech.within(frames.cluster_of).by is None
+    assert speech.within(dict.fromkeys(members, "all")) is speech
+    assert frames.within(frames.cluster_of) is frames
 
 
 def coverage(sizes, spread, draws, seed, *, is_named=True):
