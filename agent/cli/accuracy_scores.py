@@ -81,8 +81,8 @@ def of_detections(annotations: Path, detections: Path, bounds: Bounds, cluster_b
 def _units(document: CocoDocument, annotations: Path, cluster_by: str | None) -> Units:
     """Return the images, or their clusters, by image id; an image without a file name has no prefix and no folder."""
     names = {image.id: image.file_name or str(image.id) for image in document.images}
-    stated = {key: {names[number]: text for number, text in of.items()} for key, of in image_fields(annotations).items()}
-    return units_of(clusters_of(list(names.values()), stated, cluster_by), names)
+    fields = {key: {names[number]: text for number, text in of.items()} for key, of in image_fields(annotations).items()}
+    return units_of(clusters_of(list(names.values()), fields, cluster_by), names)
 
 
 def of_model(case: Case, on_event: Callable[[job.Event], None]) -> AccuracyScores:

@@ -120,8 +120,8 @@ class LibriSpeech:
                 groups[recording] = name.partition("-")[0]
         if not texts:
             raise ConfigError(f"no transcripts (*.trans.txt) with text below {str(folder)!r}: give LibriSpeech's folder of a set")
-        identity, beside = msgspec.json.encode(texts, order="sorted"), tuple(_transcripts(folder))
-        return GroundTruth(Targets(texts, groups), identity, beside=beside, fields={"speaker": groups})
+        identity, transcripts = msgspec.json.encode(texts, order="sorted"), tuple(_transcripts(folder))
+        return GroundTruth(Targets(texts, groups), identity, beside=transcripts, fields={"speaker": groups})
 
 
 def _transcripts(folder: Path) -> list[Path]:

@@ -27,7 +27,7 @@ Figure = Callable[[Sequence[int]], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What the bounds take as independent of each other: the items (`noun`), or the clusters of them that the data names.
+    """The units that the bounds take as independent of each other: the items (`noun`), or the clusters of them that the data names.
 
     `cluster_of` is the cluster of an item by its number, `by` what names it; an item without one stands for itself.
     """

@@ -203,12 +203,14 @@ def _document(images: int, image: NDArray[np.int64], boxes: Floats, classes: NDA
     return {"images": [{"id": number} for number in range(images)], "categories": categories, "annotations": annotations}
 
 
-def endless(make: Callable[..., Callable[[Random], Drawn]], *values: float, draws: int = 1, clusters: int = 20_000, **more: Any) -> float:
+def endless(
+    make: Callable[..., Callable[[Random], Drawn]], *values: float, draws: int = 1, clusters: int = 20_000, **options: Any
+) -> float:
     """Return the figure (of a pair the difference) of so many clusters that it is the truth."""
     random = np.random.default_rng(1)
     results = []
     for _ in range(draws):
-        figures, _, members = make(clusters, *values, **more)(random)
+        figures, _, members = make(clusters, *values, **options)(random)
         shares = [figure.value(members) or 0.0 for figure in figures]
         results.append(shares[0] - shares[1] if len(shares) == 2 else shares[0])
     return float(np.mean(results))
@@ -295,7 +297,7 @@ def comparisons(draws: int = DRAWS) -> Iterator[Comparison]:
 
 
 if __name__ == "__main__":
-    asked_draws = int(sys.argv[1]) if len(sys.argv) > 1 else DRAWS
+    draws = int(sys.argv[1]) if len(sys.argv) > 1 else DRAWS
     for candidate in grid():
         if (sys.argv[2] if len(sys.argv) > 2 else "") in candidate.name:
-            print(json.dumps(judged(candidate, asked_draws)), flush=True)
+            print(json.dumps(judged(candidate, draws)), flush=True)

@@ -256,17 +256,18 @@ def of_videos(videos, frames=6, *, field="video_id"):
         image |= {field: index // frames, "file_name": f"v{index // frames}_{index % frames:03}.png"}
     missed = {image["id"] for image in truth["images"] if image[field] % 3 == 0}
     # A stray box in each of the other frames, so that precision varies too.
-    found = [d for d in perfect_detections(truth) if d["image_id"] not in missed]
-    return truth, found
+    detections = [d for d in perfect_detections(truth) if d["image_id"] not in missed]
+    return truth, detections
 
 
 def test_frames_of_videos_are_bounded_by_video(tmp_path):
     """Annotations that name videos give bounds over these, several times as wide as those over frames that are taken as independent."""
-    truth, found = of_videos(24)
-    paths = written(tmp_path, "truth.json", truth), written(tmp_path, "found.json", found)
+    truth, detections = of_videos(24)
+    paths = written(tmp_path, "truth.json", truth), written(tmp_path, "found.json", detections)
     options = ["--annotations", paths[0], "--detections", paths[1]]
     scores, frames, prefixed = (
-        json.loads(run(*options, "--json", *more).stdout) for more in ([], ["--cluster-by", "none"], ["--cluster-by", "prefix:_"])
+        json.loads(run(*options, "--json", *options_of_clusters).stdout)
+        for options_of_clusters in ([], ["--cluster-by", "none"], ["--cluster-by", "prefix:_"])
     )
     assert scores["clusters"] == {"count": 24, "by": "video_id"}
     assert (frames["clusters"], prefixed["clusters"]) == (None, {"count": 24, "by": "prefix:_"})
@@ -281,8 +282,8 @@ def test_frames_of_videos_are_bounded_by_video(tmp_path):
 
 def test_four_videos_are_too_few_for_bounds(tmp_path):
     """However many frames they have: the reason comes with the remedy."""
-    truth, found = of_videos(4, 30, field="clip")
-    scores = scored(tmp_path, truth, found)
+    truth, detections = of_videos(4, 30, field="clip")
+    scores = scored(tmp_path, truth, detections)
     assert (scores["low"], scores["clusters"]) == (None, {"count": 4, "by": "clip"})
     assert scores["interval_reason"] == (
         "4 clips, and bounds need 5: score images of more of them; if they are independent all the same, --cluster-by none"
