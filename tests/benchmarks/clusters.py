@@ -250,7 +250,7 @@ def grid() -> Iterator[World]:
         (50, 5, 1),
     ):
         name = f"AP, {clusters} videos of {mean}, ICC {icc}" if mean > 1 else f"AP, {clusters} images"
-        yield World(name, of_boxes(clusters, mean, icc), partial(endless, of_boxes, mean, icc, draws=3, clusters=6000 // mean + 300))
+        yield World(name, of_boxes(clusters, mean, icc), partial(endless, of_boxes, mean, icc, draws=3, clusters=25_000 // mean + 1000))
 
 
 def judged(world: World, draws: int) -> dict[str, object]:
