@@ -122,30 +122,21 @@ def _files_in(folder: Path, suffixes: Sequence[str]) -> list[str]:
         ) from error
 
 
-def list_items(folder: Path) -> list[str]:
+def list_items(folder: Path, kinds: Sequence[Sequence[str]] = (PHOTOGRAPHS, SOUND)) -> list[str]:
     """Return the names of the photographs in the folder, sorted; of its recordings where it holds no photograph.
 
     Raises:
         ConfigError: the folder cannot be read, or holds neither.
     """
-    names = photographs_in(folder) or _files_in(folder, SOUND)
-    if not names:
-        raise ConfigError(
-            f"no photographs ({', '.join(PHOTOGRAPHS)}) and no recordings ({', '.join(SOUND)}) in {str(folder)!r}: give the folder that "
-            "holds them itself, not one above it"
+    names = next(filter(None, (_files_in(folder, suffixes) for suffixes in kinds)), None)
+    if names is None:
+        sought = " and no ".join(
+            f"{noun} ({', '.join(suffixes)})" for noun, suffixes in zip(("photographs", "recordings"), kinds, strict=False)
         )
+        raise ConfigError(f"no {sought} in {str(folder)!r}: give the folder that holds them itself, not one above it")
     return names
 
 
 def list_photographs(folder: Path) -> list[str]:
-    """Return the names of the image files in the folder, sorted.
-
-    Raises:
-        ConfigError: the folder cannot be read, or holds none.
-    """
-    names = photographs_in(folder)
-    if not names:
-        raise ConfigError(
-            f"no photographs ({', '.join(PHOTOGRAPHS)}) in {str(folder)!r}: give the folder that holds them itself, not one above it"
-        )
-    return names
+    """Return the names of the image files in the folder, sorted; raises ConfigError where it cannot be read, or holds none."""
+    return list_items(folder, (PHOTOGRAPHS,))
