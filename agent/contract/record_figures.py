@@ -16,7 +16,8 @@ WIDEST_FIRST: tuple[Scope, ...] = ("wall-ac", "board-input", "module", "soc-rail
 
 
 class Latency(RecordPart, frozen=True, kw_only=True):
-    """Inference latency over the timed queries. Bounds are distribution-free 95% bounds from order statistics."""
+    """Inference latency over the timed queries. Bounds are distribution-free 95% bounds from order statistics, of as many queries as those
+    timed are worth."""
 
     count: Count
     """Number of timed queries; of inter-token latencies the number of gaps."""
@@ -60,8 +61,14 @@ class Latency(RecordPart, frozen=True, kw_only=True):
     """Upper bound of p99.9 in ms."""
     early_stopping_ms: dict[str, float] = {}
     """MLPerf's early-stopping estimate in ms, by percentile."""
+    early_stopping_reason: str | None = None
+    """Why there is no early-stopping estimate although enough queries were timed; null if there is one."""
     refused: dict[str, int] = {}
     """Percentiles that too few queries support, with the number of queries each one needs."""
+    effective: dict[str, Count] = {}
+    """How many independent queries those timed are worth, by percentile: all of them unless they depend on each other."""
+    unbounded: dict[str, Count] = {}
+    """Percentiles without bounds, because queries depend on each other, with about the number of queries each one needs."""
 
 
 class Stage(RecordPart, frozen=True, kw_only=True):

@@ -2,8 +2,7 @@
 
 Each stretch is cut into blocks of equal length; the correlation of neighbouring blocks is that of a first-order process, and gives
 by how much the variance of a mean exceeds that of as many independent blocks.
-Source: autoregressive estimate of the spectrum at zero; the estimate of the correlation is corrected for the mean having been taken
-from the same blocks (Marriott and Pope, Biometrika 41 (1954) 390).
+Source: autoregressive estimate of the spectrum at zero.
 """
 
 import itertools
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.base.dependence import corrected_correlation, variance_inflation
 from edgemeter.agent.energy.curve import Curve, PowerScatter, mean_w
 from edgemeter.agent.energy.window import Window
 
@@ -21,8 +21,6 @@ BLOCKS = 30
 # A block holds at least so many values.
 FEWEST_IN_BLOCK = 2
 FEWEST_BLOCKS = 3
-# A correlation that lasts for more than this share of the blocks: no stretch tells a wandering power from one that drifts away.
-LONGEST_RATIO = 2 / 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class StretchMeans:
     def wander_u_w(self, length_ns: float) -> float:
         """Return how far the mean over another stretch may lie off, beyond what independent blocks would scatter."""
         n = max(1.0, length_ns / self.block_ns)
-        return math.sqrt(self.variance_w2 * max(0.0, _inflation(n, self.correlation) - 1) / n)
+        return math.sqrt(self.variance_w2 * max(0.0, variance_inflation(n, self.correlation) - 1) / n)
 
 
 def stretch_means(curve: Curve, stretches: Sequence[Window], renewed_ns: float | None = None) -> StretchMeans:
@@ -57,14 +55,13 @@ def stretch_means(curve: Curve, stretches: Sequence[Window], renewed_ns: float |
     squares = math.fsum(float(np.sum(means**2)) for means in centred)
     freedom = sum(means.size - 1 for means in blocks)
     products = math.fsum(float(np.sum(means[1:] * means[:-1])) for means in centred)
-    raw_correlation = products / squares if squares else 0.0
-    correlation = min(1 - 1 / (LONGEST_RATIO * n), max(0.0, raw_correlation + (1 + 4 * raw_correlation) / n))
+    correlation = corrected_correlation(products / squares if squares else 0.0, n)
     # The mean of a stretch has gone along with the wandering: what is left of the scatter is less than there was.
-    lost = [(_inflation(means.size, correlation) - 1) / (means.size - 1) for means in blocks]
+    lost = [(variance_inflation(means.size, correlation) - 1) / (means.size - 1) for means in blocks]
     variance = squares / freedom / max(1e-3, 1 - sum(lost) / len(lost))
     each = []
     for means in blocks:
-        effective = means.size / _inflation(means.size, correlation)
+        effective = means.size / variance_inflation(means.size, correlation)
         each.append(PowerScatter(math.sqrt(variance / effective), max(1.0, effective - 1)))
     return StretchMeans(tuple(each), variance, correlation, block_ns)
 
@@ -88,10 +85,3 @@ def held_values(powers_w: NDArray[np.float64], times_ns: NDArray[np.int64]) -> P
 def _block_means(curve: Curve, window: Window, n: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     edges = [window.start_ns + window.length_ns * number // n for number in range(n + 1)]
     return np.array([mean_w(curve, Window(begin, end)) for begin, end in itertools.pairwise(edges)])
-
-
-def _inflation(n: float, correlation: float) -> float:
-    """Return the variance of a mean of n values of a first-order process over that of n independent ones."""
-    r = correlation
-    inflation: float = (1 + r) / (1 - r) - 2 * r * (1 - r**n) / (n * (1 - r) ** 2)
-    return inflation

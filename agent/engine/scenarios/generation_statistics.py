@@ -90,7 +90,7 @@ def summarise_gaps(moments: TokenMoments, asked_tokens: int) -> Latency | None:
     for column, name in enumerate(supported if bounds is not None else ()):
         fields[f"{name}_low_ms"], fields[f"{name}_high_ms"] = (float(bound) for bound in bounds[:, column])  # type: ignore[index]
     refused = {name: queries_needed(level) for name, level in PERCENTILES.items() if name not in supported}
-    return latency_of(sorted_ms, fields, {}, refused)
+    return latency_of(sorted_ms, fields | {"refused": refused})
 
 
 def _resampled_bounds(sorted_ms: NDArray[np.float64], owner: Times, levels: NDArray[np.float64]) -> NDArray[np.float64] | None:

@@ -6,6 +6,13 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.engine.scenarios import latency_statistics
+from tests.fixtures import latency_worlds
+from tests.fixtures.rows import table_row
+
+
+def shuffled(count: int):
+    """Return 1, 2, ... in an order of no meaning, int64 [count]."""
+    return np.random.default_rng(count).permutation(np.arange(1, count + 1))
 
 
 def test_a_percentile_needs_as_many_queries_as_in_mlperf():
@@ -27,7 +34,7 @@ def test_the_binomial_distribution_is_exact():
 
 def test_a_percentile_that_too_few_queries_support_is_refused():
     """64 queries give p50 and p90; p95 and p99 are null and state how many they need."""
-    latency = latency_statistics.summarise_latency(np.arange(1, 65, dtype=np.int64) * 1_000_000)
+    latency = latency_statistics.summarise_latency(shuffled(64) * 1_000_000)
     assert latency.count == 64
     assert latency.p50_ms == 32.5
     assert latency.p95_ms is None
@@ -39,11 +46,59 @@ def test_a_percentile_that_too_few_queries_support_is_refused():
 
 def test_the_one_query_in_a_thousand_is_stated_from_6636_queries_on():
     """6,635 queries refuse p99.9; one more states it with its lower bound and its early-stopping estimate, the slowest query."""
-    latency_ns = np.arange(1, 6637, dtype=np.int64) * 1_000
+    latency_ns = np.append(shuffled(6635), 6636) * 1_000
     assert latency_statistics.summarise_latency(latency_ns[:-1]).refused == {"p99_9": 6636}
     latency = latency_statistics.summarise_latency(latency_ns)
     assert (latency.refused, latency.early_stopping_ms["p99_9"]) == ({}, 6.636)
     assert latency.p99_9_low_ms < 0.999 * 6.636 <= latency.p99_9_ms <= 6.636
+
+
+def test_queries_that_depend_have_wider_bounds_or_none():
+    """The bounds of p50 and p90 hold the truth in at least 90% of 40 runs (sampling error 3%), or say how many queries they need."""
+    for world, queries in [
+        (latency_worlds.autoregressive(0.9), 4096),
+        (latency_worlds.bursts(5), 4096),
+        (latency_worlds.queue(0.8, "D"), 4096),
+    ]:
+        draw = np.random.default_rng(5)
+        truth_ms = np.quantile(world.marginal(draw, 200_000) if world.marginal else world.series(draw, 1, 400_000)[0], (0.5, 0.9))
+        misses = []
+        for row in world.series(draw, 40, queries):
+            latency = latency_statistics.summarise_latency((row * 1e6).astype(np.int64))
+            assert (latency.early_stopping_ms, latency.early_stopping_reason) == ({}, latency_statistics.DEPENDENT)
+            assert latency.effective["p50"] < queries
+            for name, true_ms in zip(("p50", "p90"), truth_ms, strict=True):
+                low, high = getattr(latency, f"{name}_low_ms"), getattr(latency, f"{name}_high_ms")
+                assert (low is None) == (name in latency.unbounded)
+                misses.append(low is not None and not low <= true_ms <= high)
+        with table_row(world.name):
+            assert np.mean(misses) <= 0.1
+
+
+def test_independent_queries_keep_their_exact_bounds():
+    """At most 5% of 60 runs of independent queries, with steps of the clock or without, are taken for dependent."""
+    for step_ns in (1, 1_000, 1_000_000):
+        rows = latency_worlds.lognormal(np.random.default_rng(6), 60, 1024) * 1e6 / step_ns
+        summaries = [latency_statistics.summarise_latency(np.rint(row).astype(np.int64) * step_ns) for row in rows]
+        with table_row(step_ns):
+            assert np.mean([latency.early_stopping_reason is not None for latency in summaries]) <= 0.05
+        independent = next(latency for latency in summaries if latency.early_stopping_reason is None)
+        assert set(independent.effective.values()) == {1024}
+
+
+def test_a_correlation_as_long_as_the_run_leaves_no_bounds():
+    """A run that slows all the time has its percentiles without bounds, and says how many queries each would need."""
+    noise = np.random.default_rng(7).normal(0, 0.01, 1024)
+    latency = latency_statistics.summarise_latency((5e6 * (1 + noise + np.arange(1024) / 4096)).astype(np.int64))
+    assert latency.p50_ms is not None
+    assert (latency.p50_low_ms, latency.p50_high_ms) == (None, None)
+    assert latency.unbounded["p50"] > 1024
+
+
+def test_one_slow_query_in_fifty_is_no_dependence():
+    """What comes at equal distances is more even than chance: the bounds stay those of independent queries."""
+    row = latency_worlds.collected(50).series(np.random.default_rng(8), 1, 4096)[0]
+    assert latency_statistics.summarise_latency((row * 1e6).astype(np.int64)).early_stopping_reason is None
 
 
 @pytest.mark.slow
