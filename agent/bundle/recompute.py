@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -46,6 +46,8 @@ RELATIVE = 1e-9
 ABSOLUTE = 1e-12
 # Sentences for people: their wording differs between versions, so only the rule or sensor that they name and their figures count.
 TEXTS = re.compile(r"generation\.energy[a-z_.]*_reason|verdict\.(reasons|notes)|energy_reason|other_energy_reasons|sustained\.evidence")
+# What older versions computed as if queries were independent.
+DEPENDENCE = re.compile(r"(latency|ttft|tpot)\.(.*_(low|high)_ms|early_stopping_.*|effective.*|unbounded.*)$")
 NO_SAMPLES = "its raw samples are not in the record"
 # What was read once cannot be recomputed.
 ONCE = (
@@ -87,7 +89,7 @@ class NotRecomputed(msgspec.Struct, frozen=True):
 
 
 class OtherMethod(msgspec.Struct, frozen=True):
-    """A figure of an energy that another version of the method computed from the same readings, and what this one makes of them."""
+    """A figure that another version of the method computed from the same samples, and what this one makes of them."""
 
     field: str
     stated: Any
@@ -111,6 +113,15 @@ def _compare_values(field: str, stated_value: Any, recomputed: Any) -> Iterator[
             yield from _compare_values(f"{field}[{index}]", item, other)
     else:
         yield SameFigure(field) if _equal(field, stated_value, recomputed) else FigureDifference(field, stated_value, recomputed)
+
+
+def _by_method(findings: Iterable[FigureFinding], fields: re.Pattern[str], *, is_other: bool) -> Iterator[FigureFinding]:
+    """Yield the findings; where another version computed the record, a difference in these fields is one of method."""
+    for finding in findings:
+        if not (is_other and isinstance(finding, FigureDifference) and fields.search(finding.field)):
+            yield finding
+        elif ".effective." not in finding.field:
+            yield OtherMethod(finding.field, finding.stated, finding.recomputed)
 
 
 def _equal(field: str, stated_value: Any, recomputed: Any) -> bool:
@@ -196,7 +207,10 @@ def _latency(facts: RecordFacts) -> Iterator[FigureFinding]:
     if latency_ns is None or latency_ns.size == 0:
         yield NotRecomputed("latency", NO_SAMPLES)
     else:
-        yield from compare_figures("latency", facts.record.latency, summarise_latency(latency_ns))
+        latency = facts.record.latency
+        yield from _by_method(
+            compare_figures("latency", latency, summarise_latency(latency_ns)), DEPENDENCE, is_other=not latency.effective
+        )
 
 
 def _load(facts: RecordFacts) -> Iterator[FigureFinding]:
@@ -257,7 +271,8 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
     if generation.counts == "exact" and generation.cached_tokens == 0 and generation.prompt_tokens is not None:
         rate = prefill_tokens_per_s(moments, generation.prompt_tokens * moments.first_ns.size, window_ns)
         recomputed = msgspec.structs.replace(recomputed, prefill_tokens_per_s=rate)
-    yield from compare_figures("generation", generation, recomputed)
+    is_other = generation.ttft is not None and not generation.ttft.effective
+    yield from _by_method(compare_figures("generation", generation, recomputed), DEPENDENCE, is_other=is_other)
     yield NotRecomputed("generation.own_*, generation.encode_ms", "the engine's own timings and the tokenised text are not kept")
 
 
@@ -290,11 +305,8 @@ def _energy(facts: RecordFacts) -> Iterator[FigureFinding]:
         "other_energy_reasons": (record.other_energy_reasons, energies.refused),
     }
     for field, (stated_value, recomputed) in pairs.items():
-        for finding in compare_figures(field, stated_value, recomputed):
-            if isinstance(finding, FigureDifference) and (record.energy_method or 1) != per_inference.METHOD:
-                yield OtherMethod(finding.field, finding.stated, finding.recomputed)
-            else:
-                yield finding
+        is_other = (record.energy_method or 1) != per_inference.METHOD
+        yield from _by_method(compare_figures(field, stated_value, recomputed), re.compile(""), is_other=is_other)
 
 
 def _sustained(facts: RecordFacts) -> Iterator[FigureFinding]:

@@ -19,7 +19,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.energy.per_inference import METHOD
 
 # Of the energies by another method, what is printed; the rest of them is in the JSON.
-SHOWN = re.compile(r"(^|\.)(energy|other_energies|energy_reason|gross_mj|gross_u_mj|net_mj|net_u_mj)$")
+SHOWN = re.compile(r"(^|\.)(energy|other_energies|energy_reason|gross_mj|gross_u_mj|net_mj|net_u_mj|p[0-9_]+_(low|high)_ms)$")
 
 
 class BundleSignature(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class BundleSignature(msgspec.Struct, frozen=True, kw_only=True):
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """The result for one bundle; `checked` is the number of recomputed figures. A damaged one has an `error` and nothing else.
 
-    `other-method`: all is as stated but for energies that another version of the method computed (`other_method`): neither shown to be
+    `other-method`: all is as stated but for figures that another version of the method computed (`other_method`): neither shown to be
     right nor wrong.
     """
 
@@ -109,7 +109,7 @@ def show_verifications(verifications: Sequence[Verification], version: str, cons
         if verification.differences:
             console.print(_table(verification.differences, "recomputed"))
         if verification.other_method:
-            console.print(_table([energy for energy in verification.other_method if SHOWN.search(energy.field)], f"by method {METHOD}"))
+            console.print(_table([other for other in verification.other_method if SHOWN.search(other.field)], "by this version"))
 
 
 def _lines(verification: Verification, version: str) -> list[str]:
@@ -123,7 +123,9 @@ def _lines(verification: Verification, version: str) -> list[str]:
     ]
     if verification.other_method:
         method = f"its energies were computed by method {verification.energy_method or 1}, this version has method {METHOD}"
-        lines.append(f"  {method}: from the same readings it computes what stands beside them; neither shows that the file was changed")
+        if not any("energy" in finding.field for finding in verification.other_method):
+            method = "its bounds of percentiles take queries as independent, this version looks whether they are"
+        lines.append(f"  {method}: from the same samples it computes what stands beside them; neither shows that the file was changed")
     if verification.written_by != version:
         lines.append(f"  written by edgemeter {verification.written_by}, recomputed by {version}: definitions may have changed in between")
     lines.extend(f"  not recomputed: {part.field}: {part.why}" for part in verification.left)

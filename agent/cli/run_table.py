@@ -137,13 +137,23 @@ def _reasons(runs: Sequence[RunRecord]) -> list[str]:
 def _notes(runs: Sequence[RunRecord]) -> list[str]:
     needs = [(run, [f"{name.replace('_', '.')} (needs {count:,} queries)" for name, count in run.latency.refused.items()]) for run in runs]
     refused = dict.fromkeys(f"not stated: {', '.join(percentiles)} of {run.model.name}" for run, percentiles in needs if percentiles)
+    depend = {_name(run): _dependence_note(run) for run in reversed(runs) if run.latency.early_stopping_reason}
     load = [_load_note(run, run.load) for run in runs if run.load and run.load.is_sustained is not None]
     sustained = [_sustained_note(run, run.sustained) for run in runs if run.sustained]
     energy = [note for run in runs for note in (*_energy_notes(run), *_token_energy_notes(run))]
     accuracy = [f"no accuracy: {run.accuracy_reason}" for run in runs if run.accuracy is None]
     accuracy += [f"accuracy of {run.model.name}: {bounds}" for run in runs if (bounds := _bounded_accuracy(run.accuracy))]
     accuracy += [f"note: {run.model.name}: {note}" for run in runs for note in run.verdict.notes if note.startswith("unsure-model")]
-    return [*_reasons(runs), *refused, *load, *sustained, *energy, *accuracy]
+    return [*_reasons(runs), *refused, *depend.values(), *load, *sustained, *energy, *accuracy]
+
+
+def _dependence_note(run: RunRecord) -> str:
+    """Return how many independent queries those of the run are worth, and which percentiles that leaves without bounds."""
+    latency = run.latency
+    worth = [f"{count:,} for {name.replace('_', '.')}" for name, count in latency.effective.items()]
+    needs = [f"{name.replace('_', '.')} (time about {count:,} queries)" for name, count in latency.unbounded.items()]
+    text = f"{latency.count:,} queries of {_name(run)} depend on each other and are worth fewer independent ones: {', '.join(worth)}"
+    return text + (f"; no bounds of {', '.join(needs)}" if needs else "")
 
 
 def _energy_notes(run: RunRecord) -> list[str]:

@@ -147,8 +147,13 @@ def _latency(context: ViewContext, record: RunRecord) -> Markup:
         value, low, high = (getattr(latency, f"{name}{end}_ms") for end in ("", "_low", "_high"))
         if value is not None:
             interval = f", 95% {figures.span(low, high)}" if low is not None and high is not None else ""
+            if name in latency.unbounded:
+                interval = f", no bounds: queries depend on each other, time about {latency.unbounded[name]:,}"
             facts[name.replace("_", ".")] = f"{figures.significant(value)} ms{interval}"
     facts |= {name.replace("_", "."): f"refused: needs {required:,} queries" for name, required in latency.refused.items()}
+    if latency.early_stopping_reason:
+        worth = ", ".join(f"{count:,} for {name.replace('_', '.')}" for name, count in latency.effective.items())
+        facts["Effective queries"] = f"{latency.count:,} queries depend on each other and are worth fewer: {worth}"
     facts |= {
         "Mean": f"{figures.significant(latency.mean_ms)} ms",
         "Lowest": f"{figures.significant(latency.min_ms)} ms",

@@ -14,8 +14,14 @@ def main(model: str, images: str | None = None, annotations: str | None = None) 
     print(f"{record.model.name} on {record.environment.board or record.device}: {record.verdict.state}")
     for reason in record.verdict.reasons:
         print(f"  {reason}")
-    if record.latency.p50_ms is not None:
-        print(f"latency p50: {record.latency.p50_ms:.3f} ms ({record.latency.p50_low_ms:.3f} to {record.latency.p50_high_ms:.3f})")
+    latency = record.latency
+    if latency.p50_ms is not None:
+        bounds = (
+            f"{latency.p50_low_ms:.3f} to {latency.p50_high_ms:.3f}"
+            if latency.p50_low_ms
+            else "no bounds: its queries depend on each other"
+        )
+        print(f"latency p50: {latency.p50_ms:.3f} ms ({bounds})")
     if record.accuracy is None:
         print(f"no accuracy: {record.accuracy_reason}")
     else:

@@ -48,7 +48,7 @@ def _bulk_z(latency_ms: Milliseconds, sorted_ms: Milliseconds, lengths: list[int
     highest = 0.0
     for length in lengths:
         sums = passed[length:] - passed[:-length]
-        ratio = float(sums @ sums) / sums.size / (length * variance * (1 - length / n))
+        ratio = float(np.mean(sums**2)) / (length * variance * (1 - length / n))
         freedom = 3 * length * n / ((2 * length - 1) * (length - 1))
         highest = max(highest, math.sqrt(freedom * (ratio - 1 - math.log(ratio)))) if ratio > 1 else highest
     return highest

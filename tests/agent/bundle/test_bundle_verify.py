@@ -114,6 +114,21 @@ def test_a_record_that_states_no_method_is_of_the_first(tmp_path):
     assert verify(write_bundle(tmp_path, older)).state == "same"
 
 
+def test_bounds_of_a_version_that_took_queries_as_independent_are_no_forgery(tmp_path):
+    """A record without effective queries has its own bounds beside today's; its p50 is still held to the samples."""
+    record = make_sound_record()
+    older = msgspec.structs.replace(record.latency, effective={})
+    assert verify(write_bundle(tmp_path, msgspec.structs.replace(record, latency=older))).state == "same"
+    bounds = msgspec.structs.replace(older, p50_low_ms=older.p50_low_ms * 1.001)
+    verification = verify(write_bundle(tmp_path, msgspec.structs.replace(record, latency=bounds)))
+    assert [finding.field for finding in verification.other_method] == ["latency.p50_low_ms"]
+    console = Console(file=io.StringIO(), width=120)
+    show_verifications([verification], "0.1.0", console)
+    assert "its bounds of percentiles take queries as independent" in console.file.getvalue()
+    wrong = msgspec.structs.replace(older, p50_ms=older.p50_ms * 0.9)
+    assert verify(write_bundle(tmp_path, msgspec.structs.replace(record, latency=wrong))).state == "differs"
+
+
 def test_an_energy_without_support_is_named(tmp_path):
     """A record that states an energy where its readings support none differs: the reason stands beside it."""
     record = make_sound_record()

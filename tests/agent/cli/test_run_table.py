@@ -193,3 +193,11 @@ def test_an_accuracy_states_what_its_bounds_take_as_independent():
         (make_accuracy(value=0.372, low=None, high=None, clusters=clusters, interval_reason="few"), "AP 0.3720, no bounds: few"),
     ):
         assert words in printed(make_record(accuracy=accuracy), width=200)
+
+
+def test_queries_that_depend_are_named_with_what_they_are_worth():
+    """One line for all repeats of a case: the effective queries of each percentile, and those without bounds."""
+    latency = make_latency(early_stopping_reason="they depend", effective={"p50": 300, "p99_9": 20}, unbounded={"p99_9": 90000}, count=1024)
+    text = printed(make_record(id="1" * 32, latency=latency), make_record(id="2" * 32, latency=latency), width=250)
+    assert text.count("1,024 queries of tiny-detector depend on each other and are worth fewer") == 1
+    assert "300 for p50, 20 for p99.9; no bounds of p99.9 (time about 90,000 queries)" in text

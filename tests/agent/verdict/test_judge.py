@@ -25,7 +25,9 @@ QUIET = (
 )
 BEFORE = {"governor": "performance", "clock_synchronised": True}
 RATIO = {"low_ratio": 0.011, "high_ratio": 0.02, "pairs": 10, "measured_at_ns": 1, "case": "m replay", "p50_ms": 5.0}
-NOISY = np.concatenate([np.full(60, 5_000_000), np.full(60, 9_000_000)])
+NOISY = np.random.default_rng(1).permutation(np.repeat((5_000_000, 9_000_000), 60))
+# Slow and fast in turn for 30 queries each: no third of the run differs from the others.
+SLOW_IN_TURN = np.tile(np.repeat((5_000_000, 6_000_000), 30), 6)
 SLOW_END = np.concatenate([np.full(150, 5_000_000), np.full(150, 5_400_000)]) + np.arange(300) % 7
 SLOW_MIDDLE = np.concatenate([np.full(100, 5_000_000), np.full(100, 5_500_000), np.full(100, 5_000_000)]) + np.arange(300) % 7
 
@@ -48,6 +50,7 @@ CASES = [
     ("drift", "suspect", measured_of(SLOW_END), QUIET),
     ("drift", "suspect", measured_of(SLOW_MIDDLE), QUIET),
     ("wide-bounds", "suspect", measured(latency=latency_statistics.summarise_latency(NOISY)), QUIET),
+    ("wide-bounds", "suspect", measured_of(SLOW_IN_TURN), QUIET),
     ("waited-for-core", "suspect", measured(scheduling=scheduled(48.0)), QUIET),
     ("throttled", "invalid", measured(), (*QUIET, Condition(when="during", throttled_now=True))),
     ("throttled", "invalid", measured(), with_condition("after", governor="performance", throttle_events={"oc1": 0, "oc3": 1})),
