@@ -74,7 +74,7 @@ def compare(
     progress: bool = False,
     **settings: Any,
 ) -> MeasuredInTurn:
-    """Measure models in turn (ABBA ...) until the differences are clear, and compare each with the first.
+    """Measure models in turn (AB BA BA AB ...) until the differences are clear, and compare each with the first.
 
     Args:
         models: two or more: paths, names of the catalogue, or suites (.toml) of one case.

@@ -25,12 +25,33 @@ def variance_inflation(n: float, correlation: float) -> float:
     return inflation
 
 
+def scatter_inflation(n: float, correlation: float) -> float:
+    """Return the variance of a mean of n values over that which their own scatter suggests.
+
+    The mean has gone along with the process: what is left of the scatter is less than there was.
+    """
+    inflation = variance_inflation(n, correlation)
+    return inflation / max(1e-3, 1 - (inflation - 1) / (n - 1))
+
+
+def neighbour_correlation(values: NDArray[np.float64]) -> float:
+    """Return the correlation of neighbours about their mean, as it is: below 0 for independent values; 0 where nothing scatters."""
+    centred = values - values.mean()
+    squares = float(np.sum(centred**2))
+    return float(np.sum(centred[1:] * centred[:-1])) / squares if squares else 0.0
+
+
 def corrected_correlation(raw: float, n: float) -> float:
     """Return the correlation of neighbours, 0 or more, from that of n values about their own mean, which makes it too low.
 
     Source: Marriott and Pope, Biometrika 41 (1954) 390.
     """
-    return min(1 - 1 / (LONGEST_RATIO * n), max(0.0, raw + (1 + 4 * raw) / n))
+    return min(longest_correlation(n), max(0.0, raw + (1 + 4 * raw) / n))
+
+
+def longest_correlation(n: float) -> float:
+    """Return the highest correlation of neighbours that n values can show."""
+    return 1 - 1 / (LONGEST_RATIO * n)
 
 
 def mean_scatter(values: NDArray[np.float64]) -> MeanScatter:
@@ -40,14 +61,10 @@ def mean_scatter(values: NDArray[np.float64]) -> MeanScatter:
     Source: Welch-Satterthwaite; the variance of a variance is that of the fourth moment.
     """
     n = values.size
-    centred = values - values.mean()
-    squares = float(centred @ centred)
-    if squares == 0:
+    variance = float(values.var())
+    if variance == 0:
         return MeanScatter(0.0, n - 1)
-    correlation = corrected_correlation(float(centred[1:] @ centred[:-1]) / squares, n)
-    inflation = variance_inflation(n, correlation)
-    # The mean has gone along with the process: what is left of the scatter is less than there was.
-    variance = squares / (n - 1) / max(1e-3, 1 - (inflation - 1) / (n - 1))
-    kurtosis = float(np.mean(centred**4)) / (squares / n) ** 2
+    correlation = corrected_correlation(neighbour_correlation(values), n)
+    kurtosis = float(np.mean((values - values.mean()) ** 4)) / variance**2
     relative = (kurtosis - 1 + (4 / (1 - correlation**2) if correlation else 0.0)) / n
-    return MeanScatter(math.sqrt(variance / n * inflation), max(1.0, 2 / relative))
+    return MeanScatter(math.sqrt(variance / (n - 1) * scatter_inflation(n, correlation)), max(1.0, 2 / relative))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from edgemeter.agent.contract.record import RunRecord
     from edgemeter.agent.session.in_turn import MeasuredInTurn
+    from edgemeter.agent.session.pairs import PairJudgement
 
 # They are called A to Z.
 MOST_MODELS = 26
@@ -43,7 +44,7 @@ MOST_MODELS = 26
 def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form: Format | None, save: bool, **options: Any) -> None:
     """Measure models in turn on this device, and compare each with the first: speed, accuracy and energy, in a table and a sentence.
 
-    A and B are model files, names of the catalogue, or suites (.toml) of one case each. They run alternately (ABBA ...), so that all see
+    A and B are model files, names of the catalogue, or suites (.toml) of one case each. They run alternately (AB BA BA AB ...), so that all see
     the same machine, until the differences are clear. Accuracy needs --images and --annotations, energy a power sensor.
 
     Example: edgemeter compare model_fp32.tflite model_int8.tflite --images photos/ --annotations coco.json
@@ -164,4 +165,18 @@ def _notes(comparison: "MeasuredInTurn") -> list[str]:
                 missing.setdefault(f"{difference.figure}: {difference.note}", []).append(contrast.name)
     of = {reason: f" of {' and '.join(names)}" if len(names) < len(comparison.contrasts) else "" for reason, names in missing.items()}
     notes = [f"no {reason.replace(':', f'{of[reason]}:', 1)}" for reason in missing]
+    notes += [note for contrast in comparison.contrasts if (note := _neighbours_note(contrast.name, contrast.latency))]
     return [*notes, *(f"left out: {text}" for text in comparison.left_out), *(f"suspect: {text}" for text in comparison.doubts)]
+
+
+def _neighbours_note(name: str, judged: "PairJudgement") -> str:
+    """Return what the dependence of neighbouring pairs means for the outcome; nothing where it is the same with and without."""
+    from edgemeter.agent.session.pairs import TELLING_PAIRS
+
+    if judged.effective_pairs is not None and judged.effective_pairs < judged.pairs:
+        return f"{name}: neighbouring pairs depend on each other: {judged.pairs} are worth {judged.effective_pairs:.1f} independent ones"
+    if judged.rests_on_independence:
+        return (
+            f"{name}: too few pairs to show whether neighbours depend on each other, which would open the outcome: --runs {TELLING_PAIRS}"
+        )
+    return ""

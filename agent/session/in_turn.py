@@ -1,4 +1,4 @@
-"""Cases measured in turn on this machine (AB BA AB ...), each run in a fresh process, until the differences are clear or the end."""
+"""Cases measured in turn on this machine (AB BA BA AB ...), each run in a fresh process, until the differences are clear or the end."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -136,8 +136,11 @@ class _Tally:
 
 
 def order_of(cases: Sequence[Case], rounds: int, *, with_scoring: bool) -> list[tuple[Case, int]]:
-    """Return the runs in the order AB BA AB BA ..., so that a steady drift favours neither; before them each once to be scored."""
-    turns = [(case, number) for number in range(rounds) for case in (cases[::-1] if number % 2 else cases)]
+    """Return the runs in the order AB BA BA AB ..., so that a drift favours neither; before them each once to be scored.
+
+    Source: the Thue-Morse sequence; a drift that bends is as balanced as a steady one, and nothing periodic keeps in step with it.
+    """
+    turns = [(case, number) for number in range(rounds) for case in (cases[::-1] if number.bit_count() % 2 else cases)]
     return [*((case, SCORING) for case in cases), *((case, number + 1) for case, number in turns)] if with_scoring else turns
 
 

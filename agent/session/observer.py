@@ -32,7 +32,7 @@ class CalibratedObserver:
 def calibrate(
     case: Case, identity: session.DeviceIdentity, sensors: Mapping[str, PowerSensor], pairs: int, on_event: session.OnEvent
 ) -> CalibratedObserver:
-    """Measure `pairs` pairs in the order AB BA AB ..., so that a steady drift favours neither, and return what sampling adds to p50.
+    """Measure `pairs` pairs in the order AB BA BA AB ..., so that a drift favours neither, and return what sampling adds to p50.
 
     Raises:
         EdgemeterError: a run failed, or was invalid.
@@ -42,7 +42,7 @@ def calibrate(
     pairs_ms: list[tuple[float, float]] = []
     doubts: list[str] = []
     for pair in range(pairs):
-        order: tuple[Observing, Observing] = ("nothing", "all") if pair % 2 else ("all", "nothing")
+        order: tuple[Observing, Observing] = ("nothing", "all") if pair.bit_count() % 2 else ("all", "nothing")
         p50_ms = {observing: _run(bare, identity, sensors, on_event, observing, doubts) for observing in order}
         pairs_ms.append((p50_ms["all"], p50_ms["nothing"]))
     counted = tuple(f"{rule}: {count} of {2 * pairs} runs" for rule, count in Counter(doubts).items())

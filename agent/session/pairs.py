@@ -2,8 +2,11 @@
 
 - `alike`: the 95% interval of the ratio lies within the smallest difference that matters, either way.
 - `lower`, `higher`: the interval at 99.2% leaves out 1; else it is `not settled`, and `not judged` below two pairs.
-- After each pair, from the fifth, the same tests are made at a higher confidence, and a clear result ends the comparison. These early
-  tests share an error of 0.2%, so that A against A is called a difference in at most 1% of all comparisons, however long they are.
+- Where neighbouring pairs correlate more than chance lets them, the intervals are wider. Fewer than 20 pairs do not show it for sure: of
+  ten pairs whose neighbours correlate by 0.6, 82% of the 95% intervals hold the ratio, of thirty 94%.
+- After each pair, from the fifth, the same tests are made at a higher confidence, and as if neighbours correlated by 0.6: a clear result
+  ends the comparison. These early tests share an error of 0.2%, so that A against A is called a difference in at most 1% of all
+  comparisons of independent pairs, however long they are.
 """
 
 import math
@@ -14,7 +17,7 @@ from statistics import NormalDist, stdev
 import msgspec
 
 from edgemeter.agent.base.decision import Outcome, decide
-from edgemeter.agent.base.run_statistics import CONFIDENCE, MATTERS_RATIO, centre, pair_interval
+from edgemeter.agent.base.run_statistics import CONFIDENCE, MATTERS_RATIO, centre, neighbour_widening, pair_interval, widening_of
 from edgemeter.agent.base.statistics import student_quantile
 
 FALSE_ALARMS = 0.01
@@ -30,11 +33,16 @@ _ALIKE_Z = NormalDist().inv_cdf(0.9)
 FORESEEN_PAIRS = 1000
 
 
+# Pairs from which on neighbours that correlate by 0.6 show it in more than four of five comparisons.
+TELLING_PAIRS = 20
+
+
 class PairJudgement(msgspec.Struct, frozen=True, kw_only=True):
     """B / A: the ratio of p50 with its 95% interval over pairs of runs, and what follows from it.
 
     `more_pairs` is about how many more pairs would settle it with the spread seen; null where it is settled, or where even a thousand
-    would not do.
+    would not do. `effective_pairs` is how many independent pairs they are worth: fewer where neighbours depend on each other.
+    `rests_on_independence`: too few pairs to show whether they do, and the outcome would be another if they correlated by 0.6.
     """
 
     state: Outcome
@@ -44,6 +52,8 @@ class PairJudgement(msgspec.Struct, frozen=True, kw_only=True):
     pairs: int
     more_pairs: int | None
     matters_ratio: float
+    effective_pairs: float | None = None
+    rests_on_independence: bool = False
 
 
 def judge_pairs(log_ratios: Sequence[float], matters_ratio: float = MATTERS_RATIO) -> PairJudgement:
@@ -51,6 +61,8 @@ def judge_pairs(log_ratios: Sequence[float], matters_ratio: float = MATTERS_RATI
     limit = math.log1p(matters_ratio)
     state = _state(log_ratios, limit, DECISION, CONFIDENCE)
     interval = pair_interval(log_ratios)
+    widening = neighbour_widening(log_ratios)
+    is_unknown = widening == 1 and 1 < len(log_ratios) < TELLING_PAIRS
     return PairJudgement(
         state=state,
         ratio=math.exp(centre(log_ratios)) if log_ratios else None,
@@ -59,6 +71,8 @@ def judge_pairs(log_ratios: Sequence[float], matters_ratio: float = MATTERS_RATI
         pairs=len(log_ratios),
         more_pairs=_more(log_ratios, limit) if state == "not settled" else None,
         matters_ratio=matters_ratio,
+        effective_pairs=len(log_ratios) / widening**2,
+        rests_on_independence=is_unknown and state != _state(log_ratios, limit, DECISION, CONFIDENCE, widening_of(len(log_ratios))),
     )
 
 
@@ -69,17 +83,17 @@ def is_settled(log_ratios: Sequence[float], planned: int, matters_ratio: float =
         return False
     limit = math.log1p(matters_ratio)
     strict = 1 - FALSE_ALARMS * EARLY_SHARE / (planned - FIRST_CHECK)
-    state = _state(log_ratios, limit, strict, strict)
+    state = _state(log_ratios, limit, strict, strict, widening_of(count))
     return state in ("lower", "higher", "alike") and state == _state(log_ratios, limit, DECISION, CONFIDENCE)
 
 
-def _state(log_ratios: Sequence[float], limit: float, decision: float, confidence: float) -> Outcome:
-    stated_outcome, decided = (_outcome(log_ratios, limit, level) for level in (confidence, decision))
+def _state(log_ratios: Sequence[float], limit: float, decision: float, confidence: float, least_widening: float = 1.0) -> Outcome:
+    stated_outcome, decided = (_outcome(log_ratios, limit, level, least_widening) for level in (confidence, decision))
     return stated_outcome if stated_outcome == "alike" else decided
 
 
-def _outcome(log_ratios: Sequence[float], limit: float, confidence: float) -> Outcome:
-    interval = pair_interval(log_ratios, confidence)
+def _outcome(log_ratios: Sequence[float], limit: float, confidence: float, least_widening: float) -> Outcome:
+    interval = pair_interval(log_ratios, confidence, least_widening)
     # Of logarithms, so that an interval without end is none of numbers too large for a float.
     return decide(None, (interval.low, interval.high) if interval else None, limit, "difference").outcome
 
@@ -88,7 +102,7 @@ def _more(log_ratios: Sequence[float], limit: float) -> int | None:
     """Return about how many more pairs would settle it, were the ratio and the spread what they seem; None: more than is sensible."""
     if len(log_ratios) < 2:
         return None
-    effect, spread, now = abs(centre(log_ratios)), stdev(log_ratios), len(log_ratios)
+    effect, spread, now = abs(centre(log_ratios)), stdev(log_ratios) * neighbour_widening(log_ratios), len(log_ratios)
 
     def settles(count: int) -> bool:
         error = spread / math.sqrt(count)

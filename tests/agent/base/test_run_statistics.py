@@ -55,10 +55,21 @@ def test_signed_ranks_hold_what_all_signs_give():
 
 def test_few_pairs_have_students_interval():
     """Nine pairs and fewer: mean -/+ t s / sqrt n; one pair has none."""
-    interval = run_statistics.pair_interval([0.0, 1.0, 2.0, 3.0])
+    interval = run_statistics.pair_interval([1.0, 3.0, 0.0, 2.0])
     reach = 3.182446 * (5 / 3) ** 0.5 / 2
     assert (interval.low, interval.high) == (pytest.approx(1.5 - reach), pytest.approx(1.5 + reach))
     assert run_statistics.pair_interval([1.0]) is None
+
+
+def test_an_interval_of_neighbours_that_depend_is_wider():
+    """The same pairs in an order in which neighbours are alike: the interval widens about its centre, by at least what 0.6 would make."""
+    values = np.random.default_rng(3).normal(0.0, 1.0, 20)
+    assert run_statistics.neighbour_widening(values) == 1
+    rising, mixed = run_statistics.pair_interval(np.sort(values)), run_statistics.pair_interval(values)
+    widening = run_statistics.neighbour_widening(np.sort(values))
+    assert widening > run_statistics.widening_of(20) > 2
+    assert rising.high - rising.low == pytest.approx(widening * (mixed.high - mixed.low))
+    assert [run_statistics.neighbour_widening(row) for row in ([], [1.0], [1.0, 2.0, 3.0], [2.0] * 10)] == [1] * 4
 
 
 def test_ten_pairs_cannot_bound_what_they_cannot_resolve():

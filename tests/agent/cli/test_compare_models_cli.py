@@ -39,7 +39,7 @@ def test_suites_of_one_case_are_compared_and_given_as_json(tmp_path):
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert document["contrasts"][0]["latency"]["ratio"] == pytest.approx(1.5, rel=0.1)
-    assert [run["model"]["file"] for run in document["runs"]] == [f"{name}.replay.json" for name in "abbaab"]
+    assert [run["model"]["file"] for run in document["runs"]] == [f"{name}.replay.json" for name in "abbaba"]
 
 
 def test_a_suite_of_two_cases_is_refused(tmp_path):

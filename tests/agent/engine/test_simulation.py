@@ -7,7 +7,7 @@ from edgemeter.agent.base import run_statistics
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.engine.scenarios import latency_statistics
-from edgemeter.agent.session import pairs
+from edgemeter.agent.session import in_turn, pairs
 from edgemeter.agent.verdict import judge as verdict
 from tests.fixtures.measured_factory import measured
 from tests.fixtures.synthetic_device import FAMILIES, RUN_SPREAD, STEADY, WIDER_RUN_SPREAD, Family
@@ -27,11 +27,11 @@ def covers_as_stated(covered: int, devices: int) -> bool:
 
 
 def log_ratios(family: Family, devices: int, ratio: float, spread: float, seed: int):
-    """Return ln(B / A) of every pair, measured AB BA AB ..., float64 [devices, PAIRS]; B takes `ratio` times as long."""
+    """Return ln(B / A) of every pair, measured in turn, float64 [devices, PAIRS]; B takes `ratio` times as long."""
     draw = np.random.default_rng(seed)
     p50 = family.p50(draw, family.session(draw, devices, 2 * PAIRS, spread)).reshape(devices, PAIRS, 2)
     first, second = np.log(p50[..., 0]), np.log(p50[..., 1])
-    b_first = np.arange(PAIRS) % 2 == 1
+    b_first = np.array([case == "B" for case, _ in in_turn.order_of("AB", PAIRS, with_scoring=False)[::2]])
     return np.where(b_first, first - second, second - first) + np.log(ratio)
 
 

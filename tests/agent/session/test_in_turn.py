@@ -1,9 +1,13 @@
 """Facts about `edgemeter.agent.session.in_turn`: order, what counts of the runs (of a script of outcomes), the sentence."""
 
+import io
+
 import msgspec
 import pytest
+from rich.console import Console
 
 from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.cli import compare_models
 from edgemeter.agent.contract.record_conditions import Tensor, Verdict
 from edgemeter.agent.session import in_turn, session
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_latency, make_record
@@ -44,9 +48,9 @@ def compare(monkeypatch, tmp_path):
 
 
 def test_runs_are_measured_in_turn_and_each_round_the_other_way_round(tmp_path):
-    """AB BA AB, ABC CBA: a steady drift favours none; what is scored comes first."""
+    """AB BA BA AB, ABC CBA: a steady drift favours none; what is scored comes first."""
     a, b, c = (replay_case(tmp_path, name, 1.0) for name in "abc")
-    assert in_turn.order_of([a, b], 3, with_scoring=False) == [(a, 0), (b, 0), (b, 1), (a, 1), (a, 2), (b, 2)]
+    assert in_turn.order_of([a, b], 3, with_scoring=False) == [(a, 0), (b, 0), (b, 1), (a, 1), (b, 2), (a, 2)]
     assert in_turn.order_of([a, b, c], 2, with_scoring=True) == [(a, 0), (b, 0), (c, 0), (a, 1), (b, 1), (c, 1), (c, 2), (b, 2), (a, 2)]
 
 
@@ -75,7 +79,7 @@ def test_one_sentence_decides_between_two_models(compare):
     )
     (contrast,) = comparison.contrasts
     assert contrast.sentence == (
-        "B is 1.41 times faster (95% 1.40 to 1.41), loses 3.7 AP points (95% 3.0 to 4.4) and costs 23.5% less energy (95% 23.2 to 23.9%)"
+        "B is 1.41 times faster (95% 1.40 to 1.42), loses 3.7 AP points (95% 3.0 to 4.4) and costs 23.5% less energy (95% 22.7 to 24.4%)"
     )
     assert [max(side.p50_ms) for side in comparison.sides] == [pytest.approx(14.05), pytest.approx(9.99)]
     assert [side.accuracy_value for side in comparison.sides] == [0.4, 0.363]
@@ -177,3 +181,12 @@ def test_a_real_comparison_finds_the_slower_model(tmp_path):
     assert comparison.contrasts[0].latency.state == "higher"
     assert comparison.contrasts[0].latency.ratio == pytest.approx(1.5, rel=0.1)
     assert tuple(records) == comparison.runs
+
+
+def test_an_outcome_that_rests_on_independent_pairs_is_printed_as_such(compare):
+    """Ten pairs that are just alike: dependent neighbours would open the outcome, and twenty pairs would show them."""
+    noise = iter((0.033, -0.027, 0.012, -0.036, 0.024, -0.009, 0.036, -0.021, 0.003, -0.015))
+    comparison = compare(lambda _: run_of(10.0), lambda _: run_of(10.0 * (1 + next(noise))), rounds=10)
+    out = io.StringIO()
+    compare_models.show(comparison, Console(file=out, width=200))
+    assert "B: too few pairs to show whether neighbours depend on each other, which would open the outcome: --runs 20" in out.getvalue()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.session import pairs
+from tests.fixtures import pair_worlds
 from tests.fixtures.rows import table_row
 
 # Ten pairs, spread by about 1% around 0.
@@ -84,3 +85,34 @@ def test_the_longer_the_plan_the_stricter_each_interim_test():
     rows = [(log(1.5) + scale * NOISE[:5]).tolist() for scale in (1, 2, 3, 4, 5, 6, 7)]
     short, long = ([pairs.is_settled(row, planned) for row in rows] for planned in (10, 1000))
     assert sum(short) > sum(long) > 0
+
+
+def test_neighbours_that_depend_are_named_with_what_their_pairs_are_worth():
+    """Twenty pairs in no order are independent and worth twenty; sorted they depend, are worth fewer, and settle nothing that they did."""
+    rows = np.random.default_rng(4).normal(log(1.04), 0.03, 20)
+    mixed, sorted_rows = pairs.judge_pairs(rows.tolist()), pairs.judge_pairs(np.sort(rows).tolist())
+    assert (mixed.effective_pairs, mixed.state) == (20, "higher")
+    assert (sorted_rows.effective_pairs < 5, sorted_rows.state) == (True, "not settled")
+
+
+def test_few_pairs_say_whether_the_outcome_rests_on_independence():
+    """Ten pairs that are just alike would be open if neighbours correlated. They settle 50% either way, and twenty would have shown it."""
+    assert judged(0.0, 3.0).rests_on_independence
+    assert not judged(log(1.5)).rests_on_independence
+    assert not pairs.judge_pairs((log(1.012) + np.tile(NOISE, 2)).tolist()).rests_on_independence
+
+
+def test_a_machine_that_wanders_or_drifts_leaves_the_interval_as_good():
+    """A against A: at least 91% of 150 intervals (sampling error 2%) hold 1, and hardly any is called a difference."""
+    for world, planned in [
+        (pair_worlds.of_pairs(0.0), 10),
+        (pair_worlds.of_pairs(0.6), 30),
+        (pair_worlds.of_runs(0.6), 20),
+        (pair_worlds.of_runs(0.9), 20),
+        (pair_worlds.drifting(0.2), 10),
+        (pair_worlds.in_step(4), 10),
+    ]:
+        with table_row(world.name):
+            result = pair_worlds.coverage(world, planned, 150, stops=False)
+            assert result.covered >= 0.91
+            assert result.differs <= 0.03
