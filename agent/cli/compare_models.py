@@ -44,8 +44,8 @@ MOST_MODELS = 26
 def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form: Format | None, save: bool, **options: Any) -> None:
     """Measure models in turn on this device, and compare each with the first: speed, accuracy and energy, in a table and a sentence.
 
-    A and B are model files, names of the catalogue, or suites (.toml) of one case each. They run alternately (AB BA BA AB ...), so that all see
-    the same machine, until the differences are clear. Accuracy needs --images and --annotations, energy a power sensor.
+    A and B are model files, names of the catalogue, or suites (.toml) of one case each. They run alternately (AB BA BA AB ...), so that all
+    see the same machine, until the differences are clear. Accuracy needs --images and --annotations, energy a power sensor.
 
     Example: edgemeter compare model_fp32.tflite model_int8.tflite --images photos/ --annotations coco.json
     """

@@ -1,4 +1,4 @@
-"""How often the bounds of a percentile hold it where queries depend on each other, and the ratio of pairs in turn where their neighbours do.
+"""How often the bounds of a percentile hold it where queries depend on each other, and intervals of pairs in turn where neighbours do.
 
 Each cell is a world of `tests.fixtures.latency_worlds` or `tests.fixtures.pair_worlds`. Bounds hold the truth in 93 to 97% of the draws, or
 are absent with the number of queries that it would take; where a run holds few bursts of another job, or none, nothing in it can tell.
