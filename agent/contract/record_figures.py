@@ -16,8 +16,7 @@ WIDEST_FIRST: tuple[Scope, ...] = ("wall-ac", "board-input", "module", "soc-rail
 
 
 class Latency(RecordPart, frozen=True, kw_only=True):
-    """Inference latency over the timed queries. Bounds are distribution-free 95% bounds from order statistics, of as many queries as those
-    timed are worth."""
+    """Inference latency over the timed queries. Bounds are distribution-free 95% bounds from order statistics of the effective queries."""
 
     count: Count
     """Number of timed queries; of inter-token latencies the number of gaps."""
