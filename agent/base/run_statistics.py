@@ -36,10 +36,9 @@ MATTERS_ACCURACY = 0.005
 # By so much of the range of five runs (on logarithms) it is widened each way, to go from 93.75 to 95%.
 WIDENING = 0.05
 PAIRS_FOR_RANKS = 10
-# Pairs of which chance makes neighbours correlate as much in one of ten comparisons are taken for dependent: this widens the intervals of
-# independent pairs by 5 to 13% on average, and by nothing in nine of ten. Those that depend correlate by 0.6 at least, or few pairs show
-# nothing of it.
-NEIGHBOURS_Z = NormalDist().inv_cdf(0.9)
+# Pairs whose neighbours chance lets correlate as much in one of twenty comparisons are taken for dependent: intervals of independent
+# pairs are 3 to 8% wider for it on average, and no wider in 95 of 100. Dependent ones are taken to correlate by 0.6 at least.
+NEIGHBOURS_Z = NormalDist().inv_cdf(0.95)
 LEAST_CORRELATION = 0.6
 # Beyond so many orders of ranks the normal approximation is exact enough (error below 0.001), and the exact count slow.
 EXACT_CELLS = 400

@@ -184,9 +184,9 @@ def test_a_real_comparison_finds_the_slower_model(tmp_path):
 
 
 def test_an_outcome_that_rests_on_independent_pairs_is_printed_as_such(compare):
-    """Ten pairs that are just alike: dependent neighbours would open the outcome, and twenty pairs would show them."""
+    """Ten pairs that are just alike: dependent neighbours would open the outcome, and thirty pairs would show them."""
     noise = iter((0.033, -0.027, 0.012, -0.036, 0.024, -0.009, 0.036, -0.021, 0.003, -0.015))
     comparison = compare(lambda _: run_of(10.0), lambda _: run_of(10.0 * (1 + next(noise))), rounds=10)
     out = io.StringIO()
     compare_models.show(comparison, Console(file=out, width=200))
-    assert "B: too few pairs to show whether neighbours depend on each other, which would open the outcome: --runs 20" in out.getvalue()
+    assert "B: too few pairs to show whether neighbours depend on each other, which would open the outcome: --runs 30" in out.getvalue()
