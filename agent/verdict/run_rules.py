@@ -119,8 +119,8 @@ def _wide_bounds(facts: RunFacts) -> str | None:
     if latency.p50_ms is not None and "p50" in latency.unbounded and latency_ms.size:
         low_ms, high_ms = np.quantile(latency_ms, (0.25, 0.75))
         is_wide = high_ms - low_ms > BOUND_RATIO * latency.p50_ms
-        needed = f"queries depend on each other and leave p50 no bounds: time about {latency.unbounded['p50']:,} (a longer mode)"
-        return needed if is_wide else None
+        evidence = f"queries depend on each other and leave p50 no bounds: time about {latency.unbounded['p50']:,} (a longer mode)"
+        return evidence if is_wide else None
     if latency.p50_ms is None or latency.p50_low_ms is None or latency.p50_high_ms is None:
         return None
     width = (latency.p50_high_ms - latency.p50_low_ms) / latency.p50_ms

@@ -92,9 +92,9 @@ def summarise_latency(latency_ns: NDArray[np.int64]) -> Latency:
     fields: dict[str, float | None] = {}
     for name, level in levels.items():
         fields[f"{name}_ms"] = float(np.quantile(sorted_ms, level))
-        needed = max(queries_needed(level), FEWEST_EFFECTIVE)
-        if depend and effective[name] < needed:
-            unbounded[name] = math.ceil(count * needed / max(effective[name], 1))
+        required = max(queries_needed(level), FEWEST_EFFECTIVE)
+        if depend and effective[name] < required:
+            unbounded[name] = math.ceil(count * required / max(effective[name], 1))
         else:
             fields[f"{name}_low_ms"], fields[f"{name}_high_ms"] = order_bounds(sorted_ms, level, effective[name])
     stopping = {} if depend else {name: early_stopping_ms(sorted_ms, level) for name, level in levels.items()}

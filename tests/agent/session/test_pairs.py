@@ -103,7 +103,7 @@ def test_few_pairs_say_whether_the_outcome_rests_on_independence():
 
 
 def test_a_machine_that_wanders_or_drifts_leaves_the_interval_as_good():
-    """A against A: at least 91% of 150 intervals (sampling error 2%) hold 1, and hardly any is called a difference."""
+    """A against A: at least 90% of 150 intervals (sampling error 2%) hold 1, and hardly any is called a difference."""
     for world, planned in [
         (pair_worlds.of_pairs(0.0), 10),
         (pair_worlds.of_pairs(0.6), 30),
@@ -114,5 +114,5 @@ def test_a_machine_that_wanders_or_drifts_leaves_the_interval_as_good():
     ]:
         with table_row(world.name):
             result = pair_worlds.coverage(world, planned, 150, stops=False)
-            assert result.covered >= 0.91
+            assert result.covered >= 0.9
             assert result.differs <= 0.03
