@@ -266,7 +266,8 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
     )
     if facts.record.windows is not None:
         windows = generation_windows(facts.record.samples, facts.record.windows.timed_start_ns, generation)
-        energy, why = generation_energy(facts.record.energy, facts.traces(), windows)
+        run = facts.energy_run(facts.record.windows)
+        energy, why = generation_energy(facts.record.energy, facts.traces(), windows, run)
         recomputed = msgspec.structs.replace(recomputed, energy=energy, energy_reason=why)
     if generation.counts == "exact" and generation.cached_tokens == 0 and generation.prompt_tokens is not None:
         rate = prefill_tokens_per_s(moments, generation.prompt_tokens * moments.first_ns.size, window_ns)

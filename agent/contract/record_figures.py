@@ -256,7 +256,7 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     inferences: Count
     """Inferences in the timed part."""
     window_ms: float
-    """Length of the timed part in ms."""
+    """Length of the timed part in ms; of a language model's queries one by one that of the queries."""
     samples: Count
     """Power readings in the timed part."""
     period_ms: float
@@ -283,6 +283,8 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     """Mean delay in s of the sensor, estimated from how its readings rise and fall; null if they do not show it."""
     renewed_s: float | None = None
     """Time in s from one value of the sensor to the next, estimated from readings that repeat; null if none do."""
+    between_ms: float | None = None
+    """Time between the queries of a language model in ms, whose energy is left out; null of other runs."""
     is_modelled: bool = False
     """Whether the scope was modelled from a narrower one: an estimate."""
 

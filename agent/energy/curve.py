@@ -21,6 +21,7 @@ BESIDE_EDGE = 3
 # Blocks of readings whose means are compared: enough of them to estimate a scatter, and enough readings in each.
 MOST_BLOCKS = 30
 FEWEST_IN_BLOCK = 3
+HIGHEST_PERCENT = 95
 # A counter that moved at this share of the reads moves faster than it is read.
 MOVES_AT_EVERY_READ = 0.9
 
@@ -55,6 +56,10 @@ class _Edges(ABC):
             known_side = before if before.size else after
             return abs(float(known_side.mean())) if known_side.size else 0.0
         return abs(float(after.mean() - before.mean()))
+
+    @abstractmethod
+    def highest_w(self) -> float:
+        """Return the power that it seldom exceeds."""
 
     @abstractmethod
     def _adjacent(self, index: int) -> tuple[Array, Array]:
@@ -135,6 +140,10 @@ class PowerCurve(_Edges):
         shares = counts / counts.sum() if inside.size else np.ones(1)
         return self._resolution_w / math.sqrt(12) * math.sqrt(float(np.sum(shares**2)))
 
+    def highest_w(self) -> float:
+        """Return the power that 95 of 100 readings do not exceed."""
+        return float(np.percentile(self._seen, HIGHEST_PERCENT))
+
     def _nodes(self, window: Window) -> tuple[Array, slice]:
         """Return the moments of the window's edges and of the readings between them, ns from its start, and which readings these are."""
         begin = int(np.searchsorted(self._times, window.start_ns, "right"))
@@ -201,6 +210,10 @@ class CounterCurve(_Edges):
     def sampling(self, window: Window, settled_ns: float = 0.0) -> PowerScatter:  # noqa: ARG002 - the other curve needs them
         """Return none: a counter misses nothing."""
         return NONE
+
+    def highest_w(self) -> float:
+        """Return the power that 95 of 100 intervals between two values do not exceed."""
+        return float(np.percentile(self._slopes, HIGHEST_PERCENT))
 
     def quantisation_u_w(self, window: Window) -> float | None:
         """Return a step's uncertainty at both edges, over the window."""

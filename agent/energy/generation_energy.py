@@ -1,11 +1,8 @@
-"""Energy of generated text, prefill and decode apart: the readings within the windows of one and of the other.
+"""Energy of generated text, prefill and decode apart: the energy within the windows of one and of the other.
 
-A window from a query's start to its first token is prefill, from there to its last token decode. A sensor that looks once in 100 ms cannot
-cut a prefill of 200 ms out, so a part is given only where its windows are ten times as long as the sensor's own. Where they are not,
-measure prefill by itself, with one token of output: that whole run is prefill.
-
-The uncertainty of a part has the scatter over queries (Student's t), the sensor's gain, zero and step, and the border between the two
-parts, whose moment is known to one period of the sensor and which every query shares.
+A window from a query's start to its first token is prefill, from there to its last token decode. A part is given where its windows are
+ten times as long as the sensor's values are apart, and three times as long as the sensor is late. Where they are not, measure prefill by
+itself, with one token of output: that whole run is prefill.
 """
 
 import math
@@ -16,7 +13,6 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR
 from edgemeter.agent.contract.record import Series
@@ -24,14 +20,22 @@ from edgemeter.agent.contract.record_conditions import RuntimeInfo
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_generation import Generation, GenerationEnergy, TokenEnergy
 from edgemeter.agent.energy import budget
-from edgemeter.agent.energy.curve import Curve, curve_of
+from edgemeter.agent.energy.curve import curve_of
+from edgemeter.agent.energy.query_energy import (
+    FEWEST_DELAYS,
+    FEWEST_QUERIES,
+    PartEnergy,
+    QuerySensor,
+    Stretches,
+    part_energy,
+    query_sensor,
+    stretches_before,
+)
+from edgemeter.agent.energy.renewal import NOMINAL_U_RATIO, Renewal
 from edgemeter.agent.energy.sampler import SensorTrace
-from edgemeter.agent.energy.window import Window
-from edgemeter.agent.power import Description
+from edgemeter.agent.energy.sensor_run import EnergyRun, SensorRun, settling_of
 
 THIS_HOST = ("localhost", "127.0.0.1", "::1")
-FEWEST_PERIODS = 10
-FEWEST_QUERIES = 5
 Times = NDArray[np.int64]
 
 
@@ -50,6 +54,10 @@ class GenerationWindows:
     output_tokens: int
     mean_output_tokens: float
     overlap: bool = False
+
+    def before(self) -> Stretches:
+        """Return the pause before each query."""
+        return stretches_before(self.starts_ns, self.last_ns)
 
 
 def generation_windows(series: Iterable[Series], timed_start_ns: int, generation: Generation) -> GenerationWindows:
@@ -81,7 +89,7 @@ def served_elsewhere(generation: Generation | None, runtime: RuntimeInfo) -> str
 
 
 def generation_energy(
-    energy: Energy | None, traces: Sequence[SensorTrace], windows: GenerationWindows
+    energy: Energy | None, traces: Sequence[SensorTrace], windows: GenerationWindows, run: EnergyRun
 ) -> tuple[GenerationEnergy | None, str | None]:
     """Return the energies per token by the sensor of the run's energy; else None and why."""
     if energy is None:
@@ -91,7 +99,10 @@ def generation_energy(
     trace = next((trace for trace in traces if trace.description is not None and trace.description.id == energy.sensor), None)
     if trace is None or trace.description is None:
         return None, f"the readings of {energy.sensor} are not there"
-    split = _Split(energy, trace.description, curve_of(trace.readings, trace.description), windows)
+    curve = curve_of(trace.readings, trace.description)
+    renewal = None if energy.renewed_s is None else Renewal(energy.renewed_s * 1e9, NOMINAL_U_RATIO)
+    case = SensorRun(trace, trace.description, curve, run, renewal)
+    split = _Split(energy, case, query_sensor(case, settling_of(case)), windows)
     prefill, why_no_prefill = split.prefill()
     decode, why_no_decode = split.decode()
     return (
@@ -112,52 +123,55 @@ def generation_energy(
 @dataclass(frozen=True, slots=True)
 class _Split:
     energy: Energy
-    description: Description
-    curve: Curve
+    case: SensorRun
+    sensor: QuerySensor | None
     windows: GenerationWindows
 
     def prefill(self) -> tuple[TokenEnergy | None, str | None]:
         """Return the energy per prompt token; of queries of one token all of it."""
-        tokens = self.windows.prompt_tokens
+        tokens, windows = self.windows.prompt_tokens, self.windows
         if tokens is None:
             return None, "the server does not state how many tokens a prompt has"
-        if self.windows.output_tokens > 1:
-            return self._part("prefill", self.windows.starts_ns, self.windows.first_ns, tokens)
+        if windows.output_tokens > 1:
+            return self._part("prefill", Stretches(windows.starts_ns, windows.first_ns), windows.before(), tokens)
         energy = self.energy
         return _per_token(tokens, energy.gross_mj, energy.gross_u_mj, energy.net_mj, energy.net_u_mj), None
 
     def decode(self) -> tuple[TokenEnergy | None, str | None]:
         """Return the energy per token after the first."""
-        if self.windows.output_tokens < 2:
+        windows = self.windows
+        if windows.output_tokens < 2:
             return None, "queries of one token decode nothing"
-        return self._part("decode", self.windows.first_ns, self.windows.last_ns, self.windows.output_tokens - 1)
+        prefill = Stretches(windows.starts_ns, windows.first_ns)
+        return self._part("decode", Stretches(windows.first_ns, windows.last_ns), prefill, windows.output_tokens - 1)
 
-    def _part(self, name: str, begins_ns: Times, ends_ns: Times, tokens: int) -> tuple[TokenEnergy | None, str | None]:
+    def _part(self, name: str, part: Stretches, before: Stretches, tokens: int) -> tuple[TokenEnergy | None, str | None]:
         if self.windows.overlap:
             return None, f"users overlap, so that no reading is of {name} alone: measure it in scenario single_stream"
-        lengths_ms, needed_ms = (ends_ns - begins_ns) / NS_PER_MS, FEWEST_PERIODS * self._spacing_ms()
-        if lengths_ms.size < FEWEST_QUERIES:
-            return None, f"{lengths_ms.size} complete queries do not show how {name} scatters: it needs {FEWEST_QUERIES}"
-        if float(np.median(lengths_ms)) < needed_ms:
+        if self.sensor is None:
+            return None, f"how late {self.energy.sensor} is does not show, and nobody states it: {_DELAY_ADVICE}"
+        if part.begins_ns.size < FEWEST_QUERIES:
+            return None, f"{part.begins_ns.size} complete queries do not show how {name} scatters: it needs {FEWEST_QUERIES}"
+        median_ms, needed_ms = float(np.median(part.lengths_ms)), self.sensor.needed_ms()
+        if median_ms < needed_ms:
+            late = f" and is {self.sensor.delay_s:.2g} s late" if self.sensor.delay_s * FEWEST_DELAYS * 1000 >= needed_ms else ""
             return None, (
-                f"a {name} of {np.median(lengths_ms):,.4g} ms is too short for {self.energy.sensor}, which needs {needed_ms:,.4g} ms: "
+                f"a {name} of {median_ms:,.4g} ms is too short for {self.energy.sensor}, which needs {needed_ms:,.4g} ms{late}: "
                 f"{_ADVICE[name]}"
             )
-        each_mj = np.array([self.curve.energy_mj(Window(int(a), int(b))) for a, b in zip(begins_ns, ends_ns, strict=True)])
-        length_ms = float(lengths_ms.mean())
-        gross_mj = float(each_mj.mean())
-        shared = self._shared_terms(each_mj, length_ms)
-        gross_u_mj = self._expanded_mj(shared, gross_mj, budget.offset_u_w(self.description), length_ms)
-        net_mj, net_u_mj = self._net(gross_mj, length_ms, shared)
-        return _per_token(tokens, gross_mj, gross_u_mj, net_mj, net_u_mj), None
+        result = part_energy(self.sensor, part, before)
+        gross_u_mj = self._expanded_mj(result, result.gross_mj, budget.offset_u_w(self.case.description))
+        net_mj, net_u_mj = self._net(result)
+        return _per_token(tokens, result.gross_mj, gross_u_mj, net_mj, net_u_mj), None
 
-    def _expanded_mj(self, shared: Sequence[budget.Term], energy_mj: float, zero_u_w: float | None, length_ms: float) -> float | None:
+    def _expanded_mj(self, result: PartEnergy, energy_mj: float, zero_u_w: float | None) -> float | None:
         """Return the expanded uncertainty with those of the gain and of the zero; None where a term is not known."""
-        gain = self.description.gain_u_ratio
+        gain = self.case.description.gain_u_ratio
         gain_term = (None if gain is None else gain * abs(energy_mj), None)
-        return budget.expanded([*shared, gain_term, (None if zero_u_w is None else zero_u_w * length_ms, None)])[0]
+        zero_term = (None if zero_u_w is None else zero_u_w * result.length_ms, None)
+        return budget.expanded([result.sampling, result.borders, result.quantisation, gain_term, zero_term])[0]
 
-    def _net(self, gross_mj: float, length_ms: float, shared: Sequence[budget.Term]) -> tuple[float | None, float | None]:
+    def _net(self, result: PartEnergy) -> tuple[float | None, float | None]:
         """Return the energy of a part above idle power, and its expanded uncertainty; the gain acts on the difference, the zero cancels."""
         sides = [idle_w for idle_w in (self.energy.idle_before_w, self.energy.idle_after_w) if idle_w is not None]
         if self.energy.net_state != "resolved" or not sides:
@@ -165,36 +179,8 @@ class _Split:
         idle_terms = [term.u_mj for term in self.energy.budget if term.term.startswith("idle_")]
         known_mj = [u_mj for u_mj in idle_terms if u_mj is not None]
         idle_u_w = math.hypot(*known_mj) * self.energy.inferences / self.energy.window_ms if len(known_mj) == len(idle_terms) else None
-        net_mj = gross_mj - sum(sides) / len(sides) * length_ms
-        return net_mj, self._expanded_mj(shared, net_mj, idle_u_w, length_ms)
-
-    def _shared_terms(self, each_mj: NDArray[np.float64], length_ms: float) -> list[budget.Term]:
-        """Return the terms of gross and net energy of a query's part, mJ: scatter, step, and the border between the parts."""
-        scatter = float(each_mj.std(ddof=1)) / math.sqrt(each_mj.size)
-        step_w = self.curve.quantisation_u_w(Window(int(self.windows.starts_ns[0]), int(self.windows.last_ns[-1])))
-        return [
-            (scatter, each_mj.size - 1.0),
-            (None if step_w is None else step_w * length_ms, None),
-            (self._border_w() * self._spacing_ms() / math.sqrt(12), None),
-        ]
-
-    def _border_w(self) -> float:
-        """Return how far the power of decode lies from that of prefill."""
-        both: list[float] = []
-        for begins, ends in ((self.windows.starts_ns, self.windows.first_ns), (self.windows.first_ns, self.windows.last_ns)):
-            spent_ms = int((ends - begins).sum()) / NS_PER_MS
-            energy_mj: float = math.fsum(self.curve.energy_mj(Window(int(a), int(b))) for a, b in zip(begins, ends, strict=True))
-            both.append(energy_mj / spent_ms if spent_ms > 0 else 0.0)
-        prefill_w, decode_w = both
-        return abs(decode_w - prefill_w)
-
-    def _spacing_ms(self) -> float:
-        """Return the time that the sensor's values are apart, or the mean of, whichever is longest."""
-        averaging = self.description.averaging
-        own_s = max(
-            self.energy.renewed_s or 0.0, *((averaging.window_s or 0.0, averaging.update_interval_s or 0.0) if averaging else (0.0,))
-        )
-        return float(max(self.description.period_ms, self.curve.spacing_ns / NS_PER_MS, 1000 * own_s))
+        net_mj = result.gross_mj - sum(sides) / len(sides) * result.length_ms
+        return net_mj, self._expanded_mj(result, net_mj, idle_u_w)
 
 
 def _per_token(tokens: int, gross_mj: float, gross_u_mj: float | None, net_mj: float | None, net_u_mj: float | None) -> TokenEnergy:
@@ -206,6 +192,7 @@ def _per_token(tokens: int, gross_mj: float, gross_u_mj: float | None, net_mj: f
     )
 
 
+_DELAY_ADVICE = "let the machine idle after the run (idle_seconds)"
 _ADVICE = {
     "prefill": "use longer prompts, or measure prefill by itself with --output-tokens 1",
     "decode": "ask for more output tokens",

@@ -10,6 +10,7 @@ from edgemeter.agent.contract.record_figures import Energy, UncertaintyTerm
 from edgemeter.agent.energy import budget
 from edgemeter.agent.energy.accelerators import excluded
 from edgemeter.agent.energy.curve import PowerCurve, curve_of
+from edgemeter.agent.energy.query_energy import queries_energy
 from edgemeter.agent.energy.refusals import failures_text, in_step, is_frozen, lacks, refusal_of, settling_idle_s, too_short, unsettled
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import (
@@ -29,7 +30,7 @@ from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power.detect import NO_SENSOR, scope_rank
 
 # The version of the method: one more whenever the same readings give another energy, uncertainty or refusal.
-METHOD = 2
+METHOD = 3
 FEWEST_IDLE_VALUES = 5
 RESOLVABLE = 3.0
 COVERAGE_FACTOR = 2.0
@@ -133,7 +134,8 @@ def assess(trace: SensorTrace, run: EnergyRun) -> EnergyOrReason:
     if why := in_step(case, settling):
         return None, f"{trace.name}: {why}"
     before, after = (_usable(case, window, settling) for window in (run.idle_before, run.idle_after))
-    return _energy(case, budget.idle(curve, run.timed, before, after), settling), None
+    energy, why = _energy(case, budget.idle(curve, run.timed, before, after), settling)
+    return energy, why and f"{trace.name}: {why}"
 
 
 def more_idle_s(traces: Iterable[SensorTrace], run: EnergyRun) -> float:
@@ -161,19 +163,25 @@ def _usable(case: SensorRun, window: Window | None, settling: Settling | None) -
     return calm if case.curve.values(calm) >= FEWEST_IDLE_VALUES else None
 
 
-def _energy(case: SensorRun, idling: budget.IdlePower | None, settling: Settling | None) -> Energy:
+def _energy(case: SensorRun, idling: budget.IdlePower | None, settling: Settling | None) -> EnergyOrReason:
     timed, description = case.run.timed, case.description
+    length_ms = timed.length_ns / NS_PER_MS
     energy_mj = case.curve.energy_mj(timed) + (0.0 if settling is None else settling.late_mj)
-    power_w = energy_mj * NS_PER_MS / timed.length_ns
-    gross_mj = energy_mj / case.run.inferences
     terms = budget.terms(case.curve, description, timed, case.run.inferences, idling, settling, case.renewal)
-    net_mj = None if idling is None else gross_mj - idling.mean_w * timed.length_ns / NS_PER_MS / case.run.inferences
+    queries, why = queries_energy(case, settling, energy_mj, None if idling is None else idling.mean_w, terms)
+    if why:
+        return None, why
+    if queries is not None:
+        energy_mj, length_ms, terms = queries.energy_mj, queries.length_ms, queries.budget
+    power_w = energy_mj / length_ms
+    gross_mj = energy_mj / case.run.inferences
+    net_mj = None if idling is None else gross_mj - idling.mean_w * length_ms / case.run.inferences
     gross_u_mj, gross_k = budget.gross(terms)
     net_u_mj, net_k = (None, None) if net_mj is None else budget.net(terms, gross_mj, net_mj)
     # More than three uncertainties of idle power, and more than its own (k = 2), but for the gain's.
     clears_idle = idling is not None and power_w - idling.mean_w > RESOLVABLE * idling.u_w
     resolved = clears_idle and net_mj is not None and net_mj > COVERAGE_FACTOR * math.hypot(*_net_terms(terms).values())
-    return Energy(
+    energy = Energy(
         sensor=description.id,
         scope=description.scope,
         excludes=excluded(description, case.run.attached),
@@ -186,7 +194,8 @@ def _energy(case: SensorRun, idling: budget.IdlePower | None, settling: Settling
         idle_before_w=idling.before_w if idling else None,
         idle_after_w=idling.after_w if idling else None,
         inferences=case.run.inferences,
-        window_ms=timed.length_ns / NS_PER_MS,
+        window_ms=length_ms,
+        between_ms=None if queries is None else timed.length_ns / NS_PER_MS - length_ms,
         samples=sum(timed.start_ns <= reading.taken_ns <= timed.end_ns for reading in case.trace.readings),
         period_ms=description.period_ms,
         resolution_w=description.resolution_w,
@@ -202,6 +211,7 @@ def _energy(case: SensorRun, idling: budget.IdlePower | None, settling: Settling
         delay_s=None if settling is None else settling.delay_s,
         renewed_s=None if case.renewal is None else case.renewal.interval_ns / 1e9,
     )
+    return energy, None
 
 
 def _net_terms(terms: Iterable[UncertaintyTerm]) -> dict[str, float]:

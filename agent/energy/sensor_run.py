@@ -56,6 +56,11 @@ class EnergyRun:
     attached: Sequence[str] = ()
     counts_inferences: bool = True
 
+    @property
+    def long_queries(self) -> Queries | None:
+        """Return the queries where each is many steps, of which only their own time counts: those of a language model, one by one."""
+        return None if self.counts_inferences else self.queries
+
 
 @dataclass(frozen=True, slots=True)
 class SensorRun:
@@ -94,7 +99,11 @@ def settling_of(case: SensorRun) -> Settling | None:
     if isinstance(curve, CounterCurve) or after is None or misses_readings(case, after):
         return None
     margin_ns = round(IDLE_MARGIN_PERIODS * case.description.period_ms * NS_PER_MS)
-    return settling_after(curve, case.run.timed, Window(after.start_ns, after.end_ns - margin_ns))
+    idle = Window(after.start_ns, after.end_ns - margin_ns)
+    if case.run.long_queries is None:
+        return settling_after(curve, case.run.timed, idle)
+    # A language model begins with a prefill and ends with a token: two levels, which a curve without the queries' rhythm does not have.
+    return settling_after(PowerCurve(case.trace.readings, case.description), case.run.timed, idle, has_rise=False)
 
 
 def quiet(case: SensorRun, window: Window, settles_s: float = 0.0) -> Window:

@@ -55,10 +55,11 @@ class Settling:
     is_reached: bool = True
 
 
-def settling_after(curve: PowerCurve, timed: Window, idle: Window | None) -> Settling | None:
+def settling_after(curve: PowerCurve, timed: Window, idle: Window | None, *, has_rise: bool = True) -> Settling | None:
     """Return what the fall of the readings after the timed part shows; None where there is no idle after it, or no step to it.
 
-    `idle` is the stretch after the timed part, without the margin at its end.
+    `idle` is the stretch after the timed part, without the margin at its end. A load that changes after its beginning shows no rise
+    (`has_rise`): then the fall counts alone, and with it that a step between two readings may be anywhere between them.
     """
     length_ns = FIRST_SPACINGS * curve.spacing_ns
     if idle is None or not _leaves_enough(idle, length_ns, curve):
@@ -68,7 +69,7 @@ def settling_after(curve: PowerCurve, timed: Window, idle: Window | None) -> Set
         fall = _fall(curve, timed, idle, length_ns)
         if fall is None:
             return None
-        rise_mj = _rise_mj(curve, timed, length_ns) if length_ns <= limit_ns else None
+        rise_mj = _rise_mj(curve, timed, length_ns) if has_rise and length_ns <= limit_ns else None
         risen_ns = 0.0 if rise_mj is None else abs(rise_mj / fall.step_w) * NS_PER_MS
         longest_ns = max(fall.delay_ns, risen_ns)
         if SETTLED_DELAYS * longest_ns <= length_ns or (fall.is_over and FURTHER * risen_ns <= length_ns):
@@ -84,7 +85,10 @@ def settling_after(curve: PowerCurve, timed: Window, idle: Window | None) -> Set
     fall_mj = fall.area_mj + (fall.idle_w - before_w) * fall.delay_ns / NS_PER_MS
     rise_mj = fall_mj if rise_mj is None else rise_mj
     # A response that is the same at both edges gives the same twice, but for where the readings fell. Where it is not, either may be right.
-    u_mj = math.hypot(fall.u_mj, (fall_mj - rise_mj) / 2)
+    placing_mj = (
+        (fall_mj - rise_mj) / 2 if has_rise else _placing_mj(curve, Window(timed.end_ns, timed.end_ns + round(length_ns)), fall.delay_ns)
+    )
+    u_mj = math.hypot(fall.u_mj, placing_mj)
     return Settling(max(0.0, fall.delay_ns) / 1e9, length_ns / 1e9, (fall_mj + rise_mj) / 2, u_mj, steps_w, fall.least_delay_s)
 
 
@@ -130,6 +134,20 @@ def _fall(curve: PowerCurve, timed: Window, idle: Window, length_ns: float) -> _
         highest_w=float(np.abs(curve.readings(level)[1] - idle_w).max(initial=0.0)),
         is_over=abs(mean_w(curve, last) - idle_w) < OVER_RATIO * abs(step_w),
     )
+
+
+def _placing_mj(curve: PowerCurve, fallen: Window, delay_ns: float) -> float:
+    """Return how uncertain the area of a fall is for where the readings fell.
+
+    Each step may be anywhere between two readings (rectangular, GUM 4.3.7), and of a load that is shown to go on for the delay, a few
+    readings are seen.
+    """
+    reach_ns = round(LEVEL_SPACINGS * curve.spacing_ns)
+    times, powers_w = curve.readings(Window(fallen.start_ns - reach_ns, fallen.end_ns))
+    first = max(1, int(np.searchsorted(times, fallen.start_ns)))
+    steps_mj = np.diff(times[first - 1 :]) * np.diff(powers_w[first - 1 :]) / math.sqrt(12) / NS_PER_MS
+    shown_on_mj = float(powers_w[:first].std()) * math.sqrt(max(0.0, delay_ns) * curve.spacing_ns) / NS_PER_MS
+    return math.hypot(*steps_mj, shown_on_mj)
 
 
 def _rise_mj(curve: PowerCurve, timed: Window, length_ns: float) -> float:

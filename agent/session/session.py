@@ -213,8 +213,9 @@ def _measure_run(run: PlannedRun, sensors: Mapping[str, PowerSensor], why_no_pow
         observation.end()
     observation.inspect_after()
     traces = list(observation.sampler.traces().values()) if observation.sampler else []
-    power = _energies(traces, run, measured, why_no_power)
-    measured = _with_token_energy(measured, power.energy, traces)
+    energy_run = _energy_run(run, measured)
+    power = _energies(traces, run, measured, energy_run, why_no_power)
+    measured = _with_token_energy(measured, power.energy, traces, energy_run)
     series = pack_traces(traces, measured.timed.start_ns)
     measured = msgspec.structs.replace(measured, samples=(*measured.samples, *series))
     curve = sustained.sustained_of(measured, observation.timed_conditions, traces) if case.mode == "sustained" else None
@@ -222,33 +223,39 @@ def _measure_run(run: PlannedRun, sensors: Mapping[str, PowerSensor], why_no_pow
     return run_record.run_record(run, measured, monotonic_ns, observation.seen, power, described_traces, cooled, curve)
 
 
-def _with_token_energy(measured: job.MeasuredRun, energy: Energy | None, traces: Sequence[SensorTrace]) -> job.MeasuredRun:
+def _with_token_energy(
+    measured: job.MeasuredRun, energy: Energy | None, traces: Sequence[SensorTrace], energy_run: sensor_run.EnergyRun
+) -> job.MeasuredRun:
     """Return what was measured with the energies per token, where text was generated."""
     if measured.generation is None:
         return measured
     windows = generation_windows(measured.samples, measured.timed.start_ns, measured.generation)
-    tokens, why = generation_energy(energy, traces, windows)
+    tokens, why = generation_energy(energy, traces, windows, energy_run)
     return msgspec.structs.replace(measured, generation=msgspec.structs.replace(measured.generation, energy=tokens, energy_reason=why))
 
 
-def _energies(traces: Sequence[SensorTrace], run: PlannedRun, measured: job.MeasuredRun, why: str) -> per_inference.Energies:
-    inferences = measured.load.samples if measured.load else measured.latency.count
+def _energies(
+    traces: Sequence[SensorTrace], run: PlannedRun, measured: job.MeasuredRun, energy_run: sensor_run.EnergyRun, why: str
+) -> per_inference.Energies:
     if run.case.estimate_power_w is not None:
-        return per_inference.Energies(estimated_energy(run.case.estimate_power_w, measured.timed, inferences), None)
+        return per_inference.Energies(estimated_energy(run.case.estimate_power_w, measured.timed, energy_run.inferences), None)
     if not traces:
         return per_inference.Energies(None, why)
     if elsewhere := served_elsewhere(measured.generation, measured.runtime):
         return per_inference.Energies(None, elsewhere)
+    return per_inference.energies_of(traces, energy_run)
+
+
+def _energy_run(run: PlannedRun, measured: job.MeasuredRun) -> sensor_run.EnergyRun:
     attached = run.session.environment.attached
-    energy_run = sensor_run.EnergyRun(
+    return sensor_run.EnergyRun(
         measured.timed,
         measured.idle_before,
         measured.idle_after,
-        inferences,
+        measured.load.samples if measured.load else measured.latency.count,
         queries.queries_of(measured.samples, measured.timed.start_ns, measured.timed.end_ns),
         accelerator_link(measured.runtime, attached),
         attached,
         # A query of a language model is many steps: a few of them are enough.
         counts_inferences=measured.generation is None,
     )
-    return per_inference.energies_of(traces, energy_run)

@@ -10,7 +10,9 @@ from edgemeter.agent.contract.record_conditions import RuntimeInfo
 from edgemeter.agent.contract.record_figures import Averaging, Energy, UncertaintyTerm
 from edgemeter.agent.energy.generation_energy import GenerationWindows, generation_energy, served_elsewhere
 from edgemeter.agent.energy.per_inference import estimated_energy
+from edgemeter.agent.energy.queries import Queries
 from edgemeter.agent.energy.sampler import SensorTrace
+from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
 from tests.fixtures.power_traces import S, make_trace
 from tests.fixtures.record_factory import make_energy, make_generation
@@ -36,6 +38,15 @@ def windows(queries: int = QUERIES, prefill_s: float = PREFILL_S, output_tokens:
     )
 
 
+def run(*, idle_after: bool = True) -> EnergyRun:
+    """Return the run that these queries make, with idle power before and after them."""
+    starts_ns = (np.arange(5, 5 + QUERIES * WHOLE_S, WHOLE_S) * S).astype(np.int64)
+    end_ns = int((5 + QUERIES * WHOLE_S) * S)
+    queries = Queries(starts_ns, np.full(QUERIES, int(WHOLE_S * S)), end_ns)
+    after = Window(end_ns, end_ns + 20 * S) if idle_after else None
+    return EnergyRun(Window(5 * S, end_ns), Window(0, 5 * S), after, QUERIES, queries, counts_inferences=False)
+
+
 def power(at_s: float) -> float:
     """Return the power of the machine."""
     if not 5 <= at_s < 5 + QUERIES * WHOLE_S:
@@ -45,7 +56,7 @@ def power(at_s: float) -> float:
 
 def trace(period_ms: float = 20.0, **changes: Any) -> SensorTrace:
     """Return what a sensor reads of it at jittered moments."""
-    return make_trace(power, 10 + QUERIES * WHOLE_S, seed=1, period_ms=period_ms, **changes)
+    return make_trace(power, 25 + QUERIES * WHOLE_S, seed=1, period_ms=period_ms, **changes)
 
 
 def energy(**changes: Any) -> Energy:
@@ -68,7 +79,7 @@ def energy(**changes: Any) -> Energy:
 
 def test_a_sensor_that_is_fast_enough_gives_both_parts():
     """Prefill is 100 mJ a prompt token and decode 600 mJ a further one, within the stated uncertainty; net takes each part's own time."""
-    tokens, why = generation_energy(energy(), [trace()], windows())
+    tokens, why = generation_energy(energy(), [trace()], windows(), run())
     assert why is None
     assert tokens.prefill_token is not None
     assert tokens.decode_token is not None
@@ -83,7 +94,7 @@ def test_a_sensor_that_is_fast_enough_gives_both_parts():
 
 def test_the_parts_make_the_request():
     """Nothing is counted twice: prefill and decode are together what the whole query took."""
-    tokens, _ = generation_energy(energy(), [trace()], windows())
+    tokens, _ = generation_energy(energy(), [trace()], windows(), run())
     query_mj = tokens.prefill_token.gross_mj * 100 + tokens.decode_token.gross_mj * 30
     assert query_mj == pytest.approx(PER_QUERY_MJ, rel=0.002)
 
@@ -97,7 +108,7 @@ def test_a_part_needs_windows_of_ten_periods_of_the_sensor():
         ({"period_ms": 20.0, "averaging": Averaging(update_interval_s=0.31)}, (False, False)),
     ]:
         with table_row(changes):
-            tokens, _ = generation_energy(energy(), [trace(**changes)], windows())
+            tokens, _ = generation_energy(energy(), [trace(**changes)], windows(), run())
             assert (tokens.prefill_token is not None, tokens.decode_token is not None) == parts
             if not parts[0]:
                 assert tokens.prefill_reason is not None
@@ -106,7 +117,7 @@ def test_a_part_needs_windows_of_ten_periods_of_the_sensor():
 
 def test_a_run_of_one_token_is_all_prefill_whatever_the_sensor():
     """Its whole energy by its prompt tokens, and nothing was decoded."""
-    tokens, _ = generation_energy(energy(), [trace(period_ms=1000.0)], windows(prefill_s=WHOLE_S, output_tokens=1))
+    tokens, _ = generation_energy(energy(), [trace(period_ms=1000.0)], windows(prefill_s=WHOLE_S, output_tokens=1), run())
     assert tokens.prefill_token.gross_mj == pytest.approx(PER_QUERY_MJ / 100)
     assert tokens.prefill_token.gross_u_mj == pytest.approx(1.0)
     assert tokens.decode_token is None
@@ -116,7 +127,7 @@ def test_a_run_of_one_token_is_all_prefill_whatever_the_sensor():
 def test_users_that_overlap_have_energy_by_the_request_only():
     """No reading is of one user's prefill or decode."""
     phases = windows()
-    tokens, why = generation_energy(energy(), [trace()], replace(phases, overlap=True))
+    tokens, why = generation_energy(energy(), [trace()], replace(phases, overlap=True), run())
     assert why is None
     assert tokens.output_token_gross_mj == pytest.approx(PER_QUERY_MJ / 31)
     assert tokens.prefill_token is tokens.decode_token is None
@@ -126,19 +137,21 @@ def test_users_that_overlap_have_energy_by_the_request_only():
 
 def test_what_is_unknown_stays_unknown():
     """An unknown gain leaves no uncertainty, net energy that was not resolved no net part, few queries no part at all."""
-    tokens, _ = generation_energy(energy(net_state="no_idle", idle_before_w=None, idle_after_w=None), [trace(gain_u_ratio=None)], windows())
+    tokens, _ = generation_energy(
+        energy(net_state="no_idle", idle_before_w=None, idle_after_w=None), [trace(gain_u_ratio=None)], windows(), run()
+    )
     assert tokens.decode_token.gross_u_mj is tokens.decode_token.net_mj is None
-    few, _ = generation_energy(energy(), [trace()], windows(queries=4))
+    few, _ = generation_energy(energy(), [trace()], windows(queries=4), run())
     assert few.decode_token is None
     assert few.decode_reason.startswith("4 complete queries")
 
 
 def test_without_an_energy_there_is_a_reason():
     """No energy, a stated power, or readings that are gone."""
-    assert generation_energy(None, [], windows()) == (None, "the run has no energy")
+    assert generation_energy(None, [], windows(), run()) == (None, "the run has no energy")
     estimate = estimated_energy(5.0, Window(0, 10 * S), 2)
-    assert generation_energy(estimate, [], windows())[1] == "a stated power is the same for prefill and decode"
-    assert generation_energy(energy(), [], windows())[1] == "the readings of bench are not there"
+    assert generation_energy(estimate, [], windows(), run())[1] == "a stated power is the same for prefill and decode"
+    assert generation_energy(energy(), [], windows(), run())[1] == "the readings of bench are not there"
 
 
 def test_a_server_on_another_machine_has_no_energy_here():
