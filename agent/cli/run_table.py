@@ -18,6 +18,8 @@ from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.record_figures import Energy, Load, Sustained
 
 BETWEEN_COLUMNS = 2
+# Less of the time than this between requests is not worth a word.
+BETWEEN_RATIO = 0.001
 STYLE = {"valid": "green", "suspect": "yellow", "invalid": "red"}
 
 
@@ -191,11 +193,14 @@ def _token_energy_notes(run: RunRecord) -> list[str]:
     if energy is None or run.energy is None:
         return []
     parts = [("prompt token", energy.prefill_token, energy.prefill_reason), ("token decoded", energy.decode_token, energy.decode_reason)]
+    between_ms = run.energy.between_ms or 0.0
+    length_ms = run.energy.window_ms + between_ms
+    between = f" without the {between_ms / length_ms:.1%} of the time between requests" if between_ms > BETWEEN_RATIO * length_ms else ""
     texts = [
         f"{_sure(per_token.gross_mj, per_token.gross_u_mj)} mJ gross a {token}" if per_token else f"none a {token} ({reason})"
         for token, per_token, reason in parts
     ]
-    return [f"energy of {run.model.name} by the token: {', '.join(texts)}; mJ above are of a whole request"]
+    return [f"energy of {run.model.name} by the token: {', '.join(texts)}; mJ above are of a whole request{between}"]
 
 
 def _load_note(run: RunRecord, load: Load) -> str:

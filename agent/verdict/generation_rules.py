@@ -1,5 +1,6 @@
 """Rules on generated text: caches, lengths, what a processor or memory can do at most, the engine's own timings, layers on the GPU."""
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -183,6 +184,29 @@ def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
     return (
         f"the median TPOT was {first:.4g} ms in the first third and {last:.4g} ms in the last, at the same depth: "
         "cool the board, or end what else runs"
+    )
+
+
+@_RULES.suspect(
+    "prefill and decode add up to the energy of a request, within their uncertainties",
+    "each is cut out of the readings by itself: what they lack together, or have twice, one of the three has wrong",
+)
+def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:
+    energy, spent = generation.energy, next(iter(facts.energies), None)
+    if energy is None or spent is None or spent.sensor != energy.sensor or energy.prefill_token is None or energy.decode_token is None:
+        return None
+    if generation.ended_early or generation.prompt_tokens is None:
+        # The energy of the request is that of all, and the parts are those of complete ones.
+        return None
+    parts = ((energy.prefill_token, generation.prompt_tokens), (energy.decode_token, generation.output_tokens - 1))
+    both_mj = math.fsum(part.gross_mj * tokens for part, tokens in parts)
+    u_mj = [None if part.gross_u_mj is None else part.gross_u_mj * tokens for part, tokens in parts] + [spent.gross_u_mj]
+    known_mj = [u for u in u_mj if u is not None]
+    if len(known_mj) < len(u_mj) or abs(both_mj - spent.gross_mj) <= math.hypot(*known_mj):
+        return None
+    return (
+        f"prefill and decode are {both_mj:,.4g} mJ together, a request is {spent.gross_mj:,.4g} mJ: the sensor ({spent.sensor}) does not "
+        "follow the load as its delay says: use a faster one"
     )
 
 

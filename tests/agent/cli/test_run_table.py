@@ -63,6 +63,9 @@ def test_a_language_model_is_shown_by_its_tokens(width):
     assert ("TPOT ms" in text) == (width == 200)
     assert "none a prompt token (too short), 12.5 ±0.5 mJ gross a token decoded" in text
     assert "TTFT" not in printed(make_record(), width=width)
+    served = msgspec.structs.replace(run, energy=make_energy(window_ms=8000.0, between_ms=2000.0))
+    assert "without the 20.0% of the time between requests" in printed(served, width=400)
+    assert "between requests" not in text
 
 
 def test_columns_that_nobody_fills_are_left_out():

@@ -7,11 +7,12 @@ import numpy as np
 
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record_conditions import Condition, Environment, RuntimeInfo, Scheduling
-from edgemeter.agent.contract.record_generation import LanguageModel
+from edgemeter.agent.contract.record_generation import LanguageModel, TokenEnergy
 from edgemeter.agent.engine.job import MeasuredRun
 from edgemeter.agent.verdict import judge as verdict
 from tests.fixtures.measured_factory import measured
-from tests.fixtures.record_factory import make_environment, make_generation
+from tests.fixtures.record_factory import make_energy, make_environment, make_generation, make_generation_energy
+from tests.fixtures.rows import table_row
 
 QUERIES, TOKENS = 30, 11
 TTFT_NS, STEP_NS = 100_000_000, 10_000_000
@@ -124,3 +125,18 @@ def test_what_our_loop_costs_a_tiny_model_is_no_contradiction():
     over_network = {"own_prefill_tokens_per_s": 6000.0}
     assert "own-timings-differ" in violated(generating(**over_network))
     assert "own-timings-differ" not in violated(generating(**over_network, network_round_trip_ms=15.0))
+
+
+def test_parts_that_miss_the_request_make_a_run_suspect():
+    """Prefill and decode are 20 J: a request of 22 J has 2 J more than their uncertainties allow, one of 20.5 J has not."""
+    tokens = make_generation_energy(
+        prefill_token=TokenEnergy(gross_mj=20.0, gross_u_mj=1.0), decode_token=TokenEnergy(gross_mj=976.0, gross_u_mj=20.0)
+    )
+    run = generating(energy=tokens)
+    for gross_mj, gross_u_mj, is_violated in [(22_000.0, 500.0, True), (20_500.0, 500.0, False), (22_000.0, None, False)]:
+        with table_row(gross_mj):
+            spent = make_energy(sensor="ina219", gross_mj=gross_mj, gross_u_mj=gross_u_mj)
+            judged = verdict.judge(run, conditions(), environment(), energies=(spent,))
+            assert any(reason.startswith("parts-miss-request") for reason in judged.reasons) == is_violated
+    early = verdict.judge(generating(energy=tokens, ended_early=1), conditions(), environment(), energies=(make_energy(gross_mj=22_000.0),))
+    assert not any(reason.startswith("parts-miss-request") for reason in early.reasons)
