@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract.record_figures import UncertaintyTerm
 from edgemeter.agent.energy import budget
-from edgemeter.agent.energy.curve import CounterCurve, PowerCurve
+from edgemeter.agent.energy.curve import CounterCurve, PowerCurve, mean_w
 from edgemeter.agent.energy.sensor_run import SensorRun
 from edgemeter.agent.energy.settling import Settling
 from edgemeter.agent.energy.window import Window
@@ -29,6 +29,7 @@ FEWEST_QUERIES = 5
 # A sensor has settled on the level of a part that lasts for so many of its delays: a first-order lag is right at any moment, two in a row
 # within 2%, a mean over a window has been there since the second.
 FEWEST_DELAYS = 3.0
+# Until then it counts whether it is late as a whole, or a mean over a window, where its readings do not show it.
 UNSETTLED_DELAYS = 2.0
 # Places within a part by which readings are pooled; the level before a border is that of the last ones.
 PLACES = 10
@@ -36,7 +37,7 @@ LAST_PLACES = 2
 # What ran between the queries is bounded, not measured, where that leaves so much of the energy open (k = 1) at most.
 LARGEST_BETWEEN_RATIO = 0.01
 # How far work begins and ends off the stamps of a query, and how long its edges take (k = 1): the readings cannot tell it from the delay.
-WORK_EDGE_S = 0.008
+WORK_EDGE_S = 0.01
 # The borders come at one place between two readings if their phases are together by more than this many times what chance does.
 TOGETHER = 2.0
 
@@ -69,18 +70,57 @@ class PartEnergy:
 
 
 @dataclass(frozen=True, slots=True)
+class Fall:
+    """When the load ended, monotonic ns, from how far above idle power the readings fall then, W, and to which power."""
+
+    start_ns: int
+    step_w: float
+    idle_w: float
+
+    def after(self, curve: PowerCurve | CounterCurve, since_ns: int, tail_ns: int) -> tuple[float, float]:
+        """Return the area of the fall until then over its height, ms, and the share of the height that is left over the last `tail_ns`."""
+        if since_ns <= 0:
+            return 0.0, 1.0
+        end_ns = self.start_ns + since_ns
+        area_mj = curve.energy_mj(Window(self.start_ns, end_ns)) - self.idle_w * since_ns / NS_PER_MS
+        tail_w = mean_w(curve, Window(end_ns - min(tail_ns, since_ns), end_ns)) - self.idle_w
+        # Before the step, the level was whole.
+        inside_ratio = min(1.0, since_ns / tail_ns)
+        return area_mj / self.step_w, tail_w / self.step_w * inside_ratio + 1 - inside_ratio
+
+
+@dataclass(frozen=True, slots=True)
 class QuerySensor:
-    """A sensor through the queries: its readings as they were, its delay and the uncertainty of that, and how far apart its values are."""
+    """A sensor through the queries: its readings as they were, its delay and the uncertainty of that, and how far apart its values are.
+
+    `fall` is how its readings fall after the last query, where they show it.
+    """
 
     curve: PowerCurve | CounterCurve
     delay_s: float
     delay_u_s: float
     spacing_ms: float
     renewed_ms: float = 0.0
+    fall: Fall | None = None
 
     def needed_ms(self) -> float:
         """Return the shortest part that the sensor can cut out."""
         return max(FEWEST_PERIODS * self.spacing_ms, FEWEST_DELAYS * self.delay_s * 1000)
+
+    def tail_ms(self, length_ms: float) -> float:
+        """Return over how long before the end of such a part its level is read."""
+        return max(length_ms * LAST_PLACES / PLACES, LAST_PLACES * self.spacing_ms, self.delay_s * 1000 / FEWEST_DELAYS)
+
+    def off_ms(self, since_ms: float) -> float:
+        """Return by how much the delay times the level shown is off, per W that the power stepped `since_ms` before, ms.
+
+        Next to nothing of a first-order lag, and of a sensor that has settled since; the fall shows it of others.
+        """
+        delay_ms = self.delay_s * 1000
+        if self.fall is None:
+            return max(0.0, min(since_ms, UNSETTLED_DELAYS * delay_ms - since_ms))
+        area_ms, share = self.fall.after(self.curve, round(since_ms * NS_PER_MS), round(self.tail_ms(since_ms) * NS_PER_MS))
+        return abs(delay_ms - area_ms - delay_ms * share)
 
 
 def query_sensor(case: SensorRun, settling: Settling | None) -> QuerySensor | None:
@@ -102,7 +142,9 @@ def query_sensor(case: SensorRun, settling: Settling | None) -> QuerySensor | No
     falls_u_s = settling.u_mj / 1000 / abs(settling.steps_w[1])
     # The one fall shows where in its clock's interval the sensor was then.
     delay_u_s = math.hypot(falls_u_s, renewed_s / math.sqrt(12), WORK_EDGE_S)
-    return QuerySensor(curve, settling.delay_s, delay_u_s, spacing_ms, 1000 * renewed_s)
+    settled_ns = case.run.timed.end_ns + round(settling.settles_s * 1e9)
+    fall = Fall(case.run.timed.end_ns, settling.steps_w[1], mean_w(curve, Window(settled_ns, settled_ns + round(settling.settles_s * 1e9))))
+    return QuerySensor(curve, settling.delay_s, delay_u_s, spacing_ms, 1000 * renewed_s, fall)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +219,7 @@ def part_energy(sensor: QuerySensor, part: Stretches, before: Stretches) -> Part
     """Return the energy of a part of the queries, which `before` precedes."""
     length_ms, delay_ms = float(part.lengths_ms.mean()), sensor.delay_s * 1000
     inside = _profiles(sensor.curve, part, PLACES)
-    reach_ns = max(LAST_PLACES * sensor.spacing_ms, delay_ms / FEWEST_DELAYS) * NS_PER_MS
-    levels = [_tails(sensor.curve, stretches, reach_ns) for stretches in (before, part)]
+    levels = [_tails(sensor, stretches) for stretches in (before, part)]
     sums, counts = (np.concatenate(columns, axis=1) for columns in zip(inside, *levels, strict=True))
     weights = np.array([*[length_ms / inside[0].shape[1]] * inside[0].shape[1], -delay_ms, delay_ms])
     means = _ratio(sums.sum(axis=0), counts.sum(axis=0))
@@ -195,13 +236,13 @@ def part_energy(sensor: QuerySensor, part: Stretches, before: Stretches) -> Part
 
 def _borders_mj(sensor: QuerySensor, part: Stretches, before: Stretches, steps_w: tuple[float, float], rise_w: float) -> float:
     """Return what is open about the energy of a part because its borders are: the delay, where the readings fell, a stretch too short."""
-    delay_ms, spacing_ms = sensor.delay_s * 1000, max(sensor.spacing_ms, sensor.renewed_ms)
+    spacing_ms = max(sensor.spacing_ms, sensor.renewed_ms)
     terms = [rise_w * sensor.delay_u_s * 1000]
     together = (_together(sensor, moments_ns) for moments_ns in (part.begins_ns, part.ends_ns))
     terms += [step * spacing_ms / math.sqrt(12) * share for step, share in zip(steps_w, together, strict=True)]
     pause_ms = float(np.median(before.lengths_ms))
-    # Before the sensor has settled, its form counts: of a mean over a window, or of one that is late as a whole, until two delays.
-    terms.append(max(0.0, min(pause_ms, UNSETTLED_DELAYS * delay_ms - pause_ms)) * sensor.curve.highest_w() / math.sqrt(12))
+    # What a pause draws lies between nothing and the highest power.
+    terms.append(sensor.off_ms(pause_ms) * max(abs(steps_w[0]), sensor.curve.highest_w() / math.sqrt(12)))
     return math.hypot(*terms)
 
 
@@ -240,10 +281,10 @@ def _profiles(curve: PowerCurve | CounterCurve, part: Stretches, places: int) ->
     return np.bincount(cell, powers_w[is_inside], size).reshape(shape), np.bincount(cell, minlength=size).reshape(shape).astype(np.float64)
 
 
-def _tails(curve: PowerCurve | CounterCurve, stretches: Stretches, least_ns: float) -> tuple[Array, Array]:
-    """Return the sums and numbers of the readings just before the end of each stretch, float64 [n, 1]; `least_ns` is the shortest."""
-    lengths_ns = np.maximum((stretches.ends_ns - stretches.begins_ns) * LAST_PLACES / PLACES, least_ns)
-    return _profiles(curve, Stretches((stretches.ends_ns - lengths_ns).astype(np.int64), stretches.ends_ns), 1)
+def _tails(sensor: QuerySensor, stretches: Stretches) -> tuple[Array, Array]:
+    """Return the sums and numbers of the readings just before the end of each stretch, float64 [n, 1]."""
+    tail_ns = round(sensor.tail_ms(float(np.median(stretches.lengths_ms))) * NS_PER_MS)
+    return _profiles(sensor.curve, Stretches(stretches.ends_ns - tail_ns, stretches.ends_ns), 1)
 
 
 def _ratio(sums: Array, counts: Array) -> Array:

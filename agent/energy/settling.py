@@ -139,15 +139,17 @@ def _fall(curve: PowerCurve, timed: Window, idle: Window, length_ns: float) -> _
 def _placing_mj(curve: PowerCurve, fallen: Window, delay_ns: float) -> float:
     """Return how uncertain the area of a fall is for where the readings fell.
 
-    Each step may be anywhere between two readings (rectangular, GUM 4.3.7), and of a load that is shown to go on for the delay, a few
-    readings are seen.
+    Each step may be anywhere between two readings (rectangular, GUM 4.3.7); of a load that is shown to go on for the delay, a few readings
+    are seen; and a load that rises to its end falls from a higher level than they had.
     """
     reach_ns = round(LEVEL_SPACINGS * curve.spacing_ns)
     times, powers_w = curve.readings(Window(fallen.start_ns - reach_ns, fallen.end_ns))
     first = max(1, int(np.searchsorted(times, fallen.start_ns)))
     steps_mj = np.diff(times[first - 1 :]) * np.diff(powers_w[first - 1 :]) / math.sqrt(12) / NS_PER_MS
+    level_w, later_w = powers_w[: first // 2], powers_w[first // 2 : first]
     shown_on_mj = float(powers_w[:first].std()) * math.sqrt(max(0.0, delay_ns) * curve.spacing_ns) / NS_PER_MS
-    return math.hypot(*steps_mj, shown_on_mj)
+    rising_mj = float(later_w.mean() - level_w.mean()) * delay_ns / NS_PER_MS if level_w.size else 0.0
+    return math.hypot(*steps_mj, shown_on_mj, rising_mj)
 
 
 def _rise_mj(curve: PowerCurve, timed: Window, length_ns: float) -> float:
