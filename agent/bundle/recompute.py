@@ -47,6 +47,7 @@ ABSOLUTE = 1e-12
 # Sentences for people: their wording differs between versions, so only the rule or sensor that they name and their figures count.
 TEXTS = re.compile(r"generation\.energy[a-z_.]*_reason|verdict\.(reasons|notes)|energy_reason|other_energy_reasons|sustained\.evidence")
 # What older versions computed as if queries were independent.
+GENERATION_ENERGY = re.compile(r"generation\.energy")
 DEPENDENCE = re.compile(r"(latency|ttft|tpot)\.(.*_(low|high)_ms|early_stopping_.*|effective.*|unbounded.*)$")
 NO_SAMPLES = "its raw samples are not in the record"
 # What was read once cannot be recomputed.
@@ -273,7 +274,8 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
         rate = prefill_tokens_per_s(moments, generation.prompt_tokens * moments.first_ns.size, window_ns)
         recomputed = msgspec.structs.replace(recomputed, prefill_tokens_per_s=rate)
     is_other = generation.ttft is not None and not generation.ttft.effective
-    yield from _by_method(compare_figures("generation", generation, recomputed), DEPENDENCE, is_other=is_other)
+    findings = _by_method(compare_figures("generation", generation, recomputed), DEPENDENCE, is_other=is_other)
+    yield from _by_method(findings, GENERATION_ENERGY, is_other=_has_other_energies(facts.record))
     yield NotRecomputed("generation.own_*, generation.encode_ms", "the engine's own timings and the tokenised text are not kept")
 
 
@@ -306,8 +308,11 @@ def _energy(facts: RecordFacts) -> Iterator[FigureFinding]:
         "other_energy_reasons": (record.other_energy_reasons, energies.refused),
     }
     for field, (stated_value, recomputed) in pairs.items():
-        is_other = (record.energy_method or 1) != per_inference.METHOD
-        yield from _by_method(compare_figures(field, stated_value, recomputed), re.compile(""), is_other=is_other)
+        yield from _by_method(compare_figures(field, stated_value, recomputed), re.compile(""), is_other=_has_other_energies(record))
+
+
+def _has_other_energies(record: RunRecord) -> bool:
+    return (record.energy_method or 1) != per_inference.METHOD
 
 
 def _sustained(facts: RecordFacts) -> Iterator[FigureFinding]:

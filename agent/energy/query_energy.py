@@ -172,24 +172,24 @@ def queries_energy(
     between_u_mj = (whole_ms - length_ms) * (highest_w - lowest_w) / math.sqrt(12)
     if between_u_mj <= LARGEST_BETWEEN_RATIO * energy_mj:
         own_mj = energy_mj - (whole_ms - length_ms) * (highest_w + lowest_w) / 2
-        others = {"between": (between_u_mj / count, None)}
-        return QueriesEnergy(own_mj, length_ms, _scaled(terms, own_mj / energy_mj, length_ms / whole_ms, others)), None
+        replacing = {"between": (between_u_mj / count, None)}
+        return QueriesEnergy(own_mj, length_ms, _scaled(terms, own_mj / energy_mj, length_ms / whole_ms, replacing)), None
     sensor = query_sensor(case, settling)
     if sensor is None or count < FEWEST_QUERIES or float(np.median(part.lengths_ms)) < sensor.needed_ms():
         return None, _inseparable(part, whole_ms, sensor)
     result = part_energy(sensor, part, stretches_before(part.begins_ns, part.ends_ns))
     own_mj = result.gross_mj * count
-    others = {"sampling": result.sampling, "averaging": result.borders, "quantisation": result.quantisation, "edges": (0.0, None)}
-    return QueriesEnergy(own_mj, length_ms, _scaled(terms, own_mj / energy_mj, length_ms / whole_ms, others)), None
+    replacing = {"sampling": result.sampling, "averaging": result.borders, "quantisation": result.quantisation, "edges": (0.0, None)}
+    return QueriesEnergy(own_mj, length_ms, _scaled(terms, own_mj / energy_mj, length_ms / whole_ms, replacing)), None
 
 
 def _scaled(
-    terms: Sequence[UncertaintyTerm], energy_ratio: float, length_ratio: float, others: Mapping[str, budget.Term]
+    terms: Sequence[UncertaintyTerm], energy_ratio: float, length_ratio: float, replacing: Mapping[str, budget.Term]
 ) -> tuple[UncertaintyTerm, ...]:
-    """Return the budget of a part of the energy, over a part of the time; `others` replace terms, or come after them."""
+    """Return the budget of a part of the energy, over a part of the time; `replacing` are terms in the place of those, or after them."""
     ratios = {"gain": energy_ratio, **{term.term: length_ratio for term in terms if term.term == "offset" or term.term.startswith("idle_")}}
     scaled = [(term.term, None if term.u_mj is None else term.u_mj * ratios.get(term.term, 1.0), term.degrees_of_freedom) for term in terms]
-    merged = {name: (u_mj, freedom) for name, u_mj, freedom in scaled} | dict(others)
+    merged = {name: (u_mj, freedom) for name, u_mj, freedom in scaled} | dict(replacing)
     return tuple(UncertaintyTerm(term=name, u_mj=u_mj, degrees_of_freedom=freedom) for name, (u_mj, freedom) in merged.items())
 
 
@@ -274,9 +274,9 @@ def _profiles(curve: PowerCurve | CounterCurve, part: Stretches, places: int) ->
         return energies[:, np.newaxis], part.lengths_ms[:, np.newaxis]
     times, powers_w = curve.readings(Window(int(part.begins_ns[0]), int(part.ends_ns[-1])))
     query = np.clip(np.searchsorted(part.begins_ns, times, "right") - 1, 0, part.begins_ns.size - 1)
-    place = (times - part.begins_ns[query]) / (part.ends_ns - part.begins_ns)[query]
-    is_inside = (place >= 0) & (place < 1)
-    cell = query[is_inside] * places + (place[is_inside] * places).astype(np.int64)
+    position = (times - part.begins_ns[query]) / (part.ends_ns - part.begins_ns)[query]
+    is_inside = (position >= 0) & (position < 1)
+    cell = query[is_inside] * places + (position[is_inside] * places).astype(np.int64)
     shape, size = (part.begins_ns.size, places), part.begins_ns.size * places
     return np.bincount(cell, powers_w[is_inside], size).reshape(shape), np.bincount(cell, minlength=size).reshape(shape).astype(np.float64)
 
@@ -288,16 +288,10 @@ def _tails(sensor: QuerySensor, stretches: Stretches) -> tuple[Array, Array]:
 
 
 def _ratio(sums: Array, counts: Array) -> Array:
-    """Return the means of cells; of one without a reading that of its neighbours."""
-    known = counts > 0
-    ratios = np.divide(sums, counts, out=np.zeros_like(sums), where=known)
-    if known.all():
-        return ratios
-    filled = [
-        np.interp(np.arange(row.size), np.flatnonzero(has), row[has])
-        for row, has in zip(np.atleast_2d(ratios), np.atleast_2d(known), strict=True)
-    ]
-    return np.array(filled).reshape(ratios.shape)
+    """Return the means of cells, float64 [..., cells]; of one without a reading the mean of all in its row."""
+    usual = sums.sum(axis=-1, keepdims=True) / counts.sum(axis=-1, keepdims=True)
+    ratios: Array = np.where(counts > 0, sums / np.maximum(counts, np.finfo(float).tiny), usual)
+    return ratios
 
 
 def _scatter(sums: Array, counts: Array, weights: Array) -> budget.Term:

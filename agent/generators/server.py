@@ -13,8 +13,8 @@ Needs no library. What is timed: from the request on an open connection until th
 network and queue; `network_round_trip_ms` is measured on the same connection. Tokens are counted as the server counts them (`usage`), of
 a server that does not by its pieces of text (`estimated`). What a server joins in one piece has one moment. Prompts are tokens for
 llama-server and vLLM (exact lengths), texts for the others. The prompt cache is off for llama-server and vLLM; before each query to
-another comes an untimed prompt that takes the place of what is kept. A server that keeps several counts its hits. LM Studio,
-TensorRT-LLM, SGLang and RKLLM servers are `openai`.
+another comes an untimed prompt that takes the place of what is kept; its energy is left out. A server that keeps several counts its
+hits. LM Studio, TensorRT-LLM, SGLang and RKLLM servers are `openai`.
 Scenario poisson: each user has a connection of its own, opened on arrival, and no untimed prompt comes before it, which would be load.
 Tested with the server of xllamacpp 2026.10.11549 and with written streams of the others, which were not run.
 """
