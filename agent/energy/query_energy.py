@@ -172,14 +172,19 @@ def queries_energy(
     between_u_mj = (whole_ms - length_ms) * (highest_w - lowest_w) / math.sqrt(12)
     if between_u_mj <= LARGEST_BETWEEN_RATIO * energy_mj:
         own_mj = energy_mj - (whole_ms - length_ms) * (highest_w + lowest_w) / 2
-        replacing = {"between": (between_u_mj / count, None)}
-        return QueriesEnergy(own_mj, length_ms, _scaled(terms, own_mj / energy_mj, length_ms / whole_ms, replacing)), None
+        between: dict[str, budget.Term] = {"between": (between_u_mj / count, None)}
+        return QueriesEnergy(own_mj, length_ms, _scaled(terms, own_mj / energy_mj, length_ms / whole_ms, between)), None
     sensor = query_sensor(case, settling)
     if sensor is None or count < FEWEST_QUERIES or float(np.median(part.lengths_ms)) < sensor.needed_ms():
         return None, _inseparable(part, whole_ms, sensor)
     result = part_energy(sensor, part, stretches_before(part.begins_ns, part.ends_ns))
     own_mj = result.gross_mj * count
-    replacing = {"sampling": result.sampling, "averaging": result.borders, "quantisation": result.quantisation, "edges": (0.0, None)}
+    replacing: dict[str, budget.Term] = {
+        "sampling": result.sampling,
+        "averaging": result.borders,
+        "quantisation": result.quantisation,
+        "edges": (0.0, None),
+    }
     return QueriesEnergy(own_mj, length_ms, _scaled(terms, own_mj / energy_mj, length_ms / whole_ms, replacing)), None
 
 
@@ -278,7 +283,9 @@ def _profiles(curve: PowerCurve | CounterCurve, part: Stretches, places: int) ->
     is_inside = (position >= 0) & (position < 1)
     cell = query[is_inside] * places + (position[is_inside] * places).astype(np.int64)
     shape, size = (part.begins_ns.size, places), part.begins_ns.size * places
-    return np.bincount(cell, powers_w[is_inside], size).reshape(shape), np.bincount(cell, minlength=size).reshape(shape).astype(np.float64)
+    counts: Array = np.bincount(cell, minlength=size).astype(np.float64)
+    sums: Array = np.bincount(cell, powers_w[is_inside], size).astype(np.float64)
+    return sums.reshape(shape), counts.reshape(shape)
 
 
 def _tails(sensor: QuerySensor, stretches: Stretches) -> tuple[Array, Array]:

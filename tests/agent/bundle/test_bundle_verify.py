@@ -14,6 +14,7 @@ from edgemeter.agent.bundle.verify import show_verifications, verify
 from edgemeter.agent.contract import record_figures, samples
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import Verdict
+from edgemeter.agent.energy.per_inference import METHOD
 from edgemeter.agent.engine.scenarios import scenario
 from edgemeter.agent.session import sustained
 from tests.fixtures.bundle_factory import make_sound_record, rezip, write_bundle
@@ -98,7 +99,7 @@ def test_an_energy_by_an_older_method_is_shown_beside_todays_and_is_no_forgery(t
     console = Console(file=io.StringIO(), width=120)
     show_verifications([verification], "0.1.0", console)
     printed = console.file.getvalue()
-    assert "computed by method 1, this version has method 2" in printed
+    assert f"computed by method 1, this version has method {METHOD}" in printed
     assert f"{energy.gross_mj:.10g}" in printed
     assert f"{record.energy.gross_mj:.10g}" in printed
     latency = msgspec.structs.replace(older.latency, p50_ms=older.latency.p50_ms * 0.9)

@@ -1,0 +1,55 @@
+"""How often the intervals of a language model's energies hold the truth: request, prefill and decoding, for sensors that are late.
+
+Each cell is a world of `tests.fixtures.generation_worlds`: requests with real edges, stamps some milliseconds off the work, pauses in
+which a server works on untimed prompts, and a sensor that lags, averages, is late as a whole or renews its value by its own clock.
+
+`python -m tests.benchmarks.generation_worlds [TRIALS [NAME]]` prints a line of JSON for each part of each cell whose name contains NAME.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from tests.fixtures.generation_worlds import GenerationWorld, generation_coverage
+
+TRIALS = 100
+SENSORS: dict[str, dict[str, Any]] = {
+    "lag 0 s": {},
+    "lag .1 s": {"lag_s": 0.1},
+    "lag .5 s": {"lag_s": 0.5},
+    "lag 1 s": {"lag_s": 1.0},
+    "two lags of .2 s": {"lag_s": 0.4, "lags": 2},
+    "mean of 1 s": {"window_s": 1.0},
+    "late by .3 s": {"transport_s": 0.3},
+    "renewed every .5 s": {"update_s": 0.5},
+}
+REQUESTS: dict[str, dict[str, Any]] = {
+    "10 Hz, 1.2 + 3 s": {},
+    "10 Hz, 4 + 8 s": {"prefill_s": 4.0, "decode_s": 8.0, "timed_s": 120.0},
+    "10 Hz, 4 + 8 s, prefill below decode": {"prefill_s": 4.0, "decode_s": 8.0, "timed_s": 120.0, "prefill_w": 5.0, "decode_w": 9.0},
+    "10 Hz, 1.2 + 3 s, untimed prompts of .6 s": {"pause_s": 0.6},
+    "10 Hz, 4 + 8 s, untimed prompts of .6 s": {"prefill_s": 4.0, "decode_s": 8.0, "timed_s": 120.0, "pause_s": 0.6},
+    "10 Hz, 4 + 8 s, idle pauses of 3 s": {"prefill_s": 4.0, "decode_s": 8.0, "timed_s": 120.0, "pause_s": 3.0, "pause_w": 3.0},
+    "10 Hz, 4 + 8 s, pauses of 20 ms": {"prefill_s": 4.0, "decode_s": 8.0, "timed_s": 120.0, "pause_s": 0.02},
+    "10 Hz, one token of 1.2 s, untimed prompts of .5 s": {"prefill_s": 1.2, "decode_s": 1e-4, "pause_s": 0.5, "output_tokens": 1},
+    "100 Hz, .3 + 1.5 s": {"rate": 100.0, "prefill_s": 0.3, "decode_s": 1.5, "timed_s": 40.0},
+    "1 Hz, 12 + 20 s": {"rate": 1.0, "prefill_s": 12.0, "decode_s": 20.0, "timed_s": 200.0},
+}
+
+
+def grid() -> Iterator[tuple[str, GenerationWorld]]:
+    """Yield the cells: name and world."""
+    for (requests, lengths), (sensor, late) in product(REQUESTS.items(), SENSORS.items()):
+        yield f"{requests}, {sensor}", GenerationWorld(**lengths, **late)
+
+
+if __name__ == "__main__":
+    trials = int(sys.argv[1]) if len(sys.argv) > 1 else TRIALS
+    selection = sys.argv[2] if len(sys.argv) > 2 else ""
+    for name, world in grid():
+        if selection in name:
+            for part, result in generation_coverage(world, trials).items():
+                print(json.dumps({"cell": name, "part": part, **dataclasses.asdict(result)}), flush=True)
