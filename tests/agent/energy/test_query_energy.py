@@ -108,6 +108,7 @@ class EvictingServer:
         self.server = LanguageServer({"/v1/models": lambda _: models, "/v1/completions": complete})
 
 
+@pytest.mark.alone
 def test_a_served_request_has_its_energy_whatever_else_the_server_does(tmp_path):
     """A real server, fifty times slower: 9 W while it works, also on untimed prompts, would be half as much again to a request."""
     serving, slower = EvictingServer(), 50
