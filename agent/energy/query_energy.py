@@ -36,8 +36,9 @@ PLACES = 10
 LAST_PLACES = 2
 # What ran between the queries is bounded, not measured, where that leaves so much of the energy open (k = 1) at most.
 LARGEST_BETWEEN_RATIO = 0.01
-# How far work begins and ends off the stamps of a query, and how long its edges take (k = 1): the readings cannot tell it from the delay.
-WORK_EDGE_S = 0.01
+# The readings cannot tell the delay from how slowly the power itself falls, some ms, and from how far off its stamps the work ends (k = 1).
+POWER_FALLS_S = 0.005
+WORK_EDGE_U_S = 0.008
 # The borders come at one place between two readings if their phases are together by more than this many times what chance does.
 TOGETHER = 2.0
 
@@ -141,10 +142,10 @@ def query_sensor(case: SensorRun, settling: Settling | None) -> QuerySensor | No
         return QuerySensor(curve, stated_s, max(stated_s, spacing_ms / 1000) / math.sqrt(3), spacing_ms, 1000 * renewed_s)
     falls_u_s = settling.u_mj / 1000 / abs(settling.steps_w[1])
     # The one fall shows where in its clock's interval the sensor was then.
-    delay_u_s = math.hypot(falls_u_s, renewed_s / math.sqrt(12), WORK_EDGE_S)
+    delay_u_s = math.hypot(falls_u_s, renewed_s / math.sqrt(12), WORK_EDGE_U_S)
     settled_ns = case.run.timed.end_ns + round(settling.settles_s * 1e9)
     fall = Fall(case.run.timed.end_ns, settling.steps_w[1], mean_w(curve, Window(settled_ns, settled_ns + round(settling.settles_s * 1e9))))
-    return QuerySensor(curve, settling.delay_s, delay_u_s, spacing_ms, 1000 * renewed_s, fall)
+    return QuerySensor(curve, max(0.0, settling.delay_s - POWER_FALLS_S), delay_u_s, spacing_ms, 1000 * renewed_s, fall)
 
 
 @dataclass(frozen=True, slots=True)
