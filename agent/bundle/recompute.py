@@ -291,8 +291,8 @@ def _stages(facts: RecordFacts) -> Iterator[FigureFinding]:
 def _energy(facts: RecordFacts) -> Iterator[FigureFinding]:
     record = facts.record
     if record.windows is not None and record.energy is not None and record.energy.sensor == ESTIMATE_SENSOR:
-        timed = absolute_windows(record.windows)[0]
-        yield from compare_figures("energy", record.energy, estimated_energy(record.energy.mean_power_w, timed, facts.inferences))
+        estimate = estimated_energy(record.energy.mean_power_w, facts.energy_run(record.windows))
+        yield from (_by_method(finding, record) for finding in compare_figures("energy", record.energy, estimate))
         return
     if record.windows is None or not record.power_traces:
         if record.energy is not None:

@@ -39,14 +39,15 @@ SUFFICIENT_U_RATIO = 0.01 * math.sqrt(math.pi / 2)
 EnergyOrReason = tuple[Energy | None, str | None]
 
 
-def estimated_energy(power_w: float, timed: Window, inferences: int) -> Energy:
+def estimated_energy(power_w: float, run: EnergyRun) -> Energy:
     """Return the estimated energy of an inference from a stated input power; it is never ranked with measurements."""
-    window_ms = timed.length_ns / NS_PER_MS
+    timed_ms, queries = run.timed.length_ns / NS_PER_MS, run.long_queries
+    window_ms = timed_ms if queries is None else float(queries.durations_ns.sum()) / NS_PER_MS
     return Energy(
         sensor=ESTIMATE_SENSOR,
         scope="board-input",
         excludes=(),
-        gross_mj=power_w * window_ms / max(1, inferences),
+        gross_mj=power_w * window_ms / max(1, run.inferences),
         gross_u_mj=None,
         net_mj=None,
         net_u_mj=None,
@@ -54,8 +55,9 @@ def estimated_energy(power_w: float, timed: Window, inferences: int) -> Energy:
         mean_power_w=power_w,
         idle_before_w=None,
         idle_after_w=None,
-        inferences=inferences,
+        inferences=run.inferences,
         window_ms=window_ms,
+        between_ms=None if queries is None else timed_ms - window_ms,
         samples=0,
         period_ms=0.0,
         resolution_w=None,

@@ -238,7 +238,7 @@ def _energies(
     traces: Sequence[SensorTrace], run: PlannedRun, measured: job.MeasuredRun, energy_run: sensor_run.EnergyRun, why: str
 ) -> per_inference.Energies:
     if run.case.estimate_power_w is not None:
-        return per_inference.Energies(estimated_energy(run.case.estimate_power_w, measured.timed, energy_run.inferences), None)
+        return per_inference.Energies(estimated_energy(run.case.estimate_power_w, energy_run), None)
     if not traces:
         return per_inference.Energies(None, why)
     if elsewhere := served_elsewhere(measured.generation, measured.runtime):

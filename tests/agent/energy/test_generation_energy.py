@@ -149,7 +149,9 @@ def test_what_is_unknown_stays_unknown():
 def test_without_an_energy_there_is_a_reason():
     """No energy, a stated power, or readings that are gone."""
     assert generation_energy(None, [], windows(), run()) == (None, "the run has no energy")
-    estimate = estimated_energy(5.0, Window(0, 10 * S), 2)
+    estimate = estimated_energy(5.0, EnergyRun(Window(0, 10 * S), None, None, 2))
+    assert estimate.gross_mj == 25_000.0
+    assert estimated_energy(5.0, run()).gross_mj == 5000.0 * WHOLE_S
     assert generation_energy(estimate, [], windows(), run())[1] == "a stated power is the same for prefill and decode"
     assert generation_energy(energy(), [], windows(), run())[1] == "the readings of bench are not there"
 
