@@ -146,6 +146,16 @@ def test_what_is_unknown_stays_unknown():
     assert few.decode_reason.startswith("4 complete queries")
 
 
+def test_without_idle_after_it_the_delay_is_as_stated_or_the_parts_are_refused():
+    """A sensor that nobody describes may be late; one that looks at moments is late by no more than its spacing."""
+    tokens, _ = generation_energy(energy(), [trace()], windows(), run(idle_after=False))
+    assert tokens.prefill_token is tokens.decode_token is None
+    assert "(idle_seconds)" in tokens.prefill_reason
+    described = trace(averaging=Averaging(window_s=0.0, update_interval_s=0.0))
+    tokens, _ = generation_energy(energy(), [described], windows(), run(idle_after=False))
+    assert abs(tokens.prefill_token.gross_mj - 100.0) <= tokens.prefill_token.gross_u_mj
+
+
 def test_without_an_energy_there_is_a_reason():
     """No energy, a stated power, or readings that are gone."""
     assert generation_energy(None, [], windows(), run()) == (None, "the run has no energy")
