@@ -46,8 +46,8 @@ RELATIVE = 1e-9
 ABSOLUTE = 1e-12
 # Sentences for people: their wording differs between versions, so only the rule or sensor that they name and their figures count.
 TEXTS = re.compile(r"generation\.energy[a-z_.]*_reason|verdict\.(reasons|notes)|energy_reason|other_energy_reasons|sustained\.evidence")
-# What older versions computed as if queries were independent.
 GENERATION_ENERGY = re.compile(r"generation\.energy")
+# What older versions computed as if queries were independent.
 DEPENDENCE = re.compile(r"(latency|ttft|tpot)\.(.*_(low|high)_ms|early_stopping_.*|effective.*|unbounded.*)$")
 NO_SAMPLES = "its raw samples are not in the record"
 # What was read once cannot be recomputed.
