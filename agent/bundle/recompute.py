@@ -46,6 +46,7 @@ RELATIVE = 1e-9
 ABSOLUTE = 1e-12
 # Sentences for people: their wording differs between versions, so only the rule or sensor that they name and their figures count.
 TEXTS = re.compile(r"generation\.energy[a-z_.]*_reason|verdict\.(reasons|notes)|energy_reason|other_energy_reasons|sustained\.evidence")
+ANY = re.compile("")
 GENERATION_ENERGY = re.compile(r"generation\.energy")
 # What older versions computed as if queries were independent.
 DEPENDENCE = re.compile(r"(latency|ttft|tpot)\.(.*_(low|high)_ms|early_stopping_.*|effective.*|unbounded.*)$")
@@ -292,7 +293,7 @@ def _energy(facts: RecordFacts) -> Iterator[FigureFinding]:
     record = facts.record
     if record.windows is not None and record.energy is not None and record.energy.sensor == ESTIMATE_SENSOR:
         estimate = estimated_energy(record.energy.mean_power_w, facts.energy_run(record.windows))
-        yield from (_by_method(finding, record) for finding in compare_figures("energy", record.energy, estimate))
+        yield from _by_method(compare_figures("energy", record.energy, estimate), ANY, is_other=_has_other_energies(record))
         return
     if record.windows is None or not record.power_traces:
         if record.energy is not None:
@@ -308,7 +309,7 @@ def _energy(facts: RecordFacts) -> Iterator[FigureFinding]:
         "other_energy_reasons": (record.other_energy_reasons, energies.refused),
     }
     for field, (stated_value, recomputed) in pairs.items():
-        yield from _by_method(compare_figures(field, stated_value, recomputed), re.compile(""), is_other=_has_other_energies(record))
+        yield from _by_method(compare_figures(field, stated_value, recomputed), ANY, is_other=_has_other_energies(record))
 
 
 def _has_other_energies(record: RunRecord) -> bool:
