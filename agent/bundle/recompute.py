@@ -154,6 +154,7 @@ class RecordFacts:
         if starts_ns is None or latency_ns is None or windows is None or not latency_ns.size == starts_ns.size > 0:
             return None
         arrivals_ns = self.raw.get("arrival")
+        rhythm = queries.queries_of(self.record.samples, windows.timed_start_ns, windows.timed_start_ns + windows.timed_end_ns)
         return TimedQueries(
             starts_ns=starts_ns + windows.timed_start_ns,
             latency_ns=latency_ns,
@@ -164,6 +165,7 @@ class RecordFacts:
             arrivals_ns=None if arrivals_ns is None else arrivals_ns + windows.timed_start_ns,
             unserved=self.record.load.unserved if self.record.load else 0,
             overlap=arrivals_ns is not None and self.record.generation is not None,
+            pauses_ns=queries.no_pauses() if rhythm is None else rhythm.pauses_ns,
         )
 
     @property

@@ -131,6 +131,10 @@ class Load(RecordPart, frozen=True, kw_only=True):
     """Arrivals that were never served."""
     in_flight_max: Count | None = None
     """Most queries that a server was answering at once; null where one follows the other."""
+    pauses: Count = 0
+    """Random pauses between queries, made so that these do not keep step with a clock of a power sensor; they are in no latency."""
+    paused_ms: float = 0.0
+    """Length of all pauses in ms; throughput and energy leave them out."""
     queueing: Stage | None = None
     """Time from the scheduled arrival to the call. What waits inside a server is part of `service`."""
     service: Stage | None = None

@@ -15,6 +15,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.record_figures import Averaging, UncertaintyTerm
 from edgemeter.agent.energy.curve import CounterCurve, Curve, PowerScatter, mean_w
+from edgemeter.agent.energy.queries import Queries, Times
 from edgemeter.agent.energy.renewal import Renewal
 from edgemeter.agent.energy.settling import Settling
 from edgemeter.agent.energy.wander import held_values, stretch_means
@@ -92,6 +93,7 @@ def terms(
     idling: IdlePower | None,
     settling: Settling | None,
     renewal: Renewal | None,
+    queries: Queries | None,
 ) -> tuple[UncertaintyTerm, ...]:
     """Return the budget of the gross energy per inference; the terms named `idle_*` enter the net energy only."""
     per_w = timed.length_ns / NS_PER_MS / inferences
@@ -100,7 +102,9 @@ def terms(
     seen_w = (0.0, 0.0) if settling is None else settling.steps_w
     # A slow sensor shows a step long after it.
     steps = [max(abs(slow_w), curve.step_w(edge_ns)) for slow_w, edge_ns in zip(seen_w, (timed.start_ns, timed.end_ns), strict=True)]
-    sampling = _sampling(curve, timed, settling, renewal)
+    # After a random pause a sensor that looks by a clock of its own sees another part of each query.
+    breaks_ns = None if queries is None else queries.pauses_ns[:, 0]
+    sampling = _sampling(curve, timed, settling, renewal, breaks_ns)
     is_read = settling is not None and settling.is_reached
     watts: dict[str, tuple[float | None, float | None]] = {
         "gain": (None if gain is None else gain * abs(mean_w(curve, timed) + late_w), None),
@@ -143,13 +147,16 @@ def _delay_s(averaging: Averaging | None) -> float:
     return (averaging.window_s or 0.0) / 2 + (averaging.lag_s or 0.0) + (averaging.update_interval_s or 0.0)
 
 
-def _sampling(curve: Curve, timed: Window, settling: Settling | None, renewal: Renewal | None) -> PowerScatter:
+def _sampling(curve: Curve, timed: Window, settling: Settling | None, renewal: Renewal | None, breaks_ns: Times | None) -> PowerScatter:
     """Return what the choice of moments leaves open; of a sensor by its own clock only its renewals count, and not as independent ones."""
     settled_ns = 0.0 if settling is None else min(settling.settles_s * 1e9, timed.length_ns / 2)
+    by_breaks = curve.sampling(timed, settled_ns, breaks_ns)
     if renewal is None:
-        return curve.sampling(timed, settled_ns)
+        return by_breaks
     settled = Window(timed.start_ns + round(settled_ns), timed.end_ns)
     scatter = stretch_means(curve, [settled], renewal.interval_ns).each[0]
+    if breaks_ns is not None and breaks_ns.size:
+        scatter = max(scatter, by_breaks, key=lambda scatter: scatter.u_w)
     if isinstance(curve, CounterCurve) or renewal.scatter_ratio <= REGULAR_RATIO:
         return scatter
     times_ns, powers_w = curve.readings(settled)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
-from edgemeter.agent.energy.queries import Queries, without_rhythm
+from edgemeter.agent.energy.queries import Queries, Times, without_rhythm
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description, Reading
 
@@ -22,6 +22,8 @@ BESIDE_EDGE = 3
 MOST_BLOCKS = 30
 FEWEST_IN_BLOCK = 3
 HIGHEST_PERCENT = 95
+# So few pauses between blocks do not show how much these scatter.
+FEWEST_BREAKS = 3
 # A counter that moved at this share of the reads moves faster than it is read.
 MOVES_AT_EVERY_READ = 0.9
 
@@ -103,25 +105,28 @@ class PowerCurve(_Edges):
         stretches = np.diff(self._nodes(window)[0])
         return float(stretches.max()), float(stretches[stretches > limit_ns].sum())
 
-    def sampling(self, window: Window, settled_ns: float = 0.0) -> PowerScatter:
+    def sampling(self, window: Window, settled_ns: float = 0.0, breaks_ns: Times | None = None) -> PowerScatter:
         """Return the uncertainty of the mean power from how the means of neighbouring blocks of readings differ.
 
         Slow changes are followed by the lines between the readings and hardly count; readings that a sensor repeats or averages
         fall into one block, and do not count as many. A reading beside a gap weighs more in the trapezoid, and so counts more here.
-        How a slow sensor rises in the first `settled_ns` is no scatter.
+        How a slow sensor rises in the first `settled_ns` is no scatter. What lies between two of `breaks_ns` falls into one block.
         """
         times, inside = self._nodes(window)
-        powers = self._powers[inside][int(np.searchsorted(times[1:-1], settled_ns)) :]
+        first = int(np.searchsorted(times[1:-1], settled_ns))
+        powers = self._powers[inside][first:]
         n = powers.size
         if n < 2:
             return NONE
-        blocks = min(MOST_BLOCKS, n // FEWEST_IN_BLOCK)
+        breaks = () if breaks_ns is None else np.searchsorted(times[1:-1][first:], breaks_ns - window.start_ns).tolist()
+        bounds = _block_bounds(n, breaks)
+        blocks = bounds.size - 1
         if blocks < 2:
             variance, freedom = float(powers.var(ddof=1)), n - 1.0
         else:
-            bounds = np.linspace(0, n, blocks + 1).round().astype(int)
-            means = np.add.reduceat(powers, bounds[:-1]) / np.diff(bounds)
-            variance = float(np.mean(np.diff(means) ** 2)) / 2 * n / blocks
+            sizes = np.diff(bounds)
+            means = np.add.reduceat(powers, bounds[:-1]) / sizes
+            variance = float(np.mean(np.diff(means) ** 2)) / 2 * float(np.sum(sizes**2)) / n
             # Source: von Neumann's mean square successive difference; its variance among independent normal values.
             freedom = 2 * (blocks - 1) ** 2 / (3 * blocks - 4)
         weights = (times[2:] - times[:-2]) / 2
@@ -207,7 +212,7 @@ class CounterCurve(_Edges):
             edges.append(float(min(end, window.end_ns) - max(begin, window.start_ns)))
         return max(edges), sum(edge for edge in edges if edge > limit_ns)
 
-    def sampling(self, window: Window, settled_ns: float = 0.0) -> PowerScatter:  # noqa: ARG002 - the other curve needs them
+    def sampling(self, window: Window, settled_ns: float = 0.0, breaks_ns: Times | None = None) -> PowerScatter:  # noqa: ARG002 - the other curve needs them
         """Return none: a counter misses nothing."""
         return NONE
 
@@ -255,6 +260,18 @@ def curve_of(readings: Sequence[Reading], description: Description, queries: Que
 
 def _has_stepped(before: Array, after: Array) -> bool:
     return min(before.size, after.size) > 1 and bool(abs(after.mean() - before.mean()) > np.ptp(before) + np.ptp(after))
+
+
+def _block_bounds(n: int, breaks: Iterable[int]) -> NDArray[np.int64]:
+    """Return the bounds of at most 30 blocks of n readings: at breaks, where there are enough of them; else blocks of equal size."""
+    smallest = max(FEWEST_IN_BLOCK, n / MOST_BLOCKS)
+    bounds = [0]
+    for place in breaks:
+        if place - bounds[-1] >= smallest and n - place >= smallest:
+            bounds.append(place)
+    if len(bounds) > FEWEST_BREAKS:
+        return np.array([*bounds, n])
+    return np.linspace(0, n, max(1, min(MOST_BLOCKS, n // FEWEST_IN_BLOCK)) + 1).round().astype(np.int64)
 
 
 def _fitting(n: int, parameters: int) -> float:

@@ -10,7 +10,7 @@ from edgemeter.agent.contract.record_figures import Energy, UncertaintyTerm
 from edgemeter.agent.energy import budget
 from edgemeter.agent.energy.accelerators import excluded
 from edgemeter.agent.energy.curve import PowerCurve, curve_of
-from edgemeter.agent.energy.query_energy import queries_energy
+from edgemeter.agent.energy.query_energy import QueriesEnergy, queries_energy
 from edgemeter.agent.energy.refusals import failures_text, in_step, is_frozen, lacks, refusal_of, settling_idle_s, too_short, unsettled
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import (
@@ -167,16 +167,15 @@ def _usable(case: SensorRun, window: Window | None, settling: Settling | None) -
 
 def _energy(case: SensorRun, idling: budget.IdlePower | None, settling: Settling | None) -> EnergyOrReason:
     timed, description = case.run.timed, case.description
-    length_ms = timed.length_ns / NS_PER_MS
     energy_mj = case.curve.energy_mj(timed) + (0.0 if settling is None else settling.late_mj)
-    terms = budget.terms(case.curve, description, timed, case.run.inferences, idling, settling, case.renewal)
+    terms = budget.terms(case.curve, description, timed, case.run.inferences, idling, settling, case.renewal, case.run.queries)
     queries, why = queries_energy(case, settling, energy_mj, None if idling is None else idling.mean_w, terms)
     if why:
         return None, why
-    if queries is not None:
-        energy_mj, length_ms, terms = queries.energy_mj, queries.length_ms, queries.budget
-    power_w = energy_mj / length_ms
-    gross_mj = energy_mj / case.run.inferences
+    timed_energy = queries or _without_pauses(case, energy_mj, idling, terms)
+    length_ms, terms = timed_energy.length_ms, timed_energy.budget
+    power_w = timed_energy.energy_mj / length_ms
+    gross_mj = timed_energy.energy_mj / case.run.inferences
     net_mj = None if idling is None else gross_mj - idling.mean_w * length_ms / case.run.inferences
     gross_u_mj, gross_k = budget.gross(terms)
     net_u_mj, net_k = (None, None) if net_mj is None else budget.net(terms, gross_mj, net_mj)
@@ -214,6 +213,23 @@ def _energy(case: SensorRun, idling: budget.IdlePower | None, settling: Settling
         renewed_s=None if case.renewal is None else case.renewal.interval_ns / 1e9,
     )
     return energy, None
+
+
+def _without_pauses(
+    case: SensorRun, energy_mj: float, idling: budget.IdlePower | None, terms: tuple[UncertaintyTerm, ...]
+) -> QueriesEnergy:
+    """Return the energy of the timed part without that of the random pauses between queries, and its budget.
+
+    Their power lies between idle power and that of the timed part: GUM 4.3.7. Readings within pauses would not show it where the sensor lags.
+    """
+    length_ms = case.run.timed.length_ns / NS_PER_MS
+    paused_ms = 0.0 if case.run.queries is None else case.run.queries.paused_ns / NS_PER_MS
+    if not paused_ms:
+        return QueriesEnergy(energy_mj, length_ms, terms)
+    power_w, idle_w = energy_mj / length_ms, 0.0 if idling is None else idling.mean_w
+    u_mj = abs(power_w - idle_w) / math.sqrt(12) * paused_ms / case.run.inferences
+    paused_mj = (idle_w + power_w) / 2 * paused_ms
+    return QueriesEnergy(energy_mj - paused_mj, length_ms - paused_ms, (*terms, UncertaintyTerm(term="pauses", u_mj=u_mj)))
 
 
 def _net_terms(terms: Iterable[UncertaintyTerm]) -> dict[str, float]:

@@ -8,7 +8,7 @@ Source: Cochran, Sampling Techniques, 3rd edition, chapter 7.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,14 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.record import Series
 
 MOST_HARMONICS = 6
+# Pauses of random length, up to that of a query, have a mean of half of it: so many of them, and this much for chance.
+FEWEST_PAUSES, LEAST_PAUSE_RATIO = 8, 0.3
+# So many readings within pauses show the power that is drawn there.
+FEWEST_PAUSED = 5
 READINGS_PER_PARAMETER = 15
 # Queries that take less of the time than this, or leave less of it free, carry no information.
 ALWAYS_RATIO = 0.02
+SERIES = frozenset({"query_start", "latency", "arrival", "pause_start", "pause_end"})
 # Below this share of the readings' variance a rhythm is chance, or not worth it.
 LEAST_EXPLAINED = 0.25
 
@@ -27,13 +32,46 @@ Array = NDArray[np.float64]
 Times = NDArray[np.int64]
 
 
+def no_pauses() -> Times:
+    """Return the pauses of queries without any, int64 [0, 2]."""
+    return np.empty((0, 2), np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """The timed queries on the monotonic clock, int64 [n] each, in the order of time; `end_ns` ends the timed part."""
+    """The timed queries on the monotonic clock, int64 [n] each, in the order of time; `end_ns` ends the timed part.
+
+    `pauses_ns` are begin and end of each random pause between them, int64 [m, 2].
+    """
 
     starts_ns: Times
     durations_ns: Times
     end_ns: int
+    pauses_ns: Times = field(default_factory=no_pauses)
+
+    @property
+    def paused_ns(self) -> int:
+        """Return how long all pauses took."""
+        return int(np.diff(self.pauses_ns).sum())
+
+    @property
+    def are_shuffled(self) -> bool:
+        """Return whether pauses put the queries at random against any clock: enough of them, as long as a query is on average."""
+        cycle_ns = float(self.end_ns - self.starts_ns[0]) / self.starts_ns.size
+        return len(self.pauses_ns) >= FEWEST_PAUSES and self.paused_ns > LEAST_PAUSE_RATIO * cycle_ns * len(self.pauses_ns)
+
+    def are_paused(self, times_ns: Times) -> NDArray[np.bool_]:
+        """Return whether each of these times lies in a pause, bool [n]."""
+        # Begins and ends take turns: after an odd number of them it is a pause.
+        return np.searchsorted(self.pauses_ns.ravel(), times_ns, "right") % 2 == 1
+
+    def without_pauses(self, times_ns: Times) -> Times:
+        """Return these times on a clock that stands still during pauses, int64 [n]."""
+        if not self.pauses_ns.size:
+            return times_ns
+        ends = np.cumsum(np.diff(self.pauses_ns))
+        paused = np.interp(times_ns, self.pauses_ns.ravel(), np.stack((np.append(0, ends[:-1]), ends), axis=1).ravel())
+        return times_ns - paused.astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +89,7 @@ def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int)
     Raises:
         ConfigError: the samples are damaged.
     """
-    by_name = {entry.name: entry for entry in series if entry.name in {"query_start", "latency", "arrival"}}
+    by_name = {entry.name: entry for entry in series if entry.name in SERIES}
     if not {"query_start", "latency"} <= set(by_name):
         return None
     starts, durations = samples.unpack(by_name["query_start"]).astype(np.int64), samples.unpack(by_name["latency"]).astype(np.int64)
@@ -66,7 +104,10 @@ def queries_of(series: Iterable[Series], timed_start_ns: int, timed_end_ns: int)
     if np.any(starts[1:] < (starts + durations)[:-1]):
         # Of queries that a server answers beside each other, no reading belongs to one.
         return None
-    return Queries(starts + timed_start_ns, durations, timed_end_ns)
+    pauses = [samples.unpack(by_name[name]).astype(np.int64) for name in ("pause_start", "pause_end") if name in by_name]
+    if len(pauses) != 2 or pauses[0].size != pauses[1].size:
+        return Queries(starts + timed_start_ns, durations, timed_end_ns)
+    return Queries(starts + timed_start_ns, durations, timed_end_ns, np.stack(pauses, axis=1) + timed_start_ns)
 
 
 def without_rhythm(times_ns: Times, powers_w: Array, queries: Queries) -> Steadied | None:
@@ -94,18 +135,22 @@ def _basis(times_ns: Times, queries: Queries, parameters: int) -> Array | None:
     """Return functions of time whose integral over the timed part is zero, at these times: float64 [n, at most `parameters`]."""
     if parameters < 1 or queries.starts_ns.size < 2:
         return None
-    bounds = np.append(queries.starts_ns, queries.end_ns)
+    bounds = queries.without_pauses(np.append(queries.starts_ns, queries.end_ns))
     cycles_ns = np.diff(bounds)
     if np.any(cycles_ns <= 0):
         return None
     busy_ns = np.clip(queries.durations_ns, 0, cycles_ns)
     query = np.clip(np.searchsorted(queries.starts_ns, times_ns, "right") - 1, 0, cycles_ns.size - 1)
-    since_ns = times_ns - queries.starts_ns[query]
-    columns = []
+    since_ns = queries.without_pauses(times_ns) - bounds[query]
+    runs = ~queries.are_paused(times_ns)
+    columns: list[Array] = []
+    length_ns = float(queries.end_ns - queries.starts_ns[0])
     share = float(busy_ns.sum()) / float(cycles_ns.sum())
     if ALWAYS_RATIO < share < 1 - ALWAYS_RATIO:
-        columns.append((since_ns < busy_ns[query]) - share)
+        columns.append((runs & (since_ns < busy_ns[query])) - float(busy_ns.sum()) / length_ns)
+    if np.count_nonzero(~runs) >= FEWEST_PAUSED and len(columns) < parameters:
+        columns.append(runs - float(cycles_ns.sum()) / length_ns)
     phase = 2 * np.pi * since_ns / cycles_ns[query]
     for harmonic in range(1, min(MOST_HARMONICS, (parameters - len(columns)) // 2) + 1):
-        columns += [np.cos(harmonic * phase), np.sin(harmonic * phase)]
+        columns += [runs * np.cos(harmonic * phase), runs * np.sin(harmonic * phase)]
     return np.stack(columns, axis=1).astype(np.float64) if columns else None

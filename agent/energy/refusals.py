@@ -142,7 +142,7 @@ def unsettled(case: SensorRun, settling: Settling) -> str:
 def in_step(case: SensorRun, settling: Settling | None) -> str | None:
     """Return why a sensor by its own clock may see one part of each query only."""
     queries, averaging, each_ns = case.run.queries, case.description.averaging, cycle_ns(case.run)
-    if queries is None or each_ns is None:
+    if queries is None or each_ns is None or queries.are_shuffled:
         return None
     renewal = described_renewal(averaging, case.renewal)
     is_known = renewal is not None and keeps_step(queries, renewal)

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.energy.queries import Queries, without_rhythm
+from edgemeter.agent.power import Description
 
 Array = NDArray[np.float64]
 Times = NDArray[np.int64]
@@ -179,6 +181,13 @@ def described_renewal(averaging: Averaging | None, shown_renewal: Renewal | None
     if averaging.window_s is not None and averaging.window_s >= averaging.update_interval_s:
         return None
     return shown_renewal if averaging.seen_ratio is None else Renewal(averaging.update_interval_s * 1e9, NOMINAL_U_RATIO)
+
+
+def may_keep_step(description: Description) -> bool:
+    """Return whether a sensor that is described so may see a part of each query only: one that counts energy and says no more does not."""
+    averaging = description.averaging
+    unseen = Renewal(description.period_ms * NS_PER_MS, NOMINAL_U_RATIO)
+    return description.kind == "power" if averaging is None else described_renewal(averaging, unseen) is not None
 
 
 def keeps_step(queries: Queries, renewal: Renewal, share: float = IN_STEP) -> bool:

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
@@ -132,6 +132,7 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     )
     how = scenario.SCENARIOS[case.scenario]
     idles = work.idle and may_give_energy(work, plan, how.seconds(plan))
+    plan = replace(plan, pauses=idles and work.pauses)
     idle_before = idle("idle before", case, emit) if idles else None
     emit(job.Phase(name="timed", seconds=how.seconds(plan)))
     before = read_scheduling()

@@ -17,7 +17,7 @@ from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.suite import Case, Suite
-from edgemeter.agent.energy import per_inference, queries, sensor_run
+from edgemeter.agent.energy import per_inference, queries, renewal, sensor_run
 from edgemeter.agent.energy.accelerators import accelerator_link
 from edgemeter.agent.energy.generation_energy import generation_energy, generation_windows, served_elsewhere
 from edgemeter.agent.energy.per_inference import estimated_energy
@@ -191,6 +191,7 @@ def _measure_run(run: PlannedRun, sensors: Mapping[str, PowerSensor], why_no_pow
         agreement=case.agreement == "every" or (case.agreement == "first" and run.repeat == 0),
         corrupt=bool(case.corrupt) and case.accuracy != "never" and run.repeat == 0,
         idle=bool(sensors),
+        pauses=case.estimate_power_w is None and any(map(renewal.may_keep_step, described(sensors).values())),
         energy_from_s=min(map(sensor_run.shortest_window_s, described(sensors).values()), default=0.0),
         energy_from_inferences=sensor_run.FEWEST_INFERENCES,
         spawned_ns=0,

@@ -9,10 +9,13 @@ to copy the next sample's inputs is not counted, as in the other scenarios.
 offline: all samples are ready, batch after batch; what counts is throughput: samples over the whole window, from before the first batch is
 copied in to the end of the last, since copying is part of the work here. `queries` of the mode are samples; the latencies are those of
 whole batches.
+
+Pauses between queries, where the plan has them, are in no latency, and throughput leaves them out.
 """
 
 from dataclasses import replace
 
+from edgemeter.agent.engine.scenarios.pauses import Pauses
 from edgemeter.agent.engine.scenarios.timing import DRAWN, KeptOutputs, Moments, TimedQueries, TimingPlan, TimingSubject, no_collection
 
 # The number of batches that a median needs (MLPerf's early stopping).
@@ -35,6 +38,7 @@ def run_single_stream(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
     log_starts, log_ends = Moments(capacity), Moments(capacity)
     starts, ends = log_starts.values, log_ends.values
     bind, inputs, clock = subject.bind, subject.inputs, subject.clock
+    pauses = Pauses(plan, single_stream_seconds(plan), clock)
     count = 0
     with no_collection():
         begin = clock()
@@ -55,8 +59,10 @@ def run_single_stream(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
             if count == len(starts):
                 log_starts.grow()
                 log_ends.grow()
+            if end >= pauses.due_ns:
+                pauses.wait()
     begins, finished = log_starts.taken(count), log_ends.taken(count)
-    return TimedQueries(begins, finished - begins, kept_outputs.by_input, begin, int(finished[-1]))
+    return TimedQueries(begins, finished - begins, kept_outputs.by_input, begin, int(finished[-1]), pauses_ns=pauses.taken())
 
 
 def run_multi_stream(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
@@ -70,11 +76,14 @@ def _one_by_one(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
     kept_outputs = KeptOutputs(subject.outputs, capacity * 4 // 5)
     starts, spent = Moments(capacity), Moments(capacity)
     bind, inputs, clock = subject.bind, subject.inputs, subject.clock
+    pauses = Pauses(plan, single_stream_seconds(plan), clock)
     count = draws = 0
     with no_collection():
         begin = end = clock()
         deadline = begin + int(plan.seconds * 1e9)
         while count < plan.queries or end < deadline:
+            if end >= pauses.due_ns:
+                pauses.wait()
             query_ns = 0
             for call_index in range(plan.calls):
                 item = order[draws % DRAWN]
@@ -93,7 +102,7 @@ def _one_by_one(subject: TimingSubject, plan: TimingPlan) -> TimedQueries:
             if count == len(spent.values):
                 starts.grow()
                 spent.grow()
-    return TimedQueries(starts.taken(count), spent.taken(count), kept_outputs.by_input, begin, end)
+    return TimedQueries(starts.taken(count), spent.taken(count), kept_outputs.by_input, begin, end, pauses_ns=pauses.taken())
 
 
 def offline_seconds(plan: TimingPlan) -> float:

@@ -119,20 +119,31 @@ def window(name: str, timed: TimedQueries) -> Window:
 
 def throughput_per_s(name: str, timed: TimedQueries, samples: int) -> float:
     """Return the samples a second of what was timed, `samples` in all."""
-    spent_ns = timed.end_ns - timed.begin_ns if SCENARIOS[name].over_window else int(timed.latency_ns.sum())
+    spent_ns = timed.end_ns - timed.begin_ns - timed.paused_ns if SCENARIOS[name].over_window else int(timed.latency_ns.sum())
     return samples * 1e9 / max(spent_ns, 1)
 
 
 def time_series(timed: TimedQueries, begin_ns: int) -> tuple[Series, ...]:
-    """Return latencies, starts and arrivals as the raw samples of a record whose time counts from `begin_ns`."""
-    arrivals = () if timed.arrivals_ns is None else (samples.pack("arrival", "ns", timed.arrivals_ns - begin_ns),)
-    return samples.pack("latency", "ns", timed.latency_ns), samples.pack("query_start", "ns", timed.starts_ns - begin_ns), *arrivals
+    """Return latencies, starts, arrivals and pauses as the raw samples of a record whose time counts from `begin_ns`."""
+    moments = {"query_start": timed.starts_ns}
+    if timed.arrivals_ns is not None:
+        moments["arrival"] = timed.arrivals_ns
+    if timed.pauses_ns.size:
+        moments |= {"pause_start": timed.pauses_ns[:, 0], "pause_end": timed.pauses_ns[:, 1]}
+    packed = [samples.pack(name, "ns", times_ns - begin_ns) for name, times_ns in moments.items()]
+    return samples.pack("latency", "ns", timed.latency_ns), *packed
 
 
 def load_of_timed(timed: TimedQueries, samples_per_query: int, calls_per_query: int, rate_per_s: float | None) -> Load:
     """Return the load that was offered, and how much of it was served."""
     served = int(timed.latency_ns.size)
-    part = Load(samples_per_query=samples_per_query, calls_per_query=calls_per_query, samples=served * samples_per_query)
+    part = Load(
+        samples_per_query=samples_per_query,
+        calls_per_query=calls_per_query,
+        samples=served * samples_per_query,
+        pauses=len(timed.pauses_ns),
+        paused_ms=timed.paused_ns / 1e6,
+    )
     if timed.arrivals_ns is None:
         return part
     queueing_ns = timed.starts_ns - timed.arrivals_ns

@@ -6,11 +6,13 @@ import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from edgemeter.agent.energy.queries import Times, no_pauses
 
 Array = NDArray[Any]
 Bind = Callable[[Sequence[Array]], Callable[[], object]]
@@ -56,7 +58,8 @@ class TimingPlan:
     """The length of the timed part: until both `queries` and `seconds` are reached.
 
     A query is `calls` calls of `batch` samples each. `expected_ns`, the time of a call as the warm-up saw it, sizes the arrays and
-    spreads the kept outputs. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the arrivals.
+    spreads the kept outputs. `seed` draws the inputs (Mersenne Twister) and, with `rate_per_s`, the arrivals. With `pauses` a closed loop
+    makes random pauses between queries.
     """
 
     queries: int
@@ -66,6 +69,7 @@ class TimingPlan:
     batch: int = 1
     calls: int = 1
     rate_per_s: float | None = None
+    pauses: bool = False
 
     def drawn(self, inputs: int) -> list[int]:
         """Return the index of the input that each call takes, out of `inputs`."""
@@ -82,17 +86,24 @@ class TimedQueries:
     """The timed queries: start and latency of each, monotonic ns, int64 [n]; `kept` holds the outputs of a few, by input index.
 
     The window reaches from `begin_ns` to `end_ns`. `arrivals_ns` are the scheduled moments of an open loop, int64 [n], from which its
-    latencies count; `unserved` is the number of arrivals that it dropped. `overlap`: queries were served beside each other.
+    latencies count; `unserved` is the number of arrivals that it dropped. `overlap`: queries were served beside each other. `pauses_ns` are
+    begin and end of each pause between queries, int64 [n, 2].
     """
 
-    starts_ns: NDArray[np.int64]
-    latency_ns: NDArray[np.int64]
+    starts_ns: Times
+    latency_ns: Times
     kept: dict[int, list[Array]]
     begin_ns: int
     end_ns: int
-    arrivals_ns: NDArray[np.int64] | None = None
+    arrivals_ns: Times | None = None
     unserved: int = 0
     overlap: bool = False
+    pauses_ns: Times = field(default_factory=no_pauses)
+
+    @property
+    def paused_ns(self) -> int:
+        """Return how long all pauses took."""
+        return int(np.diff(self.pauses_ns).sum())
 
 
 class Moments:
@@ -105,7 +116,7 @@ class Moments:
         """Double the room."""
         self.values.extend(array("q", bytes(8 * len(self.values))))
 
-    def taken(self, count: int) -> NDArray[np.int64]:
+    def taken(self, count: int) -> Times:
         """Return the first `count` of them, int64 [count]."""
         return np.array(self.values[:count], dtype=np.int64)
 
