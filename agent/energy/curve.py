@@ -80,7 +80,7 @@ class PowerCurve(_Edges):
         steadied = None if queries is None else without_rhythm(self._times, self._seen, queries)
         self._powers = self._seen if steadied is None else steadied.powers_w
         self.follows_queries = steadied is not None
-        self._fitted = 0 if steadied is None else steadied.parameters
+        self._apart = self._seen if steadied is None else steadied.apart_w
         self._resolution_w = description.resolution_w
         self.spacing_ns = description.period_ms * NS_PER_MS
 
@@ -114,7 +114,7 @@ class PowerCurve(_Edges):
         """
         times, inside = self._nodes(window)
         first = int(np.searchsorted(times[1:-1], settled_ns))
-        powers = self._powers[inside][first:]
+        powers = self._apart[inside][first:]
         n = powers.size
         if n < 2:
             return NONE
@@ -131,7 +131,7 @@ class PowerCurve(_Edges):
             freedom = 2 * (blocks - 1) ** 2 / (3 * blocks - 4)
         weights = (times[2:] - times[:-2]) / 2
         share = float(np.sum(weights**2)) / float(times[-1] - times[0]) ** 2
-        return PowerScatter(math.sqrt(variance * share * _fitting(n, self._fitted)), freedom)
+        return PowerScatter(math.sqrt(variance * share), freedom)
 
     def quantisation_u_w(self, window: Window) -> float | None:
         """Return the uncertainty of the mean power: LSB / sqrt(12), less where several values were read, each with an error of its own.
@@ -259,7 +259,13 @@ def curve_of(readings: Sequence[Reading], description: Description, queries: Que
 
 
 def _has_stepped(before: Array, after: Array) -> bool:
-    return min(before.size, after.size) > 1 and bool(abs(after.mean() - before.mean()) > np.ptp(before) + np.ptp(after))
+    if min(before.size, after.size) < 2:
+        return False
+    # Of a few numbers Python's own functions are several times quicker.
+    (least, most, mean), (least_after, most_after, mean_after) = (
+        (min(w), max(w), sum(w) / len(w)) for w in (before.tolist(), after.tolist())
+    )
+    return abs(mean_after - mean) > most - least + most_after - least_after
 
 
 def _block_bounds(n: int, breaks: Iterable[int]) -> NDArray[np.int64]:
@@ -272,15 +278,6 @@ def _block_bounds(n: int, breaks: Iterable[int]) -> NDArray[np.int64]:
     if len(bounds) > FEWEST_BREAKS:
         return np.array([*bounds, n])
     return np.linspace(0, n, max(1, min(MOST_BLOCKS, n // FEWEST_IN_BLOCK)) + 1).round().astype(np.int64)
-
-
-def _fitting(n: int, parameters: int) -> float:
-    """Return what fitting adds to the variance of a mean of n: what it took from the scatter, and that it is not known exactly.
-
-    Source: the variance of a regression estimator, Cochran, Sampling Techniques, 3rd edition, section 7.
-    """
-    free = n - parameters
-    return n / max(1, free) * (1 + parameters / max(1, free - 2))
 
 
 def _increasing(pairs: Iterable[tuple[int, float | None]]) -> tuple[NDArray[np.int64], Array]:

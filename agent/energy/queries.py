@@ -18,12 +18,14 @@ from edgemeter.agent.contract.record import Series
 
 MOST_HARMONICS = 6
 # Pauses of random length, up to that of a query, have a mean of half of it: so many of them, and this much for chance.
-FEWEST_PAUSES, LEAST_PAUSE_RATIO = 8, 0.3
+FEWEST_PAUSES, LEAST_PAUSE_RATIO = 8, 0.2
 # So many readings within pauses show the power that is drawn there.
 FEWEST_PAUSED = 5
 READINGS_PER_PARAMETER = 15
 # Queries that take less of the time than this, or leave less of it free, carry no information.
 ALWAYS_RATIO = 0.02
+# A reading that decides a parameter all alone tells nothing about its scatter.
+MOST_LEVERAGE = 0.9
 SERIES = frozenset({"query_start", "latency", "arrival", "pause_start", "pause_end"})
 # Below this share of the readings' variance a rhythm is chance, or not worth it.
 LEAST_EXPLAINED = 0.25
@@ -76,10 +78,14 @@ class Queries:
 
 @dataclass(frozen=True, slots=True)
 class Steadied:
-    """Powers without the part that follows from the rhythm, the number of fitted parameters, and the share of the variance that is left."""
+    """Powers without the part that follows from the rhythm, and the share of the variance that is left.
+
+    `apart_w` is each as far from the fit to all other readings as it would lie: its scatter tells how well the energy is known, wherever
+    in a query the fit is poor. Source: the jackknife of a regression estimator, Cochran, Sampling Techniques, 3rd edition, section 7.
+    """
 
     powers_w: Array
-    parameters: int
+    apart_w: Array
     left_ratio: float
 
 
@@ -120,15 +126,20 @@ def without_rhythm(times_ns: Times, powers_w: Array, queries: Queries) -> Steadi
     read_w = powers_w[begin:end]
     centred = basis - basis.mean(axis=0)
     # The normal equations: the columns are nearly orthogonal, and a few numbers on each side are solved at once on any board.
-    coefficients, _, rank, _ = np.linalg.lstsq(centred.T @ centred, centred.T @ (read_w - read_w.mean()), rcond=None)
+    inverse = np.linalg.pinv(centred.T @ centred, hermitian=True)
+    coefficients = inverse @ centred.T @ (read_w - read_w.mean())
+    residuals = read_w - read_w.mean() - centred @ coefficients
+    leverage = np.minimum(np.sum(centred @ inverse * centred, axis=1) + 1 / n, MOST_LEVERAGE)
     variance = float(read_w.var(ddof=1))
-    residual_variance = float(np.sum((read_w - read_w.mean() - centred @ coefficients) ** 2)) / max(1, n - 1 - int(rank))
+    residual_variance = float(np.sum(residuals**2)) / max(1.0, n - float(leverage.sum()))
     if not residual_variance < (1 - LEAST_EXPLAINED) * variance:
         return None
     steadied = powers_w.copy()
     # Each function of the basis integrates to zero over the timed part: nothing is added to the energy, nothing taken off.
     steadied[begin:end] -= basis @ coefficients
-    return Steadied(steadied, int(rank), residual_variance / variance)
+    apart = steadied.copy()
+    apart[begin:end] += residuals * leverage / (1 - leverage)
+    return Steadied(steadied, apart, residual_variance / variance)
 
 
 def _basis(times_ns: Times, queries: Queries, parameters: int) -> Array | None:

@@ -4,27 +4,28 @@ Each cell is a world of `tests.fixtures.sensor_worlds`: a load of known energy r
 own clock or sees a share of the time, with readings lost, late and duplicated, and idle power that wanders. An energy is given, and
 holds the truth in 93 to 97% of the draws, or it is refused with what it would take.
 
-`python -m tests.benchmarks.sensor_worlds [TRIALS [NAME]]` prints a line of JSON for each cell, of those whose name contains NAME.
+`python -m tests.benchmarks.sensor_worlds [TRIALS [NAME]]` prints a row of the page for each cell, of those whose name contains NAME.
 """
 
 import dataclasses
-import json
 import os
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import product
 
 from tests.benchmarks.comparison import Comparison, covered
-from tests.fixtures.sensor_worlds import World, coverage
+from tests.fixtures.sensor_worlds import Coverage, World, coverage
+from tests.fixtures.token_worlds import TokenWorld, token_coverage
 
 TRIALS = 1000
 RATES_HZ = (1, 10, 100)
 LAGS_S = (0.0, 0.1, 0.5, 1.0, 3.0)
-# A fast sensor has shown all in 30 s; a slow one needs more, and 600 s of a fast one are too many readings for a benchmark.
-LENGTHS_S = {1: (60, 600), 10: (30, 60, 600), 100: (30, 60)}
+# A fast sensor has shown all in 30 s, and minutes of its readings are too many for a benchmark; a slow one needs more.
+LENGTHS_S = {1: (60, 300), 10: (30, 60), 100: (30,)}
 CLOCKS_S = {"1 s": (1.0, 1.0), "3 to 6 s": (3.0, 6.0)}
 MISHAPS = {
     "10% lost": {"lost": 0.1},
@@ -33,53 +34,103 @@ MISHAPS = {
     "10% duplicated": {"duplicated": 0.1},
     "lost, late and duplicated": {"lost": 0.1, "late": 0.1, "duplicated": 0.1},
 }
+# A closed loop as the engine times it: power rises and falls within 2 ms, up to 2 ms after the query begins and after its busy part.
+USUAL = World(closed=True, pauses=True, edge_s=0.002, work_s=0.002)
+usual = partial(dataclasses.replace, USUAL)
 
 
 def grid() -> Iterator[tuple[str, World]]:
     """Yield the cells: name and world."""
     for rate, lag in product(RATES_HZ, LAGS_S):
         for timed_s in LENGTHS_S[rate]:
-            yield f"{rate} Hz, lag {lag:g} s, {timed_s} s", World(rate=rate, lag_s=lag, timed_s=timed_s)
-    for rate, lag, fps, locked in product((1, 10), (0.0, 1.0), (5, 100), (False, True)):
-        world = World(rate=rate, lag_s=lag, fps=fps, jitter=0.0 if locked else 0.02)
-        yield f"{rate} Hz, lag {lag:g} s, {fps} fps {'locked' if locked else 'jittered'}", world
-    for rate, window_s in product((1, 10), (0.1, 1.0, 3.0)):
-        yield f"{rate} Hz, mean of {window_s:g} s", World(rate=rate, window_s=window_s)
-    for (name, update_s), timed_s in product(CLOCKS_S.items(), (60, 300)):
-        yield f"renewed every {name}, {timed_s} s", World(rate=1, update_s=update_s, timed_s=timed_s)
-        yield f"renewed every {name}, an even load, {timed_s} s", World(rate=1, update_s=update_s, timed_s=timed_s, duty=1.0, high_w=6.0)
-        yield f"renewed every {name}, read at 10 Hz, {timed_s} s", World(rate=10, update_s=update_s, timed_s=timed_s, fps=27.3)
-        yield f"the mean of each renewal every {name}, {timed_s} s", World(rate=1, update_s=update_s, window_s=update_s[0], timed_s=timed_s)
-    for fps, locked in product((5, 27.3, 30, 100), (False, True)):
-        world = World(update_s=(0.1, 0.1), seen=0.25, fps=fps, jitter=0.0 if locked else 0.02)
-        yield f"25 of 100 ms seen, {fps:g} fps {'locked' if locked else 'jittered'}", world
+            yield f"{rate} Hz, lag {lag:g} s, {timed_s} s", usual(rate=rate, lag_s=lag, timed_s=timed_s)
+    yield from _loads()
+    yield from _clocks()
     for (name, mishap), lag in product(MISHAPS.items(), (0.0, 1.0)):
-        yield f"10 Hz, lag {lag:g} s, {name}", dataclasses.replace(World(lag_s=lag), **mishap)  # type: ignore[arg-type]
+        yield f"10 Hz, lag {lag:g} s, {name}", dataclasses.replace(usual(lag_s=lag), **mishap)  # type: ignore[arg-type]
     for idle_s, timed_s, lag in ((30, 60, 0.0), (60, 60, 0.0), (60, 300, 0.0), (30, 60, 1.0)):
         yield (
             f"idle wanders, {idle_s} s of it, {timed_s} s timed, lag {lag:g} s",
-            World(wander_w=0.2, idle_s=idle_s, timed_s=timed_s, lag_s=lag),
+            usual(wander_w=0.2, idle_s=idle_s, timed_s=timed_s, lag_s=lag),
         )
     for rate in (1, 10):
-        yield f"{rate} Hz, queries unknown", World(rate=rate, knows_queries=False)
-    yield "10 Hz, steps of .1 W", World(step_w=0.1)
-    yield "1 Hz, whole watts", World(rate=1, step_w=1.0)
+        yield f"{rate} Hz, queries unknown", usual(rate=rate, knows_queries=False, pauses=False)
+    yield "10 Hz, steps of .1 W", usual(step_w=0.1)
+    yield "1 Hz, whole watts", usual(rate=1, step_w=1.0)
 
 
-def judged(name: str, world: World, trials: int) -> dict[str, object]:
-    """Return a line of the published table; refusals by their words without the numbers."""
-    result = coverage(world, trials)
+def _loads() -> Iterator[tuple[str, World]]:
+    """Yield loads of other edges, rates and rhythms."""
+    for rate, edge_ms in product((1, 10), (0.0, 0.2, 5.0, 20.0)):
+        yield f"{rate} Hz, edges of {edge_ms:g} ms", usual(rate=rate, edge_s=edge_ms / 1000, work_s=edge_ms / 1000)
+    for rate in (1, 10):
+        yield f"{rate} Hz, ramps of 5 ms, bursts that differ by 5%", usual(rate=rate, edge_s=0.0, ramp_s=0.005, uneven=0.05)
+        yield f"{rate} Hz, gaps between queries", usual(rate=rate, closed=False, pauses=False)
+        yield f"{rate} Hz, no pauses", usual(rate=rate, pauses=False)
+    for rate, lag, fps, locked in product((1, 10), (0.0, 1.0), (5, 100), (False, True)):
+        world = usual(rate=rate, lag_s=lag, fps=fps, jitter=0.0 if locked else 0.02)
+        yield f"{rate} Hz, lag {lag:g} s, {fps} fps {'locked' if locked else 'jittered'}", world
+    for rate, window_s in product((1, 10), (0.1, 1.0, 3.0)):
+        yield f"{rate} Hz, mean of {window_s:g} s", usual(rate=rate, window_s=window_s)
+
+
+def _clocks() -> Iterator[tuple[str, World]]:
+    """Yield sensors that renew their value by a clock of their own."""
+    for (name, update_s), timed_s in product(CLOCKS_S.items(), (60, 300)):
+        clock = usual(update_s=update_s, timed_s=timed_s)
+        yield f"renewed every {name}, {timed_s} s", dataclasses.replace(clock, rate=1)
+        yield f"renewed every {name}, an even load, {timed_s} s", dataclasses.replace(clock, rate=1, duty=1.0, high_w=6.0)
+        yield f"renewed every {name}, read at 10 Hz, {timed_s} s", dataclasses.replace(clock, fps=27.3)
+        yield f"the mean of each renewal every {name}, {timed_s} s", dataclasses.replace(clock, rate=1, window_s=update_s[0])
+    for fps, locked in product((5, 27.3, 30, 100), (False, True)):
+        world = usual(update_s=(0.1, 0.1), seen=0.25, fps=fps, jitter=0.0 if locked else 0.02)
+        yield f"25 of 100 ms seen, {fps:g} fps {'locked' if locked else 'jittered'}", world
+    for pauses, fps, jitter in product((False, True), (50, 30), (0.0, 0.005)):
+        world = usual(update_s=(1 / fps, 1 / fps), fps=fps, jitter=jitter, pauses=pauses)
+        name = f"a clock that no reading shows, in step with {fps} fps, jitter {jitter:.1%}"
+        yield name if pauses else f"{name}, no pauses", world
+    yield "half of a clock of 25 ms, in step with 40 fps", usual(update_s=(0.025, 0.025), seen=0.5, fps=40, jitter=0.0)
+
+
+def tokens() -> Iterator[tuple[str, TokenWorld]]:
+    """Yield the cells of language models: the rate and lag of the sensor against the length of prefill."""
+    for rate, lag, prefill_s in product((1, 10, 100), (0.0, 0.1, 0.5), (0.2, 1.2, 5.0)):
+        yield f"{rate} Hz, lag {lag:g} s, prefill of {prefill_s:g} s", TokenWorld(World(rate=rate, lag_s=lag), prefill_s=prefill_s)
+
+
+def judged(name: str, world: World | TokenWorld, trials: int) -> list[dict[str, object]]:
+    """Return the lines of the published tables for a cell: one, or one each of prefill and decode."""
+    if isinstance(world, World):
+        return [_line(name, coverage(world, trials))]
+    return [_line(f"{name}: {part}", result) for part, result in token_coverage(world, trials).items()]
+
+
+def _line(name: str, result: Coverage) -> dict[str, object]:
+    """Return a line; refusals by their words without the numbers."""
     refusals = Counter(re.sub(r"[0-9.]+", "#", reason) for reason in result.refusals)
     line = dataclasses.asdict(result) | {"refusals": dict(refusals), "refused": len(result.refusals)}
     return {"cell": name, **{key: round(value, 4) if isinstance(value, float) else value for key, value in line.items()}}
 
 
+def row(line: dict[str, object]) -> str:
+    """Return the line as a row of the published page: coverage in %, U, and the share refused in %."""
+
+    def number(key: str, factor: float, digits: int) -> str:
+        value = line[key]
+        return f"{value * factor:.{digits}f}" if isinstance(value, float) else "-"
+
+    refused = 100 * int(str(line["refused"])) / int(str(line["trials"]))
+    columns = (number("gross", 100, 0), number("net", 100, 0), number("gross_u_w", 1, 3), number("net_u_w", 1, 3), f"{refused:.0f}")
+    return f"| {line['cell']} | {' | '.join(columns)} |"
+
+
 def comparisons(trials: int = TRIALS) -> Iterator[Comparison]:
     """Yield how often the intervals of each cell hold the truth, gross and net; a cell whose every draw is refused has none."""
-    names, worlds = zip(*grid(), strict=True)
+    names, worlds = zip(*grid(), *tokens(), strict=True)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for result in pool.map(judged, names, worlds, [trials] * len(names)):
-            yield from lines(result)
+        for results in pool.map(judged, names, worlds, [trials] * len(names)):
+            for result in results:
+                yield from lines(result)
 
 
 def lines(result: dict[str, object]) -> Iterator[Comparison]:
@@ -94,6 +145,7 @@ def lines(result: dict[str, object]) -> Iterator[Comparison]:
 if __name__ == "__main__":
     trials = int(sys.argv[1]) if len(sys.argv) > 1 else TRIALS
     selection = sys.argv[2] if len(sys.argv) > 2 else ""
-    for name, world in grid():
+    for name, world in (*grid(), *tokens()):
         if selection in name:
-            print(json.dumps(judged(name, world, trials)), flush=True)
+            for line in judged(name, world, trials):
+                print(row(line), flush=True)

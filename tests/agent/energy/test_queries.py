@@ -7,8 +7,9 @@ import pytest
 
 from edgemeter.agent.contract import samples
 from edgemeter.agent.energy.per_inference import assess
-from edgemeter.agent.energy.queries import queries_of, without_rhythm
+from edgemeter.agent.energy.queries import Queries, queries_of, without_rhythm
 from tests.fixtures.burst_loads import Bursts, Load, Meter, Sensor, run_of
+from tests.fixtures.sensor_worlds import World, coverage, draw_trial
 
 
 def _trials(bursts, meter, n, **run):
@@ -65,6 +66,33 @@ def test_what_is_taken_off_has_no_energy():
     steadied = without_rhythm(times, powers, queries)
     assert np.mean(powers - steadied.powers_w) == pytest.approx(0, abs=1e-3)
     assert np.std(steadied.powers_w) < 0.2 * np.std(powers)
+
+
+def test_a_clock_without_pauses_stands_still_in_them():
+    """Times within a pause are its begin; later ones are earlier by all pauses before them."""
+    queries = Queries(np.array([0, 120]), np.array([100, 100]), 260, np.array([[100, 120], [220, 250]]))
+    assert queries.without_pauses(np.array([0, 100, 110, 120, 220, 240, 260])).tolist() == [0, 100, 100, 100, 200, 200, 210]
+    assert queries.are_paused(np.array([99, 100, 119, 120, 230, 255])).tolist() == [False, True, True, False, True, False]
+    assert queries.paused_ns == 50
+
+
+def test_what_is_taken_off_has_no_energy_where_there_are_pauses():
+    """Power with edges, in a closed loop with random pauses, read everywhere."""
+    trial = draw_trial(World(closed=True, pauses=True, rate=2000, edge_s=0.002, timed_s=20, idle_s=1), np.random.default_rng(3))
+    times_ns = np.array([reading.taken_ns for reading in trial.trace.readings])
+    powers_w = np.array([reading.power_w for reading in trial.trace.readings])
+    steadied = without_rhythm(times_ns, powers_w, trial.run.queries)
+    assert np.mean(powers_w - steadied.powers_w) == pytest.approx(0, abs=0.01)
+    assert steadied.left_ratio < 0.1
+
+
+@pytest.mark.slow
+def test_few_readings_of_loads_with_edges_hold_the_truth():
+    """60 readings of power that rises and falls over some ms: 90% did where the fit was taken to be as good everywhere."""
+    world = World(rate=1, closed=True, edge_s=0.002, work_s=0.002)
+    result = coverage(world, 200)
+    assert result.gross >= 0.93
+    assert not result.refusals
 
 
 def test_queries_come_out_of_the_raw_samples_of_a_run():

@@ -8,7 +8,7 @@ import pytest
 from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.energy.curve import PowerCurve
 from edgemeter.agent.energy.per_inference import assess
-from edgemeter.agent.energy.renewal import keeps_step, renewal_of, unseen_phases_ns
+from edgemeter.agent.energy.renewal import keeps_step, may_keep_step, renewal_of, unseen_phases_ns
 from edgemeter.agent.energy.sampler import SPAN_SPREAD
 from tests.fixtures.sensor_worlds import World, coverage, draw_trial
 
@@ -163,6 +163,48 @@ def test_a_delay_that_is_known_and_not_seen_is_bounded():
     terms = [{term.term: term.u_mj for term in described(trial, **facts)[0].budget}["averaging"] for facts in ({}, {"window_s": 3.0})]
     assert terms[0] == 0
     assert terms[1] > 0
+
+
+# Its clock ticks far more often than it is read, in step with the queries: no reading repeats.
+IN_STEP = World(update_s=(0.02, 0.02), fps=50, jitter=0.005, closed=True, timed_s=30, idle_s=10, edge_s=0.002, work_s=0.002)
+
+
+def test_pauses_break_the_step_with_a_clock_that_no_reading_shows():
+    """Of 20 draws nearly none holds the truth without pauses, and nearly all do with them."""
+    assert coverage(IN_STEP, 20).gross < 0.4
+    assert coverage(dataclasses.replace(IN_STEP, pauses=True), 20).gross >= 0.85
+
+
+def test_queries_in_step_with_a_clock_that_shows_are_given_after_enough_pauses():
+    """25 ms of each 100 ms, three queries in each: refused without pauses, else given with what they leave open."""
+    world = World(update_s=(0.1, 0.1), seen=0.25, jitter=0, closed=True)
+    assert len(coverage(world, 4).refusals) == 4
+    result = coverage(dataclasses.replace(world, pauses=True), 4)
+    assert result.refusals == ()
+    assert result.gross == 1.0
+
+
+def test_the_energy_of_an_inference_leaves_pauses_out():
+    """Pauses of a known power are no part of it; what is not known of their power is a term of the budget."""
+    trial = draw_trial(World(lag_s=0.5, pauses=True, closed=True), np.random.default_rng(2), gain_z=0.0)
+    energy, _ = assess(trial.trace, trial.run)
+    paused_ratio = trial.run.queries.paused_ns / trial.run.timed.length_ns
+    assert 0.003 < paused_ratio < 0.008
+    assert energy.gross_mj * energy.inferences / energy.window_ms == pytest.approx(trial.gross_w, rel=0.002)
+    assert energy.gross_mj < energy.mean_power_w * energy.window_ms / energy.inferences
+    u_mj = {term.term: term.u_mj for term in energy.budget}["pauses"]
+    assert u_mj == pytest.approx(paused_ratio * 3 / 12**0.5 * energy.window_ms / energy.inferences, rel=0.1)
+
+
+def test_pauses_are_made_for_sensors_that_may_keep_step():
+    """Not for a counter, nor for a sensor that is known to look at the power all the time."""
+    described_power = draw_trial(World(timed_s=10, idle_s=1), np.random.default_rng(1)).trace.description
+    whole_time = dataclasses.replace(described_power, averaging=Averaging(seen_ratio=1.0))
+    quarter = dataclasses.replace(described_power, kind="energy", averaging=Averaging(update_interval_s=0.1, seen_ratio=0.25))
+    assert may_keep_step(described_power)
+    assert may_keep_step(quarter)
+    assert not may_keep_step(whole_time)
+    assert not may_keep_step(dataclasses.replace(described_power, kind="energy"))
 
 
 CLOCKS = {
