@@ -171,6 +171,8 @@ def _energy_notes(run: RunRecord) -> list[str]:
     left_out = f"leaves out {', '.join(energy.excludes)}" if energy.excludes else "leaves out nothing"
     unknown = "" if energy.gross_u_mj is not None else "; how sure (±?) is not known before `edgemeter sensors calibrate`"
     notes = [f"energy by {energy.sensor}, {energy.scope}: {left_out}{unknown}"]
+    if run.load and run.load.pauses:
+        notes.append(f"{run.load.pauses} random pauses between queries, {run.load.paused_ms:,.0f} ms in all, are in no figure")
     notes += [f"no energy from {reason}" for reason in run.other_energy_reasons]
     notes += [
         f"also {_sure(other.gross_mj, other.gross_u_mj)} mJ gross by {other.sensor} ({other.scope}), "

@@ -220,7 +220,7 @@ def _without_pauses(
 ) -> QueriesEnergy:
     """Return the energy of the timed part without that of the random pauses between queries, and its budget.
 
-    Their power lies between idle power and that of the timed part: GUM 4.3.7. Readings within pauses would not show it where the sensor lags.
+    Their power lies between idle power and that of the timed part: GUM 4.3.7. Readings within them would not show it where the sensor lags.
     """
     length_ms = case.run.timed.length_ns / NS_PER_MS
     paused_ms = 0.0 if case.run.queries is None else case.run.queries.paused_ns / NS_PER_MS
