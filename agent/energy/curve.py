@@ -265,7 +265,7 @@ def _has_stepped(before: Array, after: Array) -> bool:
     (least, most, mean), (least_after, most_after, mean_after) = (
         (min(w), max(w), sum(w) / len(w)) for w in (before.tolist(), after.tolist())
     )
-    return abs(mean_after - mean) > most - least + most_after - least_after
+    return bool(abs(mean_after - mean) > most - least + most_after - least_after)
 
 
 def _block_bounds(n: int, breaks: Iterable[int]) -> NDArray[np.int64]:
@@ -275,9 +275,9 @@ def _block_bounds(n: int, breaks: Iterable[int]) -> NDArray[np.int64]:
     for place in breaks:
         if place - bounds[-1] >= smallest and n - place >= smallest:
             bounds.append(place)
-    if len(bounds) > FEWEST_BREAKS:
-        return np.array([*bounds, n])
-    return np.linspace(0, n, max(1, min(MOST_BLOCKS, n // FEWEST_IN_BLOCK)) + 1).round().astype(np.int64)
+    if len(bounds) <= FEWEST_BREAKS:
+        bounds = np.linspace(0, n, max(1, min(MOST_BLOCKS, n // FEWEST_IN_BLOCK)) + 1).round().astype(int).tolist()[:-1]
+    return np.array([*bounds, n], np.int64)
 
 
 def _increasing(pairs: Iterable[tuple[int, float | None]]) -> tuple[NDArray[np.int64], Array]:

@@ -9,6 +9,7 @@ Source: Cochran, Sampling Techniques, 3rd edition, chapter 7.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,7 +155,7 @@ def _basis(times_ns: Times, queries: Queries, parameters: int) -> Array | None:
     query = np.clip(np.searchsorted(queries.starts_ns, times_ns, "right") - 1, 0, cycles_ns.size - 1)
     since_ns = queries.without_pauses(times_ns) - bounds[query]
     runs = ~queries.are_paused(times_ns)
-    columns: list[Array] = []
+    columns: list[NDArray[Any]] = []
     length_ns = float(queries.end_ns - queries.starts_ns[0])
     share = float(busy_ns.sum()) / float(cycles_ns.sum())
     if ALWAYS_RATIO < share < 1 - ALWAYS_RATIO:

@@ -12,6 +12,7 @@ import random
 
 import numpy as np
 
+from edgemeter.agent.energy.queries import Times
 from edgemeter.agent.engine.scenarios import timing
 
 SHARE = 0.005
@@ -44,6 +45,6 @@ class Pauses:
         self._moments += (begin_ns, end_ns)
         self.due_ns = end_ns + self._spacing_ns
 
-    def taken(self) -> timing.Times:
+    def taken(self) -> Times:
         """Return begin and end of each pause, monotonic ns, int64 [n, 2]."""
         return np.array(self._moments, dtype=np.int64).reshape(-1, 2)
