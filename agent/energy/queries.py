@@ -66,7 +66,8 @@ class Queries:
     def are_paused(self, times_ns: Times) -> NDArray[np.bool_]:
         """Return whether each of these times lies in a pause, bool [n]."""
         # Begins and ends take turns: after an odd number of them it is a pause.
-        return np.searchsorted(self.pauses_ns.ravel(), times_ns, "right") % 2 == 1
+        passed = np.searchsorted(self.pauses_ns.ravel(), times_ns, "right")
+        return np.equal(passed % 2, 1)
 
     def without_pauses(self, times_ns: Times) -> Times:
         """Return these times on a clock that stands still during pauses, int64 [n]."""
@@ -74,7 +75,8 @@ class Queries:
             return times_ns
         ends = np.cumsum(np.diff(self.pauses_ns))
         paused = np.interp(times_ns, self.pauses_ns.ravel(), np.stack((np.append(0, ends[:-1]), ends), axis=1).ravel())
-        return times_ns - paused.astype(np.int64)
+        running_ns: Times = times_ns - paused.astype(np.int64)
+        return running_ns
 
 
 @dataclass(frozen=True, slots=True)

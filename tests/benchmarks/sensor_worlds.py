@@ -94,7 +94,10 @@ def _clocks() -> Iterator[tuple[str, World]]:
 
 def tokens() -> Iterator[tuple[str, TokenWorld]]:
     """Yield the cells of language models: the rate and lag of the sensor against the length of prefill."""
-    for rate, lag, prefill_s in product((1, 10, 100), (0.0, 0.1, 0.5), (0.2, 1.2, 5.0)):
+    for lag, prefill_s in product((0.0, 1.0), (5.0, 20.0)):
+        world = TokenWorld(World(rate=1, lag_s=lag), prefill_s=prefill_s, tokens=400, requests=6)
+        yield f"1 Hz, lag {lag:g} s, prefill of {prefill_s:g} s, 400 tokens", world
+    for rate, lag, prefill_s in product((10, 100), (0.0, 0.1, 0.5), (0.2, 1.2, 5.0)):
         yield f"{rate} Hz, lag {lag:g} s, prefill of {prefill_s:g} s", TokenWorld(World(rate=rate, lag_s=lag), prefill_s=prefill_s)
 
 
