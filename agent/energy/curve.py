@@ -262,19 +262,17 @@ def _has_stepped(before: Array, after: Array) -> bool:
     if min(before.size, after.size) < 2:
         return False
     # Of a few numbers Python's own functions are several times quicker.
-    (least, most, mean), (least_after, most_after, mean_after) = (
-        (min(w), max(w), sum(w) / len(w)) for w in (before.tolist(), after.tolist())
-    )
-    return bool(abs(mean_after - mean) > most - least + most_after - least_after)
+    (low, high, mean), (low_after, high_after, mean_after) = ((min(w), max(w), sum(w) / len(w)) for w in (before.tolist(), after.tolist()))
+    return bool(abs(mean_after - mean) > high - low + high_after - low_after)
 
 
 def _block_bounds(n: int, breaks: Iterable[int]) -> NDArray[np.int64]:
     """Return the bounds of at most 30 blocks of n readings: at breaks, where there are enough of them; else blocks of equal size."""
     smallest = max(FEWEST_IN_BLOCK, n / MOST_BLOCKS)
     bounds = [0]
-    for place in breaks:
-        if place - bounds[-1] >= smallest and n - place >= smallest:
-            bounds.append(place)
+    for index in breaks:
+        if index - bounds[-1] >= smallest and n - index >= smallest:
+            bounds.append(index)
     if len(bounds) <= FEWEST_BREAKS:
         bounds = np.linspace(0, n, max(1, min(MOST_BLOCKS, n // FEWEST_IN_BLOCK)) + 1).round().astype(int).tolist()[:-1]
     return np.array([*bounds, n], np.int64)

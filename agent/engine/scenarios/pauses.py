@@ -17,7 +17,7 @@ from edgemeter.agent.engine.scenarios import timing
 
 SHARE = 0.005
 # More pauses than this tell little more; fewer tell little at all, so that long queries get shorter pauses.
-MOST, FEWEST = 100, 8
+MOST_PAUSES, FEWEST_PAUSES = 100, 8
 NEVER_NS = 2**63
 
 
@@ -29,8 +29,8 @@ class Pauses:
 
     def __init__(self, plan: timing.TimingPlan, seconds: float, clock: timing.Clock) -> None:
         timed_ns = seconds * 1e9
-        self._longest_ns = min(plan.expected_ns * plan.calls, 2 * SHARE * timed_ns / FEWEST)
-        self._spacing_ns = int(max(self._longest_ns / 2 / SHARE, timed_ns / MOST)) if plan.pauses else NEVER_NS
+        self._longest_ns = min(plan.expected_ns * plan.calls, 2 * SHARE * timed_ns / FEWEST_PAUSES)
+        self._spacing_ns = int(max(self._longest_ns / 2 / SHARE, timed_ns / MOST_PAUSES)) if plan.pauses else NEVER_NS
         self._clock = clock
         self._draw = random.Random(plan.seed)  # noqa: S311 - a published, repeatable order is wanted
         self._moments: list[int] = []
