@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edgemeter.agent.base.figures import count, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
@@ -37,8 +37,6 @@ NS_PER_HOUR = 3_600 * 1_000_000_000
 STEP_DAYS = 60
 # A step of a board type and those of its boards within so many days are one event.
 SAME_EVENT_DAYS = 3
-# One board is behind a step of its type if it accounts for this share of it.
-ONE_BOARDS_RATIO = 0.5
 
 # The figure of the page that shows a metric of the trend.
 FIGURE_OF = {rule.name: entry.key for entry in in_view("chart") for rule in entry.trends}
@@ -56,13 +54,15 @@ class FiringMember:
     text: str
     day: int
     facts: dict[str, str]
+    first_days: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Firing:
     """A rule that fires for `subject`: its message, and the first day (since 1970; 0: unknown). `facts` are labels for machines.
 
-    `members` are the findings of an event, empty for a finding that is alone.
+    `members` are the findings of an event, empty for a finding that is alone. `first_days` are the earliest and latest first day of a step,
+    which distinguish it from other steps of the subject; None for what is a state.
     """
 
     rule: str
@@ -73,11 +73,12 @@ class Firing:
     day: int
     facts: dict[str, str]
     members: tuple[FiringMember, ...] = ()
+    first_days: tuple[int, int] | None = None
 
     @property
-    def subjects(self) -> frozenset[str]:
-        """The subjects that it fires for: its own, or those of its members."""
-        return frozenset(member.subject for member in self.members) or frozenset({self.subject})
+    def subjects(self) -> dict[str, tuple[int, int] | None]:
+        """The subjects that it fires for, with the first days of each: its own, or those of its members."""
+        return {part.subject: part.first_days for part in self.members or (self,)}
 
 
 def page_address(firing: Firing) -> tuple[str, dict[str, str]]:
@@ -130,14 +131,7 @@ def _steps(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     alone = [step for step in steps if member_name(step) not in reported]
     # What people acknowledged on several boards is no news of their type.
     declared = _by_kind([EventMember(trend, step) for trend in trends for step in trend.steps if step.state == "declared"])
-    of_boards = _by_kind(alone)
-    new = [
-        of_type
-        for of_type in of_types
-        if not _beside(of_type, by_cause)
-        and len(_beside(of_type, declared)) < FEWEST
-        and not _is_of_one_board(of_type, _beside(of_type, of_boards))
-    ]
+    new = [of_type for of_type in of_types if not _beside(of_type, by_cause) and len(_beside(of_type, declared)) < FEWEST]
     of_type = _by_kind(new)
     yield from (_of_event(rule, event) for event in fleet_wide)
     yield from _told_once(rule, new, step_events)
@@ -187,13 +181,6 @@ def _by_kind(members: Sequence[EventMember]) -> dict[_Kind, list[EventMember]]:
 
 def _beside(member: EventMember, by_kind: dict[_Kind, list[EventMember]]) -> list[EventMember]:
     return [other for other in by_kind.get(_kind_of(member), ()) if abs(other.finding.day - member.finding.day) <= SAME_EVENT_DAYS]
-
-
-def _is_of_one_board(of_type: EventMember, boards: Sequence[EventMember]) -> bool:
-    """Return whether a step of a board type is that of its only board that stepped, which moves their mean."""
-    if len(boards) != 1 or not isinstance(of_type.finding, Step) or not isinstance(boards[0].finding, Step):
-        return False
-    return abs(boards[0].finding.size) / of_type.series.devices >= ONE_BOARDS_RATIO * abs(of_type.finding.size)
 
 
 def _drifts(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
@@ -305,7 +292,8 @@ def _of_member(rule: AlertRule, member: EventMember) -> Firing:
     trend, finding = member.series, member.finding
     if isinstance(finding, Missing):
         return _of_series(rule, trend, "missing", missing_text(finding), finding.day)
-    return _of_series(rule, trend, "step", step_text(trend.metric, finding), finding.day)
+    firing = _of_series(rule, trend, "step", step_text(trend.metric, finding), finding.day)
+    return replace(firing, first_days=(finding.day_low, finding.day_high))
 
 
 def _of_event(rule: AlertRule, event: TrendEvent) -> Firing:
@@ -316,7 +304,7 @@ def _of_event(rule: AlertRule, event: TrendEvent) -> Firing:
     if event.cause:
         facts["cause"] = event.cause
     who = event_of(event)
-    members = tuple(FiringMember(firing.subject, firing.text, firing.day, firing.facts) for firing in alone)
+    members = tuple(FiringMember(firing.subject, firing.text, firing.day, firing.facts, firing.first_days) for firing in alone)
     subject = f"{facts['fleet']} | {event.cause if event.kind == 'fleet' and event.cause else who} | {iso(event.day_low)}"
     return Firing(rule.name, subject, rule.severity, f"{event_kind(event)}: {who}", event_text(event), event.day_low, facts, members)
 

@@ -17,7 +17,7 @@ from edgemeter.collector.alerts.rules import AlertEvent
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.watch_file import Annotation, WatchStore, add_annotation
 
-# The first day of a step moves a little with every new point.
+# The first day of a step moves a little with every new point, also beyond its interval.
 SAME_DAYS = 5
 
 AlertOutcome = Literal["confirmed", "dismissed", "over"]
@@ -50,7 +50,8 @@ _COLUMNS = "number, body, opened_ns, updated_ns, closed_ns, outcome, remark"
 def settle_alerts(file: WatchStore, firings: Sequence[Firing], now_ns: int, *, is_dry: bool = False) -> list[AlertChange]:
     """Open, update and close alerts according to what fires now; return the changes. With `is_dry` nothing is written.
 
-    A finding that becomes part of an event stays the alert that it was; further alerts of its members end in it without a word.
+    A finding that becomes part of an event stays the alert that it was; further alerts of its members end in it without a word. A later
+    step of the same subject is another alert.
     """
     alerts = read_alerts(file, with_closed=True)
     open_now = {(alert.firing.rule, subject): alert for alert in alerts if alert.closed_ns is None for subject in alert.firing.subjects}
@@ -58,7 +59,11 @@ def settle_alerts(file: WatchStore, firings: Sequence[Firing], now_ns: int, *, i
     joined: set[int] = set()
     changes: list[AlertChange] = []
     for firing in firings:
-        numbers = {alert.number: alert for subject in firing.subjects if (alert := open_now.get((firing.rule, subject)))}
+        numbers = {
+            alert.number: alert
+            for subject, first_days in firing.subjects.items()
+            if (alert := open_now.get((firing.rule, subject))) and _is_same(first_days, alert.firing.subjects[subject])
+        }
         first = min(numbers.keys() - still, default=None)
         joined |= numbers.keys()
         if first is None:
@@ -80,13 +85,20 @@ def settle_alerts(file: WatchStore, firings: Sequence[Firing], now_ns: int, *, i
     return [*changes, *(change for change in closed if change.alert.number not in joined)]
 
 
+def _is_same(first_days: tuple[int, int] | None, earlier: tuple[int, int] | None) -> bool:
+    """Return whether steps with these first days may be one step; what has no such days is a state, which goes on."""
+    if first_days is None or earlier is None:
+        return True
+    return max(first_days[0], earlier[0]) - min(first_days[1], earlier[1]) <= SAME_DAYS
+
+
 def _begin(closed: Sequence[Alert], firing: Firing, now_ns: int) -> list[AlertChange]:
     # The same alert: most of what fires now fired then, at about the same time.
     earlier = [
         alert
         for alert in closed
         if alert.firing.rule == firing.rule
-        and 2 * len(firing.subjects & alert.firing.subjects) > len(firing.subjects)
+        and 2 * len(firing.subjects.keys() & alert.firing.subjects.keys()) > len(firing.subjects)
         and abs(alert.firing.day - firing.day) <= SAME_DAYS
     ]
     if any(alert.outcome == "dismissed" for alert in earlier):

@@ -19,10 +19,11 @@ from edgemeter.collector.trend.history import History, without_garbage_collectio
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.run_columns import RunColumns, names_of
 from edgemeter.collector.trend.series_trend import SeriesTrend, trends
+from edgemeter.collector.trend.type_steps import of_several_boards
 from edgemeter.collector.trend.watch_file import Annotation, cuts
 
 # Raised whenever the same records would give different findings, or they are kept in another form.
-VERSION = 10
+VERSION = 11
 
 # How many names an error lists.
 SHOWN = 8
@@ -199,6 +200,9 @@ def trends_in(portion: Portion) -> dict[str, list[bytes]]:
             for key, days_of_members in zip(portion.keys, members, strict=True)
         ]
         by_key = {trend.key: msgspec.structs.replace(trend, key=NO_SERIES) for trend in trends(name, portion.keys, days, declared)}
+        for key, boards in zip(portion.keys, members, strict=True):
+            if key in by_key and not key.device:
+                by_key[key] = of_several_boards(METRICS[name], by_key[key], boards)
         by_metric[name] = [msgspec.msgpack.encode([by_key[key]] if key in by_key else []) for key in portion.keys]
     return by_metric
 

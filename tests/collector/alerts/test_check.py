@@ -119,6 +119,36 @@ def test_a_board_with_an_issue_is_not_attributed_to_its_type(file):
     assert [title for _, title in titles(result)] == ["board, worse: pi-9"]
 
 
+def test_a_second_step_within_weeks_is_another_alert_and_is_sent(file):
+    """Eight per cent on day 50, seven more on day 70: the first alert closes, the second opens, and the channel gets both."""
+    with http_listener() as server:
+        channel = Channel(name="chat", kind="webhook", url=f"http://127.0.0.1:{server.server_port}", format="slack")
+        rules = AlertRules(rule=rules_of("step", channels=("chat",)).rule, channel=(channel,))
+        values = np.array(noisy(100, 90, seed=2, step_at=50, step_ratio=1.08))
+        values[70:] *= 1.07
+        changes = [titles(at(make_days(values[:day]), rules, file, day=day)) for day in (65, 85, 90)]
+        assert [[event for event, _ in of_day] for of_day in changes] == [["opened"], ["opened", "closed"], ["updated"]]
+        assert len(server.kept) == 2
+    (alert,) = lifecycle.read_alerts(file)
+    assert abs(alert.firing.day - FIRST_DAY - 70) <= 1
+
+
+@pytest.mark.parametrize("boards", [2, 3])
+def test_the_step_of_a_board_is_never_one_of_its_type(file, boards):
+    """Also before the board's own step is confirmed, on the day on which the mean of both already steps."""
+    for day in (66, 68, 70):
+        healthy = [run for unit in range(1, boards) for run in make_days(noisy(100, day, seed=unit), device=f"pi-{unit}")]
+        sick = make_days(noisy(100, day, seed=9, step_at=60, step_ratio=1.08), device="pi-0")
+        assert all("all " not in title for _, title in titles(at(healthy + sick, rules_of("step"), file, day=day, is_dry=True))), day
+
+
+def test_what_two_boards_of_two_show_is_a_step_of_their_type(file):
+    """Both draw 8% more from day 60 on, for no known reason."""
+    runs = [run for unit in (1, 2) for run in make_days(noisy(100, 75, seed=unit, step_at=60, step_ratio=1.08), device=f"pi-{unit}")]
+    (title,) = [title for _, title in titles(at(runs, rules_of("step"), file, day=75, is_dry=True))]
+    assert title == "step: energy of tiny-detector fp32 on all Raspberry Pi 5 Model B Rev 1.0"
+
+
 def test_a_change_too_small_for_each_board_is_found_on_their_type_and_reported_once(file):
     """Two cases of twelve boards, by 4.5% at 5% of noise: no step of a board, two of the type."""
     runs = []

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
@@ -48,6 +50,15 @@ def test_a_step_that_fades_and_comes_back_is_the_same_alert(file):
     assert len(lifecycle.read_alerts(file, with_closed=True)) == 1
     events(file, day=3)
     assert events(file, firing(day=20_030), day=50) == ["opened"]
+
+
+def test_a_later_step_of_the_same_series_is_another_alert(file):
+    """The interval of its first day tells: one that moves by some days updates, one of three weeks later opens, and the first closes."""
+    first, moved, second = (replace(firing(day=day), first_days=(day - 2, day + 2)) for day in (19_970, 19_974, 19_995))
+    assert events(file, first) == ["opened"]
+    assert events(file, moved, day=1) == ["updated"]
+    assert events(file, second, day=2) == ["opened", "closed"]
+    assert [alert.firing.day for alert in lifecycle.read_alerts(file)] == [19_995]
 
 
 def test_what_was_dismissed_does_not_open_again_for_its_day(file):
