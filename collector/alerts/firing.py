@@ -185,7 +185,7 @@ def _beside(member: EventMember, by_kind: dict[_Kind, list[EventMember]]) -> lis
 
 def _drifts(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     for trend in _trends(rule, context):
-        if trend.drift is not None and _is_in_direction(rule, is_worse=trend.drift.is_worse):
+        if trend.drift is not None and context.is_recent(trend.drift.last_day) and _is_in_direction(rule, is_worse=trend.drift.is_worse):
             yield _of_series(rule, trend, "drift", drift_text(trend.metric, trend.drift), trend.drift.day)
 
 

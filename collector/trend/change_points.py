@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.collector.trend import scan
-from edgemeter.collector.trend.covariate import without_jump
+from edgemeter.collector.trend.covariate import without_gaps, without_jump
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.metrics import TrendMetric
 from edgemeter.collector.trend.scan import (
@@ -28,6 +28,7 @@ from edgemeter.collector.trend.scan import (
     scan_series,
     step_score,
 )
+from edgemeter.collector.trend.slow import Ramp, is_slow, may_be_slow, without_slow
 
 WINDOW = 120
 EVERY = 5
@@ -36,6 +37,8 @@ SETTLED = 30
 CONFIDENCE_Z = 1.959964
 # By this many points the place of a step may move when later points are known.
 NEAR = 10
+# A slow change is looked for, and reported, from this share of the smallest step that is reported.
+SLOW_RATIO = 0.5
 # Without what the thermometer showed, a step that was its work has little of its score left, and a true one most of it.
 SURVIVING_RATIO = 0.6
 # The weather hides so much of a jump, in spreads of neighbouring days.
@@ -65,9 +68,6 @@ class CurrentLevel:
     begin: int
     end: int
     suspect: Break | None
-    drift: float
-    drift_a_point: float
-    drift_error: float
     slope: float
     slope_error: float
     hidden: float
@@ -79,12 +79,15 @@ class CurrentLevel:
 class ChangePoints:
     """The result for one series: `breaks` in order, and the current level, None if there are too few points.
 
-    `cuts` are the places at which a person declared a new level; the first is always 0.
+    `cuts` are the places at which a person declared a new level; the first is always 0. `ramp` is the newest slow change; `days` are the
+    days without slow changes, at the level of the last one.
     """
 
     cuts: tuple[int, ...]
+    days: Days
     breaks: list[Break] = field(default_factory=list)
     now: CurrentLevel | None = None
+    ramp: Ramp | None = None
 
 
 @dataclass(slots=True)
@@ -113,18 +116,49 @@ def change_points(
     results, walks = [], []
     for index, days in enumerate(series):
         begins = sorted({0, *(cut for cut in (cuts[index] if cuts else ()) if 0 < cut < len(days.day))})
-        changes = ChangePoints(tuple(begins))
+        changes = ChangePoints(tuple(begins), days)
         results.append(changes)
         changed = [at for at, texts in enumerate(days.changed) if texts]
         is_warm = metric.rule.follows_temperature and days.has_temperature()
         for begin, stop in pairwise([*begins, len(days.day)]):
             walks.append(_Walk(days, changes, begin, stop, _ends(days, begin, stop, stride), changed, is_warm))
+    _scan_all(metric, walks)
+    for changes in results:
+        changes.breaks.sort(key=lambda step: step.place)
+    _scan_all(metric, [walk for days, changes in zip(series, results, strict=True) if (walk := _without_slow(metric, days, changes))])
+    return results
+
+
+def _scan_all(metric: TrendMetric, walks: Sequence[_Walk]) -> None:
     while walks := [walk for walk in walks if walk.ends]:
         for first in range(0, len(walks), _TOGETHER):
             _scan_next(metric, walks[first : first + _TOGETHER])
-    for changes in results:
-        changes.breaks.sort(key=lambda step: step.place)
-    return results
+
+
+def _without_slow(metric: TrendMetric, days: Days, changes: ChangePoints) -> _Walk | None:
+    """Take the slow change out of the days, and the steps that were its work; return the scan of the current level that this calls for."""
+    with_heat = metric.rule.follows_temperature and days.has_temperature()
+    size, least = len(days.day), SLOW_RATIO * metric.reported_from
+    for begin, stop in pairwise([*changes.cuts, size]):
+        breaks = [step for step in changes.breaks if begin <= step.place < stop]
+        if stop - begin < BEFORE + AFTER or not (breaks or may_be_slow(days.x[begin:stop], least)):
+            continue
+        doubted = [step.place for step in breaks if not any(days.changed[step.low : step.high + 1])]
+        remaining, ramp = without_slow(days, (begin, stop), [step.place for step in breaks], doubted, with_heat=with_heat)
+        if ramp is None:
+            continue
+        changes.breaks = [step for step in changes.breaks if step.place in remaining or step not in breaks]
+        slow = ramp.of(days.day[begin:stop])
+        x = changes.days.x.copy()
+        x[begin:stop] -= slow
+        changes.days = replace(changes.days, x=x)
+        changes.ramp = ramp
+    if changes.days is days:
+        return None
+    begin = max([*changes.cuts, *(step.place for step in changes.breaks)])
+    ends = [size] if size - begin >= BEFORE + AFTER else []
+    changes.now = None
+    return _Walk(changes.days, changes, begin, size, ends, [], with_heat)
 
 
 def _ends(days: Days, begin: int, stop: int, stride: int) -> list[int]:
@@ -171,7 +205,7 @@ def _scan(
     if with_heat:
         heat = _rows([days.temperature_c[begin:end] for days, (begin, end) in parts], present)
         for row in np.flatnonzero(np.isnan(heat).any(axis=1)):
-            heat[row, present[row]] = _known_heat(heat[row, present[row]])
+            heat[row, present[row]] = without_gaps(heat[row, present[row]])
     if only is not None:
         only = only - ends + longest
     return scan_series(x, known_variance, present, np.array([days.floor for days in series]), heat, only, is_requested)
@@ -185,14 +219,6 @@ def _rows(parts: Sequence[NDArray[np.float64]], present: NDArray[np.bool_]) -> N
     rows = np.zeros(present.shape)
     rows[present] = values
     return rows
-
-
-def _known_heat(temperature_c: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the temperatures, with their mean where one is unknown."""
-    is_known = np.isfinite(temperature_c)
-    if is_known.all():
-        return temperature_c
-    return np.where(is_known, temperature_c, temperature_c[is_known].mean() if is_known.any() else 0.0)
 
 
 def _declared(walks: Sequence[_Walk], spans: Sequence[tuple[int, int]], *, with_heat: bool) -> list[_DeclaredStep | None]:
@@ -213,7 +239,7 @@ def _record(metric: TrendMetric, walk: _Walk, span: tuple[int, int], scanned: tu
     """Record one scan: a confirmed step begins a new level, the newest scan gives the current one."""
     begin, end = span
     result, row = scanned
-    score, line, chance = float(result.score[row]), float(result.drift[row]), scan.chance(float(result.score[row]), end - begin)
+    score, line, chance = float(result.score[row]), float(result.line[row]), scan.chance(float(result.score[row]), end - begin)
     step, error = float(result.step[row]), float(result.error[row])
     suspect, is_step = None, False
     if score >= SUSPECT_SCORE:
@@ -226,10 +252,15 @@ def _record(metric: TrendMetric, walk: _Walk, span: tuple[int, int], scanned: tu
         index, score, step, error = declared
         suspect, is_step = Break(index, index, index, score, chance), True
     is_settled = suspect is not None and is_step and _is_settled(metric, step, error, end - suspect.place)
-    if suspect is not None and is_settled and _survives(walk, span, suspect, step, float(result.slope[row])):
+    if (
+        suspect is not None
+        and is_settled
+        and not is_slow(walk.days, (walk.begin, end), suspect.place, with_heat=walk.is_warm)
+        and _survives(walk, span, suspect, step, float(result.slope[row]))
+    ):
         _begin_level(walk, suspect, end)
     elif end == len(walk.days.day):
-        names = ("drift", "drift_a_point", "drift_error", "slope", "slope_error", "hidden")
+        names = ("slope", "slope_error", "hidden")
         figures = {name: float(getattr(result, name)[row]) for name in names}
         residuals = result.left[row, result.left.shape[1] - (end - begin) :]
         walk.changes.now = CurrentLevel(begin=begin, end=end, suspect=suspect, chance=chance, left=residuals, **figures)
@@ -244,7 +275,7 @@ def _survives(walk: _Walk, span: tuple[int, int], candidate: Break, step: float,
     if not math.isfinite(slope):
         return True
     days, (begin, end) = walk.days, span
-    used = _known_heat(days.temperature_c[begin:end])
+    used = without_gaps(days.temperature_c[begin:end])
     last = max(candidate.place, min(candidate.high, candidate.place + NEAR, end - AFTER))
     places = range(max(candidate.low, candidate.place - NEAR, begin + BEFORE) - begin, last - begin + 1)
     sign = -math.copysign(1.0, step * slope)
@@ -255,7 +286,7 @@ def _survives(walk: _Walk, span: tuple[int, int], candidate: Break, step: float,
         without_jump(used, anywhere, 1.0),
         without_jump(used, anywhere, -1.0),
     ]
-    temperatures_c += [] if days.read_c is None else [_known_heat(days.read_c[begin:end])]
+    temperatures_c += [] if days.read_c is None else [without_gaps(days.read_c[begin:end])]
     repeated = _scan(
         [replace(days, temperature_c=np.concatenate([days.temperature_c[:begin], other])) for other in temperatures_c],
         [span] * len(temperatures_c),

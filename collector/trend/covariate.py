@@ -68,6 +68,14 @@ def without_jump(heat: Array, places: range, sign: float, beyond: float = 0.0) -
     return adjusted
 
 
+def without_gaps(temperature_c: Array) -> Array:
+    """Return the temperatures, with their mean where one is unknown."""
+    is_known = np.isfinite(temperature_c)
+    if is_known.all():
+        return temperature_c
+    return np.where(is_known, temperature_c, temperature_c[is_known].mean() if is_known.any() else 0.0)
+
+
 def _spread(heat: Array) -> float:
     """Return the robust standard deviation of the differences of neighbouring days."""
     return max(median(np.abs(heat[1:] - heat[:-1])) / HALF_NORMAL, LEAST_SPREAD) if len(heat) > 1 else LEAST_SPREAD

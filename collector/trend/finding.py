@@ -41,7 +41,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """The level moves steadily: `per_30_days` with its bounds (95%), per cent or points, over `days` points since `day`."""
+    """The level moves steadily: `per_30_days` with its bounds (95%), per cent or points, from `day` to `last_day`, which are `days` points.
+
+    `total` is the difference in all of them, `a_year` that of the newest days against those of a year before, None if there are none.
+    """
 
     per_30_days: float
     low: float
@@ -50,6 +53,10 @@ class Drift:
     days: int
     score: float
     is_worse: bool
+    last_day: int
+    total: float
+    a_year: float | None
+    is_over: bool
 
 
 @dataclass(frozen=True, slots=True)

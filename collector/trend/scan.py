@@ -232,12 +232,12 @@ def with_step(fit: SplitFit) -> tuple[Array, Array]:
     return step, residuals
 
 
-def straight_line(fit: SplitFit) -> tuple[Array, Array]:
-    """Return the slope of a straight line over the points, and the information about it."""
+def line_score(fit: SplitFit) -> Array:
+    """Return |t| of a straight line over the points."""
     time = fit.regressors.residuals(np.where(fit.present, np.cumsum(fit.present, axis=1), 0).astype(np.float64))
     weighted = fit.regressors.weight * time
-    information = (weighted * time).sum(axis=1)
-    return (weighted * fit.residual).sum(axis=1) / np.where(information > 0, information, 1.0), information
+    score: Array = np.abs((weighted * fit.residual).sum(axis=1)) / np.sqrt(np.maximum((weighted * time).sum(axis=1), 1e-12))
+    return score
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,10 +246,10 @@ class Scan:
 
     `rows` are the places of these series among those that were scanned.
     `score` is the largest |t| of a step, 0 where no split is allowed; `split` is the place of its first point, `step` its size and `error`
-    the standard error. `scores` [series, days] are the |t| of every split. `drift` is the |t| of a straight line over the points and
-    `drift_a_point` its slope with `drift_error`; a line that explains more than the step does is a drift. `hidden` is the share of the
-    splits that the temperature hides, `slope` the coefficient per degree with its error, NaN without temperature. `left` [series, days]
-    is what level, temperature and step leave, in standard deviations of a point. `day_variance` is the unexplained variance of days.
+    the standard error. `scores` [series, days] are the |t| of every split, `line` is that of a straight line over the points. `hidden` is
+    the share of the splits that the temperature hides, `slope` the coefficient per degree with its error, NaN without temperature.
+    `left` [series, days] is what level, temperature and step leave, in standard deviations of a point. `day_variance` is the unexplained
+    variance of days.
     """
 
     rows: NDArray[np.intp]
@@ -258,9 +258,7 @@ class Scan:
     step: Array
     error: Array
     scores: Array
-    drift: Array
-    drift_a_point: Array
-    drift_error: Array
+    line: Array
     slope: Array
     slope_error: Array
     hidden: Array
@@ -328,7 +326,6 @@ def _may_reach(least: Array, first: SplitFit, *, has_heat: bool) -> Mask:
 
 def _scan_of(fit: SplitFit, rows: NDArray[np.intp], day_variance: Array) -> Scan:
     step, residuals = with_step(fit)
-    line, line_information = straight_line(fit)
     regressors = fit.regressors
     is_known = regressors.heat_square > 0
     slope = regressors.slope(regressors.centred(fit.clipped))
@@ -339,9 +336,7 @@ def _scan_of(fit: SplitFit, rows: NDArray[np.intp], day_variance: Array) -> Scan
         step=step,
         error=np.where(fit.found, 1 / np.sqrt(fit.information), np.inf),
         scores=fit.scores,
-        drift=np.abs(line) * np.sqrt(line_information),
-        drift_a_point=line,
-        drift_error=1 / np.sqrt(np.where(line_information > 0, line_information, np.inf)),
+        line=line_score(fit),
         slope=np.where(is_known, slope, np.nan),
         slope_error=np.where(is_known, 1 / np.sqrt(np.where(is_known, regressors.heat_square, 1.0)), np.nan),
         hidden=fit.hidden,

@@ -12,12 +12,13 @@ import msgspec
 import numpy as np
 
 from edgemeter.collector.runs.cases import SeriesKey
-from edgemeter.collector.trend.change_points import CONFIDENCE_Z, Break, ChangePoints, CurrentLevel, at_break, change_points
+from edgemeter.collector.trend.change_points import CONFIDENCE_Z, SLOW_RATIO, Break, ChangePoints, CurrentLevel, at_break, change_points
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.finding import Drift, FindingState, Missing, Scatter, Step
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference, off_scale
 from edgemeter.collector.trend.noise import median
-from edgemeter.collector.trend.scan import AFTER, BEFORE, step_score
+from edgemeter.collector.trend.scan import AFTER, BEFORE
+from edgemeter.collector.trend.slow import Ramp
 
 # The scatter of so many last points is compared with that of at least as many before.
 SCATTER_POINTS = 30
@@ -26,6 +27,9 @@ SCATTER_RATIO = 1.5
 
 # Half of the days closer to their level than this share of a standard deviation: figures that never change.
 NO_SCATTER = 0.05
+
+# The newest days are compared with those of a year before.
+LATELY_DAYS = 30
 
 # Days without a point, beside four times the usual gap, from which on one is missed; beyond the last, the series is over.
 MISSED_DAYS, OVER_DAYS = 3, 60
@@ -88,23 +92,23 @@ def trends(
 
 def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: ChangePoints, cuts: Mapping[int, str]) -> SeriesTrend:
     now, size = changes.now, len(days.day)
-    edges = sorted({*changes.cuts, *(step_break.place for step_break in changes.breaks), size})
-    steps = [_step(metric, days, step_break, edges, "confirmed") for step_break in changes.breaks]
+    steps = [_step(metric, days, changes, step_break, "confirmed") for step_break in changes.breaks]
     steps += [
-        replace(_step(metric, days, Break(cut, cut, cut, 0.0, 1.0), edges, "declared"), candidates=(cuts[cut],))
+        replace(_step(metric, days, changes, Break(cut, cut, cut, 0.0, 1.0), "declared"), candidates=(cuts[cut],))
         for cut in changes.cuts[1:]
         if size - cut >= AFTER and cut >= BEFORE
     ]
-    current: dict[str, Any] = {} if now is None else {"chance": now.chance, "hidden_ratio": now.hidden, "drift": _drift(metric, days, now)}
-    if now is not None and now.suspect is not None and current["drift"] is None:
-        suspect = _step(metric, days, now.suspect, edges, "suspect")
+    current: dict[str, Any] = {"drift": _drift(metric, days, changes.ramp)} if changes.ramp else {}
+    current |= {} if now is None else {"chance": now.chance, "hidden_ratio": now.hidden}
+    if now is not None and now.suspect is not None:
+        suspect = _step(metric, days, changes, now.suspect, "suspect")
         # A step too small to matter is no suspect.
         current["suspect"] = None if suspect.matters is False else suspect
     if now is not None and math.isfinite(now.slope):
         current |= {"temperature_slope": now.slope, "temperature_slope_u": now.slope_error}
     if now is not None and metric.rule.scale != "share":
         current["scatter"] = _scatter(days, now)
-    begin = edges[-2] if size else 0
+    begin = max([*changes.cuts, *(step_break.place for step_break in changes.breaks)])
     return SeriesTrend(
         key=key,
         metric=name,
@@ -116,7 +120,7 @@ def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: 
         last_day=int(days.day[-1]),
         every_days=median(days.day[-GAPS:][1:] - days.day[-GAPS:][:-1]) if size > 1 else 1.0,
         begin_day=int(days.day[begin]),
-        level=off_scale(metric, _level(days, begin, size)),
+        level=off_scale(metric, _level(changes.days, begin, size)),
         steps=tuple(sorted(steps, key=lambda step: step.day)),
         left_out=days.left_out,
         not_valid=days.not_valid,
@@ -133,8 +137,7 @@ def newest_step(metric: TrendMetric, days: Days, changes: ChangePoints) -> Step 
     """Return the newest confirmed step, None where there is none."""
     if not changes.breaks:
         return None
-    edges = sorted({*changes.cuts, *(step_break.place for step_break in changes.breaks), len(days.day)})
-    return _step(metric, days, changes.breaks[-1], edges, "confirmed")
+    return _step(metric, days, changes, changes.breaks[-1], "confirmed")
 
 
 def _level(days: Days, begin: int, end: int) -> float:
@@ -142,15 +145,16 @@ def _level(days: Days, begin: int, end: int) -> float:
     return float((days.x[begin:end] * weight).sum() / weight.sum())
 
 
-def _step(metric: TrendMetric, days: Days, step_break: Break, edges: Sequence[int], state: FindingState) -> Step:
-    """Return the step at a break, estimated between its neighbours among the `edges`."""
+def _step(metric: TrendMetric, days: Days, changes: ChangePoints, step_break: Break, state: FindingState) -> Step:
+    """Return the step at a break, estimated between its neighbours, beside the slow change of the days."""
+    edges = [*changes.cuts, *(other.place for other in changes.breaks), len(days.day)]
     begin = max(edge for edge in edges if edge < step_break.place)
     end = min(edge for edge in edges if edge > step_break.place)
-    settled, size, error = at_break(metric, days, begin, step_break, end)
+    settled, size, error = at_break(metric, changes.days, begin, step_break, end)
     index, low, high = settled.place, settled.low, settled.high
     reach = CONFIDENCE_Z * error
     is_above, is_below = abs(size) - reach >= metric.rule.matters, abs(size) + reach <= metric.rule.matters
-    level = _level(days, begin, index)
+    level = _level(changes.days, begin, index) + float(days.x[index] - changes.days.x[index])
     # The boards of a type do not all change on the same day.
     near = 1 if days.devices > 1 else 0
     nearby = range(max(low - near, begin + 1), min(high + near + 1, end))
@@ -177,25 +181,26 @@ def _step(metric: TrendMetric, days: Days, step_break: Break, edges: Sequence[in
     )
 
 
-def _drift(metric: TrendMetric, days: Days, now: CurrentLevel) -> Drift | None:
-    """Return the drift, if a straight line explains more than any step and its total matters."""
-    size = now.end - now.begin
-    score = now.suspect.score if now.suspect else 0.0
-    if now.drift < max(step_score(size), score):
+def _drift(metric: TrendMetric, days: Days, ramp: Ramp) -> Drift | None:
+    """Return the drift, if it came to half of the smallest step that is reported: it goes on."""
+    total = ramp.a_day * (ramp.last_day - ramp.first_day)
+    if abs(total) < SLOW_RATIO * metric.reported_from:
         return None
-    reach = CONFIDENCE_Z * now.drift_error
-    if (abs(now.drift_a_point) - reach) * size < metric.rule.matters:
-        return None
-    points_a_day = (size - 1) / max(int(days.day[now.end - 1] - days.day[now.begin]), 1)
-    month = 30 * points_a_day
+    reach = CONFIDENCE_Z * ramp.error
+    last = int(days.day[-1])
+    lately, before = (days.x[(days.day > day - LATELY_DAYS) & (days.day <= day)] for day in (last, last - 365))
     return Drift(
-        per_30_days=difference(metric, now.drift_a_point * month),
-        low=difference(metric, (now.drift_a_point - reach) * month),
-        high=difference(metric, (now.drift_a_point + reach) * month),
-        day=int(days.day[now.begin]),
-        days=size,
-        score=now.drift,
-        is_worse=(now.drift_a_point > 0) == (metric.worse == "higher"),
+        per_30_days=difference(metric, 30 * ramp.a_day),
+        low=difference(metric, 30 * (ramp.a_day - reach)),
+        high=difference(metric, 30 * (ramp.a_day + reach)),
+        day=ramp.first_day,
+        days=int(np.count_nonzero((days.day >= ramp.first_day) & (days.day <= ramp.last_day))),
+        score=ramp.score,
+        is_worse=(ramp.a_day > 0) == (metric.worse == "higher"),
+        last_day=ramp.last_day,
+        total=difference(metric, total),
+        a_year=difference(metric, float(np.median(lately) - np.median(before))) if len(before) >= BEFORE else None,
+        is_over=ramp.last_day < last,
     )
 
 

@@ -68,7 +68,9 @@ def rise_text(metric: str, rise: Rise) -> str:
 def drift_text(metric: str, drift: Drift) -> str:
     """Return a drift in words."""
     size = f"{amount_text(metric, drift.per_30_days)} ({interval_text(metric, drift.low, drift.high)}) in 30 days"
-    return f"{size}, since {iso(drift.day)}, {count(drift.days, 'day')}"
+    period = f"from {iso(drift.day)} to {iso(drift.last_day)}" if drift.is_over else f"since {iso(drift.day)}"
+    year = "" if drift.a_year is None else f", {amount_text(metric, drift.a_year)} against a year ago"
+    return f"{size}, {period}, {count(drift.days, 'day')}; {amount_text(metric, drift.total)} in all{year}"
 
 
 def scatter_text(scatter: Scatter) -> str:

@@ -1,0 +1,223 @@
+"""Slow changes: the ramp of a month or more that explains the days beside their steps, and whether it does so better than a step.
+
+A ramp is level, then moves steadily, then is level again; it may begin with the first day and go on beyond the last.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.collector.trend.covariate import without_gaps
+from edgemeter.collector.trend.days import Days
+from edgemeter.collector.trend.noise import Array, day_variances, long_run, shared_variance
+from edgemeter.collector.trend.scan import AFTER, BEFORE, CLIP, step_score
+
+_Integers = NDArray[np.int64]
+
+# What takes fewer days is a step.
+SHORTEST_DAYS = 30
+# So many days, evenly in time, at which a ramp may begin or end; then so many around the best.
+KNOTS, NEAR_KNOTS = 14, 13
+# For each of its ends that is within the days, a ramp must explain so much more (chi-squared).
+BEND = 6.0
+# Days that are further from the median of so many around them than the scan allows are drawn near.
+AROUND = 11
+# Errors are also taken from the sums of so many parts of at least so many days, in which the noise of neighbours does not cancel.
+PARTS, PART_DAYS = 16, 14
+# So much less (chi-squared) than with a step a ramp must leave to replace it.
+REPLACING = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """A ramp between two days, in the unit of x a day, with the standard error; `score` is |t| with these days fixed.
+
+    `gain` is chi-squared that it explains, `step_gain` the most that a step explains instead.
+    """
+
+    first_day: int
+    last_day: int
+    a_day: float
+    error: float
+    score: float
+    gain: float
+    step_gain: float
+
+    def of(self, day: _Integers) -> Array:
+        """Return what it adds to each day, 0 on the last one."""
+        return self.a_day * (np.clip(day, self.first_day, self.last_day) - min(int(day[-1]), self.last_day))
+
+
+@dataclass(frozen=True, slots=True)
+class SlowFit:
+    """The best ramp beside some steps, None in too few days; chi-squared that the steps leave without it, and with it."""
+
+    ramp: Ramp | None
+    without: float
+    square: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighted:
+    """Days in standard deviations, less what level, temperature and steps explain: `basis` spans these, `left` is what they leave."""
+
+    day: _Integers
+    root: Array
+    basis: Array
+    left: Array
+
+    def without_basis(self, columns: Array) -> Array:
+        """Return columns [.., days] in standard deviations, less what the basis explains of them."""
+        weighted = columns * self.root
+        cleaned: Array = weighted - (weighted @ self.basis) @ self.basis.T
+        return cleaned
+
+
+class SlowSpan:
+    """The days of a span, with noise as the steps at the places `breaks` and a ramp leave it, so that fits of it can be compared."""
+
+    def __init__(self, days: Days, span: tuple[int, int], breaks: Sequence[int], *, with_heat: bool) -> None:
+        part = slice(*span)
+        x, known_variance = days.x[None, part], days.known[None, part]
+        present = np.ones_like(x, dtype=np.bool_)
+        known_variance, between = day_variances(x, known_variance, present, np.array([days.floor]))
+        self.day, self._places = days.day[part], np.arange(*span)
+        self._heat = [without_gaps(days.temperature_c[part])] if with_heat else []
+        self._variance = (known_variance + between[:, None])[0]
+        self._x = _drawn_near(x, CLIP * np.sqrt(self._variance[None]))[0]
+        first = self._weighted(breaks)
+        ramp = _best(first, *_knots(self.day))
+        left = first.left if ramp is None else first.left - first.without_basis(ramp.of(self.day))
+        shared = shared_variance((left / first.root)[None], self._variance[None], present)
+        self._variance = (known_variance + long_run(between, shared)[:, None])[0]
+
+    def fit(self, breaks: Sequence[int], *, is_dated: bool = False) -> SlowFit:
+        """Return the fit with steps at these places; with `is_dated` the days of the ramp are those that fit best."""
+        weighted = self._weighted(breaks)
+        ramp = _best(weighted, *_knots(self.day))
+        if ramp is not None and is_dated:
+            ramp = _best(weighted, *_knots_near(self.day, ramp))
+        without = float(weighted.left @ weighted.left)
+        return SlowFit(ramp, without, without if ramp is None else without - ramp.gain)
+
+    def _weighted(self, breaks: Sequence[int]) -> _Weighted:
+        columns = [np.ones(len(self.day)), *((self._places >= place).astype(np.float64) for place in breaks), *self._heat]
+        root = 1 / np.sqrt(self._variance)
+        basis, scale = np.linalg.qr(np.stack(columns, axis=1) * root[:, None])
+        # A temperature that never changes is no regressor.
+        basis = basis[:, np.abs(np.diag(scale)) > 1e-6 * np.abs(scale[0, 0])]
+        left = self._x * root
+        return _Weighted(self.day, root, basis, left - basis @ (basis.T @ left))
+
+
+def _drawn_near(x: Array, reach: Array) -> Array:
+    """Return the values with those far from the median of the days around them drawn near; neither a step nor a ramp moves that."""
+    half = min(AROUND, x.shape[1] - 1) // 2
+    around = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (half, half)), mode="reflect"), 2 * half + 1, axis=1)
+    middle = np.partition(around, half, axis=2)[:, :, half]
+    near: Array = middle + np.clip(x - middle, -reach, reach)
+    return near
+
+
+def _knots(day: _Integers) -> tuple[_Integers, _Integers]:
+    """Return the first and last days of the ramps to try: the line over all days, and others of a month or more."""
+    knots = np.unique(np.linspace(day[0], day[-1], KNOTS).round().astype(np.int64))
+    first, last = (knots[side] for side in np.triu_indices(len(knots), 1))
+    is_tried = (last - first >= SHORTEST_DAYS) | (last - first == day[-1] - day[0])
+    return first[is_tried], last[is_tried]
+
+
+def _knots_near(day: _Integers, ramp: Ramp) -> tuple[_Integers, _Integers]:
+    """Return the first and last days near those of a ramp; the first and the last of all days stay."""
+    spacing = (day[-1] - day[0]) / (KNOTS - 1)
+    around = np.linspace(-spacing, spacing, NEAR_KNOTS).round().astype(np.int64)
+    first = np.array([ramp.first_day]) if ramp.first_day == day[0] else np.clip(ramp.first_day + around, day[0] + 1, None)
+    last = np.array([ramp.last_day]) if ramp.last_day == day[-1] else np.clip(ramp.last_day + around, None, day[-1] - 1)
+    every_first, every_last = np.repeat(first, len(last)), np.tile(last, len(first))
+    is_tried = (every_last - every_first >= SHORTEST_DAYS) | ((every_first == ramp.first_day) & (every_last == ramp.last_day))
+    return every_first[is_tried], every_last[is_tried]
+
+
+def _best(fit: _Weighted, first: _Integers, last: _Integers) -> Ramp | None:
+    """Return the best of the ramps between these days, None if there is none."""
+    day = fit.day
+    if day[-1] - day[0] < 2 or not len(first):
+        return None
+    ramps = fit.without_basis((np.clip(day, first[:, None], last[:, None]) - first[:, None]).astype(np.float64))
+    square, product = (ramps**2).sum(axis=1), ramps @ fit.left
+    # Where steps explain all of a ramp, it explains nothing.
+    gain = np.where(square > 1e-6, product**2 / np.maximum(square, 1e-6), 0.0)
+    is_bent = np.stack([first > day[0], last < day[-1]])
+    best = int(np.argmax(gain - BEND * is_bent.sum(axis=0)))
+    a_day = float(product[best] / max(float(square[best]), 1e-6))
+    left = fit.left - a_day * ramps[best]
+    fixed = _error(ramps[best], left, day, fit.basis.shape[1] + 1)
+    # As the ends are estimated too, so is what moves them.
+    moves = np.stack([(day > first[best]) & (day < last[best]), day >= last[best]])[is_bent[:, best]]
+    if len(moves):
+        free = fit.without_basis(moves.astype(np.float64))
+        free_basis = np.linalg.qr(free.T)[0]
+        freed = ramps[best] - free_basis @ (free_basis.T @ ramps[best])
+    error = _error(freed, left, day, fit.basis.shape[1] + 1 + len(moves)) if len(moves) else fixed
+    return Ramp(int(first[best]), int(last[best]), a_day, error, abs(a_day) / fixed, float(gain[best]), _step_gain(fit))
+
+
+def _error(regressor: Array, left: Array, day: _Integers, coefficients: int) -> float:
+    """Return the standard error of a coefficient: that of the noise model, or that of the sums of many days, which assume none."""
+    square = max(float(regressor @ regressor), 1e-9)
+    part_days = max(PART_DAYS, (int(day[-1] - day[0]) + 1) / PARTS)
+    sums = np.bincount(((day - day[0]) / part_days).astype(np.int64), regressor * left)
+    by_parts = float(sums @ sums) * len(sums) / max(len(sums) - coefficients, 1)
+    return math.sqrt(max(square, by_parts)) / square
+
+
+def _step_gain(fit: _Weighted) -> float:
+    """Return the most chi-squared that a step explains."""
+    of_basis, weight, product = (
+        np.cumsum(values[::-1], axis=0)[::-1] for values in (fit.basis * fit.root[:, None], fit.root**2, fit.root * fit.left)
+    )
+    square = weight - (of_basis**2).sum(axis=1)
+    places = np.arange(len(weight))
+    is_possible = (places >= BEFORE) & (len(places) - places >= AFTER) & (square > 1e-6)
+    return float((product**2 / np.maximum(square, 1e-6))[is_possible].max(initial=0.0))
+
+
+def may_be_slow(x: Array, least: float) -> bool:
+    """Return whether the level may have moved slowly by `least` or more, as far as the means of some parts of the days tell."""
+    parts = int(np.clip(len(x) // 20, 2, 8))
+    first = np.arange(parts) * len(x) // parts
+    means = np.add.reduceat(x, first) / np.diff(np.append(first, len(x)))
+    return bool(means.max() - means.min() >= 0.8 * (1 - 1 / parts) * least)
+
+
+def is_slow(days: Days, span: tuple[int, int], place: int, *, with_heat: bool) -> bool:
+    """Return whether a ramp explains the days of a span better than a step at this place, and leaves nothing of it."""
+    slow, limit = SlowSpan(days, span, (place,), with_heat=with_heat), step_score(span[1] - span[0]) ** 2
+    with_step, without_step = slow.fit((place,)), slow.fit(())
+    has_both = with_step.without - with_step.square >= limit
+    return without_step.square < (with_step.square + limit if has_both else with_step.without)
+
+
+def without_slow(
+    days: Days, span: tuple[int, int], breaks: Sequence[int], doubted: Sequence[int], *, with_heat: bool
+) -> tuple[list[int], Ramp | None]:
+    """Return the breaks of a span that a slow change does not explain, and that change, if there is one; only `doubted` ones may go."""
+    least = step_score(span[1] - span[0])
+    slow = SlowSpan(days, span, breaks, with_heat=with_heat)
+    remaining = best = list(breaks)
+    with_all = slow.fit(breaks)
+    # Each step is one that the scan would confirm, and so is the ramp beside them.
+    cost = min(with_all.without, with_all.square + REPLACING + least**2) + len(breaks) * least**2
+    while candidates := [place for place in doubted if place in remaining]:
+        fits = {place: slow.fit([at for at in remaining if at != place]) for place in candidates}
+        weakest = min(fits, key=lambda place: fits[place].square)
+        remaining = [at for at in remaining if at != weakest]
+        without_it = fits[weakest].square + REPLACING + (1 + len(remaining)) * least**2
+        if without_it < cost:
+            best, cost = remaining, without_it
+    ramp = slow.fit(best, is_dated=True).ramp
+    is_there = ramp is not None and ramp.score >= least and ramp.gain > ramp.step_gain + REPLACING
+    return (best, ramp) if is_there else (list(breaks), None)
