@@ -17,6 +17,7 @@ from edgemeter.collector.trend import scan
 from edgemeter.collector.trend.covariate import without_gaps, without_jump
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.metrics import TrendMetric
+from edgemeter.collector.trend.modes import TwoModes, two_modes
 from edgemeter.collector.trend.scan import (
     AFTER,
     BEFORE,
@@ -39,6 +40,8 @@ CONFIDENCE_Z = 1.959964
 NEAR = 10
 # A slow change is looked for, and reported, from this share of the smallest step that is reported.
 SLOW_RATIO = 0.5
+# Up, and back within so many days, is an episode.
+EPISODE_DAYS = 30
 # Without what the thermometer showed, a step that was its work has little of its score left, and a true one most of it.
 SURVIVING_RATIO = 0.6
 # The weather hides so much of a jump, in spreads of neighbouring days.
@@ -75,18 +78,31 @@ class CurrentLevel:
     left: NDArray[np.float64]
 
 
+@dataclass(frozen=True, slots=True)
+class Away:
+    """The points from the place `begin` to before `end` are at another level, by `size` with its standard error; those after are back."""
+
+    begin: int
+    end: int
+    size: float
+    error: float
+
+
 @dataclass(slots=True)
 class ChangePoints:
     """The result for one series: `breaks` in order, and the current level, None if there are too few points.
 
-    `cuts` are the places at which a person declared a new level; the first is always 0. `ramp` is the newest slow change; `days` are the
-    days without slow changes, at the level of the last one.
+    `cuts` are the places at which a person declared a new level; the first is always 0. `days` are the
+    days without what is no step: the two `modes` (since the newest cut), the `episodes`,
+    and the slow change (`ramp`, the newest), at the level of the last day.
     """
 
     cuts: tuple[int, ...]
     days: Days
     breaks: list[Break] = field(default_factory=list)
     now: CurrentLevel | None = None
+    modes: TwoModes | None = None
+    episodes: list[Away] = field(default_factory=list)
     ramp: Ramp | None = None
 
 
@@ -116,16 +132,16 @@ def change_points(
     results, walks = [], []
     for index, days in enumerate(series):
         begins = sorted({0, *(cut for cut in (cuts[index] if cuts else ()) if 0 < cut < len(days.day))})
-        changes = ChangePoints(tuple(begins), days)
+        changes = _without_modes(metric, days, begins)
         results.append(changes)
         changed = [at for at, texts in enumerate(days.changed) if texts]
         is_warm = metric.rule.follows_temperature and days.has_temperature()
         for begin, stop in pairwise([*begins, len(days.day)]):
-            walks.append(_Walk(days, changes, begin, stop, _ends(days, begin, stop, stride), changed, is_warm))
+            walks.append(_Walk(changes.days, changes, begin, stop, _ends(days, begin, stop, stride), changed, is_warm))
     _scan_all(metric, walks)
     for changes in results:
         changes.breaks.sort(key=lambda step: step.place)
-    _scan_all(metric, [walk for days, changes in zip(series, results, strict=True) if (walk := _without_slow(metric, days, changes))])
+    _scan_all(metric, [walk for changes in results if (walk := _settled(metric, changes))])
     return results
 
 
@@ -135,30 +151,69 @@ def _scan_all(metric: TrendMetric, walks: Sequence[_Walk]) -> None:
             _scan_next(metric, walks[first : first + _TOGETHER])
 
 
-def _without_slow(metric: TrendMetric, days: Days, changes: ChangePoints) -> _Walk | None:
-    """Take the slow change out of the days, and the steps that were its work; return the scan of the current level that this calls for."""
-    with_heat = metric.rule.follows_temperature and days.has_temperature()
-    size, least = len(days.day), SLOW_RATIO * metric.reported_from
+def _without_modes(metric: TrendMetric, days: Days, begins: Sequence[int]) -> ChangePoints:
+    """Return the changes of a series before it is scanned: without its two modes, as far as the temperature does not explain them."""
+    x, modes = days.x.copy(), None
+    heat = without_gaps(days.temperature_c) if metric.rule.follows_temperature and days.has_temperature() else np.zeros(len(x))
+    for begin, stop in pairwise([*begins, len(x)]):
+        if stop - begin < BEFORE + AFTER:
+            continue
+        warmth = heat[begin:stop] - heat[begin:stop].mean()
+        slope = float(warmth @ days.x[begin:stop]) / max(float(warmth @ warmth), 1e-9)
+        modes = two_modes(days.x[begin:stop] - slope * warmth, metric.reported_from)
+        if modes is not None:
+            x[begin:stop] -= modes.apart()
+    return ChangePoints(tuple(begins), replace(days, x=x) if (x != days.x).any() else days, modes=modes)
+
+
+def _settled(metric: TrendMetric, changes: ChangePoints) -> _Walk | None:
+    """Take episodes and slow changes, and the breaks that were their work, out of the days; return the scan that this calls for."""
+    days, size = changes.days, len(changes.days.day)
+    is_warm = metric.rule.follows_temperature and days.has_temperature()
     for begin, stop in pairwise([*changes.cuts, size]):
+        _take_episodes(metric, changes, (begin, stop))
         breaks = [step for step in changes.breaks if begin <= step.place < stop]
-        if stop - begin < BEFORE + AFTER or not (breaks or may_be_slow(days.x[begin:stop], least)):
+        if stop - begin < BEFORE + AFTER or not (breaks or may_be_slow(days.x[begin:stop], SLOW_RATIO * metric.reported_from)):
             continue
-        doubted = [step.place for step in breaks if not any(days.changed[step.low : step.high + 1])]
-        remaining, ramp = without_slow(days, (begin, stop), [step.place for step in breaks], doubted, with_heat=with_heat)
-        if ramp is None:
-            continue
-        changes.breaks = [step for step in changes.breaks if step.place in remaining or step not in breaks]
-        slow = ramp.of(days.day[begin:stop])
-        x = changes.days.x.copy()
-        x[begin:stop] -= slow
-        changes.days = replace(changes.days, x=x)
-        changes.ramp = ramp
+        doubted = [step.place for step in breaks if not _is_explained(days, step)]
+        remaining, ramp = without_slow(changes.days, (begin, stop), [step.place for step in breaks], doubted, with_heat=is_warm)
+        if ramp is not None:
+            changes.breaks = [step for step in changes.breaks if step.place in remaining or step not in breaks]
+            changes.ramp = ramp
+            _take(changes, slice(begin, stop), ramp.of(days.day[begin:stop]))
     if changes.days is days:
         return None
-    begin = max([*changes.cuts, *(step.place for step in changes.breaks)])
-    ends = [size] if size - begin >= BEFORE + AFTER else []
-    changes.now = None
-    return _Walk(changes.days, changes, begin, size, ends, [], with_heat)
+    begin, changes.now = max([*changes.cuts, *(step.place for step in changes.breaks)]), None
+    return _Walk(changes.days, changes, begin, size, [size] if size - begin >= BEFORE + AFTER else [], [], is_warm)
+
+
+def _take(changes: ChangePoints, part: slice, apart: NDArray[np.float64] | float) -> None:
+    """Take a difference out of a part of the days."""
+    x = changes.days.x.copy()
+    x[part] -= apart
+    changes.days = replace(changes.days, x=x)
+
+
+def _take_episodes(metric: TrendMetric, changes: ChangePoints, span: tuple[int, int]) -> None:
+    """Make an episode of two breaks without a known cause, within weeks, of which the second takes back the first."""
+    breaks = [step for step in changes.breaks if span[0] < step.place < span[1]]
+    edges = [span[0], *(step.place for step in breaks), span[1]]
+    for index, (first, last) in enumerate(pairwise(breaks)):
+        lasted = changes.days.day[last.place] - changes.days.day[first.place]
+        if lasted > EPISODE_DAYS or first not in changes.breaks or _is_explained(changes.days, first) or _is_explained(changes.days, last):
+            continue
+        begin, away, away_error = at_break(metric, changes.days, edges[index], first, last.place)
+        end, back, back_error = at_break(metric, changes.days, first.place, last, edges[index + 3])
+        if away * back < 0 and abs(away + back) <= max(CONFIDENCE_Z * math.hypot(away_error, back_error), metric.rule.matters / 2):
+            episode = Away(begin.place, end.place, (away - back) / 2, math.hypot(away_error, back_error) / 2)
+            changes.episodes.append(episode)
+            changes.breaks = [step for step in changes.breaks if step not in (first, last)]
+            _take(changes, slice(episode.begin, episode.end), episode.size)
+
+
+def _is_explained(days: Days, step: Break) -> bool:
+    """Return whether something is known to have changed where a step is."""
+    return any(days.changed[step.low : step.high + 1])
 
 
 def _ends(days: Days, begin: int, stop: int, stride: int) -> list[int]:
@@ -331,8 +386,9 @@ def at_break(metric: TrendMetric, days: Days, begin: int, step_break: Break, end
     with_heat = metric.rule.follows_temperature and days.has_temperature()
     scanned = _scan([days] * len(places), [span] * len(places), with_heat=with_heat, only=np.array(places))
     # Each place with residuals clipped around its own two levels: a high day beside a step does not move it.
-    # Where no step can be estimated there is nothing to date.
-    squares = np.where(np.isfinite(scanned.error), (scanned.left**2).sum(axis=1), np.inf)
+    # Where no step can be estimated there is nothing to date. A wrong place seems to have more noise: all are measured by the least.
+    variance = days.known[slice(*span)] + scanned.day_variance[:, None]
+    squares = np.where(np.isfinite(scanned.error), (scanned.left**2 * variance / variance.min(axis=0)).sum(axis=1), np.inf)
     best = int(np.argmin(squares))
     near = [index for index, square in zip(places, squares, strict=True) if square <= squares[best] + CONFIDENCE_Z**2]
     settled = replace(step_break, place=places[best], low=near[0], high=near[-1])

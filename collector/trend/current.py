@@ -85,8 +85,11 @@ def level_figures(figures: RunFigures) -> RunFigures:
 
 
 def _stepped(name: str, points: Points, days: Days, changes: ChangePoints) -> SegmentStart | None:
-    """Return the start of the level after the newest step that the trend confirms."""
-    step = newest_step(METRICS[name], days, changes)
+    """Return the start of the level after the newest step that the trend confirms, or after the newest episode."""
+    step, away = newest_step(METRICS[name], days, changes), max(changes.episodes, key=lambda episode: episode.end, default=None)
+    if away is not None and (step is None or step.day < days.day[away.end]):
+        back = next(index for index, (figures, _) in enumerate(points) if figures.day >= days.day[away.end])
+        return SegmentStart(back, _reason(name, difference(METRICS[name], -away.size), ()))
     if step is None:
         return None
     # The first run of the day that certainly has the new level; with a change of the fingerprint, its first run: that may be during a day,

@@ -60,6 +60,34 @@ class Drift:
 
 
 @dataclass(frozen=True, slots=True)
+class Episode:
+    """The level was another one from `day` to `last_day`, by `size` (`low` and `high`: 95%), per cent or points, and is back."""
+
+    day: int
+    last_day: int
+    size: float
+    low: float
+    high: float
+    is_worse: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """The level goes back and forth between `low` and `high` (in the metric's unit), `size` apart, per cent or points.
+
+    `high_ratio` is the share of days at the higher one, `changes` how often the level changed since `day`, the newest time on `last_day`.
+    """
+
+    low: float
+    high: float
+    size: float
+    high_ratio: float
+    changes: int
+    day: int
+    last_day: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rise:
     """The `over_days` points since `day` differ by `size` (per cent) from the median of the `against_days` before."""
 

@@ -10,12 +10,23 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from edgemeter.collector.runs.cases import SeriesKey
-from edgemeter.collector.trend.change_points import CONFIDENCE_Z, SLOW_RATIO, Break, ChangePoints, CurrentLevel, at_break, change_points
+from edgemeter.collector.trend.change_points import (
+    CONFIDENCE_Z,
+    SLOW_RATIO,
+    Away,
+    Break,
+    ChangePoints,
+    CurrentLevel,
+    at_break,
+    change_points,
+)
 from edgemeter.collector.trend.days import Days
-from edgemeter.collector.trend.finding import Drift, FindingState, Missing, Scatter, Step
+from edgemeter.collector.trend.finding import Drift, Episode, FindingState, Missing, Modes, Scatter, Step
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference, off_scale
+from edgemeter.collector.trend.modes import TwoModes
 from edgemeter.collector.trend.noise import median
 from edgemeter.collector.trend.scan import AFTER, BEFORE
 from edgemeter.collector.trend.slow import Ramp
@@ -60,6 +71,8 @@ class SeriesTrend(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...] = ()
     suspect: Step | None = None
     drift: Drift | None = None
+    modes: Modes | None = None
+    episodes: tuple[Episode, ...] = ()
     scatter: Scatter | None = None
     temperature_slope: float | None = None
     temperature_slope_u: float | None = None
@@ -99,6 +112,8 @@ def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: 
         if size - cut >= AFTER and cut >= BEFORE
     ]
     current: dict[str, Any] = {"drift": _drift(metric, days, changes.ramp)} if changes.ramp else {}
+    if changes.modes is not None:
+        current["modes"] = _modes(metric, days.day[changes.cuts[-1] :], changes.modes)
     current |= {} if now is None else {"chance": now.chance, "hidden_ratio": now.hidden}
     if now is not None and now.suspect is not None:
         suspect = _step(metric, days, changes, now.suspect, "suspect")
@@ -122,6 +137,7 @@ def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: 
         begin_day=int(days.day[begin]),
         level=off_scale(metric, _level(changes.days, begin, size)),
         steps=tuple(sorted(steps, key=lambda step: step.day)),
+        episodes=tuple(_episode(metric, days, away) for away in changes.episodes),
         left_out=days.left_out,
         not_valid=days.not_valid,
         **current,
@@ -154,7 +170,7 @@ def _step(metric: TrendMetric, days: Days, changes: ChangePoints, step_break: Br
     index, low, high = settled.place, settled.low, settled.high
     reach = CONFIDENCE_Z * error
     is_above, is_below = abs(size) - reach >= metric.rule.matters, abs(size) + reach <= metric.rule.matters
-    level = _level(changes.days, begin, index) + float(days.x[index] - changes.days.x[index])
+    level = _level(changes.days, begin, index) + (float(changes.ramp.of(days.day[[index, -1]])[0]) if changes.ramp else 0.0)
     # The boards of a type do not all change on the same day.
     near = 1 if days.devices > 1 else 0
     nearby = range(max(low - near, begin + 1), min(high + near + 1, end))
@@ -178,6 +194,30 @@ def _step(metric: TrendMetric, days: Days, changes: ChangePoints, step_break: Br
         is_worse=(size > 0) == (metric.worse == "higher"),
         matters=True if is_above else False if is_below else None,
         candidates=tuple(changed),
+    )
+
+
+def _modes(metric: TrendMetric, day: NDArray[np.int64], modes: TwoModes) -> Modes:
+    return Modes(
+        low=off_scale(metric, modes.low),
+        high=off_scale(metric, modes.high),
+        size=difference(metric, modes.high - modes.low),
+        high_ratio=float(modes.is_high.mean()),
+        changes=modes.changes,
+        day=int(day[modes.first]),
+        last_day=int(day[modes.last]),
+    )
+
+
+def _episode(metric: TrendMetric, days: Days, away: Away) -> Episode:
+    reach = CONFIDENCE_Z * away.error
+    return Episode(
+        day=int(days.day[away.begin]),
+        last_day=int(days.day[away.end - 1]),
+        size=difference(metric, away.size),
+        low=difference(metric, away.size - reach),
+        high=difference(metric, away.size + reach),
+        is_worse=(away.size > 0) == (metric.worse == "higher"),
     )
 
 

@@ -194,11 +194,11 @@ def may_be_slow(x: Array, least: float) -> bool:
 
 
 def is_slow(days: Days, span: tuple[int, int], place: int, *, with_heat: bool) -> bool:
-    """Return whether a ramp explains the days of a span better than a step at this place, and leaves nothing of it."""
+    """Return whether a ramp explains the days of a span clearly better than a step at this place, and leaves nothing of it."""
     slow, limit = SlowSpan(days, span, (place,), with_heat=with_heat), step_score(span[1] - span[0]) ** 2
     with_step, without_step = slow.fit((place,)), slow.fit(())
     has_both = with_step.without - with_step.square >= limit
-    return without_step.square < (with_step.square + limit if has_both else with_step.without)
+    return without_step.square < (with_step.square + limit if has_both else with_step.without - REPLACING)
 
 
 def without_slow(

@@ -13,7 +13,7 @@ from edgemeter.agent.base.terminal import plain_table
 from edgemeter.collector.runs.cases import SeriesKey
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.events import FindingName, TrendEvent, events_of, finding_name, told_by
-from edgemeter.collector.trend.finding import Drift, Missing, Rise, Scatter, Step, iso
+from edgemeter.collector.trend.finding import Drift, Episode, Missing, Modes, Rise, Scatter, Step, iso
 from edgemeter.collector.trend.metrics import METRICS, off_scale
 from edgemeter.collector.trend.series_trend import FALSE_DISCOVERIES, SeriesTrend, standing_out
 from edgemeter.collector.trend.watch_file import Annotation
@@ -73,6 +73,19 @@ def drift_text(metric: str, drift: Drift) -> str:
     return f"{size}, {period}, {count(drift.days, 'day')}; {amount_text(metric, drift.total)} in all{year}"
 
 
+def modes_text(metric: str, modes: Modes) -> str:
+    """Return two modes in words."""
+    levels = f"{level_text(metric, modes.low)} and {level_text(metric, modes.high)} ({amount_text(metric, modes.size)})"
+    often = f"{count(modes.changes, 'change')} since {iso(modes.day)}, the newest on {iso(modes.last_day)}"
+    return f"back and forth between {levels}, {modes.high_ratio:.0%} of the days at the higher one; {often}"
+
+
+def episode_text(metric: str, episode: Episode) -> str:
+    """Return an episode in words."""
+    size = f"{amount_text(metric, episode.size)} ({interval_text(metric, episode.low, episode.high)})"
+    return f"{size} from {iso(episode.day)} to {iso(episode.last_day)}, then back; no known change"
+
+
 def scatter_text(scatter: Scatter) -> str:
     """Return a change of scatter in words."""
     size = f"{significant(scatter.ratio, 2)} times as far" if scatter.ratio > 1 else f"only {significant(scatter.ratio, 2)} times as far"
@@ -101,6 +114,9 @@ def finding_lines(trend: SeriesTrend, until: int, reported: Collection[FindingNa
     lines = [(f"step, {trend_verdict(step)}", step_text(trend.metric, step)) for step in steps]
     if trend.drift is not None:
         lines.append((f"drift, {'worse' if trend.drift.is_worse else 'better'}", drift_text(trend.metric, trend.drift)))
+    if trend.modes is not None:
+        lines.append(("two modes", modes_text(trend.metric, trend.modes)))
+    lines += [("episode, over", episode_text(trend.metric, episode)) for episode in trend.episodes]
     if trend.scatter is not None:
         lines.append(("scatter", scatter_text(trend.scatter)))
     missing = trend.missing(until)
@@ -233,7 +249,7 @@ def _row(trend: SeriesTrend, until: int, *, stands_out: bool) -> dict[str, Any]:
     row["missing"] = asdict(missing) if missing else None
     row["stands_out"] = stands_out
     row["findings"] = [{"what": kind, "text": text} for kind, text in finding_lines(trend, until)]
-    for part in (row, *row["steps"], row["suspect"], row["drift"], row["scatter"], row["missing"]):
+    for part in (row, *row["steps"], row["suspect"], row["drift"], row["modes"], *row["episodes"], row["scatter"], row["missing"]):
         _write_days(part or {})
     return row
 

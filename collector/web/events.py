@@ -19,7 +19,16 @@ from edgemeter.collector.trend.finding import Step
 from edgemeter.collector.trend.history import History, RunHistory
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.series_trend import SeriesTrend, is_event
-from edgemeter.collector.trend.trend_text import amount_text, drift_text, event_of, event_text, step_text, trend_verdict
+from edgemeter.collector.trend.trend_text import (
+    amount_text,
+    drift_text,
+    episode_text,
+    event_of,
+    event_text,
+    modes_text,
+    step_text,
+    trend_verdict,
+)
 from edgemeter.collector.trend.watch import trends_of, trends_of_one
 from edgemeter.collector.trend.watch_file import Annotation, annotations_of, open_watch, watch_file_beside
 from edgemeter.collector.units.board_types import board_types
@@ -203,4 +212,9 @@ def _steps(trend: SeriesTrend) -> list[SeriesEvent]:
     step_events = [SeriesEvent(step.day * NS_PER_DAY, f"{trend_verdict(step)}: {step_text(trend.metric, step)}", "step") for step in steps]
     if trend.drift:
         step_events.append(SeriesEvent(trend.drift.day * NS_PER_DAY, f"drift: {drift_text(trend.metric, trend.drift)}", "remark"))
+    if trend.modes:
+        step_events.append(SeriesEvent(trend.modes.day * NS_PER_DAY, f"two modes: {modes_text(trend.metric, trend.modes)}", "remark"))
+    step_events += [
+        SeriesEvent(episode.day * NS_PER_DAY, f"episode: {episode_text(trend.metric, episode)}", "remark") for episode in trend.episodes
+    ]
     return step_events

@@ -1,9 +1,10 @@
 """What the trend makes of a year of worlds that its noise model does not know: drifts, two modes, warm spells, steps and nothing at all.
 
-A world is a signal under a noise. Noise: days that share with their neighbours (an autoregression of .3 to .6), a weekly rhythm, heavy tails,
+A world is a signal under a noise: days that share with their neighbours (an autoregression of .3 to .6), a weekly rhythm, heavy tails,
 days without a run, one to four runs a day; 1% of a day in all. Everything goes the way of the product, from runs to findings.
-`python -m tests.benchmarks.trend_worlds [SERIES] [NAME ...]` prints a line for each world: the share of the series with a step, with a drift
-of the right sign (and how often its 95% interval holds the rate), with two modes, with a spell, and with a step at any weekly look.
+`python -m tests.benchmarks.trend_worlds [SERIES] [LOOK_EVERY] [NOISE ...] [START OF A NAME ...]` prints a line for each world: the share of
+the series with a step (and steps a series), with a drift (how often its 95% interval holds the rate, its median and width), with two modes,
+with an episode; with LOOK_EVERY also what looks at every so many points saw at any time.
 """
 
 import math
@@ -132,8 +133,8 @@ def wandering(a_day: float) -> Signal:
     return lambda draw, day: (np.cumsum(draw.normal(0, a_day, day.shape), axis=1), None)
 
 
-def spell(days: int, size: float) -> Signal:
-    """Return a spell of some days at another level, and back."""
+def episode(days: int, size: float) -> Signal:
+    """Return some days at another level, and back."""
 
     def signal(draw: np.random.Generator, day: Array) -> tuple[Array, None]:
         begin = draw.integers(150, 360, (len(day), 1))
@@ -164,8 +165,8 @@ SIGNALS: Mapping[str, Signal] = {
     "heat wave read alone": heat_wave(10.0, is_read=True, edge=0.5, weather_ratio=0.2),
     "heat wave read knee": heat_wave(12.0, is_read=True, knee=3.0),
     "heat wave not read": heat_wave(10.0, is_read=False),
-    "spell 10": spell(10, 5.0),
-    "spell 20": spell(20, 6.0),
+    "episode 10": episode(10, 5.0),
+    "episode 20": episode(20, 6.0),
     "season 2": season(2.0),
     "wandering .1": wandering(0.1),
 }
@@ -222,16 +223,17 @@ def line(name: str, noise: str, series: int, *, every: int | None = None) -> str
     took_ms = 1000 * (time.process_time() - begin) / series
     stepped = [[step for step in trend.steps if is_event(METRIC, step)] for trend in results]
     drifts = [trend.drift for trend in results if trend.drift]
-    cells = [f"{name:24} {noise:8}", f"steps {np.mean([len(own) > 0 for own in stepped]):4.2f} ({np.mean([*map(len, stepped)]):4.1f})"]
+    cells = [
+        f"{name:24} {noise:8}",
+        f"steps {np.mean([bool(of_series) for of_series in stepped]):4.2f} ({np.mean([*map(len, stepped)]):4.1f})",
+    ]
     rate = next((float(word) for word in name.split() if name.startswith("drift") and word[0].isdigit()), 0.0)
     rate = 100 * math.expm1(rate / 100)
     held = np.mean([drift.low <= rate <= drift.high for drift in drifts]) if drifts else math.nan
     width = np.median([drift.high - drift.low for drift in drifts]) if drifts else math.nan
     rates = np.median([drift.per_30_days for drift in drifts]) if drifts else math.nan
     cells.append(f"drift {len(drifts) / series:4.2f} (holds {held:4.2f}, rate {rates:5.2f}, width {width:4.2f})")
-    for kind in ("modes", "spells"):
-        cells.append(f"{kind} {np.mean([bool(getattr(trend, kind, None)) for trend in results]):4.2f}")
-    cells.append(f"suspect {np.mean([trend.suspect is not None for trend in results]):4.2f}")
+    cells += [f"{kind} {np.mean([bool(getattr(trend, kind)) for trend in results]):4.2f}" for kind in ("modes", "episodes", "suspect")]
     if every is not None:
         seen = np.zeros(series, dtype=bool)
         drifted = np.full(series, 9999)

@@ -128,12 +128,16 @@ def test_a_step_that_does_not_matter_is_called_small():
 
 
 def test_a_bad_spell_has_a_beginning_and_an_end():
-    """Up by 8% for twenty days in the middle of two hundred: two steps, at their days."""
+    """Up by 8% for twenty days in the middle of two hundred: one episode; where the firmware changed, two steps that name it."""
     values = np.array(noisy(100, 200, seed=16))
     values[90:110] *= 1.08
-    up, down = trend(make_days(values)).steps
-    assert abs(up.day - FIRST_DAY - 90) <= 1
-    assert abs(down.day - FIRST_DAY - 110) <= 1
+    result = trend(make_days(values))
+    (episode,) = result.episodes
+    assert (result.steps, episode.is_worse) == ((), True)
+    assert episode.low < 8 < episode.high
+    assert (episode.day - FIRST_DAY, episode.last_day - FIRST_DAY) == pytest.approx((90, 109), abs=1)
+    up, down = trend(make_days(values, firmwares=["a"] * 90 + ["b"] * 20 + ["a"] * 90)).steps
+    assert (up.candidates, down.candidates) == (("firmware a to b",), ("firmware b to a",))
     assert (up.is_worse, down.is_worse) == (True, False)
 
 

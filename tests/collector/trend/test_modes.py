@@ -1,0 +1,49 @@
+"""Two modes and episodes: what goes back and forth is no regression."""
+
+import numpy as np
+import pytest
+
+from edgemeter.collector.trend.modes import two_modes
+from edgemeter.collector.trend.series_trend import is_event
+from edgemeter.collector.trend.trend_text import finding_lines
+from tests.benchmarks.trend_worlds import findings, world
+
+
+@pytest.mark.parametrize("name", ["modes 5 of 6 days", "modes 5 of 15 days"])
+def test_a_series_that_goes_back_and_forth_has_two_modes_and_no_step(name):
+    """Both levels, the share of each and how often it changed, in one line."""
+    trends = findings(world(name, "all", 6))
+    assert sum(trend.modes is not None for trend in trends) >= 5
+    assert not any(is_event("latency", step) for trend in trends for step in trend.steps)
+    modes = trends[0].modes
+    assert modes.size == pytest.approx(5.1, abs=0.6)
+    assert 0.2 < modes.high_ratio < 0.8
+    assert modes.changes >= 10
+    ((kind, text),) = finding_lines(trends[0], trends[0].last_day)
+    assert kind == "two modes"
+    assert "of the days at the higher one" in text
+
+
+@pytest.mark.parametrize("name", ["flat", "drift 2.0", "steps 4 at 100 200 300", "season 2", "episode 20"])
+def test_what_does_not_return_again_and_again_has_no_modes(name):
+    """Neither noise nor drifts nor steps nor one episode."""
+    assert not any(two_modes(days.x, 2.7) for noise in ("ar .6", "heavy") for days in world(name, noise, 10))
+
+
+def test_a_new_level_after_the_modes_is_not_hidden_by_them():
+    """It stays up for 100 days after stays of five: that is no mode any more."""
+    draw = np.random.default_rng(3)
+    x = 5.0 * (np.arange(300) // 5 % 2) + 0.8 * draw.normal(size=300)
+    assert two_modes(x, 2.7).changes == 59
+    assert two_modes(np.concatenate([x, 5.0 + 0.8 * draw.normal(size=100)]), 2.7) is None
+
+
+def test_two_warm_weeks_are_an_episode_that_is_over():
+    """No thermometer: up by 5% and back is one line, and no step; with a thermometer it is nothing at all."""
+    trends = findings(world("heat wave not read", "white", 6))
+    assert sum(len(trend.episodes) for trend in trends) >= 5
+    assert not any(is_event("latency", step) for trend in trends for step in trend.steps)
+    episode = next(trend.episodes[0] for trend in trends if trend.episodes)
+    assert episode.low < 5.2 < episode.high
+    assert episode.last_day - episode.day == pytest.approx(13, abs=2)
+    assert not any(trend.episodes or trend.steps for trend in findings(world("heat wave read", "all", 3)))

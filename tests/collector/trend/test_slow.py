@@ -1,0 +1,64 @@
+"""Slow changes, under noise that the method does not assume: neighbours that share .4, weekends, tails."""
+
+import numpy as np
+import pytest
+
+from edgemeter.collector.trend.series_trend import is_event
+from edgemeter.collector.trend.slow import may_be_slow
+from tests.benchmarks.trend_worlds import findings, until, world
+
+
+def told(trend):
+    """Return what a trend tells people: its drift, and the steps that matter."""
+    return [*([trend.drift] if trend.drift else []), *(step for step in trend.steps if is_event("latency", step))]
+
+
+@pytest.mark.parametrize("noise", ["ar .6", "all"])
+def test_a_quarter_of_a_per_cent_a_month_is_a_drift_within_a_year_and_no_step(noise):
+    """Told in nearly every series, with an interval that holds it, from when on, and what it came to."""
+    trends = findings(world("drift 0.25", noise, 8))
+    drifts = [trend.drift for trend in trends if trend.drift]
+    assert len(drifts) >= 7
+    assert sum(drift.low <= 0.25 <= drift.high for drift in drifts) >= len(drifts) - 1
+    assert np.median([drift.total for drift in drifts]) == pytest.approx(3.3, abs=0.5)
+    assert np.median([drift.a_year for drift in drifts]) == pytest.approx(3.0, abs=0.7)
+    assert all(told(trend) == [trend.drift] for trend in trends if trend.drift)
+
+
+@pytest.mark.parametrize("name", ["drift 2.0", "drift 2 from day 300", "drift 2 until day 150"])
+def test_a_fast_drift_makes_no_step(name):
+    """Also where it begins late, or is over."""
+    trends = findings(world(name, "all", 6))
+    assert all(trend.drift and trend.drift.low < 2.02 < trend.drift.high for trend in trends[:3])
+    assert all(told(trend) == [trend.drift] for trend in trends)
+    assert {trend.drift.is_over for trend in trends} == {"until" in name}
+
+
+def test_steps_are_no_drift():
+    """Three of 4% within a year, all upwards: three steps, on their days."""
+    for trend in findings(world("steps 4 at 100 200 300", "all", 4)):
+        assert [step.day - 20_000 for step in trend.steps] == pytest.approx([100, 200, 300], abs=3)
+        assert trend.drift is None
+
+
+def test_a_step_in_a_drift_has_its_own_size():
+    """Six per cent while the level drifts by half a per cent a month: two months of that are not in the step."""
+    trends = findings(world("step 6 in drift .5", "all", 6))
+    sizes = [step.size for trend in trends for step in trend.steps if is_event("latency", step)]
+    assert len(sizes) == 6
+    assert np.mean(sizes) == pytest.approx(6.18, abs=0.4)
+    assert all(trend.drift.low < 0.5 < trend.drift.high for trend in trends[:4])
+
+
+def test_stable_series_have_no_drift():
+    """At any of ten looks in a year."""
+    series = world("flat", "ar .6", 10)
+    for points in range(60, 400, 70):
+        assert not any(told(trend) for trend in findings([until(days, points) for days in series]))
+
+
+def test_what_moves_less_than_it_has_to_is_not_fitted():
+    """The means of parts tell: a line of 2% may be one of 1.35%, one of half a per cent is none."""
+    line, noise = np.linspace(0, 1, 200), 0.3 * np.random.default_rng(1).normal(size=200)
+    assert may_be_slow(2.0 * line + noise, 1.35)
+    assert not may_be_slow(0.5 * line + noise, 1.35)
