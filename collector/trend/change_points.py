@@ -205,7 +205,7 @@ def _take_episodes(metric: TrendMetric, changes: ChangePoints, span: tuple[int, 
         begin, away, away_error = at_break(metric, changes.days, edges[index], first, last.place)
         end, back, back_error = at_break(metric, changes.days, first.place, last, edges[index + 3])
         if away * back < 0 and abs(away + back) <= max(CONFIDENCE_Z * math.hypot(away_error, back_error), metric.rule.matters / 2):
-            episode = Away(begin.place, end.place, (away - back) / 2, math.hypot(away_error, back_error) / 2)
+            episode = Away(begin.place, end.place, (away - back) / 2, max(away_error, back_error))
             changes.episodes.append(episode)
             changes.breaks = [step for step in changes.breaks if step not in (first, last)]
             _take(changes, slice(episode.begin, episode.end), episode.size)

@@ -36,7 +36,8 @@ class TwoModes:
 
     def apart(self) -> Array:
         """Return by how much each day differs from the mean of all for its mode."""
-        return (self.high - self.low) * (self.is_high - float(self.is_high.mean()))
+        apart: Array = (self.high - self.low) * (self.is_high - float(self.is_high.mean()))
+        return apart
 
 
 def two_modes(x: Array, least: float) -> TwoModes | None:

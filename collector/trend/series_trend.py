@@ -28,7 +28,7 @@ from edgemeter.collector.trend.finding import Drift, Episode, FindingState, Miss
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference, off_scale
 from edgemeter.collector.trend.modes import TwoModes
 from edgemeter.collector.trend.noise import median
-from edgemeter.collector.trend.scan import AFTER, BEFORE
+from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT
 from edgemeter.collector.trend.slow import Ramp
 
 # The scatter of so many last points is compared with that of at least as many before.
@@ -168,6 +168,9 @@ def _step(metric: TrendMetric, days: Days, changes: ChangePoints, step_break: Br
     end = min(edge for edge in edges if edge > step_break.place)
     settled, size, error = at_break(metric, changes.days, begin, step_break, end)
     index, low, high = settled.place, settled.low, settled.high
+    if changes.ramp is not None:
+        near_days = days.day[max(begin, index - RECENT) : index], days.day[index : min(end, index + RECENT)]
+        error = math.hypot(error, changes.ramp.error_of_step(*near_days))
     reach = CONFIDENCE_Z * error
     is_above, is_below = abs(size) - reach >= metric.rule.matters, abs(size) + reach <= metric.rule.matters
     level = _level(changes.days, begin, index) + (float(changes.ramp.of(days.day[[index, -1]])[0]) if changes.ramp else 0.0)

@@ -48,7 +48,13 @@ class Ramp:
 
     def of(self, day: _Integers) -> Array:
         """Return what it adds to each day, 0 on the last one."""
-        return self.a_day * (np.clip(day, self.first_day, self.last_day) - min(int(day[-1]), self.last_day))
+        moved: Array = self.a_day * (np.clip(day, self.first_day, self.last_day) - min(int(day[-1]), self.last_day))
+        return moved
+
+    def error_of_step(self, before: _Integers, after: _Integers) -> float:
+        """Return what the error of the slope adds to that of a step between these days."""
+        ends = self.first_day, self.last_day
+        return self.error * float(np.clip(after, *ends).mean() - np.clip(before, *ends).mean())
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +68,12 @@ class SlowFit:
 
 @dataclass(frozen=True, slots=True)
 class _Weighted:
-    """Days in standard deviations, less what level, temperature and steps explain: `basis` spans these, `left` is what they leave."""
+    """Days in standard deviations, less what level, temperature and steps explain: `basis` spans these, `remainder` is what they leave."""
 
     day: _Integers
     root: Array
     basis: Array
-    left: Array
+    remainder: Array
 
     def without_basis(self, columns: Array) -> Array:
         """Return columns [.., days] in standard deviations, less what the basis explains of them."""
@@ -90,8 +96,8 @@ class SlowSpan:
         self._x = _drawn_near(x, CLIP * np.sqrt(self._variance[None]))[0]
         first = self._weighted(breaks)
         ramp = _best(first, *_knots(self.day))
-        left = first.left if ramp is None else first.left - first.without_basis(ramp.of(self.day))
-        shared = shared_variance((left / first.root)[None], self._variance[None], present)
+        remainder = first.remainder if ramp is None else first.remainder - first.without_basis(ramp.of(self.day))
+        shared = shared_variance((remainder / first.root)[None], self._variance[None], present)
         self._variance = (known_variance + long_run(between, shared)[:, None])[0]
 
     def fit(self, breaks: Sequence[int], *, is_dated: bool = False) -> SlowFit:
@@ -100,17 +106,17 @@ class SlowSpan:
         ramp = _best(weighted, *_knots(self.day))
         if ramp is not None and is_dated:
             ramp = _best(weighted, *_knots_near(self.day, ramp))
-        without = float(weighted.left @ weighted.left)
+        without = float(weighted.remainder @ weighted.remainder)
         return SlowFit(ramp, without, without if ramp is None else without - ramp.gain)
 
     def _weighted(self, breaks: Sequence[int]) -> _Weighted:
-        columns = [np.ones(len(self.day)), *((self._places >= place).astype(np.float64) for place in breaks), *self._heat]
+        columns = [np.ones(len(self.day)), *((self._places >= at).astype(np.float64) for at in breaks), *self._heat]
         root = 1 / np.sqrt(self._variance)
         basis, scale = np.linalg.qr(np.stack(columns, axis=1) * root[:, None])
         # A temperature that never changes is no regressor.
         basis = basis[:, np.abs(np.diag(scale)) > 1e-6 * np.abs(scale[0, 0])]
-        left = self._x * root
-        return _Weighted(self.day, root, basis, left - basis @ (basis.T @ left))
+        remainder = self._x * root
+        return _Weighted(self.day, root, basis, remainder - basis @ (basis.T @ remainder))
 
 
 def _drawn_near(x: Array, reach: Array) -> Array:
@@ -147,29 +153,29 @@ def _best(fit: _Weighted, first: _Integers, last: _Integers) -> Ramp | None:
     if day[-1] - day[0] < 2 or not len(first):
         return None
     ramps = fit.without_basis((np.clip(day, first[:, None], last[:, None]) - first[:, None]).astype(np.float64))
-    square, product = (ramps**2).sum(axis=1), ramps @ fit.left
+    square, product = (ramps**2).sum(axis=1), ramps @ fit.remainder
     # Where steps explain all of a ramp, it explains nothing.
     gain = np.where(square > 1e-6, product**2 / np.maximum(square, 1e-6), 0.0)
     is_bent = np.stack([first > day[0], last < day[-1]])
     best = int(np.argmax(gain - BEND * is_bent.sum(axis=0)))
     a_day = float(product[best] / max(float(square[best]), 1e-6))
-    left = fit.left - a_day * ramps[best]
-    fixed = _error(ramps[best], left, day, fit.basis.shape[1] + 1)
+    remainder = fit.remainder - a_day * ramps[best]
+    fixed = _error(ramps[best], remainder, day, fit.basis.shape[1] + 1)
     # As the ends are estimated too, so is what moves them.
     moves = np.stack([(day > first[best]) & (day < last[best]), day >= last[best]])[is_bent[:, best]]
     if len(moves):
         free = fit.without_basis(moves.astype(np.float64))
         free_basis = np.linalg.qr(free.T)[0]
         freed = ramps[best] - free_basis @ (free_basis.T @ ramps[best])
-    error = _error(freed, left, day, fit.basis.shape[1] + 1 + len(moves)) if len(moves) else fixed
+    error = _error(freed, remainder, day, fit.basis.shape[1] + 1 + len(moves)) if len(moves) else fixed
     return Ramp(int(first[best]), int(last[best]), a_day, error, abs(a_day) / fixed, float(gain[best]), _step_gain(fit))
 
 
-def _error(regressor: Array, left: Array, day: _Integers, coefficients: int) -> float:
+def _error(regressor: Array, remainder: Array, day: _Integers, coefficients: int) -> float:
     """Return the standard error of a coefficient: that of the noise model, or that of the sums of many days, which assume none."""
     square = max(float(regressor @ regressor), 1e-9)
     part_days = max(PART_DAYS, (int(day[-1] - day[0]) + 1) / PARTS)
-    sums = np.bincount(((day - day[0]) / part_days).astype(np.int64), regressor * left)
+    sums = np.bincount(((day - day[0]) / part_days).astype(np.int64), regressor * remainder)
     by_parts = float(sums @ sums) * len(sums) / max(len(sums) - coefficients, 1)
     return math.sqrt(max(square, by_parts)) / square
 
@@ -177,7 +183,7 @@ def _error(regressor: Array, left: Array, day: _Integers, coefficients: int) -> 
 def _step_gain(fit: _Weighted) -> float:
     """Return the most chi-squared that a step explains."""
     of_basis, weight, product = (
-        np.cumsum(values[::-1], axis=0)[::-1] for values in (fit.basis * fit.root[:, None], fit.root**2, fit.root * fit.left)
+        np.cumsum(values[::-1], axis=0)[::-1] for values in (fit.basis * fit.root[:, None], fit.root**2, fit.root * fit.remainder)
     )
     square = weight - (of_basis**2).sum(axis=1)
     places = np.arange(len(weight))
@@ -193,10 +199,10 @@ def may_be_slow(x: Array, least: float) -> bool:
     return bool(means.max() - means.min() >= 0.8 * (1 - 1 / parts) * least)
 
 
-def is_slow(days: Days, span: tuple[int, int], place: int, *, with_heat: bool) -> bool:
-    """Return whether a ramp explains the days of a span clearly better than a step at this place, and leaves nothing of it."""
-    slow, limit = SlowSpan(days, span, (place,), with_heat=with_heat), step_score(span[1] - span[0]) ** 2
-    with_step, without_step = slow.fit((place,)), slow.fit(())
+def is_slow(days: Days, span: tuple[int, int], split: int, *, with_heat: bool) -> bool:
+    """Return whether a ramp explains the days of a span clearly better than a step at the place `split`, and leaves nothing of it."""
+    slow, limit = SlowSpan(days, span, (split,), with_heat=with_heat), step_score(span[1] - span[0]) ** 2
+    with_step, without_step = slow.fit((split,)), slow.fit(())
     has_both = with_step.without - with_step.square >= limit
     return without_step.square < (with_step.square + limit if has_both else with_step.without - REPLACING)
 
@@ -211,9 +217,9 @@ def without_slow(
     with_all = slow.fit(breaks)
     # Each step is one that the scan would confirm, and so is the ramp beside them.
     cost = min(with_all.without, with_all.square + REPLACING + least**2) + len(breaks) * least**2
-    while candidates := [place for place in doubted if place in remaining]:
-        fits = {place: slow.fit([at for at in remaining if at != place]) for place in candidates}
-        weakest = min(fits, key=lambda place: fits[place].square)
+    while candidates := [split for split in doubted if split in remaining]:
+        fits = {split: slow.fit([at for at in remaining if at != split]) for split in candidates}
+        weakest = min(fits, key=lambda split: fits[split].square)
         remaining = [at for at in remaining if at != weakest]
         without_it = fits[weakest].square + REPLACING + (1 + len(remaining)) * least**2
         if without_it < cost:

@@ -215,8 +215,8 @@ def findings(series: Sequence[Days]) -> list[SeriesTrend]:
     return trends(METRIC, [NO_SERIES] * len(series), series)
 
 
-def line(name: str, noise: str, series: int, *, every: int | None = None) -> str:
-    """Return what the trend finds in a world as a line; with `every` also by looks at every so many points."""
+def line(name: str, noise: str, series: int, *, look_every: int | None = None) -> str:
+    """Return what the trend finds in a world as a line; with `look_every` also by looks at every so many points."""
     days = world(name, noise, series)
     begin = time.process_time()
     results = findings(days)
@@ -229,19 +229,19 @@ def line(name: str, noise: str, series: int, *, every: int | None = None) -> str
     ]
     rate = next((float(word) for word in name.split() if name.startswith("drift") and word[0].isdigit()), 0.0)
     rate = 100 * math.expm1(rate / 100)
-    held = np.mean([drift.low <= rate <= drift.high for drift in drifts]) if drifts else math.nan
+    coverage = np.mean([drift.low <= rate <= drift.high for drift in drifts]) if drifts else math.nan
     width = np.median([drift.high - drift.low for drift in drifts]) if drifts else math.nan
     rates = np.median([drift.per_30_days for drift in drifts]) if drifts else math.nan
-    cells.append(f"drift {len(drifts) / series:4.2f} (holds {held:4.2f}, rate {rates:5.2f}, width {width:4.2f})")
+    cells.append(f"drift {len(drifts) / series:4.2f} (holds {coverage:4.2f}, rate {rates:5.2f}, width {width:4.2f})")
     cells += [f"{kind} {np.mean([bool(getattr(trend, kind)) for trend in results]):4.2f}" for kind in ("modes", "episodes", "suspect")]
-    if every is not None:
-        seen = np.zeros(series, dtype=bool)
+    if look_every is not None:
+        has_stepped = np.zeros(series, dtype=bool)
         drifted = np.full(series, 9999)
-        for points in range(30, DAYS, every):
+        for points in range(30, DAYS, look_every):
             looks = findings([until(one_series, points) for one_series in days])
-            seen |= [any(is_event(METRIC, step) for step in trend.steps) for trend in looks]
+            has_stepped |= [any(is_event(METRIC, step) for step in trend.steps) for trend in looks]
             drifted = np.minimum(drifted, [points if trend.drift else 9999 for trend in looks])
-        cells.append(f"at any look: steps {seen.mean():4.2f}, drift {np.mean(drifted < 9999):4.2f} from {np.median(drifted):.0f}")
+        cells.append(f"at any look: steps {has_stepped.mean():4.2f}, drift {np.mean(drifted < 9999):4.2f} from {np.median(drifted):.0f}")
     return "; ".join([*cells, f"{took_ms:.1f} ms"])
 
 
@@ -250,11 +250,11 @@ def main() -> int:
     series = int(sys.argv[1]) if len(sys.argv) > 1 else 60
     noises = [word for word in sys.argv[2:] if word in NOISES] or ["white", "ar .6", "all"]
     prefixes = [word for word in sys.argv[2:] if word not in NOISES and not word.isdigit()]
-    every = next((int(word) for word in sys.argv[2:] if word.isdigit()), None)
+    look_every = next((int(word) for word in sys.argv[2:] if word.isdigit()), None)
     for name in SIGNALS:
         if not prefixes or any(name.startswith(prefix) for prefix in prefixes):
             for noise in noises:
-                sys.stdout.write(line(name, noise, series, every=every) + "\n")
+                sys.stdout.write(line(name, noise, series, look_every=look_every) + "\n")
                 sys.stdout.flush()
     return 0
 

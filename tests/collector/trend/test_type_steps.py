@@ -1,0 +1,31 @@
+"""A board type has the steps that more than one of its boards shows."""
+
+import pytest
+
+from edgemeter.collector.trend.history import RunHistory
+from edgemeter.collector.trend.watch import trends_of
+from tests.fixtures.series_factory import FIRST_DAY, make_days, noisy
+
+
+def of_type(*ratios):
+    """Return the trend of a board type, of whose boards each steps by a ratio on day 50 of 70."""
+    runs = [
+        run
+        for unit, ratio in enumerate(ratios)
+        for run in make_days(noisy(100, 70, seed=unit, step_at=50, step_ratio=ratio), device=f"pi-{unit}")
+    ]
+    (trend,) = trends_of(RunHistory(runs), (), ["energy"], by_type=True)
+    return trend
+
+
+@pytest.mark.parametrize("ratios", [(1.1, 1.0), (1.2, 1.0, 1.0)])
+def test_the_step_of_one_board_is_not_one_of_its_type(ratios):
+    """It moves their mean, by 5 and 7%."""
+    assert of_type(*ratios).steps == ()
+
+
+@pytest.mark.parametrize("ratios", [(1.08, 1.08), (1.1, 1.06, 1.0)])
+def test_what_two_boards_show_is_a_step_of_their_type(ratios):
+    """Also where a third has none."""
+    (step,) = of_type(*ratios).steps
+    assert step.day == pytest.approx(FIRST_DAY + 50, abs=1)
