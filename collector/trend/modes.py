@@ -36,7 +36,7 @@ class TwoModes:
 
     def apart(self) -> Array:
         """Return by how much each day differs from the mean of all for its mode."""
-        apart: Array = (self.high - self.low) * (self.is_high - float(self.is_high.mean()))
+        apart: Array = (self.high - self.low) * (self.is_high.astype(np.float64) - float(self.is_high.mean()))
         return apart
 
 

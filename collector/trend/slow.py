@@ -48,7 +48,8 @@ class Ramp:
 
     def of(self, day: _Integers) -> Array:
         """Return what it adds to each day, 0 on the last one."""
-        moved: Array = self.a_day * (np.clip(day, self.first_day, self.last_day) - min(int(day[-1]), self.last_day))
+        within = np.clip(day, self.first_day, self.last_day).astype(np.float64)
+        moved: Array = self.a_day * (within - min(int(day[-1]), self.last_day))
         return moved
 
     def error_of_step(self, before: _Integers, after: _Integers) -> float:
