@@ -1,6 +1,7 @@
 """Two modes: a series that goes back and forth between two levels, as with where memory was placed, or a governor. These are no steps."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -8,8 +9,8 @@ import numpy as np
 
 from edgemeter.collector.trend.noise import HALF_NORMAL, Array, Mask, median
 
-# A series changes between its modes at least so often, and stays in one for no more points; in the newest one for no more times its usual
-# stay, or it is a new level.
+# A series changes between its modes at least so often, is twice in each for three points or more, and never for more than so many; in the
+# newest for no more than so many times its usual stay, or that is a new level.
 FEWEST_CHANGES, LONGEST, LONGEST_NEWEST = 3, 120, 6
 # Both have this share of the points, and are so many of their standard deviations apart.
 LEAST_RATIO, APART = 0.05, 3.2
@@ -52,18 +53,26 @@ def two_modes(x: Array, least: float) -> TwoModes | None:
         low, high = median(x[~is_high]), median(x[is_high])
         middle = (low + high) / 2
     edges = [0, *(np.flatnonzero(is_high[1:] != is_high[:-1]) + 1).tolist(), len(x)]
-    lengths = np.diff(edges)
-    if len(edges) - 2 < FEWEST_CHANGES or high - low < least:
+    if high - low < least or not _alternates(is_high, edges):
         return None
-    if lengths.max() > LONGEST or lengths[-1] > max(LONGEST_NEWEST * float(lengths[:-1].mean()), LONGEST / 4):
-        return None
-    level = np.where(is_high, high, low)
-    scatter = median(np.abs(x - level)) / HALF_NORMAL
-    stays = [(end - begin, float(np.mean(x[begin:end] - level[begin]))) for begin, end in pairwise(edges) if end - begin >= 2]
+    apart = x - np.where(is_high, high, low)
+    stays = [(end - begin, float(apart[begin:end].mean())) for begin, end in pairwise(edges) if end - begin >= 2]
+    is_far = high - low >= APART * median(np.abs(apart)) / HALF_NORMAL
     is_same = np.std([mean for _, mean in stays]) <= SAME_RATIO * (high - low)
-    if high - low < APART * scatter or not is_same or any(size >= 5 and abs(mean) > (high - low) / 2 for size, mean in stays):
+    if not is_far or not is_same or any(size >= 5 and abs(mean) > (high - low) / 2 for size, mean in stays):
         return None
     return TwoModes(low, high, is_high, len(edges) - 2, edges[1], edges[-2])
+
+
+def _alternates(is_high: Mask, edges: Sequence[int]) -> bool:
+    """Return whether the stays between the `edges` alternate often enough, also without the newest one, which may be a new level."""
+    lengths = np.diff(edges)
+    if len(lengths) <= FEWEST_CHANGES or lengths.max() > LONGEST:
+        return False
+    of_each = min(np.count_nonzero(lengths[which::2] >= 3) for which in (0, 1))
+    longest_newest = max(LONGEST_NEWEST * float(lengths[:-1].mean()), LONGEST / 4)
+    high_ratio = float(is_high[: edges[-2]].mean())
+    return bool(of_each >= 2 and lengths[-1] <= longest_newest and LEAST_RATIO <= high_ratio <= 1 - LEAST_RATIO)
 
 
 def _middle(x: Array, least: float) -> float | None:

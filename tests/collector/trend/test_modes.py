@@ -38,6 +38,14 @@ def test_a_new_level_after_the_modes_is_not_hidden_by_them():
     assert two_modes(np.concatenate([x, 5.0 + 0.8 * draw.normal(size=100)]), 2.7) is None
 
 
+def test_a_step_after_some_high_days_has_no_modes():
+    """Two high days in stable weeks, then twenty on that level: a step."""
+    x = np.random.default_rng(5).normal(size=80)
+    x[[34, 35]] += 4.5
+    x[60:] += 4.5
+    assert two_modes(x, 2.7) is None
+
+
 def test_two_warm_weeks_are_an_episode_that_is_over():
     """No thermometer: up by 5% and back is one line, and no step; with a thermometer it is nothing at all."""
     trends = findings(world("heat wave not read", "white", 6))
