@@ -137,7 +137,7 @@ def _trend(name: str, metric: TrendMetric, key: SeriesKey, days: Days, changes: 
         begin_day=int(days.day[begin]),
         level=off_scale(metric, _level(changes.days, begin, size)),
         steps=tuple(sorted(steps, key=lambda step: step.day)),
-        episodes=tuple(_episode(metric, days, away) for away in changes.episodes),
+        episodes=tuple(_episode(metric, days, away) for away in changes.episodes if abs(away.size) >= metric.reported_from),
         left_out=days.left_out,
         not_valid=days.not_valid,
         **current,
