@@ -15,7 +15,8 @@ class SpentEnergy:
     """The energy of a block in joules; set when the block has ended. A figure that the readings do not support is None.
 
     `joules` is everything that the sensor saw, `net_joules` what is above idle power; `*_low` and `*_high` are their 95% bounds, None
-    where a part of the uncertainty is unknown. `sensor` read it at `scope`, which leaves out `excludes`. `reason` is why there is none.
+    where a part of the uncertainty is unknown, for `bounds_reason`. `sensor` read it at `scope`, which leaves out `excludes`. `reason` is
+    why there is none; `doubts` are what makes it suspect, such as another job that ran meanwhile.
     """
 
     seconds: float | None = None
@@ -29,12 +30,18 @@ class SpentEnergy:
     sensor: str | None = None
     scope: str | None = None
     excludes: tuple[str, ...] = ()
+    bounds_reason: str | None = None
+    doubts: tuple[str, ...] = ()
     reason: str | None = "the block has not ended"
 
     def __str__(self) -> str:
         if self.joules is None:
             return f"no energy: {self.reason}"
-        bounds = "" if self.joules_low is None else f" (95% {self.joules_low:.4g} to {self.joules_high:.4g} J)"
+        bounds = (
+            f" (no interval: {self.bounds_reason})"
+            if self.joules_low is None
+            else f" (95% {self.joules_low:.4g} to {self.joules_high:.4g} J)"
+        )
         return f"{self.joules:.4g} J{bounds}, {self.sensor}, {self.scope}"
 
 
@@ -58,11 +65,15 @@ def energy(power: str | None = None, *, idle_s: float | None = None) -> Iterator
     with EnergyWatch(sensors, idle_s=idle_s, settings=config.read(options["config"]), report=logger.info) as watch:
         yield spent
     spent.seconds, spent.reason = watch.seen.seconds, watch.seen.energies.reason
+    spent.doubts = watch.seen.other_load.doubts
+    for doubt in spent.doubts:
+        logger.warning("%s: measure again when the machine is quiet", doubt)
     measured = watch.seen.energies.energy
     if measured is None:
         return
     for name in ("mean_power_w", "sensor", "scope", "excludes"):
         setattr(spent, name, getattr(measured, name))
+    spent.bounds_reason = measured.u_reason
     spent.joules, spent.joules_low, spent.joules_high = _with_bounds(measured.gross_mj, measured.gross_u_mj)
     if measured.net_state == "resolved" and measured.net_mj is not None:
         spent.net_joules, spent.net_joules_low, spent.net_joules_high = _with_bounds(measured.net_mj, measured.net_u_mj)

@@ -139,6 +139,10 @@ def _print(watched: "WatchedEnergy", repeats: int) -> None:
     click.echo(f"{watched.seconds:.3f} s{f', {repeats} times' if repeats > 1 else ''}")
     for energy in watched.energies.all():
         click.echo(_line(energy, watched.idle_s))
+    for doubt in watched.other_load.doubts:
+        click.echo(f"suspect: {doubt}: measure again when the machine is quiet", err=True)
+    if watched.other_load.block_ratio is None:
+        click.echo("whether other processes ran meanwhile is not known: the work is too short for the kernel's clock ticks", err=True)
     for sensor in watched.energies.frozen:
         click.echo(f"suspect: {sensor} showed one value while idle and in every reading of the work: restart it, and check it", err=True)
     for why in (*watched.energies.refused, *([watched.energies.reason] if watched.energies.reason else [])):
@@ -146,10 +150,10 @@ def _print(watched: "WatchedEnergy", repeats: int) -> None:
 
 
 def _line(energy: "Energy", idle_s: float) -> str:
-    gross = f"{energy.gross_mj / 1000:.4g} J{_uncertainty(energy.gross_u_mj)}"
+    gross = f"{energy.gross_mj / 1000:.4g} J{_uncertainty(energy.gross_u_mj, energy)}"
     length = "any length" if energy.resolving_window_s is None else f"{energy.resolving_window_s:.0f} s of idle and of load"
     net = {
-        "resolved": f"{(energy.net_mj or 0) / 1000:.4g} J{_uncertainty(energy.net_u_mj)}",
+        "resolved": f"{(energy.net_mj or 0) / 1000:.4g} J{_uncertainty(energy.net_u_mj, energy)}",
         "not_resolvable": f"not resolvable {'by' if energy.resolving_window_s is None else 'below'} {length}",
         "no_idle": f"not known: {idle_s:.4g} s of idle do not give {energy.sensor} an idle power" if idle_s else "not known without idle",
     }[energy.net_state]
@@ -157,8 +161,8 @@ def _line(energy: "Energy", idle_s: float) -> str:
     return f"{energy.sensor} ({energy.scope}): gross {gross}, net {net}, mean {energy.mean_power_w:.4g} W{left_out}"
 
 
-def _uncertainty(u_mj: float | None) -> str:
-    return " (uncertainty unknown)" if u_mj is None else f" ±{u_mj / 1000:.2g} J"
+def _uncertainty(u_mj: float | None, energy: "Energy") -> str:
+    return f" (no interval: {energy.u_reason or 'its uncertainty is unknown'})" if u_mj is None else f" ±{u_mj / 1000:.2g} J"
 
 
 def _repeat_suite(command: tuple[str, ...], period: str, options: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ whole unknown: an unknown uncertainty is not zero.
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
@@ -29,6 +29,15 @@ REGULAR_RATIO = 0.1
 # From here on k is 2.00.
 ENOUGH_FREEDOM = 1e4
 
+_NO_STEP = "the sensor states no resolution: `edgemeter sensors check` measures it"
+# Why a term is not known, in the order of importance.
+UNKNOWN = {
+    "gain": "the sensor states no gain uncertainty: calibrate it with `edgemeter sensors calibrate`",
+    "offset": _NO_STEP,
+    "quantisation": _NO_STEP,
+    "idle_quantisation": _NO_STEP,
+    "idle_drift": "idle power is known on one side of the work only, for net energy: idle before and after it",
+}
 
 # A standard uncertainty (None: unknown) and its degrees of freedom (None: more than matter).
 Term = tuple[float | None, float | None]
@@ -94,8 +103,12 @@ def terms(
     settling: Settling | None,
     renewal: Renewal | None,
     queries: Queries | None,
+    block_terms: Mapping[str, Term],
 ) -> tuple[UncertaintyTerm, ...]:
-    """Return the budget of the gross energy per inference; the terms named `idle_*` enter the net energy only."""
+    """Return the budget of the gross energy per inference; the terms named `idle_*` enter the net energy only.
+
+    `block_terms`, W, replace those of their names.
+    """
     per_w = timed.length_ns / NS_PER_MS / inferences
     gain = description.gain_u_ratio
     late_w = 0.0 if settling is None else settling.late_mj * NS_PER_MS / timed.length_ns
@@ -106,7 +119,7 @@ def terms(
     breaks_ns = None if queries is None else queries.pauses_ns[:, 0]
     sampling = _sampling(curve, timed, settling, renewal, breaks_ns)
     is_read = settling is not None and settling.is_reached
-    watts: dict[str, tuple[float | None, float | None]] = {
+    watts: dict[str, Term] = {
         "gain": (None if gain is None else gain * abs(mean_w(curve, timed) + late_w), None),
         "offset": (offset_u_w(description), None),
         "quantisation": (curve.quantisation_u_w(timed), None),
@@ -123,13 +136,19 @@ def terms(
         watts["idle_wander"] = (idling.wander_u_w, idling.sampling.freedom)
     return tuple(
         UncertaintyTerm(term=term, u_mj=None if u is None else u * per_w, degrees_of_freedom=freedom)
-        for term, (u, freedom) in watts.items()
+        for term, (u, freedom) in (watts | dict(block_terms)).items()
     )
 
 
 def gross(budget: Iterable[UncertaintyTerm]) -> Expanded:
     """Return the expanded uncertainty of the gross energy."""
     return expanded((term.u_mj, term.degrees_of_freedom) for term in budget if not term.term.startswith("idle_"))
+
+
+def unknown_reason(budget: Iterable[UncertaintyTerm]) -> str | None:
+    """Return why the budget gives no expanded uncertainty, with the remedy; None where it gives one."""
+    unknown = {term.term for term in budget if term.u_mj is None}
+    return "; ".join(dict.fromkeys(why for name, why in UNKNOWN.items() if name in unknown)) or None
 
 
 def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> Expanded:

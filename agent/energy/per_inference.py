@@ -1,7 +1,7 @@
 """Energy per inference: what the readings around a run support, or the reason why they support none."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
@@ -11,7 +11,17 @@ from edgemeter.agent.energy import budget
 from edgemeter.agent.energy.accelerators import excluded
 from edgemeter.agent.energy.curve import PowerCurve, curve_of
 from edgemeter.agent.energy.query_energy import QueriesEnergy, queries_energy
-from edgemeter.agent.energy.refusals import failures_text, in_step, is_frozen, lacks, refusal_of, settling_idle_s, too_short, unsettled
+from edgemeter.agent.energy.refusals import (
+    LONGER,
+    failures_text,
+    in_step,
+    is_frozen,
+    lacks,
+    refusal_of,
+    settling_idle_s,
+    too_short,
+    unsettled,
+)
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import (
     FEWEST_IDLE_PERIODS,
@@ -26,6 +36,7 @@ from edgemeter.agent.energy.sensor_run import (
     settling_of,
 )
 from edgemeter.agent.energy.settling import Settling
+from edgemeter.agent.energy.short_block import settled_ns, short_block
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power.detect import NO_SENSOR, scope_rank
 
@@ -57,11 +68,12 @@ def estimated_energy(power_w: float, run: EnergyRun) -> Energy:
         idle_after_w=None,
         inferences=run.inferences,
         window_ms=window_ms,
-        between_ms=None if queries is None else timed_ms - window_ms,
+        between_ms=None if own is None else timed_ms - window_ms,
         samples=0,
         period_ms=0.0,
         resolution_w=None,
         longest_gap_ms=window_ms,
+        u_reason="the power was stated, not measured: name a power sensor (--power)",
     )
 
 
@@ -130,10 +142,14 @@ def assess(trace: SensorTrace, run: EnergyRun) -> EnergyOrReason:
     refusal = refusal_of(case)
     if refusal:
         return None, f"{trace.name}: {refusal}"
+    if _is_short(case):
+        block = short_block(case)
+        if isinstance(block, str):
+            return None, f"{trace.name}: {block}"
+        return _energy(case, block.idling, block.settling, block.terms)
     settling = settling_of(case)
-    if settling is not None and lacks(case, settling):
-        return None, f"{trace.name}: {unsettled(case, settling)}"
-    if why := in_step(case, settling):
+    why = unsettled(case, settling) if settling is not None and lacks(case, settling) else in_step(case, settling)
+    if why:
         return None, f"{trace.name}: {why}"
     before, after = (_usable(case, window, settling) for window in (run.idle_before, run.idle_after))
     energy, why = _energy(case, budget.idle(curve, run.timed, before, after), settling)
@@ -147,9 +163,17 @@ def more_idle_s(traces: Iterable[SensorTrace], run: EnergyRun) -> float:
         for trace in traces
         if trace.description is not None and len(trace.readings) > 1
     ]
-    settlings = [(case, settling) for case in cases if (settling := settling_of(case)) is not None]
     idled_s = 0.0 if run.idle_after is None else seconds(run.idle_after)
-    return max((settling_idle_s(case, settling) - idled_s for case, settling in settlings if lacks(case, settling)), default=0.0)
+    short, long = ([case for case in cases if _is_short(case) is is_short] for is_short in (True, False))
+    settlings = [(case, settling) for case in long if (settling := settling_of(case)) is not None]
+    needed = [settling_idle_s(case, settling) for case, settling in settlings if lacks(case, settling)]
+    needed += [LONGER * idled_s for case in short if settled_ns(case) == math.inf]
+    return max((idle_s - idled_s for idle_s in needed), default=0.0)
+
+
+def _is_short(case: SensorRun) -> bool:
+    """Return whether a watched block is shorter than a run would have to be."""
+    return not case.run.counts_inferences and seconds(case.run.timed) < needed_s(case.description, case.run, case.renewal)
 
 
 def _usable(case: SensorRun, window: Window | None, settling: Settling | None) -> Window | None:
@@ -165,14 +189,16 @@ def _usable(case: SensorRun, window: Window | None, settling: Settling | None) -
     return calm if case.curve.values(calm) >= FEWEST_IDLE_VALUES else None
 
 
-def _energy(case: SensorRun, idling: budget.IdlePower | None, settling: Settling | None) -> EnergyOrReason:
-    timed, description = case.run.timed, case.description
+def _energy(
+    case: SensorRun, idling: budget.IdlePower | None, settling: Settling | None, block_terms: Mapping[str, budget.Term] | None = None
+) -> EnergyOrReason:
+    timed, description, queries = case.run.timed, case.description, case.run.queries
     energy_mj = case.curve.energy_mj(timed) + (0.0 if settling is None else settling.late_mj)
-    terms = budget.terms(case.curve, description, timed, case.run.inferences, idling, settling, case.renewal, case.run.queries)
-    queries, why = queries_energy(case, settling, energy_mj, None if idling is None else idling.mean_w, terms)
+    terms = budget.terms(case.curve, description, timed, case.run.inferences, idling, settling, case.renewal, queries, block_terms or {})
+    own, why = queries_energy(case, settling, energy_mj, None if idling is None else idling.mean_w, terms)
     if why:
         return None, why
-    timed_energy = queries or _without_pauses(case, energy_mj, idling, terms)
+    timed_energy = own or _without_pauses(case, energy_mj, idling, terms)
     length_ms, terms = timed_energy.length_ms, timed_energy.budget
     power_w = timed_energy.energy_mj / length_ms
     gross_mj = timed_energy.energy_mj / case.run.inferences
@@ -196,7 +222,7 @@ def _energy(case: SensorRun, idling: budget.IdlePower | None, settling: Settling
         idle_after_w=idling.after_w if idling else None,
         inferences=case.run.inferences,
         window_ms=length_ms,
-        between_ms=None if queries is None else timed.length_ns / NS_PER_MS - length_ms,
+        between_ms=None if own is None else timed.length_ns / NS_PER_MS - length_ms,
         samples=sum(timed.start_ns <= reading.taken_ns <= timed.end_ns for reading in case.trace.readings),
         period_ms=description.period_ms,
         resolution_w=description.resolution_w,
@@ -205,11 +231,13 @@ def _energy(case: SensorRun, idling: budget.IdlePower | None, settling: Settling
         is_modelled=description.is_modelled,
         gross_k=gross_k,
         net_k=net_k,
+        u_reason=budget.unknown_reason(terms),
         resolving_window_s=None if resolved or idling is None else _resolving_window_s(case, idling, power_w - idling.mean_w, terms),
         sufficient_window_s=_sufficient_window_s(case, terms, gross_mj),
         follows_queries=case.curve.follows_queries,
         calibrated_w=description.calibrated_w,
-        delay_s=None if settling is None else settling.delay_s,
+        # Of a short block the readings show how much comes late, and not how late it comes.
+        delay_s=None if settling is None or block_terms is not None else settling.delay_s,
         renewed_s=None if case.renewal is None else case.renewal.interval_ns / 1e9,
     )
     return energy, None

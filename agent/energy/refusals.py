@@ -71,15 +71,14 @@ def _impossible(case: SensorRun) -> str | None:
 def too_short(description: Description, run: EnergyRun, renewal: Renewal | None) -> str | None:
     """Return why the timed part is too short for a sensor that is read, and renews its value, so often."""
     window_s, least_s = seconds(run.timed), needed_s(description, run, renewal)
-    if window_s * (1 + TOLERANCE_RATIO) >= least_s:
+    # A watched block that is short gets a wide interval.
+    if window_s * (1 + TOLERANCE_RATIO) >= least_s or not run.counts_inferences:
         return None
     reading_rate = f"a reading every {_short(description.period_ms)} ms"
     if renewal is not None:
         reading_rate += f", renewed every {_short(renewal.interval_ns / 1e9)} s"
-    if run.counts_inferences:
-        few = f"{run.inferences} inferences in {window_s:.3g} s are too few for an energy from {reading_rate}"
-        return f"{few}: time at least {_short(least_s)} s of them (a longer mode)"
-    return f"{window_s:.3g} s are too short for an energy from {reading_rate}: watch at least {_short(least_s)} s of it (repeat the work)"
+    few = f"{run.inferences} inferences in {window_s:.3g} s are too few for an energy from {reading_rate}"
+    return f"{few}: time at least {_short(least_s)} s of them (a longer mode)"
 
 
 def _missing(case: SensorRun) -> str | None:
@@ -109,7 +108,7 @@ def _counter_refusal(case: SensorRun, curve: CounterCurve) -> str | None:
             "the energy counter did not move while inferences were timed: it does not measure this load, or one of its steps exceeds "
             "the whole energy; time much longer, or use a sensor that shows power"
         )
-    if curve.step_mj is not None and curve.step_mj > LARGEST_STEP_RATIO * energy_mj:
+    if case.run.counts_inferences and curve.step_mj is not None and curve.step_mj > LARGEST_STEP_RATIO * energy_mj:
         share = curve.step_mj / energy_mj
         needed_s = seconds(case.run.timed) * share / LARGEST_STEP_RATIO
         step = f"{_short(curve.step_mj / 1000)} J, {share:.1%} of the measured energy"

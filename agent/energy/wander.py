@@ -37,6 +37,11 @@ class StretchMeans:
         """Return the standard uncertainty of the mean of all stretches."""
         return math.hypot(*(scatter.u_w for scatter in self.each)) / len(self.each)
 
+    def mean_u_w(self, length_ns: float) -> float:
+        """Return how far the mean over a stretch of that length scatters."""
+        n = max(1.0, length_ns / self.block_ns)
+        return math.sqrt(self.variance_w2 * _inflation(n, self.correlation) / n)
+
     def wander_u_w(self, length_ns: float) -> float:
         """Return how far the mean over another stretch may lie off, beyond what independent blocks would scatter."""
         n = max(1.0, length_ns / self.block_ns)

@@ -7,6 +7,7 @@ with EnergyWatch() as watch:
 print(watch.seen.energies.energy)
 """
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -21,6 +22,7 @@ from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.energy.sensor_run import EnergyRun, shortest_idle_s, shortest_window_s
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.machine.attached import attached
+from edgemeter.agent.machine.load import OtherLoad, other_load, read_processes
 from edgemeter.agent.machine.machine import THIS_MACHINE
 from edgemeter.agent.power import Description
 from edgemeter.agent.power.detect import described, open_sensors
@@ -34,13 +36,14 @@ MOST_MORE_S = 120.0
 class WatchedEnergy:
     """The result of an `EnergyWatch`: its duration, and what the sensors support; `why_these` is how they were chosen.
 
-    `idle_s` is how long the machine idled before, and after.
+    `idle_s` is how long the machine idled before, and after; `other_load` what other processes used meanwhile.
     """
 
     seconds: float
     energies: Energies
     why_these: str
     idle_s: float
+    other_load: OtherLoad
 
 
 class EnergyWatch:
@@ -87,8 +90,10 @@ class EnergyWatch:
             self._sampler = Sampler(sensors)
             stack.callback(self._sampler.stop)
             self._sampler.start()
+            self._tables = [read_processes(THIS_MACHINE)]
             self._begun_ns = time.monotonic_ns()
             self._idle()
+            self._tables.append(read_processes(THIS_MACHINE))
             self._stack = stack.pop_all()
         self._start_ns = time.monotonic_ns()
         return self
@@ -98,13 +103,15 @@ class EnergyWatch:
         with self._stack:
             if kind is not None:
                 return
+            self._tables.append(read_processes(THIS_MACHINE))
             self._idle()
             self._settle(end_ns)
             run = self._run(end_ns)
+            others = other_load([*self._tables, read_processes(THIS_MACHINE)], os.getpid())
             # A last reading beyond the last edge.
             self._sampler.stop()
             energies = per_inference.energies_of(self._sampler.traces().values(), run)
-        self.seen = WatchedEnergy((end_ns - self._start_ns) / 1e9, energies, self._why, self._idle_s)
+        self.seen = WatchedEnergy((end_ns - self._start_ns) / 1e9, energies, self._why, self._idle_s, others)
 
     def _run(self, end_ns: int) -> EnergyRun:
         """Return what was watched, with the idle up to now."""
@@ -133,8 +140,8 @@ class EnergyWatch:
             work_s, quiet_s = shortest_window_s(description), shortest_idle_s(description)
             lacks = f": idling for {idle_s:g} s gives no net energy" if quiet_s > idle_s else ""
             self._report(
-                f"{name}: with a reading every {description.period_ms:,.5g} ms an energy takes {work_s:,.4g} s of work, "
-                f"a net energy {quiet_s:,.4g} s of idle before and after{lacks}"
+                f"{name}: with a reading every {description.period_ms:,.5g} ms less than {work_s:,.4g} s of work gets a wide interval, "
+                f"a net energy takes {quiet_s:,.4g} s of idle before and after{lacks}"
             )
         return idle_s
 

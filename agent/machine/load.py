@@ -14,6 +14,12 @@ from edgemeter.agent.machine.machine import Machine, whole_number
 # Below this many clock ticks (10 ms each, over all cores) a ratio reflects the ticks rather than the load: the kernel charges a
 # whole tick to whatever runs at that moment, so that a share is off by about a tick at each end, here 4%.
 FEWEST_TICKS = 50
+# One busy core of a four-core board is 25%, a desktop that redraws a few per cent.
+LOAD_RATIO = 0.10
+# Of a watched block: so much more than while it idled, as a share of all cores and of what the block added, and so many ticks.
+EXCESS_RATIO = 0.02
+EXCESS_OF_BLOCK_RATIO = 0.10
+EXCESS_TICKS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,24 +130,40 @@ def read_memory(machine: Machine) -> MemInfo:
 
 @dataclass(frozen=True, slots=True)
 class ProcessTable:
-    """Clock ticks up to a moment: of all cores, and of each process by its pid and start (pids are used again)."""
+    """Clock ticks up to a moment: of all cores, and of each process by its pid and start (pids are used again).
+
+    `children` are the ticks of each process's finished children, `parents` the pids of their parents.
+    """
 
     total: int
+    busy: int = 0
     ticks: dict[tuple[int, int], int] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
+    children: dict[int, int] = field(default_factory=dict)
+    parents: dict[int, int] = field(default_factory=dict)
+
+    def tree(self, pid: int) -> dict[int, int]:
+        """Return a process and all that descend from it, with the ticks of each and of its finished children."""
+        spent = {process: ticks + self.children[process] for (process, _), ticks in self.ticks.items()}
+        tree = {pid} & set(spent)
+        while more_pids := {process for process, parent in self.parents.items() if parent in tree} - tree:
+            tree |= more_pids
+        return {process: spent[process] for process in tree}
 
 
 def read_processes(machine: Machine) -> ProcessTable:
     """Return the processes that run now. About 2 ms for a hundred of them, so not while queries are timed."""
     usage = read_usage(machine)
-    table = ProcessTable(usage.total if usage else 0)
+    table = ProcessTable(usage.total if usage else 0, usage.busy if usage else 0)
     for path in machine.find("proc/[0-9]*/stat"):
         name, fields = _stat(machine, path)
-        numbers = [whole_number(fields[index]) for index in (11, 12, 19)] if len(fields) > 19 else [None]
+        numbers = [whole_number(fields[index]) for index in (1, 11, 12, 13, 14, 19)] if len(fields) > 19 else [None]
         known_numbers = [number for number in numbers if number is not None]
-        if len(known_numbers) == 3:
+        if len(known_numbers) == 6:
             pid = int(path.parent.name)
-            table.ticks[pid, known_numbers[2]] = known_numbers[0] + known_numbers[1]
+            parent, user, system, children_user, children_system, started = known_numbers
+            table.ticks[pid, started] = user + system
+            table.children[pid], table.parents[pid] = children_user + children_system, parent
             table.names[pid] = "".join(char for char in name if char.isprintable())
     return table
 
@@ -159,3 +181,57 @@ def busiest(first: ProcessTable, second: ProcessTable, leave_out: Collection[int
     name, ticks_of = max(by_name.items(), key=lambda item: sum(item[1].values()))
     share = min(1.0, sum(ticks_of.values()) / total)
     return OtherProcess(name=name, pid=max(ticks_of, key=lambda pid: ticks_of[pid]), load_ratio=share, count=len(ticks_of))
+
+
+def by_whom(worst: OtherProcess | None, load_ratio: float) -> str:
+    """Return which process most of a load is from, as the end of a sentence; empty where that is not known."""
+    if worst is None:
+        return ""
+    others_text = f" and {worst.count - 1} more" if worst.count > 1 else ""
+    named = f"`{worst.name}` (pid {worst.pid}{others_text})"
+    return f", most of it {named}" if worst.load_ratio >= load_ratio / 2 else f", the busiest {named} {worst.load_ratio:.0%}"
+
+
+@dataclass(frozen=True, slots=True)
+class OtherLoad:
+    """What processes used that do not descend from the watching one, as shares of all cores, 0..1.
+
+    `idle_ratio` is the larger of the two idle stretches'; None where a stretch was too short for clock ticks.
+    """
+
+    block_ratio: float | None
+    idle_ratio: float | None
+    busiest: OtherProcess | None
+    doubts: tuple[str, ...] = ()
+
+
+def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
+    """Return what others used in a watched block; `tables` are before and after its idle stretches and itself, `pid` is who watches.
+
+    Energy above idle is wrong by what others used in the block more than in idle, so a smaller share counts than for a latency.
+    """
+    begun, start, end, over = tables
+    block_ratio = _others_ratio(start, end, pid)
+    idle_ratio = max(
+        (ratio for first, second in ((begun, start), (end, over)) if (ratio := _others_ratio(first, second, pid)) is not None), default=None
+    )
+    worst = busiest(start, end, {*start.tree(pid), *end.tree(pid)})
+    doubts = []
+    if block_ratio is not None:
+        total = end.total - start.total
+        excess = block_ratio - (idle_ratio or 0.0)
+        added = (end.busy - start.busy) / total - (idle_ratio or 0.0)
+        clear = excess > max(EXCESS_RATIO, EXCESS_OF_BLOCK_RATIO * added) and excess * total >= EXCESS_TICKS
+        if block_ratio > LOAD_RATIO or clear:
+            doubts.append(f"other processes used {block_ratio:.0%} of the machine's cores during the block{by_whom(worst, block_ratio)}")
+    if idle_ratio is not None and idle_ratio > LOAD_RATIO:
+        doubts.append(f"other processes used {idle_ratio:.0%} of the machine's cores while it was to idle: net energy is too low by theirs")
+    return OtherLoad(block_ratio, idle_ratio, worst, tuple(doubts))
+
+
+def _others_ratio(first: ProcessTable, second: ProcessTable, pid: int) -> float | None:
+    """Return what processes beside `pid` and its descendants used between two tables; None where they are too close, or unknown."""
+    if second.total - first.total < FEWEST_TICKS:
+        return None
+    own_ticks = sum(second.tree(pid).values()) - sum(first.tree(pid).values())
+    return _ratio(second.busy - first.busy - own_ticks, second.total - first.total)

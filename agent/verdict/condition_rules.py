@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable
 
-from edgemeter.agent.contract.record_conditions import Condition
 from edgemeter.agent.machine import throttling
+from edgemeter.agent.machine.load import LOAD_RATIO, by_whom
 from edgemeter.agent.verdict.rule import Rules, RunFacts
 
-# One busy core of a four-core board is 25%, a desktop that redraws a few per cent.
-LOAD_RATIO = 0.10
 # Stolen time adds to latency one to one.
 STEAL_RATIO = 0.02
 SWAPPED_MB = 16.0
@@ -83,16 +81,8 @@ def _busy_machine(facts: RunFacts) -> str | None:
     during = next((condition for condition in facts.at("during") if condition.other_load_ratio is not None), None)
     if during is None or during.other_load_ratio is None or during.other_load_ratio <= LOAD_RATIO:
         return None
-    return f"other processes used {during.other_load_ratio:.0%} of the machine's cores during the run{_by_whom(during)}"
-
-
-def _by_whom(during: Condition) -> str:
-    worst = during.busiest_other
-    if worst is None or during.other_load_ratio is None:
-        return ""
-    others_text = f" and {worst.count - 1} more" if worst.count > 1 else ""
-    named = f"`{worst.name}` (pid {worst.pid}{others_text})"
-    return f", most of it {named}" if worst.load_ratio >= during.other_load_ratio / 2 else f", the busiest {named} {worst.load_ratio:.0%}"
+    named = by_whom(during.busiest_other, during.other_load_ratio)
+    return f"other processes used {during.other_load_ratio:.0%} of the machine's cores during the run{named}"
 
 
 @RULES.suspect(

@@ -11,6 +11,7 @@ from edgemeter.agent.cli import energy as energy_cli
 from edgemeter.agent.cli import run_session
 from edgemeter.agent.energy.per_inference import Energies
 from edgemeter.agent.energy.watch import WatchedEnergy
+from edgemeter.agent.machine.load import OtherLoad
 from tests.fixtures.record_factory import make_energy
 from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import table_row
@@ -33,11 +34,11 @@ def configuration(tmp_path):
 
 
 def test_the_exit_status_is_the_commands_and_its_output_is_not_in_ours(configuration):
-    """A short command: no energy, with the reason; what it prints goes to standard error."""
-    result = run("--idle", 0.2, "--config", configuration, "--json", "--", sys.executable, "-c", "print('hello'); raise SystemExit(3)")
+    """A command of one reading has no energy, with the reason; what it prints goes to standard error."""
+    result = run("--idle", 0, "--config", configuration, "--json", "--", sys.executable, "-c", "print('hello'); raise SystemExit(3)")
     assert result.returncode == 3
     assert json.loads(result.stdout)["energies"]["energy"] is None
-    assert "too short" in json.loads(result.stdout)["energies"]["reason"]
+    assert "show no energy" in json.loads(result.stdout)["energies"]["reason"]
     assert "hello" in result.stderr
 
 
@@ -56,7 +57,7 @@ def test_the_energy_of_a_command_is_shown(configuration):
     result = run("--idle", 2, "--repeat", 2, "--config", configuration, "--", "sleep", "6")
     assert result.returncode == 0, result.stderr
     assert "gross 30" in result.stdout
-    assert "(uncertainty unknown)" in result.stdout
+    assert "(no interval: the sensor states no gain uncertainty: calibrate it with `edgemeter sensors calibrate`" in result.stdout
     assert "net not resolvable by any length" in result.stdout
 
 
@@ -127,7 +128,7 @@ def test_what_the_sensor_needs_is_reported_before_the_machine_idles(configuratio
     result = run("--idle", 0.1, "--config", configuration, "--", "true")
     (needs, idling) = result.stderr.splitlines()[:2]
     assert needs.startswith(
-        "replay: with a reading every 20 ms an energy takes 10 s of work, a net energy 0.28 s of idle before and after: idling"
+        "replay: with a reading every 20 ms less than 10 s of work gets a wide interval, a net energy takes 0.28 s of idle before and after"
     )
     assert needs.endswith("idling for 0.1 s gives no net energy")
     assert idling == "idling for 0.1 s ..."
@@ -136,7 +137,8 @@ def test_what_the_sensor_needs_is_reported_before_the_machine_idles(configuratio
 def test_a_sensor_that_repeats_one_value_is_named(capsys):
     """Its energy is shown, and beside it what it may be worth."""
     energies = Energies(make_energy(sensor="plug"), None, frozen=("plug",))
-    energy_cli._print(WatchedEnergy(12.0, energies, "", 10.0), 1)
+    energy_cli._print(WatchedEnergy(12.0, energies, "", 10.0, OtherLoad(0.3, 0.0, None, ("a job",))), 1)
     printed = capsys.readouterr()
     assert "plug (board-input): gross" in printed.out
+    assert "suspect: a job: measure again when the machine is quiet" in printed.err
     assert "suspect: plug showed one value while idle and in every reading of the work" in printed.err

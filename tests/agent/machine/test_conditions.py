@@ -218,6 +218,32 @@ def test_a_window_too_short_for_ticks_is_widened_to_the_mark_before_it():
     assert load.load_up_to([], None) is None
 
 
+def _table(total, busy, watching, command, job):
+    """Return the processes of a moment: who watches (with a child), and a job of another user's."""
+    processes = {1: (0, 0, 0, "init"), 10: (*watching, 1, "watch"), 11: (*command, 10, "work"), 20: (job, 0, 1, "make")}
+    table = load.ProcessTable(total, busy)
+    for pid, (ticks, children, parent, name) in processes.items():
+        table.ticks[pid, 1], table.children[pid], table.parents[pid], table.names[pid] = ticks, children, parent, name
+    return table
+
+
+def test_another_job_beside_a_watched_block_counts_against_what_the_block_used():
+    """4% of the cores are half of what a small block used, and named; the same share all the time changes no net energy."""
+    quiet = [_table(0, 0, (0, 0), (0, 0), 0), _table(1000, 0, (0, 0), (0, 0), 0)]
+    for job, work, doubts in ((40, 40, 1), (40, 900, 0), (300, 600, 1), (0, 900, 0)):
+        end = _table(2000, job + work, (0, work // 2), (work // 2, 0), job)
+        over = _table(3000, job + work, (0, work // 2), (work // 2, 0), job)
+        other = load.other_load([*quiet, end, over], 10)
+        assert (other.block_ratio, other.idle_ratio, len(other.doubts)) == (job / 1000, 0.0, doubts), (job, work)
+        assert not doubts or other.doubts[0].endswith("during the block, most of it `make` (pid 20)")
+    steady = [_table(1000 * number, 50 * number, (0, 0), (0, 0), 50 * number) for number in range(4)]
+    assert load.other_load(steady, 10).doubts == ()
+    busy_idle = [*quiet[:1], *(_table(1000 * number, 200, (0, 0), (0, 0), 200) for number in (1, 2, 3))]
+    assert "while it was to idle" in load.other_load(busy_idle, 10).doubts[0]
+    short = [_table(number, 0, (0, 0), (0, 0), 0) for number in range(4)]
+    assert load.other_load(short, 10) == load.OtherLoad(None, None, None)
+
+
 def test_the_busiest_of_the_others_is_named(tmp_path):
     """All of a name count together; our own are left out, a pid that was used again starts from nothing, brackets belong to the name."""
     machine = recorded(write(tmp_path, {"proc/stat": machine_trees.STAT}))

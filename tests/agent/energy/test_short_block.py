@@ -1,0 +1,77 @@
+"""Facts about `edgemeter.agent.energy.short_block`."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from edgemeter.agent.energy.per_inference import assess, more_idle_s
+from edgemeter.agent.energy.window import Window
+from edgemeter.agent.power import Description, Reading
+from tests.fixtures.block_worlds import BlockWorld, block_coverage, draw_block
+from tests.fixtures.sensor_worlds import World
+
+
+@pytest.mark.parametrize("lag_s", [0.0, 0.5])
+def test_the_interval_of_a_short_block_holds_its_energy(lag_s):
+    """Two seconds of work with real edges at 10 Hz, by a sensor without delay and by one that lags; narrower than the energy itself."""
+    result = block_coverage(BlockWorld(World(rate=10, lag_s=lag_s, noise_w=0.02), 2.0), 20)
+    assert (result["refused"], result["gross"] >= 0.93, result["net"] >= 0.93) == (0, True, True), result
+    assert result["net_u"] < 0.25
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [1, 10, 100])
+@pytest.mark.parametrize("block_s", [0.3, 5.0])
+def test_bursts_own_clocks_and_means_are_within_the_interval_too(rate, block_s):
+    """Or the block is refused, with the length that would do."""
+    sensors = {"bursts": {}, "clock": {"update_s": (0.2, 0.6)}, "mean": {"window_s": 1.0}, "coarse": {"step_w": 0.1}, "lag": {"lag_s": 1.0}}
+    for name, fields in sensors.items():
+        sensor = World(rate=rate, noise_w=0.02, **fields)
+        world = BlockWorld(sensor, block_s, burst_hz=5.0 if name == "bursts" else 0.0, idle_s=max(10.0, 14 / rate))
+        result = block_coverage(world, 40)
+        assert result["gross"] is None or result["gross"] >= 0.9, (name, result)
+
+
+def test_a_block_between_two_readings_is_refused_with_the_length_that_would_do():
+    """A third of a second at 1 Hz."""
+    trace, run, _, _ = draw_block(BlockWorld(World(rate=1), 0.3, idle_s=14), np.random.default_rng(2), 0.0)
+    energy, reason = assess(trace, run)
+    assert energy is None
+    assert "show no energy: watch at least 5 s of it (repeat the work)" in reason
+
+
+def test_a_sensor_that_still_shows_the_block_is_given_more_idle():
+    """A lag of 20 s and 4 s of idle: refused with that, and the watch idles longer before it gives up."""
+    trace, run, _, _ = draw_block(BlockWorld(World(rate=10, lag_s=20.0), 1.0, idle_s=4), np.random.default_rng(2), 0.0)
+    energy, reason = assess(trace, run)
+    assert energy is None
+    assert "do not show when it is over: idle for 12 s (--idle)" in reason
+    assert more_idle_s([trace], run) == pytest.approx(8.0)
+
+
+def test_without_idle_after_it_a_short_block_has_no_energy():
+    """What a sensor lags behind would be lost."""
+    trace, run, _, _ = draw_block(BlockWorld(World(rate=10), 1.0), np.random.default_rng(2), 0.0)
+    assert "too short for an energy without idle after it" in assess(trace, replace(run, idle_after=None))[1]
+
+
+def test_coarse_readings_that_hide_the_clock_are_no_readings_by_the_dozen():
+    """One value throughout: nothing shows whether it was renewed ten times a second or every other."""
+    trace, run, _, _ = draw_block(BlockWorld(World(rate=10), 1.0), np.random.default_rng(2), 0.0)
+    steady = replace(trace, readings=tuple(replace(r, power_w=3.0) for r in trace.readings))
+    assert "as it may renew its value every 2 s only (`edgemeter sensors check` measures that)" in assess(steady, run)[1]
+
+
+def test_a_counter_knows_a_short_block_to_its_step():
+    """Half a second at 9 W above 3 W of idle, counted in steps of 0.1 J."""
+    description = Description("counter", "board-input", (), "energy", 10.0, 0.0, 0.01, 100.0)
+    moments = np.arange(0, 20.5, 0.01)
+    joules = 3 * moments + 6 * np.clip(moments - 10, 0, 0.5)
+    readings = tuple(Reading(int(t * 1e9), energy_mj=100.0 * round(1000 * e / 100)) for t, e in zip(moments, joules, strict=True))
+    trace, run, _, _ = draw_block(BlockWorld(World(rate=10), 0.5), np.random.default_rng(2), 0.0)
+    counted = replace(trace, description=description, readings=readings)
+    timed = Window(int(10e9), int(10.5e9))
+    energy, reason = assess(counted, replace(run, timed=timed, idle_after=Window(timed.end_ns, int(20.4e9))))
+    assert energy is not None, reason
+    assert abs(energy.gross_mj - 4500) < energy.gross_u_mj < 1000
