@@ -89,8 +89,8 @@ def settled_ns(case: SensorRun) -> float | None:
     scatter = stretch_means(curve, [last] if before is None else [before, last])
     if before is not None:
         # Idle power that is higher by a part of what the sensor showed is the rest of it.
-        shown_w = float(curve.readings(Window(timed.start_ns, last.start_ns))[1].max(initial=idle_w)) - mean_w(curve, before)
-        if idle_w - mean_w(curve, before) > max(CHANCE * scatter.u_w, STILL_SHOWN_RATIO * shown_w):
+        before_w = mean_w(curve, before)
+        if idle_w - before_w > max(CHANCE * scatter.u_w, STILL_SHOWN_RATIO * (mean_w(curve, timed) - before_w)):
             return math.inf
     first_ns = min(2 * curve.spacing_ns, whole_ns / 2)
     lengths = np.geomspace(first_ns, whole_ns * (1 - IDLE_LEFT_RATIO), LENGTHS)
