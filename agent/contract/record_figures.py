@@ -214,7 +214,7 @@ class UncertaintyTerm(RecordPart, frozen=True, kw_only=True):
     """Degrees of freedom of the scatter it was estimated from; null if it does not come from scatter."""
 
 
-AveragingSource = Literal["published", "driver", "estimated"]
+AveragingSource = Literal["published", "driver", "estimated", "self-test"]
 
 
 class Averaging(RecordPart, frozen=True, kw_only=True):
@@ -229,7 +229,9 @@ class Averaging(RecordPart, frozen=True, kw_only=True):
     seen_ratio: float | None = None
     """Share of the time that the sensor looks at the power."""
     sources: dict[str, AveragingSource] = {}
-    """Where each of these is from: published by the maker or in a paper, read from the driver, estimated from the readings."""
+    """Where each of these is from: published by the maker or in a paper, read from the driver, estimated, measured by a self-test."""
+    checked_at: str | None = None
+    """When the self-test was made, in UTC; null if nothing is from one."""
 
 
 class Energy(RecordPart, frozen=True, kw_only=True):

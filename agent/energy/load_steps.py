@@ -3,11 +3,17 @@
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from multiprocessing.synchronize import Event, Semaphore
 
 # Short against a sensor's period, so that a reading sees the mean; long against a scheduler's tick.
 CYCLE_S = 0.02
+# How long a process may take to start.
+READY_S = 60.0
 
 
 def levels(steps: int) -> list[float]:
@@ -34,6 +40,36 @@ def load(share: float, cores: int | None = None) -> Iterator[None]:
             process.terminate()
         for process in processes:
             process.join()
+
+
+@contextmanager
+def switched_load(cores: int | None = None) -> Iterator[Callable[[bool], None]]:
+    """Yield a switch of a load on all cores: its processes wait ready, so that it begins and ends within a millisecond or two."""
+    context = multiprocessing.get_context("spawn")
+    is_on = context.Event()
+    ready = context.Semaphore(0)
+    count = cores or len(os.sched_getaffinity(0))
+    processes = [context.Process(target=_compute_while, args=(is_on, ready), daemon=True) for _ in range(count)]
+    for process in processes:
+        process.start()
+    try:
+        for _ in processes:
+            ready.acquire(timeout=READY_S)
+        yield lambda on: is_on.set() if on else is_on.clear()
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+
+
+def _compute_while(is_on: "Event", ready: "Semaphore") -> None:
+    """Compute while the load is on, forever."""
+    value = 1.0
+    ready.release()
+    while is_on.wait():
+        for _ in range(1000):
+            value = value * 1.000001 % 7.0
 
 
 def _compute(share: float) -> None:

@@ -52,7 +52,8 @@ def short_block(case: SensorRun) -> ShortBlock | str:
     """Return what the readings around a block show, else the reason why they show too little, with the remedy."""
     after, timed = case.run.idle_after, case.run.timed
     clock_ns = _clock_ns(case)
-    met = case.curve.values(timed) * min(1.0, case.curve.spacing_ns / clock_ns)
+    # Two readings that chance brought close together know no more than one.
+    met = min(case.curve.values(timed) * min(1.0, case.curve.spacing_ns / clock_ns), 1 + timed.length_ns / clock_ns)
     if isinstance(case.curve, PowerCurve) and met < FEWEST_READINGS:
         least_s = 5 * clock_ns / 1e9
         few = f"{met:.2g} new readings within {seconds(timed):.3g} s show no energy"

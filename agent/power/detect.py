@@ -15,6 +15,7 @@ from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.agent.machine.board import board_key
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Reading
 from edgemeter.agent.power.calibration import CalibratedSensor, find_calibration
+from edgemeter.agent.power.self_tests import CheckedSensor, find_self_test
 from edgemeter.agent.power.world import HERE, SensorWorld
 
 # It plays a recording: never taken for a sensor of this machine unless it was asked for.
@@ -163,7 +164,7 @@ def described(sensors: Mapping[str, PowerSensor]) -> dict[str, Description]:
 
 
 def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSensor:
-    """Return the sensor, corrected by its calibration where this board has one.
+    """Return the sensor, described by its self-test and corrected by its calibration where this board has them.
 
     Raises:
         UnavailableError: it is not here.
@@ -174,11 +175,13 @@ def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSe
         sensor = stack.enter_context(closing(power.create(plain, **settings.get(plain, {}))))
         # A sensor that was asked for by name and is not here ends the command before anything is measured.
         calibration = find_calibration(board_key(), sensor.describe(), promotion or None)
+        test = find_self_test(board_key(), sensor.describe().id)
         if calibration is None and promotion:
             raise ConfigError(
                 f"no promotion of {plain!r} is called {promotion!r} on this board: `edgemeter sensors calibrate {plain} --promotion NAME`"
             )
         stack.pop_all()
+    sensor = sensor if test is None else CheckedSensor(sensor, test)
     return sensor if calibration is None else CalibratedSensor(sensor, calibration)
 
 

@@ -1,6 +1,7 @@
 """Facts about `edgemeter sensors`."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +14,7 @@ from edgemeter.agent.power.calibration import SensorCalibration
 from edgemeter.agent.power.detect import DetectedSensor
 from edgemeter.agent.power.replay import ReplaySensor
 from tests.fixtures.machine_trees import rapl_zone, write
+from tests.fixtures.tested_sensors import SENSORS, readings_of
 
 TRACE = {"id": "bench", "scope": "module", "excludes": ["fan"], "t_s": [0, 1], "power_w": [2.5, 2.5]}
 
@@ -221,3 +223,25 @@ def test_a_configured_sensor_that_is_absent_is_listed_without_being_asked_for(tm
     assert "shelly: no shelly is known: set address" in printed
     assert "shelly is configured and absent: no shelly is known" in printed
     assert "tasmota" not in printed
+
+
+def test_a_sensor_is_checked_and_the_test_is_listed_and_used(tmp_path, configuration, monkeypatch):
+    """Readings of a sensor that hangs: found, stored but for a test without load, listed, and a warning to later runs."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    monkeypatch.setattr(cli_sensors, "board_key", lambda: "board")
+    monkeypatch.setattr(detect, "board_key", lambda: "board")
+    readings = readings_of(SENSORS["hangs throughout"], 0, 30.0)
+    monkeypatch.setattr(cli_sensors, "read_under_load", lambda *_: readings)
+    monkeypatch.setattr(cli_sensors, "switched_load", lambda: nullcontext(None))
+    result = run("check", "replay", "--config", configuration, "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert (document["sees_load"], document["delay_s"]["reason"]) == (False, "it hangs")
+    plain = run("check", "replay", "--config", configuration)
+    assert "delay, all of it   not to be told: it hangs" in plain.stdout
+    assert "warning: from 0 s on it repeated one value" in plain.stderr
+    idle = run("check", "replay", "--config", configuration, "--no-load")
+    assert "nothing is stored" in idle.stderr
+    listed = run("--config", configuration)
+    assert f"replay: self-test of {document['made_at'][:10]}" in listed.stdout
+    assert "it hangs, restart it" in listed.stdout

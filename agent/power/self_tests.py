@@ -1,0 +1,147 @@
+"""The self-test of a sensor on one board: its JSON file, and the sensor whose description it completes.
+
+What the driver states stays, because it holds for every load and was published or read from the chip; what it does not state comes from the
+self-test, with its date. Where the two contradict each other the description has a warning, so that neither is believed unseen.
+"""
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.config import home
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract.record_figures import Averaging
+from edgemeter.agent.power import Description, PowerSensor, Reading
+
+SELF_TESTS_FOLDER = "self-tests"
+# What a self-test measures of how readings follow the power.
+AVERAGING = ("window_s", "lag_s", "update_interval_s", "seen_ratio")
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A property of the sensor with its 95% bounds; without a value, `reason` is why the test does not tell it."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None
+
+
+class SelfTest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a known load on the processor showed of a sensor; times are s, powers W.
+
+    `delay_s` is the mean delay of a reading behind the power, all of it; the averaging window, the lag beyond half of it, the sensor's own
+    clock and the share of the time that it looks at are its parts. `findings` are what makes the sensor unfit, in sentences.
+    """
+
+    board: str
+    sensor: str
+    made_at: str
+    test_s: float
+    readings: int
+    failures: int
+    sees_load: bool
+    step: Measured
+    delay_s: Measured
+    window_s: Measured
+    lag_s: Measured
+    update_interval_s: Measured
+    seen_ratio: Measured
+    resolution: Measured
+    reading_interval_s: float
+    longest_gap_s: float
+    findings: tuple[str, ...] = ()
+
+
+def self_test_path(board: str, sensor: str, folder: Path | None = None) -> Path:
+    """Return where the self-test of this sensor on this board lies."""
+    key = hashlib.sha256(f"{board} {sensor}".encode()).hexdigest()[:12]
+    return (folder or home()) / SELF_TESTS_FOLDER / f"{key}.json"
+
+
+def save_self_test(test: SelfTest, folder: Path | None = None) -> Path:
+    """Write the self-test in place of an earlier one and return its file.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    path = self_test_path(test.board, test.sensor, folder)
+    try:
+        durable_file.write(path, msgspec.json.format(msgspec.json.encode(test), indent=2) + b"\n", mode=0o644)
+    except UnavailableError as error:
+        raise ConfigError(f"{error}, or set EDGEMETER_HOME to a folder that can be written") from error
+    return path
+
+
+def find_self_test(board: str | None, sensor: str, folder: Path | None = None) -> SelfTest | None:
+    """Return the self-test of this sensor on this board, None where there is none.
+
+    Raises:
+        ConfigError: the file is damaged, cannot be read, or is not of this board and sensor.
+    """
+    if board is None:
+        return None
+    path = self_test_path(board, sensor, folder)
+    try:
+        test = msgspec.json.decode(path.read_bytes(), type=SelfTest)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"cannot read the self-test {str(path)!r}: {error.strerror}: correct its permissions, or delete it") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"self-test {str(path)!r} is damaged ({error}): delete it and check the sensor again") from error
+    if (test.board, test.sensor) != (board, sensor):
+        raise ConfigError(f"self-test {str(path)!r} is of sensor {test.sensor!r} on board {test.board!r}: delete it")
+    return test
+
+
+def contradictions(test: SelfTest, description: Description) -> tuple[str, ...]:
+    """Return where the self-test contradicts what the driver states of the sensor, in sentences."""
+    averaging = description.averaging
+    stated = {name: getattr(averaging, name) for name in AVERAGING} if averaging is not None else {}
+    pairs = [(name, value, getattr(test, name)) for name, value in stated.items() if value is not None]
+    resolution = description.resolution_mj if description.kind == "energy" else description.resolution_w
+    pairs += [("resolution", resolution, test.resolution)] if resolution else []
+    return tuple(
+        f"{name} is described as {value:.3g}, and the self-test of {test.made_at[:10]} shows {measured.value:.3g} "
+        f"({measured.low:.3g} to {measured.high:.3g})"
+        for name, value, measured in pairs
+        if measured.value is not None and not (measured.low or 0.0) <= value <= (measured.high or 0.0)
+    )
+
+
+class CheckedSensor(PowerSensor):
+    """Reads a sensor, and describes what its driver leaves open as its self-test showed it."""
+
+    def __init__(self, sensor: PowerSensor, test: SelfTest) -> None:
+        self._sensor = sensor
+        self._test = test
+
+    def describe(self) -> Description:
+        """Return the sensor's description, completed; contradictions are among its warnings."""
+        description, test = self._sensor.describe(), self._test
+        stated = description.averaging or Averaging()
+        shown = {name: getattr(test, name).value for name in AVERAGING if getattr(stated, name) is None}
+        shown = {name: max(0.0, value) for name, value in shown.items() if value is not None}
+        averaging = msgspec.structs.replace(
+            stated, **shown, sources=stated.sources | dict.fromkeys(shown, "self-test"), checked_at=test.made_at if shown else None
+        )
+        field = "resolution_mj" if description.kind == "energy" else "resolution_w"
+        is_undescribed = getattr(description, field) is None and test.resolution.value is not None
+        return dataclasses.replace(
+            description,
+            averaging=averaging if shown else description.averaging,
+            warnings=(*description.warnings, *test.findings, *contradictions(test, description)),
+            **({field: test.resolution.value} if is_undescribed else {}),
+        )
+
+    def read(self) -> Reading:
+        """Return the newest reading."""
+        return self._sensor.read()
+
+    def close(self) -> None:
+        """Close the sensor."""
+        self._sensor.close()
