@@ -40,7 +40,7 @@ from edgemeter.agent.power import Description, PowerSensor, Reading
 from edgemeter.agent.power.calibration import SensorCalibration, save_calibration
 from edgemeter.agent.power.detect import DetectedSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
 from edgemeter.agent.power.recording import PowerRecording
-from edgemeter.agent.power.self_tests import Measured, SelfTest, contradictions, find_self_test, save_self_test
+from edgemeter.agent.power.self_tests import MeasuredProperty, SelfTest, contradictions, find_self_test, save_self_test
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -269,7 +269,7 @@ def _print_check(test: SelfTest, contradicted: Sequence[str]) -> None:
         f"{test.sensor}: {test.readings} readings in {test.test_s:.0f} s, one every {test.reading_interval_s:.3g} s, the longest gap "
         f"{test.longest_gap_s:.3g} s, {test.failures} failed"
     )
-    rows: dict[str, tuple[Measured, str]] = {
+    rows: dict[str, tuple[MeasuredProperty, str]] = {
         "step under load": (test.step, " W"),
         "delay, all of it": (test.delay_s, " s"),
         "averaging window": (test.window_s, " s"),
@@ -287,7 +287,7 @@ def _print_check(test: SelfTest, contradicted: Sequence[str]) -> None:
         click.echo(f"warning: {finding}", err=True)
 
 
-def _board_or_raise(what: str) -> str:
+def _board_or_raise(stored: str) -> str:
     """Return the key of this board.
 
     Raises:
@@ -296,7 +296,7 @@ def _board_or_raise(what: str) -> str:
     board = board_key()
     if board is None:
         raise UnavailableError(
-            f"this board has no serial number and no /etc/machine-id to store a {what} under: run `sudo systemd-machine-id-setup`"
+            f"this board has no serial number and no /etc/machine-id to store a {stored} under: run `sudo systemd-machine-id-setup`"
         )
     return board
 

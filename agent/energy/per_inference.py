@@ -166,9 +166,9 @@ def more_idle_s(traces: Iterable[SensorTrace], run: EnergyRun) -> float:
     idled_s = 0.0 if run.idle_after is None else seconds(run.idle_after)
     short, long = ([case for case in cases if _is_short(case) is is_short] for is_short in (True, False))
     settlings = [(case, settling) for case in long if (settling := settling_of(case)) is not None]
-    needed = [settling_idle_s(case, settling) for case, settling in settlings if lacks(case, settling)]
-    needed += [LONGER * idled_s for case in short if settled_ns(case) == math.inf]
-    return max((idle_s - idled_s for idle_s in needed), default=0.0)
+    idles_s = [settling_idle_s(case, settling) for case, settling in settlings if lacks(case, settling)]
+    idles_s += [LONGER * idled_s for case in short if settled_ns(case) == math.inf]
+    return max((idle_s - idled_s for idle_s in idles_s), default=0.0)
 
 
 def _is_short(case: SensorRun) -> bool:

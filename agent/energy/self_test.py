@@ -20,7 +20,7 @@ from edgemeter.agent.energy.renewal import Renewal, renewal_of
 from edgemeter.agent.energy.sensor_run import LARGEST_GAP_RATIO
 from edgemeter.agent.energy.step_response import SHORT_S, Estimate, StepResponse, Switched, step_response
 from edgemeter.agent.power import Description, PowerSensor
-from edgemeter.agent.power.self_tests import Measured, SelfTest
+from edgemeter.agent.power.self_tests import MeasuredProperty, SelfTest
 
 Array = NDArray[np.float64]
 
@@ -49,10 +49,10 @@ COVERED_RATIO = 0.8
 
 @dataclass(frozen=True, slots=True)
 class LoadReadings:
-    """What a test gave: when each reading was taken, s since its start, what it showed (W, of a counter mJ), and how many failed."""
+    """The readings of a test: their times, s since its start, their values (W, of a counter mJ), and how many failed; the load."""
 
     at_s: Array
-    shown: Array
+    values: Array
     failures: int
     load: Switched
 
@@ -80,7 +80,7 @@ def read_under_load(
     """
     start_ns = clock()
     at_s: list[float] = []
-    shown: list[float] = []
+    values: list[float] = []
     edges_s: list[float] = []
     failures, end_s = 0, 0.0
     for number, length_s in enumerate(lengths_s):
@@ -98,11 +98,11 @@ def read_under_load(
                 value = reading.power_w if reading.energy_mj is None else reading.energy_mj
                 if value is not None and math.isfinite(value):
                     at_s.append((reading.taken_ns - start_ns) / 1e9)
-                    shown.append(value)
+                    values.append(value)
             sleep(max(0.0, min(READ_EVERY_S - ((clock() - start_ns) / 1e9 - begun_s), end_s - begun_s)))
     switch(False)
     at, first = np.unique(np.array(at_s), return_index=True)
-    return LoadReadings(at, np.array(shown)[first], failures, Switched(np.array(edges_s), (clock() - start_ns) / 1e9))
+    return LoadReadings(at, np.array(values)[first], failures, Switched(np.array(edges_s), (clock() - start_ns) / 1e9))
 
 
 def judged(readings: LoadReadings, description: Description, board: str, *, is_loaded: bool = True) -> SelfTest:
@@ -111,7 +111,7 @@ def judged(readings: LoadReadings, description: Description, board: str, *, is_l
     Raises:
         MeasurementError: there are too few of them.
     """
-    at_s, shown = readings.at_s, readings.shown
+    at_s, values = readings.at_s, readings.values
     if at_s.size < FEWEST_READINGS:
         raise MeasurementError(
             f"{description.id} gave {at_s.size} readings in {readings.load.end_s:.0f} s ({readings.failures} failed): test it for longer "
@@ -127,8 +127,8 @@ def judged(readings: LoadReadings, description: Description, board: str, *, is_l
         readings=at_s.size,
         failures=readings.failures,
         sees_load=answer is not None and answer.is_seen,
-        step=Measured(reason=why) if why or answer is None else _measured(answer.step),
-        resolution=_resolution(shown),
+        step=MeasuredProperty(reason=why) if why or answer is None else _measured(answer.step),
+        resolution=_resolution(values),
         reading_interval_s=interval_s,
         longest_gap_s=float(np.diff(at_s).max()),
         findings=(*findings, *_gaps(readings)),
@@ -138,7 +138,7 @@ def judged(readings: LoadReadings, description: Description, board: str, *, is_l
 
 def _followed(readings: LoadReadings, kind: str) -> tuple[StepResponse | None, str | None, list[str]]:
     """Return how the sensor follows the load, why that is not known, and what makes the sensor unfit, in a sentence."""
-    hangs_from_s = _hangs_from_s(readings.at_s, readings.shown, readings.load) if kind == "power" else None
+    hangs_from_s = _hangs_from_s(readings.at_s, readings.values, readings.load) if kind == "power" else None
     if hangs_from_s is not None:
         return (
             None,
@@ -161,80 +161,84 @@ def _followed(readings: LoadReadings, kind: str) -> tuple[StepResponse | None, s
 
 
 def _answer(readings: LoadReadings, kind: str) -> StepResponse | None:
-    at_s, shown, load = readings.at_s, readings.shown, readings.load
+    at_s, values, load = readings.at_s, readings.values, readings.load
     if kind == "power":
         # A value that repeats was there before: of a sensor with a clock, only what is new tells when it was made.
         renewal = _renewal(readings)
         if renewal is None:
-            return step_response(at_s, shown, load)
-        new = np.flatnonzero(np.diff(shown)) + 1
-        return step_response((at_s[new - 1] + at_s[new]) / 2, shown[new], load)
-    moved = np.flatnonzero(np.diff(shown)) + 1
+            return step_response(at_s, values, load)
+        new = np.flatnonzero(np.diff(values)) + 1
+        return step_response((at_s[new - 1] + at_s[new]) / 2, values[new], load)
+    moved = np.flatnonzero(np.diff(values)) + 1
     if moved.size < FEWEST_READINGS // 2:
         return None
     moments = (at_s[moved - 1] + at_s[moved]) / 2
-    chosen = [0]
+    picked = [0]
     for index in range(1, moved.size):
-        if moments[index] - moments[chosen[-1]] >= SPAN_S:
-            chosen.append(index)
-    ends_s, spans_s = moments[chosen][1:], np.diff(moments[chosen])
-    return step_response(ends_s, np.diff(shown[moved[chosen]]) / spans_s / 1000, load, spans_s)
+        if moments[index] - moments[picked[-1]] >= SPAN_S:
+            picked.append(index)
+    ends_s, spans_s = moments[picked][1:], np.diff(moments[picked])
+    return step_response(ends_s, np.diff(values[moved[picked]]) / spans_s / 1000, load, spans_s)
 
 
 def _renewal(readings: LoadReadings) -> Renewal | None:
     """Return the sensor's own clock; a counter has one where it does not move from one reading to the next."""
-    return renewal_of((readings.at_s * 1e9).astype(np.int64), readings.shown, float(np.median(np.diff(readings.at_s))) * 1e9, None)
+    return renewal_of((readings.at_s * 1e9).astype(np.int64), readings.values, float(np.median(np.diff(readings.at_s))) * 1e9, None)
 
 
-def _parts(answer: StepResponse | None, renewal: Renewal | None, interval_s: float, why: str | None, kind: str) -> dict[str, Measured]:
+def _parts(
+    answer: StepResponse | None, renewal: Renewal | None, interval_s: float, why: str | None, kind: str
+) -> dict[str, MeasuredProperty]:
     """Return delay, window, lag, clock and share seen, each measured or with the reason why it is not."""
     clock = _clock(renewal, interval_s)
     if answer is None or why is not None:
-        return dict.fromkeys(("delay_s", "window_s", "lag_s", "seen_ratio"), Measured(reason=why or "it does not move")) | {
-            "update_interval_s": Measured(reason=why) if why == "it hangs" else clock
+        return dict.fromkeys(("delay_s", "window_s", "lag_s", "seen_ratio"), MeasuredProperty(reason=why or "it does not move")) | {
+            "update_interval_s": MeasuredProperty(reason=why) if why == "it hangs" else clock
         }
-    untold = Measured(reason="the readings do not tell a mean over a window from a lag")
+    untold = MeasuredProperty(reason="the readings do not tell a mean over a window from a lag")
     # A longer interval is met by more reads: the mean age of what they show is more than half of the mean interval.
     held_s = 0.0 if renewal is None or kind == "energy" else renewal.interval_ns / 2e9 * (1 + renewal.scatter_ratio**2)
-    lag, window, seen = untold, untold, Measured(reason="only a window that is shorter than its own clock shows it")
+    lag, window, seen = untold, untold, MeasuredProperty(reason="only a window that is shorter than its own clock shows it")
     if answer.is_short:
         # Of a window as short as the edges of the load.
-        lag, window = _measured(answer.delay_s), Measured(value=0.0, low=0.0, high=SHORT_S)
+        lag, window = _measured(answer.delay_s), MeasuredProperty(value=0.0, low=0.0, high=SHORT_S)
     elif answer.shape is not None and answer.pure_delay_s is not None and answer.length_s is not None:
         lag = _measured(answer.pure_delay_s if answer.shape == "mean" else answer.delay_s)
-        window = _measured(answer.length_s) if answer.shape == "mean" else Measured(value=0.0, low=0.0, high=max(SHORT_S, interval_s))
+        window = (
+            _measured(answer.length_s) if answer.shape == "mean" else MeasuredProperty(value=0.0, low=0.0, high=max(SHORT_S, interval_s))
+        )
         if answer.shape == "mean" and clock.value:
             share = answer.length_s
             if share.low / clock.value > 0 and share.high / clock.value < COVERED_RATIO:
-                seen = Measured(value=share.value / clock.value, low=share.low / clock.value, high=share.high / clock.value)
+                seen = MeasuredProperty(value=share.value / clock.value, low=share.low / clock.value, high=share.high / clock.value)
     delay = _measured(
         answer.delay_s, held_s, 0.0 if renewal is None else math.hypot(interval_s / 2, renewal.u_ratio * renewal.interval_ns / 1e9)
     )
     return {"delay_s": delay, "window_s": window, "lag_s": lag, "update_interval_s": clock, "seen_ratio": seen}
 
 
-def _clock(renewal: Renewal | None, interval_s: float) -> Measured:
+def _clock(renewal: Renewal | None, interval_s: float) -> MeasuredProperty:
     if renewal is None:
-        return Measured(high=None, reason=f"no value repeats, or values repeat by chance: it is read every {interval_s:.3g} s")
+        return MeasuredProperty(high=None, reason=f"no value repeats, or values repeat by chance: it is read every {interval_s:.3g} s")
     mean_s, u_s = renewal.interval_ns / 1e9, renewal.u_ratio * renewal.interval_ns / 1e9
-    return Measured(value=mean_s, low=mean_s - 2 * u_s, high=mean_s + 2 * u_s)
+    return MeasuredProperty(value=mean_s, low=mean_s - 2 * u_s, high=mean_s + 2 * u_s)
 
 
-def _measured(estimate: Estimate, more: float = 0.0, more_u: float = 0.0) -> Measured:
+def _measured(estimate: Estimate, more: float = 0.0, more_u: float = 0.0) -> MeasuredProperty:
     """Return an estimate as it is kept; `more` is added to it, with a half width of its own."""
     value, half = estimate.value + more, math.hypot(estimate.high - estimate.value, more_u)
-    return Measured(value=value, low=max(0.0, value - half), high=value + half)
+    return MeasuredProperty(value=value, low=max(0.0, value - half), high=value + half)
 
 
-def _runs(at_s: Array, shown: Array) -> tuple[Array, Array]:
+def _runs(at_s: Array, values: Array) -> tuple[Array, Array]:
     """Return when each stretch of equal values began and ended."""
-    bounds = np.concatenate(([0], np.flatnonzero(np.diff(shown)) + 1, [shown.size]))
+    bounds = np.concatenate(([0], np.flatnonzero(np.diff(values)) + 1, [values.size]))
     return at_s[bounds[:-1]], at_s[bounds[1:] - 1]
 
 
-def _hangs_from_s(at_s: Array, shown: Array, load: Switched) -> float | None:
+def _hangs_from_s(at_s: Array, values: Array, load: Switched) -> float | None:
     """Return from when on the sensor repeated one value over several switches of the load, s; None where it did not."""
-    begins, ends = _runs(at_s, shown)
+    begins, ends = _runs(at_s, values)
     lengths = ends - begins
     longest = int(np.argmax(lengths))
     crossed = int(np.sum((load.edges_s > begins[longest]) & (load.edges_s < ends[longest])))
@@ -247,27 +251,27 @@ def _is_clipped(readings: LoadReadings, answer: StepResponse) -> bool:
     """Return whether the sensor shows its highest value, and nothing else, where the load goes on."""
     settled_s = 3 * max(0.0, answer.delay_s.high) + 0.05
     share_on = readings.load.mean(readings.at_s, settled_s)
-    loaded, idle = readings.shown[share_on > 1 - 1e-9], readings.shown[share_on < 1e-9]
+    loaded, idle = readings.values[share_on > 1 - 1e-9], readings.values[share_on < 1e-9]
     if min(loaded.size, idle.size) < FEWEST_READINGS // 6:
         return False
     _, counts = np.unique(idle, return_counts=True)
-    at_most = float(np.mean(loaded == readings.shown.max()))
+    at_most = float(np.mean(loaded == readings.values.max()))
     return at_most > CLIPPED_RATIO and float(counts.max()) / idle.size < UNCLIPPED_RATIO
 
 
-def _resolution(shown: Array) -> Measured:
+def _resolution(values: Array) -> MeasuredProperty:
     """Return the step of the readings: the smallest difference of two values, where the others are multiples of it."""
-    values = np.unique(shown)
+    values = np.unique(values)
     apart = np.diff(values)
     apart = apart[apart > 1e-9 * max(1e-12, float(np.abs(values).max(initial=0.0)))]
     if not apart.size:
-        return Measured(reason="it showed one value only")
+        return MeasuredProperty(reason="it showed one value only")
     step = float(np.median(apart[apart < 1.5 * apart.min()]))
     multiples = apart / step
     is_step = np.sum(np.abs(multiples - 1) < STEP_TOLERANCE) >= FEWEST_STEPS
     if is_step and float(np.mean(np.abs(multiples - np.round(multiples)) < STEP_TOLERANCE * multiples)) > 1 - STEP_TOLERANCE:
-        return Measured(value=step, low=step * (1 - STEP_TOLERANCE), high=step * (1 + STEP_TOLERANCE))
-    return Measured(reason=f"too few values are neighbours, or its steps are finer than {float(np.median(apart)):.2g}")
+        return MeasuredProperty(value=step, low=step * (1 - STEP_TOLERANCE), high=step * (1 + STEP_TOLERANCE))
+    return MeasuredProperty(reason=f"too few values are neighbours, or its steps are finer than {float(np.median(apart)):.2g}")
 
 
 def _gaps(readings: LoadReadings) -> list[str]:

@@ -41,7 +41,7 @@ MOST_REPEATS = 0.3
 
 @dataclass(frozen=True, slots=True)
 class ShortBlock:
-    """What a short block gives: its idle power, how much comes late, and the terms of its own, each a standard uncertainty in W."""
+    """Idle power around a short block, how much of it comes late, and the terms of its own, each a standard uncertainty in W."""
 
     idling: budget.IdlePower
     settling: Settling

@@ -105,9 +105,9 @@ class StepResponse:
     is_short: bool
 
 
-def step_response(at_s: Array, shown: Array, load: Switched, spans_s: Array | None = None) -> StepResponse:
+def step_response(at_s: Array, values: Array, load: Switched, spans_s: Array | None = None) -> StepResponse:
     """Return how readings (float64 [n], W) follow a load; `spans_s` is how long before `at_s` each is the mean of, of a counter."""
-    fits = {shape: _Fit(at_s, shown, load, _answer(load, shape, spans_s)) for shape in ("mean", "lag")}
+    fits = {shape: _Fit(at_s, values, load, _answer(load, shape, spans_s)) for shape in ("mean", "lag")}
     best = {shape: fit.best(_grid(spans_s)) for shape, fit in fits.items()}
     shape: Shape = min(best, key=lambda name: fits[name].squares(*best[name]).sum())  # type: ignore[assignment]
     other: Shape = "lag" if shape == "mean" else "mean"
@@ -120,7 +120,7 @@ def step_response(at_s: Array, shown: Array, load: Switched, spans_s: Array | No
     is_short = spans_s is None and length_s.high < SHORT_S
     is_told = spans_s is None and not is_short and float(worse.sum()) > CLEARLY_WORSE * error
     chance = max(
-        _Fit(at_s, shown, other_load, _answer(other_load, shape, spans_s)).correlation(*best[shape]) for other_load in _others(load)
+        _Fit(at_s, values, other_load, _answer(other_load, shape, spans_s)).correlation(*best[shape]) for other_load in _others(load)
     )
     correlation = fit.correlation(*best[shape])
     steps = [fit.step(*point, leave_out=block) for block, point in enumerate(blocks)]
@@ -154,9 +154,9 @@ def _others(load: Switched) -> list[Switched]:
 
 
 def _answer(load: Switched, shape: str, spans_s: Array | None) -> Callable[[Array, Array | None, float, float], Array]:
-    def answer(at_s: Array, chosen: Array | None, delay_s: float, length_s: float) -> Array:
+    def answer(at_s: Array, selected: Array | None, delay_s: float, length_s: float) -> Array:
         if spans_s is not None:
-            return load.mean(at_s - delay_s, spans_s if chosen is None else spans_s[chosen])
+            return load.mean(at_s - delay_s, spans_s if selected is None else spans_s[selected])
         return load.mean(at_s - delay_s, length_s) if shape == "mean" else load.lagged(at_s - delay_s, length_s)
 
     return answer
@@ -176,8 +176,8 @@ def _near(point: tuple[float, float]) -> list[tuple[float, float]]:
 class _Fit:
     """Readings as a level, a slow wandering and a step of a given answer."""
 
-    def __init__(self, at_s: Array, shown: Array, load: Switched, answer: Callable[[Array, Array | None, float, float], Array]) -> None:
-        self._at_s, self._answer, self._shown = at_s, answer, shown
+    def __init__(self, at_s: Array, values: Array, load: Switched, answer: Callable[[Array, Array | None, float, float], Array]) -> None:
+        self._at_s, self._answer, self._values = at_s, answer, values
         waves = np.cos(np.outer(at_s / load.end_s, np.arange(HALF_WAVES + 1) * np.pi))
         self._block = np.minimum((at_s / load.end_s * BLOCKS).astype(int).clip(0), BLOCKS - 1)
         self._waves = waves
@@ -186,32 +186,32 @@ class _Fit:
     def _kept(self, leave_out: int | None) -> tuple[NDArray[np.bool_], Array, Array]:
         """Return which readings count, a basis of the wandering, and the readings without it."""
         if leave_out not in self._prepared:
-            chosen = self._block != (-1 if leave_out is None else leave_out)
-            basis, _ = np.linalg.qr(self._waves[chosen])
-            self._prepared[leave_out] = chosen, basis, self._shown[chosen] - basis @ (basis.T @ self._shown[chosen])
+            selected = self._block != (-1 if leave_out is None else leave_out)
+            basis, _ = np.linalg.qr(self._waves[selected])
+            self._prepared[leave_out] = selected, basis, self._values[selected] - basis @ (basis.T @ self._values[selected])
         return self._prepared[leave_out]
 
     def _cleared(self, delay_s: float, length_s: float, leave_out: int | None) -> tuple[Array, Array]:
-        chosen, basis, shown = self._kept(leave_out)
-        answer = self._answer(self._at_s[chosen], None if leave_out is None else chosen, delay_s, length_s)
-        return answer - basis @ (basis.T @ answer), shown
+        selected, basis, values = self._kept(leave_out)
+        answer = self._answer(self._at_s[selected], None if leave_out is None else selected, delay_s, length_s)
+        return answer - basis @ (basis.T @ answer), values
 
     def step(self, delay_s: float, length_s: float, leave_out: int | None = None) -> float:
         """Return by how much the readings step with the load."""
-        answer, shown = self._cleared(delay_s, length_s, leave_out)
+        answer, values = self._cleared(delay_s, length_s, leave_out)
         squares = float(answer @ answer)
-        return float(answer @ shown) / squares if squares > 0 else 0.0
+        return float(answer @ values) / squares if squares > 0 else 0.0
 
     def correlation(self, delay_s: float, length_s: float, leave_out: int | None = None) -> float:
         """Return how much of the readings the answer explains, -1..1."""
-        answer, shown = self._cleared(delay_s, length_s, leave_out)
-        scale = math.sqrt(float(answer @ answer) * float(shown @ shown))
-        return float(answer @ shown) / scale if scale > 0 else 0.0
+        answer, values = self._cleared(delay_s, length_s, leave_out)
+        scale = math.sqrt(float(answer @ answer) * float(values @ values))
+        return float(answer @ values) / scale if scale > 0 else 0.0
 
     def squares(self, delay_s: float, length_s: float) -> Array:
         """Return the squares that are left in each tenth of the test, float64 [10]."""
-        answer, shown = self._cleared(delay_s, length_s, None)
-        off = shown - self.step(delay_s, length_s) * answer
+        answer, values = self._cleared(delay_s, length_s, None)
+        off = values - self.step(delay_s, length_s) * answer
         return np.bincount(self._block, off**2, BLOCKS)
 
     def best(self, grid: Sequence[tuple[float, float]], leave_out: int | None = None) -> tuple[float, float]:

@@ -107,11 +107,11 @@ class EnergyWatch:
             self._idle()
             self._settle(end_ns)
             run = self._run(end_ns)
-            others = other_load([*self._tables, read_processes(THIS_MACHINE)], os.getpid())
+            beside_load = other_load([*self._tables, read_processes(THIS_MACHINE)], os.getpid())
             # A last reading beyond the last edge.
             self._sampler.stop()
             energies = per_inference.energies_of(self._sampler.traces().values(), run)
-        self.seen = WatchedEnergy((end_ns - self._start_ns) / 1e9, energies, self._why, self._idle_s, others)
+        self.seen = WatchedEnergy((end_ns - self._start_ns) / 1e9, energies, self._why, self._idle_s, beside_load)
 
     def _run(self, end_ns: int) -> EnergyRun:
         """Return what was watched, with the idle up to now."""

@@ -194,7 +194,7 @@ def by_whom(worst: OtherProcess | None, load_ratio: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OtherLoad:
-    """What processes used that do not descend from the watching one, as shares of all cores, 0..1.
+    """The load of processes that do not descend from the watching one, as shares of all cores, 0..1.
 
     `idle_ratio` is the larger of the two idle stretches'; None where a stretch was too short for clock ticks.
     """

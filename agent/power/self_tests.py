@@ -21,7 +21,7 @@ SELF_TESTS_FOLDER = "self-tests"
 AVERAGING = ("window_s", "lag_s", "update_interval_s", "seen_ratio")
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MeasuredProperty(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A property of the sensor with its 95% bounds; without a value, `reason` is why the test does not tell it."""
 
     value: float | None = None
@@ -31,7 +31,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class SelfTest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a known load on the processor showed of a sensor; times are s, powers W.
+    """The properties of a sensor that a known load on the processor showed; times are s, powers W.
 
     `delay_s` is the mean delay of a reading behind the power, all of it; the averaging window, the lag beyond half of it, the sensor's own
     clock and the share of the time that it looks at are its parts. `findings` are what makes the sensor unfit, in sentences.
@@ -44,13 +44,13 @@ class SelfTest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     readings: int
     failures: int
     sees_load: bool
-    step: Measured
-    delay_s: Measured
-    window_s: Measured
-    lag_s: Measured
-    update_interval_s: Measured
-    seen_ratio: Measured
-    resolution: Measured
+    step: MeasuredProperty
+    delay_s: MeasuredProperty
+    window_s: MeasuredProperty
+    lag_s: MeasuredProperty
+    update_interval_s: MeasuredProperty
+    seen_ratio: MeasuredProperty
+    resolution: MeasuredProperty
     reading_interval_s: float
     longest_gap_s: float
     findings: tuple[str, ...] = ()
@@ -101,8 +101,8 @@ def find_self_test(board: str | None, sensor: str, folder: Path | None = None) -
 def contradictions(test: SelfTest, description: Description) -> tuple[str, ...]:
     """Return where the self-test contradicts what the driver states of the sensor, in sentences."""
     averaging = description.averaging
-    stated = {name: getattr(averaging, name) for name in AVERAGING} if averaging is not None else {}
-    pairs = [(name, value, getattr(test, name)) for name, value in stated.items() if value is not None]
+    described = {name: getattr(averaging, name) for name in AVERAGING} if averaging is not None else {}
+    pairs = [(name, value, getattr(test, name)) for name, value in described.items() if value is not None]
     resolution = description.resolution_mj if description.kind == "energy" else description.resolution_w
     pairs += [("resolution", resolution, test.resolution)] if resolution else []
     return tuple(
@@ -123,17 +123,20 @@ class CheckedSensor(PowerSensor):
     def describe(self) -> Description:
         """Return the sensor's description, completed; contradictions are among its warnings."""
         description, test = self._sensor.describe(), self._test
-        stated = description.averaging or Averaging()
-        shown = {name: getattr(test, name).value for name in AVERAGING if getattr(stated, name) is None}
-        shown = {name: max(0.0, value) for name, value in shown.items() if value is not None}
+        described = description.averaging or Averaging()
+        measured_parts = {name: getattr(test, name).value for name in AVERAGING if getattr(described, name) is None}
+        measured_parts = {name: max(0.0, value) for name, value in measured_parts.items() if value is not None}
         averaging = msgspec.structs.replace(
-            stated, **shown, sources=stated.sources | dict.fromkeys(shown, "self-test"), checked_at=test.made_at if shown else None
+            described,
+            **measured_parts,
+            sources=described.sources | dict.fromkeys(measured_parts, "self-test"),
+            checked_at=test.made_at if measured_parts else None,
         )
         field = "resolution_mj" if description.kind == "energy" else "resolution_w"
         is_undescribed = getattr(description, field) is None and test.resolution.value is not None
         return dataclasses.replace(
             description,
-            averaging=averaging if shown else description.averaging,
+            averaging=averaging if measured_parts else description.averaging,
             warnings=(*description.warnings, *test.findings, *contradictions(test, description)),
             **({field: test.resolution.value} if is_undescribed else {}),
         )

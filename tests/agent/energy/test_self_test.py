@@ -118,19 +118,19 @@ class SimulatedSensor:
 
 def test_the_test_runs_by_the_clock_that_it_is_given():
     """A minute in no time; the load is off at its end, progress is reported, and the failed reads are counted."""
-    sensor, told = SimulatedSensor(), []
+    sensor, reports = SimulatedSensor(), []
     lengths = turns(_draw(3), 40.0)
     readings = read_under_load(
         sensor,
         sensor.switch,
         lengths,
-        lambda *step: told.append(step),
+        lambda *step: reports.append(step),
         lambda: int(sensor.now_s * 1e9),
         lambda s: sensor.sleep(max(s, 1e-4)),
     )
     assert sensor.switches[-1][1] is False
     assert readings.failures == sensor.reads // 7
-    assert told[-1][1:] == (len(lengths) - 1, len(lengths))
+    assert reports[-1][1:] == (len(lengths) - 1, len(lengths))
     measured = judged(readings, Description("simulated", "board-input", (), "power", 20.0), "board")
     assert _holds(measured.delay_s, 0.5), measured.delay_s
 

@@ -7,7 +7,7 @@ from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import Description, PowerSensor, Reading
 from edgemeter.agent.power.self_tests import (
     CheckedSensor,
-    Measured,
+    MeasuredProperty,
     SelfTest,
     contradictions,
     find_self_test,
@@ -15,7 +15,7 @@ from edgemeter.agent.power.self_tests import (
     self_test_path,
 )
 
-UNTOLD = Measured(reason="not seen")
+UNTOLD = MeasuredProperty(reason="not seen")
 
 
 def _test(**changes):
@@ -29,11 +29,11 @@ def _test(**changes):
         "sees_load": True,
         "step": UNTOLD,
         "delay_s": UNTOLD,
-        "window_s": Measured(value=0.0, low=0.0, high=0.06),
-        "lag_s": Measured(value=0.5, low=0.45, high=0.55),
-        "update_interval_s": Measured(value=1.0, low=0.99, high=1.01),
+        "window_s": MeasuredProperty(value=0.0, low=0.0, high=0.06),
+        "lag_s": MeasuredProperty(value=0.5, low=0.45, high=0.55),
+        "update_interval_s": MeasuredProperty(value=1.0, low=0.99, high=1.01),
         "seen_ratio": UNTOLD,
-        "resolution": Measured(value=0.1, low=0.098, high=0.102),
+        "resolution": MeasuredProperty(value=0.1, low=0.098, high=0.102),
         "reading_interval_s": 0.1,
         "longest_gap_s": 0.2,
     }
@@ -80,10 +80,10 @@ def test_what_the_driver_does_not_state_comes_from_the_self_test_with_its_date()
         checked_at="2026-11-23T05:00:00+00:00",
     )
     assert (described.resolution_w, described.warnings) == (0.1, ())
-    stated = Averaging(window_s=0.02, lag_s=0.5, sources={"window_s": "published", "lag_s": "driver"})
-    completed = CheckedSensor(Meter(averaging=stated, resolution_w=0.1), _test()).describe()
+    described_by_driver = Averaging(window_s=0.02, lag_s=0.5, sources={"window_s": "published", "lag_s": "driver"})
+    completed = CheckedSensor(Meter(averaging=described_by_driver, resolution_w=0.1), _test()).describe()
     assert (completed.averaging.window_s, completed.averaging.update_interval_s) == (0.02, 1.0)
-    assert completed.averaging.sources == {**stated.sources, "update_interval_s": "self-test"}
+    assert completed.averaging.sources == {**described_by_driver.sources, "update_interval_s": "self-test"}
     assert CheckedSensor(Meter(), _test()).read().power_w == 5.0
 
 
