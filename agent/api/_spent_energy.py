@@ -73,7 +73,7 @@ def energy(power: str | None = None, *, idle_s: float | None = None) -> Iterator
         return
     for name in ("mean_power_w", "sensor", "scope", "excludes"):
         setattr(spent, name, getattr(measured, name))
-    spent.bounds_reason = measured.u_reason
+    spent.bounds_reason = measured.interval_reason
     spent.joules, spent.joules_low, spent.joules_high = _with_bounds(measured.gross_mj, measured.gross_u_mj)
     if measured.net_state == "resolved" and measured.net_mj is not None:
         spent.net_joules, spent.net_joules_low, spent.net_joules_high = _with_bounds(measured.net_mj, measured.net_u_mj)

@@ -162,7 +162,7 @@ def _line(energy: "Energy", idle_s: float) -> str:
 
 
 def _uncertainty(u_mj: float | None, energy: "Energy") -> str:
-    return f" (no interval: {energy.u_reason or 'its uncertainty is unknown'})" if u_mj is None else f" ±{u_mj / 1000:.2g} J"
+    return f" (no interval: {energy.interval_reason or 'its uncertainty is unknown'})" if u_mj is None else f" ±{u_mj / 1000:.2g} J"
 
 
 def _repeat_suite(command: tuple[str, ...], period: str, options: dict[str, Any]) -> None:

@@ -277,7 +277,7 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     """Coverage factor of `gross_u_mj`: 2, or more where it rests on little scatter."""
     net_k: float | None = None
     """Coverage factor of `net_u_mj`: 2, or more where it rests on little scatter."""
-    u_reason: str | None = None
+    interval_reason: str | None = None
     """Why an uncertainty is unknown, with the remedy; null where both are known."""
     resolving_window_s: float | None = None
     """Length in s of both idle and timed part that would resolve the net energy; null if none would."""

@@ -73,7 +73,7 @@ def estimated_energy(power_w: float, run: EnergyRun) -> Energy:
         period_ms=0.0,
         resolution_w=None,
         longest_gap_ms=window_ms,
-        u_reason="the power was stated, not measured: name a power sensor (--power)",
+        interval_reason="the power was stated, not measured: name a power sensor (--power)",
     )
 
 
@@ -231,7 +231,7 @@ def _energy(
         is_modelled=description.is_modelled,
         gross_k=gross_k,
         net_k=net_k,
-        u_reason=budget.unknown_reason(terms),
+        interval_reason=budget.unknown_reason(terms),
         resolving_window_s=None if resolved or idling is None else _resolving_window_s(case, idling, power_w - idling.mean_w, terms),
         sufficient_window_s=_sufficient_window_s(case, terms, gross_mj),
         follows_queries=case.curve.follows_queries,

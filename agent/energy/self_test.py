@@ -155,7 +155,7 @@ def _followed(readings: LoadReadings, kind: str) -> tuple[StepResponse | None, s
         return (
             answer,
             "its readings are clipped",
-            [f"it shows no more than {readings.shown.max():.4g} W: it is clipped, use one of a wider range"],
+            [f"it shows no more than {readings.values.max():.4g} W: it is clipped, use one of a wider range"],
         )
     return answer, None, []
 
@@ -198,7 +198,7 @@ def _parts(
     untold = MeasuredProperty(reason="the readings do not tell a mean over a window from a lag")
     # A longer interval is met by more reads: the mean age of what they show is more than half of the mean interval.
     held_s = 0.0 if renewal is None or kind == "energy" else renewal.interval_ns / 2e9 * (1 + renewal.scatter_ratio**2)
-    lag, window, seen = untold, untold, MeasuredProperty(reason="only a window that is shorter than its own clock shows it")
+    lag, window, share = untold, untold, MeasuredProperty(reason="only a window that is shorter than its own clock shows it")
     if answer.is_short:
         # Of a window as short as the edges of the load.
         lag, window = _measured(answer.delay_s), MeasuredProperty(value=0.0, low=0.0, high=SHORT_S)
@@ -207,14 +207,14 @@ def _parts(
         window = (
             _measured(answer.length_s) if answer.shape == "mean" else MeasuredProperty(value=0.0, low=0.0, high=max(SHORT_S, interval_s))
         )
-        if answer.shape == "mean" and clock.value:
-            share = answer.length_s
-            if share.low / clock.value > 0 and share.high / clock.value < COVERED_RATIO:
-                seen = MeasuredProperty(value=share.value / clock.value, low=share.low / clock.value, high=share.high / clock.value)
+    # A lag follows all of the power, whatever its clock.
+    if answer.shape != "lag" and clock.value and window.high is not None and window.high < COVERED_RATIO * clock.value:
+        low, high = (window.low or 0.0) / clock.value, window.high / clock.value
+        share = MeasuredProperty(value=(window.value or 0.0) / clock.value, low=low, high=high)
     delay = _measured(
         answer.delay_s, held_s, 0.0 if renewal is None else math.hypot(interval_s / 2, renewal.u_ratio * renewal.interval_ns / 1e9)
     )
-    return {"delay_s": delay, "window_s": window, "lag_s": lag, "update_interval_s": clock, "seen_ratio": seen}
+    return {"delay_s": delay, "window_s": window, "lag_s": lag, "update_interval_s": clock, "seen_ratio": share}
 
 
 def _clock(renewal: Renewal | None, interval_s: float) -> MeasuredProperty:
@@ -224,9 +224,9 @@ def _clock(renewal: Renewal | None, interval_s: float) -> MeasuredProperty:
     return MeasuredProperty(value=mean_s, low=mean_s - 2 * u_s, high=mean_s + 2 * u_s)
 
 
-def _measured(estimate: Estimate, more: float = 0.0, more_u: float = 0.0) -> MeasuredProperty:
-    """Return an estimate as it is kept; `more` is added to it, with a half width of its own."""
-    value, half = estimate.value + more, math.hypot(estimate.high - estimate.value, more_u)
+def _measured(estimate: Estimate, held_s: float = 0.0, held_u_s: float = 0.0) -> MeasuredProperty:
+    """Return an estimate as it is kept; the mean age of a value that the sensor holds is added to it."""
+    value, half = estimate.value + held_s, math.hypot(estimate.high - estimate.value, held_u_s)
     return MeasuredProperty(value=value, low=max(0.0, value - half), high=value + half)
 
 

@@ -142,9 +142,7 @@ def test_every_property_is_within_its_bounds_or_not_told(name):
     misses = []
     for seed in (1, 2):
         sensor, measured = _check(name, seed)
-        truths = {"delay_s": sensor.mean_delay_s, "lag_s": sensor.delay_s + sensor.lag_s, "window_s": sensor.window_s}
-        if sensor.update_s:
-            truths["update_interval_s"] = sum(sensor.update_s) / 2
+        truths = {field: truth for field, truth in sensor.truths().items() if truth is not None}
         misses += [
             (field, truth, getattr(measured, field))
             for field, truth in truths.items()
