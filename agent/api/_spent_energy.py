@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from edgemeter._environment import unset_options
 from edgemeter.agent.base import config
-from edgemeter.agent.energy.watch import EnergyWatch
+from edgemeter.agent.energy.watch import EnergyWatch, why_no_net
 
 logger = logging.getLogger(__name__)
 
@@ -15,8 +15,8 @@ class SpentEnergy:
     """The energy of a block in joules; set when the block has ended. A figure that the readings do not support is None.
 
     `joules` is everything that the sensor saw, `net_joules` what is above idle power; `*_low` and `*_high` are their 95% bounds, None
-    where a part of the uncertainty is unknown, for `bounds_reason`. `sensor` read it at `scope`, which leaves out `excludes`. `reason` is
-    why there is none; `doubts` are what makes it suspect, such as another job that ran meanwhile.
+    where a part of the uncertainty is unknown. `sensor` read it at `scope`, which leaves out `excludes`. `reason`, `net_reason` and
+    `bounds_reason` are why there is none of each; `doubts` are what makes it suspect, such as another job that ran meanwhile.
     """
 
     seconds: float | None = None
@@ -31,6 +31,7 @@ class SpentEnergy:
     scope: str | None = None
     excludes: tuple[str, ...] = ()
     bounds_reason: str | None = None
+    net_reason: str | None = None
     doubts: tuple[str, ...] = ()
     reason: str | None = "the block has not ended"
 
@@ -74,6 +75,7 @@ def energy(power: str | None = None, *, idle_s: float | None = None) -> Iterator
     for name in ("mean_power_w", "sensor", "scope", "excludes"):
         setattr(spent, name, getattr(measured, name))
     spent.bounds_reason = measured.interval_reason
+    spent.net_reason = why_no_net(measured, watch.seen.idle_s)
     spent.joules, spent.joules_low, spent.joules_high = _with_bounds(measured.gross_mj, measured.gross_u_mj)
     if measured.net_state == "resolved" and measured.net_mj is not None:
         spent.net_joules, spent.net_joules_low, spent.net_joules_high = _with_bounds(measured.net_mj, measured.net_u_mj)

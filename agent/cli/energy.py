@@ -150,13 +150,10 @@ def _print(watched: "WatchedEnergy", repeats: int) -> None:
 
 
 def _line(energy: "Energy", idle_s: float) -> str:
+    from edgemeter.agent.energy.watch import why_no_net
+
     gross = f"{energy.gross_mj / 1000:.4g} J{_uncertainty(energy.gross_u_mj, energy)}"
-    length = "any length" if energy.resolving_window_s is None else f"{energy.resolving_window_s:.0f} s of idle and of load"
-    net = {
-        "resolved": f"{(energy.net_mj or 0) / 1000:.4g} J{_uncertainty(energy.net_u_mj, energy)}",
-        "not_resolvable": f"not resolvable {'by' if energy.resolving_window_s is None else 'below'} {length}",
-        "no_idle": f"not known: {idle_s:.4g} s of idle do not give {energy.sensor} an idle power" if idle_s else "not known without idle",
-    }[energy.net_state]
+    net = why_no_net(energy, idle_s) or f"{(energy.net_mj or 0) / 1000:.4g} J{_uncertainty(energy.net_u_mj, energy)}"
     left_out = f"; excludes {', '.join(energy.excludes)}" if energy.excludes else ""
     return f"{energy.sensor} ({energy.scope}): gross {gross}, net {net}, mean {energy.mean_power_w:.4g} W{left_out}"
 

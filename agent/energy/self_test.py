@@ -45,6 +45,7 @@ STEP_TOLERANCE = 0.02
 SPAN_S = 0.05
 LONG_GAP_RATIO = 5.0
 COVERED_RATIO = 0.8
+NO_LOAD = "no load was driven (--no-load)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def judged(readings: LoadReadings, description: Description, board: str, *, is_l
             f"{description.id} gave {at_s.size} readings in {readings.load.end_s:.0f} s ({readings.failures} failed): test it for longer "
             "(--seconds), or find what keeps readings from coming"
         )
-    answer, why, findings = _followed(readings, description.kind) if is_loaded else (None, "no load was driven (--no-load)", [])
+    answer, why, findings = _followed(readings, description.kind) if is_loaded else (None, NO_LOAD, [])
     interval_s = float(np.median(np.diff(at_s)))
     return SelfTest(
         board=board,
@@ -138,19 +139,20 @@ def judged(readings: LoadReadings, description: Description, board: str, *, is_l
 
 def _followed(readings: LoadReadings, kind: str) -> tuple[StepResponse | None, str | None, list[str]]:
     """Return how the sensor follows the load, why that is not known, and what makes the sensor unfit, in a sentence."""
-    hangs_from_s = _hangs_from_s(readings.at_s, readings.values, readings.load) if kind == "power" else None
-    if hangs_from_s is not None:
+    if kind == "power" and np.all(readings.values == readings.values[0]):
         return (
             None,
-            "it hangs",
-            [f"from {hangs_from_s:.0f} s on it repeated one value while the load went on and off: it hangs, restart it"],
+            "it showed one value only",
+            ["it showed one value only: it hangs (restart it), or its step exceeds what the load draws"],
         )
+    hangs_from_s = _hangs_from_s(readings.at_s, readings.values, readings.load) if kind == "power" else None
+    if hangs_from_s is not None:
+        repeated = f"from {hangs_from_s:.0f} s on it repeated one value while the load went on and off: it hangs, restart it"
+        return None, "it hangs", [repeated]
     answer = _answer(readings, kind)
     if answer is None or not answer.is_seen:
         unseen = "it does not show the load of this board's processor: it measures another board, or much else beside it"
         return answer, "it does not follow the load", [unseen]
-    if answer.step.value < 0:
-        return answer, "it is reversed", ["it shows less power under load: its clamp or its shunt is reversed"]
     if kind == "power" and _is_clipped(readings, answer):
         return (
             answer,
@@ -193,7 +195,7 @@ def _parts(
     clock = _clock(renewal, interval_s)
     if answer is None or why is not None:
         return dict.fromkeys(("delay_s", "window_s", "lag_s", "seen_ratio"), MeasuredProperty(reason=why or "it does not move")) | {
-            "update_interval_s": MeasuredProperty(reason=why) if why == "it hangs" else clock
+            "update_interval_s": MeasuredProperty(reason=why) if why != NO_LOAD and answer is None else clock
         }
     untold = MeasuredProperty(reason="the readings do not tell a mean over a window from a lag")
     # A longer interval is met by more reads: the mean age of what they show is more than half of the mean interval.
@@ -243,7 +245,7 @@ def _hangs_from_s(at_s: Array, values: Array, load: Switched) -> float | None:
     longest = int(np.argmax(lengths))
     crossed = int(np.sum((load.edges_s > begins[longest]) & (load.edges_s < ends[longest])))
     usual_s = float(np.average(lengths, weights=lengths)) if begins.size < HANGING_EDGES else float(np.median(lengths))
-    is_long = lengths[longest] > max(HANGING_S, HANGING_RATIO * usual_s) or begins.size == 1
+    is_long = lengths[longest] > max(HANGING_S, HANGING_RATIO * usual_s)
     return float(begins[longest]) if crossed >= HANGING_EDGES and is_long else None
 
 

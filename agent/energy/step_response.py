@@ -32,7 +32,8 @@ CLEARLY_WORSE = 3.0
 EDGE_S = 0.02
 # A window that may be no longer than this has no shape beside such edges.
 SHORT_S = 3 * EDGE_S
-# Beside schedules that were not driven, the answer to the driven one has to explain so much more; and so much at least.
+# Beside schedules that were not driven, the answer to the driven one has to explain so much more, or leave so much less open.
+UNEXPLAINED_RATIO = 0.5
 BEYOND_CHANCE = 1.3
 LEAST_CORRELATION = 0.2
 OTHER_SCHEDULES = 12
@@ -132,7 +133,8 @@ def step_response(at_s: Array, values: Array, load: Switched, spans_s: Array | N
         length_s=length_s if is_told else None,
         correlation=correlation,
         is_short=is_short,
-        is_seen=correlation > max(LEAST_CORRELATION, BEYOND_CHANCE * chance),
+        is_seen=correlation > max(LEAST_CORRELATION, BEYOND_CHANCE * chance)
+        or (correlation > 0 and 1 - correlation**2 < UNEXPLAINED_RATIO * (1 - chance**2)),
     )
 
 

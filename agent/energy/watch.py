@@ -16,6 +16,7 @@ from types import TracebackType
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.energy import per_inference
 from edgemeter.agent.energy.per_inference import Energies
 from edgemeter.agent.energy.sampler import Sampler
@@ -44,6 +45,16 @@ class WatchedEnergy:
     why_these: str
     idle_s: float
     other_load: OtherLoad
+
+
+def why_no_net(energy: Energy, idle_s: float) -> str | None:
+    """Return why a watched energy has no net energy, where the machine idled for `idle_s` before and after; None where it has one."""
+    if energy.net_state == "no_idle":
+        return f"not known: {idle_s:.4g} s of idle do not give {energy.sensor} an idle power" if idle_s else "not known without idle"
+    if energy.net_state == "resolved":
+        return None
+    window_s = energy.resolving_window_s
+    return "not resolvable by any length" if window_s is None else f"not resolvable below {window_s:.0f} s of idle and of load"
 
 
 class EnergyWatch:

@@ -138,6 +138,8 @@ def test_energy_names_joules_bounds_and_sensor(tmp_path, monkeypatch):
     assert spent.joules_low < 2 * spent.seconds < spent.joules_high
     assert (spent.sensor, spent.scope, spent.reason) == ("replay:bench", "board-input", None)
     assert str(spent).endswith(" J), replay:bench, board-input")
+    assert (spent.net_joules, isinstance(spent.doubts, tuple)) == (None, True)
+    assert spent.net_reason
 
 
 def test_columns_hold_every_run_of_every_kind_of_source(tmp_path):

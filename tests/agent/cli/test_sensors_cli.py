@@ -236,12 +236,12 @@ def test_a_sensor_is_checked_and_the_test_is_listed_and_used(tmp_path, configura
     result = run("check", "replay", "--config", configuration, "--json")
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
-    assert (document["sees_load"], document["delay_s"]["reason"]) == (False, "it hangs")
+    assert (document["sees_load"], document["delay_s"]["reason"]) == (False, "it showed one value only")
     plain = run("check", "replay", "--config", configuration)
-    assert "delay, all of it   not to be told: it hangs" in plain.stdout
-    assert "warning: from 0 s on it repeated one value" in plain.stderr
+    assert "delay, all of it   not to be told: it showed one value only" in plain.stdout
+    assert "warning: it showed one value only: it hangs" in plain.stderr
     idle = run("check", "replay", "--config", configuration, "--no-load")
     assert "nothing is stored" in idle.stderr
     listed = run("--config", configuration)
     assert f"replay: self-test of {document['made_at'][:10]}" in listed.stdout
-    assert "it hangs, restart it" in listed.stdout
+    assert "it hangs (restart it)" in listed.stdout
