@@ -230,8 +230,6 @@ class Averaging(RecordPart, frozen=True, kw_only=True):
     """Share of the time that the sensor looks at the power."""
     sources: dict[str, AveragingSource] = {}
     """Where each of these is from: published by the maker or in a paper, read from the driver, estimated, measured by a self-test."""
-    checked_at: str | None = None
-    """When the self-test was made, in UTC; null if nothing is from one."""
 
 
 class Energy(RecordPart, frozen=True, kw_only=True):
@@ -356,5 +354,7 @@ class PowerTrace(RecordPart, frozen=True, kw_only=True):
     """Power in W, from and to, of the load steps of the calibration; null if there is none."""
     averaging: Averaging | None = None
     """How the readings follow the power; null if nothing is known of it."""
+    self_tested_at: str | None = None
+    """When the self-test was made that completes the description, in UTC; null if none does."""
     is_modelled: bool = False
     """Whether the scope was modelled from a narrower one: an estimate."""

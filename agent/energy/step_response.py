@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Shape = Literal["mean", "lag"]
+Selection = NDArray[np.bool_]
+# The answer to a load at these times, for those of the readings that are selected (None: all), by a delay and a length of averaging.
+Answer = Callable[[Array, Selection | None, float, float], Array]
 
 # Delays and lengths of averaging that are tried first, s, and how closely it is looked around the best, as shares of the last stride.
 DELAYS_S = (0.0, 0.01, 0.03, 0.06, 0.1, 0.15, 0.22, 0.32, 0.45, 0.65, 0.9, 1.3, 1.8, 2.5, 3.5)
@@ -69,11 +72,11 @@ class Switched:
         for index, length_s in enumerate(np.diff(self.edges_s), 1):
             target = index % 2
             states.append(target + (states[-1] - target) * math.exp(-length_s / lag_s))
-        index = np.searchsorted(self.edges_s, at_s, "right")
-        since_s = at_s - np.append(self.edges_s[:1], self.edges_s)[index]
-        target = (index % 2).astype(np.float64)
-        begun = np.append(0.0, states)[index]
-        return np.where(index == 0, 0.0, target + (begun - target) * np.exp(-np.maximum(since_s, 0.0) / lag_s))
+        places = np.searchsorted(self.edges_s, at_s, "right")
+        since_s = at_s - np.append(self.edges_s[:1], self.edges_s)[places]
+        targets = (places % 2).astype(np.float64)
+        begun = np.append(0.0, states)[places]
+        return np.where(places == 0, 0.0, targets + (begun - targets) * np.exp(-np.maximum(since_s, 0.0) / lag_s))
 
     def turned(self, pairs: int) -> "Switched":
         """Return a load that was not driven: the same turns, begun at another pair of them."""
@@ -110,7 +113,7 @@ def step_response(at_s: Array, values: Array, load: Switched, spans_s: Array | N
     """Return how readings (float64 [n], W) follow a load; `spans_s` is how long before `at_s` each is the mean of, of a counter."""
     fits = {shape: _Fit(at_s, values, load, _answer(load, shape, spans_s)) for shape in ("mean", "lag")}
     best = {shape: fit.best(_grid(spans_s)) for shape, fit in fits.items()}
-    shape: Shape = min(best, key=lambda name: fits[name].squares(*best[name]).sum())  # type: ignore[assignment]
+    shape: Shape = "mean" if fits["mean"].squares(*best["mean"]).sum() <= fits["lag"].squares(*best["lag"]).sum() else "lag"
     other: Shape = "lag" if shape == "mean" else "mean"
     fit = fits[shape]
     blocks = [fit.best(_near(best[shape]), leave_out=block) for block in range(BLOCKS)]
@@ -155,8 +158,8 @@ def _others(load: Switched) -> list[Switched]:
     return [load.turned(number) for number in np.unique(np.linspace(1, max(1, pairs - 1), OTHER_SCHEDULES).round().astype(int))]
 
 
-def _answer(load: Switched, shape: str, spans_s: Array | None) -> Callable[[Array, Array | None, float, float], Array]:
-    def answer(at_s: Array, selected: Array | None, delay_s: float, length_s: float) -> Array:
+def _answer(load: Switched, shape: str, spans_s: Array | None) -> Answer:
+    def answer(at_s: Array, selected: Selection | None, delay_s: float, length_s: float) -> Array:
         if spans_s is not None:
             return load.mean(at_s - delay_s, spans_s if selected is None else spans_s[selected])
         return load.mean(at_s - delay_s, length_s) if shape == "mean" else load.lagged(at_s - delay_s, length_s)
@@ -178,14 +181,14 @@ def _near(point: tuple[float, float]) -> list[tuple[float, float]]:
 class _Fit:
     """Readings as a level, a slow wandering and a step of a given answer."""
 
-    def __init__(self, at_s: Array, values: Array, load: Switched, answer: Callable[[Array, Array | None, float, float], Array]) -> None:
+    def __init__(self, at_s: Array, values: Array, load: Switched, answer: Answer) -> None:
         self._at_s, self._answer, self._values = at_s, answer, values
         waves = np.cos(np.outer(at_s / load.end_s, np.arange(HALF_WAVES + 1) * np.pi))
         self._block = np.minimum((at_s / load.end_s * BLOCKS).astype(int).clip(0), BLOCKS - 1)
         self._waves = waves
-        self._prepared: dict[int | None, tuple[NDArray[np.bool_], Array, Array]] = {}
+        self._prepared: dict[int | None, tuple[Selection, Array, Array]] = {}
 
-    def _kept(self, leave_out: int | None) -> tuple[NDArray[np.bool_], Array, Array]:
+    def _kept(self, leave_out: int | None) -> tuple[Selection, Array, Array]:
         """Return which readings count, a basis of the wandering, and the readings without it."""
         if leave_out not in self._prepared:
             selected = self._block != (-1 if leave_out is None else leave_out)
@@ -214,11 +217,15 @@ class _Fit:
         """Return the squares that are left in each tenth of the test, float64 [10]."""
         answer, values = self._cleared(delay_s, length_s, None)
         off = values - self.step(delay_s, length_s) * answer
-        return np.bincount(self._block, off**2, BLOCKS)
+        return np.bincount(self._block, off**2, BLOCKS).astype(np.float64)
 
     def best(self, grid: Sequence[tuple[float, float]], leave_out: int | None = None) -> tuple[float, float]:
         """Return the delay and the length of averaging that explain most: the best of a grid, then around it closer and closer."""
-        point = max(grid, key=lambda candidate: self.correlation(*candidate, leave_out))
+
+        def explained(candidate: tuple[float, float]) -> float:
+            return self.correlation(candidate[0], candidate[1], leave_out)
+
+        point = max(grid, key=explained)
         fixed = len({length_s for _, length_s in grid}) == 1
         for stride in FINER:
             delay_s, length_s = point
@@ -232,5 +239,5 @@ class _Fit:
                 for number in (-1, 1)
                 if not fixed
             ]
-            point = max(near, key=lambda candidate: self.correlation(*candidate, leave_out))
+            point = max(near, key=explained)
         return point

@@ -58,6 +58,7 @@ class Description:
     `offset_u_w` is the standard uncertainty of its zero, where a calibration knows it, `calibrated_w` the power between which it was made,
     and `valid_w` that between which it is still believed.
     `averaging` is how its readings follow the power, as far as that is published or can be read; None where nothing is known.
+    `self_tested_at` is when the self-test was made that knows what the driver does not state.
     `is_modelled` marks a figure that a model made out of a narrower scope: an estimate, whatever it was fitted to.
     `warnings` are reasons to doubt its figures; `blocked` is why its present set-up gives no energy, with the remedy.
     """
@@ -77,6 +78,7 @@ class Description:
     calibrated_w: tuple[float, float] | None = None
     is_modelled: bool = False
     averaging: Averaging | None = None
+    self_tested_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,16 +100,14 @@ def find_self_test(board: str | None, sensor: str, folder: Path | None = None) -
 
 def contradictions(test: SelfTest, description: Description) -> tuple[str, ...]:
     """Return where the self-test contradicts what the driver states of the sensor, in sentences."""
-    averaging = description.averaging
-    described = {name: getattr(averaging, name) for name in AVERAGING} if averaging is not None else {}
-    pairs = [(name, value, getattr(test, name)) for name, value in described.items() if value is not None]
+    pairs = [(name, getattr(description.averaging, name, None), getattr(test, name)) for name in AVERAGING]
     resolution = description.resolution_mj if description.kind == "energy" else description.resolution_w
-    pairs += [("resolution", resolution, test.resolution)] if resolution else []
+    pairs.append(("resolution", resolution or None, test.resolution))
     return tuple(
         f"{name} is described as {value:.3g}, and the self-test of {test.made_at[:10]} shows {measured.value:.3g} "
         f"({measured.low:.3g} to {measured.high:.3g})"
         for name, value, measured in pairs
-        if measured.value is not None and not (measured.low or 0.0) <= value <= (measured.high or 0.0)
+        if value is not None and measured.value is not None and not (measured.low or 0.0) <= value <= (measured.high or 0.0)
     )
 
 
@@ -124,21 +122,21 @@ class CheckedSensor(PowerSensor):
         """Return the sensor's description, completed; contradictions are among its warnings."""
         description, test = self._sensor.describe(), self._test
         described = description.averaging or Averaging()
-        measured_parts = {name: getattr(test, name).value for name in AVERAGING if getattr(described, name) is None}
-        measured_parts = {name: max(0.0, value) for name, value in measured_parts.items() if value is not None}
+        unstated = [name for name in AVERAGING if getattr(described, name) is None and getattr(test, name).value is not None]
         averaging = msgspec.structs.replace(
             described,
-            **measured_parts,
-            sources=described.sources | dict.fromkeys(measured_parts, "self-test"),
-            checked_at=test.made_at if measured_parts else None,
+            **{name: getattr(test, name).value for name in unstated},
+            sources=described.sources | dict.fromkeys(unstated, "self-test"),
         )
-        field = "resolution_mj" if description.kind == "energy" else "resolution_w"
-        is_undescribed = getattr(description, field) is None and test.resolution.value is not None
+        resolution = test.resolution.value
+        is_counter = description.kind == "energy"
         return dataclasses.replace(
             description,
-            averaging=averaging if measured_parts else description.averaging,
+            averaging=averaging if unstated else description.averaging,
+            resolution_w=resolution if description.resolution_w is None and not is_counter else description.resolution_w,
+            resolution_mj=resolution if description.resolution_mj is None and is_counter else description.resolution_mj,
             warnings=(*description.warnings, *test.findings, *contradictions(test, description)),
-            **({field: test.resolution.value} if is_undescribed else {}),
+            self_tested_at=test.made_at,
         )
 
     def read(self) -> Reading:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.energy.per_inference import assess, more_idle_s
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description, Reading
@@ -75,3 +76,14 @@ def test_a_counter_knows_a_short_block_to_its_step():
     energy, reason = assess(counted, replace(run, timed=timed, idle_after=Window(timed.end_ns, int(20.4e9))))
     assert energy is not None, reason
     assert abs(energy.gross_mj - 4500) < energy.gross_u_mj < 1000
+
+
+def test_a_clock_that_the_self_test_measured_counts():
+    """Coarse readings that repeat: by a described clock of 0.1 s a block of a second has ten of them, and by one of 1 s none to speak of."""
+    trace, run, gross_j, _ = draw_block(BlockWorld(World(rate=10), 1.0), np.random.default_rng(2), 0.0)
+    readings = tuple(replace(r, power_w=3.0 if r.power_w < 6 else 9.0) for r in trace.readings)
+    for clock_s, is_given in ((0.1, True), (1.0, False)):
+        description = replace(trace.description, averaging=Averaging(update_interval_s=clock_s), resolution_w=1.0)
+        energy, reason = assess(replace(trace, readings=readings, description=description), run)
+        assert (energy is not None) is is_given, reason
+        assert energy is None or abs(energy.gross_mj / 1000 - gross_j) < energy.gross_u_mj / 1000

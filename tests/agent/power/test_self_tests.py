@@ -77,8 +77,8 @@ def test_what_the_driver_does_not_state_comes_from_the_self_test_with_its_date()
         lag_s=0.5,
         update_interval_s=1.0,
         sources=dict.fromkeys(("window_s", "lag_s", "update_interval_s"), "self-test"),
-        checked_at="2026-11-23T05:00:00+00:00",
     )
+    assert described.self_tested_at == "2026-11-23T05:00:00+00:00"
     assert (described.resolution_w, described.warnings) == (0.1, ())
     described_by_driver = Averaging(window_s=0.02, lag_s=0.5, sources={"window_s": "published", "lag_s": "driver"})
     completed = CheckedSensor(Meter(averaging=described_by_driver, resolution_w=0.1), _test()).describe()
