@@ -169,7 +169,9 @@ def _energy_notes(run: RunRecord) -> list[str]:
     if provenance == "estimated":
         return [f"energy of {run.model.name} is estimated from a stated {energy.mean_power_w:g} W, not measured: it ranks nowhere"]
     left_out = f"leaves out {', '.join(energy.excludes)}" if energy.excludes else "leaves out nothing"
-    unknown = "" if energy.gross_u_mj is not None else f"; no interval (±?): {energy.interval_reason or 'its uncertainty is unknown'}"
+    unknown = (
+        "" if energy.gross_u_mj is not None else f"; no interval (±?): {energy.interval_reason or 'an older record, which says no more'}"
+    )
     notes = [f"energy by {energy.sensor}, {energy.scope}: {left_out}{unknown}"]
     if run.load and run.load.pauses:
         notes.append(f"{run.load.pauses} random pauses between queries, {run.load.paused_ms:,.0f} ms in all, are in no figure")

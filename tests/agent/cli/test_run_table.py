@@ -181,9 +181,10 @@ def test_an_energy_states_what_it_includes_and_its_uncertainty():
     assert "62.5 ±1.2" in text
     assert "30 ±2" in text
     assert "energy by ina219, board-input: leaves out power-supply loss" in text
-    unsure = noted(energy=make_energy(gross_u_mj=None, net_u_mj=None, scope="wall-ac", excludes=()))
+    why = "the sensor states no gain uncertainty"
+    unsure = noted(energy=make_energy(gross_u_mj=None, net_u_mj=None, scope="wall-ac", excludes=(), interval_reason=why))
     assert "62.5 ±?" in unsure
-    assert "energy by ina219, wall-ac: leaves out nothing; how sure (±?) is not known before `edgemeter sensors calibrate`" in unsure
+    assert f"energy by ina219, wall-ac: leaves out nothing; no interval (±?): {why}" in unsure
 
 
 def test_an_accuracy_states_what_its_bounds_take_as_independent():

@@ -79,7 +79,7 @@ def test_a_counter_knows_a_short_block_to_its_step():
 
 
 def test_a_clock_that_the_self_test_measured_counts():
-    """Coarse readings that repeat: by a described clock of 0.1 s a block of a second has ten of them, and by one of 1 s none to speak of."""
+    """Coarse readings that repeat: by a described clock of 0.1 s a block of a second has ten of them, by one of 1 s it has one."""
     trace, run, gross_j, _ = draw_block(BlockWorld(World(rate=10), 1.0), np.random.default_rng(2), 0.0)
     readings = tuple(replace(r, power_w=3.0 if r.power_w < 6 else 9.0) for r in trace.readings)
     for clock_s, is_given in ((0.1, True), (1.0, False)):
