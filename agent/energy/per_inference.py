@@ -44,6 +44,8 @@ from edgemeter.agent.power.detect import NO_SENSOR, scope_rank
 METHOD = 3
 FEWEST_IDLE_VALUES = 5
 RESOLVABLE = 3.0
+# A short block is worth so much idle: a sensor that lags by 5 s has settled, and one that never does is no reason for minutes.
+LONGEST_IDLE_S = 30.0
 COVERAGE_FACTOR = 2.0
 # A mean absolute error of 1% of a normal distribution.
 SUFFICIENT_U_RATIO = 0.01 * math.sqrt(math.pi / 2)
@@ -167,7 +169,7 @@ def more_idle_s(traces: Iterable[SensorTrace], run: EnergyRun) -> float:
     short, long = ([case for case in cases if _is_short(case) is is_short] for is_short in (True, False))
     settlings = [(case, settling) for case in long if (settling := settling_of(case)) is not None]
     idles_s = [settling_idle_s(case, settling) for case, settling in settlings if lacks(case, settling)]
-    idles_s += [LONGER * idled_s for case in short if settled_ns(case) == math.inf]
+    idles_s += [min(LONGER * idled_s, LONGEST_IDLE_S) for case in short if settled_ns(case) == math.inf]
     return max((idle_s - idled_s for idle_s in idles_s), default=0.0)
 
 

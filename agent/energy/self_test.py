@@ -202,8 +202,10 @@ def _parts(
     held_s = 0.0 if renewal is None or kind == "energy" else renewal.interval_ns / 2e9 * (1 + renewal.scatter_ratio**2)
     lag, window, share = untold, untold, MeasuredProperty(reason="only a window that is shorter than its own clock shows it")
     if answer.is_short:
-        # Of a window as short as the edges of the load.
-        lag, window = _measured(answer.delay_s), MeasuredProperty(value=0.0, low=0.0, high=SHORT_S)
+        # Of a window as short as the edges of the load, half of which may be all of the delay.
+        total = answer.delay_s
+        lag = MeasuredProperty(value=max(0.0, total.value), low=max(0.0, total.low - SHORT_S / 2), high=total.high)
+        window = MeasuredProperty(value=0.0, low=0.0, high=SHORT_S)
     elif answer.shape is not None and answer.pure_delay_s is not None and answer.length_s is not None:
         lag = _measured(answer.pure_delay_s if answer.shape == "mean" else answer.delay_s)
         window = (
