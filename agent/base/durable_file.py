@@ -6,9 +6,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
+
+import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+
+Content = TypeVar("Content")
 
 
 def write(path: Path, content: bytes, mode: int = 0o600) -> None:
@@ -25,6 +29,35 @@ def write(path: Path, content: bytes, mode: int = 0o600) -> None:
         raise UnavailableError(
             f"cannot write {str(path)!r} ({error.strerror}): check its folder, its owner and the space on the disk"
         ) from error
+
+
+def write_struct(path: Path, content: object) -> Path:
+    """Put a struct at `path` as indented JSON that all may read, and return the path.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    try:
+        write(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n", mode=0o644)
+    except UnavailableError as error:
+        raise ConfigError(f"{error}, or set EDGEMETER_HOME to a folder that can be written") from error
+    return path
+
+
+def read_struct(path: Path, kind: type[Content], label: str, remedy: str) -> Content | None:
+    """Return the struct that `write_struct` put at `path`, None where there is none; `label` names it, `remedy` is for a damaged one.
+
+    Raises:
+        ConfigError: it cannot be read, or is damaged.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigError(f"cannot read the {label} {str(path)!r}: {error.strerror}: correct its permissions, or {remedy}") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{label} {str(path)!r} is damaged ({error}): {remedy}") from error
 
 
 def check_writable(path: Path) -> None:

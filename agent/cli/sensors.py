@@ -1,10 +1,9 @@
 """The commands `edgemeter sensors`: list power sensors, read one or a recording of one, calibrate one."""
 
-import random
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +13,13 @@ import msgspec
 from edgemeter.agent import power
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.completion import completes
-from edgemeter.agent.base.config import home
 from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.file_lock import run_lock
-from edgemeter.agent.base.options import config_option, format_option, json_option, quiet_option
-from edgemeter.agent.base.progress import note, progress_bar
+from edgemeter.agent.base.options import config_option, format_option, json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
+from edgemeter.agent.cli.sensor_check import check_sensor
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST
 from edgemeter.agent.energy.calibrate import (
     CalibrationPlan,
@@ -33,14 +30,13 @@ from edgemeter.agent.energy.calibrate import (
     steps_against,
     steps_typed,
 )
-from edgemeter.agent.energy.load_steps import load, switched_load
-from edgemeter.agent.energy.self_test import TEST_S, judged, read_under_load, turns
-from edgemeter.agent.machine.board import board_key
+from edgemeter.agent.energy.load_steps import load
+from edgemeter.agent.machine.board import board_key, storing_board_key
 from edgemeter.agent.power import Description, PowerSensor, Reading
 from edgemeter.agent.power.calibration import SensorCalibration, save_calibration
 from edgemeter.agent.power.detect import DetectedSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
 from edgemeter.agent.power.recording import PowerRecording
-from edgemeter.agent.power.self_tests import MeasuredProperty, SelfTest, contradictions, find_self_test, save_self_test
+from edgemeter.agent.power.self_tests import SelfTest, find_self_test
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -82,6 +78,9 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, fo
         _print_list(readings, named, f"runs use {why}" if chosen_name else why, console_for(form))
         for date in dates:
             click.echo(date)
+
+
+sensors.add_command(check_sensor)
 
 
 @sensors.command("read", short_help="Read one sensor, or a recording of one.")
@@ -227,80 +226,6 @@ def _print_reading(document: dict[str, Any]) -> None:
         click.echo(f"warning: {warning}", file=sys.stderr)
 
 
-@sensors.command("check", short_help="Test a sensor with a known load: delay, averaging, clock, clipping.")
-@click.argument("name", shell_complete=completes(power.names))
-@click.option("--seconds", type=click.FloatRange(20), default=TEST_S, show_default=True, help="Length of the test.")
-@click.option("--no-load", is_flag=True, help="Leave the processor alone, on a board in use: only gaps, steps and hangs are looked for.")
-@config_option
-@quiet_option
-@json_option("Print what was measured, with bounds, as JSON.")
-def check_sensor(name: str, seconds: float, config: Path | None, *, no_load: bool, as_json: bool) -> None:
-    """Switch a load on all cores on and off, and measure how the sensor shows it: how late, averaged over what, by which clock.
-
-    The result is stored; later runs on this board use what the sensor's driver does not state.
-
-    Example: edgemeter sensors check ina3221
-    """
-    board = _board_or_raise("self-test")
-    lengths_s = turns(random.Random(), seconds)  # noqa: S311 - spreads moments, guards nothing
-    with (
-        run_lock(home(), "edgemeter sensors check", note),
-        closing(power.create(name, **read_config(config).sensors.get(name, {}))) as sensor,
-        nullcontext(lambda _: None) if no_load else switched_load() as switch,
-        progress_bar() as tell,
-    ):
-        description = sensor.describe()
-        note(f"reading {name} for {sum(lengths_s):.0f} s{'' if no_load else ' while all cores are busy and idle in turns'} ...")
-        readings = read_under_load(sensor, switch, lengths_s, tell)
-    test = judged(readings, description, board, is_loaded=not no_load)
-    contradicted = contradictions(test, description)
-    if as_json:
-        print_json({**msgspec.to_builtins(test), "contradictions": contradicted})
-    else:
-        _print_check(test, contradicted)
-    if no_load:
-        note("nothing is stored of a test without load")
-    else:
-        note(f"stored in {save_self_test(test)}: later runs on this board use it")
-
-
-def _print_check(test: SelfTest, contradicted: Sequence[str]) -> None:
-    click.echo(
-        f"{test.sensor}: {test.readings} readings in {test.test_s:.0f} s, one every {test.reading_interval_s:.3g} s, the longest gap "
-        f"{test.longest_gap_s:.3g} s, {test.failures} failed"
-    )
-    rows: dict[str, tuple[MeasuredProperty, str]] = {
-        "step under load": (test.step, " W"),
-        "delay, all of it": (test.delay_s, " s"),
-        "averaging window": (test.window_s, " s"),
-        "lag beyond it": (test.lag_s, " s"),
-        "own clock": (test.update_interval_s, " s"),
-        "share seen": (test.seen_ratio, ""),
-        "step of readings": (test.resolution, ""),
-    }
-    for label, (measured, unit) in rows.items():
-        if measured.value is None:
-            click.echo(f"  {label:<18} not to be told: {measured.reason}")
-        else:
-            click.echo(f"  {label:<18} {measured.value:.4g}{unit} ({measured.low:.4g} to {measured.high:.4g})")
-    for finding in (*test.findings, *contradicted):
-        click.echo(f"warning: {finding}", err=True)
-
-
-def _board_or_raise(stored: str) -> str:
-    """Return the key of this board.
-
-    Raises:
-        UnavailableError: nothing identifies it.
-    """
-    board = board_key()
-    if board is None:
-        raise UnavailableError(
-            f"this board has no serial number and no /etc/machine-id to store a {stored} under: run `sudo systemd-machine-id-setup`"
-        )
-    return board
-
-
 @sensors.command("calibrate", short_help="Fit gain and offset against a better instrument.")
 @click.argument("name", shell_complete=completes(power.names))
 @click.option(
@@ -356,7 +281,7 @@ def calibrate_against(
     Raises:
         EdgemeterError: a sensor is absent, the steps do not determine a line, or the file cannot be written.
     """
-    board = _board_or_raise("calibration")
+    board = storing_board_key("calibration")
     name, other = names
     if name == other:
         raise ConfigError(f"{name!r} cannot be its own reference: name another sensor, or type readings in (--typed)")

@@ -225,7 +225,9 @@ def other_load(tables: Sequence[ProcessTable], pid: int) -> OtherLoad:
         if block_ratio > LOAD_RATIO or clear:
             doubts.append(f"other processes used {block_ratio:.0%} of the machine's cores during the block{by_whom(worst, block_ratio)}")
     if idle_ratio is not None and idle_ratio > LOAD_RATIO:
-        doubts.append(f"other processes used {idle_ratio:.0%} of the machine's cores while it was to idle: net energy is too low by theirs")
+        doubts.append(
+            f"other processes used {idle_ratio:.0%} of the machine's cores while it was to idle, which net energy is counted from"
+        )
     return OtherLoad(block_ratio, idle_ratio, worst, tuple(doubts))
 
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.config import home
-from edgemeter.agent.base.durable_file import make_folder, replacing
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.base.types import Name
@@ -59,14 +59,7 @@ def save_calibration(calibration: SensorCalibration, folder: Path | None = None)
     Raises:
         ConfigError: it cannot be written.
     """
-    path = calibration_path(calibration.board, calibration.sensor, calibration.name, folder)
-    try:
-        make_folder(path.parent)
-        with replacing(path, 0o644) as file:
-            file.write(msgspec.json.format(msgspec.json.encode(calibration), indent=2) + b"\n")
-    except OSError as error:
-        raise ConfigError(f"cannot write {str(path)!r}: {error.strerror}: set EDGEMETER_HOME to a folder that can be written") from error
-    return path
+    return durable_file.write_struct(calibration_path(calibration.board, calibration.sensor, calibration.name, folder), calibration)
 
 
 def find_calibration(
@@ -80,16 +73,9 @@ def find_calibration(
     if board is None:
         return None
     path = calibration_path(board, description.id, name, folder)
-    try:
-        calibration = msgspec.json.decode(path.read_bytes(), type=SensorCalibration)
-    except FileNotFoundError:
+    calibration = durable_file.read_struct(path, SensorCalibration, "calibration", "delete it and calibrate again")
+    if calibration is None:
         return None
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read the calibration {str(path)!r}: {error.strerror}: correct its permissions, or delete it and calibrate again"
-        ) from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"calibration {str(path)!r} is damaged ({error}): delete it and calibrate again") from error
     if (calibration.board, calibration.sensor, calibration.name) != (board, description.id, name):
         other = f"of sensor {calibration.sensor!r} on board {calibration.board!r}"
         raise ConfigError(f"calibration {str(path)!r} is {other}: it does not apply here: delete it")

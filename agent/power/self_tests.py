@@ -12,7 +12,7 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.config import home
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import Description, PowerSensor, Reading
 
@@ -68,12 +68,7 @@ def save_self_test(test: SelfTest, folder: Path | None = None) -> Path:
     Raises:
         ConfigError: it cannot be written.
     """
-    path = self_test_path(test.board, test.sensor, folder)
-    try:
-        durable_file.write(path, msgspec.json.format(msgspec.json.encode(test), indent=2) + b"\n", mode=0o644)
-    except UnavailableError as error:
-        raise ConfigError(f"{error}, or set EDGEMETER_HOME to a folder that can be written") from error
-    return path
+    return durable_file.write_struct(self_test_path(test.board, test.sensor, folder), test)
 
 
 def find_self_test(board: str | None, sensor: str, folder: Path | None = None) -> SelfTest | None:
@@ -85,15 +80,8 @@ def find_self_test(board: str | None, sensor: str, folder: Path | None = None) -
     if board is None:
         return None
     path = self_test_path(board, sensor, folder)
-    try:
-        test = msgspec.json.decode(path.read_bytes(), type=SelfTest)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ConfigError(f"cannot read the self-test {str(path)!r}: {error.strerror}: correct its permissions, or delete it") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"self-test {str(path)!r} is damaged ({error}): delete it and check the sensor again") from error
-    if (test.board, test.sensor) != (board, sensor):
+    test = durable_file.read_struct(path, SelfTest, "self-test", "delete it and check the sensor again")
+    if test is not None and (test.board, test.sensor) != (board, sensor):
         raise ConfigError(f"self-test {str(path)!r} is of sensor {test.sensor!r} on board {test.board!r}: delete it")
     return test
 

@@ -9,11 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
-import msgspec
-
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.config import home
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect
 from edgemeter.agent.contract.record_figures import CoolDown
 from edgemeter.agent.energy.sampler import Sampler
@@ -80,11 +78,7 @@ def keep_observer_effect(effect: ObserverEffect, environment: Environment, folde
     """
     path = _observer_file(folder)
     effects = _read_effects(path) | {observer_setting(environment, effect.sensors): effect}
-    try:
-        durable_file.write(path, msgspec.json.format(msgspec.json.encode(effects), indent=2) + b"\n", mode=0o644)
-    except UnavailableError as error:
-        raise ConfigError(f"{error}, or set EDGEMETER_HOME to a folder that can be written") from error
-    return path
+    return durable_file.write_struct(path, effects)
 
 
 def _observer_file(folder: Path | None) -> Path:
@@ -92,14 +86,7 @@ def _observer_file(folder: Path | None) -> Path:
 
 
 def _read_effects(path: Path) -> dict[str, ObserverEffect]:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, ObserverEffect])
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{str(path)!r} is damaged ({error}): delete it and calibrate again") from error
+    return durable_file.read_struct(path, dict[str, ObserverEffect], "observer effects", "delete it and calibrate again") or {}
 
 
 class Observation:

@@ -1,0 +1,82 @@
+"""The command `edgemeter sensors check`: test a sensor with a known load."""
+
+import random
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
+from pathlib import Path
+
+import click
+import msgspec
+
+from edgemeter.agent import power
+from edgemeter.agent.base.completion import completes
+from edgemeter.agent.base.config import home
+from edgemeter.agent.base.config import read as read_config
+from edgemeter.agent.base.documents import print_json
+from edgemeter.agent.base.file_lock import run_lock
+from edgemeter.agent.base.options import config_option, json_option, quiet_option
+from edgemeter.agent.base.progress import note, progress_bar
+from edgemeter.agent.energy.load_steps import switched_load
+from edgemeter.agent.energy.self_test import TEST_S, judged, read_under_load, turns
+from edgemeter.agent.machine.board import storing_board_key
+from edgemeter.agent.power.self_tests import MeasuredProperty, SelfTest, contradictions, save_self_test
+
+
+@click.command("check", short_help="Test a sensor with a known load: delay, averaging, clock, clipping.")
+@click.argument("name", shell_complete=completes(power.names))
+@click.option("--seconds", type=click.FloatRange(20), default=TEST_S, show_default=True, help="Length of the test.")
+@click.option("--no-load", is_flag=True, help="Leave the processor alone, on a board in use: only gaps, steps and hangs are looked for.")
+@config_option
+@quiet_option
+@json_option("Print what was measured, with bounds, as JSON.")
+def check_sensor(name: str, seconds: float, config: Path | None, *, no_load: bool, as_json: bool) -> None:
+    """Switch a load on all cores on and off, and measure how the sensor shows it: how late, averaged over what, by which clock.
+
+    The result is stored; later runs on this board use what the sensor's driver does not state.
+
+    Example: edgemeter sensors check ina3221
+    """
+    board = storing_board_key("self-test")
+    lengths_s = turns(random.Random(), seconds)  # noqa: S311 - spreads moments, guards nothing
+    with (
+        run_lock(home(), "edgemeter sensors check", note),
+        closing(power.create(name, **read_config(config).sensors.get(name, {}))) as sensor,
+        nullcontext(lambda _: None) if no_load else switched_load() as switch,
+        progress_bar() as tell,
+    ):
+        description = sensor.describe()
+        note(f"reading {name} for {sum(lengths_s):.0f} s{'' if no_load else ' while all cores are busy and idle in turns'} ...")
+        readings = read_under_load(sensor, switch, lengths_s, tell)
+    test = judged(readings, description, board, is_loaded=not no_load)
+    contradicted = contradictions(test, description)
+    if as_json:
+        print_json({**msgspec.to_builtins(test), "contradictions": contradicted})
+    else:
+        _print_check(test, contradicted)
+    if no_load:
+        note("nothing is stored of a test without load")
+    else:
+        note(f"stored in {save_self_test(test)}: later runs on this board use it")
+
+
+def _print_check(test: SelfTest, contradicted: Sequence[str]) -> None:
+    click.echo(
+        f"{test.sensor}: {test.readings} readings in {test.test_s:.0f} s, one every {test.reading_interval_s:.3g} s, the longest gap "
+        f"{test.longest_gap_s:.3g} s, {test.failures} failed"
+    )
+    rows: dict[str, tuple[MeasuredProperty, str]] = {
+        "step under load": (test.step, " W"),
+        "delay, all of it": (test.delay_s, " s"),
+        "averaging window": (test.window_s, " s"),
+        "lag beyond it": (test.lag_s, " s"),
+        "own clock": (test.update_interval_s, " s"),
+        "share seen": (test.seen_ratio, ""),
+        "step of readings": (test.resolution, ""),
+    }
+    for label, (measured, unit) in rows.items():
+        if measured.value is None:
+            click.echo(f"  {label:<18} not to be told: {measured.reason}")
+        else:
+            click.echo(f"  {label:<18} {measured.value:.4g}{unit} ({measured.low:.4g} to {measured.high:.4g})")
+    for finding in (*test.findings, *contradicted):
+        click.echo(f"warning: {finding}", err=True)
