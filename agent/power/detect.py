@@ -174,8 +174,8 @@ def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSe
     with ExitStack() as stack:
         sensor = stack.enter_context(closing(power.create(plain, **settings.get(plain, {}))))
         # A sensor that was asked for by name and is not here ends the command before anything is measured.
-        calibration = find_calibration(board_key(), sensor.describe(), promotion or None)
-        test = find_self_test(board_key(), sensor.describe().id)
+        description, board = sensor.describe(), board_key()
+        calibration, test = find_calibration(board, description, promotion or None), find_self_test(board, description.id)
         if calibration is None and promotion:
             raise ConfigError(
                 f"no promotion of {plain!r} is called {promotion!r} on this board: `edgemeter sensors calibrate {plain} --promotion NAME`"
