@@ -17,19 +17,19 @@ from edgemeter.agent.base.file_lock import run_lock
 from edgemeter.agent.base.options import config_option, json_option, quiet_option
 from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.agent.energy.load_steps import switched_load
-from edgemeter.agent.energy.self_test import TEST_S, judged, read_under_load, turns
+from edgemeter.agent.energy.self_test import judged, length_s, read_under_load, turns
 from edgemeter.agent.machine.board import storing_board_key
 from edgemeter.agent.power.self_tests import MeasuredProperty, SelfTest, contradictions, save_self_test
 
 
 @click.command("check", short_help="Test a sensor with a known load: delay, averaging, clock, clipping.")
 @click.argument("name", shell_complete=completes(power.names))
-@click.option("--seconds", type=click.FloatRange(20), default=TEST_S, show_default=True, help="Length of the test.")
+@click.option("--seconds", type=click.FloatRange(20), help="Length of the test. Default: 60, or 90 of the sensor's periods.")
 @click.option("--no-load", is_flag=True, help="Leave the processor alone, on a board in use: only gaps, steps and hangs are looked for.")
 @config_option
 @quiet_option
 @json_option("Print what was measured, with bounds, as JSON.")
-def check_sensor(name: str, seconds: float, config: Path | None, *, no_load: bool, as_json: bool) -> None:
+def check_sensor(name: str, seconds: float | None, config: Path | None, *, no_load: bool, as_json: bool) -> None:
     """Switch a load on all cores on and off, and measure how the sensor shows it: how late, averaged over what, by which clock.
 
     The result is stored; later runs on this board use what the sensor's driver does not state.
@@ -37,7 +37,6 @@ def check_sensor(name: str, seconds: float, config: Path | None, *, no_load: boo
     Example: edgemeter sensors check ina3221
     """
     board = storing_board_key("self-test")
-    lengths_s = turns(random.Random(), seconds)  # noqa: S311 - spreads moments, guards nothing
     with (
         run_lock(home(), "edgemeter sensors check", note),
         closing(power.create(name, **read_config(config).sensors.get(name, {}))) as sensor,
@@ -45,6 +44,7 @@ def check_sensor(name: str, seconds: float, config: Path | None, *, no_load: boo
         progress_bar() as tell,
     ):
         description = sensor.describe()
+        lengths_s = turns(random.Random(), seconds or length_s(description))  # noqa: S311 - spreads moments, guards nothing
         note(f"reading {name} for {sum(lengths_s):.0f} s{'' if no_load else ' while all cores are busy and idle in turns'} ...")
         readings = read_under_load(sensor, switch, lengths_s, tell)
     test = judged(readings, description, board, is_loaded=not no_load)

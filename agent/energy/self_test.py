@@ -28,8 +28,11 @@ TEST_S = 60.0
 # Lengths of the turns, s, drawn so that each factor of length is as frequent as any other.
 SHORTEST_TURN_S, LONGEST_TURN_S = 0.4, 6.0
 IDLE_FIRST_S = 3.0
-# Reading more often than this loads the processor itself.
+# Reading more often than this loads the processor itself, and more often than ten times in its period a plug that answers by radio.
 READ_EVERY_S = 0.01
+READS_PER_PERIOD = 10
+# Of a slow sensor the test lasts for so many of its periods.
+PERIODS = 90
 FEWEST_READINGS = 60
 # A value that stays over so many switches, and so much longer than values usually do, hangs.
 HANGING_EDGES = 4
@@ -58,6 +61,11 @@ class LoadReadings:
     load: Switched
 
 
+def length_s(description: Description) -> float:
+    """Return how long the test of a sensor lasts, unless something else is asked for."""
+    return max(TEST_S, PERIODS * description.period_ms / 1000)
+
+
 def turns(draw: random.Random, test_s: float = TEST_S) -> list[float]:
     """Return the lengths of a test's turns, s: off, on, off and so on."""
     lengths = [IDLE_FIRST_S]
@@ -74,11 +82,12 @@ def read_under_load(
     clock: Callable[[], int] = time.monotonic_ns,
     sleep: Callable[[float], None] = time.sleep,
 ) -> LoadReadings:
-    """Switch the load in turns of these lengths, and read the sensor as fast as it goes meanwhile.
+    """Switch the load in turns of these lengths, and read the sensor as fast as it should be meanwhile.
 
     Raises:
         UnavailableError: the sensor is gone.
     """
+    every_s = max(READ_EVERY_S, sensor.describe().period_ms / 1000 / READS_PER_PERIOD)
     start_ns = clock()
     at_s: list[float] = []
     values: list[float] = []
@@ -100,7 +109,7 @@ def read_under_load(
                 if value is not None and math.isfinite(value):
                     at_s.append((reading.taken_ns - start_ns) / 1e9)
                     values.append(value)
-            sleep(max(0.0, min(READ_EVERY_S - ((clock() - start_ns) / 1e9 - begun_s), end_s - begun_s)))
+            sleep(max(0.0, min(every_s - ((clock() - start_ns) / 1e9 - begun_s), end_s - begun_s)))
     switch(False)
     at, first = np.unique(np.array(at_s), return_index=True)
     return LoadReadings(at, np.array(values)[first], failures, Switched(np.array(edges_s), (clock() - start_ns) / 1e9))
@@ -119,7 +128,7 @@ def judged(readings: LoadReadings, description: Description, board: str, *, is_l
             "(--seconds), or find what keeps readings from coming"
         )
     answer, why, findings = _followed(readings, description.kind) if is_loaded else (None, NO_LOAD, [])
-    interval_s = float(np.median(np.diff(at_s)))
+    interval_s, resolution = float(np.median(np.diff(at_s))), _resolution(values)
     return SelfTest(
         board=board,
         sensor=description.id,
@@ -129,11 +138,11 @@ def judged(readings: LoadReadings, description: Description, board: str, *, is_l
         failures=readings.failures,
         sees_load=answer is not None and answer.is_seen,
         step=MeasuredProperty(reason=why) if why or answer is None else _measured(answer.step),
-        resolution=_resolution(values),
+        resolution=resolution,
         reading_interval_s=interval_s,
         longest_gap_s=float(np.diff(at_s).max()),
         findings=(*findings, *_gaps(readings)),
-        **_parts(answer, _renewal(readings), interval_s, why, description.kind),
+        **_parts(answer, _renewal(readings, description.kind, resolution), interval_s, why, description.kind),
     )
 
 
@@ -150,6 +159,9 @@ def _followed(readings: LoadReadings, kind: str) -> tuple[StepResponse | None, s
         repeated = f"from {hangs_from_s:.0f} s on it repeated one value while the load went on and off: it hangs, restart it"
         return None, "it hangs", [repeated]
     answer = _answer(readings, kind)
+    if answer is not None:
+        # Where a coarse value turns to the next is not where the power did.
+        answer = answer.blurred((_resolution(readings.values).value or 0.0) / abs(answer.step.value or 1.0) if kind == "power" else 0.0)
     if answer is None or not answer.is_seen:
         unseen = "it does not show the load of this board's processor: it measures another board, or much else beside it"
         return answer, "it does not follow the load", [unseen]
@@ -166,7 +178,7 @@ def _answer(readings: LoadReadings, kind: str) -> StepResponse | None:
     at_s, values, load = readings.at_s, readings.values, readings.load
     if kind == "power":
         # A value that repeats was there before: of a sensor with a clock, only what is new tells when it was made.
-        renewal = _renewal(readings)
+        renewal = _renewal(readings, kind, MeasuredProperty())
         if renewal is None:
             return step_response(at_s, values, load)
         new = np.flatnonzero(np.diff(values)) + 1
@@ -183,8 +195,11 @@ def _answer(readings: LoadReadings, kind: str) -> StepResponse | None:
     return step_response(ends_s, np.diff(values[moved[picked]]) / spans_s / 1000, load, spans_s)
 
 
-def _renewal(readings: LoadReadings) -> Renewal | None:
-    """Return the sensor's own clock; a counter has one where it does not move from one reading to the next."""
+def _renewal(readings: LoadReadings, kind: str, resolution: MeasuredProperty) -> Renewal | None:
+    """Return the sensor's own clock; a counter that moves by one of its steps at a time does so by the load, and shows none."""
+    moves = np.diff(readings.values)
+    if kind == "energy" and resolution.value is not None and np.median(moves[moves > 0]) < 2 * resolution.value:
+        return None
     return renewal_of((readings.at_s * 1e9).astype(np.int64), readings.values, float(np.median(np.diff(readings.at_s))) * 1e9, None)
 
 

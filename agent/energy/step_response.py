@@ -8,7 +8,7 @@ Source: separable least squares, Golub and Pereyra (1973); the delete-a-group ja
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -94,6 +94,11 @@ class Estimate:
     low: float
     high: float
 
+    def widened(self, by: float) -> "Estimate":
+        """Return the estimate with another, independent half width."""
+        half = math.hypot(self.high - self.value, by)
+        return Estimate(self.value, self.value - half, self.value + half)
+
 
 @dataclass(frozen=True, slots=True)
 class StepResponse:
@@ -107,6 +112,14 @@ class StepResponse:
     correlation: float
     is_seen: bool
     is_short: bool
+
+    def blurred(self, ratio: float) -> "StepResponse":
+        """Return the same with wider bounds, where a reading is known to this share of the step that it answers with."""
+        if not ratio:
+            return self
+        scale_s = ratio / math.sqrt(12) * 2 * max(self.delay_s.value, 0.0)
+        delay_s, pure_delay_s, length_s = (part and part.widened(scale_s) for part in (self.delay_s, self.pure_delay_s, self.length_s))
+        return replace(self, delay_s=delay_s or self.delay_s, pure_delay_s=pure_delay_s, length_s=length_s)
 
 
 def step_response(at_s: Array, values: Array, load: Switched, spans_s: Array | None = None) -> StepResponse:

@@ -10,7 +10,7 @@ import pytest
 
 from edgemeter.agent.base.errors import MeasurementError, TransientError
 from edgemeter.agent.energy.load_steps import switched_load
-from edgemeter.agent.energy.self_test import judged, read_under_load, turns
+from edgemeter.agent.energy.self_test import judged, length_s, read_under_load, turns
 from edgemeter.agent.energy.step_response import Switched
 from edgemeter.agent.power import Description, Reading
 from tests.fixtures.rows import table_row
@@ -46,6 +46,12 @@ def test_turns_are_irregular_and_fill_the_test():
     assert 60 <= sum(lengths) < 66.1
     assert lengths != turns(_draw(2), 60.0)
     assert all(0.4 <= length <= 6 for length in lengths[1:])
+
+
+def test_a_slow_sensor_is_tested_for_longer():
+    """A minute, or ninety readings of a plug that is read every two seconds."""
+    assert length_s(SyntheticSensor().describe()) == 60.0
+    assert length_s(SyntheticSensor(read_s=2.0).describe()) == 180.0
 
 
 def test_a_sensor_that_lags_is_told_from_one_that_averages():
@@ -97,6 +103,10 @@ class SimulatedSensor:
     def __init__(self):
         self.now_s, self.level_w, self.shown_w, self.reads, self.switches = 0.0, 3.0, 3.0, 0, []
 
+    def describe(self):
+        """Return a description without the delay."""
+        return Description("simulated", "board-input", (), "power", 20.0)
+
     def switch(self, on):
         """Note the load, which the power follows at once."""
         self.switches.append((self.now_s, on))
@@ -131,7 +141,7 @@ def test_the_test_runs_by_the_clock_that_it_is_given():
     assert sensor.switches[-1][1] is False
     assert readings.failures == sensor.reads // 7
     assert reports[-1][1:] == (len(lengths) - 1, len(lengths))
-    measured = judged(readings, Description("simulated", "board-input", (), "power", 20.0), "board")
+    measured = judged(readings, sensor.describe(), "board")
     assert _holds(measured.delay_s, 0.5), measured.delay_s
 
 
@@ -162,6 +172,10 @@ def test_a_meter_of_this_machines_processor_is_measured_for_real():
         def __init__(self):
             self.at_s, self.busy, self.shown_w = time.monotonic(), self._ticks(), 3.0
 
+        def describe(self):
+            """Return a description without the delay."""
+            return Description("stat", "board-input", (), "power", 100.0)
+
         def _ticks(self):
             with open("/proc/stat") as file:  # noqa: PTH123
                 counts = [int(count) for count in file.readline().split()[1:9]]
@@ -176,8 +190,9 @@ def test_a_meter_of_this_machines_processor_is_measured_for_real():
             self.at_s, self.busy = now_s, ticks
             return Reading(time.monotonic_ns(), power_w=self.shown_w)
 
+    meter = Meter()
     with switched_load() as switch:
-        readings = read_under_load(Meter(), switch, turns(_draw(4), 45.0), lambda *_: None)
-    measured = judged(readings, Description("stat", "board-input", (), "power", 100.0), "board")
+        readings = read_under_load(meter, switch, turns(_draw(4), 45.0), lambda *_: None)
+    measured = judged(readings, meter.describe(), "board")
     assert measured.sees_load, measured
     assert measured.delay_s.value == pytest.approx(1.05, abs=0.3)
