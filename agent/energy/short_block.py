@@ -17,7 +17,7 @@ from edgemeter.agent.energy import budget
 from edgemeter.agent.energy.curve import CounterCurve, PowerCurve, mean_w
 from edgemeter.agent.energy.sensor_run import IDLE_MARGIN_PERIODS, SensorRun, misses_readings, quiet, seconds
 from edgemeter.agent.energy.settling import Settling
-from edgemeter.agent.energy.wander import stretch_means
+from edgemeter.agent.energy.wander import StretchMeans, stretch_means
 from edgemeter.agent.energy.window import Window
 
 FEWEST_READINGS = 2
@@ -69,10 +69,12 @@ def short_block(case: SensorRun) -> ShortBlock | str:
     if length_ns is None or math.isinf(length_ns):
         return f"the {seconds(after):.3g} s of idle after it do not show when it is over: idle for {3 * seconds(after):.3g} s (--idle)"
     calm = Window(timed.end_ns + round(length_ns), after.end_ns - margin_ns)
-    idling = budget.idle(case.curve, timed, _before(case), calm)
+    before = _before(case)
+    idling = budget.idle(case.curve, timed, before, calm)
     if idling is None or idling.after_w is None:
         return "idle power after it is not known: idle longer (--idle)"
-    return _shown(case, idling, length_ns, clock_ns, met)
+    wander = stretch_means(case.curve, [calm] if before is None else [before, calm])
+    return _shown(case, idling, wander, (length_ns, clock_ns, met))
 
 
 def settled_ns(case: SensorRun) -> float | None:
@@ -115,7 +117,9 @@ def _before(case: SensorRun) -> Window | None:
     return before if before.length_ns > 0 and case.curve.values(before) >= FEWEST_IDLE_VALUES else None
 
 
-def _shown(case: SensorRun, idling: budget.IdlePower, length_ns: float, clock_ns: float, met: float) -> ShortBlock:
+def _shown(case: SensorRun, idling: budget.IdlePower, wander: StretchMeans, lengths: tuple[float, float, float]) -> ShortBlock:
+    """Return the block's energy; `lengths` are how long it is shown after it and the sensor's clock, ns, and how many readings met it."""
+    length_ns, clock_ns, met = lengths
     curve, timed, after_w = case.curve, case.run.timed, idling.after_w or 0.0
     before_w = after_w if idling.before_w is None else idling.before_w
     earlier_ns = 2 * curve.spacing_ns
@@ -124,10 +128,15 @@ def _shown(case: SensorRun, idling: budget.IdlePower, length_ns: float, clock_ns
     late_mj = curve.energy_mj(around) - beside_mj - curve.energy_mj(timed)
     # Idle power counts below all of the area; that below the block itself is a term of the net energy only.
     beyond_ns = length_ns + earlier_ns
-    below_mj = idling.u_w * math.sqrt(beyond_ns * (beyond_ns + 2 * timed.length_ns)) / NS_PER_MS
+    below_mj = (
+        math.hypot(idling.u_w * math.sqrt(beyond_ns * (beyond_ns + 2 * timed.length_ns)), wander.mean_u_w(beyond_ns) * beyond_ns)
+        / NS_PER_MS
+    )
     settling = Settling(0.0, length_ns / 1e9, late_mj, below_mj, (0.0, 0.0), 0.0)
+    # However short the block is, idle power may lie off its mean meanwhile.
+    wanders: dict[str, budget.Term] = {"idle_wander": (wander.mean_u_w(timed.length_ns), idling.sampling.freedom)}
     if isinstance(curve, CounterCurve):
-        return ShortBlock(idling, settling, {"sampling": (0.0, None), "edges": (0.0, None)})
+        return ShortBlock(idling, settling, wanders | {"sampling": (0.0, None), "edges": (0.0, None)})
     times_ns, powers_w = curve.readings(around)
     # A value that the sensor holds may have come at any moment of its clock.
     moves_mj = np.sort(np.abs(np.diff(powers_w)) * np.maximum(np.diff(times_ns), clock_ns))[::-1] / NS_PER_MS
@@ -139,7 +148,7 @@ def _shown(case: SensorRun, idling: budget.IdlePower, length_ns: float, clock_ns
     )
     # Between readings within the block the power may have moved there and back; what none of them met is as long as one of them.
     sampling_w = math.hypot(float(np.linalg.norm(moves_mj[2:])) / math.sqrt(2) * per_mj, highest_w / met)
-    return ShortBlock(idling, settling, {"sampling": (sampling_w, max(1.0, met - 1)), "edges": (edges_w, None)})
+    return ShortBlock(idling, settling, wanders | {"sampling": (sampling_w, max(1.0, met - 1)), "edges": (edges_w, None)})
 
 
 def _clock_ns(case: SensorRun) -> float:
