@@ -29,6 +29,8 @@ IDLE_LEFT_RATIO = 1 / 3
 SETTLED_RATIO = 0.005
 CHANCE = 3.0
 STILL_SHOWN_RATIO = 0.1
+# Idle power that is higher by no more than this share of it has drifted.
+DRIFT_RATIO = 0.01
 # A load on a processor rises and falls within so long, and may end so long after the block.
 EDGE_S = 0.02
 # A clock is as slow as the third-shortest time between two changes of a coarse value; fewer changes do not show it, and the slowest
@@ -93,7 +95,8 @@ def settled_ns(case: SensorRun) -> float | None:
     if before is not None:
         # Idle power that is higher by a part of what the sensor showed is the rest of it.
         before_w = mean_w(curve, before)
-        if idle_w - before_w > max(CHANCE * scatter.u_w, STILL_SHOWN_RATIO * (mean_w(curve, timed) - before_w)):
+        least_w = max(CHANCE * scatter.u_w, STILL_SHOWN_RATIO * (mean_w(curve, timed) - before_w), DRIFT_RATIO * before_w)
+        if idle_w - before_w > least_w:
             return math.inf
     first_ns = min(2 * curve.spacing_ns, whole_ns / 2)
     lengths = np.geomspace(first_ns, whole_ns * (1 - IDLE_LEFT_RATIO), LENGTHS)
