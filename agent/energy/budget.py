@@ -15,8 +15,9 @@ from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.record_figures import Averaging, UncertaintyTerm
 from edgemeter.agent.energy.curve import CounterCurve, Curve, PowerScatter, mean_w
-from edgemeter.agent.energy.queries import Queries, Times
+from edgemeter.agent.energy.queries import Times
 from edgemeter.agent.energy.renewal import Renewal
+from edgemeter.agent.energy.sensor_run import SensorRun
 from edgemeter.agent.energy.settling import Settling
 from edgemeter.agent.energy.wander import held_values, stretch_means
 from edgemeter.agent.energy.window import Window
@@ -95,21 +96,14 @@ def idle(curve: Curve, timed: Window, before: Window | None, after: Window | Non
 
 
 def terms(
-    curve: Curve,
-    description: Description,
-    timed: Window,
-    inferences: int,
-    idling: IdlePower | None,
-    settling: Settling | None,
-    renewal: Renewal | None,
-    queries: Queries | None,
-    block_terms: Mapping[str, Term],
+    case: SensorRun, idling: IdlePower | None, settling: Settling | None, block_terms: Mapping[str, Term]
 ) -> tuple[UncertaintyTerm, ...]:
     """Return the budget of the gross energy per inference; the terms named `idle_*` enter the net energy only.
 
     `block_terms`, W, replace those of their names.
     """
-    per_w = timed.length_ns / NS_PER_MS / inferences
+    curve, description, timed, queries = case.curve, case.description, case.run.timed, case.run.queries
+    per_w = timed.length_ns / NS_PER_MS / case.run.inferences
     gain = description.gain_u_ratio
     late_w = 0.0 if settling is None else settling.late_mj * NS_PER_MS / timed.length_ns
     seen_w = (0.0, 0.0) if settling is None else settling.steps_w
@@ -117,7 +111,7 @@ def terms(
     steps = [max(abs(slow_w), curve.step_w(edge_ns)) for slow_w, edge_ns in zip(seen_w, (timed.start_ns, timed.end_ns), strict=True)]
     # After a random pause a sensor that looks by a clock of its own sees another part of each query.
     breaks_ns = None if queries is None else queries.pauses_ns[:, 0]
-    sampling = _sampling(curve, timed, settling, renewal, breaks_ns)
+    sampling = _sampling(curve, timed, settling, case.renewal, breaks_ns)
     is_read = settling is not None and settling.is_reached
     watts: dict[str, Term] = {
         "gain": (None if gain is None else gain * abs(mean_w(curve, timed) + late_w), None),

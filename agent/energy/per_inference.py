@@ -70,7 +70,7 @@ def estimated_energy(power_w: float, run: EnergyRun) -> Energy:
         idle_after_w=None,
         inferences=run.inferences,
         window_ms=window_ms,
-        between_ms=None if own is None else timed_ms - window_ms,
+        between_ms=None if queries is None else timed_ms - window_ms,
         samples=0,
         period_ms=0.0,
         resolution_w=None,
@@ -194,9 +194,9 @@ def _usable(case: SensorRun, window: Window | None, settling: Settling | None) -
 def _energy(
     case: SensorRun, idling: budget.IdlePower | None, settling: Settling | None, block_terms: Mapping[str, budget.Term] | None = None
 ) -> EnergyOrReason:
-    timed, description, queries = case.run.timed, case.description, case.run.queries
+    timed, description = case.run.timed, case.description
     energy_mj = case.curve.energy_mj(timed) + (0.0 if settling is None else settling.late_mj)
-    terms = budget.terms(case.curve, description, timed, case.run.inferences, idling, settling, case.renewal, queries, block_terms or {})
+    terms = budget.terms(case, idling, settling, block_terms or {})
     own, why = queries_energy(case, settling, energy_mj, None if idling is None else idling.mean_w, terms)
     if why:
         return None, why

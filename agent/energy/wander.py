@@ -40,7 +40,7 @@ class StretchMeans:
     def mean_u_w(self, length_ns: float) -> float:
         """Return how far the mean over a stretch of that length scatters."""
         n = max(1.0, length_ns / self.block_ns)
-        return math.sqrt(self.variance_w2 * _inflation(n, self.correlation) / n)
+        return math.sqrt(self.variance_w2 * variance_inflation(n, self.correlation) / n)
 
     def wander_u_w(self, length_ns: float) -> float:
         """Return how far the mean over another stretch may lie off, beyond what independent blocks would scatter."""
