@@ -36,6 +36,7 @@ from edgemeter.agent.engine.scenarios.generation_statistics import (
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
+from edgemeter.agent.machine.power_range import power_range
 from edgemeter.agent.session import sustained
 from edgemeter.agent.session.run_record import lost_sensors, sensor_warnings
 from edgemeter.agent.verdict import judge as verdict
@@ -179,8 +180,10 @@ class RecordFacts:
         rhythm = queries.queries_of(self.record.samples, timed.start_ns, timed.end_ns)
         attached = self.record.environment.attached
         link = accelerator_link(self.record.runtime, attached)
-        is_one_call = self.record.generation is None
-        return EnergyRun(timed, before, after, self.inferences, rhythm, link, attached, counts_inferences=is_one_call)
+        return EnergyRun(
+            timed, before, after, self.inferences, rhythm, link, attached,
+            counts_inferences=self.record.generation is None, draws=power_range(self.record.environment),
+        )  # fmt: skip
 
     def traces(self) -> list[SensorTrace]:
         """Return what the power sensors read."""

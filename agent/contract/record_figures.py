@@ -324,6 +324,8 @@ class PowerTrace(RecordPart, frozen=True, kw_only=True):
     """Name of the sensor in the configuration."""
     failures: Count = 0
     """Readings that failed."""
+    failure: str | None = None
+    """Why the last of them failed; null if none did, or a version before 3 of the energy method took the record."""
     ended: str | None = None
     """Why reading ended early; null if it did not."""
     sensor: str | None = None

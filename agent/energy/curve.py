@@ -76,7 +76,7 @@ class PowerCurve(_Edges):
     """
 
     def __init__(self, readings: Sequence[Reading], description: Description, queries: Queries | None = None) -> None:
-        self._times, self._seen = _increasing((reading.taken_ns, reading.power_w) for reading in readings)
+        self._times, self._seen = increasing((reading.taken_ns, reading.power_w) for reading in readings)
         steadied = None if queries is None else without_rhythm(self._times, self._seen, queries)
         self._powers = self._seen if steadied is None else steadied.powers_w
         self.follows_queries = steadied is not None
@@ -181,7 +181,7 @@ class CounterCurve(_Edges):
     follows_queries = False
 
     def __init__(self, readings: Sequence[Reading], description: Description) -> None:
-        read_at, energies = _increasing((reading.taken_ns, reading.energy_mj) for reading in readings)
+        read_at, energies = increasing((reading.taken_ns, reading.energy_mj) for reading in readings)
         steps = np.diff(energies)
         self.went_back = bool(np.any(steps < 0))
         moved = np.flatnonzero(steps) + 1
@@ -278,7 +278,7 @@ def _block_bounds(n: int, breaks: Iterable[int]) -> NDArray[np.int64]:
     return np.array([*bounds, n], np.int64)
 
 
-def _increasing(pairs: Iterable[tuple[int, float | None]]) -> tuple[NDArray[np.int64], Array]:
+def increasing(pairs: Iterable[tuple[int, float | None]]) -> tuple[NDArray[np.int64], Array]:
     """Return times and values; a reading that is not later than the one before it is left out."""
     times: list[int] = []
     values: list[float] = []

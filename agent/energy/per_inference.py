@@ -21,6 +21,7 @@ from edgemeter.agent.energy.refusals import (
     settling_idle_s,
     too_short,
     unsettled,
+    without_nothing,
 )
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import (
@@ -131,6 +132,7 @@ def ranked(traces: Iterable[SensorTrace]) -> list[SensorTrace]:
 
 def assess(trace: SensorTrace, run: EnergyRun) -> EnergyOrReason:
     """Return the energy per inference of the timed part, from one sensor's readings; else None, and the reason."""
+    trace = without_nothing(trace, run)
     description = trace.description
     if description is None or len(trace.readings) < 2:
         short_of = None if description is None or trace.ended or trace.failures else too_short(description, run, None)

@@ -1,8 +1,12 @@
 """Why readings support no energy, each reason in a sentence that names what would give one; and which sensor repeats one value."""
 
+import dataclasses
+
+import numpy as np
+
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.energy.accelerators import accelerator_refusal
-from edgemeter.agent.energy.curve import CounterCurve, mean_w
+from edgemeter.agent.energy.curve import CounterCurve, increasing, mean_w
 from edgemeter.agent.energy.queries import Queries
 from edgemeter.agent.energy.renewal import (
     LOCKED,
@@ -13,6 +17,7 @@ from edgemeter.agent.energy.renewal import (
     unseen_phases_ns,
 )
 from edgemeter.agent.energy.sampler import SensorTrace
+from edgemeter.agent.energy.sensor_faults import Array, Fault, Times, clipping, hangs, nothing_shown, overstays, spikes
 from edgemeter.agent.energy.sensor_run import (
     LARGEST_GAP_RATIO,
     EnergyRun,
@@ -26,6 +31,7 @@ from edgemeter.agent.energy.sensor_run import (
 )
 from edgemeter.agent.energy.settling import Settling
 from edgemeter.agent.energy.window import Window
+from edgemeter.agent.machine.power_range import ANY_MACHINE, READING_RATIO, PowerRange
 from edgemeter.agent.power import Description
 
 # The timed part begins with its first query, a little after its clock was started.
@@ -37,7 +43,12 @@ LARGEST_LATE_RATIO = 0.01
 LONGER = 3.0
 # Fewer equal readings may be chance where a sensor's step is coarse.
 FEWEST_EQUAL = 5
-# The sensors that know a setting `direction`.
+# A sensor may hang for this share of the timed part, and for this share of an idle stretch, before its energy is refused.
+HUNG_RATIO, HUNG_IDLE_RATIO = 0.01, 0.05
+# A meter that shows less than this share of a stretch does not show so little power; the rest lies beside the load.
+SHOWN_RATIO = 1 / 3
+# The sensors that know a setting `shunt_ohm`, and those that know `direction`.
+SHUNTED = frozenset({"ina2xx", "ina_i2c"})
 REVERSIBLE = frozenset({"ina2xx", "ina_i2c", "powerz"})
 _PLUG_TURNED = "its clamp or its wiring is reversed: turn the clamp around, or exchange line and load"
 _PLUG_LOW = (
@@ -52,20 +63,22 @@ _RAILS = "its offset exceeds what its rails draw: calibrate it, or use a meter i
 def refusal_of(case: SensorRun) -> str | None:
     """Return the first reason not to give an energy."""
     counter = _counter_refusal(case, case.curve) if isinstance(case.curve, CounterCurve) else None
-    blocked = case.description.blocked or accelerator_refusal(case.description, case.run.accelerator) or _impossible(case)
-    return blocked or too_short(case.description, case.run, case.renewal) or counter or _calibration_refusal(case) or _missing(case)
+    blocked = case.description.blocked or accelerator_refusal(case.description, case.run.accelerator) or _spike(case) or _impossible(case)
+    short = blocked or too_short(case.description, case.run, case.renewal) or counter
+    return short or _calibration_refusal(case) or _missing(case) or _clipped(case) or _hung(case)
 
 
 def _impossible(case: SensorRun) -> str | None:
     """Return why the power over a window is impossible for a machine; a counter that omits energy has its own reason."""
     if isinstance(case.curve, CounterCurve):
-        return None
+        power_w = mean_w(case.curve, case.run.timed)
+        return power_refusal(case.description, power_w, "over the timed part", case.run.draws) if power_w > 0 else None
     idle = [window for window in (case.run.idle_before, case.run.idle_after) if window is not None and case.curve.values(window)]
     # Of a stretch that is all edge, the whole is looked at.
     inner_parts = [inner if (inner := quiet(case, window)).length_ns > 0 and case.curve.values(inner) else window for window in idle]
     stretches = [(case.run.timed, "over the timed part"), *((window, "while idle") for window in inner_parts)]
     means = ((mean_w(case.curve, window), when) for window, when in stretches if window.length_ns > 0 and case.curve.values(window))
-    return next((why for power_w, when in means if (why := power_refusal(case.description, power_w, when))), None)
+    return next((why for power_w, when in means if (why := power_refusal(case.description, power_w, when, case.run.draws))), None)
 
 
 def too_short(description: Description, run: EnergyRun, renewal: Renewal | None) -> str | None:
@@ -90,6 +103,82 @@ def _missing(case: SensorRun) -> str | None:
     allowed = f"at most {LARGEST_GAP_RATIO:.0%} may be: find what keeps them from coming, and measure again"
     failed = failures_text(case.trace)
     return f"readings are missing in {missing_ns / 1e9:.3g} s of the {window_s:.3g} s that were timed{failed} ({allowed}){gone}"
+
+
+def _readings(case: SensorRun) -> tuple[Times, Array]:
+    """Return when was read, and the powers, W, or what the counter showed, mJ."""
+    counts = isinstance(case.curve, CounterCurve)
+    return increasing((reading.taken_ns, reading.energy_mj if counts else reading.power_w) for reading in case.trace.readings)
+
+
+def _spike(case: SensorRun) -> str | None:
+    """Return that single readings, not most of them, are of no power; a peak that the machine may draw stays in the energy."""
+    if isinstance(case.curve, CounterCurve):
+        return None
+    times_ns, powers_w = _readings(case)
+    are_spikes = spikes(powers_w, READING_RATIO * case.run.draws.highest_in(case.description.scope))
+    if not 0 < are_spikes.sum() < powers_w.size / 2:
+        return None
+    largest_w = powers_w[are_spikes][np.argmax(np.abs(powers_w[are_spikes]))]
+    return (
+        f"{are_spikes.sum()} of {powers_w.size} readings show up to {largest_w:,.6g} W, beside a median of {np.median(powers_w):,.3g} W, "
+        f"the first {_counted(case, int(times_ns[are_spikes][0]))}: no {case.run.draws.machine} draws that, they are garbled; check its "
+        "cable and bus, update its driver or firmware, and measure again"
+    )
+
+
+def _hung(case: SensorRun) -> str | None:
+    """Return that the sensor repeated one value for a part of the run that matters."""
+    is_counter = isinstance(case.curve, CounterCurve)
+    idle = [window for window in (case.run.idle_before, case.run.idle_after) if window is not None]
+    shares = [(case.run.timed, HUNG_RATIO), *((window, HUNG_IDLE_RATIO) for window in idle)]
+    step = case.description.resolution_mj if is_counter else case.description.resolution_w
+    readings = (*_readings(case), step, case.run.timed, idle)
+    late = () if is_counter else (fault for fault in overstays(*readings) if _works(case, fault))
+    for fault in (*hangs(*readings), *late):
+        if any(_overlap_ns(fault, window) > share * window.length_ns for window, share in shares):
+            value = f"{fault.value / 1000:.6g} J" if is_counter else f"{fault.value:.5g} W"
+            return (
+                f"it repeats {value} in {fault.readings} readings {_counted(case, fault.begin_ns, fault.end_ns)}, longer than chance and "
+                "its own clock explain: it hangs; restart it, check it with a load that you know, and measure again"
+            )
+    return None
+
+
+def _works(case: SensorRun, fault: Fault) -> bool:
+    """Return whether the load is known to have changed by then: it had ended, or its queries had taken their usual share."""
+    queries, start_ns = case.run.queries, case.run.timed.start_ns
+    if fault.end_ns >= case.run.timed.end_ns:
+        return True
+    if queries is None:
+        return False
+    begun_ns = np.clip(fault.end_ns - queries.starts_ns, 0, queries.durations_ns)
+    usual_ratio = float(queries.durations_ns.sum()) / case.run.timed.length_ns
+    return float(begun_ns.sum()) > usual_ratio / 2 * (fault.end_ns - start_ns)
+
+
+def _clipped(case: SensorRun) -> str | None:
+    """Return that the range of the sensor ends below the load's power."""
+    if isinstance(case.curve, CounterCurve):
+        return None
+    fault = clipping(*_readings(case), case.description.resolution_w, case.run.timed)
+    if fault is None:
+        return None
+    return (
+        f"{fault.readings} readings {_counted(case, fault.begin_ns, fault.end_ns)} show exactly {fault.value:.5g} W, and none shows more: "
+        "its range ends there, and the load exceeds it; use a smaller shunt, or a sensor of a wider range"
+    )
+
+
+def _overlap_ns(fault: Fault, window: Window) -> int:
+    return min(fault.end_ns, window.end_ns) - max(fault.begin_ns, window.start_ns)
+
+
+def _counted(case: SensorRun, begin_ns: int, end_ns: int | None = None) -> str:
+    """Return the moments in words, counted from the first timed query."""
+    begin_s = (begin_ns - case.run.timed.start_ns) / 1e9
+    moments = f"at {begin_s:.3g} s" if end_ns is None else f"from {begin_s:.3g} to {(end_ns - case.run.timed.start_ns) / 1e9:.3g} s"
+    return f"{moments} (0: the timed part begins)"
 
 
 def _calibration_refusal(case: SensorRun) -> str | None:
@@ -183,14 +272,49 @@ def _short(value: float) -> str:
 
 def failures_text(trace: SensorTrace) -> str:
     """Return how many reads failed, in brackets; nothing where none did."""
-    return f" ({trace.failures} reads failed)" if trace.failures else ""
+    last = f", the last: {trace.failure}" if trace.failure else ""
+    return f" ({trace.failures} reads failed{last})" if trace.failures else ""
 
 
-def power_refusal(description: Description, power_w: float, when: str) -> str | None:
-    """Return why a mean power of a sensor gives no energy; None of a power above 0 W. `when` follows the figure: "while idle"."""
-    if power_w > 0:
+def without_nothing(trace: SensorTrace, run: EnergyRun) -> SensorTrace:
+    """Return the trace without the readings of 0 W that a meter gives while it restarts; they count as failed.
+
+    A meter that shows nothing all through a stretch does not show so little power: that has a reason of its own.
+    """
+    description = trace.description
+    if description is None or description.kind == "energy" or not ANY_MACHINE.lowest_in(description.scope):
+        return trace
+    powers_w = np.array([reading.power_w for reading in trace.readings], np.float64)
+    nothing = nothing_shown(powers_w, description.resolution_w)
+    taken_ns = np.array([reading.taken_ns for reading in trace.readings], np.int64)
+    stretches = [stretch for stretch in (run.timed, run.idle_before, run.idle_after) if stretch is not None]
+    shown = [~nothing[(taken_ns >= stretch.start_ns) & (taken_ns <= stretch.end_ns)] for stretch in stretches]
+    if not nothing.any() or any(part.size and part.mean() < SHOWN_RATIO for part in shown):
+        return trace
+    readings = tuple(reading for reading, is_nothing in zip(trace.readings, nothing, strict=True) if not is_nothing)
+    failure = "it showed 0 W, which no running machine draws; it restarted, or lost its contact"
+    return dataclasses.replace(trace, readings=readings, failures=trace.failures + int(nothing.sum()), failure=failure)
+
+
+def power_refusal(description: Description, power_w: float, when: str, draws: PowerRange = ANY_MACHINE) -> str | None:
+    """Return why a mean power of a sensor gives no energy; None of one that the machine can draw. `when` follows it: "while idle"."""
+    lowest_w, highest_w = draws.lowest_in(description.scope), draws.highest_in(description.scope)
+    if power_w <= 0:
+        return f"it shows a mean of {power_w:.3g} W {when}, which no machine draws: {_cause(description, power_w)}"
+    if lowest_w <= power_w <= highest_w:
         return None
-    return f"it shows a mean of {power_w:.3g} W {when}, which no machine draws: {_cause(description, power_w)}"
+    bound = f"at most {highest_w:,.5g}" if power_w > highest_w else f"at least {lowest_w:.3g}"
+    return f"it shows a mean of {power_w:,.4g} W {when}, and a {draws.machine} draws {bound} W: {_scale(description)}"
+
+
+def _scale(description: Description) -> str:
+    """Return the remedy for a power that is wrong by a factor."""
+    name = description.id.partition(":")[0]
+    if name in SHUNTED:
+        return f"its shunt is another one; set shunt_ohm in [sensors.{name}] to what is printed on it (R100 is 0.1 Ohm)"
+    if description.scope == "wall-ac":
+        return "it counts in another unit (milliwatts for watts), or feeds other machines too; compare it with a load that you know"
+    return "it counts in another unit (milliwatts for watts), or its shunt is another one; compare it with a meter that you know"
 
 
 def _cause(description: Description, power_w: float) -> str:

@@ -83,7 +83,7 @@ def renewal_of(times_ns: Times, powers_w: Array, period_ns: float, cycle_ns: flo
         return Renewal(period_ns, NOMINAL_U_RATIO)
     share = (float(repeats[once].mean()) - chance) / (1 - chance)
     u_share = math.sqrt(max(share * (1 - share), 1 / gaps.size) / gaps.size) / (1 - chance)
-    if share < max(LEAST_REPEATS, CLEAR_REPEATS * u_share):
+    if not max(LEAST_REPEATS, CLEAR_REPEATS * u_share) <= share < 1:
         return None
     interval = _interval(gaps[once], share)
     # Readings that repeat although something new was there were delivered twice.

@@ -30,13 +30,17 @@ _DESCRIBED = tuple(field.name for field in fields(Description) if field.name in 
 
 @dataclass(frozen=True, slots=True)
 class SensorTrace:
-    """The readings of one sensor in the order of time; `ended` is why they ended, None where the sampler stopped them."""
+    """The readings of one sensor in the order of time; `ended` is why they ended, None where the sampler stopped them.
+
+    `failure` is why the last read that failed did.
+    """
 
     name: str
     description: Description | None
     readings: tuple[Reading, ...]
     failures: int = 0
     ended: str | None = None
+    failure: str | None = None
 
 
 class ReadSchedule:
@@ -102,6 +106,7 @@ class _SensorThread(threading.Thread):
         self._description: Description | None = None
         self._readings: list[Reading] = []
         self._failures = 0
+        self._failure: str | None = None
         self._why: str | None = None
 
     def run(self) -> None:
@@ -121,13 +126,14 @@ class _SensorThread(threading.Thread):
     def trace(self) -> SensorTrace:
         """Return what was read so far."""
         why = None if self.is_alive() else self._why
-        return SensorTrace(self.sensor_name, self._description, tuple(self._readings), self._failures, why)
+        return SensorTrace(self.sensor_name, self._description, tuple(self._readings), self._failures, why, self._failure)
 
     def _read(self) -> None:
         try:
             reading = self._sensor.read()
         except TransientError as error:
             self._failures += 1
+            self._failure = str(error)
             logger.debug("power sensor %s: %s", self.sensor_name, error)
             return
         value = reading.power_w if reading.energy_mj is None else reading.energy_mj
@@ -146,7 +152,7 @@ def describe_trace(trace: SensorTrace) -> PowerTrace:
     """Return the sensor's description as part of a record."""
     description = trace.description
     described = {} if description is None else {"sensor": description.id, **{name: getattr(description, name) for name in _DESCRIBED}}
-    return PowerTrace(name=trace.name, failures=trace.failures, ended=trace.ended, **described)
+    return PowerTrace(name=trace.name, failures=trace.failures, ended=trace.ended, failure=trace.failure, **described)
 
 
 def unpack_trace(recorded: PowerTrace, series: Mapping[str, Series], timed_start_ns: int) -> SensorTrace:
@@ -166,7 +172,7 @@ def unpack_trace(recorded: PowerTrace, series: Mapping[str, Series], timed_start
             raise ConfigError(f"sensor {recorded.name!r} has {len(values)} readings and {len(times)} times: the record is damaged")
         field = "energy_mj" if is_counter else "power_w"
         readings = tuple(Reading(taken_ns=at + timed_start_ns, **{field: value}) for at, value in zip(times, values, strict=True))
-    return SensorTrace(recorded.name, _description(recorded), readings, recorded.failures, recorded.ended)
+    return SensorTrace(recorded.name, _description(recorded), readings, recorded.failures, recorded.ended, recorded.failure)
 
 
 def _description(recorded: PowerTrace) -> Description | None:

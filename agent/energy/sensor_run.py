@@ -15,6 +15,7 @@ from edgemeter.agent.energy.renewal import (
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.settling import Settling, settling_after
 from edgemeter.agent.energy.window import Window
+from edgemeter.agent.machine.power_range import ANY_MACHINE, PowerRange
 from edgemeter.agent.power import Description
 
 # Source: MLPerf Tiny (10 s); 50 periods keep the edges below 2% of the window.
@@ -45,6 +46,7 @@ class EnergyRun:
 
     `accelerator` is how the device that it runs on is attached, `attached` all that is, as in the environment.
     What is watched besides runs counts no inferences: then `inferences` is the number of work units, 1 for the whole.
+    `draws` is what the machine can draw.
     """
 
     timed: Window
@@ -55,6 +57,7 @@ class EnergyRun:
     accelerator: Link | None = None
     attached: Sequence[str] = ()
     counts_inferences: bool = True
+    draws: PowerRange = ANY_MACHINE
 
     @property
     def long_queries(self) -> Queries | None:

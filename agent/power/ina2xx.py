@@ -30,7 +30,15 @@ from typing import Literal
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading
 from edgemeter.agent.power.sysfs import HwmonChip, hwmon_chips, optional_number
-from edgemeter.agent.power.values import as_unavailable, averaging_by, direction_setting, plausible_power_w, positive_setting, scope_setting
+from edgemeter.agent.power.values import (
+    as_unavailable,
+    averaging_by,
+    direction_setting,
+    plausible_power_w,
+    positive_setting,
+    scope_setting,
+    within_range,
+)
 from edgemeter.agent.power.world import HERE, SensorWorld
 
 PERIOD_MS = 100.0
@@ -45,6 +53,13 @@ SHUNT_STEP_UV = {
     "ina237": 5.0, "ina238": 5.0, "sq52206": 5.0, "ina228": 0.3125,
 }  # fmt: skip
 UNKNOWN_STEP_UV = 10.0
+# The last step that a chip shows, either way: the INA219's amplifier ends at 320 mV. Source: data sheets.
+LAST_STEP = {"ina219": 32_000, "ina220": 32_000, "ina228": 0x7FFFF}
+USUAL_LAST_STEP = 0x7FFF
+# The last steps of a current that was rounded on its way.
+FULL_SCALE_RATIO = 0.999
+# Chips whose amplifier the device tree may set, with what it is set to otherwise. Source: ina238.c, ti,shunt-gain.
+USUAL_GAIN = {"ina228": 4, "ina237": 4, "ina238": 4, "sq52206": 4}
 # Chips with the shunt inside, and a step of their current in mA. Source: data sheets, "current LSB"; INA780 and INA700: from ina238.c.
 INTERNAL_STEP_MA = {"ina260": 1.25, "ina700": 0.48, "ina780": 2.4}
 NAMES = frozenset({*SHUNT_STEP_UV, *INTERNAL_STEP_MA})
@@ -90,8 +105,19 @@ class _Meter:
 
     def power_w(self) -> float:
         """Return voltage times current, towards the board."""
-        found_w = self.sign * self.chip.number("in1_input") * self.chip.number("curr1_input") * self.current_ratio / 1e6
+        full_scale_ma = FULL_SCALE_RATIO * self.step_ma() * LAST_STEP.get(self.chip.name or "", USUAL_LAST_STEP)
+        current_ma = within_range(self.chip.number("curr1_input"), full_scale_ma, self.chip.known_as)
+        found_w = self.sign * self.chip.number("in1_input") * current_ma * self.current_ratio / 1e6
         return plausible_power_w(found_w, HIGHEST_W, self.chip.known_as)
+
+    def step_ma(self) -> float:
+        """Return the step of the driver's current."""
+        name = self.chip.name or ""
+        if self.shunt is None:
+            return INTERNAL_STEP_MA[name]
+        gain = self.chip.device_tree_number("ti,shunt-gain")
+        wider = gain / USUAL_GAIN[name] if gain and name in USUAL_GAIN else 1.0
+        return wider * SHUNT_STEP_UV.get(name, UNKNOWN_STEP_UV) / self.shunt.driver_ohm / 1000
 
     def energy_mj(self) -> float:
         """Return the chip's own count."""
@@ -103,8 +129,7 @@ class _Meter:
         voltage_step_v = max(BUS_STEP_MV.get(name, USUAL_BUS_STEP_MV), DRIVER_STEP_MV) / 1000
         voltage_v = abs(self.chip.number("in1_input")) / 1000
         current_a = abs(self.chip.number("curr1_input")) * self.current_ratio / 1000
-        step_ma = INTERNAL_STEP_MA[name] if self.shunt is None else SHUNT_STEP_UV.get(name, UNKNOWN_STEP_UV) / self.shunt.driver_ohm / 1000
-        return max(voltage_v * max(step_ma, DRIVER_STEP_MA) * self.current_ratio / 1000, current_a * voltage_step_v)
+        return max(voltage_v * max(self.step_ma(), DRIVER_STEP_MA) * self.current_ratio / 1000, current_a * voltage_step_v)
 
 
 class Ina2xx(PowerSensor):
@@ -247,7 +272,8 @@ def is_ina2xx(chip: HwmonChip) -> bool:
 
 
 def _shunt(chip: HwmonChip, confirmed_ohm: float | None) -> _Shunt:
-    in_tree_ohm = chip.shunt_in_device_tree_ohm()
+    in_tree_uohm = chip.device_tree_number("shunt-resistor")
+    in_tree_ohm = in_tree_uohm and in_tree_uohm / 1e6
     if not chip.has("shunt_resistor"):
         # ina238.c shows no such file.
         return _Shunt(in_tree_ohm or DRIVER_SHUNT_OHM, "device tree" if in_tree_ohm else "default", confirmed_ohm)

@@ -28,7 +28,7 @@ from edgemeter.agent.base.errors import ConfigError, TransientError, Unavailable
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading, i2c_bus
 from edgemeter.agent.power.i2c_bus import I2cBus, I2cRegisters
 from edgemeter.agent.power.ina2xx import BOARD_U_RATIO, INTERNAL_U_RATIO
-from edgemeter.agent.power.values import as_unavailable, averaging_by, direction_setting, positive_setting, scope_setting
+from edgemeter.agent.power.values import as_unavailable, averaging_by, direction_setting, positive_setting, scope_setting, within_range
 from edgemeter.agent.power.world import HERE, SensorWorld
 
 TEXAS_INSTRUMENTS = 0x5449
@@ -87,13 +87,9 @@ class Ina(ABC):
             return choices.index(averages)
         raise ConfigError(f"averages = {averages} in [sensors.ina_i2c]: the {self.name} averages {', '.join(map(str, choices))}")
 
-    def within(self, number: int) -> int:
+    def within(self, number: int) -> float:
         """Return the number of the shunt's register; raises as `measure`."""
-        if abs(number) >= self.full_scale:
-            raise TransientError(
-                f"the {self.name}'s shunt is at the end of its range: the current is larger than can be measured, use a smaller shunt"
-            )
-        return number
+        return within_range(number, self.full_scale, self.name)
 
 
 class Ina219(Ina):

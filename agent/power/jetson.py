@@ -25,7 +25,7 @@ from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading, jetson_rails
 from edgemeter.agent.power.jetson_rails import JetsonBoard
 from edgemeter.agent.power.sysfs import each_once, hwmon_chips, optional_number, read_number, read_text
-from edgemeter.agent.power.values import as_unavailable, averaging_by
+from edgemeter.agent.power.values import as_unavailable, averaging_by, within_range
 from edgemeter.agent.power.world import HERE, SensorWorld
 
 # How often we read, unless the chip is slower: its three channels take 6.6 ms by default.
@@ -34,6 +34,7 @@ CHANNELS = (1, 2, 3)
 INA238_LABELS = ("in1_label", "power1_label", "curr1_label", "label")
 UW_PER_W = 1_000_000
 MW_PER_W = 1000
+MA_PER_A = 1000
 # Of the IIO driver: 64 samples x 3 channels x 2.2 ms.
 IIO_PERIOD_MS = 422.0
 # `iio_device` is what some kernels call it.
@@ -56,10 +57,12 @@ class JetsonChannel:
     voltage_mv: Path | None = None
     shunt_uohm: Path | None = None
     enable: Path | None = None
+    full_scale_ma: float = math.inf
 
     def power_w(self) -> float:
         """Return the power now; negative where the offset or the current is. Raises as `read_number`."""
-        return math.prod(map(read_number, self.factors)) / self.per_w
+        *others, last = map(read_number, self.factors)
+        return math.prod(others) * within_range(last, self.full_scale_ma, f"INA3221 of {self.label}") / self.per_w
 
     def step_w(self, usual_shunt_uohm: int) -> float | None:
         """Return the step of the power at the present voltage, None if the voltage is unknown."""
@@ -189,12 +192,14 @@ def _channel(folder: Path, number: int) -> JetsonChannel | None:
     name = _label(folder / f"in{number}_label")
     if (name is None and not voltage.exists()) or (name is not None and not jetson_rails.is_rail(name)):
         return None
+    shunt_uohm = optional_number(folder / f"shunt{number}_resistor")
     return JetsonChannel(
         label=name or f"{folder.name} in{number}",
         factors=(voltage, current),
         voltage_mv=voltage,
         shunt_uohm=folder / f"shunt{number}_resistor",
         enable=folder / f"in{number}_enable",
+        full_scale_ma=jetson_rails.SHUNT_LAST_UV / shunt_uohm * MA_PER_A if shunt_uohm else math.inf,
     )
 
 

@@ -22,6 +22,8 @@ from edgemeter.agent.power.values import plausible_power_w
 
 # Source: the INA3221's shunt register counts 40 uV (Linux drivers/hwmon/ina3221.c).
 SHUNT_STEP_UV = 40.0
+# It counts up to 163.8 mV.
+SHUNT_LAST_UV = 163_800.0
 # Nobody has measured the gain of these modules against a reference; 5% (k = 1) is a cautious default, wide enough for the deviations
 # that Shalavi et al. (arXiv 2306.13107) report of calibrated boards. A calibration file replaces it.
 GAIN_U_RATIO = 0.05

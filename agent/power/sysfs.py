@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,14 +126,14 @@ class HwmonChip:
         """Return whether the user's `device` means this one."""
         return device in {self.address, self.name, self.folder.name}
 
-    def shunt_in_device_tree_ohm(self) -> float | None:
-        """Return the shunt that the board's device tree names, None where it names none."""
+    def device_tree_number(self, name: str) -> int | None:
+        """Return a property of the chip in the board's device tree, None where it has none."""
         try:
-            content = (self.folder / "device/of_node/shunt-resistor").read_bytes()
+            content = (self.folder / "device/of_node" / name).read_bytes()
         except OSError:
             return None
-        # Source: device tree specification, a cell is 32 bits, big-endian; ti,ina2xx.yaml, shunt-resistor is in microohms.
-        return struct.unpack(">I", content)[0] / 1e6 if len(content) == 4 and any(content) else None
+        # Source: device tree specification, a cell is 32 bits, big-endian; ti,ina2xx.yaml: shunt-resistor is in microohms.
+        return int.from_bytes(content, "big") if len(content) == 4 and any(content) else None
 
 
 def hwmon_chips(root: Path) -> list[HwmonChip]:

@@ -37,7 +37,6 @@ MODELS = {0x0963: ("UM24C", 0.01, 0.001), 0x09C9: ("UM25C", 0.001, 0.0001), 0x0D
 AGREES_RATIO, AGREES_W = 0.02, 0.03
 # Limits of 2%, rectangular: a standard uncertainty.
 GAIN_U_RATIO = 0.0115
-USUAL_V = 5.0
 
 
 class Um25c:
@@ -59,7 +58,7 @@ class Um25c:
             excludes=("power-supply loss",),
             kind="power",
             period_ms=PERIOD_MS,
-            resolution_w=digit_a * (volts or USUAL_V),
+            resolution_w=digit_a * volts,
             gain_u_ratio=GAIN_U_RATIO,
         )
 
@@ -119,6 +118,8 @@ def _values(block: bytes) -> tuple[str, float, float, float]:
     number, volts, amperes, milliwatts = struct.unpack_from(">HHHI", block)
     if number not in MODELS:
         raise TransientError(f"the USB meter reports model 0x{number:04x}, not one of {', '.join(name for name, *_ in MODELS.values())}")
+    if not volts:
+        raise TransientError("the USB meter's block shows 0 V, at which no meter runs: it is garbled")
     model, digit_v, digit_a = MODELS[number]
     product_w = volts * digit_v * amperes * digit_a
     if abs(product_w - milliwatts / 1000) > AGREES_W + AGREES_RATIO * product_w:

@@ -59,6 +59,19 @@ def plausible_power_w(power_w: float, highest_w: float, origin: str) -> float:
     return power_w
 
 
+def within_range(number: float, full_scale: float, chip: str) -> float:
+    """Return what the shunt of a chip shows.
+
+    Raises:
+        TransientError: it is the last value that the chip can show, in either direction.
+    """
+    if abs(number) >= full_scale:
+        raise TransientError(
+            f"the {chip}'s shunt is at the end of its range: the current is larger than can be measured, use a smaller shunt"
+        )
+    return number
+
+
 @contextmanager
 def as_unavailable(*kinds: type[EdgemeterError]) -> Iterator[None]:
     """Turn a TransientError inside, or one of `kinds`, into an UnavailableError: the sensor is here, and cannot be described."""

@@ -25,6 +25,7 @@ from edgemeter.agent.energy.sampler import SensorTrace, describe_trace, pack_tra
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.engine.process_usage import check_affinity
 from edgemeter.agent.machine import fingerprint
+from edgemeter.agent.machine.power_range import power_range
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.power.detect import described
 from edgemeter.agent.session import run_record, sustained
@@ -259,4 +260,5 @@ def _energy_run(run: PlannedRun, measured: job.MeasuredRun) -> sensor_run.Energy
         attached,
         # A query of a language model is many steps: a few of them are enough.
         counts_inferences=measured.generation is None,
+        draws=power_range(run.session.environment),
     )

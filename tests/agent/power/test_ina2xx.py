@@ -37,10 +37,10 @@ def test_power_is_voltage_times_current_not_the_power_register(tmp_path):
     assert sensor.read().power_w == pytest.approx(2.45)
 
 
-def test_a_garbled_current_is_no_reading(tmp_path):
+def test_a_garbled_voltage_is_no_reading(tmp_path):
     """The largest that 32 bits hold."""
     with pytest.raises(UnavailableError, match="value is garbled"):
-        _sensor(_chip(tmp_path, curr1_input=2147483647)).describe()
+        _sensor(_chip(tmp_path, in1_input=2147483647)).describe()
 
 
 def test_current_that_flows_backwards_stays_negative(tmp_path):
@@ -260,3 +260,29 @@ def test_a_captured_battery_board_gives_a_negative_power(captures):
     recording = read_recording(captures / "ina/ina219_hwmon_ups_on_battery.txt")
     assert (recording.name, recording.reading.power_w) == ("ina2xx", pytest.approx(-0.16912))
     assert recording.description.blocked is None
+
+
+def test_a_current_at_the_end_of_the_range_is_no_reading(tmp_path):
+    """By the shunt that the driver takes, the chip's range and its amplifier: the last current that can be shown may be any larger one."""
+    for number, (name, shunt_uohm, gain, last_ma) in enumerate(
+        [
+            ("ina219", 100_000, None, 3200),
+            ("ina226", 100_000, None, 819),
+            ("ina226", 2_000, None, 40_959),
+            ("ina238", 10_000, None, 16_384),
+            ("ina238", 10_000, 1, 4096),
+            ("ina260", None, None, 40_959),
+        ]
+    ):
+        with table_row(name, shunt_uohm, gain):
+            root = _chip(tmp_path / str(number), name=name, shunt_resistor=shunt_uohm, curr1_input=round(0.98 * last_ma))
+            if gain:
+                tree = root / FOLDER / "device/of_node"
+                tree.mkdir(parents=True)
+                (tree / "ti,shunt-gain").write_bytes(struct.pack(">I", gain))
+            sensor = _sensor(root, shunt_ohm="0.1")
+            assert sensor.read().power_w > 0
+            for sign in (1, -1):
+                (root / FOLDER / "curr1_input").write_text(f"{sign * last_ma}\n")
+                with pytest.raises(TransientError, match="end of its range"):
+                    sensor.read()

@@ -114,9 +114,22 @@ def test_an_excerpt_without_the_chip_s_name_is_known_by_its_rails(tmp_path):
         read_recording(path)
 
 
+def test_a_current_at_the_end_of_the_chip_s_range_is_no_reading(tmp_path):
+    """163.8 mV over the 5 mOhm of an Orin Nano are 32.76 A: what the chip shows there may be any larger current."""
+    write(tmp_path, ina3221(f"{HWMON}/hwmon4", ORIN_NANO))
+    sensor = Ina3221(SensorWorld(tmp_path))
+    assert sensor.read().power_w > 0
+    current = tmp_path / f"{HWMON}/hwmon4/curr1_input"
+    current.write_text("32752\n")
+    assert sensor.read().power_w > 160
+    current.write_text("32760\n")
+    with pytest.raises(TransientError, match="end of its range"):
+        sensor.read()
+
+
 def test_a_garbled_number_is_no_reading(tmp_path):
     """The largest that 32 bits hold."""
-    write(tmp_path, ina3221(f"{HWMON}/hwmon4", [("VDD_IN", 5000, 2147483647)]))
+    write(tmp_path, ina3221(f"{HWMON}/hwmon4", [("VDD_IN", 2147483647, 5000)]))
     with pytest.raises(UnavailableError, match="value is garbled"):
         Ina3221(SensorWorld(tmp_path)).describe()
 

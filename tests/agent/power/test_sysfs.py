@@ -95,13 +95,13 @@ def test_a_shunt_that_is_no_cell_is_none(tmp_path):
     """Four bytes, not all zero."""
     for content in [b"", b"\0\0\0\0", b"\0\1\x86", b"100000\n\n\n\n"]:
         write(tmp_path, {"sys/class/hwmon/hwmon0/name": "ina238\n", "sys/class/hwmon/hwmon0/device/of_node/shunt-resistor": content})
-        assert sysfs.hwmon_chips(tmp_path)[0].shunt_in_device_tree_ohm() is None, f"{content!r}"
+        assert sysfs.hwmon_chips(tmp_path)[0].device_tree_number("shunt-resistor") is None, f"{content!r}"
 
 
 def test_a_shunt_is_microohms_big_endian(tmp_path):
     """0x000186a0 is 0.1 Ohm."""
     write(tmp_path, {"sys/class/hwmon/hwmon0/name": "ina238\n", "sys/class/hwmon/hwmon0/device/of_node/shunt-resistor": b"\0\1\x86\xa0"})
-    assert sysfs.hwmon_chips(tmp_path)[0].shunt_in_device_tree_ohm() == pytest.approx(0.1)
+    assert sysfs.hwmon_chips(tmp_path)[0].device_tree_number("shunt-resistor") == 100_000
 
 
 def test_a_closed_folder_is_reported():

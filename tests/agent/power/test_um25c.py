@@ -32,8 +32,10 @@ def test_a_block_is_read_by_the_scale_of_its_model():
 
 
 def test_a_block_that_is_cut_or_garbled_gives_no_number():
-    """Too short, of another model, or its power not its voltage times its current."""
-    for block in [b"", um25c_block()[:129], um25c_block(watts=9.9), um25c_block(model=0x1234), bytes(130)]:
+    """Too short, of another model, its power not its voltage times its current, or all zeros or ones, with and without its model."""
+    model = um25c_block()[:2]
+    empty = [bytes(130), b"\xff" * 130, model + bytes(128), model + b"\xff" * 128]
+    for block in [b"", um25c_block()[:129], um25c_block(watts=9.9), um25c_block(model=0x1234), *empty]:
         with table_row(block), pytest.raises(TransientError):
             read(block)
 
