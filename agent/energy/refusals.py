@@ -106,9 +106,11 @@ def _missing(case: SensorRun) -> str | None:
 
 
 def _readings(case: SensorRun) -> tuple[Times, Array]:
-    """Return when was read, and the powers, W, or what the counter showed, mJ."""
-    counts = isinstance(case.curve, CounterCurve)
-    return increasing((reading.taken_ns, reading.energy_mj if counts else reading.power_w) for reading in case.trace.readings)
+    """Return when was read, and the powers, W; of a counter the mean powers since the read before."""
+    if not isinstance(case.curve, CounterCurve):
+        return increasing((reading.taken_ns, reading.power_w) for reading in case.trace.readings)
+    times_ns, energies_mj = increasing((reading.taken_ns, reading.energy_mj) for reading in case.trace.readings)
+    return times_ns[1:], np.diff(energies_mj) * NS_PER_MS / np.diff(times_ns)
 
 
 def _spike(case: SensorRun) -> str | None:
@@ -132,12 +134,11 @@ def _hung(case: SensorRun) -> str | None:
     is_counter = isinstance(case.curve, CounterCurve)
     idle = [window for window in (case.run.idle_before, case.run.idle_after) if window is not None]
     shares = [(case.run.timed, HUNG_RATIO), *((window, HUNG_IDLE_RATIO) for window in idle)]
-    step = case.description.resolution_mj if is_counter else case.description.resolution_w
-    readings = (*_readings(case), step, case.run.timed, idle)
+    readings = (*_readings(case), case.description.resolution_w, case.run.timed, idle)
     late = () if is_counter else (fault for fault in overstays(*readings) if _works(case, fault))
     for fault in (*hangs(*readings), *late):
         if any(_overlap_ns(fault, window) > share * window.length_ns for window, share in shares):
-            value = f"{fault.value / 1000:.6g} J" if is_counter else f"{fault.value:.5g} W"
+            value = "its count" if is_counter else f"{fault.value:.5g} W"
             return (
                 f"it repeats {value} in {fault.readings} readings {_counted(case, fault.begin_ns, fault.end_ns)}, longer than chance and "
                 "its own clock explain: it hangs; restart it, check it with a load that you know, and measure again"

@@ -1,6 +1,6 @@
 """Faults that a sensor's own readings show: it hangs, its range ends, it shows nothing for a while, or jumps to what nothing draws.
 
-All take plain arrays: the moments of the readings, monotonic ns, int64 [n], and their values, W (of a counter mJ), float64 [n].
+All take plain arrays: the moments of the readings, monotonic ns, int64 [n], and their values, W, float64 [n].
 
 That readings repeat is no fault by itself: a sensor renews its value by its own clock, and one of coarse steps repeats it while the load is
 even. So each is held against the other readings of the same trace: how long a value usually stays, and how large the steps between two
@@ -24,6 +24,10 @@ Times = NDArray[np.int64]
 # Fewer equal readings, or fewer others to hold them against, are chance.
 FEWEST_EQUAL = 5
 FEWEST_OTHERS = 8
+# The longest stays that are looked at.
+MOST_STAYS = 20
+# No load is so even that a step of this share of it hides how it moves.
+FINE_RATIO = 0.002
 TELLING_RATIO = 0.05
 # What is less probable than this by chance, among all values of a trace, is a fault.
 CHANCE = 1e-4
@@ -70,28 +74,38 @@ class _Stays:
 def hangs(times_ns: Times, values: Array, step: float | None, timed: Window, idle: Sequence[Window]) -> list[Fault]:
     """Return where the sensor repeated one value for longer than chance explains, by what it did in the rest of the trace.
 
-    `step` is that of the values, as the sensor is described.
+    `step` is that of the values, as the sensor is described. Of a counter they are the mean powers between two reads.
     """
     stays = _stays(times_ns, values)
     spacing_ns = float(np.median(np.diff(times_ns))) if times_ns.size > 1 else 0.0
     seen_step = _step(values, step)
     faults = []
-    for index in np.flatnonzero(stays.readings >= FEWEST_EQUAL):
+    for index in np.argsort(stays.firsts_ns - stays.lasts_ns, kind="stable")[:MOST_STAYS]:
         fault = _fault(stays, int(index))
-        # What a load does says nothing of how long a value stays while the machine idles.
-        lengths_ns = [(timed, min(fault.end_ns, timed.end_ns) - max(fault.begin_ns, timed.start_ns))]
-        lengths_ns += [(window, fault.end_ns - fault.begin_ns) for window in idle]
-        others = [(stays.within(window, int(index)), length_ns) for window, length_ns in lengths_ns]
-        telling = [
-            (other, length_ns) for other, length_ns in others if other.readings.sum() >= max(FEWEST_OTHERS, TELLING_RATIO * fault.readings)
-        ]
-        # And how even an idle machine is says nothing of a load at another level.
-        level_w = TWO_STEPS * seen_step
-        near = [(other, length_ns) for other, length_ns in telling if float(np.abs(other.values - fault.value).min()) <= level_w]
-        chances = [_chance(other, length_ns, seen_step, spacing_ns) * stays.values.size for other, length_ns in near or telling]
+        references = _references(stays, int(index), fault, seen_step, timed, idle) if fault.readings >= FEWEST_EQUAL else []
+        chances = [_chance(others, length_ns, seen_step, spacing_ns) * stays.values.size for others, length_ns in references]
         if chances and max(chances) < CHANCE:
             faults.append(fault)
     return faults
+
+
+def _references(stays: _Stays, index: int, fault: Fault, step: float, timed: Window, idle: Sequence[Window]) -> list[tuple[_Stays, float]]:
+    """Return the stretches that one stay is judged by, each with the length that it has to explain, ns."""
+    # What a load does says nothing of how long a value stays while the machine idles.
+    loaded_ns = min(fault.end_ns, timed.end_ns) - max(fault.begin_ns, timed.start_ns)
+    lengths_ns = [(timed, loaded_ns), *((window, fault.end_ns - fault.begin_ns) for window in idle)]
+    fewest = max(FEWEST_OTHERS, TELLING_RATIO * fault.readings)
+    all_others = [(window, stays.within(window, index), float(length_ns)) for window, length_ns in lengths_ns]
+    telling = [entry for entry in all_others if entry[1].readings.sum() >= fewest]
+    near = [entry for entry in telling if float(np.abs(entry[1].values - fault.value).min()) <= TWO_STEPS * step]
+    of_load = [entry for entry in telling if entry[0] is timed]
+    is_loaded = loaded_ns > (fault.end_ns - fault.begin_ns) / 2
+    if is_loaded and not near:
+        # How even an idle machine is says nothing of a load, which may be more even: that of all cores, or at a limit of power.
+        near = of_load or (telling if step <= FINE_RATIO * abs(fault.value) else [])
+    elif is_loaded and not of_load and step > FINE_RATIO * abs(fault.value):
+        near = []
+    return [(others, length_ns) for _, others, length_ns in near or ([] if is_loaded else telling)]
 
 
 def overstays(times_ns: Times, values: Array, step: float | None, timed: Window, idle: Sequence[Window]) -> list[Fault]:
@@ -121,8 +135,10 @@ def _fault(stays: _Stays, index: int) -> Fault:
 
 
 def _chance(others: _Stays, length_ns: float, step: float, spacing_ns: float) -> float:
-    """Return how probable it is that a value among these stays for so long."""
-    return _repeats(others.values, step) ** (max(0.0, length_ns) / (_usual_stay_ns(others) + spacing_ns))
+    """Return how probable it is that a value among these stays for so long: that of two levels is seen as often as its share."""
+    _, which = np.unique(others.values, return_inverse=True)
+    largest_share = float(np.bincount(which, others.readings).max() / others.readings.sum())
+    return max(largest_share, _repeats(others.values, step)) ** (max(0.0, length_ns) / (_usual_stay_ns(others) + spacing_ns))
 
 
 def _usual_stay_ns(stays: _Stays) -> float:
@@ -190,7 +206,7 @@ def nothing_shown(powers_w: Array, step_w: float | None) -> NDArray[np.bool_]:
     """Return which readings show 0 W although the machine runs: exactly nothing, among readings well above the sensor's step; bool [n]."""
     nothing: NDArray[np.bool_] = powers_w == 0
     watts = powers_w[powers_w > 0]
-    if not nothing.any() or not watts.size or np.quantile(watts, 0.05) <= TWO_STEPS * _step(powers_w[~nothing], step_w):
+    if not nothing.any() or not watts.size or np.quantile(watts, 0.05) <= TWO_STEPS * (step_w or _step(watts, None)):
         nothing[:] = False
     return nothing
 

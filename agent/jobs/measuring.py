@@ -11,6 +11,7 @@ from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.contract import data_archive, order_suite
 from edgemeter.agent.contract.data_archive import DataFolder
+from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.orders import Canary, Measure
@@ -125,8 +126,10 @@ def golden(context: OrderContext, work: Canary) -> OrderOutcome:
 
 
 def figures(record: RunRecord) -> dict[str, float]:
-    """Return the figures by which a board is compared with its own past."""
-    return {entry.name: value for entry in in_view("canary") if (value := entry.value(record)) is not None}
+    """Return the figures by which a board is compared with its own past; an energy that nobody measured decides nothing."""
+    is_measured = energy_provenance(record) in {"measured", "replayed"}
+    entries = [entry for entry in in_view("canary") if is_measured or entry.group != "energy"]
+    return {entry.name: value for entry in entries if (value := entry.value(record)) is not None}
 
 
 def _run(context: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunRecord], list[EdgemeterError]]:

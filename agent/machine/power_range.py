@@ -43,7 +43,7 @@ BOARDS: tuple[tuple[str, PowerRange], ...] = (
     ("raspberry pi 5", PowerRange("Raspberry Pi 5", 1.0, 40)),
     ("raspberry pi compute module", PowerRange("Raspberry Pi Compute Module", 0.5, 60)),  # carriers with PCIe: 12 V, 5 A
     ("raspberry pi 4", PowerRange("Raspberry Pi 4", 0.8, 35)),  # 5.1 V, 3 A (15 W); PoE+ gives 25.5 W
-    ("raspberry pi zero", PowerRange("Raspberry Pi Zero", 0.15, 15)),  # 5 V, 2.5 A
+    ("raspberry pi zero", PowerRange("Raspberry Pi Zero", 0.15, 13)),  # 5 V, 2.5 A
     ("raspberry pi", PowerRange("Raspberry Pi", 0.4, 30)),  # 5 V, 2.5 A; PoE gives 15.4 W
     ("agx thor", PowerRange("Jetson AGX Thor", 5, 400)),  # modes up to 130 W; 240 W with what it feeds
     ("agx orin", PowerRange("Jetson AGX Orin", 1.5, 200)),  # modes of 15 to 60 W; 90 W
@@ -58,8 +58,8 @@ BOARDS: tuple[tuple[str, PowerRange], ...] = (
     ("phanbell", PowerRange("Coral Dev Board", 0.8, 25)),  # 5 V, 3 A
     ("coral dev board", PowerRange("Coral Dev Board", 0.4, 25)),
 )
-# Machines without a line, by their logical cores: one with few of them has no more than a few accelerators. A socket gives 3.7 kW at most.
-MOST_CORES, SMALL_PC = 16, PowerRange("PC of up to 16 cores", 0.5, 3000)
+# Machines without a line, by their logical cores: one with few of them has few accelerators, and one socket, which gives 3.7 kW at most.
+MOST_CORES, SMALL_PC = 16, PowerRange("PC of up to 16 cores", 0.5, 2600)
 # Of a small board without a line, the largest known: Apple's and Ampere's workstations.
 SMALL_ARM = PowerRange("ARM machine of up to 16 cores", 0.15, 1000)
 

@@ -5,6 +5,7 @@ import inspect
 import json
 import random
 
+import numpy as np
 import pytest
 
 from edgemeter.agent import power
@@ -12,15 +13,17 @@ from edgemeter.agent.bundle.recompute import FigureDifference, recompute
 from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.energy import per_inference, sensor_run
-from edgemeter.agent.energy.refusals import REVERSIBLE, is_frozen, power_refusal
+from edgemeter.agent.energy.refusals import REVERSIBLE, SHUNTED, is_frozen, power_refusal
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.power import USB_DEVICES
+from edgemeter.agent.machine.power_range import ANY_MACHINE, BOARDS
+from edgemeter.agent.power import USB_DEVICES, Reading
 from edgemeter.agent.power.replay import ReplaySensor
 from edgemeter.agent.session import session
 from edgemeter.collector.compare import summary
 from edgemeter.collector.runs.cases import group_cases
+from tests.fixtures.faulty_sensors import Meter, Work, clips, draw_of, hangs, healthy, jumps, restarts, scaled
 from tests.fixtures.power_traces import AFTER, BEFORE, TIMED, S, assess, energy_of, load_step, make_counter, make_description, make_trace
 from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import table_row
@@ -223,10 +226,64 @@ def test_a_run_with_a_frozen_sensor_is_suspect_and_verify_agrees(tmp_path, monke
     assert [finding for finding in recompute(record) if isinstance(finding, FigureDifference) and finding.field.startswith("verdict")] == []
 
 
+PI_5 = BOARDS[0][1]
+LONG = Work(timed_s=60.0, idle_s=20.0)
+
+
+@pytest.mark.parametrize(("meter", "work", "fault", "words"), [
+    (Meter(), Work(), hangs((14, 100)), "it hangs; restart it"),
+    (Meter(), Work(), hangs((20, 30)), "it hangs; restart it"),
+    (Meter(step_w=0.4, noise_w=0.1), Work(), hangs((7, 18)), "it hangs; restart it"),
+    (Meter(window_s=1.0, clock_s=(1.0, 1.0)), LONG, hangs((40, 60)), "it hangs; restart it"),
+    (Meter(period_ms=1000, window_s=1.0, step_w=1.0), Work(60, 90, 300, timed_s=60), hangs((14, 100)), "it hangs; restart it"),
+    (Meter(), Work(), clips(8.0), "show exactly 8 W, and none shows more: its range ends there"),
+    (Meter(), Work(), jumps(65_535.0, 0.02), "readings show up to 65,535 W"),
+    (Meter(), Work(), jumps(2000.0, 0.005), "readings show up to 2,000 W"),
+    (Meter(period_ms=1000, window_s=1.0, step_w=0.1, scope="wall-ac"), LONG, restarts(30, 6), "the last: it showed 0 W"),
+    (Meter(), Work(), scaled(1000), "and a Raspberry Pi 5 draws at most 40 W: it counts in another unit (milliwatts for watts)"),
+    (Meter(name="ina2xx:1-0040"), Work(), scaled(10), "set shunt_ohm in [sensors.ina2xx] to what is printed on it"),
+    (Meter(scope="wall-ac"), Work(), scaled(10), "draws at most 56 W"),
+    (Meter(), Work(), scaled(0.1), "and a Raspberry Pi 5 draws at least 1 W"),
+])  # fmt: skip
+def test_a_sensor_that_fails_while_it_is_read_gives_no_energy_but_what_it_showed_and_what_to_do(meter, work, fault, words):
+    """Loads with edges of some ms, and a sensor that takes means of them; the same sensor in good health gives an energy."""
+    draws = PI_5 if work.high_w < 40 else ANY_MACHINE
+    draw = np.random.default_rng(3)
+    trial = draw_of(work, meter, fault, draw)
+    energy, reason = per_inference.assess(trial.trace, dataclasses.replace(trial.run, draws=draws))
+    assert energy is None
+    assert words in reason
+    assert "\n" not in reason
+    trial = draw_of(work, meter, healthy, draw)
+    assert per_inference.assess(trial.trace, dataclasses.replace(trial.run, draws=draws))[1] is None
+
+
+def test_a_counter_that_hangs_gives_no_energy():
+    """It would go on as it last counted; after 10 s of the load nobody knows."""
+    noise = np.random.default_rng(1)
+    energy_mj = np.cumsum(500 + 30 * noise.standard_normal(700))
+    readings = tuple(Reading(tick * S // 10, energy_mj=float(energy_mj[min(tick, 300)])) for tick in range(700))
+    trace = SensorTrace("counter", make_description(kind="energy", resolution_mj=0.06), readings)
+    assert "it repeats its count in" in assess(trace, TIMED, BEFORE, AFTER, 1000)[1]
+
+
+def test_a_reading_of_nothing_among_watts_is_left_out():
+    """A plug that shows 0 W for two of its sixty readings: the energy is that of the others, and the reads count as failed."""
+    trace = make_trace(lambda t: 0.0 if 30 <= t < 32 else load_step(t), 90, period_ms=1000.0, resolution_w=0.1, scope="wall-ac")
+    assert energy_of(trace, timed=Window(20 * S, 80 * S), after=None).mean_power_w == pytest.approx(3.5, abs=0.1)
+
+
+def test_a_peak_that_the_machine_may_draw_stays_in_the_energy():
+    """Half a second at 25 W, of a board that draws 5: it counts, and makes the interval wider."""
+    energy = energy_of(make_trace(lambda t: 25.0 if 30 <= t < 30.5 else load_step(t), 70))
+    assert energy.mean_power_w == pytest.approx(5 + 20 * 0.5 / 30, abs=0.01)
+    assert energy.gross_u_mj > 5 * energy_of(make_trace(load_step, 70)).gross_u_mj
+
+
 def test_the_sensors_whose_remedy_is_a_direction_are_those_that_have_the_setting():
-    """A remedy that the sensor refuses would be worse than none."""
-    knowing = {name for name in power.SENSORS if "direction" in inspect.signature(power.sensor_class(name)).parameters}
-    assert knowing == REVERSIBLE
+    """A remedy that the sensor refuses would be worse than none; so with the shunt."""
+    for setting, knowing in (("direction", REVERSIBLE), ("shunt_ohm", SHUNTED)):
+        assert {name for name in power.SENSORS if setting in inspect.signature(power.sensor_class(name)).parameters} == knowing
 
 
 def test_a_little_power_is_possible_of_any_machine_and_of_its_parts():
