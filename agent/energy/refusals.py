@@ -17,7 +17,7 @@ from edgemeter.agent.energy.renewal import (
     unseen_phases_ns,
 )
 from edgemeter.agent.energy.sampler import SensorTrace
-from edgemeter.agent.energy.sensor_faults import Array, Fault, Times, clipping, hangs, nothing_shown, overstays, spikes
+from edgemeter.agent.energy.sensor_faults import FEWEST_EQUAL, Array, Fault, Times, clipping, hangs, nothing_shown, overstays, spikes
 from edgemeter.agent.energy.sensor_run import (
     LARGEST_GAP_RATIO,
     EnergyRun,
@@ -41,8 +41,6 @@ LARGEST_STEP_RATIO = 0.02
 LARGEST_LATE_RATIO = 0.01
 # How much longer it has to idle then: how slow the sensor is was not seen to its end.
 LONGER = 3.0
-# Fewer equal readings may be chance where a sensor's step is coarse.
-FEWEST_EQUAL = 5
 # A sensor may hang for this share of the timed part, and for this share of an idle stretch, before its energy is refused.
 HUNG_RATIO, HUNG_IDLE_RATIO = 0.01, 0.05
 # A meter that shows less than this share of a stretch does not show so little power; the rest lies beside the load.
@@ -64,8 +62,9 @@ def refusal_of(case: SensorRun) -> str | None:
     """Return the first reason not to give an energy."""
     counter = _counter_refusal(case, case.curve) if isinstance(case.curve, CounterCurve) else None
     blocked = case.description.blocked or accelerator_refusal(case.description, case.run.accelerator) or _spike(case) or _impossible(case)
-    short = blocked or too_short(case.description, case.run, case.renewal) or counter
-    return short or _calibration_refusal(case) or _missing(case) or _clipped(case) or _hung(case)
+    # A sensor that hangs may seem to renew its value so seldom that the run is too short for it.
+    failed = blocked or _clipped(case) or _hung(case)
+    return failed or too_short(case.description, case.run, case.renewal) or counter or _calibration_refusal(case) or _missing(case)
 
 
 def _impossible(case: SensorRun) -> str | None:
@@ -122,10 +121,11 @@ def _spike(case: SensorRun) -> str | None:
     if not 0 < are_spikes.sum() < powers_w.size / 2:
         return None
     largest_w = powers_w[are_spikes][np.argmax(np.abs(powers_w[are_spikes]))]
+    when = _counted(case.run, int(times_ns[are_spikes][0]))
     return (
-        f"{are_spikes.sum()} of {powers_w.size} readings show up to {largest_w:,.6g} W, beside a median of {np.median(powers_w):,.3g} W, "
-        f"the first {_counted(case, int(times_ns[are_spikes][0]))}: no {case.run.draws.machine} draws that, they are garbled; check its "
-        "cable and bus, update its driver or firmware, and measure again"
+        f"{are_spikes.sum()} of {powers_w.size} readings show up to {largest_w:,.6g} W, beside a median of {np.median(powers_w):,.4g} W, "
+        f"the first {when}: no {case.run.draws.machine} draws that, they are garbled; check its cable and bus, update its driver or "
+        "firmware, and measure again"
     )
 
 
@@ -139,9 +139,10 @@ def _hung(case: SensorRun) -> str | None:
     for fault in (*hangs(*readings), *late):
         if any(_overlap_ns(fault, window) > share * window.length_ns for window, share in shares):
             value = "its count" if is_counter else f"{fault.value:.5g} W"
+            when = _counted(case.run, fault.begin_ns, fault.end_ns)
             return (
-                f"it repeats {value} in {fault.readings} readings {_counted(case, fault.begin_ns, fault.end_ns)}, longer than chance and "
-                "its own clock explain: it hangs; restart it, check it with a load that you know, and measure again"
+                f"it repeats {value} in {fault.readings} readings {when}, longer than chance and its own clock explain: it hangs; restart it, "
+                "check it with a load that you know, and measure again"
             )
     return None
 
@@ -166,8 +167,8 @@ def _clipped(case: SensorRun) -> str | None:
     if fault is None:
         return None
     return (
-        f"{fault.readings} readings {_counted(case, fault.begin_ns, fault.end_ns)} show exactly {fault.value:.5g} W, and none shows more: "
-        "its range ends there, and the load exceeds it; use a smaller shunt, or a sensor of a wider range"
+        f"{fault.readings} readings {_counted(case.run, fault.begin_ns, fault.end_ns)} show exactly {fault.value:.5g} W, and none shows "
+        "more: its range ends there, and the load exceeds it; use a smaller shunt, or a sensor of a wider range"
     )
 
 
@@ -175,10 +176,10 @@ def _overlap_ns(fault: Fault, window: Window) -> int:
     return min(fault.end_ns, window.end_ns) - max(fault.begin_ns, window.start_ns)
 
 
-def _counted(case: SensorRun, begin_ns: int, end_ns: int | None = None) -> str:
+def _counted(run: EnergyRun, begin_ns: int, end_ns: int | None = None) -> str:
     """Return the moments in words, counted from the first timed query."""
-    begin_s = (begin_ns - case.run.timed.start_ns) / 1e9
-    moments = f"at {begin_s:.3g} s" if end_ns is None else f"from {begin_s:.3g} to {(end_ns - case.run.timed.start_ns) / 1e9:.3g} s"
+    begin_s = (begin_ns - run.timed.start_ns) / 1e9
+    moments = f"at {begin_s:.3g} s" if end_ns is None else f"from {begin_s:.3g} to {(end_ns - run.timed.start_ns) / 1e9:.3g} s"
     return f"{moments} (0: the timed part begins)"
 
 
@@ -293,7 +294,8 @@ def without_nothing(trace: SensorTrace, run: EnergyRun) -> SensorTrace:
     if not nothing.any() or any(part.size and part.mean() < SHOWN_RATIO for part in shown):
         return trace
     readings = tuple(reading for reading, is_nothing in zip(trace.readings, nothing, strict=True) if not is_nothing)
-    failure = "it showed 0 W, which no running machine draws; it restarted, or lost its contact"
+    moments = _counted(run, int(taken_ns[nothing][0]), int(taken_ns[nothing][-1]))
+    failure = f"it showed 0 W {moments}, which no running machine draws; it restarted, or lost its contact"
     return dataclasses.replace(trace, readings=readings, failures=trace.failures + int(nothing.sum()), failure=failure)
 
 

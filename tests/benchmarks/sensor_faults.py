@@ -8,6 +8,7 @@ import re
 import sys
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 from edgemeter.agent.machine.power_range import BOARDS
 from tests.fixtures.faulty_sensors import Fault, Meter, Work, clips, hangs, healthy, jumps, outcome, restarts, scaled
@@ -57,37 +58,54 @@ def adapted(work: Work, meter: Meter, name: str = "") -> Work:
     return replace(work, **LONG) if meter.period_ms > 500 or (meter.clock_s and meter.clock_s[0] > 0.5) else work
 
 
-def worlds() -> dict[str, tuple[Work, Meter, Fault, dict[str, object]]]:
+Cells = dict[str, tuple[Work, Meter, Fault, dict[str, object]]]
+
+
+def worlds() -> Cells:
     """Return the worlds by name: work, sensor, fault, changes of the run."""
-    cells: dict[str, tuple[Work, Meter, Fault, dict[str, object]]] = {}
-    for name, meter in METERS.items():
-        for kind, work in WORKS.items():
-            cells[f"good: {name}, {kind}"] = (adapted(work, meter, name), meter, healthy, {})
-    for name, meter in METERS.items():
-        for kind in ("even", "bursts", "server"):
-            work = adapted(WORKS[kind], meter, name)
-            begin, length = work.idle_s, work.timed_s
-            for what, fault in {
-                "hangs from 4 s on": hangs((begin + 4, 1e9)),
-                "hangs for a third": hangs((begin + length / 3, begin + 2 * length / 3)),
-                "hangs from idle into the load": hangs((begin - 3, begin + length / 4)),
-                "hangs over the end": hangs((begin + 0.8 * length, begin + length + 4)),
-                "hangs three times": hangs(*((begin + length * part, begin + length * (part + 0.15)) for part in (0.1, 0.4, 0.7))),
-            }.items():
-                cells[f"hang: {name}, {kind}, {what}"] = (work, meter, fault, {})
-    for name in ("fine", "ina3221 40 mW", "shelly", "clock of 1 s at 10 Hz", "tasmota"):
-        for kind, at_w in (("even", 5.0), ("even", 6.0), ("bursts", 5.0), ("bursts", 8.0)):
-            work = adapted(WORKS[kind], METERS[name], name)
-            cells[f"clip: {name}, {kind}, at {at_w:g} W"] = (work, METERS[name], clips(at_w), {})
+    good = {
+        f"good: {name}, {kind}": (adapted(work, meter, name), meter, healthy, {})
+        for (name, meter), (kind, work) in product(METERS.items(), WORKS.items())
+    }
+    return good | _hanging() | _clipping() | _garbled()
+
+
+def _hanging() -> Cells:
+    cells: Cells = {}
+    for (name, meter), kind in product(METERS.items(), ("even", "bursts", "server")):
+        work = adapted(WORKS[kind], meter, name)
+        begin, length = work.idle_s, work.timed_s
+        for what, stretches in {
+            "hangs from 4 s on": [(begin + 4, 1e9)],
+            "hangs for a third": [(begin + length / 3, begin + 2 * length / 3)],
+            "hangs from idle into the load": [(begin - 3, begin + length / 4)],
+            "hangs over the end": [(begin + 0.8 * length, begin + length + 4)],
+            "hangs three times": [(begin + length * part, begin + length * (part + 0.15)) for part in (0.1, 0.4, 0.7)],
+        }.items():
+            cells[f"hang: {name}, {kind}, {what}"] = (work, meter, hangs(*stretches), {})
+    return cells
+
+
+def _clipping() -> Cells:
+    names = ("fine", "ina3221 40 mW", "shelly", "clock of 1 s at 10 Hz", "tasmota")
+    levels = (("even", 5.0), ("even", 6.0), ("bursts", 5.0), ("bursts", 8.0))
+    return {
+        f"clip: {name}, {kind}, at {at_w:g} W": (adapted(WORKS[kind], METERS[name], name), METERS[name], clips(at_w), {})
+        for name, (kind, at_w) in product(names, levels)
+    }
+
+
+def _garbled() -> Cells:
+    cells: Cells = {}
     for name in ("shelly", "tasmota", "fine"):
-        work = adapted(BURSTS, METERS[name])
-        cells[f"zero: {name}, 5 s of the load"] = (work, METERS[name], restarts(work.idle_s + 10, 6), {})
-        cells[f"zero: {name}, 2 s of the load"] = (work, METERS[name], restarts(work.idle_s + 10, 2), {})
-        cells[f"zero: {name}, 5 s of idle"] = (work, METERS[name], restarts(3, 6), {})
+        meter, work = METERS[name], adapted(BURSTS, METERS[name])
+        cells[f"zero: {name}, 5 s of the load"] = (work, meter, restarts(work.idle_s + 10, 6), {})
+        cells[f"zero: {name}, 2 s of the load"] = (work, meter, restarts(work.idle_s + 10, 2), {})
+        cells[f"zero: {name}, 5 s of idle"] = (work, meter, restarts(3, 6), {})
         for to_w in (65_535.0, 3000.0, 60.0):
-            cells[f"spike: {name}, 2% of {to_w:g} W"] = (work, METERS[name], jumps(to_w, 0.02), {})
+            cells[f"spike: {name}, 2% of {to_w:g} W"] = (work, meter, jumps(to_w, 0.02), {})
         for factor in (1000.0, 10.0, 0.1, 0.001, -1.0):
-            cells[f"unit: {name}, x {factor:g}"] = (work, METERS[name], scaled(factor), {"draws": PI})
+            cells[f"unit: {name}, x {factor:g}"] = (work, meter, scaled(factor), {"draws": PI})
     return cells
 
 
