@@ -141,8 +141,8 @@ def _hung(case: SensorRun) -> str | None:
             value = "its count" if is_counter else f"{fault.value:.5g} W"
             when = _counted(case.run, fault.begin_ns, fault.end_ns)
             return (
-                f"it repeats {value} in {fault.readings} readings {when}, longer than chance and its own clock explain: it hangs; restart it, "
-                "check it with a load that you know, and measure again"
+                f"it repeats {value} in {fault.readings} readings {when}, longer than chance and its own clock explain: it hangs; restart "
+                "it, check it with a load that you know, and measure again"
             )
     return None
 

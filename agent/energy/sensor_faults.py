@@ -100,12 +100,10 @@ def _references(stays: _Stays, index: int, fault: Fault, step: float, timed: Win
     near = [entry for entry in telling if float(np.abs(entry[1].values - fault.value).min()) <= TWO_STEPS * step]
     of_load = [entry for entry in telling if entry[0] is timed]
     is_loaded = loaded_ns > (fault.end_ns - fault.begin_ns) / 2
-    if is_loaded and not near:
-        # How even an idle machine is says nothing of a load, which may be more even: that of all cores, or at a limit of power.
-        near = of_load or (telling if step <= FINE_RATIO * abs(fault.value) else [])
-    elif is_loaded and not of_load and step > FINE_RATIO * abs(fault.value):
-        near = []
-    return [(others, length_ns) for _, others, length_ns in near or ([] if is_loaded else telling)]
+    # How even an idle machine is says nothing of a load, which may be more even: that of all cores, or at a limit of power.
+    if is_loaded and not of_load and step > FINE_RATIO * abs(fault.value):
+        return []
+    return [(others, length_ns) for _, others, length_ns in near or (of_load if is_loaded else []) or telling]
 
 
 def overstays(times_ns: Times, values: Array, step: float | None, timed: Window, idle: Sequence[Window]) -> list[Fault]:
