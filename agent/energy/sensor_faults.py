@@ -31,8 +31,11 @@ FINE_RATIO = 0.002
 TELLING_RATIO = 0.05
 # What is less probable than this by chance, among all values of a trace, is a fault.
 CHANCE = 1e-4
-# Two readings of the finest step are equal so often at least, whatever the noise: one may have been delivered twice.
-LEAST_REPEATS = 0.01
+# A stay is usual where this share of all readings belongs to shorter ones; of stays that end by chance this share lasts as long.
+# Source: exponential lengths, weighted by themselves: 1 - (1 + x) e^-x = 0.6 at x = 2.02.
+USUAL_SHARE, LEAST_REPEATS = 0.6, 0.13
+# How many of their longer stays values that differ by more than steps, or of their shorter ones those that do not, may be late at an edge.
+LATE_BY_CLOCK, LATE_BY_STEPS = (3.0, 0.9), (2.0, 0.25)
 # Of independent values two changes in three turn back.
 TURNING_RATIO = 2 / 3
 # Two steps, but for the rounding of a product of two values.
@@ -109,20 +112,23 @@ def _references(stays: _Stays, index: int, fault: Fault, step: float, timed: Win
 def overstays(times_ns: Times, values: Array, step: float | None, timed: Window, idle: Sequence[Window]) -> list[Fault]:
     """Return where the sensor goes on with the value of idle under load, or with that of the load afterwards, however coarse its steps.
 
-    A sensor is as late at one edge of the load as at the other, but for its own clock, which is no slower than its shorter stays show.
+    A sensor is as late at one edge of the load as at the other, but for its own clock. That shows in how long values stay, unless their
+    steps make them equal: then it is no slower than the shorter stays.
     """
     stays = _stays(times_ns, values)
     if stays.values.size < FEWEST_EQUAL:
         return []
     spacing_ns = float(np.median(np.diff(times_ns)))
-    patience_ns = 2 * (float(np.quantile(stays.lasts_ns - stays.firsts_ns, 0.25)) + spacing_ns) + FEWEST_EQUAL * spacing_ns
+    seen_step = _step(values, step)
+    times, share = LATE_BY_CLOCK if _repeats(stays.values, seen_step) < 1 / 2 else LATE_BY_STEPS
+    patience_ns = times * (float(np.quantile(stays.lasts_ns - stays.firsts_ns, share)) + spacing_ns) + FEWEST_EQUAL * spacing_ns
     at_edges = [max(0, int(np.searchsorted(stays.firsts_ns, edge_ns, "right")) - 1) for edge_ns in (timed.start_ns, timed.end_ns)]
     late_ns = [float(stays.lasts_ns[index] - edge_ns) for index, edge_ns in zip(at_edges, (timed.start_ns, timed.end_ns), strict=True)]
     faults = []
     for index, late, other, stretches in zip(at_edges, late_ns, late_ns[::-1], ([timed], idle), strict=True):
         beside = [stays.within(window, index) for window in stretches]
         levels = np.concatenate([np.repeat(part.values, part.readings) for part in beside]) if beside else np.zeros(0)
-        is_other_level = levels.size and abs(float(np.median(levels)) - stays.values[index]) > TWO_STEPS * _step(values, step)
+        is_other_level = levels.size and abs(float(np.median(levels)) - stays.values[index]) > TWO_STEPS * seen_step
         if is_other_level and late > 2 * max(0.0, other) + patience_ns:
             faults.append(_fault(stays, index))
     return faults
@@ -136,14 +142,15 @@ def _chance(others: _Stays, length_ns: float, step: float, spacing_ns: float) ->
     """Return how probable it is that a value among these stays for so long: that of two levels is seen as often as its share."""
     _, which = np.unique(others.values, return_inverse=True)
     largest_share = float(np.bincount(which, others.readings).max() / others.readings.sum())
-    return max(largest_share, _repeats(others.values, step)) ** (max(0.0, length_ns) / (_usual_stay_ns(others) + spacing_ns))
+    usual_stays = max(0.0, length_ns) / (_usual_stay_ns(others) + spacing_ns)
+    return math.pow(max(largest_share, _repeats(others.values, step)), usual_stays)
 
 
 def _usual_stay_ns(stays: _Stays) -> float:
-    """Return the time that half of all readings belong to a shorter, and half to a longer stay of."""
+    """Return how long a value usually stays, each stay weighing as many readings as it has."""
     lengths = (stays.lasts_ns - stays.firsts_ns).astype(np.float64)
     order = np.argsort(lengths)
-    return float(lengths[order][np.searchsorted(np.cumsum(stays.readings[order]), stays.readings.sum() / 2)])
+    return float(lengths[order][np.searchsorted(np.cumsum(stays.readings[order]), USUAL_SHARE * stays.readings.sum())])
 
 
 def _repeats(values: Array, step: float) -> float:
@@ -214,4 +221,5 @@ def spikes(powers_w: Array, highest_w: float) -> NDArray[np.bool_]:
     size_w = np.abs(powers_w)
     beside_w = np.maximum(np.append(size_w[1:], 0), np.append(0, size_w[:-1]))
     alone = (size_w > LONE_RATIO * float(np.median(size_w))) & (beside_w < size_w / 10)
-    return (size_w > highest_w) | alone
+    are_spikes: NDArray[np.bool_] = (size_w > highest_w) | alone
+    return are_spikes

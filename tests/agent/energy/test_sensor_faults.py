@@ -11,10 +11,14 @@ TIMED, IDLE = Window(20 * S, 80 * S), (Window(0, 20 * S), Window(80 * S, 100 * S
 
 
 def _trace(step_w, *, rate=10, clock_s=None, noise_w=0.2, load_noise_w=None, seed=1):
-    """Return times and powers of 3 W while idle and 6 W under load, in steps, renewed by a clock where there is one."""
+    """Return times and powers of 3 W while idle and 6 W under load, in steps; a `clock_s` in text is the mean of one that ticks by chance."""
     draw = np.random.default_rng(seed)
     at_s = (np.arange(100 * rate) + draw.random(100 * rate)) / rate
-    shown_s = at_s if clock_s is None else np.floor(at_s / clock_s) * clock_s
+    if isinstance(clock_s, str):
+        renewals_s = np.concatenate(([-10.0], np.cumsum(draw.exponential(float(clock_s), 1000))))
+        shown_s = renewals_s[np.searchsorted(renewals_s, at_s, "right") - 1]
+    else:
+        shown_s = at_s if clock_s is None else np.floor(at_s / clock_s) * clock_s
     ticks, which = np.unique(shown_s, return_inverse=True)
     busy = (ticks >= 20) & (ticks < 80)
     scatter_w = np.where(busy, noise_w if load_noise_w is None else load_noise_w, noise_w)
@@ -45,6 +49,8 @@ def test_what_repeats_by_its_clock_or_its_steps_does_not_hang():
         [
             (0.001, 10, 1.0, 0.2, None),
             (0.001, 10, 5.0, 0.2, None),
+            (0.001, 10, "1.0", 0.2, None),
+            (0.001, 1, "3.0", 0.2, None),
             (1.0, 1, None, 0.05, None),
             (1.0, 10, None, 0.05, 0.3),
             (0.4, 10, None, 0.02, 2.0),
