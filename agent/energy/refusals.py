@@ -290,8 +290,8 @@ def without_nothing(trace: SensorTrace, run: EnergyRun) -> SensorTrace:
     nothing = nothing_shown(powers_w, description.resolution_w)
     taken_ns = np.array([reading.taken_ns for reading in trace.readings], np.int64)
     stretches = [stretch for stretch in (run.timed, run.idle_before, run.idle_after) if stretch is not None]
-    shown = [~nothing[(taken_ns >= stretch.start_ns) & (taken_ns <= stretch.end_ns)] for stretch in stretches]
-    if not nothing.any() or any(part.size and part.mean() < SHOWN_RATIO for part in shown):
+    parts = [~nothing[(taken_ns >= stretch.start_ns) & (taken_ns <= stretch.end_ns)] for stretch in stretches]
+    if not nothing.any() or any(part.size and part.mean() < SHOWN_RATIO for part in parts):
         return trace
     readings = tuple(reading for reading, is_nothing in zip(trace.readings, nothing, strict=True) if not is_nothing)
     moments = _counted(run, int(taken_ns[nothing][0]), int(taken_ns[nothing][-1]))

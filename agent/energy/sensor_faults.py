@@ -86,7 +86,7 @@ def hangs(times_ns: Times, values: Array, step: float | None, timed: Window, idl
     for index in np.argsort(stays.firsts_ns - stays.lasts_ns, kind="stable")[:MOST_STAYS]:
         fault = _fault(stays, int(index))
         references = _references(stays, int(index), fault, seen_step, timed, idle) if fault.readings >= FEWEST_EQUAL else []
-        chances = [_chance(others, length_ns, seen_step, spacing_ns) * stays.values.size for others, length_ns in references]
+        chances = [_chance(reference, length_ns, seen_step, spacing_ns) * stays.values.size for reference, length_ns in references]
         if chances and max(chances) < CHANCE:
             faults.append(fault)
     return faults
@@ -98,15 +98,15 @@ def _references(stays: _Stays, index: int, fault: Fault, step: float, timed: Win
     loaded_ns = min(fault.end_ns, timed.end_ns) - max(fault.begin_ns, timed.start_ns)
     lengths_ns = [(timed, loaded_ns), *((window, fault.end_ns - fault.begin_ns) for window in idle)]
     fewest = max(FEWEST_OTHERS, TELLING_RATIO * fault.readings)
-    all_others = [(window, stays.within(window, index), float(length_ns)) for window, length_ns in lengths_ns]
-    telling = [entry for entry in all_others if entry[1].readings.sum() >= fewest]
+    by_stretch = [(window, stays.within(window, index), float(length_ns)) for window, length_ns in lengths_ns]
+    telling = [entry for entry in by_stretch if entry[1].readings.sum() >= fewest]
     near = [entry for entry in telling if float(np.abs(entry[1].values - fault.value).min()) <= TWO_STEPS * step]
     of_load = [entry for entry in telling if entry[0] is timed]
     is_loaded = loaded_ns > (fault.end_ns - fault.begin_ns) / 2
     # How even an idle machine is says nothing of a load, which may be more even: that of all cores, or at a limit of power.
     if is_loaded and not of_load and step > FINE_RATIO * abs(fault.value):
         return []
-    return [(others, length_ns) for _, others, length_ns in near or (of_load if is_loaded else []) or telling]
+    return [(reference, length_ns) for _, reference, length_ns in near or (of_load if is_loaded else []) or telling]
 
 
 def overstays(times_ns: Times, values: Array, step: float | None, timed: Window, idle: Sequence[Window]) -> list[Fault]:
@@ -126,8 +126,8 @@ def overstays(times_ns: Times, values: Array, step: float | None, timed: Window,
     late_ns = [float(stays.lasts_ns[index] - edge_ns) for index, edge_ns in zip(at_edges, (timed.start_ns, timed.end_ns), strict=True)]
     faults = []
     for index, late, other, stretches in zip(at_edges, late_ns, late_ns[::-1], ([timed], idle), strict=True):
-        beside = [stays.within(window, index) for window in stretches]
-        levels = np.concatenate([np.repeat(part.values, part.readings) for part in beside]) if beside else np.zeros(0)
+        stretch_stays = [stays.within(window, index) for window in stretches]
+        levels = np.concatenate([np.repeat(part.values, part.readings) for part in stretch_stays]) if stretch_stays else np.zeros(0)
         is_other_level = levels.size and abs(float(np.median(levels)) - stays.values[index]) > TWO_STEPS * seen_step
         if is_other_level and late > 2 * max(0.0, other) + patience_ns:
             faults.append(_fault(stays, index))
@@ -138,12 +138,12 @@ def _fault(stays: _Stays, index: int) -> Fault:
     return Fault(float(stays.values[index]), int(stays.firsts_ns[index]), int(stays.lasts_ns[index]), int(stays.readings[index]))
 
 
-def _chance(others: _Stays, length_ns: float, step: float, spacing_ns: float) -> float:
+def _chance(reference: _Stays, length_ns: float, step: float, spacing_ns: float) -> float:
     """Return how probable it is that a value among these stays for so long: that of two levels is seen as often as its share."""
-    _, which = np.unique(others.values, return_inverse=True)
-    largest_share = float(np.bincount(which, others.readings).max() / others.readings.sum())
-    usual_stays = max(0.0, length_ns) / (_usual_stay_ns(others) + spacing_ns)
-    return math.pow(max(largest_share, _repeats(others.values, step)), usual_stays)
+    _, which = np.unique(reference.values, return_inverse=True)
+    largest_share = float(np.bincount(which, reference.readings).max() / reference.readings.sum())
+    usual_stays = max(0.0, length_ns) / (_usual_stay_ns(reference) + spacing_ns)
+    return math.pow(max(largest_share, _repeats(reference.values, step)), usual_stays)
 
 
 def _usual_stay_ns(stays: _Stays) -> float:
@@ -191,16 +191,16 @@ def clipping(times_ns: Times, powers_w: Array, step_w: float | None, timed: Wind
         return None
     spacing_ns = float(np.median(np.diff(times_ns)))
     is_top = loaded.values == loaded.values.max()
-    others = _Stays(loaded.values[~is_top], loaded.firsts_ns[~is_top], loaded.lasts_ns[~is_top], loaded.readings[~is_top])
-    if others.readings.sum() < FEWEST_OTHERS:
+    reference = _Stays(loaded.values[~is_top], loaded.firsts_ns[~is_top], loaded.lasts_ns[~is_top], loaded.readings[~is_top])
+    if reference.readings.sum() < FEWEST_OTHERS:
         return None
     # A value that the sensor's clock repeats is one.
-    unit_ns = _usual_stay_ns(others) + spacing_ns
+    unit_ns = _usual_stay_ns(reference) + spacing_ns
     count = float(np.sum((loaded.lasts_ns - loaded.firsts_ns)[is_top] + unit_ns) / unit_ns)
-    _, which = np.unique(others.values, return_inverse=True)
-    shares = np.bincount(which, others.lasts_ns - others.firsts_ns + unit_ns) / unit_ns
+    _, which = np.unique(reference.values, return_inverse=True)
+    shares = np.bincount(which, reference.lasts_ns - reference.firsts_ns + unit_ns) / unit_ns
     usual = float(np.sum(shares**2) / np.sum(shares))
-    chance = _repeats(others.values, _step(powers_w, step_w)) ** (count - 1) * loaded.values.size
+    chance = _repeats(reference.values, _step(powers_w, step_w)) ** (count - 1) * loaded.values.size
     if count < max(FEWEST_EQUAL, PILED_UP * usual) or chance >= CHANCE:
         return None
     readings = int(loaded.readings[is_top].sum())

@@ -67,7 +67,7 @@ SMALL_ARM = PowerRange("ARM machine of up to 16 cores", 0.15, 1000)
 def power_range(environment: Environment) -> PowerRange:
     """Return what this machine may draw; in a virtual machine, whose host may be any, the widest range."""
     model = (environment.board or "").lower()
-    listed = next((drawn for name, drawn in BOARDS if name in model), None)
+    listed = next((limits for name, limits in BOARDS if name in model), None)
     if listed is not None:
         return listed
     if environment.cores > MOST_CORES or environment.virtualisation not in {None, "docker", "podman", "kubernetes", "systemd-nspawn"}:

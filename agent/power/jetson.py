@@ -61,8 +61,8 @@ class JetsonChannel:
 
     def power_w(self) -> float:
         """Return the power now; negative where the offset or the current is. Raises as `read_number`."""
-        *others, last = map(read_number, self.factors)
-        return math.prod(others) * within_range(last, self.full_scale_ma, f"INA3221 of {self.label}") / self.per_w
+        *voltages, last = map(read_number, self.factors)
+        return math.prod(voltages) * within_range(last, self.full_scale_ma, f"INA3221 of {self.label}") / self.per_w
 
     def step_w(self, usual_shunt_uohm: int) -> float | None:
         """Return the step of the power at the present voltage, None if the voltage is unknown."""

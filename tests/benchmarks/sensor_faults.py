@@ -36,7 +36,7 @@ METERS = {
     "tasmota": Meter(period_ms=1000, window_s=1.0, step_w=1.0, noise_w=0.05, scope="wall-ac"),
     "tasmota dithers": Meter(period_ms=1000, window_s=1.0, step_w=1.0, noise_w=0.6, scope="wall-ac"),
 }
-PI = next(drawn for _, drawn in BOARDS)
+PI = BOARDS[0][1]
 SLOW = {"clock of 3 to 6 s at 10 Hz": {"timed_s": 120.0, "idle_s": 40.0}}
 RANDOM = Work(fps=0.5, duty=0.3, low_w=3.0, timed_s=60.0, noise_ratio=0.005, is_random=True)
 RANDOM_WARM = replace(RANDOM, low_w=4.0, noise_ratio=0.002, fps=5)
@@ -75,14 +75,14 @@ def _hanging() -> Cells:
     for (name, meter), kind in product(METERS.items(), ("even", "bursts", "server")):
         work = adapted(WORKS[kind], meter, name)
         begin, length = work.idle_s, work.timed_s
-        for what, stretches in {
+        for kind_of_hang, stretches in {
             "hangs from 4 s on": [(begin + 4, 1e9)],
             "hangs for a third": [(begin + length / 3, begin + 2 * length / 3)],
             "hangs from idle into the load": [(begin - 3, begin + length / 4)],
             "hangs over the end": [(begin + 0.8 * length, begin + length + 4)],
             "hangs three times": [(begin + length * part, begin + length * (part + 0.15)) for part in (0.1, 0.4, 0.7)],
         }.items():
-            cells[f"hang: {name}, {kind}, {what}"] = (work, meter, hangs(*stretches), {})
+            cells[f"hang: {name}, {kind}, {kind_of_hang}"] = (work, meter, hangs(*stretches), {})
     return cells
 
 

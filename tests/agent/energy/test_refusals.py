@@ -235,7 +235,7 @@ LONG = Work(timed_s=60.0, idle_s=20.0)
     (Meter(), Work(), hangs((20, 30)), "it hangs; restart it"),
     (Meter(step_w=0.4, noise_w=0.1), Work(), hangs((7, 18)), "it hangs; restart it"),
     (Meter(window_s=1.0, clock_s=(1.0, 1.0)), LONG, hangs((40, 60)), "it hangs; restart it"),
-    (Meter(period_ms=1000, window_s=1.0, step_w=1.0), Work(60, 90, 300, timed_s=60), hangs((14, 100)), "it hangs; restart it"),
+    (Meter(period_ms=1000, window_s=1.0, step_w=1.0), Work(60, 90, 300, timed_s=60, idle_s=20), hangs((24, 200)), "it hangs; restart it"),
     (Meter(), Work(), clips(8.0), "show exactly 8 W, and none shows more: its range ends there"),
     (Meter(), Work(), jumps(65_535.0, 0.02), "readings show up to 65,535 W"),
     (Meter(), Work(), jumps(2000.0, 0.005), "readings show up to 2,000 W"),

@@ -90,8 +90,10 @@ def test_a_failed_reading_is_counted_and_the_next_one_taken():
     """TransientError, and a reading that is no number."""
     sensor = _Scripted(3.0, TransientError("no answer"), float("nan"), None, 4.0)
     trace = _sample(sensor, lambda trace: len(trace.readings) >= 3)
-    assert trace.failures == 3
+    assert (trace.failures, trace.failure) == (3, "no answer")
     assert [reading.power_w for reading in trace.readings][:2] == [3.0, 4.0]
+    recorded = sampler.unpack_trace(sampler.describe_trace(trace), {}, 0)
+    assert (recorded.failures, recorded.failure) == (3, "no answer")
 
 
 def test_a_sensor_that_is_gone_ends_its_trace_with_its_reason(caplog):

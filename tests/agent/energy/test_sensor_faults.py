@@ -11,7 +11,7 @@ TIMED, IDLE = Window(20 * S, 80 * S), (Window(0, 20 * S), Window(80 * S, 100 * S
 
 
 def _trace(step_w, *, rate=10, clock_s=None, noise_w=0.2, load_noise_w=None, seed=1):
-    """Return times and powers of 3 W while idle and 6 W under load, in steps; a `clock_s` in text is the mean of one that ticks by chance."""
+    """Return times and powers of 3 W while idle and 6 W under load, in steps; a `clock_s` in text is one that ticks by chance."""
     draw = np.random.default_rng(seed)
     at_s = (np.arange(100 * rate) + draw.random(100 * rate)) / rate
     if isinstance(clock_s, str):
