@@ -251,6 +251,7 @@ class Ina3221(JetsonSensor):
     the other, each for 1.1 ms of it. A periodic load of 30-100 Hz can alias, which the sampler's jittered moments spread.
     Resolution: 40 uV over the shunt (`shuntN_resistor`, else the board's usual one) at the present voltage: 8 mA or 40 mW at 5 V on Orin
     Nano and NX, 20 mA on AGX Orin, where a rail at 20 V moves in steps of 400 mW. Offset: a step either way; a negative reading is kept.
+    Range: 163.8 mV over the shunt, 32.76 A on 5 mOhm; a current at its end is no reading.
     Tested with: trees of the forms of JetPack 5 to 7; a partial one recorded on an Orin Nano.
     """
 
