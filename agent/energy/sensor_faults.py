@@ -35,13 +35,15 @@ CHANCE = 1e-4
 # Source: exponential lengths, weighted by themselves: 1 - (1 + x) e^-x = 0.6 at x = 2.02.
 USUAL_SHARE, LEAST_REPEATS = 0.6, 0.13
 # How many of their longer stays values that differ by more than steps, or of their shorter ones those that do not, may be late at an edge.
-LATE_BY_CLOCK, LATE_BY_STEPS = (3.0, 0.9), (2.0, 0.25)
+LATE_BY_CLOCK, LATE_BY_STEPS = (2.0, 0.9), (2.0, 0.25)
 # Of independent values two changes in three turn back.
 TURNING_RATIO = 2 / 3
 # Two steps, but for the rounding of a product of two values.
 TWO_STEPS = 1.5
 # So many times as often as any other value of a trace the highest one comes where the sensor's range ends.
-PILED_UP = 5.0
+PILED_UP = 3.0
+# Readings so near below the highest show how it scatters there.
+NEAR_STEPS = 20.0
 # No machine draws so many times its median power in one reading alone, and a tenth of that in the readings beside it.
 LONE_RATIO = 50.0
 ROUNDING_RATIO = 1e-9
@@ -85,7 +87,7 @@ def hangs(times_ns: Times, values: Array, step: float | None, timed: Window, idl
     faults = []
     for index in np.argsort(stays.firsts_ns - stays.lasts_ns, kind="stable")[:MOST_STAYS]:
         fault = _fault(stays, int(index))
-        references = _references(stays, int(index), fault, seen_step, timed, idle) if fault.readings >= FEWEST_EQUAL else []
+        references = _references(stays, int(index), fault, step or seen_step, timed, idle) if fault.readings >= FEWEST_EQUAL else []
         chances = [_chance(reference, length_ns, seen_step, spacing_ns) * stays.values.size for reference, length_ns in references]
         if chances and max(chances) < CHANCE:
             faults.append(fault)
@@ -116,14 +118,16 @@ def overstays(times_ns: Times, values: Array, step: float | None, timed: Window,
     steps make them equal: then it is no slower than the shorter stays.
     """
     stays = _stays(times_ns, values)
-    if stays.values.size < FEWEST_EQUAL:
+    edges_ns = (timed.start_ns, timed.end_ns)
+    at_edges = [max(0, int(np.searchsorted(stays.firsts_ns, edge_ns, "right")) - 1) for edge_ns in edges_ns]
+    lengths_ns = np.delete(stays.lasts_ns - stays.firsts_ns, at_edges)
+    if lengths_ns.size < FEWEST_EQUAL:
         return []
     spacing_ns = float(np.median(np.diff(times_ns)))
     seen_step = _step(values, step)
     times, share = LATE_BY_CLOCK if _repeats(stays.values, seen_step) < 1 / 2 else LATE_BY_STEPS
-    patience_ns = times * (float(np.quantile(stays.lasts_ns - stays.firsts_ns, share)) + spacing_ns) + FEWEST_EQUAL * spacing_ns
-    at_edges = [max(0, int(np.searchsorted(stays.firsts_ns, edge_ns, "right")) - 1) for edge_ns in (timed.start_ns, timed.end_ns)]
-    late_ns = [float(stays.lasts_ns[index] - edge_ns) for index, edge_ns in zip(at_edges, (timed.start_ns, timed.end_ns), strict=True)]
+    patience_ns = times * (float(np.quantile(lengths_ns, share)) + spacing_ns) + FEWEST_EQUAL * spacing_ns
+    late_ns = [float(stays.lasts_ns[index] - edge_ns) for index, edge_ns in zip(at_edges, edges_ns, strict=True)]
     faults = []
     for index, late, other, stretches in zip(at_edges, late_ns, late_ns[::-1], ([timed], idle), strict=True):
         stretch_stays = [stays.within(window, index) for window in stretches]
@@ -139,11 +143,8 @@ def _fault(stays: _Stays, index: int) -> Fault:
 
 
 def _chance(reference: _Stays, length_ns: float, step: float, spacing_ns: float) -> float:
-    """Return how probable it is that a value among these stays for so long: that of two levels is seen as often as its share."""
-    _, which = np.unique(reference.values, return_inverse=True)
-    largest_share = float(np.bincount(which, reference.readings).max() / reference.readings.sum())
-    usual_stays = max(0.0, length_ns) / (_usual_stay_ns(reference) + spacing_ns)
-    return math.pow(max(largest_share, _repeats(reference.values, step)), usual_stays)
+    """Return how probable it is that a value among these stays for so long."""
+    return math.pow(_repeats(reference.values, step), max(0.0, length_ns) / (_usual_stay_ns(reference) + spacing_ns))
 
 
 def _usual_stay_ns(stays: _Stays) -> float:
@@ -192,7 +193,10 @@ def clipping(times_ns: Times, powers_w: Array, step_w: float | None, timed: Wind
     spacing_ns = float(np.median(np.diff(times_ns)))
     is_top = loaded.values == loaded.values.max()
     reference = _Stays(loaded.values[~is_top], loaded.firsts_ns[~is_top], loaded.lasts_ns[~is_top], loaded.readings[~is_top])
-    if reference.readings.sum() < FEWEST_OTHERS:
+    seen_step, top = _step(powers_w, step_w), float(loaded.values.max())
+    # A load may be even at its highest, at a limit of power; only a fine step would show how it moves there.
+    scatters_there = float(reference.readings[reference.values > top - NEAR_STEPS * seen_step].sum()) >= FEWEST_OTHERS
+    if reference.readings.sum() < FEWEST_OTHERS or not (scatters_there or seen_step <= FINE_RATIO * top):
         return None
     # A value that the sensor's clock repeats is one.
     unit_ns = _usual_stay_ns(reference) + spacing_ns
@@ -200,11 +204,11 @@ def clipping(times_ns: Times, powers_w: Array, step_w: float | None, timed: Wind
     _, which = np.unique(reference.values, return_inverse=True)
     shares = np.bincount(which, reference.lasts_ns - reference.firsts_ns + unit_ns) / unit_ns
     usual = float(np.sum(shares**2) / np.sum(shares))
-    chance = _repeats(reference.values, _step(powers_w, step_w)) ** (count - 1) * loaded.values.size
+    chance = _repeats(reference.values, seen_step) ** (count - 1) * loaded.values.size
     if count < max(FEWEST_EQUAL, PILED_UP * usual) or chance >= CHANCE:
         return None
     readings = int(loaded.readings[is_top].sum())
-    return Fault(float(loaded.values.max()), int(loaded.firsts_ns[is_top][0]), int(loaded.lasts_ns[is_top][-1]), readings)
+    return Fault(top, int(loaded.firsts_ns[is_top][0]), int(loaded.lasts_ns[is_top][-1]), readings)
 
 
 def nothing_shown(powers_w: Array, step_w: float | None) -> NDArray[np.bool_]:
