@@ -27,7 +27,7 @@ FEWEST_OTHERS = 8
 # The longest stays that are looked at.
 MOST_STAYS = 20
 # No load is so even that a step of this share of it hides how it moves.
-FINE_RATIO = 0.002
+FINE_RATIO = 0.01
 TELLING_RATIO = 0.05
 # What is less probable than this by chance, among all values of a trace, is a fault.
 CHANCE = 1e-4
