@@ -22,9 +22,11 @@ from edgemeter.agent.energy.per_inference import Energies
 from edgemeter.agent.energy.sampler import Sampler
 from edgemeter.agent.energy.sensor_run import EnergyRun, shortest_idle_s, shortest_window_s
 from edgemeter.agent.energy.window import Window
+from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.attached import attached
 from edgemeter.agent.machine.load import OtherLoad, other_load, read_processes
 from edgemeter.agent.machine.machine import THIS_MACHINE
+from edgemeter.agent.machine.power_range import power_range
 from edgemeter.agent.power import Description
 from edgemeter.agent.power.detect import described, open_sensors
 
@@ -133,6 +135,7 @@ class EnergyWatch:
             inferences=self._units,
             attached=attached(THIS_MACHINE),
             counts_inferences=False,
+            draws=power_range(fingerprint.read()),
         )
 
     def _settle(self, end_ns: int) -> None:

@@ -20,7 +20,7 @@ from tests.fixtures.generation_worlds import GenerationWorld, draw_generation, g
 from tests.fixtures.language_server import LanguageServer, Reply, events
 from tests.fixtures.power_traces import make_counter, make_description
 from tests.fixtures.rows import table_row
-from tests.fixtures.sensor_worlds import Signal
+from tests.fixtures.sensor_worlds import level_signal
 
 LONG = {"prefill_s": 4.0, "decode_s": 8.0, "timed_s": 72.0, "idle_s": 20.0}
 LATE = [{"lag_s": 0.5}, {"window_s": 1.0}, {"transport_s": 0.3}]
@@ -123,7 +123,7 @@ def test_a_served_request_has_its_energy_whatever_else_the_server_does(tmp_path)
     zero_ns = timed.begin_ns - int(30e9 / slower)
     work_s = (np.array(serving.worked_ns[1:]) - zero_ns).ravel() * slower / 1e9
     end_s = work_s[-1] + 30
-    power = Signal(np.array([0.0, *work_s, end_s]), np.array([3.0, *[9.0, 3.0] * (work_s.size // 2)]))
+    power = level_signal(np.array([0.0, *work_s, end_s]), np.array([3.0, *[9.0, 3.0] * (work_s.size // 2)]))
     starts_ns, durations_ns = (timed.starts_ns - zero_ns) * slower, timed.latency_ns * slower
     count = int(end_s * 20)
     at = (np.arange(count) + np.random.default_rng(8).random(count)) / 20
