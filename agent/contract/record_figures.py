@@ -260,7 +260,7 @@ class Energy(RecordPart, frozen=True, kw_only=True):
     inferences: Count
     """Inferences in the timed part."""
     window_ms: float
-    """Length of the timed part in ms; of a language model's queries one by one that of the queries."""
+    """Length of the timed part in ms, without random pauses; of a language model's queries one by one that of the queries."""
     samples: Count
     """Power readings in the timed part."""
     period_ms: float

@@ -199,10 +199,10 @@ def _energy(
     timed, description = case.run.timed, case.description
     energy_mj = case.curve.energy_mj(timed) + (0.0 if settling is None else settling.late_mj)
     terms = budget.terms(case, idling, settling, block_terms or {})
-    own, why = queries_energy(case, settling, energy_mj, None if idling is None else idling.mean_w, terms)
+    of_queries, why = queries_energy(case, settling, energy_mj, None if idling is None else idling.mean_w, terms)
     if why:
         return None, why
-    timed_energy = own or _without_pauses(case, energy_mj, idling, terms)
+    timed_energy = of_queries or _without_pauses(case, energy_mj, idling, terms)
     length_ms, terms = timed_energy.length_ms, timed_energy.budget
     power_w = timed_energy.energy_mj / length_ms
     gross_mj = timed_energy.energy_mj / case.run.inferences
@@ -226,7 +226,7 @@ def _energy(
         idle_after_w=idling.after_w if idling else None,
         inferences=case.run.inferences,
         window_ms=length_ms,
-        between_ms=None if own is None else timed.length_ns / NS_PER_MS - length_ms,
+        between_ms=None if of_queries is None else timed.length_ns / NS_PER_MS - length_ms,
         samples=sum(timed.start_ns <= reading.taken_ns <= timed.end_ns for reading in case.trace.readings),
         period_ms=description.period_ms,
         resolution_w=description.resolution_w,

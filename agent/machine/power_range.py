@@ -18,7 +18,7 @@ READING_RATIO = 3.0
 
 @dataclass(frozen=True, slots=True)
 class PowerRange:
-    """What a machine draws at its input, W, on average over seconds."""
+    """The power that a machine draws at its input, W, on average over seconds."""
 
     machine: str
     lowest_w: float

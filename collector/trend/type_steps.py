@@ -32,11 +32,11 @@ def _is_shared(metric: TrendMetric, step: Step, span: tuple[int, int], boards: S
     sign = np.sign(step.after - step.before)
     moved = [sign * _moved(days, step.day, span) for days in boards]
     farthest = int(np.argmax(moved))
-    others = of_type([days for index, days in enumerate(boards) if index != farthest])
-    begin, split, end = np.searchsorted(others.day, (span[0], step.day, span[1])).tolist()
+    remaining = of_type([days for index, days in enumerate(boards) if index != farthest])
+    begin, split, end = np.searchsorted(remaining.day, (span[0], step.day, span[1])).tolist()
     if split - begin < BEFORE or end - split < AFTER:
         return False
-    _, size, error = at_break(metric, others, begin, Break(split, split, split, 0.0, 1.0), end)
+    _, size, error = at_break(metric, remaining, begin, Break(split, split, split, 0.0, 1.0), end)
     return bool(sign * size >= max(SHARED_RATIO * abs(on_scale(metric, step.after) - on_scale(metric, step.before)), SUSPECT_SCORE * error))
 
 

@@ -138,7 +138,8 @@ def test_a_served_request_has_its_energy_whatever_else_the_server_does(tmp_path)
     true_mj = float(np.mean(power.energy_j((starts_ns + durations_ns) / 1e9) - power.energy_j(starts_ns / 1e9))) * 1000
     whole_mj = float(power.energy_j(np.array(last_ns / 1e9)) - power.energy_j(np.array(starts_ns[0] / 1e9))) * 1000 / 12
     assert whole_mj > 1.3 * true_mj
-    assert abs(energy.gross_mj - true_mj) <= energy.gross_u_mj <= 0.1 * true_mj
+    # What the connection takes before and after the work is fifty times as long too.
+    assert energy.gross_mj == pytest.approx(true_mj, rel=0.02)
 
 
 @pytest.mark.slow

@@ -7,14 +7,14 @@ from edgemeter.agent.jobs.measuring import figures
 from tests.fixtures.record_factory import make_energy, make_record
 
 
-@pytest.mark.parametrize(("changes", "stated", "decides"), [
+@pytest.mark.parametrize(("changes", "provenance", "decides"), [
     ({}, "measured", True),
     ({"sensor": ESTIMATE_SENSOR, "gross_u_mj": None}, "estimated", False),
     ({"is_modelled": True}, "measured", False),
 ])  # fmt: skip
-def test_an_energy_that_nobody_measured_decides_no_canary(changes, stated, decides):
+def test_an_energy_that_nobody_measured_decides_no_canary(changes, provenance, decides):
     """Neither one from a stated power nor one that a model made of a narrower scope; the other figures stay."""
-    record = make_record(energy=make_energy(**changes), provenance={"latency": "measured", "energy": stated})
+    record = make_record(energy=make_energy(**changes), provenance={"latency": "measured", "energy": provenance})
     reported = figures(record)
     assert ("energy_gross_mj" in reported) == decides, reported
     assert "latency_p50_ms" in reported

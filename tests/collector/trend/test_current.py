@@ -4,6 +4,7 @@ import pytest
 from edgemeter.collector.compare.summary import summaries_of
 from edgemeter.collector.runs.cases import group_cases
 from tests.fixtures.level_factory import level_runs, stepped_ms
+from tests.fixtures.series_factory import FIRST_DAY
 
 
 def cases_of(runs):
@@ -13,11 +14,13 @@ def cases_of(runs):
 
 
 def test_after_a_confirmed_step_the_interval_holds_the_level_that_the_board_has_now():
-    """Sixty days at 10 ms, forty at 10.8: of all days the interval holds neither."""
+    """Sixty days at 10 ms, forty at 10.8: of all days the interval reaches the level since, and names the day of the step."""
     cases = cases_of(level_runs(stepped_ms(100, 60, 1.08)))
     (now,), (all_days,) = summaries_of(cases), summaries_of(cases, "all")
     assert now.p50_ms.interval.low < 10.8 < now.p50_ms.interval.high
-    assert not any(all_days.p50_ms.interval.low <= level <= all_days.p50_ms.interval.high for level in (10.0, 10.8))
+    assert now.p50_ms.interval.step_day is None
+    assert all_days.p50_ms.interval.high > 10.8
+    assert all_days.p50_ms.interval.step_day == FIRST_DAY + 60
     assert (len(now.runs), now.segment.earlier, now.segment.words[:16]) == (40, 60, "since 2024-12-03")
     assert "latency +" in now.segment.words
     assert "no known change" in now.segment.words

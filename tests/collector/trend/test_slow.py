@@ -8,7 +8,7 @@ from edgemeter.collector.trend.slow import may_be_slow
 from tests.benchmarks.trend_worlds import findings, until, world
 
 
-def told(trend):
+def reported(trend):
     """Return what a trend tells people: its drift, and the steps that matter."""
     return [*([trend.drift] if trend.drift else []), *(step for step in trend.steps if is_event("latency", step))]
 
@@ -22,7 +22,7 @@ def test_a_quarter_of_a_per_cent_a_month_is_a_drift_within_a_year_and_no_step(no
     assert sum(drift.low <= 0.25 <= drift.high for drift in drifts) >= len(drifts) - 1
     assert np.median([drift.total for drift in drifts]) == pytest.approx(3.3, abs=0.5)
     assert np.median([drift.a_year for drift in drifts]) == pytest.approx(3.0, abs=0.7)
-    assert all(told(trend) == [trend.drift] for trend in trends if trend.drift)
+    assert all(reported(trend) == [trend.drift] for trend in trends if trend.drift)
 
 
 @pytest.mark.parametrize("name", ["drift 2.0", "drift 2 from day 300", "drift 2 until day 150"])
@@ -30,7 +30,7 @@ def test_a_fast_drift_makes_no_step(name):
     """Also where it begins late, or is over."""
     trends = findings(world(name, "all", 6))
     assert all(trend.drift and trend.drift.low < 2.02 < trend.drift.high for trend in trends[:3])
-    assert all(told(trend) == [trend.drift] for trend in trends)
+    assert all(reported(trend) == [trend.drift] for trend in trends)
     assert {trend.drift.is_over for trend in trends} == {"until" in name}
 
 
@@ -54,7 +54,7 @@ def test_stable_series_have_no_drift():
     """At any of ten looks in a year."""
     series = world("flat", "ar .6", 10)
     for points in range(60, 400, 70):
-        assert not any(told(trend) for trend in findings([until(days, points) for days in series]))
+        assert not any(reported(trend) for trend in findings([until(days, points) for days in series]))
 
 
 def test_what_moves_less_than_it_has_to_is_not_fitted():
