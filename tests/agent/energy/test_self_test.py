@@ -54,7 +54,7 @@ def test_a_slow_sensor_is_tested_for_longer():
     assert length_s(SyntheticSensor(read_s=2.0).describe()) == 180.0
 
 
-def test_a_sensor_that_lags_is_told_from_one_that_averages():
+def test_a_sensor_that_lags_differs_from_one_that_averages():
     """Half a second of delay in both, by another shape; each within its bounds."""
     lag = judged(readings_of(SyntheticSensor(lag_s=0.5, read_s=0.03), 1, 40), SyntheticSensor(read_s=0.03).describe(), "board")
     mean = judged(readings_of(SyntheticSensor(window_s=1.0, read_s=0.03), 1, 40), SyntheticSensor(read_s=0.03).describe(), "board")
@@ -88,7 +88,7 @@ def test_too_few_readings_are_no_test():
         judged(readings_of(sensor, 0), sensor.describe(), "board")
 
 
-def test_without_load_only_what_needs_none_is_told():
+def test_without_load_only_what_needs_none_is_reported():
     """Its steps and gaps; nobody takes that for a sensor that sees no load."""
     sensor = SENSORS["steps of .1 W"]
     measured = judged(readings_of(sensor, 0), sensor.describe(), "board", is_loaded=False)
@@ -147,7 +147,7 @@ def test_the_test_runs_by_the_clock_that_it_is_given():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SENSORS)
-def test_every_property_is_within_its_bounds_or_not_told(name):
+def test_every_property_is_within_its_bounds_or_not_reported(name):
     """Twenty-seven sensors, two draws each; the mean delay and the clock of a single draw may miss by chance, once."""
     misses = []
     for seed in (1, 2):

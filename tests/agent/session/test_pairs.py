@@ -95,7 +95,7 @@ def test_neighbours_that_depend_are_named_with_what_their_pairs_are_worth():
     assert (sorted_rows.effective_pairs < 5, sorted_rows.state) == (True, "not settled")
 
 
-def test_few_pairs_say_whether_the_outcome_rests_on_independence():
+def test_few_pairs_state_whether_the_outcome_rests_on_independence():
     """Ten pairs that are just alike would be open if neighbours correlated. They settle 50% either way, and thirty would have shown it."""
     assert judged(0.0, 3.0).rests_on_independence
     assert not judged(log(1.5)).rests_on_independence

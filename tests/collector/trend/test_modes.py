@@ -10,7 +10,7 @@ from tests.benchmarks.trend_worlds import findings, world
 
 
 @pytest.mark.parametrize("name", ["modes 5 of 6 days", "modes 5 of 15 days"])
-def test_a_series_that_goes_back_and_forth_has_two_modes_and_no_step(name):
+def test_a_series_that_alternates_for_days_has_two_modes_and_no_step(name):
     """Both levels, the share of each and how often it changed, in one line."""
     trends = findings(world(name, "all", 6))
     assert sum(trend.modes is not None for trend in trends) >= 5
