@@ -191,6 +191,10 @@ def test_a_meter_of_this_machines_processor_is_measured_for_real():
             return Reading(time.monotonic_ns(), power_w=self.shown_w)
 
     meter = Meter()
+    time.sleep(2)
+    (busy, total), (busy_later, total_later) = meter.busy, meter._ticks()
+    if (others_ratio := (busy_later - busy) / (total_later - total)) > 0.2:
+        pytest.skip(f"others keep {others_ratio:.0%} of this machine's cores busy: its power does not follow one load")
     with switched_load() as switch:
         readings = read_under_load(meter, switch, turns(_draw(4), 45.0), lambda *_: None)
     measured = judged(readings, meter.describe(), "board")
