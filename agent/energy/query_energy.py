@@ -244,6 +244,8 @@ def _borders_mj(sensor: QuerySensor, part: Stretches, before: Stretches, steps_w
     """Return what is open about the energy of a part because its borders are: the delay, where the readings fell, a stretch too short."""
     spacing_ms = max(sensor.spacing_ms, sensor.renewed_ms)
     terms = [rise_w * sensor.delay_u_s * 1000]
+    # Of a stretch that is too short to settle on its level, the level at its end lies beyond the mean before it.
+    terms += [_tail_rise_w(sensor, stretches) * sensor.delay_s * 1000 / math.sqrt(3) for stretches in (before, part)]
     together = (_together(sensor, moments_ns) for moments_ns in (part.begins_ns, part.ends_ns))
     terms += [step * spacing_ms / math.sqrt(12) * share for step, share in zip(steps_w, together, strict=True)]
     pause_ms = float(np.median(before.lengths_ms))
@@ -291,8 +293,19 @@ def _profiles(curve: PowerCurve | CounterCurve, part: Stretches, places: int) ->
 
 def _tails(sensor: QuerySensor, stretches: Stretches) -> tuple[Array, Array]:
     """Return the sums and numbers of the readings just before the end of each stretch, float64 [n, 1]."""
+    return _profiles(sensor.curve, _tail(sensor, stretches), 1)
+
+
+def _tail(sensor: QuerySensor, stretches: Stretches) -> Stretches:
     tail_ns = round(sensor.tail_ms(float(np.median(stretches.lengths_ms))) * NS_PER_MS)
-    return _profiles(sensor.curve, Stretches(stretches.ends_ns - tail_ns, stretches.ends_ns), 1)
+    return Stretches(stretches.ends_ns - tail_ns, stretches.ends_ns)
+
+
+def _tail_rise_w(sensor: QuerySensor, stretches: Stretches) -> float:
+    """Return by how much the readings rise from one half to the other of those whose mean is the level before the end; 0 of a counter."""
+    sums, counts = _profiles(sensor.curve, _tail(sensor, stretches), 2)
+    means = _ratio(sums.sum(axis=0), counts.sum(axis=0))
+    return float(means[-1] - means[0])
 
 
 def _ratio(sums: Array, counts: Array) -> Array:
