@@ -103,16 +103,19 @@ def test_one_slow_query_in_fifty_is_no_dependence():
 
 @pytest.mark.slow
 def test_stated_bounds_cover_the_true_percentile():
-    """The 95% bounds of p50 and p90 cover the truth in at least 95% (less sampling error) of 2,000 skewed samples."""
+    """Those of p50 and p90 of 2,000 skewed samples, less sampling error; a few in a hundred are taken for dependent, and may have none."""
     draw = np.random.default_rng(1)
     truth = {"p50": 0.0, "p90": 1.2815515655446004}
-    covered = dict.fromkeys(truth, 0)
+    covered: dict[str, list[bool]] = {name: [] for name in truth}
     for _ in range(2000):
         latency = latency_statistics.summarise_latency((draw.lognormal(0, 1, 128) * 1e9).astype(np.int64))
         for name, z in truth.items():
             low, high = getattr(latency, f"{name}_low_ms"), getattr(latency, f"{name}_high_ms")
-            covered[name] += low <= np.exp(z) * 1e3 <= (high or np.inf)
-    assert all(0.94 <= count / 2000 <= 0.985 for count in covered.values()), covered
+            if name not in latency.unbounded:
+                covered[name].append((low or 0.0) <= np.exp(z) * 1e3 <= (high or np.inf))
+    for name, holds in covered.items():
+        assert len(holds) >= 1900, name
+        assert 0.94 <= np.mean(holds) <= 0.985, name
 
 
 def test_one_query_has_no_percentiles_and_no_spread():
