@@ -70,7 +70,7 @@ def test_the_newest_of_several_steps_begins_the_segment():
 @pytest.mark.slow
 @pytest.mark.parametrize(("at", "ratio", "named"), [(60, 1.08, False), (60, 1.04, True), (92, 1.08, False), (60, 1.0, True)])
 def test_in_simulation_the_interval_holds_the_level_now_as_often_as_stated(at, ratio, named):
-    """Two hundred boards of a hundred days, 1% from day to day; of all days the intervals hold it in none."""
+    """Two hundred boards of a hundred days, 1% from day to day; of all days the intervals reach it, and name a day of a step."""
     firmwares = ["a"] * at + ["b"] * (100 - at) if named else None
     runs = [
         run
@@ -81,5 +81,5 @@ def test_in_simulation_the_interval_holds_the_level_now_as_often_as_stated(at, r
     holds = [summary.p50_ms.interval.low <= 10 * ratio <= summary.p50_ms.interval.high for summary in summaries_of(cases)]
     assert np.mean(holds) >= 0.9
     if ratio > 1:
-        stale = [summary.p50_ms.interval.low <= 10 * ratio <= summary.p50_ms.interval.high for summary in summaries_of(cases, "all")]
-        assert np.mean(stale) <= 0.02
+        intervals = [summary.p50_ms.interval for summary in summaries_of(cases, "all")]
+        assert np.mean([interval.low <= 10 * ratio <= interval.high and interval.step_day is not None for interval in intervals]) >= 0.9
