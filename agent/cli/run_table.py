@@ -154,7 +154,7 @@ def _dependence_note(run: RunRecord) -> str:
     latency = run.latency
     worth = [f"{count:,} for {name.replace('_', '.')}" for name, count in latency.effective.items()]
     needs = [f"{name.replace('_', '.')} (time about {count:,} queries)" for name, count in latency.unbounded.items()]
-    text = f"{latency.count:,} queries of {_name(run)} depend on each other and are worth fewer independent ones: {', '.join(worth)}"
+    text = f"note: {latency.count:,} queries of {_name(run)} depend on each other and are worth fewer independent ones: {', '.join(worth)}"
     return text + (f"; no bounds of {', '.join(needs)}" if needs else "")
 
 
