@@ -52,14 +52,14 @@ def check_sensor(name: str, seconds: float | None, config: Path | None, *, no_lo
     if as_json:
         print_json({**msgspec.to_builtins(test), "contradictions": contradicted})
     else:
-        _print_check(test, contradicted)
+        _print_check(test, contradicted, " mJ" if description.kind == "energy" else " W")
     if no_load:
         note("nothing is stored of a test without load")
     else:
         note(f"stored in {save_self_test(test)}: later runs on this board use it")
 
 
-def _print_check(test: SelfTest, contradicted: Sequence[str]) -> None:
+def _print_check(test: SelfTest, contradicted: Sequence[str], unit_of_readings: str) -> None:
     click.echo(
         f"{test.sensor}: {test.readings} readings in {test.test_s:.0f} s, one every {test.reading_interval_s:.3g} s, the longest gap "
         f"{test.longest_gap_s:.3g} s, {test.failures} failed"
@@ -71,7 +71,7 @@ def _print_check(test: SelfTest, contradicted: Sequence[str]) -> None:
         "lag beyond it": (test.lag_s, " s"),
         "own clock": (test.update_interval_s, " s"),
         "share seen": (test.seen_ratio, ""),
-        "step of readings": (test.resolution, ""),
+        "step of readings": (test.resolution, unit_of_readings),
     }
     for label, (measured, unit) in rows.items():
         if measured.value is None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from edgemeter.agent.base.errors import UnavailableError
+
 if TYPE_CHECKING:
     from multiprocessing.synchronize import Event, Semaphore
 
@@ -44,7 +46,11 @@ def load(share: float, cores: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def switched_load(cores: int | None = None) -> Iterator[Callable[[bool], None]]:
-    """Yield a switch of a load on all cores: its processes wait ready, so that it begins and ends within a millisecond or two."""
+    """Yield a switch of a load on all cores: its processes wait ready, so that it begins and ends within a millisecond or two.
+
+    Raises:
+        UnavailableError: they do not start.
+    """
     context = multiprocessing.get_context("spawn")
     is_on = context.Event()
     ready = context.Semaphore(0)
@@ -53,8 +59,8 @@ def switched_load(cores: int | None = None) -> Iterator[Callable[[bool], None]]:
     for process in processes:
         process.start()
     try:
-        for _ in processes:
-            ready.acquire(timeout=READY_S)
+        if not all(ready.acquire(timeout=READY_S) for _ in processes):
+            raise UnavailableError(f"the processes of the load did not start within {READY_S:g} s: end other work, and try again")
         yield lambda on: is_on.set() if on else is_on.clear()
     finally:
         for process in processes:

@@ -31,7 +31,7 @@ class MeasuredProperty(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 class SelfTest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The properties of a sensor that a known load on the processor showed; times are s, powers W.
+    """The properties of a sensor that a known load on the processor showed; times are s, powers W, the `resolution` of a counter mJ.
 
     `delay_s` is the mean delay of a reading behind the power, all of it; the averaging window, the lag beyond half of it, the sensor's own
     clock and the share of the time that it looks at are its parts. `findings` are what makes the sensor unfit, in sentences.
@@ -90,7 +90,8 @@ def contradictions(test: SelfTest, description: Description) -> tuple[str, ...]:
     """Return where the self-test contradicts what the driver states of the sensor, in sentences."""
     pairs = [(name, getattr(description.averaging, name, None), getattr(test, name)) for name in AVERAGING]
     resolution = description.resolution_mj if description.kind == "energy" else description.resolution_w
-    pairs.append(("resolution", resolution or None, test.resolution))
+    unit = "mJ" if description.kind == "energy" else "W"
+    pairs.append((f"resolution ({unit})", resolution or None, test.resolution))
     return tuple(
         f"{name} is described as {value:.3g}, and the self-test of {test.made_at[:10]} shows {measured.value:.3g} "
         f"({measured.low:.3g} to {measured.high:.3g})"

@@ -5,7 +5,9 @@ import time
 
 import pytest
 
-from edgemeter.agent.energy.load_steps import levels, load
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.energy import load_steps
+from edgemeter.agent.energy.load_steps import levels, load, switched_load
 
 
 def test_the_levels_go_from_nothing_to_everything_and_come_back():
@@ -30,4 +32,11 @@ def test_a_step_loads_its_share_and_leaves_nothing_behind():
         busy_cores = (_busy_s() - at) / (time.monotonic() - begun)
     assert busy_cores > 0.7
     with load(0.0, cores=2):
+        pass
+
+
+def test_a_load_whose_processes_do_not_start_is_no_load(monkeypatch):
+    """A test with less load than it knows of would measure another sensor."""
+    monkeypatch.setattr(load_steps, "READY_S", 0.0)
+    with pytest.raises(UnavailableError, match="did not start within 0 s: end other work"), switched_load(1):
         pass
