@@ -40,6 +40,8 @@ PAIRS_FOR_RANKS = 10
 # pairs are 3 to 8% wider for it on average, and no wider in 95 of 100. Dependent ones are taken to correlate by 0.6 at least.
 NEIGHBOURS_Z = NormalDist().inv_cdf(0.95)
 LEAST_CORRELATION = 0.6
+# Values in a row from which on neighbours that correlate so much show it in nine of ten series.
+TELLING_NEIGHBOURS = 30
 # Beyond so many orders of ranks the normal approximation is exact enough (error below 0.001), and the exact count slow.
 EXACT_CELLS = 400
 

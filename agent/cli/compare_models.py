@@ -171,12 +171,11 @@ def _notes(comparison: "MeasuredInTurn") -> list[str]:
 
 def _neighbours_note(name: str, judged: "PairJudgement") -> str:
     """Return what the dependence of neighbouring pairs means for the outcome; nothing where it is the same with and without."""
-    from edgemeter.agent.session.pairs import TELLING_PAIRS
+    from edgemeter.agent.base.run_statistics import TELLING_NEIGHBOURS
 
     if judged.effective_pairs is not None and judged.effective_pairs < judged.pairs:
         return f"{name}: neighbouring pairs depend on each other: {judged.pairs} are worth {judged.effective_pairs:.1f} independent ones"
     if judged.rests_on_independence:
-        return (
-            f"{name}: too few pairs to show whether neighbours depend on each other, which would open the outcome: --runs {TELLING_PAIRS}"
-        )
+        fewest = f"--runs {TELLING_NEIGHBOURS}"
+        return f"{name}: too few pairs to show whether neighbours depend on each other, which would open the outcome: {fewest}"
     return ""

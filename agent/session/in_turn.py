@@ -281,11 +281,14 @@ def _contrast(tally: _Tally, sides: Sequence[Side], side: int, matters: Matters)
 def _of_pairs(
     figure: Literal["latency", "energy"], unit: str, judged: PairJudgement, values: tuple[float | None, float | None]
 ) -> Difference:
-    note = ""
+    notes = []
     if judged.state == "not settled":
-        note = f"about {judged.more_pairs} more pairs would settle it" if judged.more_pairs else "not even a thousand pairs would settle it"
+        more = f"about {judged.more_pairs} more pairs" if judged.more_pairs else "not even a thousand pairs"
+        notes.append(f"{more} would settle it")
     elif judged.state == "not judged":
-        note = f"{judged.pairs} pair shows no spread: use --runs 10"
+        notes.append(f"{judged.pairs} pair shows no spread: use --runs 10")
+    if judged.are_taken_as_independent:
+        notes.append("pairs taken as independent")
     return Difference(
         figure=figure,
         unit=unit,
@@ -296,7 +299,7 @@ def _of_pairs(
         change=judged.ratio,
         low=judged.low,
         high=judged.high,
-        note=note,
+        note="; ".join(notes),
     )
 
 

@@ -2,8 +2,8 @@
 
 - `alike`: the 95% interval of the ratio lies within the smallest difference that matters, either way.
 - `lower`, `higher`: the interval at 99.2% leaves out 1; else it is `not settled`, and `not judged` below two pairs.
-- Where neighbouring pairs correlate more than chance lets them, the intervals are wider. Fewer than 30 pairs do not show it for sure: of
-  ten pairs whose neighbours correlate by 0.6, 81% of the 95% intervals hold the ratio, of thirty 94%.
+- Where neighbouring pairs correlate more than chance lets them, the intervals are wider. Fewer than 30 pairs do not show it for sure, and
+  are taken as independent, which is said: of ten pairs whose neighbours correlate by 0.6, 81% of the 95% intervals hold the ratio.
 - After each pair, from the fifth, the same tests are made at a higher confidence, and as if neighbours correlated by 0.6: a clear result
   ends the comparison. These early tests share an error of 0.2%, so that A against A is called a difference in at most 1% of all
   comparisons of independent pairs, however long they are.
@@ -17,7 +17,15 @@ from statistics import NormalDist, stdev
 import msgspec
 
 from edgemeter.agent.base.decision import Outcome, decide
-from edgemeter.agent.base.run_statistics import CONFIDENCE, MATTERS_RATIO, centre, neighbour_widening, pair_interval, widening_of
+from edgemeter.agent.base.run_statistics import (
+    CONFIDENCE,
+    MATTERS_RATIO,
+    TELLING_NEIGHBOURS,
+    centre,
+    neighbour_widening,
+    pair_interval,
+    widening_of,
+)
 from edgemeter.agent.base.statistics import student_quantile
 
 FALSE_ALARMS = 0.01
@@ -33,16 +41,13 @@ _ALIKE_Z = NormalDist().inv_cdf(0.9)
 FORESEEN_PAIRS = 1000
 
 
-# Pairs from which on neighbours that correlate by 0.6 show it in nine of ten comparisons.
-TELLING_PAIRS = 30
-
-
 class PairJudgement(msgspec.Struct, frozen=True, kw_only=True):
     """B / A: the ratio of p50 with its 95% interval over pairs of runs, and what follows from it.
 
     `more_pairs` is about how many more pairs would settle it with the spread seen; null where it is settled, or where even a thousand
     would not do. `effective_pairs` is how many independent pairs they are worth: fewer where neighbours depend on each other.
-    `rests_on_independence`: too few pairs to show whether they do, and the outcome would be another if they correlated by 0.6.
+    `are_taken_as_independent`: too few pairs to show whether they do; `rests_on_independence`: and the outcome would be another if they
+    correlated by 0.6.
     """
 
     state: Outcome
@@ -53,6 +58,7 @@ class PairJudgement(msgspec.Struct, frozen=True, kw_only=True):
     more_pairs: int | None
     matters_ratio: float
     effective_pairs: float | None = None
+    are_taken_as_independent: bool = False
     rests_on_independence: bool = False
 
 
@@ -62,7 +68,7 @@ def judge_pairs(log_ratios: Sequence[float], matters_ratio: float = MATTERS_RATI
     state = _state(log_ratios, limit, DECISION, CONFIDENCE)
     interval = pair_interval(log_ratios)
     widening = neighbour_widening(log_ratios)
-    is_unknown = widening == 1 and 1 < len(log_ratios) < TELLING_PAIRS
+    is_unknown = widening == 1 and 1 < len(log_ratios) < TELLING_NEIGHBOURS
     return PairJudgement(
         state=state,
         ratio=math.exp(centre(log_ratios)) if log_ratios else None,
@@ -72,6 +78,7 @@ def judge_pairs(log_ratios: Sequence[float], matters_ratio: float = MATTERS_RATI
         more_pairs=_more(log_ratios, limit) if state == "not settled" else None,
         matters_ratio=matters_ratio,
         effective_pairs=len(log_ratios) / widening**2,
+        are_taken_as_independent=is_unknown,
         rests_on_independence=is_unknown and state != _state(log_ratios, limit, DECISION, CONFIDENCE, widening_of(len(log_ratios))),
     )
 

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal, TypeVar
 
 from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST, median_interval
+from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST, TELLING_NEIGHBOURS, median_interval, neighbour_widening
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.figures import Group, kind_of
 from edgemeter.agent.contract.record import RunRecord
@@ -38,6 +38,7 @@ class MedianInterval:
     """A 95% interval of a median over `members` of a level; `devices`, `days` and `runs` is what it rests on in all.
 
     `step_day` is the day (UTC, counted from 1970) from which another level is suspected: the median is of both, and so is the interval.
+    `days_depend` is whether each day takes after the day before, and the interval is wider for it; None: too few days to show it.
     """
 
     low: float
@@ -48,6 +49,7 @@ class MedianInterval:
     days: int
     runs: int
     step_day: int | None = None
+    days_depend: bool | None = None
 
     @property
     def over(self) -> str:
@@ -57,10 +59,14 @@ class MedianInterval:
 
     @property
     def within(self) -> str:
-        """The unsampled population, whose spread is not in the interval: `this day, this board`; empty over three devices and more."""
+        """What the interval holds within: the unsampled population, and what days are taken for (`this board, days taken as independent`).
+
+        Empty over three devices and more.
+        """
         days = "this day" if self.days == 1 else f"these {self.days} days"
         boards = "this board" if self.devices == 1 else f"these {self.devices} boards"
-        return {"run": f"{days}, {boards}", "day": boards, "device": ""}[self.level]
+        days_are = {None: ", days taken as independent", True: ", days that depend on each other", False: ""}[self.days_depend]
+        return {"run": f"{days}, {boards}", "day": f"{boards}{days_are}", "device": ""}[self.level]
 
     @property
     def suspicion(self) -> str:
@@ -105,11 +111,21 @@ def interval_of_points(points: Sequence[RunPoint]) -> MedianInterval | None:
     if (apart := _apart(points)) > 0:
         bounds = widened_interval(bounds, middle, middle * math.expm1(_TWO_APART * apart))
     devices, days = {point.device for point in points}, sorted({point.day for point in points})
-    split = best_split([math.log(value) for value in values]) if level == "day" and len(devices) == 1 else None
-    if split is not None:
-        bounds = min(bounds[0], split.low), max(bounds[1], split.high)
+    of_board = MedianInterval(*bounds, level, len(values), len(devices), len(days), len(points))
+    return _over_days(of_board, middle, values, days) if level == "day" and len(devices) == 1 else of_board
+
+
+def _over_days(independent: MedianInterval, middle: float, values: Sequence[float], days: Sequence[int]) -> MedianInterval:
+    """Return the interval of one board's days (oldest first), wider where days depend on each other or another level is suspected."""
+    logs = [math.log(value) for value in values]
+    widening = neighbour_widening(logs)
+    low = middle * math.exp(-widening * _reach(independent.low, middle))
+    high = middle * math.exp(widening * _reach(middle, independent.high))
+    if (split := best_split(logs)) is not None:
+        low, high = min(low, split.low), max(high, split.high)
     step_day = days[split.begin] if split is not None and split.is_suspect else None
-    return MedianInterval(*bounds, level, len(values), len(devices), len(days), len(points), step_day)
+    days_depend = True if widening > 1 else False if len(values) >= TELLING_NEIGHBOURS else None
+    return replace(independent, low=low, high=high, step_day=step_day, days_depend=days_depend)
 
 
 def best_split(logs: Sequence[float]) -> Split | None:

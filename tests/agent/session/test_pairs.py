@@ -98,8 +98,10 @@ def test_neighbours_that_depend_are_named_with_what_their_pairs_are_worth():
 def test_few_pairs_state_whether_the_outcome_rests_on_independence():
     """Ten pairs that are just alike would be open if neighbours correlated. They settle 50% either way, and thirty would have shown it."""
     assert judged(0.0, 3.0).rests_on_independence
+    assert judged(log(1.5)).are_taken_as_independent
     assert not judged(log(1.5)).rests_on_independence
-    assert not pairs.judge_pairs((log(1.012) + np.tile(NOISE, 3)).tolist()).rests_on_independence
+    thirty = pairs.judge_pairs((log(1.012) + np.tile(NOISE, 3)).tolist())
+    assert (thirty.rests_on_independence, thirty.are_taken_as_independent) == (False, False)
 
 
 def test_a_machine_that_wanders_or_drifts_leaves_the_interval_as_good():

@@ -71,7 +71,7 @@ def test_the_last_day_alone_is_no_step():
 
 @pytest.mark.parametrize(("days", "correlation"), [(5, 0.0), (12, 0.5), (27, 0.0), (27, 0.5), (40, 0.5)])
 def test_level_histories_are_marked_in_at_most_one_of_twenty_comparisons(days, correlation):
-    """Two sides, either of which may be marked; where days are independent the interval stays as narrow as it was."""
+    """Two sides, either of which may be marked; where days are independent nine of ten intervals stay as they were."""
     draw, marked, wider, trials = np.random.default_rng(days), 0, 0, 300
     for _ in range(2 * trials):
         noise = draw.normal(size=days + 20)
@@ -82,7 +82,34 @@ def test_level_histories_are_marked_in_at_most_one_of_twenty_comparisons(days, c
         marked += interval.step_day is not None
         wider += interval.high / interval.low > plain.high / plain.low * (1 + 1e-9)
     assert marked / trials <= 0.05
-    assert correlation or wider / (2 * trials) <= 0.08
+    assert correlation or wider / (2 * trials) <= 0.12
+
+
+def test_a_short_history_whose_days_depend_is_wider_or_marked():
+    """Without a step, and 20 days before one of two day-sigmas: no interval that misses the level is without a mark."""
+    draw, trials = np.random.default_rng(6), 200
+    for correlation, rise, fewest in ((0.5, 0.0, 0.9), (0.5, 0.02, 0.8), (0.0, 0.02, 0.9)):
+        with table_row(correlation, rise):
+            hits, silent = 0, 0
+            for _ in range(trials):
+                noise = draw.normal(size=67)
+                for index in range(1, len(noise)):
+                    noise[index] = correlation * noise[index - 1] + math.sqrt(1 - correlation**2) * noise[index]
+                interval = suspicion_of(np.exp(0.01 * noise[40:] + np.where(np.arange(27) < 20, 0, math.log1p(rise))))
+                is_held = interval.low <= 1 + rise <= interval.high
+                hits, silent = hits + is_held, silent + (not is_held and interval.within == "this board" and not interval.suspicion)
+            assert (hits / trials >= fewest, silent) == (True, 0), hits
+
+
+def test_thirty_days_show_that_they_are_independent():
+    """Then nothing is taken for granted; days that wander say so."""
+    noise = 0.01 * np.random.default_rng(3).normal(size=40)
+    wandering = np.convolve(noise, np.ones(5), "valid")
+    assert (suspicion_of(np.exp(noise)).within, suspicion_of(np.exp(noise[:20])).within) == (
+        "this board",
+        "this board, days taken as independent",
+    )
+    assert suspicion_of(np.exp(wandering)).within == "this board, days that depend on each other"
 
 
 @pytest.mark.parametrize(("days", "since", "at_least"), [(27, 7, 0.93), (27, 3, 0.93), (12, 4, 0.93), (40, 14, 0.93)])
@@ -184,8 +211,8 @@ def test_an_interval_states_what_was_not_sampled():
         (1, 1, "this day, this board"),
         (1, 2, "these 2 days, this board"),
         (2, 1, "this day, these 2 boards"),
-        (1, 5, "this board"),
-        (2, 5, "these 2 boards"),
+        (1, 5, "this board, days taken as independent"),
+        (2, 5, "these 2 boards, days taken as independent"),
         (3, 2, ""),
     ):
         with table_row(devices, days):
@@ -212,4 +239,4 @@ def test_ten_runs_of_one_day_hold_the_level_of_other_days_in_a_third_of_all():
         return np.mean([is_held for is_held, _ in hits]), hits[0][1]
 
     assert coverage(1, 10) == (pytest.approx(0.31, abs=0.08), "this day, this board")
-    assert coverage(6, 3) == (pytest.approx(0.95, abs=0.04), "this board")
+    assert coverage(6, 3) == (pytest.approx(0.95, abs=0.04), "this board, days taken as independent")

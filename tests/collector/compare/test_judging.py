@@ -37,7 +37,7 @@ def test_a_latency_is_judged_by_where_its_interval_lies():
 
 def test_noise_settles_nothing_and_the_outcome_states_how_many_runs_would():
     """The number is for each side."""
-    judgement = judged(2.1, runs=(0.8, 0.9, 1.0, 1.1, 1.2, 1.05))["latency"]
+    judgement = judged(2.1, runs=(0.9, 1.1, 0.8, 1.2, 1.0, 1.05))["latency"]
     assert judgement.outcome == "not settled"
     assert "more days on each side would settle it" in judgement.words
 
@@ -45,7 +45,7 @@ def test_noise_settles_nothing_and_the_outcome_states_how_many_runs_would():
 def test_an_interval_states_what_it_rests_on():
     """Runs of one day are noted as such; days are counted as days."""
     assert "6 runs against 6 runs; within this day, this board" in judged(10.0, apart_ns=1)["latency"].words
-    assert "6 days against 6 days; within this board)" in judged(10.0)["latency"].words
+    assert "6 days against 6 days; within this board, days taken as independent)" in judged(10.0)["latency"].words
 
 
 def test_a_single_run_has_a_ratio_and_no_verdict():
