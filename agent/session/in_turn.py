@@ -283,8 +283,8 @@ def _of_pairs(
 ) -> Difference:
     notes = []
     if judged.state == "not settled":
-        more = f"about {judged.more_pairs} more pairs" if judged.more_pairs else "not even a thousand pairs"
-        notes.append(f"{more} would settle it")
+        number = f"about {judged.more_pairs} more" if judged.more_pairs else "not even a thousand"
+        notes.append(f"{number} pairs would settle it")
     elif judged.state == "not judged":
         notes.append(f"{judged.pairs} pair shows no spread: use --runs 10")
     if judged.are_taken_as_independent:

@@ -59,7 +59,7 @@ class MedianInterval:
 
     @property
     def within(self) -> str:
-        """What the interval holds within: the unsampled population, and what days are taken for (`this board, days taken as independent`).
+        """The unsampled population, whose spread is not in the interval, and how days are taken: `this board, days taken as independent`.
 
         Empty over three devices and more.
         """
