@@ -51,6 +51,7 @@ def connect(path: Path, form: FileFormat, access: Access = "write") -> sqlite3.C
         stack.callback(connection.close)
         connection.execute("PRAGMA synchronous = FULL")
         if access == "write" and _is_blank(connection):
+            _switch_to_wal(connection)
             _create(connection, form)
         _refuse_foreign(connection, path, form)
         if access == "read":
@@ -170,7 +171,7 @@ def _look(path: Path, form: FileFormat, access: Access) -> None:
     try:
         if path.is_dir():
             raise ConfigError(f"{str(path)!r} is a folder, not an edgemeter {form.what}: {form.elsewhere}")
-        if path.exists():
+        if path.exists() and not (access == "write" and _is_torso(path, form)):
             return
         if access == "read":
             raise ConfigError(f"there is no {form.what} at {str(path)!r}: {form.elsewhere}")
@@ -184,13 +185,34 @@ def _open(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
 
 
+def _is_torso(path: Path, form: FileFormat) -> bool:
+    """Return whether the file is what a full disk left of a new one: shorter than it says, and meant to be as long as one without content.
+
+    It is put aside as NAME.torso. Source: the SQLite database file format, 1.3: page size at byte 16, the number of pages at byte 28.
+    """
+    with path.open("rb") as file:
+        header = file.read(100)
+    page_bytes, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
+    is_short = header[:15] == b"SQLite format 3" and path.stat().st_size < page_bytes * pages
+    if not is_short or path.with_name(f"{path.name}-wal").exists():
+        return False
+    with contextlib.closing(_open(Path(":memory:"))) as blank:
+        _create(blank, form)
+        is_new = pages == _pragma(blank, "page_count")
+    if is_new:
+        path.replace(path.with_name(f"{path.name}.torso"))
+    return is_new
+
+
 def _make(path: Path, form: FileFormat) -> None:
     # Made under another name and then put in place, so that nobody ever sees half of it, and of several makers one wins.
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         blank = Path(folder) / "new"
         with contextlib.closing(_open(blank)) as connection:
+            # Not in WAL mode: a log that is written back as the file is closed tells nobody that the disk is full.
             _create(connection, form)
+            _switch_to_wal(connection)
         try:
             path.hardlink_to(blank)
         except FileExistsError:
@@ -212,7 +234,6 @@ def _is_blank(connection: sqlite3.Connection) -> bool:
 
 
 def _create(connection: sqlite3.Connection, form: FileFormat) -> None:
-    _switch_to_wal(connection)
     connection.execute("PRAGMA synchronous = FULL")
     with transaction(connection):
         if not _is_blank(connection):

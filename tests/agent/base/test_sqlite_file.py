@@ -1,0 +1,51 @@
+"""Facts about SQLite files of our own: what a full disk leaves of one that is new."""
+
+import contextlib
+import os
+
+import pytest
+
+from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from tests.fixtures.small_disk import small_disk
+
+FORM = sqlite_file.FileFormat(
+    what="ledger",
+    application_id=1,
+    version=1,
+    schema="".join(f"CREATE TABLE t{number} (value);\n" for number in range(12)),
+    elsewhere="give the path of a ledger",
+)
+PAGE_BYTES = 4096
+
+
+def test_a_disk_that_fills_while_a_file_is_created_leaves_nothing_or_a_file_that_can_be_used(tmp_path):
+    """Whatever number of pages is free; with room it can be used at once."""
+    with small_disk(tmp_path / "disk", 1) as disk:
+        path, filler = disk / "ledger.sqlite", disk / "filler"
+        for pages in range(0, 64, 3):
+            filler.write_bytes(bytes(PAGE_BYTES * (os.statvfs(disk).f_bfree - pages)))
+            with contextlib.suppress(UnavailableError):
+                sqlite_file.Database(path, FORM).close()
+            filler.unlink()
+            with sqlite_file.Database(path, FORM) as database:
+                assert database.query("SELECT * FROM t11") == []
+            for file in disk.glob("ledger*"):
+                file.unlink()
+
+
+def test_a_torso_is_put_aside_and_a_used_file_is_not(tmp_path):
+    """A new file of which only some pages were written holds nothing; one that has grown may, and is refused."""
+    path = tmp_path / "ledger.sqlite"
+    sqlite_file.Database(path, FORM).close()
+    torso = path.read_bytes()[: 3 * PAGE_BYTES]
+    path.write_bytes(torso)
+    with pytest.raises(ConfigError, match="malformed"):
+        sqlite_file.Database(path, FORM, "read")
+    with sqlite_file.Database(path, FORM) as database, database.transaction() as connection:
+        connection.execute("INSERT INTO t0 VALUES (randomblob(100000))")
+    assert (tmp_path / "ledger.sqlite.torso").read_bytes() == torso
+    path.write_bytes(path.read_bytes()[: 3 * PAGE_BYTES])
+    with pytest.raises(ConfigError, match="malformed"):
+        sqlite_file.Database(path, FORM)
+    assert path.stat().st_size == 3 * PAGE_BYTES
