@@ -18,15 +18,15 @@ from edgemeter.agent.runtimes import Loaded
 
 TASKS: Mapping[str, str] = {
     "classification": "edgemeter.agent.tasks.classification:Classification",
-    "depth": "edgemeter.agent.tasks.depth:Depth",
+    "depth": "edgemeter.agent.tasks.pixels:Depth",
     "detection": "edgemeter.agent.tasks.detection:Detection",
     "oriented-boxes": "edgemeter.agent.tasks.oriented_boxes:OrientedBoxes",
-    "pose": "edgemeter.agent.tasks.pose:Pose",
-    "segmentation": "edgemeter.agent.tasks.segmentation:Segmentation",
+    "pose": "edgemeter.agent.tasks.shapes:Pose",
+    "segmentation": "edgemeter.agent.tasks.shapes:Segmentation",
     "keyword-spotting": "edgemeter.agent.tasks.classification:KeywordSpotting",
     "speech-recognition": "edgemeter.agent.tasks.speech_recognition:SpeechRecognition",
     "anomaly-detection": "edgemeter.agent.tasks.anomaly_detection:AnomalyDetection",
-    "semantic-segmentation": "edgemeter.agent.tasks.semantic_segmentation:SemanticSegmentation",
+    "semantic-segmentation": "edgemeter.agent.tasks.pixels:SemanticSegmentation",
     "text-classification": "edgemeter.agent.tasks.text_classification:TextClassification",
     "question-answering": "edgemeter.agent.tasks.question_answering:QuestionAnswering",
 }

@@ -186,37 +186,6 @@ class Detection(ObjectTask):
             )
 
 
-class ShapeTask(Detection):
-    """The base of tasks whose objects have a shape besides their boxes: keeps a result of COCO's for each, under the key of the shape."""
-
-    KEY: ClassVar[str]
-
-    def _kept(self, index: int, detections: Detections) -> list[dict[str, Any]]:
-        self._check_shapes(detections)
-        if self._truth is None:
-            return []
-        have_category, ids = self._known(detections)
-        return [
-            {
-                "category_id": category,
-                self.KEY: self._shape(index, detections, object_index),
-                "score": float(detections.scores[object_index]),
-            }
-            for object_index, category in zip(np.nonzero(have_category)[0].tolist(), ids.tolist(), strict=True)
-        ]
-
-    def _check_shapes(self, detections: Detections) -> None:
-        """Raise ConfigError where the objects have no shapes of this kind."""
-        raise NotImplementedError
-
-    def _shape(self, index: int, detections: Detections, object_index: int) -> Any:
-        """Return the shape of one object in COCO's form."""
-        raise NotImplementedError
-
-    def _results(self, predictions: Mapping[int, Any]) -> Found:
-        return [{"image_id": image_id, **result} for image_id, results in predictions.items() for result in results]
-
-
 def coco_class_names(classes: int) -> tuple[str, ...]:
     """Return COCO's class names for a detector with this many classes, "" for an unused one; none where the number is not COCO's.
 

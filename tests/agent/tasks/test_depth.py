@@ -7,7 +7,7 @@ from PIL import Image
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.tasks import create
-from edgemeter.agent.tasks.depth import depth_errors
+from edgemeter.agent.tasks.pixels import depth_errors
 from tests.fixtures.onnx_factory import brightness_as_depth
 from tests.fixtures.task_data import CARD, scored
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors

@@ -1,0 +1,111 @@
+"""Objects with a shape besides their boxes, scored by COCO's average precision: outlines (instance segmentation) and keypoints (pose)."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets.coco import keypoints_of, outline_of
+from edgemeter.agent.tasks.coco_ap import KEYPOINTS, MASKS, Found, ObjectKind, mask_code
+from edgemeter.agent.tasks.detection import Detection, by_boxes
+from edgemeter.agent.vision.decoders import Detections
+
+# COCO's, of a person: the similarity has a tolerance for each of them.
+COUNT = 17
+# How far annotators differ, relative to a person's size. Source: cocoapi `cocoeval.py`, `kpt_oks_sigmas`.
+_SIGMAS = np.array([26, 25, 25, 35, 35, 79, 79, 72, 72, 62, 62, 107, 107, 87, 87, 89, 89], np.float32) / 1000
+
+
+class ShapeTask(Detection):
+    """The base of tasks whose objects have a shape besides their boxes: keeps a result of COCO's for each, under the key of the shape."""
+
+    KEY: ClassVar[str]
+
+    def _kept(self, index: int, detections: Detections) -> list[dict[str, Any]]:
+        self._check_shapes(detections)
+        if self._truth is None:
+            return []
+        have_category, ids = self._known(detections)
+        return [
+            {
+                "category_id": category,
+                self.KEY: self._shape(index, detections, object_index),
+                "score": float(detections.scores[object_index]),
+            }
+            for object_index, category in zip(np.nonzero(have_category)[0].tolist(), ids.tolist(), strict=True)
+        ]
+
+    def _check_shapes(self, detections: Detections) -> None:
+        """Raise ConfigError where the objects have no shapes of this kind."""
+        raise NotImplementedError
+
+    def _shape(self, index: int, detections: Detections, object_index: int) -> Any:
+        """Return the shape of one object in COCO's form."""
+        raise NotImplementedError
+
+    def _results(self, predictions: Mapping[int, Any]) -> Found:
+        return [{"image_id": image_id, **result} for image_id, results in predictions.items() for result in results]
+
+
+def by_keypoints(detections: Detections, index: int, other: Detections) -> NDArray[np.float32]:
+    """Return the similarity (OKS) of a person's keypoints with those of others; the box stands for the person's area."""
+    if detections.keypoints is None or other.keypoints is None or detections.keypoints.shape[1] != COUNT:
+        return by_boxes(detections, index, other)
+    sides = detections.boxes[index, 2:] - detections.boxes[index, :2]
+    apart = np.square(detections.keypoints[index, :, :2] - other.keypoints[..., :2]).sum(axis=-1)
+    similar: NDArray[np.float32] = np.exp(-apart / (2 * np.square(2 * _SIGMAS) * max(float(sides.prod()), 1.0))).mean(axis=-1)
+    return similar
+
+
+class Pose(ShapeTask):
+    """Keeps the keypoints of everybody found."""
+
+    KIND: ClassVar[ObjectKind] = KEYPOINTS
+    KEY = "keypoints"
+    similar = staticmethod(by_keypoints)
+
+    def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
+        annotations = []
+        for annotation in truth["annotations"]:
+            points = keypoints_of(annotation)
+            if len(points) != 3 * COUNT:
+                raise ConfigError(f"annotation {annotation['id']}: it has {len(points) // 3} keypoints, COCO's people have {COUNT}")
+            annotations.append({**annotation, "keypoints": points, "num_keypoints": sum(visibility > 0 for visibility in points[2::3])})
+        return {**truth, "annotations": annotations}
+
+    def _check_shapes(self, detections: Detections) -> None:
+        if detections.keypoints is None:
+            raise ConfigError(f"family {self._model.family!r} finds boxes without keypoints: correct task or family in the card")
+        if (count := detections.keypoints.shape[1]) != COUNT:
+            raise ConfigError(f"the model finds {count} keypoints, COCO's people have {COUNT}: its poses cannot be scored")
+
+    def _shape(self, index: int, detections: Detections, object_index: int) -> list[float]:
+        del index
+        points: list[float] = np.asarray(detections.keypoints, np.float64)[object_index].ravel().tolist()
+        return points
+
+
+class Segmentation(ShapeTask):
+    """Keeps a run-length code of every mask: the masks themselves would not fit into a board's memory."""
+
+    KIND: ClassVar[ObjectKind] = MASKS
+    KEY = "segmentation"
+
+    def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
+        unsized = [image["id"] for image in truth["images"] if None in (image["width"], image["height"])]
+        if unsized:
+            raise ConfigError(f"image {unsized[0]} of {self._data.name!r} has no width and height, and masks need them: add them")
+        return {**truth, "annotations": [{**annotation, "segmentation": outline_of(annotation)} for annotation in truth["annotations"]]}
+
+    def _check_shapes(self, detections: Detections) -> None:
+        if detections.masks is None:
+            raise ConfigError(f"family {self._model.family!r} finds boxes without masks: correct task or family in the card")
+
+    def _shape(self, index: int, detections: Detections, object_index: int) -> dict[str, Any]:
+        frame, mask = self._frames[index], (detections.masks or ())[object_index]
+        pixels = np.zeros((frame.photo_height, frame.photo_width), np.uint8)
+        height, width = mask.pixels.shape
+        pixels[mask.top : mask.top + height, mask.left : mask.left + width] = mask.pixels
+        return mask_code(pixels)
