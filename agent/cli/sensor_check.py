@@ -19,7 +19,7 @@ from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.agent.energy.load_steps import switched_load
 from edgemeter.agent.energy.self_test import judged, length_s, read_under_load, turns
 from edgemeter.agent.machine.board import storing_board_key
-from edgemeter.agent.power.self_tests import MeasuredProperty, SelfTest, contradictions, save_self_test
+from edgemeter.agent.power.stored import MeasuredProperty, SelfTest, contradictions, save_self_test
 
 
 @click.command("check", short_help="Test a sensor with a known load: delay, averaging, clock, clipping.")

@@ -33,10 +33,9 @@ from edgemeter.agent.energy.calibrate import (
 from edgemeter.agent.energy.load_steps import load
 from edgemeter.agent.machine.board import board_key, storing_board_key
 from edgemeter.agent.power import Description, PowerSensor, Reading
-from edgemeter.agent.power.calibration import SensorCalibration, save_calibration
 from edgemeter.agent.power.detect import DetectedSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
 from edgemeter.agent.power.recording import PowerRecording
-from edgemeter.agent.power.self_tests import SelfTest, find_self_test
+from edgemeter.agent.power.stored import SelfTest, SensorCalibration, find_self_test, save_calibration
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -25,8 +25,8 @@ from edgemeter.agent.energy.load_steps import levels
 from edgemeter.agent.energy.sampler import Sampler, SensorTrace
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description, PowerSensor
-from edgemeter.agent.power.calibration import SensorCalibration
 from edgemeter.agent.power.detect import scope_rank
+from edgemeter.agent.power.stored import SensorCalibration
 
 FEWEST_STEPS = 3
 

@@ -20,7 +20,7 @@ from edgemeter.agent.energy.renewal import Renewal, renewal_of
 from edgemeter.agent.energy.sensor_run import LARGEST_GAP_RATIO
 from edgemeter.agent.energy.step_response import SHORT_S, Estimate, StepResponse, Switched, step_response
 from edgemeter.agent.power import Description, PowerSensor
-from edgemeter.agent.power.self_tests import MeasuredProperty, SelfTest
+from edgemeter.agent.power.stored import MeasuredProperty, SelfTest
 
 Array = NDArray[np.float64]
 

@@ -20,7 +20,7 @@ from edgemeter.agent.identity.identity import Identity, clock_floor_ns, read_boa
 from edgemeter.agent.machine import clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine, whole_number
 from edgemeter.agent.power import detect
-from edgemeter.agent.power.calibration import find_calibration
+from edgemeter.agent.power.stored import find_calibration
 from edgemeter.agent.update.release import RUNNING_RELEASE, bad_versions
 
 STEP_RATIO = 0.1

@@ -14,8 +14,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.agent.machine.board import board_key
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Reading
-from edgemeter.agent.power.calibration import CalibratedSensor, find_calibration
-from edgemeter.agent.power.self_tests import CheckedSensor, find_self_test
+from edgemeter.agent.power.stored import CalibratedSensor, CheckedSensor, find_calibration, find_self_test
 from edgemeter.agent.power.world import HERE, SensorWorld
 
 # It plays a recording: never taken for a sensor of this machine unless it was asked for.

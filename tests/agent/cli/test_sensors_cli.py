@@ -10,10 +10,10 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError, Unavailab
 from edgemeter.agent.cli import sensor_check
 from edgemeter.agent.cli import sensors as cli_sensors
 from edgemeter.agent.cli.sensors import sensors
-from edgemeter.agent.power import calibration, detect
-from edgemeter.agent.power.calibration import SensorCalibration
+from edgemeter.agent.power import detect, stored
 from edgemeter.agent.power.detect import DetectedSensor
 from edgemeter.agent.power.replay import ReplaySensor
+from edgemeter.agent.power.stored import SensorCalibration
 from tests.fixtures.machine_trees import rapl_zone, write
 from tests.fixtures.tested_sensors import SENSORS, readings_of
 
@@ -142,7 +142,7 @@ def test_what_is_shown_is_corrected_as_in_a_run(configuration, trace, tmp_path, 
     uncertainties = {"gain_u_ratio": 0.01, "offset_u_w": 0.02, "residual_w": 0.01, "lowest_w": 1.0, "highest_w": 5.0, "steps": 6}
     about = {"kind": "gain", "board": "a board", "sensor": sensor.describe().id, "scope": "module", "reference": "r", "made_at": "t"}
     fitted = SensorCalibration(gain=1.2, offset_w=0.5, **uncertainties, **about)
-    path = calibration.save_calibration(fitted)
+    path = stored.save_calibration(fitted)
     assert json.loads(run("read", "bench", "--config", configuration, "--json").stdout)["total_w"] == pytest.approx(3.5)
     rows = json.loads(run("--config", configuration, "--json").stdout)["sensors"]
     assert {row["sensor"]: row.get("total_w") for row in rows}["bench"] == pytest.approx(3.5)

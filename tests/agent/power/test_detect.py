@@ -8,7 +8,7 @@ import pytest
 from edgemeter.agent import power
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
-from edgemeter.agent.power import Reading, calibration, detect
+from edgemeter.agent.power import Reading, detect, stored
 from edgemeter.agent.power.detect import NO_SENSOR, DetectedSensor, choose_sensor, detect_sensors, open_sensors, read_now
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import intel_pc
@@ -100,7 +100,7 @@ def settings(tmp_path, monkeypatch):
 
 def calibrate(**changes):
     """Keep a calibration of it: 1 W + 1.5 x shown."""
-    calibration.save_calibration(make_calibration(**({"sensor": "replay:bench", "gain": 1.5, "offset_w": 1.0} | changes)))
+    stored.save_calibration(make_calibration(**({"sensor": "replay:bench", "gain": 1.5, "offset_w": 1.0} | changes)))
 
 
 def test_power_none_opens_no_sensor_and_states_the_reason(settings):
