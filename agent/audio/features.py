@@ -24,11 +24,7 @@ _WHISPER_FLOOR, _WHISPER_RANGE = 1e-10, 8.0
 
 
 def features(samples: NDArray[np.floating], sample_rate_hz: int, settings: Features) -> Floats:
-    """Return the features of a recording: float64 [frames, bands or coefficients].
-
-    Raises:
-        ConfigError: it is too short for one frame.
-    """
+    """Return the features of a recording: float64 [frames, bands or coefficients]; raises ConfigError if it is too short for one frame."""
     waves = samples.astype(np.float64)
     if settings.samples_scale == "maximum":
         # MLPerf Tiny divides by the largest value, not the largest magnitude; silence stays silence.

@@ -51,11 +51,7 @@ class Cron:
     goes_by_real_time: bool
 
     def next_s(self, after_s: float) -> int:
-        """Return the first time after `after_s`, both seconds since 1970 (UTC).
-
-        Raises:
-            ConfigError: there is none.
-        """
+        """Return the first time after `after_s`, both seconds since 1970 (UTC); raises ConfigError if there is none."""
         now_s = (int(after_s) // 60 + 1) * 60
         # Local minutes begin with UTC ones everywhere since 1972.
         end_s = now_s + _HORIZON_S
@@ -84,11 +80,7 @@ class Cron:
 
 
 def parse(text: str) -> Cron:
-    """Return the times that `text` names.
-
-    Raises:
-        ConfigError: it has not five fields, one is wrong, or no such day ever comes.
-    """
+    """Return the times that `text` names; raises ConfigError if it has not five fields, one is wrong, or no such day ever comes."""
     written = text.strip().lower()
     fields = _NICKNAMES.get(written, written).split()
     if len(fields) != len(_FIELDS):

@@ -32,11 +32,7 @@ def write(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 def write_struct(path: Path, content: object) -> Path:
-    """Put a struct at `path` as indented JSON that all may read, and return the path.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
+    """Put a struct at `path` as indented JSON that all may read, and return the path; raises ConfigError if it cannot be written."""
     try:
         write(path, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n", mode=0o644)
     except UnavailableError as error:
@@ -61,11 +57,7 @@ def read_struct(path: Path, kind: type[Content], label: str, remedy: str) -> Con
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written at `path`, before the work for it begins; nothing is created.
-
-    Raises:
-        ConfigError: it cannot.
-    """
+    """Check that a file can be written at `path`, before the work for it begins; nothing is created. Raises ConfigError if it cannot."""
     if path.is_dir():
         raise ConfigError(f"cannot write {str(path)!r}: it is a folder: give the path of a file")
     if not path.parent.is_dir():
@@ -119,11 +111,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Return when the file or folder at `path` is on the disk.
-
-    Raises:
-        OSError: it cannot be opened, or its disk fails.
-    """
+    """Return when the file or folder at `path` is on the disk; raises OSError if it cannot be opened, or its disk fails."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -132,11 +120,7 @@ def sync(path: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file, hexadecimal.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return the SHA-256 of a file, hexadecimal; raises OSError if it cannot be read."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):

@@ -137,11 +137,7 @@ class RunLock(FileLock):
         return descriptor
 
     def wait(self, holder: str, report: Callable[[str], None], sleep: Callable[[float], None] = time.sleep) -> None:
-        """Return when it is ours; who holds it is reported once.
-
-        Raises:
-            UnavailableError: the file cannot be made.
-        """
+        """Return when it is ours; who holds it is reported once. Raises UnavailableError if the file cannot be made."""
         if self.take(holder):
             return
         report(f"{self.holder()} is in progress: waiting, because parallel runs disturb each other")

@@ -58,11 +58,7 @@ def secret(kind: str, file: Path | None, environ: Mapping[str, str] = os.environ
 
 
 def check(files: TlsFiles) -> None:
-    """Find out whether the files can be read.
-
-    Raises:
-        ConfigError: one cannot.
-    """
+    """Check that the files can be read; raises ConfigError if one cannot."""
     for kind, path in (("CA certificate", files.ca), ("certificate", files.certificate), ("key", files.key)):
         try:
             if path is not None:

@@ -70,11 +70,7 @@ def toml_document(content: Mapping[str, Any]) -> str:
 
 
 def write_toml(path: Path, text: str) -> None:
-    """Write `text` to `path`, all of it or nothing.
-
-    Raises:
-        OSError: it cannot be written; what was there before is still there.
-    """
+    """Write `text` to `path`, all of it or nothing; raises OSError if it cannot be written, and leaves what was there."""
     with durable_file.replacing(path, 0o644) as file:
         file.write(text.encode())
 

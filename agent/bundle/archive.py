@@ -47,11 +47,7 @@ _ENCRYPTED = 0x1
 
 
 def bundle_files(where: Sequence[Path]) -> list[Path]:
-    """Return the bundles among files and within folders, each once.
-
-    Raises:
-        ConfigError: a path is absent, or there is no bundle.
-    """
+    """Return the bundles among files and within folders, each once; raises ConfigError if a path is absent, or there is no bundle."""
     bundles: dict[Path, Path] = {}
     for path in where:
         if not path.exists():
@@ -189,11 +185,7 @@ class RunBundle:
 
 
 def read_bundle(path: Path) -> RunBundle:
-    """Return the bundle in a file.
-
-    Raises:
-        ConfigError: it cannot be read, is damaged, or its parts do not fit together.
-    """
+    """Return the bundle in a file; raises ConfigError if it cannot be read, is damaged, or its parts do not fit together."""
     files = unpack(path)
     try:
         if MANIFEST_FILE not in files:

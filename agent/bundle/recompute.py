@@ -195,11 +195,7 @@ class RecordFacts:
 
 
 def recompute(record: RunRecord) -> Iterator[FigureFinding]:
-    """Yield the result for every field that can be recomputed, and which fields cannot.
-
-    Raises:
-        ConfigError: raw samples are damaged.
-    """
+    """Yield the result for every field that can be recomputed, and which fields cannot; raises ConfigError if raw samples are damaged."""
     facts = RecordFacts(record, {series.name: samples.unpack(series) for series in record.samples})
     for part in PARTS:
         yield from part(facts)

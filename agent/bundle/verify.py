@@ -168,11 +168,7 @@ class BundleContents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def contents_of(path: Path) -> BundleContents:
-    """Return what the bundle in a file holds.
-
-    Raises:
-        ConfigError: it cannot be read, is damaged, or its parts do not fit together.
-    """
+    """Return what the bundle in a file holds; raises ConfigError if it cannot be read, is damaged, or its parts do not fit together."""
     bundle = read_bundle(path)
     return BundleContents(
         file=str(path),

@@ -55,11 +55,7 @@ def write_bundle(folder: Path, record: RunRecord, case: Case, suite: bytes | Non
 
 
 def check_folder(folder: Path) -> None:
-    """Create the folder where it is missing, and check that bundles can be written there.
-
-    Raises:
-        ConfigError: they cannot.
-    """
+    """Create the folder where it is missing, and check that bundles can be written there; raises ConfigError if they cannot."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):

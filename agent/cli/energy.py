@@ -29,11 +29,7 @@ TIME = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
 def seconds(period: str) -> float:
-    """Return a length of time such as 90s, 5m, 2h or 1d.
-
-    Raises:
-        ConfigError: it is not one.
-    """
+    """Return a length of time such as 90s, 5m, 2h or 1d; raises ConfigError if it is not one."""
     match = TIME.fullmatch(period.strip())
     if match is None or float(match.group(1)) <= 0:
         raise ConfigError(f"{period!r} is not a length of time: give 30s, 5m, 2h or 1d")

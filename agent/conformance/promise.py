@@ -13,11 +13,7 @@ class ContractViolationError(AssertionError):
 
 
 def require(holds: object, promise: str) -> None:
-    """Return if it holds.
-
-    Raises:
-        ContractViolationError: it does not; with the promise as its text.
-    """
+    """Return if it holds; raises ContractViolationError, with the promise as its text, if it does not."""
     if not holds:
         raise ContractViolationError(promise)
 
@@ -35,11 +31,7 @@ def refused(attempt: str, *errors: type[EdgemeterError], mentions: str = "") -> 
 
 
 def require_declared(arrays: Sequence[Array], declared: Sequence[TensorInfo], promise: str) -> None:
-    """Return if the arrays have number, dtype and shape of the declared tensors.
-
-    Raises:
-        ContractViolationError: they have not.
-    """
+    """Return if the arrays have number, dtype and shape of the declared tensors; raises ContractViolationError if they have not."""
     try:
         check_inputs(arrays, declared)
     except ConfigError as error:

@@ -101,11 +101,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def find(folder: Path) -> DataFolder:
-    """Return where photographs and ground truth stand in a folder that an archive was unpacked to.
-
-    Raises:
-        ConfigError: they do not.
-    """
+    """Return where photographs and ground truth stand in a folder that an archive was unpacked to; raises ConfigError if they do not."""
     images, annotations = (sorted((folder / name).iterdir()) if (folder / name).is_dir() else [] for name in (IMAGES, ANNOTATIONS))
     if len(images) != 1 or len(annotations) > 1:
         raise ConfigError(f"the archive of images is refused: it holds {len(images)} folders of them and {len(annotations)} of annotations")

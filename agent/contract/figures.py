@@ -412,11 +412,7 @@ FIGURES: tuple[Figure, ...] = (
 
 
 def figure(name: str) -> Figure:
-    """Return the figure of that name.
-
-    Raises:
-        KeyError: there is none.
-    """
+    """Return the figure of that name; raises KeyError if there is none."""
     return {entry.name: entry for entry in FIGURES}[name]
 
 

@@ -90,11 +90,7 @@ def encode_identity(message: CertificateRequest | CertificateHeld | EnrolmentAns
 
 
 def decode_request(payload: bytes) -> EnrolmentMessage:
-    """Return the message of a device.
-
-    Raises:
-        ConfigError: it is too long, no such message, or has an unknown field.
-    """
+    """Return the message of a device; raises ConfigError if it is too long, no such message, or has an unknown field."""
     if payload.startswith(b'{"held"'):
         return decode_json(payload, CertificateHeld, "a device's confirmation of its certificate", LARGEST_BYTES)
     return decode_json(payload, CertificateRequest, "a request for a certificate", LARGEST_BYTES)

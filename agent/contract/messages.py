@@ -50,11 +50,7 @@ class Topic:
 
 
 def parse_topic(text: str) -> Topic:
-    """Return the parts of a topic.
-
-    Raises:
-        ConfigError: it is not one of ours.
-    """
+    """Return the parts of a topic; raises ConfigError if it is not one of ours."""
     parts = text.split("/")
     if len(parts) == 5 and "/".join(parts[:2]) == TOPIC_ROOT and parts[4] in get_args(TopicKind) and all(parts):
         kind: TopicKind = parts[4]  # type: ignore[assignment]

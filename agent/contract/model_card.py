@@ -138,22 +138,14 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def image(self) -> ImageInput:
-        """Return how a photograph becomes the model's input.
-
-        Raises:
-            ConfigError: the model takes none.
-        """
+        """Return how a photograph becomes the model's input; raises ConfigError if the model takes none."""
         if isinstance(self.input, ImageInput):
             return self.input
         raise self._other("an image")
 
     @property
     def text(self) -> TextInput:
-        """Return what text the model takes.
-
-        Raises:
-            ConfigError: it takes none.
-        """
+        """Return what text the model takes; raises ConfigError if it takes none."""
         if isinstance(self.input, TextInput):
             return self.input
         raise self._other("a text")
@@ -189,11 +181,7 @@ def card_path(model: Path) -> Path:
 
 
 def read_card(path: Path) -> Card:
-    """Return the card in `path`.
-
-    Raises:
-        ConfigError: it cannot be read or has a wrong or unknown key (named with its path).
-    """
+    """Return the card in `path`; raises ConfigError if it cannot be read or has a wrong or unknown key (named with its path)."""
     try:
         settings = msgspec.toml.decode(path.read_bytes())
         if isinstance(settings.get("input"), dict):

@@ -84,11 +84,7 @@ class OrderedSuite(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def read(document: bytes) -> OrderedSuite:
-    """Return the suite in `document`.
-
-    Raises:
-        ConfigError: it is none, or holds what an order may not.
-    """
+    """Return the suite in `document`; raises ConfigError if it is none, or holds what an order may not."""
     if len(document) > LARGEST_BYTES:
         raise ConfigError(f"the ordered suite has {len(document)} bytes, at most {LARGEST_BYTES} are taken")
     try:

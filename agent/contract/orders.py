@@ -189,11 +189,7 @@ def join_chunk(head: Chunk, content: bytes) -> bytes:
 
 
 def split_chunk(payload: bytes) -> tuple[Chunk, bytes]:
-    """Return the head and the bytes of a piece of content.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """Return the head and the bytes of a piece of content; raises ConfigError if it is none."""
     head, _, content = payload.partition(b"\n")
     return decode_json(head, Chunk, "a chunk of content"), content
 
@@ -204,11 +200,7 @@ _VERSION_STAGES = {"a": 0, "b": 1, "rc": 2, None: 3}
 
 
 def version_key(version: str) -> tuple[tuple[int, ...], int, int, int, float]:
-    """Return what versions are compared by; a local part (`+...`) does not count.
-
-    Raises:
-        ConfigError: it is not a version.
-    """
+    """Return what versions are compared by; a local part (`+...`) does not count. Raises ConfigError if it is not a version."""
     parts = _VERSION_FORM.fullmatch(version)
     if parts is None:
         raise ConfigError(f"{version!r} is not a version that can be compared: write it like 1.2.3")

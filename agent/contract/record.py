@@ -250,20 +250,12 @@ def split_samples(payload: bytes) -> tuple[bytes, bytes]:
 
 
 def join_samples(head: bytes, samples: bytes) -> bytes:
-    """Return the record's JSON that `split_samples` took apart.
-
-    Raises:
-        ConfigError: `head` is not a JSON object.
-    """
+    """Return the record's JSON that `split_samples` took apart; raises ConfigError if `head` is not a JSON object."""
     return _encoder.encode(_fields_of(head) | {"samples": msgspec.Raw(samples)})
 
 
 def change_fields(head: bytes, **changes: str | int) -> bytes:
-    """Return the record's JSON with these fields changed or added.
-
-    Raises:
-        ConfigError: `head` is not a JSON object.
-    """
+    """Return the record's JSON with these fields changed or added; raises ConfigError if `head` is not a JSON object."""
     return _encoder.encode(_fields_of(head) | {name: msgspec.Raw(_encoder.encode(value)) for name, value in changes.items()})
 
 

@@ -292,11 +292,7 @@ def read(path: Path, instead: Settings = Settings()) -> Suite:  # noqa: B008 - f
 
 
 def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> Suite:  # noqa: B008 - frozen
-    """Return the single cases of a suite.
-
-    Raises:
-        ConfigError: a case names no model or an unsupported file, or no combination is left.
-    """
+    """Return the single cases of a suite; raises ConfigError if a case names no model or an unsupported file, or no combination is left."""
     cases: dict[bytes, Case] = {}
     left_out: list[str] = []
     for number, case in enumerate(written.case):
@@ -394,11 +390,7 @@ def _generating(merged: Settings, set_values: Collection[str], runtime: str, axe
 
 
 def runtime_for(model: Path) -> str:
-    """Return the name of the runtime that reads this file.
-
-    Raises:
-        ConfigError: no runtime is known for its suffix.
-    """
+    """Return the name of the runtime that reads this file; raises ConfigError if no runtime is known for its suffix."""
     if model.name == FOLDER_CONFIG:
         return "genai"
     if model.suffix.lower() in FORMATS:

@@ -28,11 +28,7 @@ class ClassIndex:
 
 
 def read_class_list(path: Path) -> ClassIndex:
-    """Return the index in a text file.
-
-    Raises:
-        ConfigError: it cannot be read, or a line is not of that form; the message names it.
-    """
+    """Return the index in a text file; raises ConfigError if it cannot be read, or a line is not of that form; the message names it."""
     classes: dict[str, int] = {}
     heading, lines = _lines(path)
     columns = heading[2:] or ["group"]
@@ -64,11 +60,7 @@ def _lines(path: Path) -> tuple[Sequence[str], list[tuple[int, Sequence[str]]]]:
 
 
 def text_lines(path: Path) -> list[str]:
-    """Return the lines of a text file.
-
-    Raises:
-        ConfigError: it cannot be read, or is not UTF-8.
-    """
+    """Return the lines of a text file; raises ConfigError if it cannot be read, or is not UTF-8."""
     try:
         return read_bytes(path, "the annotations").decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:

@@ -42,11 +42,7 @@ class Item:
 
     @property
     def file(self) -> Path:
-        """Return the item's own file.
-
-        Raises:
-            ConfigError: it lies inside a file.
-        """
+        """Return the item's own file; raises ConfigError if it lies inside a file."""
         if not self.is_file:
             raise ConfigError(f"item {self.name!r} lies inside {self.path.name!r}, and a file of its own is needed: check task in the card")
         return self.path
@@ -56,19 +52,11 @@ class Item:
         return replace(self, path=path, text=None, array=None)
 
     def read_text(self) -> str:
-        """Return its text: what it holds, else that of its file.
-
-        Raises:
-            ConfigError: the file cannot be read, or is not UTF-8.
-        """
+        """Return its text: what it holds, else that of its file; raises ConfigError if the file cannot be read, or is not UTF-8."""
         return read_text(self.file, "the text") if self.text is None else self.text
 
     def sha256(self) -> bytes:
-        """Return the hash of its content.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
+        """Return the hash of its content; raises OSError if the file cannot be read."""
         if self.text is not None:
             # The hash of the second stands apart, so that no letter can move from one to the other unseen.
             second = b"" if self.context is None else hashlib.sha256(self.context.encode()).digest()
@@ -80,11 +68,7 @@ class Item:
 
 
 def read_bytes(path: Path, noun: str) -> bytes:
-    """Return the bytes of a file; `noun` it is, for the message.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
+    """Return the bytes of a file; `noun` it is, for the message. Raises ConfigError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -105,11 +89,7 @@ def item_of_file(folder: Path, name: str) -> Item:
 
 
 def photographs_in(folder: Path) -> list[str]:
-    """Return the names of the image files in the folder, sorted.
-
-    Raises:
-        ConfigError: the folder cannot be read.
-    """
+    """Return the names of the image files in the folder, sorted; raises ConfigError if the folder cannot be read."""
     return _files_in(folder, PHOTOGRAPHS)
 
 

@@ -150,11 +150,7 @@ def read_labels(images: Path, annotations: Path, photographs: Sequence[str]) -> 
 
 
 def find_labels(images: Path, annotations: Path) -> YoloLabels:
-    """Return where the labels of these photographs lie.
-
-    Raises:
-        ConfigError: there are none, or the names of the classes are not found.
-    """
+    """Return where the labels of these photographs lie; raises ConfigError if there are none, or the names of the classes are not found."""
     if not annotations.exists():
         raise ConfigError(f"no labels at {str(annotations)!r}: give the folder of labels, data.yaml or classes.txt as annotations")
     names = annotations if annotations.is_file() else None

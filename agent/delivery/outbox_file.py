@@ -32,11 +32,7 @@ class DiskReserve:
         return self.path.exists()
 
     def keep(self) -> None:
-        """Make it whole where it is not.
-
-        Raises:
-            UnavailableError: the disk has no room for it.
-        """
+        """Make it whole where it is not; raises UnavailableError if the disk has no room for it."""
         if self.is_whole():
             return
         making = self.path.with_name(f"{self.path.name}.{os.getpid()}")

@@ -184,11 +184,7 @@ class OnnxGenai:
 
 
 def _read(model: Path) -> Mapping[str, Any]:
-    """Return the configuration.
-
-    Raises:
-        ConfigError: it cannot be read, or is another JSON file.
-    """
+    """Return the configuration; raises ConfigError if it cannot be read, or is another JSON file."""
     model_file.head(model)
     try:
         document = json.loads(model.read_bytes())

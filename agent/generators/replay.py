@@ -144,11 +144,7 @@ class ReplayGenerator:
 
 
 def read(model: Path) -> GenerationReplay:
-    """Return the recording in `model`.
-
-    Raises:
-        ConfigError: it cannot be read, or is not a recording (the wrong key is named).
-    """
+    """Return the recording in `model`; raises ConfigError if it cannot be read, or is not a recording (the wrong key is named)."""
     model_file.head(model)
     try:
         return msgspec.json.decode(model.read_bytes(), type=GenerationReplay)

@@ -222,11 +222,7 @@ class _ReceivedAnswer:
         return self._last.output_tokens
 
     def take(self, part: Part) -> None:
-        """Stamp what is new in `part`.
-
-        Raises:
-            MeasurementError: it is an error of the server, or more than was asked for.
-        """
+        """Stamp what is new in `part`; raises MeasurementError if it is an error of the server, or more than was asked for."""
         if part.error is not None:
             raise MeasurementError(f"the server failed after {self._stamped} tokens: {one_line(part.error)}; read its log")
         new = part.total_tokens - self._stamped if part.total_tokens is not None else int(part.has_output)
@@ -241,11 +237,7 @@ class _ReceivedAnswer:
         self._last = replace(self._last, **reported)
 
     def check(self) -> None:
-        """Return when the answer is whole.
-
-        Raises:
-            MeasurementError: it broke off, or the server counts fewer tokens than it sent.
-        """
+        """Return when the answer is whole; raises MeasurementError if it broke off, or the server counts fewer tokens than it sent."""
         counted = self._last.output_tokens
         if self._last.ended is None and not self.is_done:
             raise MeasurementError(f"the server stopped in the middle of an answer, after {self._stamped} tokens: read its log")
@@ -261,11 +253,7 @@ class _ReceivedAnswer:
             raise MeasurementError("the server ended its answer without a token: check the model, and that the prompt is not empty to it")
 
     def generated(self, abilities: GeneratorAbilities, limits: Limits) -> Generated:
-        """Return the answer.
-
-        Raises:
-            MeasurementError: the server told its count when it was loaded, and not now.
-        """
+        """Return the answer; raises MeasurementError if the server told its count when it was loaded, and not now."""
         last = self._last
         if abilities.counts == "usage" and last.output_tokens is None:
             raise MeasurementError("the server left out how many tokens it generated, which it told before: ask again, or read its log")

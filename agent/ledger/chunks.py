@@ -57,11 +57,7 @@ def pack_array(text: bytes) -> bytes:
 
 
 def chunk_text(body: bytes) -> bytes:
-    """Return the JSON array in a chunk.
-
-    Raises:
-        ConfigError: the chunk is damaged.
-    """
+    """Return the JSON array in a chunk; raises ConfigError if the chunk is damaged."""
     try:
         return zlib.decompress(body)
     except zlib.error as error:
@@ -69,11 +65,7 @@ def chunk_text(body: bytes) -> bytes:
 
 
 def unpack_chunk(body: bytes) -> list[bytes]:
-    """Return the JSON text of each record.
-
-    Raises:
-        ConfigError: the chunk is damaged.
-    """
+    """Return the JSON text of each record; raises ConfigError if the chunk is damaged."""
     return _texts_in(chunk_text(body))
 
 
@@ -98,11 +90,7 @@ class HeldChunk:
 
 
 def without_samples(body: bytes) -> bytes:
-    """Return the same chunk without the records' raw samples.
-
-    Raises:
-        ConfigError: the chunk is damaged.
-    """
+    """Return the same chunk without the records' raw samples; raises ConfigError if the chunk is damaged."""
     return pack_chunk([split_samples(payload)[0] for payload in unpack_chunk(body)])
 
 

@@ -39,11 +39,7 @@ class OwnRuns:
         self._saved: list[str] = []
 
     def check(self) -> None:
-        """Create the ledger where it is missing, and check that it can be written.
-
-        Raises:
-            EdgemeterError: it cannot.
-        """
+        """Create the ledger where it is missing, and check that it can be written; raises EdgemeterError if it cannot."""
         SqliteLedger(self.path).close()
         for path in (self.path, self.path.parent):
             if not os.access(path, os.W_OK):

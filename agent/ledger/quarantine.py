@@ -92,11 +92,7 @@ def record_reference(payload: bytes) -> bytes:
 
 
 def read_reference(payload: bytes) -> RecordReference:
-    """Return a reference; a whole record is one too.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """Return a reference; a whole record is one too. Raises ConfigError if it is neither."""
     return decode_json(payload, RecordReference, "a reference to a record")
 
 

@@ -213,11 +213,7 @@ def _processor_says_guest(machine: Machine) -> bool:
 
 
 def storing_board_key(stored: str) -> str:
-    """Return the key of this board.
-
-    Raises:
-        UnavailableError: nothing identifies it.
-    """
+    """Return the key of this board; raises UnavailableError if nothing identifies it."""
     board = board_key()
     if board is None:
         raise UnavailableError(

@@ -35,11 +35,7 @@ class I2cBus(Protocol):
 
 
 def open_bus(path: str) -> I2cBus:
-    """Return the bus at /dev/i2c-N.
-
-    Raises:
-        UnavailableError: smbus2 is not installed, there is no such bus, or it may not be used.
-    """
+    """Return the bus at /dev/i2c-N; raises UnavailableError if smbus2 is not installed, there is no such bus, or it may not be used."""
     try:
         library = import_module("smbus2")
     except ImportError as error:

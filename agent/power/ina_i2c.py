@@ -63,11 +63,7 @@ class Ina(ABC):
 
     @abstractmethod
     def measure(self, registers: I2cRegisters, shunt_ohm: float) -> Measured:
-        """Return the newest measurement.
-
-        Raises:
-            TransientError: the current is beyond what the chip can measure.
-        """
+        """Return the newest measurement; raises TransientError if the current is beyond what the chip can measure."""
 
     def current_step_a(self, shunt_ohm: float) -> float:
         """Return the step of its current."""
@@ -78,11 +74,7 @@ class Ina(ABC):
         return None
 
     def code(self, averages: int, choices: Sequence[int]) -> int:
-        """Return the register's code for a number of averages.
-
-        Raises:
-            ConfigError: it cannot average that many.
-        """
+        """Return the register's code for a number of averages; raises ConfigError if it cannot average that many."""
         if averages in choices:
             return choices.index(averages)
         raise ConfigError(f"averages = {averages} in [sensors.ina_i2c]: the {self.name} averages {', '.join(map(str, choices))}")

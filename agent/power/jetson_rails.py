@@ -143,11 +143,7 @@ def input_of(parts: Collection[str]) -> str | None:
 
 
 def total_w(board: JetsonBoard, rails: Iterable[Rail]) -> float:
-    """Return the board's total out of its rails.
-
-    Raises:
-        TransientError: one of them was not read, or shows what no board draws.
-    """
+    """Return the board's total out of its rails; raises TransientError if one of them was not read, or shows what no board draws."""
     powers_w = {rail.name: rail.power_w for rail in rails}
     total = 0.0
     for name in board.total:

@@ -58,11 +58,7 @@ def calibration_path(board: str, sensor: str, name: str | None = None, folder: P
 
 
 def save_calibration(calibration: SensorCalibration, folder: Path | None = None) -> Path:
-    """Write the calibration in place of an earlier one and return its file.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
+    """Write the calibration in place of an earlier one and return its file; raises ConfigError if it cannot be written."""
     return durable_file.write_struct(calibration_path(calibration.board, calibration.sensor, calibration.name, folder), calibration)
 
 
@@ -184,11 +180,7 @@ def self_test_path(board: str, sensor: str, folder: Path | None = None) -> Path:
 
 
 def save_self_test(test: SelfTest, folder: Path | None = None) -> Path:
-    """Write the self-test in place of an earlier one and return its file.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
+    """Write the self-test in place of an earlier one and return its file; raises ConfigError if it cannot be written."""
     return durable_file.write_struct(self_test_path(test.board, test.sensor, folder), test)
 
 

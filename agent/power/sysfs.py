@@ -137,11 +137,7 @@ class HwmonChip:
 
 
 def hwmon_chips(root: Path) -> list[HwmonChip]:
-    """Return all chips, in the order of their numbers.
-
-    Raises:
-        UnavailableError: there are some, and this user may not list them.
-    """
+    """Return all chips, in the order of their numbers; raises UnavailableError if there are some, and this user may not list them."""
     folders = list(_hwmon_folders(root, DEVICE_LINK)) or list(_hwmon_folders(root, DEVICES))
     chips = [HwmonChip(folder, _name(folder), address) for folder, address in each_once(folders)]
     return sorted(chips, key=lambda chip: int(re.sub(r"\D", "", chip.folder.name) or 0))

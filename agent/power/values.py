@@ -10,22 +10,14 @@ from edgemeter.agent.contract.record_figures import Averaging, AveragingSource, 
 
 
 def scope_setting(sensor: str, text: str) -> Scope:
-    """Return the scope of that name.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Return the scope of that name; raises ConfigError if there is none."""
     if text not in get_args(Scope):
         raise ConfigError(f"[sensors.{sensor}] scope = {text!r}: choose one of {', '.join(get_args(Scope))}")
     return cast("Scope", text)
 
 
 def positive_setting(sensor: str, key: str, text: str) -> float:
-    """Return a number above zero.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """Return a number above zero; raises ConfigError if it is none."""
     try:
         value = float(text)
     except ValueError:
@@ -36,22 +28,14 @@ def positive_setting(sensor: str, key: str, text: str) -> float:
 
 
 def direction_setting(sensor: str, text: str) -> int:
-    """Return 1 for `forward`, -1 for `reverse`.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """Return 1 for `forward`, -1 for `reverse`; raises ConfigError if it is neither."""
     if text in {"forward", "reverse"}:
         return 1 if text == "forward" else -1
     raise ConfigError(f"[sensors.{sensor}] direction = {text!r}: choose forward or reverse")
 
 
 def plausible_power_w(power_w: float, highest_w: float, origin: str) -> float:
-    """Return the power.
-
-    Raises:
-        TransientError: it is more than `origin` can show, in either direction.
-    """
+    """Return the power; raises TransientError if it is more than `origin` can show, in either direction."""
     if abs(power_w) > highest_w:
         raise TransientError(
             f"{origin} shows {power_w:.3g} W, more than its maximum of {highest_w:g} W: the value is garbled; read it again"
@@ -60,11 +44,7 @@ def plausible_power_w(power_w: float, highest_w: float, origin: str) -> float:
 
 
 def within_range(number: float, full_scale: float, chip: str) -> float:
-    """Return what the shunt of a chip shows.
-
-    Raises:
-        TransientError: it is the last value that the chip can show, in either direction.
-    """
+    """Return what the shunt of a chip shows; raises TransientError if it is the last value that the chip can show, in either direction."""
     if abs(number) >= full_scale:
         raise TransientError(
             f"the {chip}'s shunt is at the end of its range: the current is larger than can be measured, use a smaller shunt"

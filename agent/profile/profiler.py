@@ -109,11 +109,7 @@ def timed_calls(bind: Callable[[Sequence[Array]], Callable[[], object]], inputs:
 
 
 def create(runtime: str) -> Profiler:
-    """Return the profiler of a runtime.
-
-    Raises:
-        UnavailableError: it has none.
-    """
+    """Return the profiler of a runtime; raises UnavailableError if it has none."""
     if runtime not in PROFILERS:
         reason = ABSENT.get(runtime, f"use its own tools, or one of {', '.join(PROFILERS)}")
         raise UnavailableError(f"runtime {runtime!r} has no profiler here: {reason}")
@@ -154,11 +150,7 @@ decode_result = msgspec.json.Decoder(RecordedProfile | Failed).decode
 
 
 def profile_in_child(work: ProfileJob) -> RecordedProfile:
-    """Profile a model in a process of its own.
-
-    Raises:
-        EdgemeterError: the error of that process; MeasurementError where it crashed.
-    """
+    """Profile a model in a process of its own; raises the EdgemeterError of that process, or MeasurementError if it crashed."""
     completed = subprocess.run(
         [sys.executable, "-m", "edgemeter.agent.profile.worker"],
         input=encode_message(work),

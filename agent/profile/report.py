@@ -157,11 +157,7 @@ def _table(rows: tuple[ProfiledOperator, ...], profile: Profile, left_out: tuple
 
 
 def write_trace(path: Path, recorded: RecordedProfile) -> None:
-    """Write the trace to a file.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
+    """Write the trace to a file; raises ConfigError if it cannot be written."""
     try:
         path.write_bytes(msgspec.json.encode(trace_document(recorded)))
     except OSError as error:

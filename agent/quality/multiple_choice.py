@@ -88,11 +88,7 @@ def encode_pair(encode: Callable[[str], Sequence[int]], prompt: str, continuatio
 
 
 def accuracies(items: Sequence[ChoiceItem], likelihoods: Sequence[Sequence[float]]) -> ChoiceScores:
-    """Return the accuracies that follow from each choice's summed log-likelihood.
-
-    Raises:
-        ConfigError: there are no items.
-    """
+    """Return the accuracies that follow from each choice's summed log-likelihood; raises ConfigError if there are no items."""
     if not items:
         raise ConfigError("no items to score: give a file with at least one")
     plain, by_characters, by_bytes = [], [], []

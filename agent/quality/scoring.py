@@ -34,11 +34,7 @@ class Material:
 
 
 def read_material(text: Path | None, choices: Path | None, questions: Path | None, context_tokens: int) -> Material:
-    """Return what is in the files.
-
-    Raises:
-        ConfigError: none is given, or one cannot be read or is wrong.
-    """
+    """Return what is in the files; raises ConfigError if none is given, or one cannot be read or is wrong."""
     if text is None and choices is None and questions is None:
         raise ConfigError("nothing to score with: give a text, choices or questions")
     try:

@@ -38,11 +38,7 @@ class AnswerScores(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def score_answers(questions: Sequence[Question], answers: Sequence[str]) -> AnswerScores:
-    """Return the scores of the answers given, in the order of the questions.
-
-    Raises:
-        ConfigError: there are no questions.
-    """
+    """Return the scores of the answers given, in the order of the questions; raises ConfigError if there are no questions."""
     if not questions:
         raise ConfigError("no questions to score: give a file with at least one")
     exact, overlap = 0.0, 0.0

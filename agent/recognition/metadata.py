@@ -210,11 +210,7 @@ def takes_zero_to_one(name: str) -> bool:
 
 
 def family_by_name_alone(name: str, description: SelfDescription) -> OutputFamily:
-    """Return the family in the name of a file that declares no outputs.
-
-    Raises:
-        UnknownFamilyError: there is none.
-    """
+    """Return the family in the name of a file that declares no outputs; raises UnknownFamilyError if there is none."""
     family, labels = stated_family(name, description), len(description.labels)
     if description.task is None and (other := other_task(name)):
         raise UnknownFamilyError(f"it declares no outputs, and its file name contains {other!r}, which no known family does")

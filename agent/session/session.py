@@ -118,11 +118,7 @@ def _require_model(path: str) -> None:
 
 
 def sha256(path: str) -> str:
-    """Return the SHA-256 of a model, as in its record.
-
-    Raises:
-        ConfigError: there is no such file, or it cannot be read.
-    """
+    """Return the SHA-256 of a model, as in its record; raises ConfigError if there is no such file, or it cannot be read."""
     _require_model(path)
     return model_file.sha256(Path(path))
 

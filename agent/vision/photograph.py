@@ -28,11 +28,7 @@ Form = Literal["turned", "alpha", "cmyk", "wide"]
 
 
 def pillow() -> Any:
-    """Return the module PIL.Image.
-
-    Raises:
-        UnavailableError: Pillow is not installed.
-    """
+    """Return the module PIL.Image; raises UnavailableError if Pillow is not installed."""
     try:
         return import_module("PIL.Image")
     except ImportError as error:

@@ -24,11 +24,7 @@ Array = NDArray[Any]
 
 
 def input_of(model: Card, loaded: Loaded) -> TensorInfo:
-    """Return the input that takes the photograph.
-
-    Raises:
-        ConfigError: there are several inputs, or its shape differs from the card's.
-    """
+    """Return the input that takes the photograph; raises ConfigError if there are several inputs, or its shape differs from the card's."""
     if not loaded.inputs:
         return _UNDECLARED
     if len(loaded.inputs) > 1:

@@ -61,11 +61,7 @@ def _with_kinds(content: dict[str, Any]) -> None:
 
 
 def own_catalogue(path: Path | None = None) -> Catalogue:
-    """Return the user's own catalogue, an empty one if there is none.
-
-    Raises:
-        ConfigError: as `read_catalogue`.
-    """
+    """Return the user's own catalogue, an empty one if there is none; raises ConfigError as `read_catalogue`."""
     path = path or own_file()
     return read_catalogue(path) if path.exists() else Catalogue()
 
@@ -88,11 +84,7 @@ def all_entries(path: Path | None = None) -> Mapping[str, CatalogueEntry]:
 
 
 def find_entry(name: str, path: Path | None = None) -> CatalogueEntry:
-    """Return the entry of this name.
-
-    Raises:
-        ConfigError: as `all_entries`, or there is none; the message names similar ones.
-    """
+    """Return the entry of this name; raises ConfigError as `all_entries`, or if there is none (similar ones are named)."""
     entries = all_entries(path)
     if name in entries:
         return entries[name]

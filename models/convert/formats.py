@@ -45,11 +45,7 @@ FORMATS = {entry.name: entry for entry in _TABLE}
 
 
 def find_format(name: str) -> ModelFormat:
-    """Return the format of this name.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Return the format of this name; raises ConfigError if there is none."""
     if name in FORMATS:
         return FORMATS[name]
     raise ConfigError(f"unknown format {name!r}: choose from {', '.join(FORMATS)}, or all")

@@ -83,11 +83,7 @@ def _prepare(source: Path, folder: Path) -> tuple[Path, Any]:
 
 
 def _kept_nodes(model: Any, patterns: Sequence[str]) -> list[str]:
-    """Return the nodes whose names match.
-
-    Raises:
-        ConfigError: a pattern is none, or matches nothing.
-    """
+    """Return the nodes whose names match; raises ConfigError if a pattern is none, or matches nothing."""
     excluded = []
     for pattern in patterns:
         try:

@@ -83,11 +83,7 @@ def find_source(source: str) -> Path:
 
 
 def load_source(path: Path) -> ModelSource:
-    """Return the source, inspected by its own runtime.
-
-    Raises:
-        EdgemeterError: the runtime is not installed, or the file is broken.
-    """
+    """Return the source, inspected by its own runtime; raises EdgemeterError if the runtime is not installed, or the file is broken."""
     name = runtime_for(path)
     runtime = runtimes.create(name)
     try:

@@ -80,11 +80,7 @@ def fetch(entry: CatalogueEntry, cache: ModelCache, options: FetchOptions, repor
 
 
 def require_hash(entry: CatalogueEntry, *, accepts_unverified: bool) -> None:
-    """Refuse an entry without a sha256, unless that is accepted.
-
-    Raises:
-        ConfigError: it has none.
-    """
+    """Refuse an entry without a sha256, unless that is accepted; raises ConfigError if it has none."""
     if entry.sha256 is None and not accepts_unverified:
         raise ConfigError(
             f"{entry.name}: the catalogue has no sha256 of it ({entry.why or 'none was given'}); it requires --accept-unverified; "
