@@ -1,11 +1,15 @@
-"""Tables of plug-ins: name to `module:attribute`, imported when it is asked for; other packages add theirs by entry points."""
+"""What is imported when it is asked for: plug-ins by their tables, name to `module:attribute`, and the libraries of our extras.
+
+Other packages add their plug-ins by entry points.
+"""
 
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
 from typing import Any
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, one_line
 
 # What importing a module, and taking an attribute of it, raises in practice.
 _BROKEN = (ImportError, AttributeError, NameError, OSError, RuntimeError, SyntaxError, TypeError, ValueError)
@@ -39,6 +43,14 @@ def find_plugin(kind: str, table: Mapping[str, str], name: str, group: str) -> A
             f"cannot import the {kind} {name!r} ({first.value} of {_package(first)}): {type(error).__name__}: {one_line(error)}; "
             "install what it needs, or uninstall that package"
         ) from error
+
+
+def import_extra(library: str, extra: str, need: str, kind: type[EdgemeterError] = UnavailableError) -> Any:
+    """Return a library that an extra brings; raises `kind`, with what needs it and the pip command, if it is not installed."""
+    try:
+        return import_module(library)
+    except ImportError as error:
+        raise kind(f"{need}: pip install 'edgemeter[{extra}]'") from error
 
 
 def _package(entry: EntryPoint) -> str:

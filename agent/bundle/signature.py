@@ -11,7 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.plugins import import_extra
 
 
 class WrongSignatureError(EdgemeterError):
@@ -142,10 +143,8 @@ def _key_file(path: Path) -> bytes:
 def _library() -> tuple[Any, Any]:
     """Return the library's modules for reading keys and for Ed25519."""
     primitives = "cryptography.hazmat.primitives"
-    try:
-        return import_module(f"{primitives}.serialization"), import_module(f"{primitives}.asymmetric.ed25519")
-    except ImportError as error:
-        raise UnavailableError("signatures need the library cryptography: pip install 'edgemeter[sign]'") from error
+    need = "signatures need the library cryptography"
+    return import_extra(f"{primitives}.serialization", "sign", need), import_extra(f"{primitives}.asymmetric.ed25519", "sign", need)
 
 
 def _unsupported() -> type[Exception]:

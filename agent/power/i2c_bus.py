@@ -6,10 +6,10 @@ so words are turned around here; in the dumps too.
 
 import errno
 import re
-from importlib import import_module
 from typing import Protocol
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.base.plugins import import_extra
 
 WORD_BYTES = 2
 SILENT = frozenset({errno.ENXIO, errno.EREMOTEIO, errno.EIO, errno.ETIMEDOUT})
@@ -36,10 +36,7 @@ class I2cBus(Protocol):
 
 def open_bus(path: str) -> I2cBus:
     """Return the bus at /dev/i2c-N; raises UnavailableError if smbus2 is not installed, there is no such bus, or it may not be used."""
-    try:
-        library = import_module("smbus2")
-    except ImportError as error:
-        raise UnavailableError("reading a chip on an I2C bus needs smbus2: pip install 'edgemeter[i2c]'") from error
+    library = import_extra("smbus2", "i2c", "reading a chip on an I2C bus needs smbus2")
     try:
         bus: I2cBus = library.SMBus(path)
     except FileNotFoundError as error:

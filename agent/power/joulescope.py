@@ -23,6 +23,7 @@ from typing import Any
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.http_client import json_number, json_object
+from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
 from edgemeter.agent.power.values import as_unavailable, positive_setting
 from edgemeter.agent.power.world import HERE, SensorWorld
@@ -97,11 +98,8 @@ class Joulescope:
     def _open(self) -> None:
         if self._driver is not None:
             return
-        try:
-            from pyjoulescope_driver import Driver  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise AbsentError("a Joulescope is read by its maker's library: pip install 'edgemeter[joulescope]'") from error
-        driver = Driver()
+        need = "a Joulescope is read by its maker's library"
+        driver = import_extra("pyjoulescope_driver", "joulescope", need, AbsentError).Driver()
         try:
             self._device = self._choose(driver.device_paths())
             driver.open(self._device)

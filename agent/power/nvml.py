@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.contract.record_figures import Averaging
 from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading
 from edgemeter.agent.power.values import averaging_by
@@ -137,11 +138,7 @@ class Nvml(PowerSensor):
     def _loaded(self) -> Any:
         if self._world is not HERE:
             raise AbsentError("NVML cannot be read from a recording")
-        try:
-            import pynvml  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise AbsentError("an NVIDIA GPU is read by nvidia-ml-py: pip install 'edgemeter[nvidia]'") from error
-        return pynvml
+        return import_extra("pynvml", "nvidia", "an NVIDIA GPU is read by nvidia-ml-py", AbsentError)
 
     def _first_that_works(self) -> Source:
         for source in get_args(Source):

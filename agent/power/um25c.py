@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
 from edgemeter.agent.power.values import as_unavailable
 from edgemeter.agent.power.world import HERE, SensorWorld
@@ -97,10 +98,7 @@ class Um25c:
         if self._port is None:
             if not self._name:
                 raise AbsentError('no USB meter is known: set port = "/dev/rfcomm0" in [sensors.um25c]')
-            try:
-                import serial  # noqa: PLC0415 - an extra
-            except ImportError as error:
-                raise UnavailableError("the USB meter is read by pyserial: pip install 'edgemeter[serial]'") from error
+            serial = import_extra("serial", "serial", "the USB meter is read by pyserial")
             try:
                 self._port = serial.Serial(self._name, BAUD, timeout=TIMEOUT_S, write_timeout=TIMEOUT_S)
             except OSError as error:

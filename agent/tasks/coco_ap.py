@@ -7,14 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from importlib import import_module
 from io import StringIO
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy
 from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP, ScoredGroup, largest_gap, scored_groups
 from edgemeter.agent.tasks.parts import INDEPENDENT, NOT_ASKED, Bounded, Jackknifed, Units
@@ -166,10 +165,7 @@ def mask_code(mask: NDArray[np.uint8]) -> dict[str, Any]:
 
 
 def _hotcoco() -> Any:
-    try:
-        return import_module("hotcoco")
-    except ImportError as error:
-        raise UnavailableError("COCO average precision needs hotcoco, which is not installed: pip install 'edgemeter[vision]'") from error
+    return import_extra("hotcoco", "vision", "COCO average precision needs hotcoco, which is not installed")
 
 
 def coco_accuracy(

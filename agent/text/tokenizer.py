@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from edgemeter.agent.base.durable_file import sha256_of
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Array, Loaded, TensorInfo
 from edgemeter.agent.runtimes.adapter import describe_tensor, shape_fits
@@ -128,10 +128,7 @@ class TextTokenizer:
 def _read(model: Card) -> Any:
     text_input = model.text
     path = Path(text_input.tokenizer)
-    try:
-        library = import_module("tokenizers")
-    except ImportError as error:
-        raise UnavailableError("text needs tokenizers, which is not installed: pip install 'edgemeter[text]'") from error
+    library = import_extra("tokenizers", "text", "text needs tokenizers, which is not installed")
     try:
         sha256, text = sha256_of(path), path.read_text(encoding="utf-8")
     except OSError as error:

@@ -12,7 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.base.plugins import import_extra
 
 Pixels = NDArray[np.uint8]
 # Of EXIF's eight orientations those that swap width and height. Source: EXIF 2.32, tag 0x0112.
@@ -29,10 +30,7 @@ Form = Literal["turned", "alpha", "cmyk", "wide"]
 
 def pillow() -> Any:
     """Return the module PIL.Image; raises UnavailableError if Pillow is not installed."""
-    try:
-        return import_module("PIL.Image")
-    except ImportError as error:
-        raise UnavailableError("reading photographs needs Pillow, which is not installed: pip install 'edgemeter[vision]'") from error
+    return import_extra("PIL.Image", "vision", "reading photographs needs Pillow, which is not installed")
 
 
 def read(path: Path) -> Any:

@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.base.progress import Tell
 
 Floats = NDArray[np.float32]
@@ -314,10 +313,7 @@ def write_scenes(folder: Path, seed: int, count: int, report: Tell, stream: Stre
         ConfigError: the folder cannot be written.
         UnavailableError: Pillow is not installed.
     """
-    try:
-        imaging: Any = import_module("PIL.Image")
-    except ImportError as error:
-        raise UnavailableError("drawing scenes needs Pillow: pip install 'edgemeter[vision]'") from error
+    imaging = import_extra("PIL.Image", "vision", "drawing scenes needs Pillow")
     scenes = []
     try:
         (folder / IMAGES).mkdir(parents=True, exist_ok=True)

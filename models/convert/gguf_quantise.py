@@ -9,7 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
+from edgemeter.agent.base.errors import ConfigError, one_line
+from edgemeter.agent.base.plugins import import_extra
 
 TYPES = ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 _FROM = ("F16", "BF16", "F32")
@@ -26,10 +27,7 @@ def quantise(source: Path, kind: str, out: Path) -> Path:
         UnavailableError: the package gguf is not installed.
         ConfigError: the source is no whole GGUF file or quantised already, or the file cannot be written.
     """
-    try:
-        import gguf  # noqa: PLC0415 - of the extra `convert`
-    except ImportError as error:
-        raise UnavailableError("quantising needs the package gguf: pip install 'edgemeter[convert]'") from error
+    gguf = import_extra("gguf", "convert", "quantising needs the package gguf")
     try:
         reader = gguf.GGUFReader(source)
         tensors = list(reader.tensors)
