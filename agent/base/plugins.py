@@ -1,4 +1,4 @@
-"""What is imported when it is asked for: plug-ins by their tables, name to `module:attribute`, and the libraries of our extras.
+"""Imports on demand: plug-ins by their tables, name to `module:attribute`, and the libraries of our extras.
 
 Other packages add their plug-ins by entry points.
 """

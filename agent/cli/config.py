@@ -50,7 +50,7 @@ def show(ctx: click.Context, /, config: Path | None, *, form: Format | None, **o
     Example: edgemeter config show --device pi5-lab
     """
     from edgemeter.agent.base.variables import set_variables, unknown_variables
-    from edgemeter.agent.settings.sources import settings
+    from edgemeter.agent.settings.files import settings
 
     set_options = {name: value for name, value in options.items() if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     all_settings, variables = settings(config, set_options), set_variables()

@@ -16,8 +16,17 @@ from edgemeter.agent.contract.model_card import Card, card_path
 from edgemeter.agent.contract.suite import runtime_for
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Loaded, TensorInfo
-from edgemeter.models.catalogue.catalogue import CATALOGUE_FILE, card_of, change_catalogue, own_catalogue, read_catalogue, with_entry
-from edgemeter.models.catalogue.catalogue_entry import FETCHED, CatalogueEntry, CatalogueTensor
+from edgemeter.models.catalogue.catalogue import (
+    CATALOGUE_FILE,
+    FETCHED,
+    CatalogueEntry,
+    CatalogueTensor,
+    card_of,
+    change_catalogue,
+    own_catalogue,
+    read_catalogue,
+    with_entry,
+)
 from edgemeter.models.catalogue.shipped_models import card_text
 
 # Runtimes that do not run on the CPU.

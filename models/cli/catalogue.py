@@ -13,7 +13,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import format_option, json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.models.catalogue.catalogue_entry import NAME_PATTERN, CatalogueEntry
+from edgemeter.models.catalogue.catalogue import NAME_PATTERN, CatalogueEntry
 from edgemeter.models.cli import options
 from edgemeter.models.fetch.cache import ModelCache
 

@@ -13,8 +13,7 @@ from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import format_option, json_option, quiet_option
 from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.models.catalogue.catalogue import all_entries, find_entry
-from edgemeter.models.catalogue.catalogue_entry import is_address
+from edgemeter.models.catalogue.catalogue import all_entries, find_entry, is_address
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER, shipped_models
 from edgemeter.models.cli import options
 from edgemeter.models.cli.tables import print_cached

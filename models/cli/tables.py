@@ -8,7 +8,7 @@ from rich.table import Table
 
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract import model_file
-from edgemeter.models.catalogue.catalogue_entry import CatalogueEntry
+from edgemeter.models.catalogue.catalogue import CatalogueEntry
 from edgemeter.models.catalogue.shipped_models import LanguageFile, ModelFile
 from edgemeter.models.fetch.cache import ModelCache
 from edgemeter.models.fetch.local_files import VerifiedFile

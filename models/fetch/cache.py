@@ -15,7 +15,7 @@ import msgspec
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.types import Sha256
-from edgemeter.models.catalogue.catalogue_entry import CatalogueEntry, EntryName, FileName
+from edgemeter.models.catalogue.catalogue import CatalogueEntry, EntryName, FileName
 
 LIMIT_MB = 4096
 # Marks a folder as the cache's, and keeps two processes from fetching into it at once: a folder without it is never counted or removed.

@@ -25,7 +25,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.progress import Tell
-from edgemeter.models.catalogue.catalogue_entry import is_address
+from edgemeter.models.catalogue.catalogue import is_address
 
 logger = logging.getLogger(__name__)
 

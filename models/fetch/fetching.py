@@ -21,8 +21,7 @@ from edgemeter.agent.base.toml import write_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import card_path, read_card
 from edgemeter.agent.contract.model_file import BROKEN_ZIP
-from edgemeter.models.catalogue.catalogue import card_of, change_catalogue, with_entry, with_seen
-from edgemeter.models.catalogue.catalogue_entry import FETCHED, GENERATION, CatalogueEntry
+from edgemeter.models.catalogue.catalogue import FETCHED, GENERATION, CatalogueEntry, card_of, change_catalogue, with_entry, with_seen
 from edgemeter.models.catalogue.shipped_models import card_text
 from edgemeter.models.fetch.cache import NOTE, CacheNote, ModelCache
 from edgemeter.models.fetch.download import ExpectedFile, PartFile, Transport, download, redacted

@@ -20,7 +20,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.base.types import Sha256
 from edgemeter.agent.contract import model_file
-from edgemeter.models.catalogue.catalogue_entry import CatalogueEntry
+from edgemeter.models.catalogue.catalogue import CatalogueEntry
 from edgemeter.models.fetch.cache import ModelCache
 from edgemeter.models.fetch.download import PartFile
 from edgemeter.models.fetch.fetching import BROKEN, FetchedModel, check_hash, copy_into, place_file, require_hash

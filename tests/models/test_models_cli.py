@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_card
 from edgemeter.models.catalogue import catalogue, shipped_models
-from edgemeter.models.catalogue.catalogue_entry import CatalogueEntry
+from edgemeter.models.catalogue.catalogue import CatalogueEntry
 from edgemeter.models.cli.main import models
 from edgemeter.models.fetch import local_files
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgemeter.agent.audio.features import features
-from edgemeter.agent.audio.front_end import FrontEnd
+from edgemeter.agent.audio.front_end import FrontEnd, features
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Features
 from edgemeter.agent.datasets.items import item_of_file

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.audio.features import features
+from edgemeter.agent.audio.front_end import features
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
 from tests.fixtures.audio_factory import write_recording

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from edgemeter.agent import runtimes, tasks
-from edgemeter.agent.audio.features import features
+from edgemeter.agent.audio.front_end import features
 from edgemeter.agent.base.statistics import wilson_interval
 from edgemeter.agent.contract.model_card import card_path
 from edgemeter.agent.contract.suite import MLPERF_TINY

@@ -1,17 +1,26 @@
 """The models that ship: each file is what its card says, and scores what its card says."""
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from edgemeter.agent import runtimes
+from edgemeter.agent.base import toml
 from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.base.progress import no_progress
-from edgemeter.agent.contract import model_card, model_file
+from edgemeter.agent.contract import model_card, model_file, suite
+from edgemeter.agent.contract.model_card import AudioInput
 from edgemeter.agent.contract.suite import runtime_for
 from edgemeter.agent.datasets.dataset import open_folder
-from edgemeter.models.catalogue import shipped_models
+from edgemeter.agent.recognition import recognise
+from edgemeter.agent.vision.decoders import DECODERS
+from edgemeter.models.catalogue import catalogue, shipped_models
+from edgemeter.models.catalogue.catalogue import FETCHED, GENERATION, is_address
 from edgemeter.models.convert import drawn_scenes
 from edgemeter.models.convert.parity import image_inputs, run_on
+from tests.fixtures.catalogue_factory import make_entry, write_catalogue
 from tests.fixtures.rows import table_row
 from tests.shipped_models import build
 
@@ -119,3 +128,241 @@ def test_a_file_that_scores_otherwise_than_the_first_is_refused():
 def card_with_score(about, score):
     """Return the card with another AP."""
     return msgspec.structs.replace(about, accuracy={**about.accuracy, "value": score})
+
+
+EVERY = catalogue.read_catalogue(catalogue.CATALOGUE_FILE).entry
+LANGUAGE = [entry for entry in EVERY if entry.task == GENERATION]
+ENTRIES = [entry for entry in EVERY if entry.task != GENERATION]
+BY_NAME = {entry.name: entry for entry in EVERY}
+
+
+def test_the_models_that_people_compare_are_there():
+    """Those of arXiv 2409.16808 in their forms, and the small detectors and classifiers beside them."""
+    expected = {
+        "ssd-mobilenet-v1": {"cpu", "edgetpu"},
+        "ssdlite-mobiledet": {"cpu", "edgetpu"},
+        "efficientdet-lite0": {"cpu", "edgetpu"},
+        "efficientdet-lite1": {"cpu", "edgetpu"},
+        "efficientdet-lite2": {"cpu", "edgetpu"},
+        "yolov8n": {"cpu", "edgetpu", "tensorrt"},
+        "yolov8s": {"cpu", "edgetpu", "tensorrt"},
+        "yolov8m": {"cpu", "edgetpu", "tensorrt"},
+        "yolo11n": {"cpu", "edgetpu", "tensorrt"},
+        "yolox-nano": {"cpu", "tensorrt"},
+        "yolox-tiny": {"cpu", "tensorrt"},
+        "nanodet-plus-m-320": {"cpu"},
+        "mobilenet-v1": {"cpu", "edgetpu"},
+        "mobilenet-v2": {"cpu", "edgetpu"},
+        "efficientnet-lite0": {"cpu"},
+    }
+    for model, accelerators in expected.items():
+        available = {where for entry in ENTRIES if entry.model == model for where in entry.accelerators}
+        assert accelerators <= available, model
+
+
+def test_every_entry_can_be_acted_on():
+    """It names a decoder, a label map, and an address or a way to make it; only https."""
+    for entry in ENTRIES:
+        with table_row(entry.name):
+            assert entry.family in {*DECODERS, "classifier", "autoencoder"}
+            assert set(entry.runtimes) <= set(runtimes.RUNTIMES)
+            assert entry.labels in catalogue.label_maps()
+            assert (entry.form in FETCHED) == bool(entry.addresses)
+            assert all(address.startswith("https://") for address in entry.addresses)
+            assert entry.source
+            assert entry.licence in {"Apache-2.0", "AGPL-3.0"}
+            assert ("ultralytics" in entry.source) == (entry.licence == "AGPL-3.0")
+
+
+def test_nothing_is_called_verified_that_was_not():
+    """No address could be tried: each says so, a hash says of what it is, and an accuracy where it was read."""
+    for entry in ENTRIES:
+        with table_row(entry.name):
+            assert entry.status == "unverified"
+            assert entry.why
+            assert (entry.sha256 is None) == (entry.sha256_of is None) == (entry.size_bytes is None)
+            for published in entry.accuracy:
+                assert ("not there" in published.source) == (published.status == "unverified")
+
+
+def test_the_card_of_an_entry_fits_it():
+    """As many classes as the label map has, and the input that the entry says."""
+    unlisted = {"imagenet-1000": 1000, "imagenet-1001": 1001, "none": None}
+    for entry in ENTRIES:
+        with table_row(entry.name):
+            about = catalogue.card_of(entry, "0" * 64, None)
+            assert about.output.classes == (len(catalogue.label_maps()[entry.labels].labels) or unlisted[entry.labels])
+            assert about.output.label_offset == (-1 if entry.labels == "imagenet-1001" else 0)
+            assert (about.name, about.task, about.input) == (entry.model, entry.task, entry.input)
+
+
+def test_every_language_model_can_be_acted_on_and_has_no_card():
+    """Its generator reads such files; it has an address or a way to make it, says what is untested, and its file describes itself."""
+    for entry in LANGUAGE:
+        with table_row(entry.name):
+            (runtime,) = entry.runtimes
+            assert suite.runtime_for(Path(entry.file)) == runtime
+            assert (entry.form in FETCHED) == bool(entry.addresses)
+            assert entry.status == "unverified"
+            assert entry.why
+            assert entry.source
+            assert all(address.startswith(f"https://{entry.source}/resolve/main/") for address in entry.addresses)
+            assert entry.licence in {"Apache-2.0", "MIT", "Llama-3.2", "Gemma"}
+            with pytest.raises(ConfigError, match="is a language model"):
+                catalogue.card_of(entry, "0" * 64, None)
+
+
+def test_the_language_models_that_people_run_are_there():
+    """One of each family at least, and one with the source of its quantisations."""
+    assert {entry.family for entry in LANGUAGE} >= {"llama", "qwen2", "qwen3", "gemma3", "phi3"}
+    assert {entry.precision for entry in LANGUAGE if entry.model == "qwen2.5-0.5b-instruct"} == {"f16", "q8_0", "q4_k_m"}
+
+
+def test_label_maps_agree_with_each_other():
+    """The 90 of COCO are the 80 with ten gaps: ids 12, 26, 29, 30, 45, 66, 68, 69, 71, 83."""
+    maps = catalogue.label_maps()
+    wide = maps["coco-90"].labels
+    assert tuple(label for label in wide if label) == maps["coco-80"].labels
+    assert [index + 1 for index, label in enumerate(wide) if not label] == [12, 26, 29, 30, 45, 66, 68, 69, 71, 83]
+    assert (len(wide), len(set(maps["coco-80"].labels))) == (90, 80)
+
+
+@pytest.mark.realdata
+def test_a_recorded_hash_is_that_of_the_file(realdata):
+    """Of the copies that lie beside the project."""
+    for entry in ENTRIES:
+        if entry.sha256:
+            path = realdata / ("mlperf_tiny" if entry.name.startswith("mlperf-tiny") else "models") / entry.file
+            assert model_file.sha256(path) == entry.sha256, entry.name
+            assert path.stat().st_size == entry.size_bytes, entry.name
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ssd-mobilenet-v1",
+        "efficientdet-lite0",
+        "mobilenet-v1-0.25-128",
+        "mobilenet-v2",
+        "yolox-nano",
+        "yolov8n",
+        "yolov8n-int8",
+    ],
+)
+def test_an_entry_states_what_its_file_states(realdata, name):
+    """Size, layout, normalisation, decoder and classes, as recognised from the real file by its real runtime."""
+    entry = BY_NAME[name]
+    pytest.importorskip("onnxruntime" if entry.format == "onnx" else "ai_edge_litert")
+    path = realdata / ("mlperf_tiny" if name.startswith("mlperf-tiny") else "models") / entry.file
+    runtime = runtimes.create(suite.runtime_for(path))
+    loaded = runtime.load(path, runtimes.Options())
+    runtime.close()
+    card, _ = recognise.recognise(path, loaded)
+    assert entry.input == card.input
+    assert (entry.task, entry.family, entry.precision) == (card.task, card.family, card.precision)
+    assert loaded.inputs[0].dtype == entry.dtype
+    for field in ("classes", "nms_iou", "strides", "label_offset"):
+        assert getattr(entry.output, field) == getattr(card.output, field), field
+
+
+def test_the_users_entries_come_before_ours(home):
+    """And one of another name beside them."""
+    write_catalogue(home / "catalogue.toml", make_entry("yolox-nano", "http://mine.example/m"), make_entry("mine", "http://mine.example/n"))
+    entries = catalogue.all_entries()
+    assert entries["yolox-nano"].addresses == ("http://mine.example/m",)
+    assert entries.keys() == {*BY_NAME, "mine"}
+
+
+def test_a_hash_seen_does_not_replace_one_that_is_known(home):
+    """The catalogue's own comes first."""
+    (home / "catalogue.toml").write_text(f'[seen]\nyolox-nano = "{"0" * 64}"\nyolox-tiny = "{"1" * 64}"\n')
+    entries = catalogue.all_entries()
+    assert entries["yolox-nano"].sha256 == BY_NAME["yolox-nano"].sha256
+    assert entries["yolox-tiny"].sha256 == "1" * 64
+
+
+def test_a_wrong_catalogue_is_reported_with_the_key(home):
+    """One key changed in an entry that is right."""
+    for change, why in (
+        ('colour = "red"\n', "colour"),
+        ('form = "downloaded"\n', "form"),
+        ("addresses = []\n", "needs addresses"),
+        ('addresses = ["file:///etc/passwd"]\n', "not an http or https address"),
+        ('addresses = ["https://user:word@host.example/m"]\n', "without user and password"),
+        ('member = "m"\n', "member belongs"),
+        ('form = "exported"\naddresses = []\n', "needs how"),
+        ('name = "../mine"\n', "name"),
+        ('file = "../mine"\n', "file"),
+        ('file = ".mine"\n', "file"),
+        ('sha256 = "abc"\n', "sha256"),
+        ('labels = "coco-81"\n', "unknown label map 'coco-81'"),
+        ("[seen]\nmine = 5\n", "seen"),
+        ("entry = [", "catalogue.toml"),
+    ):
+        with table_row(change):
+            path = write_catalogue(home / "catalogue.toml", make_entry("mine", "http://mine.example/m"))
+            text = path.read_text()
+            catalogue.all_entries()
+            for line in change.splitlines():
+                key = line.partition(" = ")[0]
+                text, count = re.subn(rf"^{key} = (\[\n(.*\n)*?\]|.*)$", line.replace("\\", r"\\"), text, count=1, flags=re.MULTILINE)
+                if not count:
+                    text = (
+                        f"{text}\n{line}\n"
+                        if line.startswith("[") or "seen" in change or line.endswith("[")
+                        else text.replace("[[entry]]", f"[[entry]]\n{line}")
+                    )
+            path.write_text(text)
+            with pytest.raises(ConfigError, match=why):
+                catalogue.all_entries()
+
+
+def test_a_name_twice_is_reported(home):
+    """Which of the two would count?"""
+    entry = make_entry("mine", "http://mine.example/m")
+    write_catalogue(home / "catalogue.toml", entry, entry)
+    with pytest.raises(ConfigError, match="duplicate entry mine"):
+        catalogue.all_entries()
+
+
+def test_a_garbled_catalogue_is_reported(home):
+    """Bytes that are no TOML end in one line with the path of the file."""
+    for body in (b"\xff\xfe", b"\0", b"[[entry]]"):
+        with table_row(body):
+            (home / "catalogue.toml").write_bytes(body)
+            with pytest.raises(ConfigError, match=r"catalogue\.toml"):
+                catalogue.all_entries()
+
+
+def test_a_catalogue_is_read_back_as_it_was_written(tmp_path):
+    """All entries of ours, and every odd character."""
+    odd = make_entry("odd", "http://mine.example/m", source='"quotes" \\ back\n\ttab \x7f é 猫 🐈')
+    path = write_catalogue(tmp_path / "catalogue.toml", *ENTRIES, odd)
+    assert catalogue.read_catalogue(path).entry == (*ENTRIES, odd)
+
+
+def test_a_table_in_a_list_keeps_its_own_tables():
+    """Values before tables, whatever their order; what is None is left out."""
+    content = {"a": [{"t": {"x": 1}, "v": 2, "long": "x" * 100}, {"v": 3}], "b": "c", "odd key": {"y": True}}
+    text = toml.toml_document({**content, "none": None})
+    assert msgspec.toml.decode(text) == content
+    assert text.index("b = ") < text.index('["odd key"]')
+
+
+def test_what_is_no_address():
+    """Neither scheme nor host may be missing or odd."""
+    assert is_address("https://host.example:8443/a%20b?x=1")
+    for text in ("", "http://", "host/m", "ftp://host/m", "http://ho st/m", "http://host/m\n", "http://[/m", "http://u@host/m"):
+        assert not is_address(text), f"{text!r}"
+
+
+def test_an_entry_takes_any_kind_of_input(tmp_path):
+    """An image where it does not say; its card has the same."""
+    heard = make_entry("ears", None, form="own", input={"kind": "audio", "sample_rate_hz": 16000}, task="keywords", labels="none")
+    eyes = make_entry("eyes", None, form="own", labels="none")
+    path = write_catalogue(tmp_path / "mine.toml", heard, eyes)
+    path.write_text(path.read_text().replace('kind = "image"\n', ""))
+    inputs = {entry.name: entry.input for entry in catalogue.read_catalogue(path).entry}
+    assert (inputs["ears"], inputs["eyes"]) == (AudioInput(sample_rate_hz=16000), eyes.input)
+    assert catalogue.card_of(heard, "0" * 64, None).input == heard.input

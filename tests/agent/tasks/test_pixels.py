@@ -1,4 +1,4 @@
-"""Facts about semantic segmentation: mIoU as its definition has it, maps in the usual folders, files that are scored."""
+"""Facts about `edgemeter.agent.tasks.pixels`: depth, held against the papers' definitions, and the class of every pixel."""
 
 import numpy as np
 import pytest
@@ -7,13 +7,99 @@ from PIL import Image
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets.dataset import open_folder
 from edgemeter.agent.tasks import create
-from tests.fixtures.onnx_factory import pixel_classes
+from edgemeter.agent.tasks.pixels import depth_errors
+from tests.fixtures.onnx_factory import brightness_as_depth, pixel_classes
 from tests.fixtures.rows import in_folders, table_row
 from tests.fixtures.task_data import CARD, scored
 from tests.fixtures.vision_factory import make_card, make_input, make_loaded, tensors
 
 
-def photographs(folder, maps, size=(64, 64), ending=""):
+def photographs(folder, depths, *, is_png):
+    """Write photographs whose brightness is the depth over ten metres, and maps of these depths."""
+    (folder / "images").mkdir(parents=True)
+    (folder / "maps").mkdir()
+    for number, values in enumerate(depths):
+        grey = np.rint(values * 25.5).astype(np.uint8)
+        Image.fromarray(np.stack([grey] * 3, axis=2)).save(folder / "images" / f"{number:02}.png")
+        if is_png:
+            Image.fromarray(np.rint(values * 256).astype(np.uint16)).save(folder / "maps" / f"{number:02}.png")
+        else:
+            np.save(folder / "maps" / f"{number:02}.npy", values.astype(np.float32))
+    return open_folder(folder / "images", folder / "maps")
+
+
+def task_for(data, depth="metres"):
+    """Return the task of a model of 64 x 64 that gives the depth of every pixel."""
+    card = make_card("depth", "depth", make_input(layout="NCHW"), depth=depth)
+    return create(card, make_loaded(tensors((1, 64, 64)), tensors((1, 3, 64, 64), names=("images",))), data)
+
+
+def test_errors_are_those_of_the_papers():
+    """AbsRel = mean |p - t| / t; delta = share within a factor of 1.25, 1.25^2, 1.25^3; RMSE."""
+    truth, predicted = np.array([1.0, 2.0, 4.0, 8.0]), np.array([1.0, 3.0, 4.4, 4.0])
+    absolute, *deltas, rmse = depth_errors(predicted, truth, is_inverse=False)
+    assert absolute == pytest.approx((0 + 0.5 + 0.1 + 0.5) / 4)
+    assert deltas == pytest.approx([0.5, 0.75, 0.75])
+    assert rmse == pytest.approx(np.sqrt((0 + 1 + 0.16 + 16) / 4))
+
+
+def test_inverse_depth_is_aligned_in_scale_and_shift():
+    """Any scale and shift of the true inverse is without error; without alignment it is not."""
+    truth = np.random.default_rng(0).uniform(1, 20, 500)
+    inverse = 37.5 / truth + 12
+    assert depth_errors(inverse, truth, is_inverse=True)[0] == pytest.approx(0, abs=1e-9)
+    assert depth_errors(inverse, truth, is_inverse=False)[0] > 0.5
+
+
+def test_the_figures_are_means_over_photographs_and_unmeasured_pixels_do_not_count(tmp_path):
+    """A photograph with few measured pixels counts as much as another; 0 is no measurement."""
+    draw = np.random.default_rng(1)
+    truth = [draw.uniform(1, 9, (64, 64)).astype(np.float32) for _ in range(24)]
+    for number, values in enumerate(truth):
+        values[: 2 * number] = 0
+    task = task_for(photographs(tmp_path, truth, is_png=False))
+    expected = []
+    for index, values in enumerate(truth):
+        task.prepare(index)
+        predicted = (values + draw.normal(0, 0.5, values.shape)).clip(0.5, None).astype(np.float32)
+        assert task.predict(index, [[predicted[None]]]) is None
+        measured = values > 0
+        capped = np.minimum(predicted[measured], values.max())
+        expected.append(float((np.abs(capped - values[measured]) / values[measured]).mean()))
+    accuracy = task.score()
+    assert accuracy.value == pytest.approx(np.mean(expected), rel=1e-5)
+    assert (accuracy.metric, accuracy.better, accuracy.images) == ("abs_rel", "lower", 24)
+    assert 0 < accuracy.low < accuracy.value < accuracy.high
+    assert set(accuracy.detail) == {"delta1", "delta2", "delta3", "rmse_m"}
+
+
+@pytest.mark.parametrize("is_png", [True, False])
+def test_a_real_model_is_scored_on_its_depths(tmp_path, is_png):
+    """An ONNX file whose depth is the brightness: hardly an error, of maps as KITTI's PNG and as arrays; the gate is passed by less."""
+    columns = np.repeat(np.linspace(2, 9, 8), 8)
+    photographs(tmp_path, [np.tile(np.roll(columns, 8 * (number % 2)), (64, 1)) for number in range(24)], is_png=is_png)
+    model = brightness_as_depth(tmp_path / "depth.onnx")
+    text = CARD.format(task="depth", family="depth", more="").replace('classes = 1\nlabels = ["box"]\n', "")
+    model.with_name("depth.onnx.toml").write_text(text)
+    scores = scored(model, tmp_path, annotations=str(tmp_path / "maps"))
+    assert scores.accuracy.metric == "abs_rel"
+    # Between cells of four pixels depths are interpolated, and a jump of a metre is none.
+    assert 0 < scores.accuracy.value < 0.1
+    assert scores.accuracy.detail["delta1"] > 0.8
+    assert scores.verdict.state != "invalid"
+
+
+def test_depths_that_are_no_numbers_end_in_one_line(tmp_path):
+    """An overflow is no depth."""
+    task = task_for(photographs(tmp_path, [np.full((64, 64), 5.0)], is_png=False), "inverse")
+    task.prepare(0)
+    task.predict(0, [[np.full((1, 64, 64), np.nan, np.float32)]])
+    assert np.isfinite(task.score().value)
+    with pytest.raises(ConfigError, match=r"task depth needs an output of \[1, rows, columns\]"):
+        task.predict(0, [[np.zeros((1, 3, 64, 64), np.float32)]])
+
+
+def mapped_photographs(folder, maps, size=(64, 64), ending=""):
     """Write grey photographs of that size (width, height) and these maps."""
     (folder / "images").mkdir(parents=True)
     (folder / "maps").mkdir()
@@ -23,7 +109,7 @@ def photographs(folder, maps, size=(64, 64), ending=""):
     return open_folder(folder / "images", folder / "maps")
 
 
-def task_for(data, classes=5, shape=None, **output):
+def segmenter_of(data, classes=5, shape=None, **output):
     """Return the task of a model of 64 x 64 with scores in cells of four pixels."""
     card = make_card("scores", "semantic-segmentation", make_input(layout="NCHW", resize="letterbox"), classes=classes, **output)
     return create(card, make_loaded(tensors(shape or (1, classes, 16, 16)), tensors((1, 3, 64, 64), names=("images",))), data)
@@ -46,7 +132,7 @@ def test_miou_is_that_of_the_definition_on_letterboxed_photographs(tmp_path):
     torch = pytest.importorskip("torch", reason="needs the extra `torch`")
     draw = np.random.default_rng(3)
     truth = [draw.choice([0, 1, 2, 3, 255], (48, 96), p=[0.3, 0.3, 0.2, 0.1, 0.1]) for _ in range(24)]
-    task = task_for(photographs(tmp_path, truth, (96, 48)))
+    task = segmenter_of(mapped_photographs(tmp_path, truth, (96, 48)))
     predicted = []
     for index in range(len(truth)):
         scores = draw.normal(size=(1, 5, 16, 16)).astype(np.float32)
@@ -78,7 +164,7 @@ def test_every_layout_of_an_output_gives_the_same_classes(tmp_path):
             scores = np.zeros((1, 3, 64, 64), np.float32)
             scores[0, 0, :, :32], scores[0, 2, :, 32:] = 1, 1
             output = {"planes": scores, "last": scores.transpose(0, 2, 3, 1).copy(), "classes": scores.argmax(1).astype(np.int64)}[layout]
-            data = photographs(folder, [truth])
+            data = mapped_photographs(folder, [truth])
             card = make_card("scores", "semantic-segmentation", make_input(layout="NCHW"), classes=3)
             task = create(
                 card, make_loaded(tensors(output.shape, dtype=str(output.dtype)), tensors((1, 3, 64, 64), names=("images",))), data
@@ -96,7 +182,7 @@ def test_a_map_of_other_classes_is_refused(tmp_path, classes, offset, value, wor
     """Whichever number the first class has; what lies below it does not count."""
     truth = np.zeros((64, 64))
     truth[:, :32] = value
-    task = task_for(photographs(tmp_path, [truth]), classes, label_offset=offset)
+    task = segmenter_of(mapped_photographs(tmp_path, [truth]), classes, label_offset=offset)
     task.prepare(0)
     scores = np.zeros((1, 2, 16, 16), np.float32)
     scores[0, 1] = 1
@@ -110,7 +196,7 @@ def test_a_map_of_other_classes_is_refused(tmp_path, classes, offset, value, wor
 
 def test_spoilt_and_missing_maps_end_in_one_line(tmp_path):
     """Garbage, another size, colours, none for a photograph; and a data set of boxes for a model of pixels."""
-    data = photographs(tmp_path, [np.zeros((64, 64))] * 2)
+    data = mapped_photographs(tmp_path, [np.zeros((64, 64))] * 2)
     scores = np.zeros((1, 5, 16, 16), np.float32)
     for content, words in (
         (lambda path: path.write_bytes(b"\x89PNG garbage"), "01.png"),
@@ -118,7 +204,7 @@ def test_spoilt_and_missing_maps_end_in_one_line(tmp_path):
         (lambda path: Image.new("RGB", (64, 64)).save(path), "more than one number a pixel"),
     ):
         content(tmp_path / "maps" / "01.png")
-        task = task_for(data)
+        task = segmenter_of(data)
         task.prepare(1)
         with pytest.raises(ConfigError, match=words):
             task.predict(1, [[scores]])
@@ -127,18 +213,18 @@ def test_spoilt_and_missing_maps_end_in_one_line(tmp_path):
         open_folder(tmp_path / "images", tmp_path / "maps")
     (tmp_path / "index.csv").write_text("file,class\n00.jpg,0\n")
     with pytest.raises(ConfigError, match="predicts every pixel, the ground truth of 'images' is that of another task"):
-        task_for(open_folder(tmp_path / "images", tmp_path / "index.csv"))
+        segmenter_of(open_folder(tmp_path / "images", tmp_path / "index.csv"))
 
 
 def test_maps_of_cityscapes_are_found_by_their_names(tmp_path):
     """As its folders name them."""
-    data = photographs(tmp_path, [np.zeros((64, 64))], ending="_gtFine_labelTrainIds")
+    data = mapped_photographs(tmp_path, [np.zeros((64, 64))], ending="_gtFine_labelTrainIds")
     assert [path.name for path in data.targets.values()] == ["00_gtFine_labelTrainIds.png"]
 
 
 def test_a_real_model_is_scored_on_its_pixels(tmp_path):
     """An ONNX file that follows the picture: mIoU 1 with bounds, a valid verdict; other pixels are another hash."""
-    data = photographs(tmp_path, [np.zeros((64, 64))] * 24)
+    data = mapped_photographs(tmp_path, [np.zeros((64, 64))] * 24)
     for item, path in zip(data.items, data.targets.values(), strict=True):
         pixels, x = np.zeros((64, 64, 3), np.uint8), 16 + 4 * (int(item.name[:2]) % 4)
         pixels[16:48, x : x + 24] = 255
