@@ -35,7 +35,7 @@ from edgemeter.agent.machine.board import board_key, storing_board_key
 from edgemeter.agent.power import Description, PowerSensor, Reading
 from edgemeter.agent.power.detect import DetectedSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
 from edgemeter.agent.power.recording import PowerRecording
-from edgemeter.agent.power.stored import SelfTest, SensorCalibration, find_self_test, save_calibration
+from edgemeter.agent.power.stored import SensorCalibration, find_self_test, save_calibration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,7 +65,8 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, fo
         chosen_name = ",".join(settings.power)
         why = f"{chosen_name}, set as `power` in the configuration"
     absent = [sensor for sensor in detected if sensor.description is None]
-    tests = {live.name: _self_test_of(live) for live in readings}
+    board = board_key()
+    tests = {live.name: None if live.description is None else find_self_test(board, live.description.id) for live in readings}
     rows = [
         _document(live.name, live.description, live.reading, live.power_w, live.error) | {"self_test": tests[live.name]}
         for live in readings
@@ -145,10 +146,6 @@ def _read_or_error(name: str, settings: Mapping[str, Mapping[str, str]]) -> Live
         return _read(name, settings)
     except EdgemeterError as error:
         return LiveReading(name, None, None, None, str(error))
-
-
-def _self_test_of(live: LiveReading) -> SelfTest | None:
-    return None if live.description is None else find_self_test(board_key(), live.description.id)
 
 
 def _document(

@@ -127,7 +127,7 @@ def wrong_outputs_get_a_worse_score(case: TaskCase, _folder: Path) -> None:
     require(best is not None, "a data set with ground truth is scored")
     right = case.by_item
     spoilt = [
-        [[[_turned(array) for array in call] for call in item] for item in right],
+        [[[np.asarray(-array if array.dtype.kind == "f" else ~array) for array in call] for call in item] for item in right],
         [[[np.zeros_like(array) for array in call] for call in item] for item in right],
         *([[*right[1:], right[0]]] if len({len(item) for item in right}) == 1 else []),
     ]
@@ -141,11 +141,6 @@ def wrong_outputs_get_a_worse_score(case: TaskCase, _folder: Path) -> None:
             losses.append(gain(best.value, best.better) - gain(accuracy.value, accuracy.better))
     require(all(loss >= 0 for loss in losses), "wrong outputs get no better score than the right ones")
     require(any(loss > 0 for loss in losses), "some wrong outputs get a worse score than the right ones")
-
-
-def _turned(array: Array) -> Array:
-    """Return values in the opposite order of size."""
-    return np.asarray(-array if array.dtype.kind == "f" else ~array)
 
 
 def groups_are_scored_as_if_alone(case: TaskCase, _folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -72,7 +71,7 @@ class Transcripts:
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the text of each file that the table names."""
         path = _given(annotations)
-        rows = list(_rows(path))
+        rows = [(number, _cells(line, path)) for number, line in enumerate(text_lines(path), 1) if line.strip()]
         heading = rows[0][1] if rows else []
         file, text, group = (_column(heading, names) for names in (_FILE, _TEXT, _GROUP))
         if file is None or text is None:
@@ -128,13 +127,6 @@ def _transcripts(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     return sorted(path for pattern in ("*.trans.txt", "*/*.trans.txt", "*/*/*.trans.txt") for path in folder.glob(pattern))
-
-
-def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield number and cells of each line that is not empty."""
-    for number, line in enumerate(text_lines(path), 1):
-        if line.strip():
-            yield number, _cells(line, path)
 
 
 def _cells(line: str, path: Path) -> list[str]:

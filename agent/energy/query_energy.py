@@ -225,7 +225,7 @@ def part_energy(sensor: QuerySensor, part: Stretches, before: Stretches) -> Part
     """Return the energy of a part of the queries, which `before` precedes."""
     length_ms, delay_ms = float(part.lengths_ms.mean()), sensor.delay_s * 1000
     inside = _profiles(sensor.curve, part, PLACES)
-    levels = [_tails(sensor, stretches) for stretches in (before, part)]
+    levels = [_profiles(sensor.curve, _tail(sensor, stretches), 1) for stretches in (before, part)]
     sums, counts = (np.concatenate(columns, axis=1) for columns in zip(inside, *levels, strict=True))
     weights = np.array([*[length_ms / inside[0].shape[1]] * inside[0].shape[1], -delay_ms, delay_ms])
     means = _ratio(sums.sum(axis=0), counts.sum(axis=0))
@@ -289,11 +289,6 @@ def _profiles(curve: PowerCurve | CounterCurve, part: Stretches, places: int) ->
     counts: Array = np.bincount(cell, minlength=size).astype(np.float64)
     sums: Array = np.bincount(cell, powers_w[is_inside], size).astype(np.float64)
     return sums.reshape(shape), counts.reshape(shape)
-
-
-def _tails(sensor: QuerySensor, stretches: Stretches) -> tuple[Array, Array]:
-    """Return the sums and numbers of the readings just before the end of each stretch, float64 [n, 1]."""
-    return _profiles(sensor.curve, _tail(sensor, stretches), 1)
 
 
 def _tail(sensor: QuerySensor, stretches: Stretches) -> Stretches:

@@ -76,7 +76,9 @@ def renewal_of(times_ns: Times, powers_w: Array, period_ns: float, cycle_ns: flo
     gaps = np.diff(times_ns).astype(np.float64)
     once = gaps > TWICE_RATIO * period_ns
     repeats = np.diff(powers_w) == 0
-    chance = _chance(powers_w)
+    # The probability that two random readings are equal, without that of a reading with itself.
+    _, counts = np.unique(powers_w, return_counts=True)
+    chance = float(np.sum((counts / counts.sum()) ** 2)) - 1 / powers_w.size
     if not once.any() or chance > (SLOW_CHANCE if cycle_ns is not None and period_ns > cycle_ns else FINE_CHANCE):
         return None
     if _at_its_period(gaps[once] / period_ns, repeats[once], chance):
@@ -91,12 +93,6 @@ def renewal_of(times_ns: Times, powers_w: Array, period_ns: float, cycle_ns: flo
     counts_all = interval >= COUNTED_PERIODS * period_ns and chance <= FINE_CHANCE
     renewal = _counted(times_ns[1:][~repeats], period_ns) if counts_all else Renewal(interval, u_share / (1 - share))
     return None if twice else renewal
-
-
-def _chance(powers_w: Array) -> float:
-    """Return the probability that two random readings are equal, without that of a reading with itself."""
-    _, counts = np.unique(powers_w, return_counts=True)
-    return float(np.sum((counts / counts.sum()) ** 2)) - 1 / powers_w.size
 
 
 def unseen_phases_ns(times_ns: Times, powers_w: Array, period_ns: float) -> list[float]:

@@ -249,15 +249,10 @@ def _measured(estimate: Estimate, held_s: float = 0.0, held_u_s: float = 0.0) ->
     return MeasuredProperty(value=value, low=max(0.0, value - half), high=value + half)
 
 
-def _runs(at_s: Array, values: Array) -> tuple[Array, Array]:
-    """Return when each stretch of equal values began and ended."""
-    bounds = np.concatenate(([0], np.flatnonzero(np.diff(values)) + 1, [values.size]))
-    return at_s[bounds[:-1]], at_s[bounds[1:] - 1]
-
-
 def _hangs_from_s(at_s: Array, values: Array, load: Switched) -> float | None:
     """Return from when on the sensor repeated one value over several switches of the load, s; None where it did not."""
-    begins, ends = _runs(at_s, values)
+    bounds = np.concatenate(([0], np.flatnonzero(np.diff(values)) + 1, [values.size]))
+    begins, ends = at_s[bounds[:-1]], at_s[bounds[1:] - 1]
     lengths = ends - begins
     longest = int(np.argmax(lengths))
     crossed = int(np.sum((load.edges_s > begins[longest]) & (load.edges_s < ends[longest])))

@@ -80,7 +80,9 @@ def settling_after(curve: PowerCurve, timed: Window, idle: Window | None, *, has
             return Settling(
                 fall.delay_ns / 1e9, length_ns / 1e9, fall.area_mj, abs(fall.area_mj), steps_w, fall.least_delay_s, is_reached=False
             )
-    before_w = _level_before(curve, timed, length_ns)
+    # As the sensor showed it; where nothing was read before the timed part, its first reading within.
+    before = Window(timed.start_ns - round(max(length_ns, LEVEL_SPACINGS * curve.spacing_ns)), timed.start_ns)
+    before_w = mean_w(curve, before)
     steps_w = (fall.step_w + fall.idle_w - before_w, fall.step_w)
     fall_mj = fall.area_mj + (fall.idle_w - before_w) * fall.delay_ns / NS_PER_MS
     rise_mj = fall_mj if rise_mj is None else rise_mj
@@ -161,9 +163,3 @@ def _rise_mj(curve: PowerCurve, timed: Window, length_ns: float) -> float:
 def _leaves_enough(idle: Window, length_ns: float, curve: PowerCurve) -> bool:
     left_ns = idle.length_ns - length_ns
     return left_ns >= max(IDLE_LEFT_RATIO * idle.length_ns, LEVEL_SPACINGS * curve.spacing_ns)
-
-
-def _level_before(curve: PowerCurve, timed: Window, length_ns: float) -> float:
-    """Return the power before the timed part as the sensor showed it; where nothing was read there, its first reading within."""
-    before = Window(timed.start_ns - round(max(length_ns, LEVEL_SPACINGS * curve.spacing_ns)), timed.start_ns)
-    return mean_w(curve, before)

@@ -115,7 +115,9 @@ class Nvml(PowerSensor):
     def _open(self) -> None:
         if self._handle is not None:
             return
-        library = self._loaded()
+        if self._world is not HERE:
+            raise AbsentError("NVML cannot be read from a recording")
+        library = import_extra("pynvml", "nvidia", "an NVIDIA GPU is read by nvidia-ml-py", AbsentError)
         try:
             library.nvmlInit()
         except library.NVMLError as error:
@@ -134,11 +136,6 @@ class Nvml(PowerSensor):
         except UnavailableError:
             self.close()
             raise
-
-    def _loaded(self) -> Any:
-        if self._world is not HERE:
-            raise AbsentError("NVML cannot be read from a recording")
-        return import_extra("pynvml", "nvidia", "an NVIDIA GPU is read by nvidia-ml-py", AbsentError)
 
     def _first_that_works(self) -> Source:
         for source in get_args(Source):

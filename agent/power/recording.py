@@ -311,10 +311,11 @@ class PowerRecording:
         if HEX.fullmatch(content):
             # Bytes as people put them into a text.
             content = bytes.fromhex(content.decode())
-        files = files_shown(content.decode(errors="replace"))
-        if files:
+        text = content.decode(errors="replace")
+        if files := files_shown(text):
             return _world_of_tree(self._built(files))
-        return _world_of_file(path, content)
+        # Nothing lies below a file: whatever looks for a tree finds it absent.
+        return SensorWorld(path, lambda _: CommandOutput(text), lambda _: _Lines(text), content)
 
     def _linked(self, folder: str, path: Path) -> Path:
         at = self._folder() / folder
@@ -347,12 +348,6 @@ class PowerRecording:
 
 def _world_of_tree(root: Path) -> SensorWorld:
     return SensorWorld(root, _no_command, _no_command, None)
-
-
-def _world_of_file(path: Path, content: bytes) -> SensorWorld:
-    text = content.decode(errors="replace")
-    # Nothing lies below a file: whatever looks for a tree finds it absent.
-    return SensorWorld(path, lambda _: CommandOutput(text), lambda _: _Lines(text), content)
 
 
 def _no_command(arguments: Sequence[str]) -> NoReturn:

@@ -85,7 +85,11 @@ class ReplaySensor:
         now = self._clock()
         self._started_ns = now if self._started_ns is None else self._started_ns
         length_s = recording.t_s[-1] - recording.t_s[0]
-        return Reading(taken_ns=now, power_w=_at(recording, recording.t_s[0] + (now - self._started_ns) / NS_PER_S % length_s))
+        moment_s = recording.t_s[0] + (now - self._started_ns) / NS_PER_S % length_s
+        index = min(max(bisect_right(recording.t_s, moment_s), 1), len(recording.t_s) - 1)
+        t0, t1 = recording.t_s[index - 1], recording.t_s[index]
+        p0, p1 = recording.power_w[index - 1], recording.power_w[index]
+        return Reading(taken_ns=now, power_w=p0 + (p1 - p0) * (moment_s - t0) / (t1 - t0))
 
     def close(self) -> None:
         """Forget the recording."""
@@ -152,10 +156,3 @@ def _content(path: str, world: SensorWorld) -> bytes:
 def _csv(text: str) -> ReplayTrace:
     rows = list(csv.DictReader(io.StringIO(text)))
     return ReplayTrace(t_s=tuple(float(row["t_s"]) for row in rows), power_w=tuple(float(row["power_w"]) for row in rows))
-
-
-def _at(recording: ReplayTrace, moment_s: float) -> float:
-    index = min(max(bisect_right(recording.t_s, moment_s), 1), len(recording.t_s) - 1)
-    t0, t1 = recording.t_s[index - 1], recording.t_s[index]
-    p0, p1 = recording.power_w[index - 1], recording.power_w[index]
-    return p0 + (p1 - p0) * (moment_s - t0) / (t1 - t0)

@@ -116,7 +116,10 @@ class CocoAp:
         results = self._load(truth)
 
         def recall(ids: Sequence[int]) -> float | None:
-            return _mean(self._evaluate(truth, results, ids, _ASKED).eval["recall"][:, :, _SMALL, _MOST])
+            values = self._evaluate(truth, results, ids, _ASKED).eval["recall"][:, :, _SMALL, _MOST]
+            # COCO marks what is not defined with -1.
+            defined = values[values > -1]
+            return float(defined.mean()) if defined.size else None
 
         return Jackknifed(recall)
 
@@ -150,12 +153,6 @@ class CocoAp:
 
 def _figure(value: float) -> float | None:
     return None if value < 0 else float(value)
-
-
-def _mean(values: NDArray[np.float64]) -> float | None:
-    """Return the mean of what is defined: COCO marks the rest with -1."""
-    defined = values[values > -1]
-    return float(defined.mean()) if defined.size else None
 
 
 def mask_code(mask: NDArray[np.uint8]) -> dict[str, Any]:

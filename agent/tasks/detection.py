@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.model_card import Card, CardOutput
+from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded, with_batch_of_1
@@ -206,7 +206,8 @@ def category_ids(model: Card, categories: Sequence[Mapping[str, Any]]) -> tuple[
     Raises:
         ConfigError: the classes cannot be matched; the message holds both counts.
     """
-    labels = _labels(model.output)
+    offset = model.output.label_offset
+    labels = [""] * -offset + [_plain(label) for label in model.output.labels[max(offset, 0) :]]
     count = model.output.classes if model.output.classes is not None else len(labels)
     names = Counter(_plain(category["name"]) for category in categories)
     by_name = {_plain(category["name"]): int(category["id"]) for category in categories if names[_plain(category["name"])] == 1}
@@ -227,11 +228,6 @@ def category_ids(model: Card, categories: Sequence[Mapping[str, Any]]) -> tuple[
 
 def _by_name(labels: Sequence[str], count: int, by_name: Mapping[str, int]) -> tuple[int | None, ...]:
     return tuple(by_name.get(labels[k]) if k < len(labels) else None for k in range(count))
-
-
-def _labels(output: CardOutput) -> list[str]:
-    """Return the label of each class, in class order."""
-    return [""] * -output.label_offset + [_plain(label) for label in output.labels[max(output.label_offset, 0) :]]
 
 
 def _plain(name: str) -> str:
