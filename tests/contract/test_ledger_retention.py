@@ -3,19 +3,15 @@
 import msgspec
 import pytest
 
-from edgemeter.agent.contract import record as contract_record
-from edgemeter.agent.ledger.chunks import Arrival
+from edgemeter.agent.base.sqlite_file import space_bytes
 from edgemeter.agent.ledger.presence import SessionHeld
 from edgemeter.agent.ledger.retention import Retention
-from tests.fixtures.record_factory import make_record
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from tests.fixtures.ledgers import arrival
+from tests.fixtures.record_factory import make_record, make_series
 
 DAY_NS = 24 * 3600 * 10**9
 NOW_NS = 100 * DAY_NS
-
-
-def arrival(record, day):
-    """Return `record` as it arrives on that day."""
-    return Arrival(record, contract_record.encode(record), "edgemeter/v1/lab/pi-1/result", day * DAY_NS)
 
 
 def forget(ledger, policy):
@@ -32,7 +28,7 @@ def forget(ledger, policy):
 def days(ledger):
     """Return a ledger with a record of each day from 1 to 99."""
     for day in range(1, 100):
-        ledger.commit([arrival(make_record(session=5, seq=day), day)])
+        ledger.commit([arrival(make_record(session=5, seq=day), day * DAY_NS)])
     return ledger
 
 
@@ -63,19 +59,19 @@ def test_what_a_sink_does_not_have_yet_stays_whatever_its_age(days):
 
 def test_a_record_that_was_forgotten_is_not_taken_for_new(days):
     """It is receipted, so that the device forgets it too; one that never came is still taken."""
-    days.commit([arrival(make_record(device="pi-2", session=8, seq=seq), 2) for seq in (1, 2, 4)])
+    days.commit([arrival(make_record(device="pi-2", session=8, seq=seq), 2 * DAY_NS) for seq in (1, 2, 4)])
     forget(days, Retention(limit_bytes=1))
     assert days.count() == 0
-    commit = days.commit([arrival(make_record(session=5, seq=seq), 100) for seq in (3, 99, 100)])
+    commit = days.commit([arrival(make_record(session=5, seq=seq), 100 * DAY_NS) for seq in (3, 99, 100)])
     assert (commit.inserted, commit.duplicates, len(commit.held)) == (1, 2, 3)
-    late = days.commit([arrival(make_record(device="pi-2", session=8, seq=seq), 100) for seq in (1, 3, 4)])
+    late = days.commit([arrival(make_record(device="pi-2", session=8, seq=seq), 100 * DAY_NS) for seq in (1, 3, 4)])
     assert (late.inserted, late.duplicates) == (1, 2)
     assert {(session.device, session.session, session.missing) for session in days.sessions()} == {("pi-1", 5, 0), ("pi-2", 8, 0)}
 
 
 def test_missing_numbers_are_counted_and_forgotten_ones_are_not_missing(days):
     """Per session: 1..99 with two missing in another session, before and after retention."""
-    days.commit([arrival(make_record(session=6, seq=seq), 50) for seq in (2, 3, 5)])
+    days.commit([arrival(make_record(session=6, seq=seq), 50 * DAY_NS) for seq in (2, 3, 5)])
     assert days.sessions() == [SessionHeld("lab", "pi-1", 5, 99, 0, 99 * DAY_NS), SessionHeld("lab", "pi-1", 6, 3, 2, 50 * DAY_NS)]
     forget(days, Retention(records_days=30))
     assert [(session.session, session.records, session.missing) for session in days.sessions()] == [(5, 30, 0), (6, 3, 2)]
@@ -85,3 +81,21 @@ def test_more_days_than_time_is_counted_is_for_ever(days):
     """A million days is what somebody writes who means "never"; the collector must not fall over it."""
     assert forget(days, Retention(records_days=1e6, samples_days=1e6)) == (0, 0)
     assert days.count() == 99
+
+
+@pytest.mark.slow
+def test_a_size_limit_takes_samples_first_and_then_the_oldest_records(tmp_path):
+    """As much as it needs, and not everything."""
+    with SqliteLedger(tmp_path / "ledger.sqlite") as ledger:
+        for seq in range(1, 301):
+            series = make_series(tuple((seq * 7919 * number) % 2**31 for number in range(4000)))
+            ledger.commit([arrival(make_record(session=5, seq=seq, samples=(series,)), seq // 4 * DAY_NS)])
+        before = space_bytes(ledger.connection)[0]
+        gone, stripped = forget(ledger, Retention(limit_bytes=before * 3 // 4))
+        assert (gone, 0 < stripped < 300) == (0, True)
+        have_samples = [bool(held_record.record.samples) for held_record in ledger.records(with_samples=True)]
+        assert have_samples == sorted(have_samples)
+        gone, _ = forget(ledger, Retention(limit_bytes=1_000_000))
+        assert 0 < gone < 300
+        assert space_bytes(ledger.connection)[0] <= 1_000_000
+        assert ledger.ranges("pi-1", 5) == [(gone + 1, 300)]

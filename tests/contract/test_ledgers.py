@@ -14,21 +14,10 @@ from edgemeter.agent.ledger.chunks import COLLISION, Arrival, ArrivedBatch, Comm
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.collector.ledgers.place import open_ledger
-from tests.fixtures.ledgers import arrival
+from tests.fixtures.ledgers import arrival, arrived_batch, flood
 from tests.fixtures.record_factory import make_model, make_record
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
-
-
-def arrived_batch(many, received_ns=7, *, level=6):
-    """Return records as they arrive in one message."""
-    text = b"[" + b",".join(contract_record.encode(record) for record in many) + b"]"
-    return ArrivedBatch(many, zlib.compress(text, level), TOPIC, received_ns)
-
-
-def flood(device, count, size=1):
-    """Return rejections of one device, each another."""
-    return [Rejection(f"edgemeter/v1/lab/{device}/result", b"%s %d" % (b"x" * size, number), "no", number) for number in range(count)]
 
 
 def test_a_committed_record_is_read_back_equal_with_and_without_its_samples(ledger):

@@ -5,11 +5,11 @@ import io
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.cli.run_plan import announcement, expectation
 from edgemeter.agent.cli.session_progress import LINE_EVERY_S, SessionProgress, fitting
-from edgemeter.agent.contract import suite
 from edgemeter.agent.engine.job import Phase, RunProgress
 from edgemeter.agent.session.session import RunBegins, RunEnds
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
+from tests.fixtures.run_jobs import one_case
 
 
 class Terminal(io.StringIO):
@@ -30,15 +30,9 @@ class Clock:
         return self.now_s
 
 
-def case_of(tmp_path, mode="quick", **settings):
-    """Return a case."""
-    written = suite.SuiteFile(name="s", case=[suite.Settings(model="a.onnx", mode=mode, **settings)])
-    return suite.expand(written, tmp_path).cases[0]
-
-
-def test_a_pipe_gets_one_line_a_phase_with_the_time_left(tmp_path):
+def test_a_pipe_gets_one_line_a_phase_with_the_time_left():
     """Before the first run has ended as planned, after it as long as it took."""
-    stream, clock, case = io.StringIO(), Clock(), case_of(tmp_path)
+    stream, clock, case = io.StringIO(), Clock(), one_case("a.onnx")
     with SessionProgress(stream, clock) as progress:
         for event, seconds in (
             (RunBegins(case, 0, 1, 2), 1.0),
@@ -63,11 +57,11 @@ def test_a_pipe_gets_one_line_a_phase_with_the_time_left(tmp_path):
     assert budget == "took 26 s: timed 17 s, processes and imports 6.0 s, warm-up 2.0 s, load 1.0 s"
 
 
-def test_a_long_pass_over_images_gets_a_line_now_and_then(tmp_path):
+def test_a_long_pass_over_images_gets_a_line_now_and_then():
     """A log of 5,000 images has no 5,000 lines."""
     stream, clock = io.StringIO(), Clock()
     with SessionProgress(stream, clock) as progress:
-        progress(RunBegins(case_of(tmp_path, images="photos"), 0, 1, 1))
+        progress(RunBegins(one_case("a.onnx", images="photos"), 0, 1, 1))
         progress(Phase(name="accuracy"))
         for scored in range(1, 100):
             clock.now_s += LINE_EVERY_S / 40
@@ -77,13 +71,13 @@ def test_a_long_pass_over_images_gets_a_line_now_and_then(tmp_path):
     assert ": accuracy 40/100 images, 1 min 30 s left" in lines[1]
 
 
-def test_a_terminal_of_any_width_shows_the_phase_and_its_time_on_one_line(tmp_path):
+def test_a_terminal_of_any_width_shows_the_phase_and_its_time_on_one_line():
     """Nothing is wrapped, so nothing is left behind when the line is drawn again; in the end it is wiped."""
     for width in [20, 40, 60, 80, 200]:
         with table_row(width):
             stream, clock = Terminal(), Clock()
             with SessionProgress(stream, clock, width=lambda width=width: width) as progress:
-                progress(RunBegins(case_of(tmp_path, name="a-model-with-quite-a-long-name"), 0, 1, 3))
+                progress(RunBegins(one_case("a.onnx", name="a-model-with-quite-a-long-name"), 0, 1, 3))
                 progress(Phase(name="timed", seconds=10.0))
             lines = [line for line in stream.getvalue().split("\r\x1b[K") if line]
             assert all(len(line) < width for line in lines)
@@ -103,14 +97,14 @@ def test_the_label_gives_way_first():
     assert fitting(label, doing, all_left, 10) == doing[:10]
 
 
-def test_what_will_be_done_and_how_long_it_takes_is_one_line(tmp_path):
+def test_what_will_be_done_and_how_long_it_takes_is_one_line():
     """Idle and accuracy are named where they may come on top; a rapid run of single queries never idles."""
-    quick, rapid = case_of(tmp_path), case_of(tmp_path, "rapid")
+    quick, rapid = one_case("a.onnx"), one_case("a.onnx", mode="rapid")
     assert announcement([quick]) == (
         "measuring a.onnx onnx 1 thread; mode quick; 3 runs, 34 s to 1 min 3 s, plus 1 min of idle if there is a power sensor, "
         "a check against other kernels"
     )
     assert announcement([rapid]) == "measuring a.onnx onnx 1 thread; mode rapid; 3 runs, 4 s to 12 s"
-    scored = case_of(tmp_path, "rapid", images="photos", start_below_c=50.0)
+    scored = one_case("a.onnx", mode="rapid", images="photos", start_below_c=50.0)
     assert expectation([scored], [2]).endswith("plus at most 10 min of cooling down, the accuracy on the images")
     assert announcement([rapid] * 5).startswith("measuring a.onnx onnx 1 thread, a.onnx onnx 1 thread, a.onnx onnx 1 thread and 2 more;")

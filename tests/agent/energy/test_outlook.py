@@ -18,15 +18,10 @@ from edgemeter.agent.power.replay import ReplaySensor
 from tests.fixtures.power_traces import S, make_description, make_trace
 from tests.fixtures.replay_case import replay_case
 from tests.fixtures.rows import table_row
+from tests.fixtures.run_jobs import one_case
 
 
-def case_of(folder, mode, **settings):
-    """Return a case in this mode."""
-    written = suite.SuiteFile(name="s", case=[suite.Settings(model="a.onnx", mode=mode, **settings)])
-    return suite.expand(written, folder).cases[0]
-
-
-def test_what_a_mode_cannot_resolve_is_known_before_with_the_mode_that_can(tmp_path):
+def test_what_a_mode_cannot_resolve_is_known_before_with_the_mode_that_can():
     """By the lengths of the mode and the period of the sensor alone."""
     for mode, period_ms, lacks, remedy in [
         ("quick", 100, None, None),
@@ -39,17 +34,17 @@ def test_what_a_mode_cannot_resolve_is_known_before_with_the_mode_that_can(tmp_p
         ("full", 100_000, "no energy, unless", "set seconds = 5000 and idle_seconds = 1400 in a suite"),
         ("sustained", 1000, None, None),
     ]:
-        reason = shortcoming(case_of(tmp_path, mode), make_description(period_ms=float(period_ms)))
+        reason = shortcoming(one_case("a.onnx", mode=mode), make_description(period_ms=float(period_ms)))
         assert (reason is None) == (lacks is None), f"{mode!r}, {period_ms!r}"
         assert lacks is None or (f"there will be {lacks}" in reason and reason.endswith(remedy)), f"{mode!r}, {period_ms!r}"
 
 
-def test_it_predicts_what_the_energy_is_refused_for_afterwards(tmp_path):
+def test_it_predicts_what_the_energy_is_refused_for_afterwards():
     """The same run, measured: refused, without net energy, or both, as predicted; so there is one rule."""
     for mode in ["quick", "normal", "full"]:
         for period_ms in [50.0, 1000.0, 2500.0, 6000.0]:
             with table_row(mode, period_ms):
-                case = case_of(tmp_path, mode)
+                case = one_case("a.onnx", mode=mode)
                 warning = shortcoming(case, make_description(period_ms=period_ms))
                 idle_ns, timed_ns = int((case.idle_seconds + 0.01) * S), int(case.seconds * S)
                 before, timed = Window(0, idle_ns), Window(idle_ns, idle_ns + timed_ns)
@@ -66,20 +61,22 @@ def test_it_predicts_what_the_energy_is_refused_for_afterwards(tmp_path):
                     assert (energy.net_state == "no_idle") == (warning is not None and "there will be no net energy" in warning)
 
 
-def test_the_remedy_suffices(tmp_path):
+def test_the_remedy_suffices():
     """A suite with the lengths that were named has no shortcoming; nor has one that does not want idle."""
     meter = make_description(period_ms=100_000.0)
-    assert shortcoming(case_of(tmp_path, "full", seconds=5000.0, idle_seconds=1400.0), meter) is None
-    assert shortcoming(case_of(tmp_path, "full", seconds=5000.0, idle_seconds=0.0), meter) is None
+    assert shortcoming(one_case("a.onnx", mode="full", seconds=5000.0, idle_seconds=1400.0), meter) is None
+    assert shortcoming(one_case("a.onnx", mode="full", seconds=5000.0, idle_seconds=0.0), meter) is None
     several = dataclasses.replace(meter, period_ms=1000.0)
-    assert "unless a query takes 0.781 s" in shortcoming(case_of(tmp_path, "rapid", scenario="multi_stream"), several)
+    assert "unless a query takes 0.781 s" in shortcoming(one_case("a.onnx", mode="rapid", scenario="multi_stream"), several)
 
 
 def test_each_sensor_has_its_own_line_and_a_missing_one_none(tmp_path):
     """Cases of one mode share it."""
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"scope": "wall-ac", "period_ms": 1000, "t_s": [0, 1], "power_w": [5, 6]}))
-    cases = suite.Suite("s", (case_of(tmp_path, "quick"), case_of(tmp_path, "quick", threads=2), case_of(tmp_path, "normal")))
+    cases = suite.Suite(
+        "s", tuple(one_case("a.onnx", **settings) for settings in ({"mode": "quick"}, {"mode": "quick", "threads": 2}, {"mode": "normal"}))
+    )
     with closing(ReplaySensor(str(path))) as meter:
         (line,) = outlook(cases, {"plug": meter, "gone": MissingSensor("no answer")})
     assert line.startswith("plug: with a reading every 1,000 ms an energy takes 50 s")

@@ -8,10 +8,9 @@ import msgspec
 import pytest
 
 from edgemeter.agent.base import config
-from edgemeter.agent.contract import record as contract_record
-from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.own_runs import OwnRuns, open_own_runs
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import make_record, make_series
 from tests.fixtures.small_disk import small_disk
 
@@ -21,11 +20,6 @@ PLENTY_BYTES = 1 << 30
 def unnumbered(**changes):
     """Return a record as a run without delivery gives it."""
     return make_record(session=None, seq=None, **changes)
-
-
-def arrival(record):
-    """Return `record` as a collector receives it."""
-    return Arrival(record, contract_record.encode(record), "edgemeter/v1/lab/pi-1/result", 100)
 
 
 def stored_records(path):
@@ -68,9 +62,9 @@ def test_a_run_that_a_collector_on_this_machine_receives_too_is_stored_once(tmp_
     own_runs = OwnRuns(path, PLENTY_BYTES)
     with SqliteLedger(path) as ledger:
         if is_received_first:
-            ledger.commit([arrival(record)])
+            ledger.commit([arrival(record, 100)])
         assert own_runs.keep(record) == record
-        committed = ledger.commit([arrival(record)])
+        committed = ledger.commit([arrival(record, 100)])
         assert (committed.inserted, committed.duplicates, committed.held) == (0, 1, (("lab", "pi-1", 7, 1),))
     assert stored_records(path) == [record]
     assert own_runs.error is None
@@ -101,7 +95,7 @@ def test_beyond_the_limit_old_samples_go_first_then_old_runs_and_never_what_a_co
     path = tmp_path / "ledger.sqlite"
     received = make_record(session=5, seq=1, samples=(random_series(20_000),))
     with SqliteLedger(path) as ledger:
-        ledger.commit([arrival(received)])
+        ledger.commit([arrival(received, 100)])
     own_runs = OwnRuns(path, 40_000)
     runs = [own_runs.keep(unnumbered(samples=(random_series(20_000),))) for _ in range(3)]
     bare = [msgspec.structs.replace(run, samples=()) for run in runs]
@@ -111,7 +105,7 @@ def test_beyond_the_limit_old_samples_go_first_then_old_runs_and_never_what_a_co
     assert stored_records(path) == [received, last]
     assert small.error is None
     with SqliteLedger(path) as ledger:
-        assert ledger.commit([arrival(runs[0])]).inserted == 0
+        assert ledger.commit([arrival(runs[0], 100)]).inserted == 0
 
 
 def random_series(size_bytes):

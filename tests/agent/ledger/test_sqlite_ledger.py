@@ -14,15 +14,10 @@ from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from tests.fixtures.ledgers import arrival, arrived_batch, flood
 from tests.fixtures.record_factory import make_model, make_record
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
-
-
-def arrival(record, received_ns=7, *, is_checked=True):
-    """Return `record` as it arrives from the wire."""
-    topic = f"edgemeter/v1/{record.fleet}/{record.device}/result"
-    return Arrival(record, contract_record.encode(record), topic, received_ns, is_checked)
 
 
 @pytest.fixture
@@ -30,11 +25,6 @@ def ledger(tmp_path):
     """Return an empty ledger."""
     with SqliteLedger(tmp_path / "deep" / "ledger.sqlite") as new_ledger:
         yield new_ledger
-
-
-def flood(device, count, size=1):
-    """Return rejections of one device, each another."""
-    return [Rejection(f"edgemeter/v1/lab/{device}/result", b"%s %d" % (b"x" * size, number), "no", number) for number in range(count)]
 
 
 def test_a_full_quarantine_costs_one_statement_and_not_at_every_commit(ledger, monkeypatch):
@@ -138,12 +128,6 @@ def test_a_reader_of_a_new_ledger_sees_all_of_it_or_nothing(tmp_path):
             assert reader.count() == 0
         maker.join()
         assert {path_beside.name.split("-")[0] for path_beside in path.parent.iterdir()} == {"ledger.sqlite"}
-
-
-def arrived_batch(many, received_ns=7, *, level=6):
-    """Return records as they arrive in one message."""
-    text = b"[" + b",".join(contract_record.encode(record) for record in many) + b"]"
-    return ArrivedBatch(many, zlib.compress(text, level), TOPIC, received_ns)
 
 
 def test_what_was_committed_unread_is_read_and_what_is_no_record_goes_to_quarantine(ledger):

@@ -1,5 +1,6 @@
 """Facts about `edgemeter.agent.power.jtop_service`."""
 
+import functools
 import json
 import re
 import sys
@@ -12,7 +13,7 @@ from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.jtop_service import Jtop
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.machine_trees import write
-from tests.fixtures.recordings import read_recording, read_text
+from tests.fixtures.recordings import read_recording, read_text_of
 from tests.fixtures.rows import table_row
 
 if sys.version_info >= (3, 11):
@@ -38,13 +39,7 @@ AGX_ORIN = {
 @pytest.fixture
 def recorded(tmp_path):
     """Return what reads a text as a recording, by the reader that knows it."""
-
-    def read(text):
-        sensor = read_text(tmp_path, text)
-        assert sensor.name == "jtop"
-        return sensor
-
-    return read
+    return functools.partial(read_text_of, "jtop", tmp_path)
 
 
 def test_the_named_total_is_taken_and_never_a_mean(recorded):

@@ -1,5 +1,6 @@
 """Facts about `edgemeter.agent.power.tegrastats`."""
 
+import functools
 import os
 import shutil
 import time
@@ -11,7 +12,7 @@ from edgemeter.agent.power import AbsentError
 from edgemeter.agent.power.recording import PowerRecording
 from edgemeter.agent.power.tegrastats import Tegrastats
 from edgemeter.agent.power.world import SensorWorld
-from tests.fixtures.recordings import read_recording, read_text
+from tests.fixtures.recordings import read_recording, read_text_of
 from tests.fixtures.rows import table_row
 
 NANO = (
@@ -62,13 +63,7 @@ class _Line:
 @pytest.fixture
 def recorded(tmp_path):
     """Return what reads a text as a recording, by the reader that knows it."""
-
-    def read(text):
-        sensor = read_text(tmp_path, text)
-        assert sensor.name == "tegrastats"
-        return sensor
-
-    return read
+    return functools.partial(read_text_of, "tegrastats", tmp_path)
 
 
 @pytest.mark.parametrize("line", TOTALS_W, ids=["nano", "tx2", "agx_xavier", "agx_orin", "orin_nano", "thor"])
