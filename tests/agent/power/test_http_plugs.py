@@ -302,16 +302,25 @@ def test_a_reading_that_fails_is_no_end(tmp_path):
 
 
 @pytest.mark.captures
-@pytest.mark.parametrize(("name", "total_w"), [("shelly_switch_getstatus_load_193W.json", 193.5), ("shelly_gen1_status_1pm.json", 4711.12)])
-def test_what_real_devices_sent(captures, name, total_w):
+@pytest.mark.parametrize(
+    ("name", "total_w", "lengths"),
+    [
+        ("shelly_switch_getstatus_load_193W.json", 193.5, (120, 37)),
+        ("shelly_gen1_status_1pm.json", 4711.12, (120, 37)),
+        ("tasmota_status8_2019.json", 26.0, (10, 17)),
+        # Three phases of 11, 0 and 0 W.
+        ("tasmota_tele_SENSOR_3phase_power_array.json", 11.0, (10, 17)),
+    ],
+)
+def test_what_real_devices_sent(captures, name, total_w, lengths):
     """As captured; the reader is found by the form, and cut replies give no number."""
-    path = captures / "plugs" / name
+    path, sensor = captures / "plugs" / name, name.partition("_")[0]
     recording = read_recording(path)
-    assert (recording.name, recording.reading.power_w, recording.description.scope) == ("shelly", total_w, "wall-ac")
-    content = path.read_bytes()
-    for length in range(120, len(content) - 2, 37):
+    assert (recording.name, recording.reading.power_w, recording.description.scope) == (sensor, total_w, "wall-ac")
+    content = path.read_bytes().rstrip()
+    for length in range(lengths[0], len(content) - 1, lengths[1]):
         with pytest.raises((TransientError, UnavailableError)):
-            reading_of(content[:length])
+            reading_of(content[:length]) if sensor == "shelly" else sensor_of(content[:length]).read()
 
 
 def test_a_shellys_power_is_a_mean_of_a_second():
@@ -407,19 +416,6 @@ def test_a_plug_is_polled_over_http(tmp_path):
         with closing(Tasmota(played.address, password_file=str(tmp_path / "password"))) as sensor, pytest.raises(TransientError) as refusal:
             sensor.read()
         assert "cret" not in str(refusal.value)
-
-
-@pytest.mark.captures
-@pytest.mark.parametrize(("name", "total_w"), [("tasmota_status8_2019.json", 26.0), ("tasmota_tele_SENSOR_3phase_power_array.json", 11.0)])
-def test_what_real_plugs_sent(captures, name, total_w):
-    """As captured: 26 W; and three phases of 11, 0 and 0 W. Cut replies give no number."""
-    path = captures / "plugs" / name
-    recording = read_recording(path)
-    assert (recording.name, recording.reading.power_w, recording.description.scope) == ("tasmota", total_w, "wall-ac")
-    content = path.read_bytes().rstrip()
-    for length in range(10, len(content) - 1, 17):
-        with pytest.raises((TransientError, UnavailableError)):
-            sensor_of(content[:length]).read()
 
 
 def test_a_refusal_is_recognised_however_its_json_is_spaced():

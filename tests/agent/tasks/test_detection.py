@@ -193,11 +193,7 @@ def test_labels_win_over_order():
     categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
     assert of(categories, classes=2, labels=("Dog ", "CAT")) == (2, 1)
     assert of(categories, classes=4, labels=("bird", "dog", "fish", "cat")) == (None, 2, None, 1)
-
-
-def test_the_label_offset_finds_the_label_of_a_class():
-    """A label file that begins with the background is one ahead of the classes."""
-    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
+    # A label file that begins with the background is one ahead of the classes.
     assert of(categories, classes=2, labels=("background", "dog", "cat"), label_offset=1) == (2, 1)
     assert of(categories, classes=3, labels=("dog", "cat"), label_offset=-1) == (None, 2, 1)
 
