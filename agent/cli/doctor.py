@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgemeter.agent.base.command_group import DefaultGroup
-from edgemeter.agent.base.options import (
-    PATH,
-    broker_files,
-    config_option,
-    format_option,
-    json_option,
-    names_and_config,
-    quiet_option,
-)
+from edgemeter.agent.base.options import PATH, broker_files, config_option, format_option, json_option, names_and_config, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options, power_option

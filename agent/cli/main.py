@@ -44,11 +44,7 @@ COMMANDS: Sections = {
 }
 
 
-@click.group(
-    cls=CommandGroup,
-    sections=COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-)
+@click.group(cls=CommandGroup, sections=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="edgemeter", prog_name="edgemeter")
 def cli() -> None:
     """Measure what a machine-learning model costs on an edge device: latency, accuracy and energy.

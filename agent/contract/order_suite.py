@@ -98,12 +98,7 @@ def read(document: bytes) -> OrderedSuite:
     return suite
 
 
-def expand(
-    suite: OrderedSuite,
-    models: Mapping[FileName, Path],
-    folder: Path,
-    data: Mapping[FileName, DataFolder] | None = None,
-) -> Suite:
+def expand(suite: OrderedSuite, models: Mapping[FileName, Path], folder: Path, data: Mapping[FileName, DataFolder] | None = None) -> Suite:
     """Return the cases; the models stand in `folder` by their names (as links), which is made for this.
 
     Raises:

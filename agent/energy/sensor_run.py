@@ -7,11 +7,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.energy.accelerators import Link
 from edgemeter.agent.energy.curve import CounterCurve, Curve, PowerCurve
 from edgemeter.agent.energy.queries import Queries
-from edgemeter.agent.energy.renewal import (
-    Renewal,
-    renewal_of,
-    unseen_renewal,
-)
+from edgemeter.agent.energy.renewal import Renewal, renewal_of, unseen_renewal
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.settling import Settling, settling_after
 from edgemeter.agent.energy.window import Window

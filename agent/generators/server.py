@@ -32,16 +32,7 @@ from edgemeter.agent.base.errors import ConfigError, MeasurementError, Transient
 from edgemeter.agent.base.http_client import password_from
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.generators import (
-    ChatMessage,
-    Ended,
-    Generated,
-    GeneratorAbilities,
-    Limits,
-    LoadedGenerator,
-    Query,
-    Stamp,
-)
+from edgemeter.agent.generators import ChatMessage, Ended, Generated, GeneratorAbilities, Limits, LoadedGenerator, Query, Stamp
 from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.generators.server_dialects import DONE, Dialect, Part
 from edgemeter.agent.generators.server_facts import ServerFacts, ServerFile, ask_facts

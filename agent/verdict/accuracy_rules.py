@@ -53,10 +53,7 @@ class _OfOutputs:
         return self.evidence(facts.measured)
 
 
-@RULES.invalid(
-    "no output holds NaN or infinity",
-    "a kernel that overflows may be fast, but its outputs are worthless",
-)
+@RULES.invalid("no output holds NaN or infinity", "a kernel that overflows may be fast, but its outputs are worthless")
 @_OfOutputs
 def _not_finite(run: Evaluated) -> str | None:
     answers = run.answers

@@ -85,10 +85,7 @@ def _busy_machine(facts: RunFacts) -> str | None:
     return f"other processes used {during.other_load_ratio:.0%} of the machine's cores during the run{named}"
 
 
-@RULES.suspect(
-    "a hypervisor took at most 2% of the processor time",
-    "stolen time adds to latency one to one",
-)
+@RULES.suspect("a hypervisor took at most 2% of the processor time", "stolen time adds to latency one to one")
 def _stolen_time(facts: RunFacts) -> str | None:
     steal = max((condition.steal_ratio for condition in facts.at("during") if condition.steal_ratio is not None), default=None)
     return None if steal is None or steal <= STEAL_RATIO else f"the hypervisor took {steal:.1%} of the processor time during the run"

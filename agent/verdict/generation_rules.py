@@ -158,10 +158,7 @@ def _short_output(_: RunFacts, generation: Generation) -> str | None:
     return f"{queries} ended before {generation.output_tokens} tokens: let the engine ignore the end of text"
 
 
-@_RULES.suspect(
-    "tokens are counted by the engine, not estimated from chunks of text",
-    "a chunk may hold a part of a token, or several",
-)
+@_RULES.suspect("tokens are counted by the engine, not estimated from chunks of text", "a chunk may hold a part of a token, or several")
 def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
     return "the engine states no number of tokens, so they are estimated from chunks of text" if generation.counts == "estimated" else None
 
@@ -210,10 +207,7 @@ def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:
     )
 
 
-@_RULES.note(
-    "the engine runs in the measured process",
-    "what the kernel counts for this process says nothing of a server's",
-)
+@_RULES.note("the engine runs in the measured process", "what the kernel counts for this process says nothing of a server's")
 def _served(facts: RunFacts, generation: Generation) -> str | None:
     if generation.is_local:
         return None
@@ -231,10 +225,7 @@ def _cache_unknown(_: RunFacts, generation: Generation) -> str | None:
     return "the server does not state how many prompt tokens came from a cache: the prefill rate takes it that none did"
 
 
-@_RULES.note(
-    "tokens come one by one",
-    "of tokens that come together only the mean time is known",
-)
+@_RULES.note("tokens come one by one", "of tokens that come together only the mean time is known")
 def _joined_tokens(_: RunFacts, generation: Generation) -> str | None:
     if generation.stamped_tokens_max <= 1:
         return None

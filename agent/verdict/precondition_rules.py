@@ -65,10 +65,7 @@ def _hot_start(before: Condition, _: Environment | None) -> str | None:
     return f"{nearest} is at {before.temperatures_c[nearest]:.0f} C, within {HEADROOM_C:.0f} C of {limit}: let it cool"
 
 
-@PRECONDITIONS.note(
-    "swap is off or unused",
-    "what is in swap already may never be needed; growth during a run violates `swapping`",
-)
+@PRECONDITIONS.note("swap is off or unused", "what is in swap already may never be needed; growth during a run violates `swapping`")
 def _swap_in_use(before: Condition, _: Environment | None) -> str | None:
     return (
         f"{before.swap_used_mb:.0f} MB are in swap: run `sudo swapoff -a` before measuring if the memory suffices"
@@ -77,19 +74,13 @@ def _swap_in_use(before: Condition, _: Environment | None) -> str | None:
     )
 
 
-@PRECONDITIONS.note(
-    "at least 300 MB of memory are available",
-    "with less, a larger model makes the machine swap",
-)
+@PRECONDITIONS.note("at least 300 MB of memory are available", "with less, a larger model makes the machine swap")
 def _little_memory(before: Condition, _: Environment | None) -> str | None:
     free_mb = before.memory_available_mb
     return None if free_mb is None or free_mb >= LITTLE_MEMORY_MB else f"only {free_mb:.0f} MB of memory are available: end other programs"
 
 
-@PRECONDITIONS.note(
-    "the wall clock is synchronised",
-    "the timestamps of records depend on it, durations never do",
-)
+@PRECONDITIONS.note("the wall clock is synchronised", "the timestamps of records depend on it, durations never do")
 def _clock_unknown(before: Condition, _: Environment | None) -> str | None:
     if before.clock_synchronised:
         return None
@@ -116,10 +107,7 @@ def _busy_before(before: Condition, _: Environment | None) -> str | None:
     return None if load is None or load <= BUSY_RATIO else f"other processes use {load:.0%} of the machine's cores: end them first"
 
 
-@PRECONDITIONS.note(
-    "the machine is not a guest of a hypervisor or a container",
-    "the load of other guests shows as `stolen-time` at best",
-)
+@PRECONDITIONS.note("the machine is not a guest of a hypervisor or a container", "the load of other guests shows as `stolen-time` at best")
 def _shared_machine(_: Condition, environment: Environment | None) -> str | None:
     guest = environment.virtualisation if environment else None
     return f"the machine is a guest ({guest}): it shares the processor with others" if guest else None

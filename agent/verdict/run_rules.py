@@ -58,10 +58,7 @@ def _outputs_differ(facts: RunFacts) -> str | None:
     return f"{check.differing} of {check.compared} outputs kept while timing differ from those for the same input later"
 
 
-@RULES.invalid(
-    "there are at least 11 queries",
-    "fewer do not support a median with 99% confidence (MLPerf's early stopping)",
-)
+@RULES.invalid("there are at least 11 queries", "fewer do not support a median with 99% confidence (MLPerf's early stopping)")
 def _too_few_queries(facts: RunFacts) -> str | None:
     latency = facts.measured.latency
     return None if latency.p50_ms is not None else f"{latency.count} queries do not support a median: it needs {latency.refused['p50']}"

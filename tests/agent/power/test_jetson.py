@@ -351,10 +351,7 @@ def test_devices_of_one_name_are_distinguished_by_their_address(tmp_path, name):
 def test_tx2_is_its_module_and_not_its_carrier(tmp_path):
     """VDD_MUX feeds the carrier beside VDD_IN, and not through it."""
     module = [("VDD_IN", 19096, 160), ("VDD_SYS_CPU", 19096, 16), ("VDD_SYS_DDR", 4784, 184)]
-    write(
-        tmp_path,
-        ina3221x(f"{DRIVER_IIO}/0-0041/iio:device1", module),
-    )
+    write(tmp_path, ina3221x(f"{DRIVER_IIO}/0-0041/iio:device1", module))
     write(tmp_path, ina3221x(f"{DRIVER_IIO}/0-0042/iio:device2", [("VDD_MUX", 19088, 300), ("VDD_5V0_IO_SYS", 4984, 520)]))
     sensor = Ina3221x(SensorWorld(tmp_path))
     assert sensor.read().power_w == pytest.approx(3.055)
