@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from edgemeter.agent.base.options import PATH, format_option, json_option
+from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option, trend_progress
+from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option
 
 if TYPE_CHECKING:
     from edgemeter.collector.alerts.rules import AlertRules
@@ -49,7 +50,7 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_
 
     rules = _rules(rules_file)
     where = chosen_stores(stores)
-    with trend_progress() as progress, _file(where) as file:
+    with progress_bar() as progress, _file(where) as file:
         history = open_history(where, progress)
         result = checking.check_alerts(history, where[0], file, rules, time.time_ns(), is_dry=is_dry)
     plan = checking.planned_sends(rules, result.changes) if is_dry else {}
@@ -76,7 +77,7 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, with_members: bool, f
 
     with _file(stores) as file:
         listed = lifecycle.read_alerts(file, with_closed=with_closed)
-    if not print_data(form, alerts_table.alerts_json(listed)):
+    if not print_data(form, {"alerts": [alerts_table.alert_row(alert) for alert in listed]}):
         if listed:
             console_for(form).print(alerts_table.alerts_table(listed, with_members=with_members))
         click.echo(figures.count(len(listed), "alert") + ("" if with_closed else " open"), err=True)
@@ -127,7 +128,7 @@ def health(rules_file: Path | None, stores: tuple[str, ...], days: int, *, form:
     rules = [rule.name for rule in _rules(rules_file).rule]
     with _file(stores) as file:
         rules_health = lifecycle.rules_health(lifecycle.read_alerts(file, with_closed=True), rules, time.time_ns(), days)
-    if not print_data(form, alerts_table.health_json(rules_health)):
+    if not print_data(form, {"rules": rules_health}):
         console_for(form).print(alerts_table.health_table(rules_health))
 
 

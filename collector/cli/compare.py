@@ -14,11 +14,11 @@ from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import PATH, format_option, matters_option, quiet_option
-from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.agent.base.tables import Format, console_for
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.figures import in_view
-from edgemeter.collector.cli.stores import StorePath, all_days_option, chosen_stores, influx_token_option
+from edgemeter.collector.cli.stores import all_days_option, chosen_stores, influx_token_option, stores_option
 from edgemeter.collector.compare import columns
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
@@ -113,15 +113,9 @@ def is_model(text: str) -> bool:
 )
 @click.argument("sides", nargs=-1, metavar="[BASELINE NEW]")
 @click.option("--reference", metavar="DEVICE|ROLE", help="Device or role (such as reference) to compare the others with.")
-@click.option(
-    "--store",
-    "stores",
-    multiple=True,
-    type=StorePath(),
-    metavar="FILE|URL",
-    envvar="EDGEMETER_STORE",
-    help="A ledger, a document of `edgemeter run --json`, or an InfluxDB (http://HOST:8086?bucket=BUCKET, version 1: ?db=DATABASE); "
-    "several are read as one. Default: the ledger in $EDGEMETER_HOME.",
+@stores_option(
+    "A ledger, a document of `edgemeter run --json`, or an InfluxDB (http://HOST:8086?bucket=BUCKET, version 1: ?db=DATABASE); "
+    "several are read as one. Default: the ledger in $EDGEMETER_HOME."
 )
 @influx_token_option
 @click.option(
@@ -198,12 +192,12 @@ def compare(
         raise click.UsageError(f"Missing option '--reference': the view {view} needs a device or role; models are compared as A B.")
     if html is not None and view != "table":
         raise click.UsageError(f"--html needs --view table, not {view}")
-    from edgemeter.collector.index.rollup import compare_rolled_up, rolled_up, rollup_progress
+    from edgemeter.collector.index.rollup import compare_rolled_up, rolled_up
 
     where = chosen_stores(stores)
     store = open_store(*where, influx_token_file=influx_token_file)
     limits = SmallestDifferences(ratio=matters)
-    with rollup_progress() as progress:
+    with progress_bar() as progress:
         # A table shows some cases, everything else all of them.
         ready = rolled_up(store, progress, days=days, in_full=view not in ("table", "nearest") or form in ("json", "csv"))
     if view not in ("table", "nearest") or reference is None:
@@ -227,7 +221,6 @@ def compare(
 
 def _write_report(store: "RunStore", path: Path, reference: str, matters: SmallestDifferences, days: "DaysCounted") -> None:
     from edgemeter.agent.base import figures
-    from edgemeter.agent.base.progress import progress_bar
     from edgemeter.collector.index.sources import source_of
     from edgemeter.collector.web.one_file import FileChoice, write_file_of
     from edgemeter.collector.web.queries import CaseFilter
@@ -321,7 +314,7 @@ def _show_pareto(gathered: "GatheredCases", figure: str, form: Format | None) ->
     places, absent = trade_offs(gathered.summaries, cost)
     rows = views.trade_off_rows(places, cost)
     if form == "json":
-        click.echo(json_document({"pareto": rows, "absent": views.absent_rows(absent)}))
+        click.echo(json_document({"pareto": rows, "absent": [{**views.case_row(entry.case), "reason": entry.reason} for entry in absent]}))
     elif form == "csv":
         click.echo(views.to_csv(rows), nl=False)
     else:

@@ -9,7 +9,7 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import PATH, FiniteRange, format_option, quiet_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.collector.cli.stores import StorePath, all_days_option, influx_token_option, stored_summaries
+from edgemeter.collector.cli.stores import all_days_option, influx_token_option, stored_summaries, stores_option
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import DaysCounted
@@ -39,14 +39,7 @@ if TYPE_CHECKING:
 @click.option("--grid", default="world", help="Country whose electricity sets the carbon intensity: world, DE, FR, ... Default: world.")
 @click.option("--constants", type=PATH, help="TOML file that overrides constants, each with its source and year.")
 @click.option("--show-constants", is_flag=True, help="Print the constants as JSON and exit.")
-@click.option(
-    "--store",
-    "stores",
-    multiple=True,
-    type=StorePath(),
-    envvar="EDGEMETER_STORE",
-    help="Where to read runs from, as for `edgemeter compare`.",
-)
+@stores_option("Where to read runs from, as for `edgemeter compare`.", metavar=None)
 @influx_token_option
 @all_days_option
 @quiet_option

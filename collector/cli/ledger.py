@@ -47,13 +47,10 @@ def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
         return
     from rich.table import Table
 
-    table = Table("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last record", "needs attention")
+    columns = ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at")
+    table = Table(*columns[:-2], "last record", "needs attention")
     for document in documents:
-        cells = [
-            document[name]
-            for name in ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at")
-        ]
-        table.add_row(*("" if cell is None else escape(figures.printable(str(cell))) for cell in cells))
+        table.add_row(*("" if document[name] is None else escape(figures.printable(str(document[name]))) for name in columns))
     console_for(form).print(table)
     for device in now.devices:
         # A column for it would leave the others no room.
@@ -184,9 +181,7 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
             raise ConfigError(f"InfluxDB rejects {len(rejected)} of {len(changes)} changes: {rejected[0].reason}")
     if print_data(form, {"changes": [asdict(change) for change in changes]}):
         return
-    table = plain_table()
-    for heading in ("time", "device", "change"):
-        table.add_column(heading, overflow="fold")
+    table = plain_table("time", "device", "change", overflow="fold")
     for change in changes:
         table.add_row(figures.stamp(change.started_at_ns), escape(figures.printable(change.device)), escape(figures.printable(change.text)))
     if changes:

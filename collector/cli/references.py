@@ -12,7 +12,7 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import PATH, format_option, json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data, print_rows
-from edgemeter.collector.cli.stores import StorePath
+from edgemeter.collector.cli.stores import stores_option
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import CaseSummary
@@ -25,15 +25,7 @@ _shelf_option = click.option(
     help="Folder of imported and published figures. Default: references in $EDGEMETER_HOME.",
 )
 _json_option = json_option("Print one JSON document.")
-_store_option = click.option(
-    "--store",
-    "stores",
-    multiple=True,
-    type=StorePath(),
-    metavar="FILE|URL",
-    envvar="EDGEMETER_STORE",
-    help="Where to read measured references from. Default: the ledger in $EDGEMETER_HOME.",
-)
+_store_option = stores_option("Where to read measured references from. Default: the ledger in $EDGEMETER_HOME.")
 ROWS_SHOWN = 20
 
 

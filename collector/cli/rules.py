@@ -6,7 +6,7 @@ import click
 
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.collector.compare.pairing import comparability_json, comparability_kinds, comparability_markdown, comparability_rules
+from edgemeter.collector.compare.pairing import comparability_kinds, comparability_markdown, comparability_rules
 
 
 @click.command()
@@ -21,7 +21,9 @@ def rules(*, form: Format | None, comparing: bool) -> None:
 
     if form == "markdown":
         click.echo(comparability_markdown() if comparing else judge.rules_markdown(judge.RULES), nl=False)
-    elif not print_data(form, comparability_json() if comparing else judge.rules_json(judge.RULES)):
+    elif not print_data(
+        form, {"comparing": comparability_rules(), "kinds": comparability_kinds()} if comparing else judge.rules_json(judge.RULES)
+    ):
         _show(None if comparing else judge.rule_rows(judge.RULES), console_for(form))
 
 

@@ -2,15 +2,17 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import click
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.options import format_option, quiet_option
+from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.figures import FIGURES
-from edgemeter.collector.cli.stores import chosen_stores, existing_store, only_options, store_option, trend_progress
+from edgemeter.collector.cli.stores import chosen_stores, existing_store, only_options, store_option
 
 
 def _day(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
@@ -88,7 +90,7 @@ def trend(
     from edgemeter.collector.trend.watch_file import annotations_of
 
     where = chosen_stores(stores)
-    with trend_progress() as progress:
+    with progress_bar() as progress:
         history = open_history(where, progress)
         annotations = annotations_of(where[0])
         selection = watch.SeriesSelection(**selected)
@@ -129,8 +131,9 @@ def annotate(
     """
     from edgemeter.agent.base.errors import ConfigError
     from edgemeter.collector.ledgers.place import ledger_place
+    from edgemeter.collector.trend.finding import iso
     from edgemeter.collector.trend.metrics import METRICS
-    from edgemeter.collector.trend.trend_text import annotations_document, annotations_table
+    from edgemeter.collector.trend.trend_text import annotations_table
     from edgemeter.collector.trend.watch_file import (
         Annotation,
         add_annotation,
@@ -159,7 +162,10 @@ def annotate(
             click.echo(f"annotation {remove} removed", err=True)
         else:
             annotations = read_annotations(file)
-            if not print_data(form, annotations_document(annotations)) and annotations:
+            if (
+                not print_data(form, {"annotations": [asdict(annotation) | {"day": iso(annotation.day)} for annotation in annotations]})
+                and annotations
+            ):
                 console_for(form).print(annotations_table(annotations))
 
 
@@ -168,7 +174,7 @@ def _check_series(stores: Sequence[str], about: dict[str, Any]) -> None:
     from edgemeter.collector.index.history import open_history
     from edgemeter.collector.trend import watch
 
-    with trend_progress() as progress:
+    with progress_bar() as progress:
         watch.keys_of(
             open_history(stores, progress), watch.SeriesSelection(fleet=about["fleet"], device=about["device"], model=about["model"])
         )
@@ -192,10 +198,10 @@ def units(
     from edgemeter.collector.units import units_table
     from edgemeter.collector.units.board_types import board_types
 
-    with trend_progress() as progress:
+    with progress_bar() as progress:
         history = open_history(chosen_stores(stores), progress)
         selection = watch.SeriesSelection(fleet=fleet, board=board, model=model)
         keys = watch.keys_of(history, selection)
         units = [unit for name in metrics if name != "throttling" for unit in board_types(history, name, keys)]
-    if not print_data(form, units_table.units_document(units)):
+    if not print_data(form, {"board_types": units}):
         units_table.show_units(units, console_for(form))

@@ -70,7 +70,7 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
     for name, entry in JUDGED.items():
         if entry.group == "energy" and not energies_rank(case, reference):
             continue
-        figure, other = case.spread(entry.name), reference.spread(entry.name)
+        figure, other = case.spreads.get(entry.name), reference.spreads.get(entry.name)
         if figure and other and (ratio := _ratio(figure.median, other.median)) is not None:
             values[name] = ratio
             if not is_itself and (bounds := _ratio_bounds(entry, case, reference)) is not None:
@@ -127,7 +127,7 @@ def _ratio_bounds(entry: Figure, case: CaseSummary, reference: CaseSummary) -> B
 
 def _side(entry: Figure, side: CaseSummary, *, with_meter: bool) -> tuple[float, Bounds] | None:
     """Return a figure and its bounds; an uncertainty of the meter that is not known leaves none."""
-    spread, u = side.spread(entry.name), side.uncertainty(entry.name)
+    spread, u = side.spreads.get(entry.name), side.uncertainties.get(entry.name)
     if spread is None or spread.interval is None or (with_meter and u is None):
         return None
     bounds = spread.interval.low, spread.interval.high
@@ -292,7 +292,7 @@ def _judgement(decision: Decision, better: Better, names: tuple[str, str], margi
 
 def _sides(figure: str, case: CaseSummary, reference: CaseSummary) -> list[Spread]:
     name = JUDGED[figure].name
-    return [side for side in (case.spread(name), reference.spread(name)) if side is not None]
+    return [side for side in (case.spreads.get(name), reference.spreads.get(name)) if side is not None]
 
 
 def _rounded(ratio: float) -> str:

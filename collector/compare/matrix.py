@@ -159,7 +159,7 @@ def _cell(cases: Sequence[CaseSummary], by_model: dict[str, list[CaseSummary]], 
     ranked = [case for case, why in gates if why is None]
     if not ranked:
         return MatrixCell("below accuracy gate", cases[0], reason=gates[0][1], devices=_devices(cases[0]))
-    candidates = [(case, spread) for case in ranked if (spread := case.spread(figure.name))]
+    candidates = [(case, spread) for case in ranked if (spread := case.spreads.get(figure.name))]
     if not candidates:
         return MatrixCell("no figure", ranked[0], reason=_why_none(ranked[0], figure), devices=_devices(ranked[0]))
     # Classes of energy do not rank with each other.

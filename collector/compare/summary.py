@@ -169,14 +169,6 @@ class CaseSummary:
         """`suspect` when any run is, else `valid`; invalid runs never come this far."""
         return "suspect" if self.suspect else "valid"
 
-    def spread(self, name: str) -> Spread | None:
-        """Return a figure over the runs that have it, None where none has."""
-        return self.spreads.get(name)
-
-    def uncertainty(self, name: str) -> float | None:
-        """Return the expanded uncertainty (95%) of a figure, None where it is not known of every run."""
-        return self.uncertainties.get(name)
-
     @property
     def throughput_per_s(self) -> Spread:
         """Samples processed per second, which every run has."""
@@ -185,12 +177,12 @@ class CaseSummary:
     @property
     def gross_mj(self) -> Spread | None:
         """Gross energy per inference."""
-        return self.spread("energy_gross_mj")
+        return self.spreads.get("energy_gross_mj")
 
     @property
     def gross_u_mj(self) -> float | None:
         """Its expanded uncertainty (95%)."""
-        return self.uncertainty("energy_gross_mj")
+        return self.uncertainties.get("energy_gross_mj")
 
     @property
     def accuracy_value(self) -> Spread | None:

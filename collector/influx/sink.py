@@ -12,7 +12,6 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.collector.influx.bucket_client import BucketClient
 from edgemeter.collector.influx.client import (
     InfluxHttp,
-    InfluxRequest,
     NotFoundError,
     PointsRejectedError,
     execute_influxql,
@@ -216,7 +215,7 @@ class _DatabaseSink(_InfluxSink):
 
     def _is_version_2(self) -> bool:
         try:
-            health = json.loads(self._http.send(InfluxRequest("GET", "/health", {})))
+            health = json.loads(self._http.send("GET", "/health", {}))
         except (EdgemeterError, ValueError):
             # 1.6 has none.
             return False
@@ -224,7 +223,7 @@ class _DatabaseSink(_InfluxSink):
 
     def _post(self, lines: Sequence[str]) -> None:
         parameters = {"db": self.config.database or "", "precision": "ns"} | ({"rp": self.config.policy} if self.config.policy else {})
-        self._http.send(InfluxRequest("POST", "/write", parameters, "\n".join(lines).encode("utf-8", "replace")))
+        self._http.send("POST", "/write", parameters, "\n".join(lines).encode("utf-8", "replace"))
 
     def _create(self) -> None:
         execute_influxql(self._http, self.config, f"CREATE DATABASE {identifier(self.config.database or '')}")

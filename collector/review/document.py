@@ -249,7 +249,7 @@ def _pair_document(pair: ReviewPair, matters: SmallestDifferences) -> dict[str, 
 
 def _side_document(case: CaseSummary) -> dict[str, Any]:
     return {
-        **{entry.column: median_of(case.spread(entry.name)) for entry in JUDGED.values()},
+        **{entry.column: median_of(case.spreads.get(entry.name)) for entry in JUDGED.values()},
         "energy_scope": case.energy.scope if case.energy else None,
         "energy_provenance": case.energy.provenance if case.energy else None,
         "accuracy_value": median_of(case.accuracy_value),

@@ -97,9 +97,9 @@ def _figure(entry: Figure, rows: Sequence[ComparisonRow], notes: Notes) -> list[
     if entry.name == "energy_net_mj":
         has_energy = any(row.case.energy for row in rows)
         return [_number(entry.heading, rows, lambda row: _net(row.case), entry.rank)] if has_energy else []
-    if not entry.always and not any(row.case.spread(entry.name) for row in rows):
+    if not entry.always and not any(row.case.spreads.get(entry.name) for row in rows):
         return []
-    column = _number(entry.heading, rows, lambda row: entry.shown(median_of(row.case.spread(entry.name))), entry.rank)
+    column = _number(entry.heading, rows, lambda row: entry.shown(median_of(row.case.spreads.get(entry.name))), entry.rank)
     return [column, _number("p50/ref", rows, lambda row: _against(row, notes))] if entry.name == "latency_p50_ms" else [column]
 
 
@@ -179,9 +179,9 @@ def _gross(case: CaseSummary, notes: Notes, *, shows_class: bool) -> str:
 def _net(case: CaseSummary) -> str:
     if case.energy is None:
         return ""
-    if (net := case.spread("energy_net_mj")) is None:
+    if (net := case.spreads.get("energy_net_mj")) is None:
         return case.energy.net_state.replace("_", " ")
-    return figures.with_uncertainty(net.median, case.uncertainty("energy_net_mj"))
+    return figures.with_uncertainty(net.median, case.uncertainties.get("energy_net_mj"))
 
 
 REASONS_SHOWN = 8

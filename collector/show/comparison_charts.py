@@ -274,12 +274,12 @@ def _lanes(rows: Sequence[ComparisonRow], styles: SeriesStyles) -> list[str]:
 
 def _cold_steps(case: CaseSummary) -> dict[str, float]:
     steps = {"process": "process", "import": "import the runtime", "load": "load the model", "first": "first inference"}
-    return {words: spread.median for step, words in steps.items() if (spread := case.spread(f"cold_start_{step}_ms"))}
+    return {words: spread.median for step, words in steps.items() if (spread := case.spreads.get(f"cold_start_{step}_ms"))}
 
 
 def _memory_steps(case: CaseSummary) -> dict[str, float]:
     names = ("before_load", "loaded", "peak", "prepared_inputs")
-    levels = [spread.median for name in names if (spread := case.spread(f"memory_{name}_mb"))]
+    levels = [spread.median for name in names if (spread := case.spreads.get(f"memory_{name}_mb"))]
     if len(levels) < len(names):
         return {}
     before, loaded, peak, prepared = levels

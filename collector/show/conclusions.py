@@ -115,11 +115,11 @@ def _decided(decision: Decision, ratio: float, reference: str) -> str:
 def energy(row: ComparisonRow) -> str:
     """Return what an inference costs in energy, or why that is not known."""
     measured, other = row.case.energy, row.reference.energy
-    gross_mj, net_mj = row.case.gross_mj, row.case.spread("energy_net_mj")
+    gross_mj, net_mj = row.case.gross_mj, row.case.spreads.get("energy_net_mj")
     if measured is None or gross_mj is None:
         return f"Its energy was not measured: {row.case.energy_reason}."
     gross = f"An inference costs {figures.with_uncertainty(gross_mj.median, row.case.gross_u_mj)} mJ gross ({measured.ranks_as})"
-    net = f", {figures.with_uncertainty(net_mj.median, row.case.uncertainty('energy_net_mj'))} mJ net of idle" if net_mj else ""
+    net = f", {figures.with_uncertainty(net_mj.median, row.case.uncertainties.get('energy_net_mj'))} mJ net of idle" if net_mj else ""
     if (judged := row.judgements["energy"]) is not None:
         return f"{gross}{net}; gross that is {figures.significant(judged.decision.value, 2)} times {REFERENCE}'s ({judged.verdict})."
     if other is not None:

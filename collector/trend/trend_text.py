@@ -296,18 +296,11 @@ def points_csv(series: Sequence[tuple[SeriesKey, str, Days]]) -> str:
     return csv_document(header, rows).replace("\r\n", "\n")
 
 
-def annotations_document(annotations: Sequence[Annotation]) -> dict[str, Any]:
-    """Return the annotations for machines."""
-    return {"annotations": [asdict(annotation) | {"day": iso(annotation.day)} for annotation in annotations]}
-
-
 def annotations_table(annotations: Sequence[Annotation]) -> "Table":
     """Return the annotations as a table."""
     from rich.text import Text  # noqa: PLC0415
 
-    table = plain_table()
-    for heading in ("#", "day", "text", "kind", "of"):
-        table.add_column(heading, justify="right" if heading == "#" else "left", overflow="fold")
+    table = plain_table("#", "day", "text", "kind", "of", right="#", overflow="fold")
     for note in annotations:
         about = ", ".join(value for value in (note.fleet, note.device, note.model, note.metric) if value is not None)
         cells = (f"{note.number}", iso(note.day), note.text, "new level" if note.begins_level else "remark", about or "everything")

@@ -27,23 +27,13 @@ WARMER_C = 6.0
 THROTTLED_RATIO = 0.05
 USUAL = {
     "energy": (
-        "power supply and cable",
-        "the meter, by changing it with a healthy board's",
-        "what is plugged in (USB)",
-        "cooling",
-        "firmware",
+        "power supply and cable", "the meter, by changing it with a healthy board's", "what is plugged in (USB)", "cooling", "firmware",
     ),
     "latency": (
-        "cooling",
-        "power supply and cable",
-        "firmware and power mode",
-        "USB port of the accelerator",
-        "SD card",
-        "other processes on it",
+        "cooling", "power supply and cable", "firmware and power mode", "USB port of the accelerator", "SD card", "other processes on it",
     ),
-    "accuracy": ("the model and data files (their hashes)", "memory errors", "SD card"),
-    "error": ("the model and data files (their hashes)", "memory errors", "SD card"),
-}
+    **dict.fromkeys(("accuracy", "error"), ("the model and data files (their hashes)", "memory errors", "SD card")),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def _figure(entry: Figure, comparison: Comparison) -> list[ViewColumn[Comparison
 
 def _spread(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
     def figure(row: ComparisonRow) -> Spread | None:
-        return row.case.spread(entry.name)
+        return row.case.spreads.get(entry.name)
 
     return [
         ViewColumn(entry.column, entry.heading, lambda row: median_of(figure(row)), lambda row: _spread_cell(figure(row))),

@@ -13,7 +13,7 @@ from edgemeter.collector.charts.chart import Chart, ChartSheet
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.index.run_index import RunIndex, open_index
 from edgemeter.collector.index.sources import RecordSource
-from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, devices_of_role, live_chart
+from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, live_chart
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import NOTHING, Markup, element, raw
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
@@ -109,7 +109,9 @@ def _held(context: ViewContext, choice: FileChoice) -> HeldAddresses:
     indexed_cases = cases(context.connection, choice.case_filter)
     models = list(dict.fromkeys(case.key.model for case in indexed_cases))
     devices = list(dict.fromkeys((case.key.fleet, case.key.device) for case in indexed_cases))
-    offered_baselines = {REFERENCE, *(device for _, device in devices), *devices_of_role(context.connection)}
+    query = "SELECT DISTINCT device FROM cases WHERE json_extract(key, '$.role') = ?"
+    role_devices = (device for (device,) in context.connection.execute(query, (REFERENCE,)))
+    offered_baselines = {REFERENCE, *(device for _, device in devices), *role_devices}
     every_baseline = [name for name in baselines(context.connection) if name in offered_baselines]
     references = every_baseline if choice.baseline is None else [choice.baseline]
     kept_models, kept_devices, kept_references = models[:MODELS], devices[:DEVICES], references[:BASELINES]
@@ -145,9 +147,9 @@ def _held(context: ViewContext, choice: FileChoice) -> HeldAddresses:
 
 def _choices(everything: FormChoices, held_addresses: HeldAddresses) -> FormChoices:
     """Return what the forms of the file offer: of the routes' fields only what it holds."""
-    values = {name: dict(entries) for name, entries in everything.values.items() if name not in {"days", "level"}}
+    values = {name: dict(entries) for name, entries in everything.items() if name not in {"days", "level"}}
     addresses = [read_address(text) for text in held_addresses.addresses]
     for view, name in (("compare", "baseline"), ("trend", "metric")):
         field_values = {address.get(name) for address in addresses if address.view == view} | {DEFAULT_FIGURE}
         values[name] = {value: text for value, text in values[name].items() if value in field_values}
-    return FormChoices(values)
+    return values

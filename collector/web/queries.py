@@ -12,11 +12,9 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 from edgemeter.collector.index.index_file import COUNTED, FACETS, IndexedCase, decode_case
 from edgemeter.collector.index.stored_summaries import of_newest_runs, read_summaries
-from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import Fingerprint
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, run_of_row
 
@@ -137,11 +135,6 @@ def runs_of(connection: sqlite3.Connection, case_number: int, *, newest: int) ->
     """Return the newest runs of a case, oldest first."""
     query = f"SELECT {_RUN_COLUMNS} FROM runs WHERE case_number = ? ORDER BY started_at_ns DESC LIMIT ?"  # noqa: S608 - our own names
     return [run_of_row(row) for row in connection.execute(query, (case_number, newest))][::-1]
-
-
-def newest_run(connection: sqlite3.Connection, case_number: int) -> RunRecord:
-    """Return the newest run of a case, usable or not, without the fields that the index leaves away."""
-    return records_of(connection, case_number, 1, usable=False)[0]
 
 
 def p50_by_day(connection: sqlite3.Connection, start_ns: int, numbers: Sequence[int]) -> list[tuple[int, int, float]]:

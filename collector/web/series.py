@@ -16,13 +16,14 @@ from edgemeter.collector.alerts.firing import FIGURE_OF
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.index.index_file import IndexedCase
+from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import MEASURED, names_of
 from edgemeter.collector.runs.run_figures import RunFigures, of_newest_kind
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import FindingShown, SeriesEvent
 from edgemeter.collector.web.markup import Markup, join, part
-from edgemeter.collector.web.queries import fingerprints, newest_run, runs_of
+from edgemeter.collector.web.queries import fingerprints, runs_of
 from edgemeter.collector.web.view import link, note
 
 # With more runs than this a dot is the median of a day; a page holds only so many in all.
@@ -83,7 +84,7 @@ def series(
         return None
     is_daily = entry.is_truth or len(valued) > dots
     rows = _daily(valued, entry) if is_daily else [_dot(run, value, entry) for run, value in valued]
-    newest = newest_run(context.connection, case.number)
+    newest = records_of(context.connection, case.number, 1, usable=False)[0]
     noted = context.events.of(newest, entry.key)
     # A step near a change may name it already.
     changes = [

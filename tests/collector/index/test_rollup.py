@@ -2,6 +2,7 @@
 
 import dataclasses
 import sqlite3
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -286,6 +287,6 @@ def test_the_few_runs_that_cannot_be_compared_are_found_without_reading_the_othe
     """SQLite's plan says so: of a million runs, reading all of them took half of a comparison."""
     keep(tmp_path / "ledger.sqlite", [make_run()])
     rollup.keep_index(tmp_path / "ledger.sqlite", worth_runs=0)
-    with index_file.open_index_file(index_file.index_path(tmp_path / "ledger.sqlite")) as connection:
+    with closing(index_file.connect_index(index_file.index_path(tmp_path / "ledger.sqlite"))) as connection:
         first, *_ = connection.execute(f"EXPLAIN QUERY PLAN SELECT id, reason {rollup._UNUSABLE.format('')}").fetchall()
     assert first[3] == "SCAN measured USING INDEX unusable_runs"
