@@ -9,7 +9,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.rules import AlertRule
-from edgemeter.collector.runs.cases import SeriesKey
+from edgemeter.collector.runs.cases import SeriesKey, grouped
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.events import FEWEST, EventMember, TrendEvent, gap_events, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import Missing, Step, iso
@@ -173,10 +173,7 @@ def _kind_of(member: EventMember) -> _Kind:
 
 
 def _by_kind(members: Sequence[EventMember]) -> dict[_Kind, list[EventMember]]:
-    by_kind: dict[_Kind, list[EventMember]] = defaultdict(list)
-    for member in members:
-        by_kind[_kind_of(member)].append(member)
-    return by_kind
+    return grouped((_kind_of(member), member) for member in members)
 
 
 def _beside(member: EventMember, by_kind: dict[_Kind, list[EventMember]]) -> list[EventMember]:

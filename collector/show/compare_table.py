@@ -19,7 +19,7 @@ from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, co
 from edgemeter.collector.compare.judgement import verdict_lines
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary, rule_of
-from edgemeter.collector.runs.cases import names_of
+from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.show.wording import Notes, accuracy_name, level_text, only, runtime_name
 
@@ -145,9 +145,7 @@ def _accuracy(case: CaseSummary, notes: Notes) -> str:
 
 def _doubts(cases: Sequence[CaseSummary]) -> dict[str, str]:
     """Return a note for each violated rule: the evidence of the first case, and how many other cases violate it too."""
-    evidence: dict[str, list[str]] = {}
-    for reason in (reason for case in cases for reason in case.verdict_reasons):
-        evidence.setdefault(rule_of(reason), []).append(reason)
+    evidence = grouped((rule_of(reason), reason) for case in cases for reason in case.verdict_reasons)
     return {
         rule: reasons[0] + (f"; {figures.count(len(reasons) - 1, 'more case')} likewise" if reasons[1:] else "")
         for rule, reasons in evidence.items()

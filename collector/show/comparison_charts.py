@@ -13,6 +13,7 @@ from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, co
 from edgemeter.collector.compare.spread import Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.compare.trade_off import FrontPoint, ParetoStatus, front_band, pareto_front, pareto_statuses
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.distribution import LatencyDistribution, latency_distribution
 from edgemeter.collector.show.series_style import SeriesStyles, board_of, numbered_style
 from edgemeter.collector.show.wording import case_names, runtime_name, short_names
@@ -141,12 +142,10 @@ def facts(row: ComparisonRow) -> dict[str, str | float | None]:
 
 
 def _facets(rows: Sequence[ComparisonRow], apart: Callable[[CaseSummary], str]) -> list[list[ComparisonRow]]:
-    grouped: dict[tuple[str, ...], list[ComparisonRow]] = {}
-    for row in rows:
-        case = row.case
-        metric = case.accuracy.metric if case.accuracy else ""
-        grouped.setdefault((case.key.task, case.key.dataset_sha256, case.key.scenario, metric, apart(case)), []).append(row)
-    return list(grouped.values())
+    def facet(case: CaseSummary) -> tuple[str, ...]:
+        return case.key.task, case.key.dataset_sha256, case.key.scenario, case.accuracy.metric if case.accuracy else "", apart(case)
+
+    return list(grouped((facet(row.case), row) for row in rows).values())
 
 
 def _facet_title(rows: Sequence[ComparisonRow]) -> str:
@@ -179,14 +178,10 @@ Marks = list[dict[str, str | float]]
 
 def fronts_of(points: Sequence[FrontPoint], series: Sequence[str | None]) -> tuple[dict[int, ParetoStatus], Marks, Marks]:
     """Return the status of each point within its series (None: in none), the bands where the fronts may lie, and their steps."""
-    grouped: dict[str, list[int]] = {}
-    for index, name in enumerate(series):
-        if name is not None:
-            grouped.setdefault(name, []).append(index)
     statuses: dict[int, ParetoStatus] = {}
     bands: Marks = []
     fronts: Marks = []
-    for name, members in grouped.items():
+    for name, members in grouped((name, index) for index, name in enumerate(series) if name is not None).items():
         own_points = [points[index] for index in members]
         statuses |= dict(zip(members, pareto_statuses(own_points), strict=True))
         for at, low, high in front_band(own_points):

@@ -3,11 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import Decision, percent
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.wording import listed, names, runtime_name
 
 REFERENCE = "the reference"
@@ -35,12 +37,9 @@ class CaseGroup:
 
 def groups(rows: Sequence[ComparisonRow]) -> list[CaseGroup]:
     """Return the device rows by device, model, data and scenario, in the order of the rows."""
-    grouped: dict[tuple[str, str, str, str, str], list[ComparisonRow]] = {}
-    for row in rows:
-        if not row.is_reference:
-            key = row.case.key
-            grouped.setdefault((key.fleet, key.device, key.model, key.dataset_sha256, key.scenario), []).append(row)
-    return [CaseGroup(tuple(members)) for members in grouped.values()]
+    identity = attrgetter("fleet", "device", "model", "dataset_sha256", "scenario")
+    by_case = grouped((identity(row.case.key), row) for row in rows if not row.is_reference)
+    return [CaseGroup(tuple(members)) for members in by_case.values()]
 
 
 def title(comparison: Comparison) -> str:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.collector.runs.cases import NO_SERIES, UNKNOWN_BOARD, SeriesKey
+from edgemeter.collector.runs.cases import NO_SERIES, UNKNOWN_BOARD, SeriesKey, grouped
 from edgemeter.collector.trend.days import Days, days_of_series, of_type
 from edgemeter.collector.trend.history import History, without_garbage_collection
 from edgemeter.collector.trend.metrics import METRICS
@@ -90,11 +90,9 @@ def trends_of(
 
     Many that are not kept are computed in so many processes; `progress` gets how many series are done, and of how many.
     """
-    selected: dict[SeriesKey, list[SeriesKey]] = {}
-    for key in filter(selection.takes, history.series()):
-        # Boards of unknown type have no trend in common.
-        if not by_type or key.board != UNKNOWN_BOARD:
-            selected.setdefault(key.of_type() if by_type else key, []).append(key)
+    keys = filter(selection.takes, history.series())
+    # Boards of unknown type have no trend in common.
+    selected = grouped((key.of_type() if by_type else key, key) for key in keys if not by_type or key.board != UNKNOWN_BOARD)
     if by_type:
         selected = {key: members for key, members in selected.items() if len(members) > 1}
     with without_garbage_collection():

@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Fingerprint, SeriesKey
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Fingerprint, SeriesKey, grouped
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference, off_scale
 from edgemeter.collector.trend.noise import median as median_of_values
@@ -141,10 +141,7 @@ class _Lately:
 
 def _of_types(history: History, metric: TrendMetric, keys: Sequence[SeriesKey]) -> Iterator[_Lately]:
     """Yield the runs of each board type of which some count."""
-    groups: dict[tuple[str, str, str], list[SeriesKey]] = {}
-    for key in keys:
-        if key.role == "device":
-            groups.setdefault((key.fleet, _type_of(key), key.provenance), []).append(key)
+    groups = grouped(((key.fleet, _type_of(key), key.provenance), key) for key in keys if key.role == "device")
     names = list(dict.fromkeys([*names_of([metric]), *_CONDITIONS]))
     for _, members in sorted(groups.items()):
         begin = max(history.last_day(key) for key in members) - LATELY_DAYS + 1
@@ -173,9 +170,7 @@ def _type_of(key: SeriesKey) -> str:
 
 
 def _type(name: str, lately: _Lately, *, with_cases: bool) -> BoardTypeSpread:
-    cases: dict[SeriesKey, list[tuple[SeriesKey, slice]]] = {}
-    for key, part in lately.counting() if with_cases else ():
-        cases.setdefault(key.of_type(), []).append((key, part))
+    cases = grouped((key.of_type(), (key, part)) for key, part in (lately.counting() if with_cases else ()))
     spreads = tuple(_spread(METRICS[name], case, cases[case], lately) for case in sorted(cases, key=lambda case: case.case()))
     devices = len({key.device for key, _ in lately.counting()})
     first = lately.keys[0]
