@@ -12,6 +12,7 @@ from edgemeter.agent.base.options import PATH, format_option, json_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option
+from edgemeter.collector.ledgers.place import ledger_place
 
 if TYPE_CHECKING:
     from edgemeter.collector.alerts.rules import AlertRules
@@ -153,7 +154,6 @@ def _rules(path: Path | None) -> "AlertRules":
 
 
 def _file(stores: Sequence[str]) -> "WatchStore":
-    from edgemeter.collector.ledgers.place import ledger_place
     from edgemeter.collector.trend.watch_file import open_watch
 
     return open_watch(ledger_place(existing_store(chosen_stores(stores)[0])))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemeter.agent.base import figures
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.model_names import model_names
@@ -23,13 +24,13 @@ from edgemeter.collector.compare import columns
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
+from edgemeter.collector.compare.summary import DaysCounted
+from edgemeter.collector.runs.store import RunStore, StoreContents, open_store
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.matrix import Across
-    from edgemeter.collector.compare.summary import DaysCounted
     from edgemeter.collector.compare.views import FlatRow, GatheredCases
     from edgemeter.collector.index.rollup import RolledUp
-    from edgemeter.collector.runs.store import RunStore, StoreContents
 
 
 # How alike a name and one of the catalogue are that is meant.
@@ -42,7 +43,7 @@ VALUED = frozenset(
 
 
 def review_change(
-    sides: Sequence[str], matters: SmallestDifferences, form: Format | None, fail_on: str | None, days: "DaysCounted", *, has_more: bool
+    sides: Sequence[str], matters: SmallestDifferences, form: Format | None, fail_on: str | None, days: DaysCounted, *, has_more: bool
 ) -> None:
     """Print the review of two sides; exit 1 where the gate stays closed. `has_more` is whether options of other modes were given."""
     if len(sides) != 2:
@@ -52,7 +53,6 @@ def review_change(
             "BASELINE and NEW take --format table, json or markdown, --fail-on, --matters and --all-days; "
             "select runs as in 'ledger.sqlite?device=pi-1'"
         )
-    from edgemeter.agent.base import figures
     from edgemeter.collector.review import document, gate
     from edgemeter.collector.review import review as reviewing
     from edgemeter.collector.review.choice import choice_lines, find_choice
@@ -171,7 +171,7 @@ def compare(
     across: "Across",
     stale_days: int,
     matters: float,
-    days: "DaysCounted",
+    days: DaysCounted,
     form: Format | None,
     fail_on: str | None,
     html: Path | None,
@@ -186,8 +186,6 @@ def compare(
         has_more = bool(reference or stores or html) or view != "table" or form in ("csv", "latex")
         review_change(sides, SmallestDifferences(ratio=matters), form, fail_on, days, has_more=has_more)
         return
-    from edgemeter.collector.runs.store import open_store
-
     if view in ("table", "nearest") and reference is None:
         raise click.UsageError(f"Missing option '--reference': the view {view} needs a device or role; models are compared as A B.")
     if html is not None and view != "table":
@@ -219,8 +217,7 @@ def compare(
         _show(comparison, form)
 
 
-def _write_report(store: "RunStore", path: Path, reference: str, matters: SmallestDifferences, days: "DaysCounted") -> None:
-    from edgemeter.agent.base import figures
+def _write_report(store: RunStore, path: Path, reference: str, matters: SmallestDifferences, days: DaysCounted) -> None:
     from edgemeter.collector.index.sources import source_of
     from edgemeter.collector.web.one_file import FileChoice, write_file_of
     from edgemeter.collector.web.queries import CaseFilter
@@ -274,12 +271,11 @@ def _show_view(
     figure: str,
     across: "Across",
     stale_days: int,
-    days: "DaysCounted",
+    days: DaysCounted,
     form: Format | None,
 ) -> None:
     from edgemeter.collector.compare import views
     from edgemeter.collector.compare.matrix import RefusedRun, coverage, matrix
-    from edgemeter.collector.runs.store import StoreContents
     from edgemeter.collector.show import matrix_table
 
     if isinstance(contents, StoreContents):

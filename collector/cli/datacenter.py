@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
@@ -67,8 +68,6 @@ def datacenter(
 
     Example: edgemeter compare --datacenter --edge pi-1 --model yolov8n --rate 2 --grid DE
     """
-    import msgspec
-
     from edgemeter.collector.datacenter import constants as assumed
     from edgemeter.collector.datacenter.analysis import AnalysisSetting, analyse
     from edgemeter.collector.datacenter.document import document

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +17,13 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import PATH, broker_files, format_option
+from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
-from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld, needs_attention
+from edgemeter.agent.contract.messages import DeviceState
+from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange, SessionHeld, needs_attention
 from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_file, ledger_option, since_option, stamp
-from edgemeter.collector.ledgers.place import LedgerPlace
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 
 if TYPE_CHECKING:
     from edgemeter.collector.upkeep.ledger_import import LedgerImport
@@ -35,7 +38,6 @@ def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
 
     Example: edgemeter collector devices
     """
-    from edgemeter.collector.ledgers.place import open_ledger
     from edgemeter.collector.web.activity import activities_of
 
     with open_ledger(chosen_ledger(ledger), "read") as opened:
@@ -68,10 +70,6 @@ def retire(device: str, ledger: LedgerPlace | None, fleet: str | None) -> None:
 
     Example: edgemeter collector retire pi-7
     """
-    from edgemeter.agent.contract.messages import DeviceState
-    from edgemeter.agent.ledger.presence import PresenceChange
-    from edgemeter.collector.ledgers.place import open_ledger
-
     path = chosen_ledger(ledger)
     with open_ledger(path, "read") as opened:
         names = _names(opened.devices(), opened.sessions())
@@ -129,8 +127,6 @@ def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | Non
 
     Example: edgemeter collector drain --again --since 2026-11-01
     """
-    from edgemeter.collector.ledgers.place import open_ledger
-
     if since_ns is not None and not starts_again:
         raise click.UsageError("--since says what is written again: add --again")
     with open_ledger(chosen_ledger(ledger), "write" if starts_again else "read") as opened:
@@ -161,12 +157,9 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
 
     Example: edgemeter collector changes --influx http://influx.example:8086
     """
-    from contextlib import closing
-
     from edgemeter.collector.index.history import LedgerHistory
     from edgemeter.collector.influx import influx_config
     from edgemeter.collector.influx.sink import open_sink
-    from edgemeter.collector.ledgers.place import open_ledger
     from edgemeter.collector.trend import changes as changing
 
     path = chosen_ledger(ledger)
@@ -229,8 +222,10 @@ def vacuum(ledger: LedgerPlace | None) -> None:
     """
     from edgemeter.collector.upkeep.copies import vacuum as pack
 
-    packed = pack(ledger_file(ledger, "its autovacuum uses free space again; VACUUM FULL returns it, while nobody writes"))
-    click.echo(f"{packed.before_bytes / 1e6:,.1f} MB before, {packed.after_bytes / 1e6:,.1f} MB now", err=True)
+    before_bytes, after_bytes = pack(
+        ledger_file(ledger, "its autovacuum uses free space again; VACUUM FULL returns it, while nobody writes")
+    )
+    click.echo(f"{before_bytes / 1e6:,.1f} MB before, {after_bytes / 1e6:,.1f} MB now", err=True)
 
 
 @click.command()
@@ -260,8 +255,6 @@ def import_(source: LedgerPlace, ledger: LedgerPlace | None, *, as_json: bool) -
 
     Example: edgemeter collector import old-ledger.sqlite
     """
-    from edgemeter.agent.base.progress import progress_bar
-    from edgemeter.collector.ledgers.place import open_ledger
     from edgemeter.collector.upkeep.ledger_import import import_ledger
 
     into = chosen_ledger(ledger)
@@ -314,7 +307,6 @@ def restore(file: Path, ledger: LedgerPlace | None, sources: tuple[LedgerPlace, 
 
     Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite --from /mnt/other-collector/ledger.sqlite
     """
-    from edgemeter.collector.ledgers.place import open_ledger
     from edgemeter.collector.upkeep.copies import restore as bring_back
     from edgemeter.collector.upkeep.ledger_import import import_ledger
 

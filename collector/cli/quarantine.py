@@ -15,7 +15,7 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, stamp
-from edgemeter.collector.ledgers.place import LedgerPlace
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 
 SHOWN_BYTES = 4096
 
@@ -73,7 +73,6 @@ def retry(rows: tuple[int, ...], ledger: LedgerPlace | None, *, as_json: bool) -
 
     Example: edgemeter collector quarantine retry 12 13
     """
-    from edgemeter.collector.ledgers.place import open_ledger
     from edgemeter.collector.receive.admission import retry_rejected
 
     entries = _entries(ledger)
@@ -91,8 +90,6 @@ def retry(rows: tuple[int, ...], ledger: LedgerPlace | None, *, as_json: bool) -
 
 
 def _entries(ledger: LedgerPlace | None) -> list[QuarantinedMessage]:
-    from edgemeter.collector.ledgers.place import open_ledger
-
     with open_ledger(chosen_ledger(ledger), "read") as opened:
         return opened.quarantined()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.config import home
@@ -12,7 +13,8 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import PATH, format_option, json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data, print_rows
-from edgemeter.collector.cli.stores import stores_option
+from edgemeter.agent.ledger.ledger import default_path
+from edgemeter.collector.cli.stores import stored_summaries, stores_option
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import CaseSummary
@@ -116,8 +118,6 @@ def add(*, file: Path | None, shelf: Path | None, **options: str | float | None)
 
     Example: edgemeter models references add figures.toml
     """
-    import msgspec
-
     from edgemeter.collector.reference import published
 
     figure_options = {name: value for name, value in options.items() if value is not None}
@@ -211,9 +211,6 @@ def _gather(shelf: Path | None, stores: tuple[str, ...], request: "ListingReques
 
 def _measured(stores: tuple[str, ...]) -> "list[CaseSummary]":
     """Return the cases that were measured in the role of a reference; without a ledger there are none."""
-    from edgemeter.agent.ledger.ledger import default_path
-    from edgemeter.collector.cli.stores import stored_summaries
-
     if not stores and not default_path().exists():
         return []
     try:

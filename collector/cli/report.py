@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import PATH, quiet_option
 from edgemeter.agent.base.progress import Tell, note, progress_bar
 from edgemeter.agent.base.terminal import until_stopped
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.cli.stores import all_days_option, chosen_stores, only_options, store_option
 from edgemeter.collector.ledgers.place import shown_place
 
 if TYPE_CHECKING:
-    from edgemeter.agent.contract.record import RunRecord
     from edgemeter.collector.compare.summary import DaysCounted
     from edgemeter.collector.runs.selection import RunSelection
 
@@ -94,7 +95,6 @@ def report(
 
 
 def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted", runs: int) -> None:
-    from edgemeter.agent.base import figures
     from edgemeter.collector.index.sources import source_of
     from edgemeter.collector.runs.store import open_store
     from edgemeter.collector.web.one_file import FileChoice, write_file_of
@@ -163,7 +163,7 @@ def _write_table(where: Sequence[str], output: Path, form: str, conditions: Mapp
     note(f"{count:,} run{'s' * (count != 1)}, {len(chosen_run_columns)} columns")
 
 
-def _some(runs: "Iterator[RunRecord]", where: Sequence[str]) -> "Iterable[RunRecord]":
+def _some(runs: Iterator[RunRecord], where: Sequence[str]) -> Iterable[RunRecord]:
     """Return the runs, at least one, before a line is written."""
     first = next(runs, None)
     if first is None:

@@ -10,6 +10,7 @@ import click
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import PATH, added
 from edgemeter.agent.base.progress import progress_bar
+from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
 from edgemeter.collector.postgresql.address import is_postgres
 
@@ -85,8 +86,6 @@ def only_options(*names: str) -> Callable[[_Command], _Command]:
 
 def chosen_ledger(ledger: LedgerPlace | None = None) -> LedgerPlace:
     """Return the ledger's place: the one given, or the default."""
-    from edgemeter.agent.ledger.ledger import default_path
-
     return ledger or default_path()
 
 

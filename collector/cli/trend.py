@@ -3,21 +3,22 @@
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import date
 from typing import Any
 
 import click
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import format_option, quiet_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, only_options, store_option
+from edgemeter.collector.ledgers.place import ledger_place
 
 
 def _day(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    from datetime import date
-
     try:
         return None if value is None else (date.fromisoformat(value) - date(1970, 1, 1)).days
     except ValueError as error:
@@ -129,8 +130,6 @@ def annotate(
 
     Example: edgemeter trend annotate --device pi-7 --day 2026-11-02 "new power supply"
     """
-    from edgemeter.agent.base.errors import ConfigError
-    from edgemeter.collector.ledgers.place import ledger_place
     from edgemeter.collector.trend.finding import iso
     from edgemeter.collector.trend.metrics import METRICS
     from edgemeter.collector.trend.trend_text import annotations_table

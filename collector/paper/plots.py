@@ -20,8 +20,8 @@ from edgemeter.collector.show.comparison_charts import (
     front_point,
     fronts_of,
     latency_cost,
+    latency_distribution,
 )
-from edgemeter.collector.show.distribution import latency_distribution
 from edgemeter.collector.show.series_style import numbered_style
 from edgemeter.collector.show.wording import case_names
 

@@ -131,7 +131,7 @@ def _accuracies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalCol
         return []
 
     def difference(row: ComparisonRow) -> str:
-        return "" if row.is_reference else figures.difference(row.ratios.of("accuracy"))
+        return "" if row.is_reference else figures.difference(row.ratios.values.get("accuracy"))
 
     name = accuracy_name(cases)
     return [_number(name, rows, lambda row: _accuracy(row.case, notes)), _number(f"{name}-ref", rows, difference, 3)]
@@ -163,7 +163,7 @@ def _gross_energies(rows: Sequence[ComparisonRow], notes: Notes) -> list[Termina
         return [_number("Energy mJ", rows, lambda row: _gross(row.case, notes, shows_class=False))]
     return [
         _number("Gross mJ", rows, lambda row: _gross(row.case, notes, shows_class=mixes_classes)),
-        _number("mJ/ref", rows, lambda row: "" if row.is_reference else figures.times(row.ratios.of("energy")), 2),
+        _number("mJ/ref", rows, lambda row: "" if row.is_reference else figures.times(row.ratios.values.get("energy")), 2),
     ]
 
 

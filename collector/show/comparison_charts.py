@@ -4,9 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import gain, metric_name
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts import front, specs
 from edgemeter.collector.charts.chart import WIDTH_PX, Chart, rows_table
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
@@ -14,7 +19,6 @@ from edgemeter.collector.compare.spread import Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.compare.trade_off import FrontPoint, ParetoStatus, front_band, pareto_front, pareto_statuses
 from edgemeter.collector.runs.cases import grouped
-from edgemeter.collector.show.distribution import LatencyDistribution, latency_distribution
 from edgemeter.collector.show.series_style import SeriesStyles, board_of, numbered_style
 from edgemeter.collector.show.wording import case_names, runtime_name, short_names
 
@@ -22,6 +26,7 @@ from edgemeter.collector.show.wording import case_names, runtime_name, short_nam
 STEPS, STEPS_IN_ALL = 120, 3000
 # With more points than this none carries its name but those of the front, and of those as many as fit.
 ALL_LABELLED = 10
+MS_PER_NS = 1e-6
 LATENCY_TITLE, ENERGY_TITLE = "Latency p50, ms", "Energy per inference, gross, mJ"
 # The room that a name takes beside its mark, as shares of the chart's width and height on a phone.
 NAME_WIDTH, NAME_HEIGHT = 0.021, 0.06
@@ -70,6 +75,39 @@ def energy_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
         named = "; ".join(map(str, classes))
         notes.append(f"Energies are of different scopes or provenance ({named}): they cannot be compared with each other.")
     return Charts(tuple(charts), tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyDistribution:
+    """Latencies in ms over all queries of all runs: how many they are, and steps (latency, share of queries at most as slow).
+
+    Where there are more queries than steps, these are at even ranks, the fastest and the slowest among them.
+    """
+
+    count: int
+    steps: tuple[tuple[float, float], ...]
+
+
+def latency_distribution(runs: Sequence[RunRecord], steps: int) -> LatencyDistribution | None:
+    """Return the distribution of the inference latencies of `runs`, None where no run kept its samples (or they are damaged)."""
+    series = [values for run in runs if (values := _latencies_ms(run)) is not None]
+    if not series:
+        return None
+    latencies = np.sort(np.concatenate(series))
+    ranks = np.unique(np.linspace(0, latencies.size - 1, min(steps, latencies.size)).round().astype(np.int64))
+    return LatencyDistribution(int(latencies.size), tuple((float(latencies[rank]), float((rank + 1) / latencies.size)) for rank in ranks))
+
+
+def _latencies_ms(run: RunRecord) -> NDArray[np.float64] | None:
+    latency_series = next((series for series in run.samples if series.name == "latency" and series.unit == "ns"), None)
+    if latency_series is None:
+        return None
+    try:
+        values = unpack(latency_series).astype(np.float64) * MS_PER_NS
+    except ConfigError:
+        return None
+    present: NDArray[np.float64] = values[np.isfinite(values) & (values > 0)]
+    return present if present.size else None
 
 
 def latency_distributions(comparison: Comparison, styles: SeriesStyles, sampled: Callable[[CaseSummary], Sequence[RunRecord]]) -> Charts:
@@ -129,16 +167,9 @@ def anchor(comparison: Comparison, row: ComparisonRow) -> str:
 
 def facts(row: ComparisonRow) -> dict[str, str | float | None]:
     """Return what a script may narrow a chart or a table to, as `data-...` attributes."""
-    key = row.case.key
-    return {
-        "data-fleet": key.fleet,
-        "data-device": key.device,
-        "data-board": board_of(row),
-        "data-model": key.model,
-        "data-runtime": key.runtime,
-        "data-precision": key.precision,
-        "data-kept": "" if row.is_reference else None,
-    }
+    names = ("fleet", "device", "model", "runtime", "precision")
+    attributes = {f"data-{name}": getattr(row.case.key, name) for name in names}
+    return attributes | {"data-board": board_of(row), "data-kept": "" if row.is_reference else None}
 
 
 def _facets(rows: Sequence[ComparisonRow], apart: Callable[[CaseSummary], str]) -> list[list[ComparisonRow]]:

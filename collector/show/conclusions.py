@@ -167,7 +167,7 @@ def _overall(case_groups: Sequence[CaseGroup]) -> list[str]:
     if not compared_rows:
         return ["No latency could be compared: too few queries for a median."]
     nearest, farthest = compared_rows[0], compared_rows[-1]
-    losses = [loss for row in compared_rows if (loss := row.ratios.of("accuracy")) is not None]
+    losses = [loss for row in compared_rows if (loss := row.ratios.values.get("accuracy")) is not None]
     sentences = [f"Nearest to {REFERENCE}, or ahead of it, comes {_case(nearest)}.", f"Farthest from it is {_case(farthest)}."]
     if losses:
         extremes = " to ".join(dict.fromkeys(figures.typeset(figures.difference(loss)) for loss in (min(losses), max(losses))))

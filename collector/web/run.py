@@ -17,8 +17,7 @@ from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import ranked_bars, run_time_line
-from edgemeter.collector.show.comparison_charts import distribution_chart
-from edgemeter.collector.show.distribution import latency_distribution
+from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.machine import facts_of, machine_facts
 from edgemeter.collector.web.markup import Markup, element, join, part
