@@ -4,19 +4,20 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from edgemeter.agent.base import figures
 from edgemeter.agent.base.options import PATH, format_option, json_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.collector.alerts import alerts_table, lifecycle
+from edgemeter.collector.alerts import check as checking
+from edgemeter.collector.alerts.rules import USUAL, AlertRules, read_rules
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option
+from edgemeter.collector.index.history import open_history
 from edgemeter.collector.ledgers.place import ledger_place
-
-if TYPE_CHECKING:
-    from edgemeter.collector.alerts.rules import AlertRules
-    from edgemeter.collector.trend.watch_file import WatchStore
+from edgemeter.collector.trend.watch_file import WatchStore, open_watch
 
 _rules_option = click.option(
     "--rules",
@@ -45,10 +46,6 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_
 
     Example: edgemeter trend alerts check --rules alerts.toml --dry-run
     """
-    from edgemeter.collector.alerts import alerts_table
-    from edgemeter.collector.alerts import check as checking
-    from edgemeter.collector.index.history import open_history
-
     rules = _rules(rules_file)
     where = chosen_stores(stores)
     with progress_bar() as progress, _file(where) as file:
@@ -73,9 +70,6 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, with_members: bool, f
 
     Example: edgemeter trend alerts list --all
     """
-    from edgemeter.agent.base import figures
-    from edgemeter.collector.alerts import alerts_table, lifecycle
-
     with _file(stores) as file:
         listed = lifecycle.read_alerts(file, with_closed=with_closed)
     if not print_data(form, {"alerts": [alerts_table.alert_row(alert) for alert in listed]}):
@@ -93,8 +87,6 @@ def acknowledge(number: int, stores: tuple[str, ...], remark: str | None) -> Non
 
     Example: edgemeter trend alerts acknowledge 7 --remark "new power supply"
     """
-    from edgemeter.collector.alerts import lifecycle
-
     with _file(stores) as file:
         click.echo(lifecycle.acknowledge(file, number, remark), err=True)
 
@@ -108,8 +100,6 @@ def dismiss(number: int, stores: tuple[str, ...], remark: str | None) -> None:
 
     Example: edgemeter trend alerts dismiss 7 --because "the meter was moved"
     """
-    from edgemeter.collector.alerts import lifecycle
-
     with _file(stores) as file:
         click.echo(lifecycle.dismiss(file, number, remark), err=True)
 
@@ -124,8 +114,6 @@ def health(rules_file: Path | None, stores: tuple[str, ...], days: int, *, form:
 
     Example: edgemeter trend alerts health --days 30
     """
-    from edgemeter.collector.alerts import alerts_table, lifecycle
-
     rules = [rule.name for rule in _rules(rules_file).rule]
     with _file(stores) as file:
         rules_health = lifecycle.rules_health(lifecycle.read_alerts(file, with_closed=True), rules, time.time_ns(), days)
@@ -141,19 +129,13 @@ def test(channel: str, rules_file: Path) -> None:
 
     Example: edgemeter trend alerts test "team chat" --rules alerts.toml
     """
-    from edgemeter.collector.alerts.check import send_test
-
-    send_test(_rules(rules_file), channel)
+    checking.send_test(_rules(rules_file), channel)
     click.echo(f"sent a test notification to {channel!r}", err=True)
 
 
-def _rules(path: Path | None) -> "AlertRules":
-    from edgemeter.collector.alerts import rules
-
-    return rules.USUAL if path is None else rules.read_rules(path)
+def _rules(path: Path | None) -> AlertRules:
+    return USUAL if path is None else read_rules(path)
 
 
-def _file(stores: Sequence[str]) -> "WatchStore":
-    from edgemeter.collector.trend.watch_file import open_watch
-
+def _file(stores: Sequence[str]) -> WatchStore:
     return open_watch(ledger_place(existing_store(chosen_stores(stores)[0])))

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,18 +20,18 @@ from edgemeter.agent.base.tables import Format, console_for
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.collector.cli.stores import all_days_option, chosen_stores, influx_token_option, stores_option
-from edgemeter.collector.compare import columns
+from edgemeter.collector.compare import columns, views
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
+from edgemeter.collector.compare.matrix import Across, coverage, matrix
 from edgemeter.collector.compare.summary import DaysCounted
+from edgemeter.collector.compare.trade_off import Cost, trade_offs
+from edgemeter.collector.index.rollup import RolledUp, compare_rolled_up, rolled_up
+from edgemeter.collector.index.stored_summaries import read_rests
 from edgemeter.collector.runs.store import RunStore, StoreContents, open_store
-
-if TYPE_CHECKING:
-    from edgemeter.collector.compare.matrix import Across
-    from edgemeter.collector.compare.views import FlatRow, GatheredCases
-    from edgemeter.collector.index.rollup import RolledUp
-
+from edgemeter.collector.show import matrix_table
+from edgemeter.collector.show.compare_table import shortened, show_comparison, show_verdicts
 
 # How alike a name and one of the catalogue are that is meant.
 NEARLY = 0.8
@@ -168,7 +168,7 @@ def compare(
     influx_token_file: Path | None,
     view: str,
     figure: str,
-    across: "Across",
+    across: Across,
     stale_days: int,
     matters: float,
     days: DaysCounted,
@@ -190,8 +190,6 @@ def compare(
         raise click.UsageError(f"Missing option '--reference': the view {view} needs a device or role; models are compared as A B.")
     if html is not None and view != "table":
         raise click.UsageError(f"--html needs --view table, not {view}")
-    from edgemeter.collector.index.rollup import compare_rolled_up, rolled_up
-
     where = chosen_stores(stores)
     store = open_store(*where, influx_token_file=influx_token_file)
     limits = SmallestDifferences(ratio=matters)
@@ -230,9 +228,6 @@ def _write_report(store: RunStore, path: Path, reference: str, matters: Smallest
 
 
 def _show(comparison: Comparison, form: Format | None) -> None:
-    from edgemeter.collector.index.stored_summaries import read_rests
-    from edgemeter.collector.show.compare_table import shortened, show_comparison, show_verdicts
-
     console = console_for(form)
     shortest = shortened(comparison)
     read_rests(row.case for row in shortest.rows)
@@ -248,8 +243,6 @@ def _show(comparison: Comparison, form: Format | None) -> None:
 
 
 def _show_nearest(comparison: Comparison, form: Format | None) -> None:
-    from edgemeter.collector.compare import views
-
     nearest = comparison.nearest
     if form == "json":
         click.echo(json_document({"nearest": nearest}))
@@ -266,29 +259,24 @@ def _show_nearest(comparison: Comparison, form: Format | None) -> None:
 
 
 def _show_view(
-    contents: "StoreContents | RolledUp",
+    contents: StoreContents | RolledUp,
     view: str,
     figure: str,
-    across: "Across",
+    across: Across,
     stale_days: int,
     days: DaysCounted,
     form: Format | None,
 ) -> None:
-    from edgemeter.collector.compare import views
-    from edgemeter.collector.compare.matrix import RefusedRun, coverage, matrix
-    from edgemeter.collector.show import matrix_table
-
     if isinstance(contents, StoreContents):
         gathered, unreadable = views.gather(contents, days), contents.left_out
     else:
-        refused = [RefusedRun(run.run, run.reason) for run in contents.unusable()]
-        gathered, unreadable = views.GatheredCases(contents.summaries, refused), contents.unreadable
+        gathered, unreadable = views.GatheredCases(contents.summaries, contents.unusable()), contents.unreadable
     if view == "pareto":
         _show_pareto(gathered, figure, form)
         return
     table = matrix(gathered.summaries, figure, time.time_ns(), across, stale_days, gathered.refused)
     covered = coverage(table)
-    rows: list[FlatRow] = [row for row in views.matrix_rows(table) if view == "matrix" or row["state"] != "measured"]
+    rows = [row for row in views.matrix_rows(table) if view == "matrix" or row["state"] != "measured"]
     if form == "json":
         click.echo(json_document({view: rows, "cells": covered.cells, "states": covered.states, "left_out": unreadable}))
     elif form == "csv":
@@ -299,11 +287,7 @@ def _show_view(
         matrix_table.show_coverage(covered, console_for(form))
 
 
-def _show_pareto(gathered: "GatheredCases", figure: str, form: Format | None) -> None:
-    from edgemeter.collector.compare import views
-    from edgemeter.collector.compare.trade_off import Cost, trade_offs
-    from edgemeter.collector.show import matrix_table
-
+def _show_pareto(gathered: views.GatheredCases, figure: str, form: Format | None) -> None:
     if figure not in ("latency", "energy"):
         raise click.UsageError(f"--view pareto needs --figure latency or energy, not {figure}")
     cost: Cost = "energy" if figure == "energy" else "latency"

@@ -58,7 +58,7 @@ def demo(
             store = open_store(str(ledger))
             comparison = compare.compare(store.contents(), "reference")
             write_file_of(source_of(store), html, FileChoice(baseline="reference"))
-            fleet_page.finish()
+            fleet_page.wait()
     if not print_data(form, columns.to_json(comparison), rows="rows"):
         show_comparison(comparison, console_for(form))
     with open_ledger(ledger, "read") as opened:

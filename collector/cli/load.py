@@ -1,7 +1,6 @@
 """`edgemeter collector load`: simulated devices over a real broker."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -10,10 +9,9 @@ from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.options import FiniteRange, broker_files, format_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
-
-if TYPE_CHECKING:
-    from edgemeter.collector.load.load import LoadMode
-    from edgemeter.collector.load.tally import LoadResult, LoadTally
+from edgemeter.collector.load import load as loading
+from edgemeter.collector.load.load import LoadMode
+from edgemeter.collector.load.tally import LoadPlan, LoadResult, LoadTally, measure_template
 
 SECONDS = 10.0
 
@@ -42,7 +40,7 @@ def load(
     rate_per_s: float,
     seconds: float | None,
     records: int | None,
-    mode: "LoadMode | None",
+    mode: LoadMode | None,
     patience: float,
     form: Format | None,
     **files: Path | None,
@@ -51,9 +49,6 @@ def load(
 
     Example: edgemeter collector load --broker broker.example --devices 1000 --rate 500 --seconds 60
     """
-    from edgemeter.collector.load import load as loading
-    from edgemeter.collector.load.tally import LoadPlan, measure_template
-
     if seconds is not None and records is not None:
         raise click.UsageError("give either --seconds or --records")
     if mode == "agents" and devices > loading.MOST_AGENTS:
@@ -65,7 +60,7 @@ def load(
     default_mode: LoadMode = "agents" if devices <= loading.MOST_AGENTS else "crowd"
     with progress_bar() as progress:
 
-        def watch(tally: "LoadTally") -> None:
+        def watch(tally: LoadTally) -> None:
             progress("receipts", tally.receipted, plan.records)
 
         result = loading.run_load(address, plan, mode or default_mode, copied, watch)
@@ -76,7 +71,7 @@ def load(
         raise TransientError(f"{late}: check that a collector is running and keeps up")
 
 
-def _show(result: "LoadResult", form: Format | None) -> None:
+def _show(result: LoadResult, form: Format | None) -> None:
     from rich.table import Column, Table
 
     how = (

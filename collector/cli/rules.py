@@ -3,9 +3,11 @@
 from typing import Any
 
 import click
+from rich.table import Table
 
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.verdict import judge
 from edgemeter.collector.compare.pairing import comparability_kinds, comparability_markdown, comparability_rules
 
 
@@ -17,8 +19,6 @@ def rules(*, form: Format | None, comparing: bool) -> None:
 
     Example: edgemeter config rules --comparing
     """
-    from edgemeter.agent.verdict import judge
-
     if form == "markdown":
         click.echo(comparability_markdown() if comparing else judge.rules_markdown(judge.RULES), nl=False)
     elif not print_data(
@@ -28,8 +28,6 @@ def rules(*, form: Format | None, comparing: bool) -> None:
 
 
 def _show(verdict_rules: Any, console: Any) -> None:
-    from rich.table import Table
-
     if verdict_rules is not None:
         table = Table("rule", "violated, a run is", "requirement")
         for row in verdict_rules:

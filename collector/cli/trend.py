@@ -13,9 +13,24 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import format_option, quiet_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.contract.figures import FIGURES
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, only_options, store_option
+from edgemeter.collector.index.history import open_history
 from edgemeter.collector.ledgers.place import ledger_place
+from edgemeter.collector.trend import watch
+from edgemeter.collector.trend.finding import iso
+from edgemeter.collector.trend.metrics import DEFAULT, METRICS
+from edgemeter.collector.trend.trend_text import annotations_table, points_csv, show_trends, trends_document
+from edgemeter.collector.trend.watch_file import (
+    Annotation,
+    add_annotation,
+    annotations_of,
+    open_watch,
+    read_annotations,
+    remove_annotation,
+    today,
+)
+from edgemeter.collector.units import units_table
+from edgemeter.collector.units.board_types import board_types
 
 
 def _day(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
@@ -27,8 +42,6 @@ def _day(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int
 
 def chosen_metrics(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
     """Return the names of metrics in an option, by default the usual ones."""
-    from edgemeter.collector.trend.metrics import DEFAULT, METRICS
-
     names = DEFAULT if value is None else tuple(METRICS) if value == "all" else tuple(part.strip() for part in value.split(","))
     unknown = [name for name in names if name not in METRICS]
     if unknown:
@@ -36,13 +49,12 @@ def chosen_metrics(_ctx: click.Context, _param: click.Parameter, value: str | No
     return names
 
 
-_RULES = [rule for entry in FIGURES for rule in entry.trends]
 _metrics_option = click.option(
     "--metric",
     "metrics",
     callback=chosen_metrics,
     metavar="NAME[,NAME]",
-    help=f"{', '.join(rule.name for rule in _RULES)}, or all. Default: {', '.join(rule.name for rule in _RULES if rule.is_default)}.",
+    help=f"{', '.join(METRICS)}, or all. Default: {', '.join(DEFAULT)}.",
 )
 COMMANDS: Sections = {
     "Commands": {
@@ -85,10 +97,6 @@ def trend(
     """
     if context.invoked_subcommand is not None:
         return
-    from edgemeter.collector.index.history import open_history
-    from edgemeter.collector.trend import finding, watch
-    from edgemeter.collector.trend.trend_text import points_csv, show_trends, trends_document
-    from edgemeter.collector.trend.watch_file import annotations_of
 
     where = chosen_stores(stores)
     with progress_bar() as progress:
@@ -100,9 +108,7 @@ def trend(
         trends = watch.trends_of(history, annotations, metrics, selection, by_type=by_type, workers=workers, progress=progress)
     newest = max((trend.last_day for trend in trends), default=0)
     if until is not None and until < newest:
-        raise click.UsageError(
-            f"--until {finding.iso(until)} is before the newest run, of {finding.iso(newest)}: give that day or a later one"
-        )
+        raise click.UsageError(f"--until {iso(until)} is before the newest run, of {iso(newest)}: give that day or a later one")
     last = newest if until is None else until
     if form == "csv":
         click.echo(points_csv([(trend.key, trend.metric, watch.points(history, trend.key, trend.metric)) for trend in trends]), nl=False)
@@ -130,18 +136,6 @@ def annotate(
 
     Example: edgemeter trend annotate --device pi-7 --day 2026-11-02 "new power supply"
     """
-    from edgemeter.collector.trend.finding import iso
-    from edgemeter.collector.trend.metrics import METRICS
-    from edgemeter.collector.trend.trend_text import annotations_table
-    from edgemeter.collector.trend.watch_file import (
-        Annotation,
-        add_annotation,
-        open_watch,
-        read_annotations,
-        remove_annotation,
-        today,
-    )
-
     if about["metric"] is not None and about["metric"] not in METRICS:
         raise click.UsageError(f"{about['metric']!r} is not a metric: choose from {', '.join(METRICS)}")
     if sum((text is not None, remove is not None, as_list or form is not None)) != 1:
@@ -161,18 +155,13 @@ def annotate(
             click.echo(f"annotation {remove} removed", err=True)
         else:
             annotations = read_annotations(file)
-            if (
-                not print_data(form, {"annotations": [asdict(annotation) | {"day": iso(annotation.day)} for annotation in annotations]})
-                and annotations
-            ):
+            document = {"annotations": [asdict(annotation) | {"day": iso(annotation.day)} for annotation in annotations]}
+            if not print_data(form, document) and annotations:
                 console_for(form).print(annotations_table(annotations))
 
 
 def _check_series(stores: Sequence[str], about: dict[str, Any]) -> None:
     """Raise if no run has the fleet, device or model: a mistyped name would annotate nothing."""
-    from edgemeter.collector.index.history import open_history
-    from edgemeter.collector.trend import watch
-
     with progress_bar() as progress:
         watch.keys_of(
             open_history(stores, progress), watch.SeriesSelection(fleet=about["fleet"], device=about["device"], model=about["model"])
@@ -192,11 +181,6 @@ def units(
 
     Example: edgemeter trend units --board "Raspberry Pi 5 Model B Rev 1.0" --metric energy
     """
-    from edgemeter.collector.index.history import open_history
-    from edgemeter.collector.trend import watch
-    from edgemeter.collector.units import units_table
-    from edgemeter.collector.units.board_types import board_types
-
     with progress_bar() as progress:
         history = open_history(chosen_stores(stores), progress)
         selection = watch.SeriesSelection(fleet=fleet, board=board, model=model)

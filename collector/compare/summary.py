@@ -211,7 +211,14 @@ def summarise(case: CaseRuns) -> CaseSummary:
         key=case.key,
         runs=runs,
         run_ids=tuple(run.id for run in runs),
-        around=_surroundings(runs),
+        around=CaseSurroundings(
+            first_started_at_ns=runs[0].started_at_ns,
+            queries=sum(run.latency.count for run in runs),
+            modes=tuple(dict.fromkeys(run.mode for run in runs)),
+            environment={field: environment(runs, field) for field in ENVIRONMENT},
+            has_several_libraries=len({tuple(sorted(run.environment.libraries.items())) for run in runs}) > 1,
+            hottest_c=hottest_c(runs),
+        ),
         p50_ms=spreads.get("latency_p50_ms"),
         spreads=spreads,
         uncertainties=uncertainties,
@@ -241,17 +248,6 @@ def environment(runs: Sequence[RunRecord], field: str) -> str | None:
 def rule_of(reason: str) -> str:
     """Return the rule of a verdict's reason, which is `rule: evidence`."""
     return reason.partition(":")[0]
-
-
-def _surroundings(runs: Sequence[RunRecord]) -> CaseSurroundings:
-    return CaseSurroundings(
-        first_started_at_ns=runs[0].started_at_ns,
-        queries=sum(run.latency.count for run in runs),
-        modes=tuple(dict.fromkeys(run.mode for run in runs)),
-        environment={field: environment(runs, field) for field in ENVIRONMENT},
-        has_several_libraries=len({tuple(sorted(run.environment.libraries.items())) for run in runs}) > 1,
-        hottest_c=hottest_c(runs),
-    )
 
 
 def _text(value: object) -> str | None:

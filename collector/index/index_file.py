@@ -262,16 +262,8 @@ def code_hash() -> str:
 # Fields that no comparison reads, but for those that figures are worked out from; the ledger has them.
 _FIGURES_READ = {path.partition(".")[0] for entry in figures.FIGURES for path in (*entry.reads, entry.path)}
 _NOT_COMPARED: dict[str, Any] = {
-    "samples": (),
-    "outputs": (),
-    "power_traces": (),
-    "windows": None,
-    "sustained": None,
-    "cool_down": None,
-    "scheduling": None,
-    "observer": None,
-    "answers": None,
-    "agreement": None,
+    **dict.fromkeys(("samples", "outputs", "power_traces"), ()),
+    **dict.fromkeys(("windows", "sustained", "cool_down", "scheduling", "observer", "answers", "agreement")),
 }
 _LEFT_AWAY = {name: absent for name, absent in _NOT_COMPARED.items() if name not in _FIGURES_READ}
 

@@ -210,7 +210,7 @@ class ReferenceListing:
         }
 
 
-def listing(
+def listing_of(
     measured: Sequence[CaseSummary], imports: Sequence[ReferenceImport], published: Sequence[PublishedRow], request: ListingRequest
 ) -> ReferenceListing:
     """Return the matching rows of the three kinds."""
