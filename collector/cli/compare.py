@@ -139,9 +139,7 @@ def is_model(text: str) -> bool:
 @matters_option
 @all_days_option
 @quiet_option
-@format_option(
-    "Print the rows and what was left out as JSON; with BASELINE NEW markdown is a comment for a pull request",
-)
+@format_option("Print the rows and what was left out as JSON; with BASELINE NEW markdown is a comment for a pull request")
 @click.option(
     "--fail-on",
     metavar="LIMITS",
@@ -259,13 +257,7 @@ def _show_nearest(comparison: Comparison, form: Format | None) -> None:
 
 
 def _show_view(
-    contents: StoreContents | RolledUp,
-    view: str,
-    figure: str,
-    across: Across,
-    stale_days: int,
-    days: DaysCounted,
-    form: Format | None,
+    contents: StoreContents | RolledUp, view: str, figure: str, across: Across, stale_days: int, days: DaysCounted, form: Format | None
 ) -> None:
     if isinstance(contents, StoreContents):
         gathered, unreadable = views.gather(contents, days), contents.left_out

@@ -21,14 +21,7 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 @click.option("--influx-token-file", type=PATH, help="File with the token.")
 @quiet_option
 @format_option("Print the comparison as JSON.")
-def demo(
-    html: Path,
-    home: Path | None,
-    influx: str | None,
-    influx_token_file: Path | None,
-    *,
-    form: Format | None,
-) -> None:
+def demo(html: Path, home: Path | None, influx: str | None, influx_token_file: Path | None, *, form: Format | None) -> None:
     """Measure the shipped models on every installed runtime, deliver the results by MQTT, compare them and write a report.
 
     Example: edgemeter demo --html report.html

@@ -24,9 +24,11 @@ from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange, SessionHeld, needs_attention
 from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_file, ledger_option, since_option, stamp
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
+from edgemeter.collector.upkeep import copies
+from edgemeter.collector.upkeep import request_again as asking
+from edgemeter.collector.upkeep.ledger_import import LedgerImport, import_ledger
 
 if TYPE_CHECKING:
-    from edgemeter.collector.upkeep.ledger_import import LedgerImport
     from edgemeter.collector.web.activity import DeviceActivity
 
 
@@ -190,9 +192,7 @@ def stats(ledger: LedgerPlace | None, *, as_json: bool) -> None:
 
     Example: edgemeter collector stats
     """
-    from edgemeter.collector.upkeep.copies import ledger_stats
-
-    stats = ledger_stats(chosen_ledger(ledger))
+    stats = copies.ledger_stats(chosen_ledger(ledger))
     if as_json:
         document = asdict(stats) | {"size_bytes": stats.size_bytes}
         print_json(document)
@@ -220,9 +220,7 @@ def vacuum(ledger: LedgerPlace | None) -> None:
 
     Example: edgemeter collector vacuum
     """
-    from edgemeter.collector.upkeep.copies import vacuum as pack
-
-    before_bytes, after_bytes = pack(
+    before_bytes, after_bytes = copies.vacuum(
         ledger_file(ledger, "its autovacuum uses free space again; VACUUM FULL returns it, while nobody writes")
     )
     click.echo(f"{before_bytes / 1e6:,.1f} MB before, {after_bytes / 1e6:,.1f} MB now", err=True)
@@ -236,9 +234,7 @@ def backup(file: Path, ledger: LedgerPlace | None) -> None:
 
     Example: edgemeter collector backup /backups/ledger-2026-11-20.sqlite
     """
-    from edgemeter.collector.upkeep.copies import backup as copy_to
-
-    copied = copy_to(ledger_file(ledger, "back it up with pg_dump, or with pgbackrest to any moment"), file)
+    copied = copies.backup(ledger_file(ledger, "back it up with pg_dump, or with pgbackrest to any moment"), file)
     click.echo("\n".join(map(str, copied.files)))
     click.echo(f"{count(copied.runs, 'run')} copied", err=True)
 
@@ -255,8 +251,6 @@ def import_(source: LedgerPlace, ledger: LedgerPlace | None, *, as_json: bool) -
 
     Example: edgemeter collector import old-ledger.sqlite
     """
-    from edgemeter.collector.upkeep.ledger_import import import_ledger
-
     into = chosen_ledger(ledger)
     if source == into or (isinstance(source, Path) and isinstance(into, Path) and into.exists() and into.samefile(source)):
         raise ConfigError(f"{str(source)!r} is the ledger itself: name another one")
@@ -273,7 +267,7 @@ def import_(source: LedgerPlace, ledger: LedgerPlace | None, *, as_json: bool) -
         )
 
 
-def _print_import(imported: "LedgerImport") -> None:
+def _print_import(imported: LedgerImport) -> None:
     click.echo(
         f"{count(imported.records, 'record')} read, {imported.inserted} imported, {imported.held} there before: all found by their hash"
     )
@@ -307,13 +301,10 @@ def restore(file: Path, ledger: LedgerPlace | None, sources: tuple[LedgerPlace, 
 
     Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite --from /mnt/other-collector/ledger.sqlite
     """
-    from edgemeter.collector.upkeep.copies import restore as bring_back
-    from edgemeter.collector.upkeep.ledger_import import import_ledger
-
     for source in sources:
         open_ledger(source, "read").close()
     path = ledger_file(ledger, "restore it with pg_restore or pgbackrest")
-    restored = bring_back(file, path)
+    restored = copies.restore(file, path)
     click.echo("\n".join(map(str, restored.files)))
     newest = f", the newest of {stamp(restored.last_received_ns)}" if restored.last_received_ns else ""
     click.echo(f"{count(restored.runs, 'run')} restored{newest}", err=True)
@@ -349,9 +340,7 @@ def request_again(
 
     Example: edgemeter collector request-again --since 2026-11-01 --broker broker.example
     """
-    from edgemeter.collector.upkeep.request_again import request_again as ask
-
-    asked_devices = ask(address_with_files(broker, files), chosen_ledger(ledger), devices, since_ns or 0)
+    asked_devices = asking.request_again(address_with_files(broker, files), chosen_ledger(ledger), devices, since_ns or 0)
     if as_json:
         print_json({"asked": asked_devices})
         return

@@ -61,7 +61,7 @@ COMMANDS: Sections = {
         "units": ("edgemeter.collector.cli.trend:units", "Compare boards of one type and find outliers."),
         "annotate": ("edgemeter.collector.cli.trend:annotate", "Annotate a day of the history, e.g. an expected change."),
         "alerts": ("edgemeter.collector.cli.alerts:alerts", "Send an alert for each confirmed finding."),
-    },
+    }
 }
 
 

@@ -10,15 +10,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.metrics import is_reached, metric_name, needed_value
 from edgemeter.agent.contract.case_identity import PAIR_MARKS, CaseKey, Relation, are_alike, likeness, relation
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
-from edgemeter.collector.compare.judgement import (
-    CaseJudgements,
-    Ratios,
-    SmallestDifferences,
-    energies_rank,
-    judge_case,
-    ratios,
-    withheld,
-)
+from edgemeter.collector.compare.judgement import CaseJudgements, Ratios, SmallestDifferences, energies_rank, judge_case, ratios, withheld
 from edgemeter.collector.compare.pairing import PRECISION_BITS, NearestCase, References, nearest
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
 from edgemeter.collector.runs.cases import group_cases, grouped, named

@@ -184,11 +184,7 @@ def _part(analysis: Analysis, part: ServerAnalysis, constants: Constants, sent_b
             for cell, cost in millions(part, constants, grid)
         ],
         "response": [
-            {
-                "utilisation_ratio": share,
-                "response_ms": answer,
-                "fill_ms": fill_ms(part.server.batch, share * part.server.rate_per_s.value),
-            }
+            {"utilisation_ratio": share, "response_ms": answer, "fill_ms": fill_ms(part.server.batch, share * part.server.rate_per_s.value)}
             for share, answer in response_times(part, constants, sent_bytes)
         ],
     }

@@ -27,10 +27,7 @@ from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.sink import open_sink
 
 Right = Literal["write", "read"]
-_KINDS: dict[Right, str] = {
-    "write": "for the collector: write permission only",
-    "read": "for compare: read permission only",
-}
+_KINDS: dict[Right, str] = {"write": "for the collector: write permission only", "read": "for compare: read permission only"}
 
 
 def set_up_influx(config: InfluxConfig, keep_days: int | None, token_files: Mapping[Right, Path]) -> list[str]:

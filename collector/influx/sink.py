@@ -9,14 +9,7 @@ from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.collector.influx.bucket_client import BucketClient
-from edgemeter.collector.influx.client import (
-    InfluxHttp,
-    NotFoundError,
-    PointsRejectedError,
-    execute_influxql,
-    identifier,
-    one_line,
-)
+from edgemeter.collector.influx.client import InfluxHttp, NotFoundError, PointsRejectedError, execute_influxql, identifier, one_line
 from edgemeter.collector.influx.influx_config import InfluxConfig
 
 logger = logging.getLogger(__name__)

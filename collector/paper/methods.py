@@ -69,10 +69,7 @@ def _procedure(runs: Sequence[RunRecord]) -> list[str]:
 def _latency(runs: Sequence[RunRecord]) -> list[str]:
     generated = [run for run in runs if run.generation]
     sentences = ["Latency is the time of the runtime's call, without pre- and post-processing."] if len(generated) < len(runs) else []
-    sentences += [
-        *_generation(generated),
-        f"Reported is the median over the runs of a case; {_INTERVALS}.",
-    ]
+    sentences += [*_generation(generated), f"Reported is the median over the runs of a case; {_INTERVALS}."]
     refused = sum(run.latency.p99_ms is None for run in runs)
     if refused:
         sentences.append(f"In {figures.count(refused, 'run')} there were too few queries for a 99th percentile, which is left out.")

@@ -17,10 +17,7 @@ HEAD = """\
 % plus-minus sign an expanded uncertainty (95%).
 """
 ABSENT = "--"
-_NO_NET = {
-    "no_idle": "idle power was not measured",
-    "not_resolvable": "net energy does not stand out from the uncertainty of idle power",
-}
+_NO_NET = {"no_idle": "idle power was not measured", "not_resolvable": "net energy does not stand out from the uncertainty of idle power"}
 
 
 @dataclass(frozen=True, slots=True)

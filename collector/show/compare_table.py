@@ -222,9 +222,7 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
         print_text(console, "No run could be compared.", "bold")
     if len(fitting) < len(printable):
         print_text(
-            console,
-            f"{len(printable) - len(fitting)} columns do not fit: widen the terminal, or see --html, --format csv or --json",
-            "dim",
+            console, f"{len(printable) - len(fitting)} columns do not fit: widen the terminal, or see --html, --format csv or --json", "dim"
         )
     print_notes(console, notes.texts)
     _show_left_out(comparison.left_out, console)
