@@ -137,10 +137,10 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
     return [request.address for request in requests], away
 
 
-def _choices(everything: FormChoices, held: Sequence[str]) -> FormChoices:
+def _choices(everything: FormChoices, own_addresses: Sequence[str]) -> FormChoices:
     """Return what the forms of the file offer: of the routes' fields only what it holds."""
     values = {name: dict(entries) for name, entries in everything.items() if name not in {"days", "level"}}
-    addresses = [read_address(text) for text in held]
+    addresses = [read_address(text) for text in own_addresses]
     for view, name in (("compare", "baseline"), ("trend", "metric")):
         field_values = {address.get(name) for address in addresses if address.view == view} | {DEFAULT_FIGURE}
         values[name] = {value: text for value, text in values[name].items() if value in field_values}

@@ -144,12 +144,6 @@ def p50_by_day(connection: sqlite3.Connection, start_ns: int, numbers: Sequence[
     return connection.execute(query, (NS_PER_DAY, msgspec.json.encode(numbers).decode(), start_ns)).fetchall()
 
 
-def row_of_run(connection: sqlite3.Connection, run_id: str) -> int | None:
-    """Return the ledger's row of the run of that id."""
-    row = connection.execute("SELECT max(row) FROM measured WHERE id = ?", (run_id,)).fetchone()
-    return None if row[0] is None else int(row[0])
-
-
 def fingerprints(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Fingerprint]:
     """Return fingerprints by their numbers."""
     query = "SELECT fingerprint, text FROM common JOIN json_each(?) ON fingerprint = value"

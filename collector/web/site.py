@@ -21,7 +21,7 @@ from edgemeter.collector.web.run import run_view
 from edgemeter.collector.web.series import DEFAULT_FIGURE, FOLLOWED
 from edgemeter.collector.web.side_by_side import compare_view
 from edgemeter.collector.web.trend import trend_view
-from edgemeter.collector.web.view import ROUTES, Links, View, ViewRequest, address
+from edgemeter.collector.web.view import ROUTES, Links, View, ViewRequest
 
 SERVED_POLICY = (
     "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self';"
@@ -158,11 +158,6 @@ def navigation(request: ViewRequest, links: Links) -> list[dict[str, object]]:
         if reference := links.to(name, **fields) or links.to(name):
             items.append({"reference": reference, "text": text, "is_current": name == request.view})
     return items
-
-
-def served_exports(request: ViewRequest) -> dict[str, str]:
-    """Return the addresses of a served view as CSV and as JSON."""
-    return {form: f"/{address(request.view, {**request.fields, 'format': form})}" for form in ("csv", "json")}
 
 
 def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
