@@ -213,16 +213,6 @@ def test_figures_of_other_code_are_computed_again(path, monkeypatch):
     assert by_rollup(path) == before
 
 
-def test_another_ledger_at_the_same_place_has_a_rollup_of_its_own(path):
-    """The file was moved away and a new one begun."""
-    keep(path, [make_reference(), make_run("pi-old"), make_run("pi-old")])
-    by_rollup(path)
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    keep(path, [make_reference(), make_run("pi-new")])
-    assert by_rollup(path) == by_runs(path)
-
-
 def test_the_runs_of_a_summary_are_loaded_when_read(path):
     """Their number is known before, their figures are those of the ledger."""
     write_ledger(path, Fleet(devices=2, days=5, cases=2))
