@@ -30,7 +30,7 @@ def check_json(result: AlertCheck, plan: Mapping[str, Sequence[Notice]]) -> str:
     """Return what a check did as JSON."""
     return json_document(
         {
-            "changes": [{"event": change.event, "alert": _row(change.alert)} for change in result.changes],
+            "changes": [{"event": change.event, "alert": alert_row(change.alert)} for change in result.changes],
             "sent": [asdict(delivery) for delivery in result.sent],
             "would_send": {name: len(notices) for name, notices in plan.items() if notices},
         }
@@ -50,11 +50,6 @@ def alerts_table(alerts: Sequence[Alert], *, with_members: bool = False) -> Tabl
     return table
 
 
-def alerts_json(alerts: Sequence[Alert]) -> str:
-    """Return alerts as JSON."""
-    return json_document({"alerts": [_row(alert) for alert in alerts]})
-
-
 def health_table(health: Sequence[RuleHealth]) -> Table:
     """Return the health of rules as a table."""
     headings = ("rule", "opened", "open now", "confirmed", "dismissed", "not judged", "real", "most often")
@@ -66,12 +61,8 @@ def health_table(health: Sequence[RuleHealth]) -> Table:
     return table
 
 
-def health_json(health: Sequence[RuleHealth]) -> str:
-    """Return the health of rules as JSON."""
-    return json_document({"rules": [asdict(rule) for rule in health]})
-
-
-def _row(alert: Alert) -> dict[str, Any]:
+def alert_row(alert: Alert) -> dict[str, Any]:
+    """Return an alert for machines."""
     return {
         "number": alert.number,
         "state": "open" if alert.closed_ns is None else "closed",

@@ -9,7 +9,7 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.alerts.rules import AlertRule
-from edgemeter.collector.runs.cases import SeriesKey
+from edgemeter.collector.runs.cases import SeriesKey, grouped
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.events import FEWEST, EventMember, TrendEvent, gap_events, member_name, step_events, told_by
 from edgemeter.collector.trend.finding import Missing, Step, iso
@@ -173,10 +173,7 @@ def _kind_of(member: EventMember) -> _Kind:
 
 
 def _by_kind(members: Sequence[EventMember]) -> dict[_Kind, list[EventMember]]:
-    by_kind: dict[_Kind, list[EventMember]] = defaultdict(list)
-    for member in members:
-        by_kind[_kind_of(member)].append(member)
-    return by_kind
+    return grouped((_kind_of(member), member) for member in members)
 
 
 def _beside(member: EventMember, by_kind: dict[_Kind, list[EventMember]]) -> list[EventMember]:
@@ -190,7 +187,7 @@ def _drifts(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
 
 
 def _rises(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
-    for key in filter(rule.selection().takes, context.history.series()):
+    for key in filter(rule.takes, context.history.series()):
         for name in RELATIVE.intersection(rule.metrics):
             days = watch.points(context.history, key, name)
             begin = max(cuts(context.annotations, key, name), default=0)
@@ -226,7 +223,7 @@ def _missing(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
 
 
 def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
-    for key in filter(rule.selection().takes, context.history.series()):
+    for key in filter(rule.takes, context.history.series()):
         lately = context.history.points(key, context.history.last_day(key))
         if not lately or lately[-1][0].verdict != "invalid":
             continue
@@ -241,7 +238,7 @@ def _invalid(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
 
 
 def _outlying(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
-    keys = list(filter(rule.selection().takes, context.history.series()))
+    keys = list(filter(rule.takes, context.history.series()))
     types = ((name, board_type) for name in rule.metrics for board_type in board_types(context.history, name, keys, with_cases=False))
     outlying = ((name, board_type, peer) for name, board_type in types for peer in board_type.sick or ())
     for name, kind, unit in outlying:
@@ -322,7 +319,7 @@ def _facts(key: SeriesKey) -> dict[str, str]:
 
 
 def _trends(rule: AlertRule, context: FiringContext, *, by_type: bool = False) -> list[SeriesTrend]:
-    return watch.trends_of(context.history, context.annotations, rule.metrics, rule.selection(), by_type=by_type)
+    return watch.trends_of(context.history, context.annotations, rule.metrics, rule, by_type=by_type)
 
 
 _KINDS: dict[str, Callable[[AlertRule, FiringContext], Iterator[Firing]]] = {

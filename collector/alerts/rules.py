@@ -20,7 +20,7 @@ _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]*$", ma
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class AlertRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class AlertRule(SeriesSelection, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When an alert is opened. The sample shows which fields each kind reads; an absent selector matches everything."""
 
     name: _Name
@@ -37,16 +37,6 @@ class AlertRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     below: float | None = None
     runs: Annotated[int, msgspec.Meta(ge=1)] = 2
     hours: _Positive = 24.0
-    fleet: str | None = None
-    device: str | None = None
-    board: str | None = None
-    model: str | None = None
-    precision: str | None = None
-    runtime: str | None = None
-
-    def selection(self) -> SeriesSelection:
-        """Return the series that the rule applies to."""
-        return SeriesSelection(**{name: getattr(self, name) for name in SeriesSelection.__slots__})
 
 
 _Quiet = Annotated[str, msgspec.Meta(pattern=r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$")]

@@ -139,10 +139,10 @@ def _addresses(runs: Sequence[RunRecord], cases: int) -> list[str]:
 def _choices(runs: Sequence[RunRecord], request: ViewRequest) -> FormChoices:
     """Return what the form of a page offers: the facets of all runs, but not what the page is about."""
     if request.view not in ("overview", "compare"):
-        return FormChoices({})
+        return {}
     facets_of_runs = [facets(run) for run in runs]
     values = {name: sorted({str(facet[f"data-{name}"]) for facet in facets_of_runs}) for name in FACETS}
-    return FormChoices({name: dict(zip(names, names, strict=True)) for name, names in values.items()})
+    return {name: dict(zip(names, names, strict=True)) for name, names in values.items()}
 
 
 def _drawn(chart: Chart, number: int) -> Markup:

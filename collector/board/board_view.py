@@ -27,7 +27,7 @@ TRUST = (
 def board_view(context: ViewContext, entries: Sequence[SiteEntry], places: Mapping[str, tuple[str, str]]) -> View:
     """Return the index; `places` has bundle and badge of each verified run by its id."""
     results = ((entry, entry.run) for entry in entries if entry.state == "verified" and entry.run)
-    verified = sorted(results, key=lambda pair: _order(pair[1]))
+    verified = sorted(results, key=lambda pair: (pair[1].model.name, pair[1].latency.p50_ms or float("inf"), pair[1].id))
     apart_entries = [entry for entry in entries if entry.state != "verified"]
     labs = {entry.lab for entry, _ in verified}
     table, plain = grid("results", _columns(context.links, places), verified, lambda pair: facets(pair[1]))
@@ -115,10 +115,6 @@ _APART: list[ViewColumn[SiteEntry]] = [
     ViewColumn("device", "Device", lambda entry: entry.found.device, is_text=True),
     ViewColumn("lab", "Signed by", lambda entry: entry.lab, is_text=True),
 ]
-
-
-def _order(run: RunRecord) -> tuple[str, float, str]:
-    return run.model.name, run.latency.p50_ms or float("inf"), run.id
 
 
 def _provenance(pair: Result) -> str:

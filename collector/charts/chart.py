@@ -70,10 +70,6 @@ class Chart:
         rows = [[_seen(value, is_time) for value, is_time in zip(row, times, strict=True)] for row in self.table.rows]
         return {"spec": self.spec, "columns": self.table.columns, "rows": rows, "legend": self.legend, "brushes": self.brushes}
 
-    def whole(self) -> Spec:
-        """Return the specification with its data."""
-        return {**self.spec, "data": {"values": self.table.dicts()}}
-
 
 @dataclass(slots=True)
 class ChartSheet:

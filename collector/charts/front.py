@@ -99,11 +99,7 @@ def against_accuracy(
         **parts.sized(HEIGHT_PX),
         "datasets": {"marks": marks},
         "params": [parts.HIDDEN],
-        "layer": [
-            *([band] if bands else []),
-            *([steps] if fronts else []),
-            *({"data": {"name": "marks"}, **layer} for layer in of_marks),
-        ],
+        "layer": [*([band] if bands else []), *([steps] if fronts else []), *({"data": {"name": "marks"}, **layer} for layer in of_marks)],
     }
 
 

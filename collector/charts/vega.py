@@ -81,7 +81,7 @@ def _standing_alone(chart: Chart, *, is_alone: bool = True) -> Spec:
     title = (
         {"title": {"text": chart.title, "anchor": "start", "fontSize": 13, "color": "var(--ink)", "limit": WIDTH_PX}} if is_alone else {}
     )
-    spec = {**chart.whole(), **title}
+    spec = {**chart.spec, "data": {"values": chart.table.dicts()}, **title}
     spec = {**spec, "width": WIDTH_PX} if spec.get("width") == "container" else spec
     plain = {**spec, "config": {**theme(), "font": "Helvetica, Arial, sans-serif", "background": "var(--sheet)"}}
     colours = _light()

@@ -4,17 +4,20 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from edgemeter.agent.base import figures
 from edgemeter.agent.base.options import PATH, format_option, json_option
+from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option, trend_progress
-
-if TYPE_CHECKING:
-    from edgemeter.collector.alerts.rules import AlertRules
-    from edgemeter.collector.trend.watch_file import WatchStore
+from edgemeter.collector.alerts import alerts_table, lifecycle
+from edgemeter.collector.alerts import check as checking
+from edgemeter.collector.alerts.rules import USUAL, AlertRules, read_rules
+from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option
+from edgemeter.collector.index.history import open_history
+from edgemeter.collector.ledgers.place import ledger_place
+from edgemeter.collector.trend.watch_file import WatchStore, open_watch
 
 _rules_option = click.option(
     "--rules",
@@ -43,13 +46,9 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_
 
     Example: edgemeter trend alerts check --rules alerts.toml --dry-run
     """
-    from edgemeter.collector.alerts import alerts_table
-    from edgemeter.collector.alerts import check as checking
-    from edgemeter.collector.index.history import open_history
-
     rules = _rules(rules_file)
     where = chosen_stores(stores)
-    with trend_progress() as progress, _file(where) as file:
+    with progress_bar() as progress, _file(where) as file:
         history = open_history(where, progress)
         result = checking.check_alerts(history, where[0], file, rules, time.time_ns(), is_dry=is_dry)
     plan = checking.planned_sends(rules, result.changes) if is_dry else {}
@@ -71,12 +70,9 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, with_members: bool, f
 
     Example: edgemeter trend alerts list --all
     """
-    from edgemeter.agent.base import figures
-    from edgemeter.collector.alerts import alerts_table, lifecycle
-
     with _file(stores) as file:
         listed = lifecycle.read_alerts(file, with_closed=with_closed)
-    if not print_data(form, alerts_table.alerts_json(listed)):
+    if not print_data(form, {"alerts": [alerts_table.alert_row(alert) for alert in listed]}):
         if listed:
             console_for(form).print(alerts_table.alerts_table(listed, with_members=with_members))
         click.echo(figures.count(len(listed), "alert") + ("" if with_closed else " open"), err=True)
@@ -91,8 +87,6 @@ def acknowledge(number: int, stores: tuple[str, ...], remark: str | None) -> Non
 
     Example: edgemeter trend alerts acknowledge 7 --remark "new power supply"
     """
-    from edgemeter.collector.alerts import lifecycle
-
     with _file(stores) as file:
         click.echo(lifecycle.acknowledge(file, number, remark), err=True)
 
@@ -106,8 +100,6 @@ def dismiss(number: int, stores: tuple[str, ...], remark: str | None) -> None:
 
     Example: edgemeter trend alerts dismiss 7 --because "the meter was moved"
     """
-    from edgemeter.collector.alerts import lifecycle
-
     with _file(stores) as file:
         click.echo(lifecycle.dismiss(file, number, remark), err=True)
 
@@ -122,12 +114,10 @@ def health(rules_file: Path | None, stores: tuple[str, ...], days: int, *, form:
 
     Example: edgemeter trend alerts health --days 30
     """
-    from edgemeter.collector.alerts import alerts_table, lifecycle
-
     rules = [rule.name for rule in _rules(rules_file).rule]
     with _file(stores) as file:
         rules_health = lifecycle.rules_health(lifecycle.read_alerts(file, with_closed=True), rules, time.time_ns(), days)
-    if not print_data(form, alerts_table.health_json(rules_health)):
+    if not print_data(form, {"rules": rules_health}):
         console_for(form).print(alerts_table.health_table(rules_health))
 
 
@@ -139,20 +129,13 @@ def test(channel: str, rules_file: Path) -> None:
 
     Example: edgemeter trend alerts test "team chat" --rules alerts.toml
     """
-    from edgemeter.collector.alerts.check import send_test
-
-    send_test(_rules(rules_file), channel)
+    checking.send_test(_rules(rules_file), channel)
     click.echo(f"sent a test notification to {channel!r}", err=True)
 
 
-def _rules(path: Path | None) -> "AlertRules":
-    from edgemeter.collector.alerts import rules
-
-    return rules.USUAL if path is None else rules.read_rules(path)
+def _rules(path: Path | None) -> AlertRules:
+    return USUAL if path is None else read_rules(path)
 
 
-def _file(stores: Sequence[str]) -> "WatchStore":
-    from edgemeter.collector.ledgers.place import ledger_place
-    from edgemeter.collector.trend.watch_file import open_watch
-
+def _file(stores: Sequence[str]) -> WatchStore:
     return open_watch(ledger_place(existing_store(chosen_stores(stores)[0])))

@@ -1,6 +1,7 @@
 """The command `edgemeter site`: a static site from signed bundles."""
 
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -34,7 +35,6 @@ def site(*, bundles: tuple[Path, ...], out: Path, keys: tuple[Path, ...], requir
 
     Example: edgemeter site results/ --key labs/oslo.key.pub --out site
     """
-    import time
     from importlib.metadata import version
 
     from edgemeter.agent.base import figures

@@ -20,6 +20,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import PATH, FiniteRange, broker_files
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
+from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_option
 from edgemeter.collector.influx import influx_config
 from edgemeter.collector.ledgers.place import LedgerPlace
@@ -115,11 +116,14 @@ def init_influx(
 
     Example: edgemeter collector init-influx --influx http://influx.example:8086 --influx-token-file admin.token --keep-days 365
     """
-    from edgemeter.collector.influx.set_up import InfluxPlan, set_up_influx
+    from edgemeter.collector.influx.set_up import Right, set_up_influx
 
     config = influx_config.parse_influx(influx, token_file=influx_token_file)
-    files = {"write": write_token_to or home() / "influx-write.token", "read": read_token_to or home() / "influx-read.token"}
-    steps = set_up_influx(config, InfluxPlan(keep_days, {"write": files["write"], "read": files["read"]}))
+    files: dict[Right, Path] = {
+        "write": write_token_to or home() / "influx-write.token",
+        "read": read_token_to or home() / "influx-read.token",
+    }
+    steps = set_up_influx(config, keep_days, files)
     if as_json:
         print_json({"set_up": str(config), "token_files": {name: str(path) for name, path in files.items()}, "said": steps})
     else:
@@ -231,7 +235,6 @@ def up(
     """
     from importlib.metadata import version
 
-    from edgemeter.agent.ledger.retention import Retention
     from edgemeter.collector.home_assistant.publisher import HomePublisher
     from edgemeter.collector.index import keeper
     from edgemeter.collector.receive import monitor

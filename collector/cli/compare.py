@@ -6,31 +6,32 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from edgemeter.agent.base import figures
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import PATH, format_option, matters_option, quiet_option
-from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.agent.base.tables import Format, console_for
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.figures import in_view
-from edgemeter.collector.cli.stores import StorePath, all_days_option, chosen_stores, influx_token_option
-from edgemeter.collector.compare import columns
+from edgemeter.collector.cli.stores import all_days_option, chosen_stores, influx_token_option, stores_option
+from edgemeter.collector.compare import columns, views
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
-
-if TYPE_CHECKING:
-    from edgemeter.collector.compare.matrix import Across
-    from edgemeter.collector.compare.summary import DaysCounted
-    from edgemeter.collector.compare.views import FlatRow, GatheredCases
-    from edgemeter.collector.index.rollup import RolledUp
-    from edgemeter.collector.runs.store import RunStore, StoreContents
-
+from edgemeter.collector.compare.matrix import Across, coverage, matrix
+from edgemeter.collector.compare.summary import DaysCounted
+from edgemeter.collector.compare.trade_off import Cost, trade_offs
+from edgemeter.collector.index.rollup import RolledUp, compare_rolled_up, rolled_up
+from edgemeter.collector.index.stored_summaries import read_rests
+from edgemeter.collector.runs.store import RunStore, StoreContents, open_store
+from edgemeter.collector.show import matrix_table
+from edgemeter.collector.show.compare_table import shortened, show_comparison, show_verdicts
 
 # How alike a name and one of the catalogue are that is meant.
 NEARLY = 0.8
@@ -42,7 +43,7 @@ VALUED = frozenset(
 
 
 def review_change(
-    sides: Sequence[str], matters: SmallestDifferences, form: Format | None, fail_on: str | None, days: "DaysCounted", *, has_more: bool
+    sides: Sequence[str], matters: SmallestDifferences, form: Format | None, fail_on: str | None, days: DaysCounted, *, has_more: bool
 ) -> None:
     """Print the review of two sides; exit 1 where the gate stays closed. `has_more` is whether options of other modes were given."""
     if len(sides) != 2:
@@ -52,7 +53,6 @@ def review_change(
             "BASELINE and NEW take --format table, json or markdown, --fail-on, --matters and --all-days; "
             "select runs as in 'ledger.sqlite?device=pi-1'"
         )
-    from edgemeter.agent.base import figures
     from edgemeter.collector.review import document, gate
     from edgemeter.collector.review import review as reviewing
     from edgemeter.collector.review.choice import choice_lines, find_choice
@@ -113,15 +113,9 @@ def is_model(text: str) -> bool:
 )
 @click.argument("sides", nargs=-1, metavar="[BASELINE NEW]")
 @click.option("--reference", metavar="DEVICE|ROLE", help="Device or role (such as reference) to compare the others with.")
-@click.option(
-    "--store",
-    "stores",
-    multiple=True,
-    type=StorePath(),
-    metavar="FILE|URL",
-    envvar="EDGEMETER_STORE",
-    help="A ledger, a document of `edgemeter run --json`, or an InfluxDB (http://HOST:8086?bucket=BUCKET, version 1: ?db=DATABASE); "
-    "several are read as one. Default: the ledger in $EDGEMETER_HOME.",
+@stores_option(
+    "A ledger, a document of `edgemeter run --json`, or an InfluxDB (http://HOST:8086?bucket=BUCKET, version 1: ?db=DATABASE); "
+    "several are read as one. Default: the ledger in $EDGEMETER_HOME."
 )
 @influx_token_option
 @click.option(
@@ -145,9 +139,7 @@ def is_model(text: str) -> bool:
 @matters_option
 @all_days_option
 @quiet_option
-@format_option(
-    "Print the rows and what was left out as JSON; with BASELINE NEW markdown is a comment for a pull request",
-)
+@format_option("Print the rows and what was left out as JSON; with BASELINE NEW markdown is a comment for a pull request")
 @click.option(
     "--fail-on",
     metavar="LIMITS",
@@ -174,10 +166,10 @@ def compare(
     influx_token_file: Path | None,
     view: str,
     figure: str,
-    across: "Across",
+    across: Across,
     stale_days: int,
     matters: float,
-    days: "DaysCounted",
+    days: DaysCounted,
     form: Format | None,
     fail_on: str | None,
     html: Path | None,
@@ -192,18 +184,14 @@ def compare(
         has_more = bool(reference or stores or html) or view != "table" or form in ("csv", "latex")
         review_change(sides, SmallestDifferences(ratio=matters), form, fail_on, days, has_more=has_more)
         return
-    from edgemeter.collector.runs.store import open_store
-
     if view in ("table", "nearest") and reference is None:
         raise click.UsageError(f"Missing option '--reference': the view {view} needs a device or role; models are compared as A B.")
     if html is not None and view != "table":
         raise click.UsageError(f"--html needs --view table, not {view}")
-    from edgemeter.collector.index.rollup import compare_rolled_up, rolled_up, rollup_progress
-
     where = chosen_stores(stores)
     store = open_store(*where, influx_token_file=influx_token_file)
     limits = SmallestDifferences(ratio=matters)
-    with rollup_progress() as progress:
+    with progress_bar() as progress:
         # A table shows some cases, everything else all of them.
         ready = rolled_up(store, progress, days=days, in_full=view not in ("table", "nearest") or form in ("json", "csv"))
     if view not in ("table", "nearest") or reference is None:
@@ -225,9 +213,7 @@ def compare(
         _show(comparison, form)
 
 
-def _write_report(store: "RunStore", path: Path, reference: str, matters: SmallestDifferences, days: "DaysCounted") -> None:
-    from edgemeter.agent.base import figures
-    from edgemeter.agent.base.progress import progress_bar
+def _write_report(store: RunStore, path: Path, reference: str, matters: SmallestDifferences, days: DaysCounted) -> None:
     from edgemeter.collector.index.sources import source_of
     from edgemeter.collector.web.one_file import FileChoice, write_file_of
     from edgemeter.collector.web.queries import CaseFilter
@@ -240,9 +226,6 @@ def _write_report(store: "RunStore", path: Path, reference: str, matters: Smalle
 
 
 def _show(comparison: Comparison, form: Format | None) -> None:
-    from edgemeter.collector.index.stored_summaries import read_rests
-    from edgemeter.collector.show.compare_table import shortened, show_comparison, show_verdicts
-
     console = console_for(form)
     shortest = shortened(comparison)
     read_rests(row.case for row in shortest.rows)
@@ -258,8 +241,6 @@ def _show(comparison: Comparison, form: Format | None) -> None:
 
 
 def _show_nearest(comparison: Comparison, form: Format | None) -> None:
-    from edgemeter.collector.compare import views
-
     nearest = comparison.nearest
     if form == "json":
         click.echo(json_document({"nearest": nearest}))
@@ -276,30 +257,18 @@ def _show_nearest(comparison: Comparison, form: Format | None) -> None:
 
 
 def _show_view(
-    contents: "StoreContents | RolledUp",
-    view: str,
-    figure: str,
-    across: "Across",
-    stale_days: int,
-    days: "DaysCounted",
-    form: Format | None,
+    contents: StoreContents | RolledUp, view: str, figure: str, across: Across, stale_days: int, days: DaysCounted, form: Format | None
 ) -> None:
-    from edgemeter.collector.compare import views
-    from edgemeter.collector.compare.matrix import RefusedRun, coverage, matrix
-    from edgemeter.collector.runs.store import StoreContents
-    from edgemeter.collector.show import matrix_table
-
     if isinstance(contents, StoreContents):
         gathered, unreadable = views.gather(contents, days), contents.left_out
     else:
-        refused = [RefusedRun(run.run, run.reason) for run in contents.unusable()]
-        gathered, unreadable = views.GatheredCases(contents.summaries, refused), contents.unreadable
+        gathered, unreadable = views.GatheredCases(contents.summaries, contents.unusable()), contents.unreadable
     if view == "pareto":
         _show_pareto(gathered, figure, form)
         return
     table = matrix(gathered.summaries, figure, time.time_ns(), across, stale_days, gathered.refused)
     covered = coverage(table)
-    rows: list[FlatRow] = [row for row in views.matrix_rows(table) if view == "matrix" or row["state"] != "measured"]
+    rows = [row for row in views.matrix_rows(table) if view == "matrix" or row["state"] != "measured"]
     if form == "json":
         click.echo(json_document({view: rows, "cells": covered.cells, "states": covered.states, "left_out": unreadable}))
     elif form == "csv":
@@ -310,18 +279,14 @@ def _show_view(
         matrix_table.show_coverage(covered, console_for(form))
 
 
-def _show_pareto(gathered: "GatheredCases", figure: str, form: Format | None) -> None:
-    from edgemeter.collector.compare import views
-    from edgemeter.collector.compare.trade_off import Cost, trade_offs
-    from edgemeter.collector.show import matrix_table
-
+def _show_pareto(gathered: views.GatheredCases, figure: str, form: Format | None) -> None:
     if figure not in ("latency", "energy"):
         raise click.UsageError(f"--view pareto needs --figure latency or energy, not {figure}")
     cost: Cost = "energy" if figure == "energy" else "latency"
     places, absent = trade_offs(gathered.summaries, cost)
     rows = views.trade_off_rows(places, cost)
     if form == "json":
-        click.echo(json_document({"pareto": rows, "absent": views.absent_rows(absent)}))
+        click.echo(json_document({"pareto": rows, "absent": [{**views.case_row(entry.case), "reason": entry.reason} for entry in absent]}))
     elif form == "csv":
         click.echo(views.to_csv(rows), nl=False)
     else:

@@ -1,19 +1,22 @@
 """The command `edgemeter compare --datacenter`: edge against datacenter, over bands."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import PATH, FiniteRange, format_option, quiet_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.collector.cli.stores import StorePath, all_days_option, influx_token_option, stored_summaries
-
-if TYPE_CHECKING:
-    from edgemeter.collector.compare.summary import DaysCounted
-    from edgemeter.collector.datacenter.constants import Constants
+from edgemeter.collector.cli.stores import all_days_option, influx_token_option, stored_summaries, stores_option
+from edgemeter.collector.compare.summary import DaysCounted
+from edgemeter.collector.datacenter import constants as assumed
+from edgemeter.collector.datacenter.analysis import AnalysisSetting, analyse
+from edgemeter.collector.datacenter.document import document
+from edgemeter.collector.datacenter.side_choice import SideRequest, choose_sides
+from edgemeter.collector.datacenter.table import show
+from edgemeter.collector.datacenter.workload import text_bytes
 
 
 @click.command(short_help="Compare edge and datacenter energy over ranges of utilisation, PUE and network.")
@@ -39,14 +42,7 @@ if TYPE_CHECKING:
 @click.option("--grid", default="world", help="Country whose electricity sets the carbon intensity: world, DE, FR, ... Default: world.")
 @click.option("--constants", type=PATH, help="TOML file that overrides constants, each with its source and year.")
 @click.option("--show-constants", is_flag=True, help="Print the constants as JSON and exit.")
-@click.option(
-    "--store",
-    "stores",
-    multiple=True,
-    type=StorePath(),
-    envvar="EDGEMETER_STORE",
-    help="Where to read runs from, as for `edgemeter compare`.",
-)
+@stores_option("Where to read runs from, as for `edgemeter compare`.", metavar=None)
 @influx_token_option
 @all_days_option
 @quiet_option
@@ -67,21 +63,13 @@ def datacenter(
     show_constants: bool,
     stores: tuple[str, ...],
     influx_token_file: Path | None,
-    days: "DaysCounted",
+    days: DaysCounted,
     form: Format | None,
 ) -> None:
     """Compare the energy of a device and a server over bands of utilisation, PUE and network, with the break-even points.
 
     Example: edgemeter compare --datacenter --edge pi-1 --model yolov8n --rate 2 --grid DE
     """
-    import msgspec
-
-    from edgemeter.collector.datacenter import constants as assumed
-    from edgemeter.collector.datacenter.analysis import AnalysisSetting, analyse
-    from edgemeter.collector.datacenter.document import document
-    from edgemeter.collector.datacenter.side_choice import SideRequest, choose_sides
-    from edgemeter.collector.datacenter.workload import text_bytes
-
     assumptions = assumed.read_constants(constants)
     if show_constants:
         print_json(msgspec.to_builtins(assumptions))
@@ -105,12 +93,11 @@ def datacenter(
     analysis = analyse(sides.edge, sides.servers, assumptions, AnalysisSetting(rate_per_s, sent, chosen_networks))
     if print_data(form, document(analysis, assumptions, sent, grid, sides.notes)):
         return
-    from edgemeter.collector.datacenter.table import show
 
     show(analysis, assumptions, sent, grid, sides.notes, console_for(form))
 
 
-def _networks(constants: "Constants", requested: tuple[str, ...]) -> tuple[str, ...]:
+def _networks(constants: assumed.Constants, requested: tuple[str, ...]) -> tuple[str, ...]:
     networks = constants.network
     if not requested:
         return tuple(networks)

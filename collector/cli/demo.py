@@ -21,14 +21,7 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 @click.option("--influx-token-file", type=PATH, help="File with the token.")
 @quiet_option
 @format_option("Print the comparison as JSON.")
-def demo(
-    html: Path,
-    home: Path | None,
-    influx: str | None,
-    influx_token_file: Path | None,
-    *,
-    form: Format | None,
-) -> None:
+def demo(html: Path, home: Path | None, influx: str | None, influx_token_file: Path | None, *, form: Format | None) -> None:
     """Measure the shipped models on every installed runtime, deliver the results by MQTT, compare them and write a report.
 
     Example: edgemeter demo --html report.html
@@ -58,7 +51,7 @@ def demo(
             store = open_store(str(ledger))
             comparison = compare.compare(store.contents(), "reference")
             write_file_of(source_of(store), html, FileChoice(baseline="reference"))
-            fleet_page.finish()
+            fleet_page.wait()
     if not print_data(form, columns.to_json(comparison), rows="rows"):
         show_comparison(comparison, console_for(form))
     with open_ledger(ledger, "read") as opened:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,14 +17,18 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.options import PATH, broker_files, format_option
+from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
-from edgemeter.agent.ledger.presence import DevicePresence, SessionHeld, needs_attention
+from edgemeter.agent.contract.messages import DeviceState
+from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange, SessionHeld, needs_attention
 from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_file, ledger_option, since_option, stamp
-from edgemeter.collector.ledgers.place import LedgerPlace
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
+from edgemeter.collector.upkeep import copies
+from edgemeter.collector.upkeep import request_again as asking
+from edgemeter.collector.upkeep.ledger_import import LedgerImport, import_ledger
 
 if TYPE_CHECKING:
-    from edgemeter.collector.upkeep.ledger_import import LedgerImport
     from edgemeter.collector.web.activity import DeviceActivity
 
 
@@ -35,7 +40,6 @@ def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
 
     Example: edgemeter collector devices
     """
-    from edgemeter.collector.ledgers.place import open_ledger
     from edgemeter.collector.web.activity import activities_of
 
     with open_ledger(chosen_ledger(ledger), "read") as opened:
@@ -47,13 +51,10 @@ def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
         return
     from rich.table import Table
 
-    table = Table("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last record", "needs attention")
+    columns = ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at")
+    table = Table(*columns[:-2], "last record", "needs attention")
     for document in documents:
-        cells = [
-            document[name]
-            for name in ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at")
-        ]
-        table.add_row(*("" if cell is None else escape(figures.printable(str(cell))) for cell in cells))
+        table.add_row(*("" if document[name] is None else escape(figures.printable(str(document[name]))) for name in columns))
     console_for(form).print(table)
     for device in now.devices:
         # A column for it would leave the others no room.
@@ -71,10 +72,6 @@ def retire(device: str, ledger: LedgerPlace | None, fleet: str | None) -> None:
 
     Example: edgemeter collector retire pi-7
     """
-    from edgemeter.agent.contract.messages import DeviceState
-    from edgemeter.agent.ledger.presence import PresenceChange
-    from edgemeter.collector.ledgers.place import open_ledger
-
     path = chosen_ledger(ledger)
     with open_ledger(path, "read") as opened:
         names = _names(opened.devices(), opened.sessions())
@@ -132,8 +129,6 @@ def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | Non
 
     Example: edgemeter collector drain --again --since 2026-11-01
     """
-    from edgemeter.collector.ledgers.place import open_ledger
-
     if since_ns is not None and not starts_again:
         raise click.UsageError("--since says what is written again: add --again")
     with open_ledger(chosen_ledger(ledger), "write" if starts_again else "read") as opened:
@@ -164,12 +159,9 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
 
     Example: edgemeter collector changes --influx http://influx.example:8086
     """
-    from contextlib import closing
-
     from edgemeter.collector.index.history import LedgerHistory
     from edgemeter.collector.influx import influx_config
     from edgemeter.collector.influx.sink import open_sink
-    from edgemeter.collector.ledgers.place import open_ledger
     from edgemeter.collector.trend import changes as changing
 
     path = chosen_ledger(ledger)
@@ -184,9 +176,7 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
             raise ConfigError(f"InfluxDB rejects {len(rejected)} of {len(changes)} changes: {rejected[0].reason}")
     if print_data(form, {"changes": [asdict(change) for change in changes]}):
         return
-    table = plain_table()
-    for heading in ("time", "device", "change"):
-        table.add_column(heading, overflow="fold")
+    table = plain_table("time", "device", "change", overflow="fold")
     for change in changes:
         table.add_row(figures.stamp(change.started_at_ns), escape(figures.printable(change.device)), escape(figures.printable(change.text)))
     if changes:
@@ -202,9 +192,7 @@ def stats(ledger: LedgerPlace | None, *, as_json: bool) -> None:
 
     Example: edgemeter collector stats
     """
-    from edgemeter.collector.upkeep.copies import ledger_stats
-
-    stats = ledger_stats(chosen_ledger(ledger))
+    stats = copies.ledger_stats(chosen_ledger(ledger))
     if as_json:
         document = asdict(stats) | {"size_bytes": stats.size_bytes}
         print_json(document)
@@ -232,10 +220,10 @@ def vacuum(ledger: LedgerPlace | None) -> None:
 
     Example: edgemeter collector vacuum
     """
-    from edgemeter.collector.upkeep.copies import vacuum as pack
-
-    packed = pack(ledger_file(ledger, "its autovacuum uses free space again; VACUUM FULL returns it, while nobody writes"))
-    click.echo(f"{packed.before_bytes / 1e6:,.1f} MB before, {packed.after_bytes / 1e6:,.1f} MB now", err=True)
+    before_bytes, after_bytes = copies.vacuum(
+        ledger_file(ledger, "its autovacuum uses free space again; VACUUM FULL returns it, while nobody writes")
+    )
+    click.echo(f"{before_bytes / 1e6:,.1f} MB before, {after_bytes / 1e6:,.1f} MB now", err=True)
 
 
 @click.command()
@@ -246,9 +234,7 @@ def backup(file: Path, ledger: LedgerPlace | None) -> None:
 
     Example: edgemeter collector backup /backups/ledger-2026-11-20.sqlite
     """
-    from edgemeter.collector.upkeep.copies import backup as copy_to
-
-    copied = copy_to(ledger_file(ledger, "back it up with pg_dump, or with pgbackrest to any moment"), file)
+    copied = copies.backup(ledger_file(ledger, "back it up with pg_dump, or with pgbackrest to any moment"), file)
     click.echo("\n".join(map(str, copied.files)))
     click.echo(f"{count(copied.runs, 'run')} copied", err=True)
 
@@ -265,10 +251,6 @@ def import_(source: LedgerPlace, ledger: LedgerPlace | None, *, as_json: bool) -
 
     Example: edgemeter collector import old-ledger.sqlite
     """
-    from edgemeter.agent.base.progress import progress_bar
-    from edgemeter.collector.ledgers.place import open_ledger
-    from edgemeter.collector.upkeep.ledger_import import import_ledger
-
     into = chosen_ledger(ledger)
     if source == into or (isinstance(source, Path) and isinstance(into, Path) and into.exists() and into.samefile(source)):
         raise ConfigError(f"{str(source)!r} is the ledger itself: name another one")
@@ -285,7 +267,7 @@ def import_(source: LedgerPlace, ledger: LedgerPlace | None, *, as_json: bool) -
         )
 
 
-def _print_import(imported: "LedgerImport") -> None:
+def _print_import(imported: LedgerImport) -> None:
     click.echo(
         f"{count(imported.records, 'record')} read, {imported.inserted} imported, {imported.held} there before: all found by their hash"
     )
@@ -319,14 +301,10 @@ def restore(file: Path, ledger: LedgerPlace | None, sources: tuple[LedgerPlace, 
 
     Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite --from /mnt/other-collector/ledger.sqlite
     """
-    from edgemeter.collector.ledgers.place import open_ledger
-    from edgemeter.collector.upkeep.copies import restore as bring_back
-    from edgemeter.collector.upkeep.ledger_import import import_ledger
-
     for source in sources:
         open_ledger(source, "read").close()
     path = ledger_file(ledger, "restore it with pg_restore or pgbackrest")
-    restored = bring_back(file, path)
+    restored = copies.restore(file, path)
     click.echo("\n".join(map(str, restored.files)))
     newest = f", the newest of {stamp(restored.last_received_ns)}" if restored.last_received_ns else ""
     click.echo(f"{count(restored.runs, 'run')} restored{newest}", err=True)
@@ -362,9 +340,7 @@ def request_again(
 
     Example: edgemeter collector request-again --since 2026-11-01 --broker broker.example
     """
-    from edgemeter.collector.upkeep.request_again import request_again as ask
-
-    asked_devices = ask(address_with_files(broker, files), chosen_ledger(ledger), devices, since_ns or 0)
+    asked_devices = asking.request_again(address_with_files(broker, files), chosen_ledger(ledger), devices, since_ns or 0)
     if as_json:
         print_json({"asked": asked_devices})
         return

@@ -1,21 +1,17 @@
 """`edgemeter collector load`: simulated devices over a real broker."""
 
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from edgemeter.agent.base import broker_address
 from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.options import FiniteRange, broker_files, format_option
+from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from edgemeter.collector.load.load import LoadMode, LoadWatch
-    from edgemeter.collector.load.tally import LoadPlan, LoadResult, LoadTally
+from edgemeter.collector.load import load as loading
+from edgemeter.collector.load.load import LoadMode
+from edgemeter.collector.load.tally import LoadPlan, LoadResult, LoadTally, measure_template
 
 SECONDS = 10.0
 
@@ -44,7 +40,7 @@ def load(
     rate_per_s: float,
     seconds: float | None,
     records: int | None,
-    mode: "LoadMode | None",
+    mode: LoadMode | None,
     patience: float,
     form: Format | None,
     **files: Path | None,
@@ -53,9 +49,6 @@ def load(
 
     Example: edgemeter collector load --broker broker.example --devices 1000 --rate 500 --seconds 60
     """
-    from edgemeter.collector.load import load as loading
-    from edgemeter.collector.load.tally import LoadPlan, measure_template
-
     if seconds is not None and records is not None:
         raise click.UsageError("give either --seconds or --records")
     if mode == "agents" and devices > loading.MOST_AGENTS:
@@ -65,7 +58,11 @@ def load(
     click.echo("measuring the record to send, with the replay runtime ...", err=True)
     copied = measure_template()
     default_mode: LoadMode = "agents" if devices <= loading.MOST_AGENTS else "crowd"
-    with _progress(plan) as watch:
+    with progress_bar() as progress:
+
+        def watch(tally: LoadTally) -> None:
+            progress("receipts", tally.receipted, plan.records)
+
         result = loading.run_load(address, plan, mode or default_mode, copied, watch)
     if not print_data(form, result):
         _show(result, form)
@@ -74,24 +71,8 @@ def load(
         raise TransientError(f"{late}: check that a collector is running and keeps up")
 
 
-@contextmanager
-def _progress(plan: "LoadPlan") -> "Iterator[LoadWatch]":
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("receipts", total=plan.records)
-
-        def watch(tally: "LoadTally") -> None:
-            bar.update(task, completed=tally.receipted)
-
-        yield watch
-
-
-def _show(result: "LoadResult", form: Format | None) -> None:
-    from rich.table import Table
+def _show(result: LoadResult, form: Format | None) -> None:
+    from rich.table import Column, Table
 
     how = (
         f"{result.devices} agents, each with outbox, connection and Will"
@@ -99,9 +80,8 @@ def _show(result: "LoadResult", form: Format | None) -> None:
         else f"{result.devices} devices over {result.connections} connections, without outboxes and Wills"
     )
     caption = f"requested: {result.rate_per_s:g} records/s of {result.record_bytes} bytes"
-    table = Table(title=how, title_justify="left", caption=caption)
-    for name in ("sent", "receipted", "missing", "resent", "seconds", "records/s", "p50 ms", "p90 ms", "p99 ms", "max ms"):
-        table.add_column(name, justify="right")
+    names = ("sent", "receipted", "missing", "resent", "seconds", "records/s", "p50 ms", "p90 ms", "p99 ms", "max ms")
+    table = Table(*(Column(name, justify="right") for name in names), title=how, title_justify="left", caption=caption)
     latencies = (result.latency_p50_ms, result.latency_p90_ms, result.latency_p99_ms, result.latency_max_ms)
     counts = (result.sent, result.receipted, result.missing, result.resent)
     table.add_row(

@@ -15,7 +15,7 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, stamp
-from edgemeter.collector.ledgers.place import LedgerPlace
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 
 SHOWN_BYTES = 4096
 
@@ -73,7 +73,6 @@ def retry(rows: tuple[int, ...], ledger: LedgerPlace | None, *, as_json: bool) -
 
     Example: edgemeter collector quarantine retry 12 13
     """
-    from edgemeter.collector.ledgers.place import open_ledger
     from edgemeter.collector.receive.admission import retry_rejected
 
     entries = _entries(ledger)
@@ -91,8 +90,6 @@ def retry(rows: tuple[int, ...], ledger: LedgerPlace | None, *, as_json: bool) -
 
 
 def _entries(ledger: LedgerPlace | None) -> list[QuarantinedMessage]:
-    from edgemeter.collector.ledgers.place import open_ledger
-
     with open_ledger(chosen_ledger(ledger), "read") as opened:
         return opened.quarantined()
 
@@ -109,9 +106,7 @@ def _print_list(ledger: LedgerPlace | None, form: Format | None) -> None:
     entries = _entries(ledger)
     if print_data(form, {"quarantined": [_quarantine_document(entry) for entry in entries]}):
         return
-    table = plain_table()
-    for heading in ("row", "last", "topic", "bytes", "times", "reason"):
-        table.add_column(heading, justify="right" if heading in ("row", "bytes", "times") else "left", overflow="fold")
+    table = plain_table("row", "last", "topic", "bytes", "times", "reason", right=("row", "bytes", "times"), overflow="fold")
     for entry in entries:
         cells = (str(entry.row), stamp(entry.last_ns), entry.topic, str(entry.size_bytes), str(entry.times), entry.reason)
         table.add_row(*(escape(figures.printable(cell)) for cell in cells))

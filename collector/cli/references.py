@@ -2,9 +2,9 @@
 
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.config import home
@@ -12,11 +12,11 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import PATH, format_option, json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data, print_rows
-from edgemeter.collector.cli.stores import StorePath
-
-if TYPE_CHECKING:
-    from edgemeter.collector.compare.summary import CaseSummary
-    from edgemeter.collector.reference.imported import ListingRequest, ReferenceListing, ReferenceStore
+from edgemeter.agent.ledger.ledger import default_path
+from edgemeter.collector.cli.stores import stored_summaries, stores_option
+from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.reference import mlperf, published, table
+from edgemeter.collector.reference.imported import ListingRequest, ReferenceListing, ReferenceStore, listing_of
 
 _shelf_option = click.option(
     "--shelf",
@@ -25,15 +25,7 @@ _shelf_option = click.option(
     help="Folder of imported and published figures. Default: references in $EDGEMETER_HOME.",
 )
 _json_option = json_option("Print one JSON document.")
-_store_option = click.option(
-    "--store",
-    "stores",
-    multiple=True,
-    type=StorePath(),
-    metavar="FILE|URL",
-    envvar="EDGEMETER_STORE",
-    help="Where to read measured references from. Default: the ledger in $EDGEMETER_HOME.",
-)
+_store_option = stores_option("Where to read measured references from. Default: the ledger in $EDGEMETER_HOME.")
 ROWS_SHOWN = 20
 
 
@@ -69,8 +61,6 @@ def import_(
 
     Example: edgemeter models references import summary_results.json --retrieved 2026-11-02
     """
-    from edgemeter.collector.reference import mlperf, published
-
     today = datetime.now(timezone.utc).strftime("%Y-%m-%d")
     if retrieved is not None and published.is_day(retrieved) and retrieved > today:
         raise click.UsageError(f"--retrieved {retrieved} is in the future: give the day on which the file was retrieved")
@@ -124,10 +114,6 @@ def add(*, file: Path | None, shelf: Path | None, **options: str | float | None)
 
     Example: edgemeter models references add figures.toml
     """
-    import msgspec
-
-    from edgemeter.collector.reference import published
-
     figure_options = {name: value for name, value in options.items() if value is not None}
     if (file is None) == (not figure_options):
         raise click.UsageError(
@@ -167,8 +153,6 @@ def list_(
 
     Example: edgemeter models references list --model resnet --suite datacenter
     """
-    from edgemeter.collector.reference.imported import ListingRequest
-
     _print(_gather(shelf, stores, ListingRequest(model, device, scenario, suite), kind), kind, form)
 
 
@@ -182,8 +166,6 @@ def show(*, key: str, shelf: Path | None, stores: tuple[str, ...], as_json: bool
 
     Example: edgemeter models references show 6.0-0028
     """
-    from edgemeter.collector.reference.imported import ListingRequest
-
     listing = _gather(shelf, stores, ListingRequest(key=key), None)
     blocks = {"measured": listing.measured, "imported": listing.imported, "published": listing.published}
     if not any(blocks.values()):
@@ -199,17 +181,13 @@ def show(*, key: str, shelf: Path | None, stores: tuple[str, ...], as_json: bool
                     click.echo(f"  {field}: {figures.printable(_in_words(value))}")
 
 
-def _shelf(path: Path | None) -> "ReferenceStore":
-    from edgemeter.collector.reference.imported import ReferenceStore
-
+def _shelf(path: Path | None) -> ReferenceStore:
     return ReferenceStore(path or home() / "references")
 
 
-def _gather(shelf: Path | None, stores: tuple[str, ...], request: "ListingRequest", kind: str | None) -> "ReferenceListing":
-    from edgemeter.collector.reference.imported import listing
-
+def _gather(shelf: Path | None, stores: tuple[str, ...], request: ListingRequest, kind: str | None) -> ReferenceListing:
     store = _shelf(shelf)
-    return listing(
+    return listing_of(
         _measured(stores) if kind in (None, "measured") else [],
         store.imports() if kind in (None, "imported") else [],
         store.published() if kind in (None, "published") else [],
@@ -217,11 +195,8 @@ def _gather(shelf: Path | None, stores: tuple[str, ...], request: "ListingReques
     )
 
 
-def _measured(stores: tuple[str, ...]) -> "list[CaseSummary]":
+def _measured(stores: tuple[str, ...]) -> list[CaseSummary]:
     """Return the cases that were measured in the role of a reference; without a ledger there are none."""
-    from edgemeter.agent.ledger.ledger import default_path
-    from edgemeter.collector.cli.stores import stored_summaries
-
     if not stores and not default_path().exists():
         return []
     try:
@@ -230,14 +205,12 @@ def _measured(stores: tuple[str, ...]) -> "list[CaseSummary]":
         return []
 
 
-def _print(listing: "ReferenceListing", kind: str | None, form: Format | None) -> None:
+def _print(listing: ReferenceListing, kind: str | None, form: Format | None) -> None:
     if form == "csv":
         kinds = {"measured": listing.measured, "imported": listing.imported, "published": listing.published}
         print_rows([{"kind": name, **row} for name, rows in kinds.items() for row in rows])
     if form == "csv" or print_data(form, listing.document):
         return
-    from edgemeter.collector.reference import table
-
     if not (listing.measured or listing.imported or listing.published):
         click.echo("no reference matches: list all with `edgemeter models references list`", err=True)
     table.show(listing, console_for(form), ROWS_SHOWN, kind)

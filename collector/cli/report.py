@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import PATH, quiet_option
-from edgemeter.agent.base.progress import note, progress_bar, shows_progress
+from edgemeter.agent.base.progress import Tell, note, progress_bar
 from edgemeter.agent.base.terminal import until_stopped
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.cli.stores import all_days_option, chosen_stores, only_options, store_option
 from edgemeter.collector.ledgers.place import shown_place
 
 if TYPE_CHECKING:
-    from edgemeter.agent.contract.record import RunRecord
     from edgemeter.collector.compare.summary import DaysCounted
     from edgemeter.collector.runs.selection import RunSelection
 
@@ -94,15 +95,15 @@ def report(
 
 
 def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted", runs: int) -> None:
-    from edgemeter.agent.base import figures
-    from edgemeter.collector.index.sources import open_source
+    from edgemeter.collector.index.sources import source_of
+    from edgemeter.collector.runs.store import open_store
     from edgemeter.collector.web.one_file import FileChoice, write_file_of
     from edgemeter.collector.web.queries import CaseFilter
 
     of = conditions.get
     case_filter = CaseFilter(of("fleet"), of("device"), of("board"), of("model"), level=days)
     with progress_bar() as progress:
-        size_bytes = write_file_of(open_source(where), output, FileChoice(case_filter, runs), progress)
+        size_bytes = write_file_of(source_of(open_store(*where)), output, FileChoice(case_filter, runs), progress)
     note(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
 
 
@@ -113,8 +114,9 @@ def _write_paper(where: Sequence[str], output: Path, form: str, conditions: Mapp
 
     is_table = form == ".tex"
     selections, total = _selections(where, conditions)
-    with _shown(chain.from_iterable(selection.runs(with_samples=not is_table) for selection in selections), total) as shown_runs:
-        runs = list(shown_runs)
+    with progress_bar() as progress:
+        every_run = chain.from_iterable(selection.runs(with_samples=not is_table) for selection in selections)
+        runs = list(_counted(every_run, total, progress))
     if str(output) == STDOUT:
         click.echo(kit.tables_of(runs, days), nl=False)
     elif is_table:
@@ -147,7 +149,8 @@ def _write_table(where: Sequence[str], output: Path, form: str, conditions: Mapp
 
     chosen_run_columns = every_column() if columns == "all" else chosen_columns(columns.split(",") if columns else None)
     selections, total = _selections(where, conditions)
-    with _shown(_some(chain.from_iterable(selection.runs() for selection in selections), where), total) as runs:
+    with progress_bar() as progress:
+        runs = _counted(_some(chain.from_iterable(selection.runs() for selection in selections), where), total, progress)
 
         def write(part: Path) -> int:
             if form == ".parquet":
@@ -160,7 +163,7 @@ def _write_table(where: Sequence[str], output: Path, form: str, conditions: Mapp
     note(f"{count:,} run{'s' * (count != 1)}, {len(chosen_run_columns)} columns")
 
 
-def _some(runs: "Iterator[RunRecord]", where: Sequence[str]) -> "Iterable[RunRecord]":
+def _some(runs: Iterator[RunRecord], where: Sequence[str]) -> Iterable[RunRecord]:
     """Return the runs, at least one, before a line is written."""
     first = next(runs, None)
     if first is None:
@@ -183,17 +186,11 @@ def _put_in_place(path: Path, write: Callable[[Path], int]) -> int:
     return count
 
 
-@contextlib.contextmanager
-def _shown(items: Iterable[Item], total: int | None) -> Iterator[Iterable[Item]]:
-    """Show a progress bar, if standard error is a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    if not shows_progress():
-        yield items
-        return
-    with Progress(console=Console(stderr=True), transient=True) as bars:
-        yield bars.track(items, total=total, description="reading records")
+def _counted(items: Iterable[Item], total: int | None, progress: Tell) -> Iterator[Item]:
+    """Yield the items, and report how many there were."""
+    for count, item in enumerate(items, start=1):
+        progress("reading records", count, total or 0)
+        yield item
 
 
 @click.command()
@@ -209,12 +206,13 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
     Example: edgemeter collector web --store ledger.sqlite --port 8080
     """
     from edgemeter.collector.index.run_index import open_index
-    from edgemeter.collector.index.sources import open_source
+    from edgemeter.collector.index.sources import source_of
+    from edgemeter.collector.runs.store import open_store
     from edgemeter.collector.web.events import TrendEvents
     from edgemeter.collector.web.server import PageServer
 
     where = chosen_stores(stores)
-    index = open_index(open_source(where))
+    index = open_index(source_of(open_store(*where)))
     try:
         server = PageServer(index, TrendEvents(index.source), listen, port, _token(token_file))
         with until_stopped() as stopped:

@@ -3,10 +3,12 @@
 from typing import Any
 
 import click
+from rich.table import Table
 
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.collector.compare.pairing import comparability_json, comparability_kinds, comparability_markdown, comparability_rules
+from edgemeter.agent.verdict import judge
+from edgemeter.collector.compare.pairing import comparability_kinds, comparability_markdown, comparability_rules
 
 
 @click.command()
@@ -17,17 +19,15 @@ def rules(*, form: Format | None, comparing: bool) -> None:
 
     Example: edgemeter config rules --comparing
     """
-    from edgemeter.agent.verdict import judge
-
     if form == "markdown":
         click.echo(comparability_markdown() if comparing else judge.rules_markdown(judge.RULES), nl=False)
-    elif not print_data(form, comparability_json() if comparing else judge.rules_json(judge.RULES)):
+    elif not print_data(
+        form, {"comparing": comparability_rules(), "kinds": comparability_kinds()} if comparing else judge.rules_json(judge.RULES)
+    ):
         _show(None if comparing else judge.rule_rows(judge.RULES), console_for(form))
 
 
 def _show(verdict_rules: Any, console: Any) -> None:
-    from rich.table import Table
-
     if verdict_rules is not None:
         table = Table("rule", "violated, a run is", "requirement")
         for row in verdict_rules:

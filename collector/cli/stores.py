@@ -1,7 +1,6 @@
 """Options that name a store or a ledger, and what commands read from them."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,7 +9,8 @@ import click
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import PATH, added
-from edgemeter.agent.base.progress import shows_progress
+from edgemeter.agent.base.progress import progress_bar
+from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
 from edgemeter.collector.postgresql.address import is_postgres
 
@@ -56,14 +56,15 @@ ledger_option = click.option(
 influx_token_option = click.option(
     "--influx-token-file", type=PATH, help="File with the token of an InfluxDB. Or set EDGEMETER_INFLUX_TOKEN."
 )
-store_option = click.option(
-    "--store",
-    "stores",
-    multiple=True,
-    type=StorePath(),
-    metavar="FILE",
-    envvar="EDGEMETER_STORE",
-    help="A ledger, or a document of `edgemeter run --json`; several are read as one. Default: the ledger in $EDGEMETER_HOME.",
+
+
+def stores_option(text: str, metavar: str | None = "FILE|URL") -> Callable[[_Command], _Command]:
+    """Return what adds `--store`, repeatable, as `stores`."""
+    return click.option("--store", "stores", multiple=True, type=StorePath(), metavar=metavar, envvar="EDGEMETER_STORE", help=text)
+
+
+store_option = stores_option(
+    "A ledger, or a document of `edgemeter run --json`; several are read as one. Default: the ledger in $EDGEMETER_HOME.", "FILE"
 )
 
 
@@ -85,8 +86,6 @@ def only_options(*names: str) -> Callable[[_Command], _Command]:
 
 def chosen_ledger(ledger: LedgerPlace | None = None) -> LedgerPlace:
     """Return the ledger's place: the one given, or the default."""
-    from edgemeter.agent.ledger.ledger import default_path
-
     return ledger or default_path()
 
 
@@ -122,11 +121,11 @@ def stored_summaries(
         UnavailableError: it contains no run.
     """
     from edgemeter.collector.compare import views
-    from edgemeter.collector.index.rollup import rolled_up, rollup_progress
+    from edgemeter.collector.index.rollup import rolled_up
     from edgemeter.collector.runs.store import open_store
 
     store = open_store(*chosen_stores(stores), influx_token_file=influx_token_file)
-    with rollup_progress() as progress:
+    with progress_bar() as progress:
         ready = rolled_up(store, progress, days=days)
     return ready.summaries if ready else views.gather(store.contents(), days).summaries
 
@@ -143,15 +142,3 @@ def existing_store(store: str) -> str:
     else:
         opened.contents()
     return store
-
-
-@contextmanager
-def trend_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """Show the progress of the index on standard error, if it is a terminal."""
-    if not shows_progress():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("analysing trends ...") as status:
-        yield lambda action, row, last: status.update(f"{action}: {row:,} of {last:,}")

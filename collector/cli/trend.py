@@ -2,20 +2,38 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import date
 from typing import Any
 
 import click
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import format_option, quiet_option
+from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.contract.figures import FIGURES
-from edgemeter.collector.cli.stores import chosen_stores, existing_store, only_options, store_option, trend_progress
+from edgemeter.collector.cli.stores import chosen_stores, existing_store, only_options, store_option
+from edgemeter.collector.index.history import open_history
+from edgemeter.collector.ledgers.place import ledger_place
+from edgemeter.collector.trend import watch
+from edgemeter.collector.trend.finding import iso
+from edgemeter.collector.trend.metrics import DEFAULT, METRICS
+from edgemeter.collector.trend.trend_text import annotations_table, points_csv, show_trends, trends_document
+from edgemeter.collector.trend.watch_file import (
+    Annotation,
+    add_annotation,
+    annotations_of,
+    open_watch,
+    read_annotations,
+    remove_annotation,
+    today,
+)
+from edgemeter.collector.units import units_table
+from edgemeter.collector.units.board_types import board_types
 
 
 def _day(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    from datetime import date
-
     try:
         return None if value is None else (date.fromisoformat(value) - date(1970, 1, 1)).days
     except ValueError as error:
@@ -24,8 +42,6 @@ def _day(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int
 
 def chosen_metrics(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
     """Return the names of metrics in an option, by default the usual ones."""
-    from edgemeter.collector.trend.metrics import DEFAULT, METRICS
-
     names = DEFAULT if value is None else tuple(METRICS) if value == "all" else tuple(part.strip() for part in value.split(","))
     unknown = [name for name in names if name not in METRICS]
     if unknown:
@@ -33,20 +49,19 @@ def chosen_metrics(_ctx: click.Context, _param: click.Parameter, value: str | No
     return names
 
 
-_RULES = [rule for entry in FIGURES for rule in entry.trends]
 _metrics_option = click.option(
     "--metric",
     "metrics",
     callback=chosen_metrics,
     metavar="NAME[,NAME]",
-    help=f"{', '.join(rule.name for rule in _RULES)}, or all. Default: {', '.join(rule.name for rule in _RULES if rule.is_default)}.",
+    help=f"{', '.join(METRICS)}, or all. Default: {', '.join(DEFAULT)}.",
 )
 COMMANDS: Sections = {
     "Commands": {
         "units": ("edgemeter.collector.cli.trend:units", "Compare boards of one type and find outliers."),
         "annotate": ("edgemeter.collector.cli.trend:annotate", "Annotate a day of the history, e.g. an expected change."),
         "alerts": ("edgemeter.collector.cli.alerts:alerts", "Send an alert for each confirmed finding."),
-    },
+    }
 }
 
 
@@ -82,13 +97,9 @@ def trend(
     """
     if context.invoked_subcommand is not None:
         return
-    from edgemeter.collector.index.history import open_history
-    from edgemeter.collector.trend import finding, watch
-    from edgemeter.collector.trend.trend_text import points_csv, show_trends, trends_document
-    from edgemeter.collector.trend.watch_file import annotations_of
 
     where = chosen_stores(stores)
-    with trend_progress() as progress:
+    with progress_bar() as progress:
         history = open_history(where, progress)
         annotations = annotations_of(where[0])
         selection = watch.SeriesSelection(**selected)
@@ -97,9 +108,7 @@ def trend(
         trends = watch.trends_of(history, annotations, metrics, selection, by_type=by_type, workers=workers, progress=progress)
     newest = max((trend.last_day for trend in trends), default=0)
     if until is not None and until < newest:
-        raise click.UsageError(
-            f"--until {finding.iso(until)} is before the newest run, of {finding.iso(newest)}: give that day or a later one"
-        )
+        raise click.UsageError(f"--until {iso(until)} is before the newest run, of {iso(newest)}: give that day or a later one")
     last = newest if until is None else until
     if form == "csv":
         click.echo(points_csv([(trend.key, trend.metric, watch.points(history, trend.key, trend.metric)) for trend in trends]), nl=False)
@@ -127,19 +136,6 @@ def annotate(
 
     Example: edgemeter trend annotate --device pi-7 --day 2026-11-02 "new power supply"
     """
-    from edgemeter.agent.base.errors import ConfigError
-    from edgemeter.collector.ledgers.place import ledger_place
-    from edgemeter.collector.trend.metrics import METRICS
-    from edgemeter.collector.trend.trend_text import annotations_document, annotations_table
-    from edgemeter.collector.trend.watch_file import (
-        Annotation,
-        add_annotation,
-        open_watch,
-        read_annotations,
-        remove_annotation,
-        today,
-    )
-
     if about["metric"] is not None and about["metric"] not in METRICS:
         raise click.UsageError(f"{about['metric']!r} is not a metric: choose from {', '.join(METRICS)}")
     if sum((text is not None, remove is not None, as_list or form is not None)) != 1:
@@ -159,16 +155,14 @@ def annotate(
             click.echo(f"annotation {remove} removed", err=True)
         else:
             annotations = read_annotations(file)
-            if not print_data(form, annotations_document(annotations)) and annotations:
+            document = {"annotations": [asdict(annotation) | {"day": iso(annotation.day)} for annotation in annotations]}
+            if not print_data(form, document) and annotations:
                 console_for(form).print(annotations_table(annotations))
 
 
 def _check_series(stores: Sequence[str], about: dict[str, Any]) -> None:
     """Raise if no run has the fleet, device or model: a mistyped name would annotate nothing."""
-    from edgemeter.collector.index.history import open_history
-    from edgemeter.collector.trend import watch
-
-    with trend_progress() as progress:
+    with progress_bar() as progress:
         watch.keys_of(
             open_history(stores, progress), watch.SeriesSelection(fleet=about["fleet"], device=about["device"], model=about["model"])
         )
@@ -187,15 +181,10 @@ def units(
 
     Example: edgemeter trend units --board "Raspberry Pi 5 Model B Rev 1.0" --metric energy
     """
-    from edgemeter.collector.index.history import open_history
-    from edgemeter.collector.trend import watch
-    from edgemeter.collector.units import units_table
-    from edgemeter.collector.units.board_types import board_types
-
-    with trend_progress() as progress:
+    with progress_bar() as progress:
         history = open_history(chosen_stores(stores), progress)
         selection = watch.SeriesSelection(fleet=fleet, board=board, model=model)
         keys = watch.keys_of(history, selection)
         units = [unit for name in metrics if name != "throttling" for unit in board_types(history, name, keys)]
-    if not print_data(form, units_table.units_document(units)):
+    if not print_data(form, {"board_types": units}):
         units_table.show_units(units, console_for(form))

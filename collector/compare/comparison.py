@@ -10,18 +10,10 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.metrics import is_reached, metric_name, needed_value
 from edgemeter.agent.contract.case_identity import PAIR_MARKS, CaseKey, Relation, are_alike, likeness, relation
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
-from edgemeter.collector.compare.judgement import (
-    CaseJudgements,
-    Ratios,
-    SmallestDifferences,
-    energies_rank,
-    judge_case,
-    ratios,
-    withheld,
-)
+from edgemeter.collector.compare.judgement import CaseJudgements, Ratios, SmallestDifferences, energies_rank, judge_case, ratios, withheld
 from edgemeter.collector.compare.pairing import PRECISION_BITS, NearestCase, References, nearest
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
-from edgemeter.collector.runs.cases import group_cases, named
+from edgemeter.collector.runs.cases import group_cases, grouped, named
 from edgemeter.collector.runs.store import LeftOut, StoreContents
 
 # What a case shares with those that its accuracy is held against: whatever its load, they are the same model on inputs of one size.
@@ -54,10 +46,7 @@ def most_precise(summaries: Sequence[CaseSummary]) -> dict[str, list[CaseSummary
 
     `not_ranked` gives the same result for them as for all cases, but faster where there are thousands.
     """
-    kinds: dict[tuple[object, ...], list[CaseSummary]] = {}
-    for case in summaries:
-        if (accuracy := case.accuracy) is not None:
-            kinds.setdefault((_gated(case.key), *accuracy.measure), []).append(case)
+    kinds = grouped(((_gated(case.key), *case.accuracy.measure), case) for case in summaries if case.accuracy is not None)
     candidates: dict[str, list[CaseSummary]] = {case.key.model: [] for case in summaries}
     for cases in kinds.values():
         candidates[cases[0].key.model] += sorted(cases, key=_precision, reverse=True)[:2]
@@ -211,10 +200,7 @@ def of_summaries(
 
 def comparable(rows: Sequence[ComparisonRow]) -> list[list[ComparisonRow]]:
     """Return the rows in groups that may be compared with each other: one model, one set of data, one scenario."""
-    grouped: dict[tuple[str, ...], list[ComparisonRow]] = {}
-    for row in rows:
-        grouped.setdefault(_group(row.case.key), []).append(row)
-    return list(grouped.values())
+    return list(grouped((_group(row.case.key), row) for row in rows).values())
 
 
 def _group(key: CaseKey) -> tuple[str, ...]:

@@ -48,18 +48,10 @@ class Ratios:
     p50_high: float | None = None
     accuracy_reason: str = ""
 
-    def of(self, figure: str) -> float | None:
-        """Return the ratio of a figure, of the accuracy the difference; None where the two are not compared in it."""
-        return self.values.get(figure)
-
-    def interval(self, figure: str) -> Bounds | None:
-        """Return its 95% interval."""
-        return self.intervals.get(figure)
-
     @property
     def p50(self) -> float | None:
         """The ratio of median latencies."""
-        return self.of("latency")
+        return self.values.get("latency")
 
 
 def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
@@ -70,7 +62,7 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
     for name, entry in JUDGED.items():
         if entry.group == "energy" and not energies_rank(case, reference):
             continue
-        figure, other = case.spread(entry.name), reference.spread(entry.name)
+        figure, other = case.spreads.get(entry.name), reference.spreads.get(entry.name)
         if figure and other and (ratio := _ratio(figure.median, other.median)) is not None:
             values[name] = ratio
             if not is_itself and (bounds := _ratio_bounds(entry, case, reference)) is not None:
@@ -91,7 +83,7 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
 
 def withheld(compared: Ratios) -> Ratios:
     """Return the ratios of a case whose speed is not ranked: only the difference of accuracy."""
-    difference, bounds = compared.of(ACCURACY), compared.interval(ACCURACY)
+    difference, bounds = compared.values.get(ACCURACY), compared.intervals.get(ACCURACY)
     values = {} if difference is None else {ACCURACY: difference}
     return Ratios(values, {} if bounds is None else {ACCURACY: bounds}, accuracy_reason=compared.accuracy_reason)
 
@@ -127,7 +119,7 @@ def _ratio_bounds(entry: Figure, case: CaseSummary, reference: CaseSummary) -> B
 
 def _side(entry: Figure, side: CaseSummary, *, with_meter: bool) -> tuple[float, Bounds] | None:
     """Return a figure and its bounds; an uncertainty of the meter that is not known leaves none."""
-    spread, u = side.spread(entry.name), side.uncertainty(entry.name)
+    spread, u = side.spreads.get(entry.name), side.uncertainties.get(entry.name)
     if spread is None or spread.interval is None or (with_meter and u is None):
         return None
     bounds = spread.interval.low, spread.interval.high
@@ -197,14 +189,14 @@ def judge_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios:
 def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios: Ratios, matters: float) -> Decision | None:
     """Return the decision on a figure, whatever the precision of the two, None where there is no ratio and no difference."""
     if figure == ACCURACY:
-        over_images = DifferenceBounds(ratios.interval(ACCURACY), ratios.accuracy_reason)
-        return None if (difference := ratios.of(ACCURACY)) is None else decide_accuracy(difference, over_images, matters)
-    ratio = ratios.of(figure)
+        over_images = DifferenceBounds(ratios.intervals.get(ACCURACY), ratios.accuracy_reason)
+        return None if (difference := ratios.values.get(ACCURACY)) is None else decide_accuracy(difference, over_images, matters)
+    ratio = ratios.values.get(figure)
     if ratio is None:
         return None
     sides = _sides(figure, case, reference)
     reason = "the uncertainty of the meters is unknown" if all(side.interval for side in sides) else _few_runs(sides)
-    decision = replace(decide(ratio, ratios.interval(figure), matters, reason=reason), caution=_suspicion(sides))
+    decision = replace(decide(ratio, ratios.intervals.get(figure), matters, reason=reason), caution=_suspicion(sides))
     # What a program takes in memory is no matter of the day.
     is_of_one_day = figure != "memory" and any(interval.level != "device" and interval.days == 1 for interval in _intervals(sides))
     return decision.of_one_day() if is_of_one_day and not is_in_turn(case, reference) else decision
@@ -292,7 +284,7 @@ def _judgement(decision: Decision, better: Better, names: tuple[str, str], margi
 
 def _sides(figure: str, case: CaseSummary, reference: CaseSummary) -> list[Spread]:
     name = JUDGED[figure].name
-    return [side for side in (case.spread(name), reference.spread(name)) if side is not None]
+    return [side for side in (case.spreads.get(name), reference.spreads.get(name)) if side is not None]
 
 
 def _rounded(ratio: float) -> str:

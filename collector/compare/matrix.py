@@ -20,7 +20,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.comparison import most_precise, not_ranked
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary, summarise
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseRuns, CurrentSegment, EnergyClass
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseRuns, CurrentSegment, EnergyClass, grouped
 
 Across = Literal["device", "board"]
 CellState = Literal["measured", "stale", "below accuracy gate", "no figure", "unusable", "never measured"]
@@ -96,16 +96,14 @@ def matrix(
     """
     entry = CHOICES[figure]
     members = _by_board(summaries) if across == "board" else list(summaries)
-    grouped: dict[tuple[RowKey, str], list[CaseSummary]] = {}
-    for member in members:
-        grouped.setdefault((row_of(member.key), _column(member.newest, across)), []).append(member)
+    by_place = grouped(((row_of(member.key), _column(member.newest, across)), member) for member in members)
     unusable = {(row_of(key_of(refused_run.run)), _column(refused_run.run, across)): refused_run.reason for refused_run in refused}
-    places = {*grouped, *unusable}
+    places = {*by_place, *unusable}
     rows = sorted({row for row, _ in places}, key=lambda row: [(value is not None, value) for value in row])
     columns = sorted({column for _, column in places})
     by_model = most_precise(summaries)
     cells = {
-        (row, column): _cell(grouped.get((row, column), []), by_model, entry, unusable.get((row, column)))
+        (row, column): _cell(by_place.get((row, column), []), by_model, entry, unusable.get((row, column)))
         for row in rows
         for column in columns
     }
@@ -159,7 +157,7 @@ def _cell(cases: Sequence[CaseSummary], by_model: dict[str, list[CaseSummary]], 
     ranked = [case for case, why in gates if why is None]
     if not ranked:
         return MatrixCell("below accuracy gate", cases[0], reason=gates[0][1], devices=_devices(cases[0]))
-    candidates = [(case, spread) for case in ranked if (spread := case.spread(figure.name))]
+    candidates = [(case, spread) for case in ranked if (spread := case.spreads.get(figure.name))]
     if not candidates:
         return MatrixCell("no figure", ranked[0], reason=_why_none(ranked[0], figure), devices=_devices(ranked[0]))
     # Classes of energy do not rank with each other.

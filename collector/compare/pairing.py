@@ -5,7 +5,6 @@ from operator import attrgetter, ne
 
 import msgspec
 
-from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.contract.case_identity import (
     LIKENESSES,
     PAIR_MARKS,
@@ -205,11 +204,6 @@ def comparability_kinds() -> list[Row]:
         ("published", "nothing", "no", "shown with source, version, date and conditions"),
     )
     return [dict(zip(("kind", "stands beside", "ranks", "note"), row, strict=True)) for row in rows]
-
-
-def comparability_json() -> str:
-    """Return both tables as JSON."""
-    return json_document({"comparing": comparability_rules(), "kinds": comparability_kinds()})
 
 
 def comparability_markdown() -> str:

@@ -1,10 +1,10 @@
 """The spread of one figure over the runs of a case, with the 95% interval of its median over runs, or over days and devices."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Literal, TypeVar
+from typing import Literal
 
 from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
@@ -12,11 +12,11 @@ from edgemeter.agent.base.run_statistics import CONFIDENCE, FEWEST, TELLING_NEIG
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.figures import Group, kind_of
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.runs.cases import not_measured
+from edgemeter.collector.runs.cases import grouped, not_measured
 from edgemeter.collector.runs.store import LeftOut
 
 IntervalLevel = Literal["device", "day", "run"]
-_Key = TypeVar("_Key")
+
 
 # What the distance between two days, or two devices, adds: see above.
 _TWO_APART = 2.0
@@ -175,9 +175,9 @@ def _reach(low: float, high: float) -> float:
 
 
 def _members(points: Sequence[RunPoint]) -> tuple[IntervalLevel, list[float]]:
-    days = _grouped(((point.device, point.day), point.value) for point in points)
+    days = grouped(((point.device, point.day), point.value) for point in points)
     of_days = {device_day: median(values) for device_day, values in days.items()}
-    by_device = _grouped((device, value) for (device, _), value in of_days.items())
+    by_device = grouped((device, value) for (device, _), value in of_days.items())
     if len(by_device) >= FEWEST:
         return "device", [median(values) for values in by_device.values()]
     if len({point.day for point in points}) >= FEWEST:
@@ -188,18 +188,11 @@ def _members(points: Sequence[RunPoint]) -> tuple[IntervalLevel, list[float]]:
 def _apart(points: Sequence[RunPoint]) -> float:
     """Return by how much two devices, or else two days, differ, as a logarithm; 0 where there are more or fewer of them."""
     is_one_device = len({point.device for point in points}) == 1
-    parts = _grouped((point.day if is_one_device else point.device, point.value) for point in points)
+    parts = grouped((point.day if is_one_device else point.device, point.value) for point in points)
     if len(parts) != 2:
         return 0.0
     first, second = map(median, parts.values())
     return abs(math.log(first / second))
-
-
-def _grouped(pairs: Iterable[tuple[_Key, float]]) -> dict[_Key, list[float]]:
-    groups: dict[_Key, list[float]] = {}
-    for key, value in pairs:
-        groups.setdefault(key, []).append(value)
-    return groups
 
 
 @dataclass(frozen=True, slots=True)

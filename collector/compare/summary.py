@@ -169,14 +169,6 @@ class CaseSummary:
         """`suspect` when any run is, else `valid`; invalid runs never come this far."""
         return "suspect" if self.suspect else "valid"
 
-    def spread(self, name: str) -> Spread | None:
-        """Return a figure over the runs that have it, None where none has."""
-        return self.spreads.get(name)
-
-    def uncertainty(self, name: str) -> float | None:
-        """Return the expanded uncertainty (95%) of a figure, None where it is not known of every run."""
-        return self.uncertainties.get(name)
-
     @property
     def throughput_per_s(self) -> Spread:
         """Samples processed per second, which every run has."""
@@ -185,12 +177,12 @@ class CaseSummary:
     @property
     def gross_mj(self) -> Spread | None:
         """Gross energy per inference."""
-        return self.spread("energy_gross_mj")
+        return self.spreads.get("energy_gross_mj")
 
     @property
     def gross_u_mj(self) -> float | None:
         """Its expanded uncertainty (95%)."""
-        return self.uncertainty("energy_gross_mj")
+        return self.uncertainties.get("energy_gross_mj")
 
     @property
     def accuracy_value(self) -> Spread | None:
@@ -219,7 +211,14 @@ def summarise(case: CaseRuns) -> CaseSummary:
         key=case.key,
         runs=runs,
         run_ids=tuple(run.id for run in runs),
-        around=_surroundings(runs),
+        around=CaseSurroundings(
+            first_started_at_ns=runs[0].started_at_ns,
+            queries=sum(run.latency.count for run in runs),
+            modes=tuple(dict.fromkeys(run.mode for run in runs)),
+            environment={field: environment(runs, field) for field in ENVIRONMENT},
+            has_several_libraries=len({tuple(sorted(run.environment.libraries.items())) for run in runs}) > 1,
+            hottest_c=hottest_c(runs),
+        ),
         p50_ms=spreads.get("latency_p50_ms"),
         spreads=spreads,
         uncertainties=uncertainties,
@@ -249,17 +248,6 @@ def environment(runs: Sequence[RunRecord], field: str) -> str | None:
 def rule_of(reason: str) -> str:
     """Return the rule of a verdict's reason, which is `rule: evidence`."""
     return reason.partition(":")[0]
-
-
-def _surroundings(runs: Sequence[RunRecord]) -> CaseSurroundings:
-    return CaseSurroundings(
-        first_started_at_ns=runs[0].started_at_ns,
-        queries=sum(run.latency.count for run in runs),
-        modes=tuple(dict.fromkeys(run.mode for run in runs)),
-        environment={field: environment(runs, field) for field in ENVIRONMENT},
-        has_several_libraries=len({tuple(sorted(run.environment.libraries.items())) for run in runs}) > 1,
-        hottest_c=hottest_c(runs),
-    )
 
 
 def _text(value: object) -> str | None:

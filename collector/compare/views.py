@@ -8,7 +8,7 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.case_identity import PAIR_MARKS
 from edgemeter.collector.compare.matrix import Matrix, RefusedRun, RowKey, row_name
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
-from edgemeter.collector.compare.trade_off import AbsentCase, Cost, TradeOff
+from edgemeter.collector.compare.trade_off import Cost, TradeOff
 from edgemeter.collector.runs.cases import group_cases, named, names_of
 from edgemeter.collector.runs.store import StoreContents
 
@@ -54,7 +54,7 @@ def trade_off_rows(trade_offs: Sequence[TradeOff], cost: Cost) -> list[FlatRow]:
             key = point.case.key
             rows.append(
                 {
-                    **_case(point.case),
+                    **case_row(point.case),
                     "scenario": key.scenario,
                     "dataset_sha256": key.dataset_sha256,
                     "accuracy_metric": trade_off.stage.metric,
@@ -72,17 +72,13 @@ def trade_off_rows(trade_offs: Sequence[TradeOff], cost: Cost) -> list[FlatRow]:
     return rows
 
 
-def absent_rows(absent: Sequence[AbsentCase]) -> list[FlatRow]:
-    """Return a flat row for each case without a place, with the reason."""
-    return [{**_case(case.case), "reason": case.reason} for case in absent]
-
-
 def to_csv(rows: Sequence[FlatRow]) -> str:
     """Return flat rows, which have the same names, as CSV."""
     return csv_document(list(rows[0]) if rows else [], (row.values() for row in rows))
 
 
-def _case(case: CaseSummary) -> dict[str, Plain]:
+def case_row(case: CaseSummary) -> dict[str, Plain]:
+    """Return what a case is, for a flat row."""
     key = case.key
     names = ("device", "role", "model", "precision", "runtime", "backend", "threads", "batch", "power_mode", "settings", "served_model")
     return {name: getattr(key, name) for name in names}

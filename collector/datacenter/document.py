@@ -1,7 +1,7 @@
 """The analysis in sentences and as one JSON document: who wins where, every band with both ends, every constant with its source."""
 
 import math
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict
 
 import msgspec
 
@@ -117,14 +117,14 @@ def document(analysis: Analysis, constants: Constants, sent_bytes: float, grid: 
     tokens = edge.tokens
     rate = analysis.rate_per_s or edge.rate_per_s.value
     return {
-        "edge": plain(edge),
+        "edge": edge,
         "edge_rate_per_s": rate,
-        "edge_gross_mj": plain(analysis.edge_mj),
-        "edge_net_mj": plain(edge.net_mj),
+        "edge_gross_mj": analysis.edge_mj,
+        "edge_net_mj": edge.net_mj,
         "per_output_token_definition": DEFINITION if tokens else None,
         "edge_request_gross_mj_per_output_token": _per_output_token(analysis.edge_mj, tokens),
         "edge_request_net_mj_per_output_token": _per_output_token(edge.net_mj, tokens),
-        "edge_per_million": plain(million("edge", analysis.edge_mj, rate, constants, grid)),
+        "edge_per_million": million("edge", analysis.edge_mj, rate, constants, grid),
         "request_bytes": sent_bytes,
         "against": [_part(analysis, part, constants, sent_bytes, grid) for part in analysis.parts],
         "notes": [*notes, *cautions(analysis)],
@@ -136,15 +136,6 @@ def millions(part: ServerAnalysis, constants: Constants, grid: str) -> list[tupl
     """Return a million inferences in the datacenter for each utilisation and network, gross."""
     full = part.server.rate_per_s.value
     return [(cell, million("datacenter", cell.other, (cell.utilisation_ratio or 1.0) * full, constants, grid)) for cell in part.gross]
-
-
-def plain(value: object) -> object:
-    """Return dataclasses as dictionaries, and what is not finite as null."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return [plain(member) for member in value] if isinstance(value, list | tuple) else value
 
 
 def response_times(part: ServerAnalysis, constants: Constants, sent_bytes: float) -> list[tuple[float, Band]]:
@@ -174,39 +165,30 @@ def _part(analysis: Analysis, part: ServerAnalysis, constants: Constants, sent_b
     tokens = part.server.tokens
     at_shares = [(share, datacenter_band(part.server, pue, share)) for share in shares]
     return {
-        "server": plain(part.server),
+        "server": part.server,
         "headline": headline(part),
         "gross_by_utilisation": [
-            {"utilisation_ratio": share, "energy_mj": plain(energy), "request_gross_mj_per_output_token": _per_output_token(energy, tokens)}
+            {"utilisation_ratio": share, "energy_mj": energy, "request_gross_mj_per_output_token": _per_output_token(energy, tokens)}
             for share, energy in at_shares
         ],
         "gross": [
-            {**_fields(cell), "request_gross_with_network_mj_per_output_token": _per_output_token(cell.other, tokens)}
-            for cell in part.gross
+            {**asdict(cell), "request_gross_with_network_mj_per_output_token": _per_output_token(cell.other, tokens)} for cell in part.gross
         ],
         "net": [
-            {**_fields(cell), "request_net_with_network_mj_per_output_token": _per_output_token(cell.other, tokens)} for cell in part.net
+            {**asdict(cell), "request_net_with_network_mj_per_output_token": _per_output_token(cell.other, tokens)} for cell in part.net
         ],
-        "break_even": [plain(even) for even in part.break_evens],
+        "break_even": list(part.break_evens),
         "proof": proofs(part, analysis.edge),
         "per_million": [
-            {"utilisation_ratio": cell.utilisation_ratio, "network": cell.network, **_fields(cost)}
+            {"utilisation_ratio": cell.utilisation_ratio, "network": cell.network, **asdict(cost)}
             for cell, cost in millions(part, constants, grid)
         ],
         "response": [
-            {
-                "utilisation_ratio": share,
-                "response_ms": plain(answer),
-                "fill_ms": fill_ms(part.server.batch, share * part.server.rate_per_s.value),
-            }
+            {"utilisation_ratio": share, "response_ms": answer, "fill_ms": fill_ms(part.server.batch, share * part.server.rate_per_s.value)}
             for share, answer in response_times(part, constants, sent_bytes)
         ],
     }
 
 
 def _per_output_token(request: Band | None, tokens: TokenWorkload | None) -> object:
-    return plain(tokens.per_output_token(request)) if request and tokens else None
-
-
-def _fields(content: Million | AnalysisCell) -> Document:
-    return {field.name: plain(getattr(content, field.name)) for field in fields(content)}
+    return tokens.per_output_token(request) if request and tokens else None

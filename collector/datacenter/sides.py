@@ -81,8 +81,8 @@ def edge_of(case: CaseSummary) -> EdgeSide | None:
     if energy is None or gross is None:
         return None
     idle, why = _idle(case)
-    resolved = case.spread("energy_net_mj")
-    net = _band(resolved, case.uncertainty("energy_net_mj")) if resolved else None
+    resolved = case.spreads.get("energy_net_mj")
+    net = _band(resolved, case.uncertainties.get("energy_net_mj")) if resolved else None
     if idle is not None and net is None:
         # Net energy is lost in the noise of idle power: it is what is left of the gross energy, and may be nothing.
         remainder_mj = max(0.0, gross.median - idle.value / case.throughput_per_s.median * 1000)
@@ -101,7 +101,7 @@ def edge_of(case: CaseSummary) -> EdgeSide | None:
 
 def server_of(case: CaseSummary) -> ServerSide | str:
     """Return a measured case as a server, or why it cannot be one."""
-    energy, power = case.energy, case.spread("energy_mean_power_w")
+    energy, power = case.energy, case.spreads.get("energy_mean_power_w")
     if energy is None or power is None:
         return f"no energy: {case.energy_reason}"
     idle, why = _idle(case)

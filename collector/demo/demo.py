@@ -55,7 +55,7 @@ def run_demo(folder: Path, influx: InfluxConfig | None, report: Reporter, doctor
             report(f"left out: {note}")
         suite = folder / "demo.toml"
         suite.write_text(plan.suite)
-        page.wait_until_ready()
+        page.wait()
         report(f"broker and collector listen on {address}; measuring {plan.runs} runs, each in a process of its own ...")
         _measure(suite, str(address), folder)
         if not collector.settled(SETTLE_S):
@@ -107,28 +107,17 @@ class FleetPage:
         """Return whether the process runs."""
         return self._process.is_alive()
 
-    def wait_until_ready(self) -> None:
-        """Return when it has imported everything, so that it stands still from here on.
-
-        Raises:
-            UnavailableError: the process has ended, or a library is not installed.
-        """
-        self._answer()
-
     def begin(self, ledger: Path, path: Path) -> None:
         """Let it write the page of the ledger's runs and of a fleet simulated from one of them."""
         self._pipe.send((ledger, path))
 
-    def finish(self) -> None:
-        """Return when the page is written.
+    def wait(self) -> None:
+        """Return when it has imported everything, so that it stands still from here on; and after `begin`, when the page is written.
 
         Raises:
             ConfigError: the file cannot be written.
-            UnavailableError: the process has ended.
+            UnavailableError: the process has ended, or a library is not installed.
         """
-        self._answer()
-
-    def _answer(self) -> None:
         try:
             answer = self._pipe.recv()
         except EOFError as error:

@@ -16,7 +16,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.figures import in_view, record_names
+from edgemeter.agent.contract.figures import in_view, reader, record_names
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx.point_schema import CASE_TAGS, FieldGroup, FieldKind
@@ -40,7 +40,7 @@ class RunColumn:
 
 def every_column() -> tuple[RunColumn, ...]:
     """Return all columns: tags first, then by group."""
-    tags = [RunColumn(name, "text", _at(path)) for name, path in point_schema.TAGS.items()]
+    tags = [RunColumn(name, "text", reader(path)) for name, path in point_schema.TAGS.items()]
     worked_out = [
         RunColumn(entry.name, "boolean" if entry.is_truth else "float", entry.value) for entry in in_view("csv") if not entry.path
     ]
@@ -67,26 +67,16 @@ def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
 
 def _of_group(group: FieldGroup, path: tuple[str, ...]) -> Iterator[RunColumn]:
     for field in group.fields:
-        get = _at(".".join((*path, field.attribute)))
-        yield RunColumn(field.name, field.kind, _mapped(get, _json_text) if field.kind == "json" else get)
+        get = reader(".".join((*path, field.attribute))) if path else operator.attrgetter(field.attribute)
+        yield RunColumn(
+            field.name, field.kind, _mapped(get, lambda value: msgspec.json.encode(value).decode()) if field.kind == "json" else get
+        )
     for inner in group.groups:
         yield from _of_group(inner, (*path, inner.attribute))
 
 
-def _at(path: str) -> Callable[[RunRecord], Any]:
-    first, *below = path.split(".")
-    if not below:
-        return operator.attrgetter(path)
-    outer, inner = operator.attrgetter(first), _at(".".join(below))
-    return _mapped(outer, inner)
-
-
 def _mapped(get: Callable[[RunRecord], Any], convert: Callable[[Any], Any]) -> Callable[[RunRecord], Any]:
     return lambda run: None if (value := get(run)) is None else convert(value)
-
-
-def _json_text(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def write_csv(runs: Iterable[RunRecord], columns: Sequence[RunColumn], file: TextIO) -> int:

@@ -7,7 +7,6 @@ https://developers.home-assistant.io/docs/core/entity/sensor.
 """
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, get_args
@@ -18,7 +17,7 @@ from edgemeter.agent.contract.figures import Figure, in_view
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record_conditions import VerdictState
 from edgemeter.agent.ledger.presence import DevicePresence
-from edgemeter.collector.runs.cases import SeriesKey
+from edgemeter.collector.runs.cases import SeriesKey, grouped
 from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.trend.metrics import followed_value
 
@@ -66,13 +65,11 @@ def home_messages(newest: Iterable[tuple[SeriesKey, RunFigures]], present: Itera
     `newest` is the newest run of every series; `agent` is our version. A device whose state is `revoked` is removed.
     """
     devices = {(device.fleet, device.device): device for device in present}
-    cases: defaultdict[tuple[str, str], list[tuple[SeriesKey, RunFigures]]] = defaultdict(list)
-    for key, run in newest:
-        cases[key.fleet, key.device].append((key, run))
+    cases = grouped(((key.fleet, key.device), (key, run)) for key, run in newest)
     messages: dict[str, bytes] = {}
     for fleet, device in dict.fromkeys((*devices, *cases)):
         presence = devices.get((fleet, device))
-        newest_cases = sorted(cases[fleet, device], key=lambda case: case[1].at_ns)[-MOST_CASES:]
+        newest_cases = sorted(cases.get((fleet, device), []), key=lambda case: case[1].at_ns)[-MOST_CASES:]
         is_retired = presence is not None and presence.state == "revoked"
         discovery = b"" if is_retired else msgspec.json.encode(_discovery(fleet, device, presence, [key for key, _ in newest_cases], agent))
         messages[discovery_topic(fleet, device)] = discovery

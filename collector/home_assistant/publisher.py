@@ -98,7 +98,6 @@ class HomePublisher:
             messages = home_messages(history.newest_runs(), now[1], self._agent)
         if all(self._send(session, topic, payload) for topic, payload in messages.items() if self._sent.get(topic) != payload):
             self._seen = now
-            self._seen = now
 
     def _send(self, session: MqttSession, topic: str, payload: bytes) -> bool:
         while not session.room():

@@ -6,11 +6,10 @@ against the first record of the same case on any device. The core's SQLite file 
 of reported, and because it needs no durability.
 """
 
-import contextlib
 import hashlib
 import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
@@ -160,20 +159,13 @@ def index_path(ledger: LedgerPlace) -> Path:
     return path_beside(ledger, ".index")
 
 
-@contextlib.contextmanager
-def open_index_file(path: Path) -> Iterator[sqlite3.Connection]:
-    """Give a connection to the file at `path`, made if absent, made again if damaged.
+def connect_index(path: Path) -> sqlite3.Connection:
+    """Return a connection to the file at `path`, made if absent, made again if damaged.
 
     Raises:
         sqlite3.NotSupportedError: it belongs to another program.
         sqlite3.OperationalError: it cannot be written.
     """
-    with contextlib.closing(connect_index(path)) as connection:
-        yield connection
-
-
-def connect_index(path: Path) -> sqlite3.Connection:
-    """Return a connection to the file at `path`; as `open_index_file`."""
     try:
         return _connect(path)
     except (sqlite3.OperationalError, sqlite3.NotSupportedError):
@@ -270,16 +262,8 @@ def code_hash() -> str:
 # Fields that no comparison reads, but for those that figures are worked out from; the ledger has them.
 _FIGURES_READ = {path.partition(".")[0] for entry in figures.FIGURES for path in (*entry.reads, entry.path)}
 _NOT_COMPARED: dict[str, Any] = {
-    "samples": (),
-    "outputs": (),
-    "power_traces": (),
-    "windows": None,
-    "sustained": None,
-    "cool_down": None,
-    "scheduling": None,
-    "observer": None,
-    "answers": None,
-    "agreement": None,
+    **dict.fromkeys(("samples", "outputs", "power_traces"), ()),
+    **dict.fromkeys(("windows", "sustained", "cool_down", "scheduling", "observer", "answers", "agreement")),
 }
 _LEFT_AWAY = {name: absent for name, absent in _NOT_COMPARED.items() if name not in _FIGURES_READ}
 

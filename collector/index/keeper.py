@@ -45,17 +45,12 @@ def main(ledger: LedgerPlace) -> None:
     """Refresh repeatedly until standard input ends."""
     os.nice(NICENESS)
     pause_s = FIRST_REFRESH_S
-    while not _has_ended(pause_s):
+    while not select.select([sys.stdin], [], [], pause_s)[0]:
         began_s = time.monotonic()
         # The next reader reports what is wrong with the ledger.
         with contextlib.suppress(EdgemeterError):
             _refresh(ledger)
         pause_s = max(SHORTEST_PAUSE_S, PAUSE_TIMES * (time.monotonic() - began_s))
-
-
-def _has_ended(pause_s: float) -> bool:
-    ready, _, _ = select.select([sys.stdin], [], [], pause_s)
-    return bool(ready)
 
 
 def _refresh(ledger: LedgerPlace) -> None:

@@ -3,12 +3,10 @@
 import contextlib
 import logging
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from edgemeter.agent.base.progress import shows_progress
 from edgemeter.agent.base.sqlite_file import transaction
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.compare import comparison as comparing
@@ -16,7 +14,7 @@ from edgemeter.collector.compare.comparison import Comparison
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.compare.matrix import RefusedRun
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
-from edgemeter.collector.index.index_file import index_path, open_index_file, remove_index, unpack_record
+from edgemeter.collector.index.index_file import connect_index, index_path, remove_index, unpack_record
 from edgemeter.collector.index.refresh import IndexRefresher, Progress
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.index.stored_summaries import read_summaries
@@ -52,7 +50,7 @@ class RolledUp:
     def unusable(self) -> list[RefusedRun]:
         """Return the runs that cannot be compared, oldest first."""
         query = f"SELECT body, text, reason {_UNUSABLE.format('JOIN bodies USING (row) JOIN templates USING (template)')}"
-        with open_index_file(self.path) as connection:
+        with contextlib.closing(connect_index(self.path)) as connection:
             return [RefusedRun(unpack_record(body, text), reason) for body, text, reason in connection.execute(query)]
 
 
@@ -84,7 +82,7 @@ def rolled_up(
         quarantined = ledger.quarantined()
 
     def read_index() -> RolledUp | None:
-        with open_index_file(path) as connection:
+        with contextlib.closing(connect_index(path)) as connection:
             IndexRefresher(connection, source, progress).refresh()
             return _read(connection, path, quarantined, days, in_full=in_full)
 
@@ -108,7 +106,7 @@ def keep_index(ledger: LedgerPlace, worth_runs: int = WORTH_RUNS) -> bool:
     if source.last_row() < worth_runs:
         return False
     # The next reader says what is wrong with the file.
-    with contextlib.suppress(sqlite3.DatabaseError), open_index_file(index_path(ledger)) as connection:
+    with contextlib.suppress(sqlite3.DatabaseError), contextlib.closing(connect_index(index_path(ledger))) as connection:
         IndexRefresher(connection, source).refresh()
     return True
 
@@ -125,7 +123,7 @@ def _read(
     with transaction(connection), without_garbage_collection():
         if connection.execute("SELECT has_repeats FROM place").fetchone()[0]:
             return None
-        summaries = list(read_summaries(connection, partial(open_index_file, path), days, in_full=in_full))
+        summaries = list(read_summaries(connection, lambda: contextlib.closing(connect_index(path)), days, in_full=in_full))
         rejected = connection.execute(f"SELECT id, reason {_UNUSABLE.format('')}").fetchall()
         names = connection.execute("SELECT DISTINCT device, json_extract(key, '$.role') FROM cases").fetchall()
         unreadable = left_out_of(quarantined, _HeldRuns(connection)) if quarantined else []
@@ -141,24 +139,3 @@ class _HeldRuns:
 
     def __contains__(self, run: object) -> bool:
         return self.connection.execute("SELECT 1 FROM measured WHERE id = ? LIMIT 1", (run,)).fetchone() is not None
-
-
-@contextlib.contextmanager
-def rollup_progress() -> Iterator[Progress]:
-    """Show progress on standard error, if it is a terminal."""
-    if not shows_progress():
-        yield lambda *_: None
-        return
-    from rich.console import Console  # noqa: PLC0415 - needed on a terminal only
-    from rich.progress import Progress as Bars  # noqa: PLC0415
-    from rich.progress import TaskID  # noqa: PLC0415
-
-    with Bars(console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, TaskID] = {}
-
-        def report(task: str, completed: int, total: int) -> None:
-            if task not in tasks:
-                tasks[task] = bars.add_task(task)
-            bars.update(tasks[task], completed=completed, total=total)
-
-        yield report

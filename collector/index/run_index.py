@@ -13,7 +13,7 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.collector.index.history import unavailable
-from edgemeter.collector.index.index_file import index_path, open_index_file
+from edgemeter.collector.index.index_file import connect_index, index_path
 from edgemeter.collector.index.refresh import IndexRefresher, KnownNumbers
 from edgemeter.collector.index.sources import LedgerSource, RecordSource
 
@@ -87,7 +87,7 @@ class RunIndex:
     @contextlib.contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         try:
-            with open_index_file(self.path) as connection:
+            with contextlib.closing(connect_index(self.path)) as connection:
                 yield connection
         except sqlite3.DatabaseError as error:
             raise unavailable(self.path, error) from error
@@ -110,7 +110,7 @@ def open_index(source: RecordSource, path: Path | None = None) -> RunIndex:
 
 def _make(path: Path) -> bool:
     try:
-        with open_index_file(path):
+        with contextlib.closing(connect_index(path)):
             return True
     except (sqlite3.DatabaseError, OSError):
         return False

@@ -8,7 +8,7 @@ from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_version, open_ledger
-from edgemeter.collector.runs.store import LedgerStore, RunStore, open_store
+from edgemeter.collector.runs.store import LedgerStore, RunStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +121,3 @@ RecordSource: TypeAlias = LedgerSource | DocumentSource
 def source_of(store: RunStore) -> RecordSource:
     """Return the runs of a store: a ledger stays where it is, all else is read into memory."""
     return LedgerSource(store.place) if isinstance(store, LedgerStore) else DocumentSource(tuple(store.contents(with_samples=True).runs))
-
-
-def open_source(where: Sequence[str]) -> RecordSource:
-    """Return the source at `where`: one ledger, or documents (and ledgers) read into memory.
-
-    Raises:
-        ConfigError: a file is absent, or not ours.
-    """
-    return source_of(open_store(*where))

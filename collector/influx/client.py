@@ -8,7 +8,6 @@ import http.client
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -82,16 +81,6 @@ def one_line(message: str) -> str:
 INFLUX_TIMEOUT_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class InfluxRequest:
-    """A request for `path` below the URL."""
-
-    method: str
-    path: str
-    parameters: Mapping[str, str]
-    body: bytes | None = None
-
-
 class InfluxHttp:
     """A connection that is opened on demand, kept alive, and reopened when the server has closed it; used from one thread."""
 
@@ -107,25 +96,25 @@ class InfluxHttp:
             token = f"Basic {base64.b64encode(config.token.encode()).decode()}" if is_basic else f"Token {config.token}"
             self._headers["Authorization"] = token
 
-    def send(self, request: InfluxRequest) -> bytes:
-        """Return the body of the response.
+    def send(self, method: str, path: str, parameters: Mapping[str, str], body: bytes | None = None) -> bytes:
+        """Return the body of the response to a request for `path` below the URL.
 
         Raises:
             ConfigError: the token or the request is wrong.
             TransientError: no server responds, or not now.
             PointsRejectedError: the server rejects the body.
         """
-        return b"".join(self.lines(request))
+        return b"".join(self.lines(method, path, parameters, body))
 
-    def lines(self, request: InfluxRequest) -> Iterator[bytes]:
+    def lines(self, method: str, path: str, parameters: Mapping[str, str], body: bytes | None = None) -> Iterator[bytes]:
         """Yield the body of the response line by line, as it arrives; raises as `send` does."""
         is_read = False
         try:
-            response = self._response(request)
+            response = self._response(method, f"{self._prefix}{path}" + (f"?{urlencode(parameters)}" if parameters else ""), body)
             if not 200 <= response.status < 300:
-                body = response.read()
+                message = response.read()
                 is_read = True
-                raise influx_error(self._config, response.status, body, response.reason)
+                raise influx_error(self._config, response.status, message, response.reason)
             while line := response.readline():
                 yield line
             if response.length:
@@ -143,18 +132,17 @@ class InfluxHttp:
         """Close the connection."""
         self._connection.close()
 
-    def _response(self, request: InfluxRequest) -> http.client.HTTPResponse:
-        where = f"{self._prefix}{request.path}" + (f"?{urlencode(request.parameters)}" if request.parameters else "")
+    def _response(self, method: str, address: str, body: bytes | None) -> http.client.HTTPResponse:
         had_one = self._connection.sock is not None
         try:
-            self._connection.request(request.method, where, request.body, self._headers)
+            self._connection.request(method, address, body, self._headers)
             return self._connection.getresponse()
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError, http.client.CannotSendRequest):
             # A server closes an idle connection; a request may be repeated, as every one here is idempotent.
             self._connection.close()
             if not had_one:
                 raise
-        self._connection.request(request.method, where, request.body, self._headers)
+        self._connection.request(method, address, body, self._headers)
         return self._connection.getresponse()
 
 
@@ -191,7 +179,7 @@ def query_rows(connection: InfluxHttp, config: InfluxConfig, query: str) -> Iter
     database, _, policy = config.bucket.partition("/") if config.database is None else (config.database, "", config.policy)
     database_fields = {"db": database} | ({"rp": policy} if policy else {})
     parameters = {**database_fields, "q": query, "epoch": "ns", "chunked": "true", "chunk_size": str(CHUNK_ROWS)}
-    for result in _results(connection, config, InfluxRequest("GET", "/query", parameters)):
+    for result in _results(connection, config, "GET", parameters):
         for series in result.series:
             for values in series.values:
                 yield series.tags | dict(zip(series.columns, values, strict=True))
@@ -199,7 +187,7 @@ def query_rows(connection: InfluxHttp, config: InfluxConfig, query: str) -> Iter
 
 def execute_influxql(connection: InfluxHttp, config: InfluxConfig, statement: str) -> None:
     """Run a statement that returns nothing; raises as `query_rows` does."""
-    for _ in _results(connection, config, InfluxRequest("POST", "/query", {"q": statement})):
+    for _ in _results(connection, config, "POST", {"q": statement}):
         pass
 
 
@@ -213,9 +201,9 @@ def literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
 
 
-def _results(connection: InfluxHttp, config: InfluxConfig, request: InfluxRequest) -> Iterator[_InfluxqlResult]:
+def _results(connection: InfluxHttp, config: InfluxConfig, method: str, parameters: Mapping[str, str]) -> Iterator[_InfluxqlResult]:
     try:
-        for line in connection.lines(request):
+        for line in connection.lines(method, "/query", parameters):
             response = _decode(line)
             for error in (response.error, *(result.error for result in response.results)):
                 if error is not None:

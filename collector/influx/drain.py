@@ -19,10 +19,10 @@ from edgemeter.agent.ledger.chunks import HeldChunk, is_position_of
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import Rejection, record_reference
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.influx.points import Points, TagValues, tag_values_path
+from edgemeter.collector.influx.points import Points, TagValues
 from edgemeter.collector.influx.sink import RejectedPoint, Sink, open_sink
 from edgemeter.collector.influx.status_points import CollectorStatus, collector_line, device_line
-from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger, path_beside
 
 logger = logging.getLogger(__name__)
 
@@ -268,7 +268,7 @@ def open_drain(ledger_place: LedgerPlace, influx: InfluxConfig) -> Drain:
         ConfigError: InfluxDB refuses the credentials.
         UnavailableError: influxdb-client is not installed.
     """
-    points = Points(influx.extent, influx.also, TagValues(tag_values_path(ledger_place)))
+    points = Points(influx.extent, influx.also, TagValues(path_beside(ledger_place, ".influx-tags")))
     sink = open_sink(influx)
     try:
         sink.prepare()

@@ -22,7 +22,6 @@ from edgemeter.agent.ledger.chunks import HeldChunk
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx.influx_config import Extent, Extra
 from edgemeter.collector.influx.point_schema import CASE_TAGS, FieldGroup, FieldKind, PointField, read_figures, trace_source
-from edgemeter.collector.ledgers.place import LedgerPlace, path_beside
 
 _KEPT_NS = 1_000_000
 _TAG_SETS = 65_536
@@ -42,11 +41,6 @@ MOST_VALUES = 1000
 LONGEST_VALUE = 200
 OTHER = "other"
 UNLIMITED = frozenset({"device", "fleet", "role"})
-
-
-def tag_values_path(ledger: LedgerPlace) -> Path:
-    """Return the file of the tag values of a ledger."""
-    return path_beside(ledger, ".influx-tags")
 
 
 @dataclass(slots=True, eq=False)
@@ -104,24 +98,20 @@ def point_ns(record: RunRecord) -> int:
     return begun_ns - begun_ns % _KEPT_NS + (_session_hash(record.session or 0) + (record.seq or 0)) % _KEPT_NS
 
 
-def tag_values(record: RunRecord, admitted: TagValues | None = None) -> Mapping[str, str | None]:
-    """Return the value of each tag of the record, as far as it is among the `admitted` values (None: whatever it is)."""
-    return _tags(record, admitted)[0]
-
-
 def record_tags(record: RunRecord, admitted: TagValues | None = None, **changes: str) -> str:
     """Return the record's tags, sorted, each after a comma; `changes` take the place of some of them."""
-    values, text = _tags(record, admitted)
+    values, text = tags_of(record, admitted)
     return _tag_text({**values, **changes}) if changes else text
 
 
-def _tags(record: RunRecord, admitted: TagValues | None) -> tuple[Mapping[str, str | None], str]:
+def tags_of(record: RunRecord, admitted: TagValues | None = None) -> tuple[Mapping[str, str | None], str]:
+    """Return the value of each tag of the record, as far as it is among the `admitted` values (None: whatever it is), and all as text."""
     return _tag_set((*_path_values(record), *[value_of(record) for value_of in _case_tags]), admitted)
 
 
 def point_line(record: RunRecord, extent: Extent = "all", admitted: TagValues | None = None) -> str:
     """Return the record's point, one line without a line break; `admitted` limits the values of its tags."""
-    tags, tags_text = _tags(record, admitted)
+    tags, tags_text = tags_of(record, admitted)
     layout = _LAYOUTS[extent]
     values: list[Any] = []
     layout.reader.read(record, values)

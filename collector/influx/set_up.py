@@ -5,8 +5,9 @@ Every step is idempotent: what exists stays, what differs is updated, and nothin
 
 import os
 import secrets
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -26,22 +27,13 @@ from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.sink import open_sink
 
 Right = Literal["write", "read"]
-_KINDS: dict[Right, str] = {
-    "write": "for the collector: write permission only",
-    "read": "for compare: read permission only",
-}
+_KINDS: dict[Right, str] = {"write": "for the collector: write permission only", "read": "for compare: read permission only"}
 
 
-@dataclass(frozen=True, slots=True)
-class InfluxPlan:
-    """The retention in days, None for ever; and the file of each token."""
-
-    keep_days: int | None
-    token_files: dict[Right, Path]
-
-
-def set_up_influx(config: InfluxConfig, plan: InfluxPlan) -> list[str]:
+def set_up_influx(config: InfluxConfig, keep_days: int | None, token_files: Mapping[Right, Path]) -> list[str]:
     """Set up the bucket or database of `config`, whose token must have the permissions; return what exists now, a sentence each.
+
+    Points are kept `keep_days`, None: for ever. A token for each right is written to its file.
 
     Raises:
         ConfigError: a permission is missing, a name is rejected, or a token's file cannot be written.
@@ -49,8 +41,8 @@ def set_up_influx(config: InfluxConfig, plan: InfluxPlan) -> list[str]:
     """
     version = _Version1(config) if config.database is not None else _Version2(config)
     try:
-        remarks = version.make_place(plan.keep_days)
-        return remarks + [_token(right, path, version) for right, path in plan.token_files.items()]
+        remarks = version.make_place(keep_days)
+        return remarks + [_token(right, path, version) for right, path in token_files.items()]
     except PointsRejectedError as error:
         raise ConfigError(f"InfluxDB at {config} rejects it: {error}") from error
     finally:

@@ -1,4 +1,4 @@
-"""Sinks: where the drain writes points. The protocol, InfluxDB 2 and 1 behind it, and `open_sink`."""
+"""Sinks: where the drain writes points: InfluxDB 2 and 1, and `open_sink`."""
 
 import json
 import logging
@@ -6,19 +6,10 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.collector.influx.bucket_client import BucketClient
-from edgemeter.collector.influx.client import (
-    InfluxHttp,
-    InfluxRequest,
-    NotFoundError,
-    PointsRejectedError,
-    execute_influxql,
-    identifier,
-    one_line,
-)
+from edgemeter.collector.influx.client import InfluxHttp, NotFoundError, PointsRejectedError, execute_influxql, identifier, one_line
 from edgemeter.collector.influx.influx_config import InfluxConfig
 
 logger = logging.getLogger(__name__)
@@ -81,48 +72,8 @@ def _halves(lines: Sequence[str], places: list[int], message: str) -> list[list[
     return [*([unquoted] if unquoted else []), *([index] for index in sorted(quoted, reverse=True))]
 
 
-class Sink(Protocol):
-    """Where points are written. Called from one thread at a time; may block for its own timeouts."""
-
-    @property
-    def name(self) -> str:
-        """The name of this sink's position in the ledger: the same place has the same name."""
-
-    def prepare(self) -> None:
-        """Check that points would be accepted; create the bucket or database if it is absent and the token permits that.
-
-        Raises:
-            ConfigError: not before the configuration is corrected.
-            TransientError: no server responds, or not now.
-        """
-
-    def write(self, lines: Sequence[str]) -> list[RejectedPoint]:
-        """Store points, one line each; return the rejected ones, when all others are stored; raises as `prepare`.
-
-        After an error, writing the same points again changes nothing that is stored.
-        """
-
-    def identity(self) -> str | None:
-        """Return what tells this bucket from another one of its name; None where there is none, or the token may not read it."""
-
-    def was_missing(self) -> bool:
-        """Return whether the database was found missing since the last call, which means that what was written to it is lost."""
-
-    def close(self) -> None:
-        """Close the connections; may be called twice."""
-
-
-def open_sink(config: InfluxConfig) -> Sink:
-    """Return the sink of `config`; no request is sent yet.
-
-    Raises:
-        UnavailableError: influxdb-client is not installed.
-    """
-    return _BucketSink(config) if config.database is None else _DatabaseSink(config)
-
-
-class _InfluxSink:
-    """The base of the sinks of both versions. Used from one thread."""
+class Sink:
+    """Where points are written: the base of both versions. Used from one thread at a time; may block for its own timeouts."""
 
     def __init__(self, config: InfluxConfig) -> None:
         self.config = config
@@ -131,9 +82,16 @@ class _InfluxSink:
 
     @property
     def name(self) -> str:
+        """The name of this sink's position in the ledger: the same place has the same name."""
         return f"influx {self.config}"
 
     def prepare(self) -> None:
+        """Check that points would be accepted; create the bucket or database if it is absent and the token permits that.
+
+        Raises:
+            ConfigError: not before the configuration is corrected.
+            TransientError: no server responds, or not now.
+        """
         if self._is_ready:
             return
         try:
@@ -146,6 +104,10 @@ class _InfluxSink:
         self._is_ready = True
 
     def write(self, lines: Sequence[str]) -> list[RejectedPoint]:
+        """Store points, one line each; return the rejected ones, when all others are stored; raises as `prepare`.
+
+        After an error, writing the same points again changes nothing that is stored.
+        """
         self.prepare()
         try:
             return write_all_but_rejected(lines, self._post)
@@ -155,11 +117,17 @@ class _InfluxSink:
             raise
 
     def identity(self) -> str | None:
+        """Return what tells this bucket from another one of its name; None where there is none, or the token may not read it."""
         return None
 
     def was_missing(self) -> bool:
+        """Return whether the database was found missing since the last call, which means that what was written to it is lost."""
         was_missing, self._was_missing = self._was_missing, False
         return was_missing
+
+    def close(self) -> None:
+        """Close the connections; may be called twice."""
+        raise NotImplementedError
 
     def _post(self, lines: Sequence[str]) -> None:
         raise NotImplementedError
@@ -168,7 +136,7 @@ class _InfluxSink:
         raise NotImplementedError
 
 
-class _BucketSink(_InfluxSink):
+class _BucketSink(Sink):
     """One bucket of InfluxDB 2, and of what accepts its writes."""
 
     def __init__(self, config: InfluxConfig) -> None:
@@ -194,7 +162,7 @@ class _BucketSink(_InfluxSink):
             logger.info("created bucket %r at %s", self.config.bucket, self.config.url)
 
 
-class _DatabaseSink(_InfluxSink):
+class _DatabaseSink(Sink):
     """One database of InfluxDB 1, by its `/write`; 1.8 and newer also accept the writes of version 2."""
 
     def __init__(self, config: InfluxConfig) -> None:
@@ -216,7 +184,7 @@ class _DatabaseSink(_InfluxSink):
 
     def _is_version_2(self) -> bool:
         try:
-            health = json.loads(self._http.send(InfluxRequest("GET", "/health", {})))
+            health = json.loads(self._http.send("GET", "/health", {}))
         except (EdgemeterError, ValueError):
             # 1.6 has none.
             return False
@@ -224,8 +192,17 @@ class _DatabaseSink(_InfluxSink):
 
     def _post(self, lines: Sequence[str]) -> None:
         parameters = {"db": self.config.database or "", "precision": "ns"} | ({"rp": self.config.policy} if self.config.policy else {})
-        self._http.send(InfluxRequest("POST", "/write", parameters, "\n".join(lines).encode("utf-8", "replace")))
+        self._http.send("POST", "/write", parameters, "\n".join(lines).encode("utf-8", "replace"))
 
     def _create(self) -> None:
         execute_influxql(self._http, self.config, f"CREATE DATABASE {identifier(self.config.database or '')}")
         logger.info("created database %r at %s", self.config.database, self.config.url)
+
+
+def open_sink(config: InfluxConfig) -> Sink:
+    """Return the sink of `config`; no request is sent yet.
+
+    Raises:
+        UnavailableError: influxdb-client is not installed.
+    """
+    return _BucketSink(config) if config.database is None else _DatabaseSink(config)

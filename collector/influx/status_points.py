@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from edgemeter.agent.contract.health import Health, dropped_records, waiting_records
@@ -35,8 +36,10 @@ class CollectorStatus:
     quarantined: int
 
 
-def _of_health(read: Callable[[Health], Any]) -> Callable[[DevicePresence, int], Any]:
-    return lambda device, _: None if device.health is None else read(device.health)
+def _of_health(read: str | Callable[[Health], Any]) -> Callable[[DevicePresence, int], Any]:
+    """Return what reads the health of a device: a field by its path, or what is worked out."""
+    read_health = attrgetter(read) if isinstance(read, str) else read
+    return lambda device, _: None if device.health is None else read_health(device.health)
 
 
 def _at_now(read: Callable[[Health, int], Any]) -> Callable[[DevicePresence, int], Any]:
@@ -50,30 +53,23 @@ DEVICE_FIELDS = (
     ),
     StatusField("changed_ns", "integer", "when the state was last received, UTC in ns since 1970", lambda device, _: device.changed_ns),
     StatusField("session", "integer", "session of the device's outbox", lambda device, _: device.session),
-    StatusField("reported_ns", "integer", "the device's own clock when it reported its health", _of_health(lambda health: health.told_ns)),
-    StatusField("agent", "text", "version of the agent", _of_health(lambda health: health.agent)),
+    StatusField("reported_ns", "integer", "the device's own clock when it reported its health", _of_health("told_ns")),
+    StatusField("agent", "text", "version of the agent", _of_health("agent")),
     StatusField("waiting_records", "integer", "records in the outbox", _of_health(waiting_records)),
     StatusField("dropped_records", "integer", "records that the outbox had no room for", _of_health(dropped_records)),
-    StatusField("disk_free_bytes", "integer", "free space of the agent's disk", _of_health(lambda health: health.disk.free_bytes)),
-    StatusField("disk_size_bytes", "integer", "size of that disk", _of_health(lambda health: health.disk.size_bytes)),
-    StatusField("disk_wear_ratio", "float", "wear of its flash memory, 0..1", _of_health(lambda health: health.disk.wear_ratio)),
+    StatusField("disk_free_bytes", "integer", "free space of the agent's disk", _of_health("disk.free_bytes")),
+    StatusField("disk_size_bytes", "integer", "size of that disk", _of_health("disk.size_bytes")),
+    StatusField("disk_wear_ratio", "float", "wear of its flash memory, 0..1", _of_health("disk.wear_ratio")),
     StatusField(
         "temperature_max_c", "float", "highest temperature", _of_health(lambda health: max(health.temperatures_c.values(), default=None))
     ),
-    StatusField(
-        "is_clock_synchronised", "boolean", "whether its clock is synchronised", _of_health(lambda health: health.clock.is_synchronised)
-    ),
-    StatusField("is_throttled_since_boot", "boolean", "whether it throttled", _of_health(lambda health: health.is_throttled_since_boot)),
-    StatusField(
-        "is_under_voltage_since_boot",
-        "boolean",
-        "whether its supply was too low",
-        _of_health(lambda health: health.is_under_voltage_since_boot),
-    ),
-    StatusField("uptime_s", "float", "time since its boot", _of_health(lambda health: health.uptime_s)),
+    StatusField("is_clock_synchronised", "boolean", "whether its clock is synchronised", _of_health("clock.is_synchronised")),
+    StatusField("is_throttled_since_boot", "boolean", "whether it throttled", _of_health("is_throttled_since_boot")),
+    StatusField("is_under_voltage_since_boot", "boolean", "whether its supply was too low", _of_health("is_under_voltage_since_boot")),
+    StatusField("uptime_s", "float", "time since its boot", _of_health("uptime_s")),
     StatusField("certificate_days", "float", "days until its certificate expires", _at_now(certificate_days)),
     StatusField("calibration_days", "float", "age of its oldest sensor calibration", _of_health(calibration_days)),
-    StatusField("last_run_ns", "integer", "when its last run was kept", _of_health(lambda health: health.runs.last_ns)),
+    StatusField("last_run_ns", "integer", "when its last run was kept", _of_health("runs.last_ns")),
     StatusField("last_stop", "text", "how the agent before this one ended", _of_health(last_words)),
     StatusField(
         "attention",

@@ -69,10 +69,7 @@ def _procedure(runs: Sequence[RunRecord]) -> list[str]:
 def _latency(runs: Sequence[RunRecord]) -> list[str]:
     generated = [run for run in runs if run.generation]
     sentences = ["Latency is the time of the runtime's call, without pre- and post-processing."] if len(generated) < len(runs) else []
-    sentences += [
-        *_generation(generated),
-        f"Reported is the median over the runs of a case; {_INTERVALS}.",
-    ]
+    sentences += [*_generation(generated), f"Reported is the median over the runs of a case; {_INTERVALS}."]
     refused = sum(run.latency.p99_ms is None for run in runs)
     if refused:
         sentences.append(f"In {figures.count(refused, 'run')} there were too few queries for a 99th percentile, which is left out.")
@@ -158,7 +155,8 @@ def _uncertainty(runs: Sequence[RunRecord]) -> str:
         return f"Its uncertainty is unknown{why}."
     terms = distinct(term.term for energy in with_uncertainty for term in energy.budget)
     factors = [energy.gross_k for energy in with_uncertainty if energy.gross_k is not None]
-    factor = f" (k = {_numbers(factors)})" if factors else ""
+    ends = dict.fromkeys(figures.significant(factor) for factor in (min(factors), max(factors))) if factors else ()
+    factor = f" (k = {' to '.join(ends)})" if factors else ""
     combined = f" and combine {listed(terms, MOST)}" if terms else ""
     without_uncertainty = len(energies) - len(with_uncertainty)
     without = f"; in {figures.count(without_uncertainty, 'run')} they are unknown{why}" if without_uncertainty else ""
@@ -202,7 +200,3 @@ def _range(values: Iterable[float], singular: str, plural: str) -> str:
     ordered = sorted(values)
     low, high = (f"{value:,}" if isinstance(value, int) else figures.significant(value) for value in (ordered[0], ordered[-1]))
     return f"{low} {singular if low == high == '1' else plural}" if low == high else f"{low} to {high} {plural}"
-
-
-def _numbers(values: Iterable[float]) -> str:
-    return " to ".join(dict.fromkeys(figures.significant(value) for value in (min(values), max(values))))

@@ -17,10 +17,7 @@ HEAD = """\
 % plus-minus sign an expanded uncertainty (95%).
 """
 ABSENT = "--"
-_NO_NET = {
-    "no_idle": "idle power was not measured",
-    "not_resolvable": "net energy does not stand out from the uncertainty of idle power",
-}
+_NO_NET = {"no_idle": "idle power was not measured", "not_resolvable": "net energy does not stand out from the uncertainty of idle power"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +123,8 @@ def _gross(case: CaseSummary, notes: Notes) -> str:
 def _net(case: CaseSummary, notes: Notes) -> str:
     if case.energy is None:
         return ABSENT
-    if (net := case.spread("energy_net_mj")) is not None:
-        return figures.with_uncertainty(net.median, case.uncertainty("energy_net_mj"))
+    if (net := case.spreads.get("energy_net_mj")) is not None:
+        return figures.with_uncertainty(net.median, case.uncertainties.get("energy_net_mj"))
     reason = _NO_NET.get(case.energy.net_state, "net energy is not resolved")
     return f"{ABSENT} ({notes.cite(reason)})"
 
@@ -165,10 +162,10 @@ def _figure_columns(*groups: Group, by_token: bool = False) -> list[PaperColumn]
 
 def _text_of(entry: Figure) -> Callable[[CaseSummary, Notes], str]:
     def text(case: CaseSummary, notes: Notes) -> str:
-        spread = case.spread(entry.name)
+        spread = case.spreads.get(entry.name)
         if spread is None or not entry.u:
             return entry.shown(spread.median) if spread else ABSENT
-        figure = figures.with_uncertainty(spread.median, case.uncertainty(entry.name))
+        figure = figures.with_uncertainty(spread.median, case.uncertainties.get(entry.name))
         return f"{figure} ({notes.cite(_BY_TOKEN[entry.column])})" if entry.column in _BY_TOKEN else figure
 
     return text

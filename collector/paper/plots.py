@@ -9,6 +9,7 @@ from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.front import against_accuracy
 from edgemeter.collector.compare.summary import CaseSummary
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.comparison_charts import (
     ENERGY_TITLE,
     LATENCY_TITLE,
@@ -19,8 +20,8 @@ from edgemeter.collector.show.comparison_charts import (
     front_point,
     fronts_of,
     latency_cost,
+    latency_distribution,
 )
-from edgemeter.collector.show.distribution import latency_distribution
 from edgemeter.collector.show.series_style import numbered_style
 from edgemeter.collector.show.wording import case_names
 
@@ -70,13 +71,11 @@ _COSTS: tuple[tuple[str, str, Cost, Callable[[CaseSummary], tuple[str, ...]]], .
 
 def _grouped(cases: Iterable[CaseSummary], key: Callable[[CaseSummary], tuple[str, ...]]) -> dict[str, list[CaseSummary]]:
     """Return the cases that share a sheet, by a name for its file: the first part of the key, with a number where there are several."""
-    grouped: dict[tuple[str, ...], list[CaseSummary]] = {}
-    for case in cases:
-        grouped.setdefault(key(case), []).append(case)
+    sheets = grouped((key(case), case) for case in cases)
     stems: dict[str, list[CaseSummary]] = {}
-    for parts, members in grouped.items():
+    for parts, members in sheets.items():
         stem = re.sub(r"[^a-z0-9]+", "-", parts[0].lower()).strip("-")[:60] or "model"
-        names = (stem if number == 1 else f"{stem}-{number}" for number in range(1, len(grouped) + 1))
+        names = (stem if number == 1 else f"{stem}-{number}" for number in range(1, len(sheets) + 1))
         stems[next(name for name in names if name not in stems)] = members
     return stems
 

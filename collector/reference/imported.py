@@ -210,7 +210,7 @@ class ReferenceListing:
         }
 
 
-def listing(
+def listing_of(
     measured: Sequence[CaseSummary], imports: Sequence[ReferenceImport], published: Sequence[PublishedRow], request: ListingRequest
 ) -> ReferenceListing:
     """Return the matching rows of the three kinds."""
@@ -229,7 +229,7 @@ def _measured(case: CaseSummary, request: ListingRequest) -> ReferenceRow | None
     return {
         **{name: getattr(key, name) for name in names},
         "runs": len(case.runs),
-        **{entry.column: median_of(case.spread(entry.name)) for entry in in_view("references")},
+        **{entry.column: median_of(case.spreads.get(entry.name)) for entry in in_view("references")},
         "energy_scope": case.energy.scope if case.energy else None,
         "energy_provenance": case.energy.provenance if case.energy else None,
         "verdict": case.verdict,

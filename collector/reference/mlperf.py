@@ -137,11 +137,6 @@ class MlperfRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     line: int
 
     @property
-    def is_energy_derived(self) -> bool:
-        """Whether the energy is ours, of power and throughput: a stream's millijoules are official."""
-        return self.energy_mj is not None and self.power_unit != "millijoules"
-
-    @property
     def key(self) -> str:
         """The key of the row among all rounds: an entry has many models and scenarios."""
         return f"{self.id}/{self.suite}/{self.model}/{self.scenario}"
@@ -329,4 +324,6 @@ def footnote(row: MlperfRow, source: str, retrieved: str, *, is_verified: bool) 
     """Return the footnote of a row: suite, version, division, benchmark, scenario, where and when it was retrieved, entry, legend."""
     first = f"MLPerf\N{TRADE MARK SIGN} {row.round} Inference {row.division.capitalize()} {row.model} {row.scenario} ({row.suite})."
     parts = [first, f"Retrieved from {source} {retrieved}, entry {row.id}.", *([] if is_verified else [UNVERIFIED])]
-    return " ".join([*parts, *([DERIVED] if row.is_energy_derived else []), LEGEND])
+    # A stream's millijoules are official.
+    is_derived = row.energy_mj is not None and row.power_unit != "millijoules"
+    return " ".join([*parts, *([DERIVED] if is_derived else []), LEGEND])

@@ -13,49 +13,18 @@ from edgemeter.collector.reference.mlperf import APART
 from edgemeter.collector.show.wording import Notes
 
 MEASURED = (
-    "device",
-    "model",
-    "precision",
-    "runtime",
-    "scenario",
-    "runs",
-    *(entry.column for entry in in_view("references")),
-    "energy_scope",
-    "energy_provenance",
-)
+    "device", "model", "precision", "runtime", "scenario", "runs", *(entry.column for entry in in_view("references")),
+    "energy_scope", "energy_provenance",
+)  # fmt: skip
 IMPORTED = (
-    "id",
-    "suite",
-    "division",
-    "submitter",
-    "system",
-    "model",
-    "scenario",
-    "value",
-    "measure",
-    "accuracy",
-    "energy_mj",
-    "energy_per",
-    "accelerator",
-    "accelerators",
-    "is_inferred",
-    "notes",
-)
+    "id", "suite", "division", "submitter", "system", "model", "scenario", "value", "measure", "accuracy", "energy_mj", "energy_per",
+    "accelerator", "accelerators", "is_inferred", "notes",
+)  # fmt: skip
 # On a narrow terminal these go, in this order, and a text of more characters is folded.
 SPARED = (
-    "is_inferred",
-    "submitter",
-    "accelerator",
-    "energy_scope",
-    "energy_provenance",
-    "division",
-    "suite",
-    "accuracy",
-    "accelerators",
-    "backend",
-    "conditions",
-    "notes",
-)
+    "is_inferred", "submitter", "accelerator", "energy_scope", "energy_provenance", "division", "suite", "accuracy", "accelerators",
+    "backend", "conditions", "notes",
+)  # fmt: skip
 FOLDED = 24
 PUBLISHED = ("id", "model", "device", "metric", "value", "unit", "runtime", "precision", "conditions", "key")
 
@@ -63,24 +32,13 @@ PUBLISHED = ("id", "model", "device", "metric", "value", "unit", "runtime", "pre
 def show(references: ReferenceListing, console: Console, row_limit: int, kind: str | None = None) -> None:
     """Print the three blocks, or that of one `kind`, of each the first `row_limit` rows."""
     if kind in (None, "measured"):
-        _block(
-            console,
-            "Measured by the same agent in the role reference: ranked together with devices",
-            references.measured,
-            MEASURED,
-            row_limit,
-        )
+        title = "Measured by the same agent in the role reference: ranked together with devices"
+        _block(console, title, references.measured, MEASURED, row_limit)
     if references.imported:
         notes = Notes()
         cited = [{**row, "id": f"{row['id']} [{notes.cite(str(row['footnote']))}]"} for row in references.imported[:row_limit]]
-        _block(
-            console,
-            "MLPerf\N{TRADE MARK SIGN} Inference, official results, not ranked",
-            cited,
-            IMPORTED,
-            row_limit,
-            len(references.imported),
-        )
+        title = "MLPerf\N{TRADE MARK SIGN} Inference, official results, not ranked"
+        _block(console, title, cited, IMPORTED, row_limit, len(references.imported))
         print_text(console, APART, "dim")
         print_notes(console, notes.texts)
     if references.published:

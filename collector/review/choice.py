@@ -83,7 +83,7 @@ def _difference(figure: str, a: CaseSummary, b: CaseSummary, matters: float) -> 
         values = median_of(a.accuracy_value), median_of(b.accuracy_value)
         return difference(figure, name, decision, values, a.accuracy.better if a.accuracy else "higher")
     entry = JUDGED[figure]
-    return difference(figure, entry.unit, decision, (median_of(a.spread(entry.name)), median_of(b.spread(entry.name))))
+    return difference(figure, entry.unit, decision, (median_of(a.spreads.get(entry.name)), median_of(b.spreads.get(entry.name))))
 
 
 def _value(diff: Difference, value: float | None) -> str:

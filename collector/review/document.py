@@ -241,15 +241,15 @@ def _pair_document(pair: ReviewPair, matters: SmallestDifferences) -> dict[str, 
         "changed": list(pair.changed),
         "baseline": _side_document(pair.baseline),
         "new": _side_document(pair.case),
-        **{f"{entry.stem}_ratio": _ratio(ratios.of(name), ratios.interval(name)) for name, entry in JUDGED.items()},
-        "accuracy_difference": _ratio(ratios.of(ACCURACY), ratios.interval(ACCURACY)),
+        **{f"{entry.stem}_ratio": _ratio(ratios.values.get(name), ratios.intervals.get(name)) for name, entry in JUDGED.items()},
+        "accuracy_difference": _ratio(ratios.values.get(ACCURACY), ratios.intervals.get(ACCURACY)),
         "verdicts": {figure: judged.words for figure, judged in pair.judgements.items() if judged},
     }
 
 
 def _side_document(case: CaseSummary) -> dict[str, Any]:
     return {
-        **{entry.column: median_of(case.spread(entry.name)) for entry in JUDGED.values()},
+        **{entry.column: median_of(case.spreads.get(entry.name)) for entry in JUDGED.values()},
         "energy_scope": case.energy.scope if case.energy else None,
         "energy_provenance": case.energy.provenance if case.energy else None,
         "accuracy_value": median_of(case.accuracy_value),

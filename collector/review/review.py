@@ -16,7 +16,7 @@ from edgemeter.collector.compare.judgement import CaseJudgements, Ratios, Smalle
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise
 from edgemeter.collector.ledgers.place import shown_place
 from edgemeter.collector.runs import selection
-from edgemeter.collector.runs.cases import group_cases, names_of
+from edgemeter.collector.runs.cases import group_cases, grouped, names_of
 from edgemeter.collector.runs.store import StoreContents, oldest_first
 
 NOTED = ("agent", "kernel", "firmware", "governor")
@@ -73,9 +73,7 @@ def review(
         )
     device_or_board = _place(baseline[1], new[1])
     (old, old_left_out, _), (now, new_left_out, ruined) = _side(baseline, device_or_board, days), _side(new, device_or_board, days)
-    baselines: dict[Hashable, list[CaseSummary]] = {}
-    for summary in old:
-        baselines.setdefault(_identity(summary, device_or_board), []).append(summary)
+    baselines = grouped((_identity(summary, device_or_board), summary) for summary in old)
     matched = {_identity(summary, device_or_board) for summary in now}
     gone = {identity: summaries[0] for identity, summaries in baselines.items() if identity not in matched}
     names = names_of(summary.key for summary in (*now, *gone.values()))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,6 +13,8 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.collector.runs.store import LeftOut
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 # Boards of unknown type: no two of them are known to be alike.
 UNKNOWN_BOARD = "unknown board"
 MEASURED = "measured"
@@ -68,7 +70,7 @@ class CaseRuns:
 
 def group_cases(runs: Iterable[RunRecord]) -> tuple[list[CaseRuns], list[LeftOut]]:
     """Return the cases of `runs`, in the order in which each first ran, and the runs that cannot be used, each with its reason."""
-    grouped: dict[CaseKey, list[RunRecord]] = {}
+    members_of_case: dict[CaseKey, list[RunRecord]] = {}
     left_out: list[LeftOut] = []
     ids: set[str] = set()
     for run in runs:
@@ -77,10 +79,10 @@ def group_cases(runs: Iterable[RunRecord]) -> tuple[list[CaseRuns], list[LeftOut
             reason = "the same run was read twice"
         ids.add(run.id)
         if reason is None:
-            grouped.setdefault(key_of(run), []).append(run)
+            members_of_case.setdefault(key_of(run), []).append(run)
         else:
             left_out.append(LeftOut(run.id, reason))
-    return [CaseRuns(key, tuple(members)) for key, members in grouped.items()], left_out
+    return [CaseRuns(key, tuple(members)) for key, members in members_of_case.items()], left_out
 
 
 def unusable(run: RunRecord) -> str | None:
@@ -196,6 +198,14 @@ def fingerprint_of(run: RunRecord) -> Fingerprint:
     )
 
 
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key, both in the order in which they come."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
 def distinct(values: Iterable[str | None]) -> Sequence[str]:
     """Return the different values in the order in which they first come, without those that are absent."""
     return list(dict.fromkeys(value for value in values if value is not None))
@@ -211,11 +221,9 @@ def names_of(keys: Iterable[CaseKey], called: Callable[[CaseKey], str] = named, 
 
     Cases that are equal in all of `fields` are called the same.
     """
-    grouped: dict[str, list[CaseKey]] = {}
-    for key in dict.fromkeys(keys):
-        grouped.setdefault(called(key), []).append(key)
+    by_name = grouped((called(key), key) for key in dict.fromkeys(keys))
     parts = [FIELD[name].text for name in fields]
-    return {key: ", ".join([name, *_apart(key, alike, parts)]) for name, alike in grouped.items() for key in alike}
+    return {key: ", ".join([name, *_apart(key, alike, parts)]) for name, alike in by_name.items() for key in alike}
 
 
 def _apart(key: CaseKey, alike: Sequence[CaseKey], parts: Sequence[Callable[[CaseKey], str]]) -> list[str]:

@@ -158,10 +158,8 @@ def left_out_of(quarantined: Sequence[QuarantinedMessage], run_ids: Container[st
 def _open_one(where: str, token_file: Path | None) -> RunStore:
     if is_postgres(where):
         return LedgerStore(ledger_place(where))
-    return _open_influx(where, token_file) if "://" in where else _open_file(where)
-
-
-def _open_influx(where: str, token_file: Path | None) -> RunStore:
+    if "://" not in where:
+        return _open_file(where)
     if not where.startswith(("http://", "https://")):
         kinds = "the collector's ledger, what `edgemeter run --json` printed, an InfluxDB (http://HOST:8086?bucket=BUCKET), or postgresql://USER@HOST/DATABASE"
         raise ConfigError(f"{where!r} is not a store: give {kinds}")

@@ -19,7 +19,7 @@ from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, co
 from edgemeter.collector.compare.judgement import verdict_lines
 from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary, rule_of
-from edgemeter.collector.runs.cases import names_of
+from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.show.wording import Notes, accuracy_name, level_text, only, runtime_name
 
@@ -97,9 +97,9 @@ def _figure(entry: Figure, rows: Sequence[ComparisonRow], notes: Notes) -> list[
     if entry.name == "energy_net_mj":
         has_energy = any(row.case.energy for row in rows)
         return [_number(entry.heading, rows, lambda row: _net(row.case), entry.rank)] if has_energy else []
-    if not entry.always and not any(row.case.spread(entry.name) for row in rows):
+    if not entry.always and not any(row.case.spreads.get(entry.name) for row in rows):
         return []
-    column = _number(entry.heading, rows, lambda row: entry.shown(median_of(row.case.spread(entry.name))), entry.rank)
+    column = _number(entry.heading, rows, lambda row: entry.shown(median_of(row.case.spreads.get(entry.name))), entry.rank)
     return [column, _number("p50/ref", rows, lambda row: _against(row, notes))] if entry.name == "latency_p50_ms" else [column]
 
 
@@ -131,7 +131,7 @@ def _accuracies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalCol
         return []
 
     def difference(row: ComparisonRow) -> str:
-        return "" if row.is_reference else figures.difference(row.ratios.of("accuracy"))
+        return "" if row.is_reference else figures.difference(row.ratios.values.get("accuracy"))
 
     name = accuracy_name(cases)
     return [_number(name, rows, lambda row: _accuracy(row.case, notes)), _number(f"{name}-ref", rows, difference, 3)]
@@ -145,9 +145,7 @@ def _accuracy(case: CaseSummary, notes: Notes) -> str:
 
 def _doubts(cases: Sequence[CaseSummary]) -> dict[str, str]:
     """Return a note for each violated rule: the evidence of the first case, and how many other cases violate it too."""
-    evidence: dict[str, list[str]] = {}
-    for reason in (reason for case in cases for reason in case.verdict_reasons):
-        evidence.setdefault(rule_of(reason), []).append(reason)
+    evidence = grouped((rule_of(reason), reason) for case in cases for reason in case.verdict_reasons)
     return {
         rule: reasons[0] + (f"; {figures.count(len(reasons) - 1, 'more case')} likewise" if reasons[1:] else "")
         for rule, reasons in evidence.items()
@@ -165,7 +163,7 @@ def _gross_energies(rows: Sequence[ComparisonRow], notes: Notes) -> list[Termina
         return [_number("Energy mJ", rows, lambda row: _gross(row.case, notes, shows_class=False))]
     return [
         _number("Gross mJ", rows, lambda row: _gross(row.case, notes, shows_class=mixes_classes)),
-        _number("mJ/ref", rows, lambda row: "" if row.is_reference else figures.times(row.ratios.of("energy")), 2),
+        _number("mJ/ref", rows, lambda row: "" if row.is_reference else figures.times(row.ratios.values.get("energy")), 2),
     ]
 
 
@@ -179,9 +177,9 @@ def _gross(case: CaseSummary, notes: Notes, *, shows_class: bool) -> str:
 def _net(case: CaseSummary) -> str:
     if case.energy is None:
         return ""
-    if (net := case.spread("energy_net_mj")) is None:
+    if (net := case.spreads.get("energy_net_mj")) is None:
         return case.energy.net_state.replace("_", " ")
-    return figures.with_uncertainty(net.median, case.uncertainty("energy_net_mj"))
+    return figures.with_uncertainty(net.median, case.uncertainties.get("energy_net_mj"))
 
 
 REASONS_SHOWN = 8
@@ -224,9 +222,7 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
         print_text(console, "No run could be compared.", "bold")
     if len(fitting) < len(printable):
         print_text(
-            console,
-            f"{len(printable) - len(fitting)} columns do not fit: widen the terminal, or see --html, --format csv or --json",
-            "dim",
+            console, f"{len(printable) - len(fitting)} columns do not fit: widen the terminal, or see --html, --format csv or --json", "dim"
         )
     print_notes(console, notes.texts)
     _show_left_out(comparison.left_out, console)

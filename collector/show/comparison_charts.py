@@ -4,16 +4,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import gain, metric_name
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts import front, specs
 from edgemeter.collector.charts.chart import WIDTH_PX, Chart, rows_table
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
 from edgemeter.collector.compare.spread import Spread, widened_interval
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.compare.trade_off import FrontPoint, ParetoStatus, front_band, pareto_front, pareto_statuses
-from edgemeter.collector.show.distribution import LatencyDistribution, latency_distribution
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.series_style import SeriesStyles, board_of, numbered_style
 from edgemeter.collector.show.wording import case_names, runtime_name, short_names
 
@@ -21,6 +26,7 @@ from edgemeter.collector.show.wording import case_names, runtime_name, short_nam
 STEPS, STEPS_IN_ALL = 120, 3000
 # With more points than this none carries its name but those of the front, and of those as many as fit.
 ALL_LABELLED = 10
+MS_PER_NS = 1e-6
 LATENCY_TITLE, ENERGY_TITLE = "Latency p50, ms", "Energy per inference, gross, mJ"
 # The room that a name takes beside its mark, as shares of the chart's width and height on a phone.
 NAME_WIDTH, NAME_HEIGHT = 0.021, 0.06
@@ -69,6 +75,39 @@ def energy_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
         named = "; ".join(map(str, classes))
         notes.append(f"Energies are of different scopes or provenance ({named}): they cannot be compared with each other.")
     return Charts(tuple(charts), tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyDistribution:
+    """Latencies in ms over all queries of all runs: how many they are, and steps (latency, share of queries at most as slow).
+
+    Where there are more queries than steps, these are at even ranks, the fastest and the slowest among them.
+    """
+
+    count: int
+    steps: tuple[tuple[float, float], ...]
+
+
+def latency_distribution(runs: Sequence[RunRecord], steps: int) -> LatencyDistribution | None:
+    """Return the distribution of the inference latencies of `runs`, None where no run kept its samples (or they are damaged)."""
+    series = [values for run in runs if (values := _latencies_ms(run)) is not None]
+    if not series:
+        return None
+    latencies = np.sort(np.concatenate(series))
+    ranks = np.unique(np.linspace(0, latencies.size - 1, min(steps, latencies.size)).round().astype(np.int64))
+    return LatencyDistribution(int(latencies.size), tuple((float(latencies[rank]), float((rank + 1) / latencies.size)) for rank in ranks))
+
+
+def _latencies_ms(run: RunRecord) -> NDArray[np.float64] | None:
+    latency_series = next((series for series in run.samples if series.name == "latency" and series.unit == "ns"), None)
+    if latency_series is None:
+        return None
+    try:
+        values = unpack(latency_series).astype(np.float64) * MS_PER_NS
+    except ConfigError:
+        return None
+    present: NDArray[np.float64] = values[np.isfinite(values) & (values > 0)]
+    return present if present.size else None
 
 
 def latency_distributions(comparison: Comparison, styles: SeriesStyles, sampled: Callable[[CaseSummary], Sequence[RunRecord]]) -> Charts:
@@ -128,25 +167,16 @@ def anchor(comparison: Comparison, row: ComparisonRow) -> str:
 
 def facts(row: ComparisonRow) -> dict[str, str | float | None]:
     """Return what a script may narrow a chart or a table to, as `data-...` attributes."""
-    key = row.case.key
-    return {
-        "data-fleet": key.fleet,
-        "data-device": key.device,
-        "data-board": board_of(row),
-        "data-model": key.model,
-        "data-runtime": key.runtime,
-        "data-precision": key.precision,
-        "data-kept": "" if row.is_reference else None,
-    }
+    names = ("fleet", "device", "model", "runtime", "precision")
+    attributes = {f"data-{name}": getattr(row.case.key, name) for name in names}
+    return attributes | {"data-board": board_of(row), "data-kept": "" if row.is_reference else None}
 
 
 def _facets(rows: Sequence[ComparisonRow], apart: Callable[[CaseSummary], str]) -> list[list[ComparisonRow]]:
-    grouped: dict[tuple[str, ...], list[ComparisonRow]] = {}
-    for row in rows:
-        case = row.case
-        metric = case.accuracy.metric if case.accuracy else ""
-        grouped.setdefault((case.key.task, case.key.dataset_sha256, case.key.scenario, metric, apart(case)), []).append(row)
-    return list(grouped.values())
+    def facet(case: CaseSummary) -> tuple[str, ...]:
+        return case.key.task, case.key.dataset_sha256, case.key.scenario, case.accuracy.metric if case.accuracy else "", apart(case)
+
+    return list(grouped((facet(row.case), row) for row in rows).values())
 
 
 def _facet_title(rows: Sequence[ComparisonRow]) -> str:
@@ -179,14 +209,10 @@ Marks = list[dict[str, str | float]]
 
 def fronts_of(points: Sequence[FrontPoint], series: Sequence[str | None]) -> tuple[dict[int, ParetoStatus], Marks, Marks]:
     """Return the status of each point within its series (None: in none), the bands where the fronts may lie, and their steps."""
-    grouped: dict[str, list[int]] = {}
-    for index, name in enumerate(series):
-        if name is not None:
-            grouped.setdefault(name, []).append(index)
     statuses: dict[int, ParetoStatus] = {}
     bands: Marks = []
     fronts: Marks = []
-    for name, members in grouped.items():
+    for name, members in grouped((name, index) for index, name in enumerate(series) if name is not None).items():
         own_points = [points[index] for index in members]
         statuses |= dict(zip(members, pareto_statuses(own_points), strict=True))
         for at, low, high in front_band(own_points):
@@ -274,12 +300,12 @@ def _lanes(rows: Sequence[ComparisonRow], styles: SeriesStyles) -> list[str]:
 
 def _cold_steps(case: CaseSummary) -> dict[str, float]:
     steps = {"process": "process", "import": "import the runtime", "load": "load the model", "first": "first inference"}
-    return {words: spread.median for step, words in steps.items() if (spread := case.spread(f"cold_start_{step}_ms"))}
+    return {words: spread.median for step, words in steps.items() if (spread := case.spreads.get(f"cold_start_{step}_ms"))}
 
 
 def _memory_steps(case: CaseSummary) -> dict[str, float]:
     names = ("before_load", "loaded", "peak", "prepared_inputs")
-    levels = [spread.median for name in names if (spread := case.spread(f"memory_{name}_mb"))]
+    levels = [spread.median for name in names if (spread := case.spreads.get(f"memory_{name}_mb"))]
     if len(levels) < len(names):
         return {}
     before, loaded, peak, prepared = levels

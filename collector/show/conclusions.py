@@ -3,11 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import Decision, percent
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.wording import listed, names, runtime_name
 
 REFERENCE = "the reference"
@@ -35,12 +37,9 @@ class CaseGroup:
 
 def groups(rows: Sequence[ComparisonRow]) -> list[CaseGroup]:
     """Return the device rows by device, model, data and scenario, in the order of the rows."""
-    grouped: dict[tuple[str, str, str, str, str], list[ComparisonRow]] = {}
-    for row in rows:
-        if not row.is_reference:
-            key = row.case.key
-            grouped.setdefault((key.fleet, key.device, key.model, key.dataset_sha256, key.scenario), []).append(row)
-    return [CaseGroup(tuple(members)) for members in grouped.values()]
+    identity = attrgetter("fleet", "device", "model", "dataset_sha256", "scenario")
+    by_case = grouped((identity(row.case.key), row) for row in rows if not row.is_reference)
+    return [CaseGroup(tuple(members)) for members in by_case.values()]
 
 
 def title(comparison: Comparison) -> str:
@@ -115,11 +114,11 @@ def _decided(decision: Decision, ratio: float, reference: str) -> str:
 def energy(row: ComparisonRow) -> str:
     """Return what an inference costs in energy, or why that is not known."""
     measured, other = row.case.energy, row.reference.energy
-    gross_mj, net_mj = row.case.gross_mj, row.case.spread("energy_net_mj")
+    gross_mj, net_mj = row.case.gross_mj, row.case.spreads.get("energy_net_mj")
     if measured is None or gross_mj is None:
         return f"Its energy was not measured: {row.case.energy_reason}."
     gross = f"An inference costs {figures.with_uncertainty(gross_mj.median, row.case.gross_u_mj)} mJ gross ({measured.ranks_as})"
-    net = f", {figures.with_uncertainty(net_mj.median, row.case.uncertainty('energy_net_mj'))} mJ net of idle" if net_mj else ""
+    net = f", {figures.with_uncertainty(net_mj.median, row.case.uncertainties.get('energy_net_mj'))} mJ net of idle" if net_mj else ""
     if (judged := row.judgements["energy"]) is not None:
         return f"{gross}{net}; gross that is {figures.significant(judged.decision.value, 2)} times {REFERENCE}'s ({judged.verdict})."
     if other is not None:
@@ -168,7 +167,7 @@ def _overall(case_groups: Sequence[CaseGroup]) -> list[str]:
     if not compared_rows:
         return ["No latency could be compared: too few queries for a median."]
     nearest, farthest = compared_rows[0], compared_rows[-1]
-    losses = [loss for row in compared_rows if (loss := row.ratios.of("accuracy")) is not None]
+    losses = [loss for row in compared_rows if (loss := row.ratios.values.get("accuracy")) is not None]
     sentences = [f"Nearest to {REFERENCE}, or ahead of it, comes {_case(nearest)}.", f"Farthest from it is {_case(farthest)}."]
     if losses:
         extremes = " to ".join(dict.fromkeys(figures.typeset(figures.difference(loss)) for loss in (min(losses), max(losses))))

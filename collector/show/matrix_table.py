@@ -67,9 +67,8 @@ def show_trade_offs(trade_offs: Sequence[TradeOff], absent: Sequence[AbsentCase]
         at = f", energy at {stage.energy}" if stage.energy else ""
         header = f"{stage.task}, {stage.scenario}, {figures.count(stage.images, 'image')} of data {stage.dataset_sha256[:6]}{at}"
         print_text(console, header, "bold")
-        table = plain_table()
-        for title in ("", "case", "p50 ms" if cost == "latency" else "mJ gross", metric_name(stage.metric), "beaten by"):
-            table.add_column(Text(title), justify="right" if title not in ("", "case", "beaten by") else "left", overflow="fold")
+        numbers = ("p50 ms" if cost == "latency" else "mJ gross", metric_name(stage.metric))
+        table = plain_table("", "case", *numbers, "beaten by", right=numbers, overflow="fold")
         names = names_of(placed.case.key for placed in trade_off.places)
         for placed in trade_off.places:
             doubt = " ?" if placed.case.suspect else ""

@@ -55,11 +55,6 @@ def level_text(case: CaseSummary) -> str:
     return f"{case.segment.words}; {figures.count(case.segment.earlier, 'earlier run')} left out" if case.segment else ""
 
 
-def gross_text(case: CaseSummary) -> str:
-    """Return the gross energy with its uncertainty, `-` where there is none."""
-    return figures.with_uncertainty(case.gross_mj.median, case.gross_u_mj) if case.gross_mj else figures.ABSENT
-
-
 def case_names(cases: Sequence[CaseSummary]) -> list[str]:
     """Return a short name for each case: precision and runtime, and of the rest only what distinguishes cases of one device."""
     models = [case.key.model for case in cases]

@@ -11,7 +11,6 @@ from itertools import groupby
 import numpy as np
 
 from edgemeter.agent.base.run_statistics import FEWEST, welch_p
-from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, Fingerprint, fingerprint_of
 from edgemeter.collector.runs.run_figures import RunFigures, figures_of
 from edgemeter.collector.trend.change_points import ChangePoints, change_points
@@ -41,7 +40,7 @@ class SegmentStart:
 
 def current_cases(cases: Sequence[CaseRuns]) -> list[CaseRuns]:
     """Return each case with the runs of its current segment; the others are its `earlier` runs."""
-    starts = segment_starts([_points(case.runs) for case in cases])
+    starts = segment_starts([[(level_figures(figures_of(run)), fingerprint_of(run)) for run in case.runs] for case in cases])
     return [current_case(case, start) for case, start in zip(cases, starts, strict=True)]
 
 
@@ -72,10 +71,6 @@ def current_case(case: CaseRuns, start: SegmentStart | None) -> CaseRuns:
         return case
     runs = case.runs[start.place :]
     return CaseRuns(case.key, runs, CurrentSegment(runs[0].started_at_ns, start.reason, start.place), case.runs[: start.place])
-
-
-def _points(runs: Sequence[RunRecord]) -> Points:
-    return [(level_figures(figures_of(run)), fingerprint_of(run)) for run in runs]
 
 
 def level_figures(figures: RunFigures) -> RunFigures:

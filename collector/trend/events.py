@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.collector.runs.cases import SeriesKey
+from edgemeter.collector.runs.cases import SeriesKey, grouped
 from edgemeter.collector.trend.finding import Missing, Step
 from edgemeter.collector.trend.series_trend import SeriesTrend
 
@@ -98,10 +98,7 @@ def _fleet_wide(steps: Sequence[EventMember]) -> Iterator[TrendEvent]:
 
 
 def _of_devices(members: Sequence[EventMember], kind: EventKind) -> Iterator[TrendEvent]:
-    by_device: dict[tuple[str, str, str], list[EventMember]] = defaultdict(list)
-    for member in members:
-        key = member.series.key
-        by_device[key.fleet, key.board, key.device].append(member)
+    by_device = grouped(((member.series.key.fleet, member.series.key.board, member.series.key.device), member) for member in members)
     for of_device in by_device.values():
         for together in _together(of_device):
             if len(together) >= FEWEST:

@@ -41,9 +41,10 @@ def rise_of(metric: TrendMetric, days: Days, limits: RiseLimits, begin_day: int 
     size = len(days.day)
     recent = int(np.searchsorted(days.day, days.day[-1] - limits.against_days)) if size else 0
     for begin in range(max(recent, 1), size - limits.over_days + 1):
-        level = _level_before(days, begin, limits, begin_day)
-        if level is None:
+        before = _before(days, begin, limits, begin_day)
+        if len(before) < FEWEST_BEFORE or days.day[begin] < begin_day:
             continue
+        level = float(np.median(before))
         moved, lately = float(days.x[begin:].mean()) - level, float(days.x[-limits.over_days :].mean()) - level
         if lately * moved > 0 and abs(lately) >= EACH_DAY * _least(limits.by, lately) and _has_risen(days, begin, level, limits):
             return Rise(
@@ -62,11 +63,6 @@ def rise_of(metric: TrendMetric, days: Days, limits: RiseLimits, begin_day: int 
 def _before(days: Days, begin: int, limits: RiseLimits, begin_day: int) -> NDArray[np.float64]:
     first = int(days.day[begin])
     return days.x[(days.day < first) & (days.day >= max(first - limits.against_days, begin_day))]
-
-
-def _level_before(days: Days, begin: int, limits: RiseLimits, begin_day: int) -> float | None:
-    before = _before(days, begin, limits, begin_day)
-    return float(np.median(before)) if len(before) >= FEWEST_BEFORE and days.day[begin] >= begin_day else None
 
 
 def _has_risen(days: Days, begin: int, level: float, limits: RiseLimits) -> bool:

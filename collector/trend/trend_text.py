@@ -10,7 +10,7 @@ import numpy as np
 from edgemeter.agent.base.documents import csv_document, json_document
 from edgemeter.agent.base.figures import count, printable, significant
 from edgemeter.agent.base.terminal import plain_table
-from edgemeter.collector.runs.cases import SeriesKey
+from edgemeter.collector.runs.cases import SeriesKey, grouped
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.events import FindingName, TrendEvent, events_of, finding_name, told_by
 from edgemeter.collector.trend.finding import Drift, Episode, Missing, Modes, Rise, Scatter, Step, iso
@@ -139,10 +139,7 @@ def event_text(event: TrendEvent) -> str:
     days = iso(event.day_low) if event.day_low == event.day_high else f"{iso(event.day_low)} .. {iso(event.day_high)}"
     if event.kind == "missing":
         return f"no run in {len(event.members):,} series since {days}"
-    sizes: dict[str, list[float]] = {}
-    for member in event.members:
-        if isinstance(member.finding, Step):
-            sizes.setdefault(member.series.metric, []).append(member.finding.size)
+    sizes = grouped((member.series.metric, member.finding.size) for member in event.members if isinstance(member.finding, Step))
     amounts = "; ".join(
         f"{metric} {interval_text(metric, min(values), max(values)) if len(values) > 1 else amount_text(metric, values[0])}"
         for metric, values in sizes.items()
@@ -296,18 +293,11 @@ def points_csv(series: Sequence[tuple[SeriesKey, str, Days]]) -> str:
     return csv_document(header, rows).replace("\r\n", "\n")
 
 
-def annotations_document(annotations: Sequence[Annotation]) -> dict[str, Any]:
-    """Return the annotations for machines."""
-    return {"annotations": [asdict(annotation) | {"day": iso(annotation.day)} for annotation in annotations]}
-
-
 def annotations_table(annotations: Sequence[Annotation]) -> "Table":
     """Return the annotations as a table."""
     from rich.text import Text  # noqa: PLC0415
 
-    table = plain_table()
-    for heading in ("#", "day", "text", "kind", "of"):
-        table.add_column(heading, justify="right" if heading == "#" else "left", overflow="fold")
+    table = plain_table("#", "day", "text", "kind", "of", right="#", overflow="fold")
     for note in annotations:
         about = ", ".join(value for value in (note.fleet, note.device, note.model, note.metric) if value is not None)
         cells = (f"{note.number}", iso(note.day), note.text, "new level" if note.begins_level else "remark", about or "everything")

@@ -11,15 +11,18 @@ from itertools import chain, islice
 from typing import TypeVar
 
 import msgspec
+import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.collector.runs.cases import NO_SERIES, UNKNOWN_BOARD, SeriesKey
+from edgemeter.collector.runs.cases import NO_SERIES, UNKNOWN_BOARD, SeriesKey, grouped
+from edgemeter.collector.trend.change_points import Break, at_break
 from edgemeter.collector.trend.days import Days, days_of_series, of_type
+from edgemeter.collector.trend.finding import Step
 from edgemeter.collector.trend.history import History, without_garbage_collection
-from edgemeter.collector.trend.metrics import METRICS
+from edgemeter.collector.trend.metrics import METRICS, TrendMetric, on_scale
 from edgemeter.collector.trend.run_columns import RunColumns, names_of
+from edgemeter.collector.trend.scan import AFTER, BEFORE, RECENT, SUSPECT_SCORE
 from edgemeter.collector.trend.series_trend import SeriesTrend, trends
-from edgemeter.collector.trend.type_steps import of_several_boards
 from edgemeter.collector.trend.watch_file import Annotation, cuts
 
 # Raised whenever the same records would give different findings, or they are kept in another form.
@@ -28,6 +31,8 @@ VERSION = 11
 # How many names an error lists.
 SHOWN = 8
 MOST_SERIES = 500
+# Without the board that moved most, the others show at least this share of the type's step.
+SHARED_RATIO = 0.5
 # Each takes some 80 MB.
 MOST_PROCESSES = 4
 _Task = TypeVar("_Task")
@@ -37,8 +42,7 @@ _Found = list[SeriesTrend]
 _decode = msgspec.msgpack.Decoder(_Found).decode
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesSelection:
+class SeriesSelection(msgspec.Struct, frozen=True, kw_only=True):
     """Which series: a field that is None matches everything."""
 
     fleet: str | None = None
@@ -50,9 +54,10 @@ class SeriesSelection:
 
     def takes(self, key: SeriesKey) -> bool:
         """Return whether the series is selected."""
-        return all(getattr(self, name) in (None, getattr(key, name)) for name in self.__slots__)
+        return all(getattr(self, name) in (None, getattr(key, name)) for name in SELECTORS)
 
 
+SELECTORS = SeriesSelection.__struct_fields__
 EVERY_SERIES = SeriesSelection()
 
 
@@ -65,7 +70,7 @@ def keys_of(history: History, selection: SeriesSelection) -> list[SeriesKey]:
     series = history.series()
     keys = [key for key in series if selection.takes(key)]
     if series and not keys:
-        selected = {name: value for name in selection.__slots__ if (value := getattr(selection, name)) is not None}
+        selected = {name: value for name in SELECTORS if (value := getattr(selection, name)) is not None}
         unmatched = next((name for name, value in selected.items() if all(getattr(key, name) != value for key in series)), None)
         if unmatched is None:
             conditions = ", ".join(f"{name} {value!r}" for name, value in selected.items())
@@ -90,11 +95,9 @@ def trends_of(
 
     Many that are not kept are computed in so many processes; `progress` gets how many series are done, and of how many.
     """
-    selected: dict[SeriesKey, list[SeriesKey]] = {}
-    for key in filter(selection.takes, history.series()):
-        # Boards of unknown type have no trend in common.
-        if not by_type or key.board != UNKNOWN_BOARD:
-            selected.setdefault(key.of_type() if by_type else key, []).append(key)
+    keys = filter(selection.takes, history.series())
+    # Boards of unknown type have no trend in common.
+    selected = grouped((key.of_type() if by_type else key, key) for key in keys if not by_type or key.board != UNKNOWN_BOARD)
     if by_type:
         selected = {key: members for key, members in selected.items() if len(members) > 1}
     with without_garbage_collection():
@@ -202,7 +205,7 @@ def trends_in(portion: Portion) -> dict[str, list[bytes]]:
         by_key = {trend.key: msgspec.structs.replace(trend, key=NO_SERIES) for trend in trends(name, portion.keys, days, declared)}
         for key, boards in zip(portion.keys, members, strict=True):
             if key in by_key and not key.device:
-                by_key[key] = of_several_boards(METRICS[name], by_key[key], boards)
+                by_key[key] = _of_several_boards(METRICS[name], by_key[key], boards)
         by_metric[name] = [msgspec.msgpack.encode([by_key[key]] if key in by_key else []) for key in portion.keys]
     return by_metric
 
@@ -237,3 +240,34 @@ def in_processes(function: Callable[[_Task], _Result], tasks: Iterable[_Task], w
     except BrokenProcessPool as error:
         remedy = "memory may have run out: run the command again, on one core with `taskset -c 0`; what was found is kept"
         raise UnavailableError(f"a process that looked for changes was killed; {remedy}") from error
+
+
+def _of_several_boards(metric: TrendMetric, trend: SeriesTrend, boards: Sequence[Days]) -> SeriesTrend:
+    """Return the trend of a board type without the steps that one of its `boards` explains: its mean also moves with one board alone."""
+    days = [trend.first_day, *(step.day for step in trend.steps), trend.last_day + 1]
+    steps = tuple(
+        step
+        for step, begin_day, end_day in zip(trend.steps, days, days[2:], strict=False)
+        if step.state == "declared" or _is_shared(metric, step, (begin_day, end_day), boards)
+    )
+    return msgspec.structs.replace(trend, steps=steps)
+
+
+def _is_shared(metric: TrendMetric, step: Step, span: tuple[int, int], boards: Sequence[Days]) -> bool:
+    """Return whether a step between two days is there without the board that moved most, too."""
+    sign = np.sign(step.after - step.before)
+    moved = [sign * _moved(days, step.day, span) for days in boards]
+    farthest = int(np.argmax(moved))
+    remaining = of_type([days for index, days in enumerate(boards) if index != farthest])
+    begin, split, end = np.searchsorted(remaining.day, (span[0], step.day, span[1])).tolist()
+    if split - begin < BEFORE or end - split < AFTER:
+        return False
+    _, size, error = at_break(metric, remaining, begin, Break(split, split, split, 0.0, 1.0), end)
+    return bool(sign * size >= max(SHARED_RATIO * abs(on_scale(metric, step.after) - on_scale(metric, step.before)), SUSPECT_SCORE * error))
+
+
+def _moved(days: Days, day: int, span: tuple[int, int]) -> float:
+    """Return by how much a board moved on a day, by its days near it; no move if it has none on one of the sides."""
+    before = days.x[(days.day >= max(span[0], day - RECENT)) & (days.day < day)]
+    after = days.x[(days.day >= day) & (days.day < min(span[1], day + RECENT))]
+    return float(np.median(after) - np.median(before)) if len(before) and len(after) else 0.0

@@ -16,7 +16,7 @@ from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.ledger.statements import Statements
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.postgresql.address import is_postgres
-from edgemeter.collector.runs.cases import SeriesKey
+from edgemeter.collector.runs.cases import SeriesKey, grouped
 
 WATCH_FORMAT = sqlite_file.FileFormat(
     what="watch file",
@@ -188,10 +188,7 @@ def read_annotations(file: WatchStore) -> list[Annotation]:
 
 def cuts(annotations: Sequence[Annotation], key: SeriesKey, metric: str) -> dict[int, str]:
     """Return the days of declared new levels of the series, with their texts."""
-    texts: dict[int, list[str]] = {}
-    for note in annotations:
-        if note.begins_level and note.is_about(key, metric):
-            texts.setdefault(note.day, []).append(note.text)
+    texts = grouped((note.day, note.text) for note in annotations if note.begins_level and note.is_about(key, metric))
     return {day: "; ".join(of_day) for day, of_day in texts.items()}
 
 

@@ -9,41 +9,24 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Fingerprint, SeriesKey
+from edgemeter.collector.runs.cases import UNKNOWN_BOARD, Fingerprint, SeriesKey, grouped
 from edgemeter.collector.trend.history import History
 from edgemeter.collector.trend.metrics import METRICS, TrendMetric, difference, off_scale
 from edgemeter.collector.trend.noise import median as median_of_values
 from edgemeter.collector.trend.run_columns import TEMPERATURE, RunColumns, names_of, scaled
-from edgemeter.collector.units.spread import (
-    FLOOR,
-    VarianceComponents,
-    board_effects,
-    boards_needed,
-    outlying_boards,
-    variance_components,
-)
+from edgemeter.collector.units.spread import FLOOR, VarianceComponents, board_effects, boards_needed, outlying_boards, variance_components
 
 WARMER_C = 6.0
 THROTTLED_RATIO = 0.05
 USUAL = {
     "energy": (
-        "power supply and cable",
-        "the meter, by changing it with a healthy board's",
-        "what is plugged in (USB)",
-        "cooling",
-        "firmware",
+        "power supply and cable", "the meter, by changing it with a healthy board's", "what is plugged in (USB)", "cooling", "firmware",
     ),
     "latency": (
-        "cooling",
-        "power supply and cable",
-        "firmware and power mode",
-        "USB port of the accelerator",
-        "SD card",
-        "other processes on it",
+        "cooling", "power supply and cable", "firmware and power mode", "USB port of the accelerator", "SD card", "other processes on it",
     ),
-    "accuracy": ("the model and data files (their hashes)", "memory errors", "SD card"),
-    "error": ("the model and data files (their hashes)", "memory errors", "SD card"),
-}
+    **dict.fromkeys(("accuracy", "error"), ("the model and data files (their hashes)", "memory errors", "SD card")),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +134,7 @@ class _Lately:
 
 def _of_types(history: History, metric: TrendMetric, keys: Sequence[SeriesKey]) -> Iterator[_Lately]:
     """Yield the runs of each board type of which some count."""
-    groups: dict[tuple[str, str, str], list[SeriesKey]] = {}
-    for key in keys:
-        if key.role == "device":
-            groups.setdefault((key.fleet, _type_of(key), key.provenance), []).append(key)
+    groups = grouped(((key.fleet, _type_of(key), key.provenance), key) for key in keys if key.role == "device")
     names = list(dict.fromkeys([*names_of([metric]), *_CONDITIONS]))
     for _, members in sorted(groups.items()):
         begin = max(history.last_day(key) for key in members) - LATELY_DAYS + 1
@@ -183,9 +163,7 @@ def _type_of(key: SeriesKey) -> str:
 
 
 def _type(name: str, lately: _Lately, *, with_cases: bool) -> BoardTypeSpread:
-    cases: dict[SeriesKey, list[tuple[SeriesKey, slice]]] = {}
-    for key, part in lately.counting() if with_cases else ():
-        cases.setdefault(key.of_type(), []).append((key, part))
+    cases = grouped((key.of_type(), (key, part)) for key, part in (lately.counting() if with_cases else ()))
     spreads = tuple(_spread(METRICS[name], case, cases[case], lately) for case in sorted(cases, key=lambda case: case.case()))
     devices = len({key.device for key, _ in lately.counting()})
     first = lately.keys[0]

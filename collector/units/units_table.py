@@ -1,13 +1,11 @@
 """Board types and their outlying boards as tables and as JSON."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.figures import ABSENT, count, printable
 from edgemeter.collector.trend.trend_text import amount_text, level_text
 from edgemeter.collector.units.board_types import WITHIN, BoardTypeSpread, CaseSpread
@@ -58,8 +56,3 @@ def _verdict_lines(board_type: BoardTypeSpread) -> list[str]:
         f"(score {unit.score:.1f}, limit {unit.limit:.1f}); check: {'; '.join(unit.look_at)}"
         for unit in board_type.sick
     ]
-
-
-def units_document(board_types: Sequence[BoardTypeSpread]) -> str:
-    """Return the board types as JSON."""
-    return json_document({"board_types": [asdict(board_type) for board_type in board_types]})

@@ -49,14 +49,6 @@ class LedgerCopy:
     last_received_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class PackedLedger:
-    """The size of the file before and after."""
-
-    before_bytes: int
-    after_bytes: int
-
-
 def backup(ledger: Path, to: Path) -> LedgerCopy:
     """Copy the ledger, and the watch file beside it, to a new file; the ledger may be written meanwhile.
 
@@ -99,8 +91,8 @@ def restore(copy: Path, ledger: Path) -> LedgerCopy:
     return result
 
 
-def vacuum(ledger: Path) -> PackedLedger:
-    """Return unused space to the file system.
+def vacuum(ledger: Path) -> tuple[int, int]:
+    """Return unused space to the file system; return the size of the file in bytes before and after.
 
     Raises:
         ConfigError: there is no ledger.
@@ -120,7 +112,7 @@ def vacuum(ledger: Path) -> PackedLedger:
         with sqlite_file.mapped(ledger, LEDGER_FORMAT):
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return PackedLedger(before_bytes, _size_bytes(ledger))
+    return before_bytes, _size_bytes(ledger)
 
 
 def _copy_file(source: Path, to: Path, form: FileFormat) -> None:

@@ -12,7 +12,7 @@ from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.show.compare_table import OF_THE_KIND
 from edgemeter.collector.show.comparison_charts import anchor, facts
 from edgemeter.collector.show.series_style import GLYPHS, SeriesStyles, board_of
-from edgemeter.collector.show.wording import accuracy_name, case_names, gross_text, level_text, runtime_name
+from edgemeter.collector.show.wording import accuracy_name, case_names, level_text, runtime_name
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.view import Links, ViewColumn, grid, link, plain_table, with_small
 
@@ -68,7 +68,7 @@ def _figure(entry: Figure, comparison: Comparison) -> list[ViewColumn[Comparison
         heading = accuracy_name([row.case for row in comparison.rows])
         return [
             ViewColumn("accuracy", heading, lambda row: median_of(row.case.accuracy_value), _accuracy),
-            ViewColumn("accuracy_difference", "", lambda row: row.ratios.of("accuracy"), is_shown=False),
+            ViewColumn("accuracy_difference", "", lambda row: row.ratios.values.get("accuracy"), is_shown=False),
         ]
     if entry.name == "energy_gross_mj":
         return _gross_energy(entry)
@@ -77,7 +77,7 @@ def _figure(entry: Figure, comparison: Comparison) -> list[ViewColumn[Comparison
 
 def _spread(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
     def figure(row: ComparisonRow) -> Spread | None:
-        return row.case.spread(entry.name)
+        return row.case.spreads.get(entry.name)
 
     return [
         ViewColumn(entry.column, entry.heading, lambda row: median_of(figure(row)), lambda row: _spread_cell(figure(row))),
@@ -108,7 +108,7 @@ def _gross_energy(entry: Figure) -> list[ViewColumn[ComparisonRow]]:
         ViewColumn(with_part(entry.column, "_u"), "", lambda row: row.case.gross_u_mj, is_shown=False),
         ViewColumn("energy_scope", "", lambda row: row.case.energy.scope if row.case.energy else None, is_shown=False),
         ViewColumn("energy_provenance", "", lambda row: row.case.energy.provenance if row.case.energy else None, is_shown=False),
-        ViewColumn("energy_gross_ratio", "", lambda row: row.ratios.of("energy"), is_shown=False),
+        ViewColumn("energy_gross_ratio", "", lambda row: row.ratios.values.get("energy"), is_shown=False),
     ]
 
 
@@ -133,7 +133,7 @@ def _ratio(row: ComparisonRow) -> Markup:
         return element("em", None, "baseline")
     if row.ratios.p50 is None:
         return join([figures.typeset(figures.ABSENT)])
-    bounds = row.ratios.interval("latency")
+    bounds = row.ratios.intervals.get("latency")
     within = within_of((row.case.p50_ms, row.reference.p50_ms))
     between = f"95%: {figures.typeset(figures.span(*bounds))}{f', within {within}' if within else ''}" if bounds else "no interval"
     # Precision and runtime of the baseline where they are not those of the case.
@@ -156,7 +156,7 @@ def _state(row: ComparisonRow, figure: str) -> Markup | str:
 
 
 def _bound(row: ComparisonRow, which: int) -> float | None:
-    return bounds[which] if (bounds := row.ratios.interval("latency")) else None
+    return bounds[which] if (bounds := row.ratios.intervals.get("latency")) else None
 
 
 def _none(reason: str, word: str = "none") -> Markup:
@@ -181,7 +181,7 @@ def _accuracy(row: ComparisonRow) -> Markup:
     """Return the accuracy with its difference to the baseline's, or why there is none."""
     if row.case.accuracy is None:
         return _none(row.case.accuracy_reason or "not scored")
-    difference = None if row.is_reference else row.ratios.of("accuracy")
+    difference = None if row.is_reference else row.ratios.values.get("accuracy")
     difference_text = "" if difference is None else figures.typeset(figures.difference(difference))
     return join([with_small(figures.accuracy(row.case.accuracy.value.median), difference_text), _state(row, "accuracy")])
 
@@ -191,9 +191,10 @@ def _gross(row: ComparisonRow) -> Markup:
     energy = row.case.energy
     if energy is None:
         return _none(row.case.energy_reason or "not measured")
-    ratio = None if row.is_reference else row.ratios.of("energy")
+    gross = figures.with_uncertainty(row.case.gross_mj.median, row.case.gross_u_mj) if row.case.gross_mj else figures.ABSENT
+    ratio = None if row.is_reference else row.ratios.values.get("energy")
     ratio_text = "" if ratio is None else f", {figures.typeset(figures.times(ratio))}"
-    return join([with_small(gross_text(row.case), f"{energy.ranks_as}{ratio_text}"), _state(row, "energy")])
+    return join([with_small(gross, f"{energy.ranks_as}{ratio_text}"), _state(row, "energy")])
 
 
 def _classes(row: ComparisonRow) -> str | None:

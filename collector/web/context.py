@@ -47,12 +47,6 @@ def baselines(connection: sqlite3.Connection, model: str | None = None) -> list[
     return list(dict.fromkeys([*roles, *(device for device, _ in rows)]))
 
 
-def devices_of_role(connection: sqlite3.Connection) -> list[str]:
-    """Return the devices in the role `reference`."""
-    query = "SELECT DISTINCT device FROM cases WHERE json_extract(key, '$.role') = ?"
-    return [device for (device,) in connection.execute(query, (REFERENCE,))]
-
-
 def compare(context: ViewContext, cases_to_compare: Sequence[IndexedCase], case_filter: CaseFilter, baseline: str) -> Comparison:
     """Return the cases `cases_to_compare` compared with those of `baseline` (a device, or the role), whatever else was picked."""
     references = cases_of_baseline(context.connection, baseline, REFERENCE, case_filter)

@@ -16,13 +16,14 @@ from edgemeter.collector.charts.specs import among
 from edgemeter.collector.compare.spread import Spread
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
+from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import MEASURED, UNKNOWN_BOARD
 from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.web.activity import described, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.machine import machine_facts
 from edgemeter.collector.web.markup import Markup, join, part
-from edgemeter.collector.web.queries import CaseFilter, cases, newest_run, runs_of, summaries
+from edgemeter.collector.web.queries import CaseFilter, cases, runs_of, summaries
 from edgemeter.collector.web.series import findings_list, series, series_groups, titles
 from edgemeter.collector.web.view import (
     Links,
@@ -85,7 +86,7 @@ def _machine(context: ViewContext, newest: IndexedCase) -> Markup:
         facts["State"] = f"{presence.state or 'not reported'}, as of {figures.stamp(presence.changed_ns)} UTC"
     if isinstance(context.links, ServedLinks) and (now := read_activities(context.source, time.time_ns()).of(*device_name)):
         facts["Measuring now"] = described(now)
-    facts |= machine_facts(newest_run(context.connection, newest.number))
+    facts |= machine_facts(records_of(context.connection, newest.number, 1, usable=False)[0])
     return part("facts", facts | (_health_of(presence.health) if presence and presence.health else {}))
 
 
@@ -124,11 +125,11 @@ def _beside(context: ViewContext, device_cases: Sequence[IndexedCase], board: st
         peers = {summary.key: summary for summary in summaries(context.connection, [case, *_by_rank(peer_cases)], case_filter)}
         mine, largest_group = peers.pop(case.key, None), max(largest_group, len(peer_cases))
         for entry in AMONG_PEERS:
-            if mine is None or (spread := mine.spread(entry.name)) is None:
+            if mine is None or (spread := mine.spreads.get(entry.name)) is None:
                 continue
             # Energies of other meters are not drawn in one strip.
             same = [peer for peer in peers.values() if entry.group != "energy" or _meter(peer) == _meter(mine)]
-            spreads = [(peer.key.device, other) for peer in same if (other := peer.spread(entry.name))]
+            spreads = [(peer.key.device, other) for peer in same if (other := peer.spreads.get(entry.name))]
             name = f"{case.key.model}, {case.key.precision} on {case.key.runtime}: {entry.title}"
             if spreads:
                 strips.append(_strip(context, name, (case.key.device, spread), spreads, entry.unit))

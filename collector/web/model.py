@@ -10,7 +10,7 @@ from edgemeter.collector.charts.specs import strips
 from edgemeter.collector.compare.comparison import Comparison, comparable
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.index.index_file import IndexedCase
-from edgemeter.collector.runs.cases import not_measured
+from edgemeter.collector.runs.cases import grouped, not_measured
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.conclusions import conclusions
 from edgemeter.collector.show.series_style import assign_styles, numbered_style
@@ -71,13 +71,9 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
 
 def _of_every_board(model_cases: Sequence[IndexedCase]) -> list[IndexedCase]:
     """Return the cases to draw, taken in turn from every type of board."""
-    grouped: dict[str, list[IndexedCase]] = {}
-    for case in model_cases:
-        if case.usable:
-            grouped.setdefault(case.board, []).append(case)
-    turns = max((len(members) for members in grouped.values()), default=0)
-    in_turn = [members[turn] for turn in range(turns) for members in grouped.values() if turn < len(members)]
-    return in_turn[:SAMPLED]
+    of_boards = grouped((case.board, case) for case in model_cases if case.usable).values()
+    turns = max(map(len, of_boards), default=0)
+    return [members[turn] for turn in range(turns) for members in of_boards if turn < len(members)][:SAMPLED]
 
 
 def _over_runs(context: ViewContext, comparison: Comparison) -> Markup:

@@ -1,6 +1,7 @@
 """The page as one file: every view that fits, in a file that loads nothing and works without a network."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from edgemeter.collector.charts.chart import Chart, ChartSheet
 from edgemeter.collector.compare.judgement import SmallestDifferences
 from edgemeter.collector.index.run_index import RunIndex, open_index
 from edgemeter.collector.index.sources import RecordSource
-from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, devices_of_role, live_chart
+from edgemeter.collector.web.context import REFERENCE, ViewContext, baselines, live_chart
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.markup import NOTHING, Markup, element, raw
 from edgemeter.collector.web.queries import CaseFilter, cases, count_cases
@@ -25,14 +26,6 @@ from edgemeter.collector.web.view import FileLinks, ViewRequest, read_address
 # How many of each a file holds, so that it can be sent and opened; the served page has all.
 BASELINES, PAGES, MODELS, DEVICES, RUNS = 8, 10, 12, 60, 40
 METRICS = (DEFAULT_FIGURE, "gross_mj", "accuracy", "throttled_ratio")
-
-
-@dataclass(frozen=True, slots=True)
-class HeldAddresses:
-    """The addresses of a file, and what there is more of than it holds."""
-
-    addresses: tuple[str, ...]
-    left_away: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +71,22 @@ def write_one_file(index: RunIndex, events: TrendEvents, path: Path, choice: Fil
 def whole_page(index: RunIndex, events: TrendEvents, choice: FileChoice, progress: Tell = no_progress) -> str:
     """Return the file as HTML."""
     with index.reading() as connection:
-        held_addresses = _held(ViewContext(connection, index.source, FileLinks(()), events), choice)
+        addresses, left_away = _held(ViewContext(connection, index.source, FileLinks(()), events), choice)
         written_views: list[tuple[str, Markup, str]] = []
 
         def write(chart: Chart, number: int) -> Markup:
             # Without a script the first view is all there is to see.
             return live_chart(chart, number, NOTHING if written_views else element("noscript", None, raw(vega.svg(chart, is_alone=False))))
 
-        context = ViewContext(
-            connection, index.source, FileLinks(frozenset(held_addresses.addresses)), events, ChartSheet(write), choice.matters
-        )
-        choices = _choices(offered(context), held_addresses)
-        for count, text in enumerate(held_addresses.addresses, start=1):
+        context = ViewContext(connection, index.source, FileLinks(frozenset(addresses)), events, ChartSheet(write), choice.matters)
+        choices = _choices(offered(context), addresses)
+        for count, text in enumerate(addresses, start=1):
             request = read_address(text)
             view = show(context, ViewRequest(request.view, {**_fixed(choice.case_filter), **request.fields}))
             if view is not None:
                 written_views.append((text, content(view, request, choices, context.links, held_exports(view, request)), view.title))
-            progress("making views", count, len(held_addresses.addresses))
-    left_out = f" Not in this file: {'; '.join(held_addresses.left_away)}." if held_addresses.left_away else ""
+            progress("making views", count, len(addresses))
+    left_out = f" Not in this file: {'; '.join(left_away)}." if left_away else ""
     remark = f"Written on {figures.stamp(time.time_ns())} UTC: {figures.count(len(written_views), 'view')} in one file.{left_out}"
     return one_file_page(written_views[0], [(text, inside) for text, inside, _ in written_views[1:]], remark)
 
@@ -105,11 +96,14 @@ def _fixed(case_filter: CaseFilter) -> dict[str, str]:
     return {name: str(value) for name, value in fields.items() if value is not None and (name, value) != ("level", "current")}
 
 
-def _held(context: ViewContext, choice: FileChoice) -> HeldAddresses:
+def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str]]:
+    """Return the addresses of a file, and what there is more of than it holds."""
     indexed_cases = cases(context.connection, choice.case_filter)
     models = list(dict.fromkeys(case.key.model for case in indexed_cases))
     devices = list(dict.fromkeys((case.key.fleet, case.key.device) for case in indexed_cases))
-    offered_baselines = {REFERENCE, *(device for _, device in devices), *devices_of_role(context.connection)}
+    query = "SELECT DISTINCT device FROM cases WHERE json_extract(key, '$.role') = ?"
+    role_devices = (device for (device,) in context.connection.execute(query, (REFERENCE,)))
+    offered_baselines = {REFERENCE, *(device for _, device in devices), *role_devices}
     every_baseline = [name for name in baselines(context.connection) if name in offered_baselines]
     references = every_baseline if choice.baseline is None else [choice.baseline]
     kept_models, kept_devices, kept_references = models[:MODELS], devices[:DEVICES], references[:BASELINES]
@@ -140,14 +134,14 @@ def _held(context: ViewContext, choice: FileChoice) -> HeldAddresses:
         (sum(case.runs for case in indexed_cases) - len(newest), "run"),
     ]
     away = [f"{figures.count(number, f'more {noun}')}" for number, noun in left_counts if number > 0]
-    return HeldAddresses(tuple(request.address for request in requests), tuple(away))
+    return [request.address for request in requests], away
 
 
-def _choices(everything: FormChoices, held_addresses: HeldAddresses) -> FormChoices:
+def _choices(everything: FormChoices, own_addresses: Sequence[str]) -> FormChoices:
     """Return what the forms of the file offer: of the routes' fields only what it holds."""
-    values = {name: dict(entries) for name, entries in everything.values.items() if name not in {"days", "level"}}
-    addresses = [read_address(text) for text in held_addresses.addresses]
+    values = {name: dict(entries) for name, entries in everything.items() if name not in {"days", "level"}}
+    addresses = [read_address(text) for text in own_addresses]
     for view, name in (("compare", "baseline"), ("trend", "metric")):
         field_values = {address.get(name) for address in addresses if address.view == view} | {DEFAULT_FIGURE}
         values[name] = {value: text for value, text in values[name].items() if value in field_values}
-    return FormChoices(values)
+    return values

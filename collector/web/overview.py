@@ -15,6 +15,7 @@ from edgemeter.agent.ledger.presence import DevicePresence, calibration_days, ce
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import spark_lines
 from edgemeter.collector.index.index_file import IndexedCase
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.activity import now_section
 from edgemeter.collector.web.context import ViewContext
@@ -98,9 +99,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
 def _spark_lines(context: ViewContext, indexed_cases: Sequence[IndexedCase], newest_ns: int) -> Markup | None:
     """Return a small line for each board type: the p50 of its runs of a day against the median of their cases."""
     usual = {case.number: (case.board, case.p50_ms) for case in indexed_cases if case.p50_ms}
-    of_board: dict[str, list[int]] = defaultdict(list)
-    for number, (board, _) in usual.items():
-        of_board[board].append(number)
+    of_board = grouped((board, number) for number, (board, _) in usual.items())
     followed = [number for numbers in of_board.values() for number in numbers[:: -(-len(numbers) // SPARK_CASES)]]
     days: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for number, day, p50_ms in p50_by_day(context.connection, newest_ns - SPARK_DAYS * NS_PER_DAY, followed):
@@ -137,11 +136,8 @@ def _lead(indexed_cases: Sequence[IndexedCase], newest_ns: int) -> str:
 
 
 def _devices(indexed_cases: Sequence[IndexedCase], present: Mapping[tuple[str, str], DevicePresence], newest_ns: int) -> list[_DeviceLine]:
-    grouped: dict[tuple[str, str], list[IndexedCase]] = defaultdict(list)
-    for case in indexed_cases:
-        grouped[case.key.fleet, case.key.device].append(case)
     lines = []
-    for (fleet, device), members in grouped.items():
+    for (fleet, device), members in grouped(((case.key.fleet, case.key.device), case) for case in indexed_cases).items():
         newest = max(members, key=lambda case: case.newest_ns)
         presence = present.get((fleet, device))
         is_revoked = presence is not None and presence.state == "revoked"
@@ -256,11 +252,11 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, V
 def coverage(indexed_cases: Sequence[IndexedCase], links: Links, newest_ns: int) -> tuple[Markup, ViewTable]:
     """Return models by board types: how often and when last, and what was never measured."""
     boards = sorted({case.board for case in indexed_cases})
-    grouped: dict[tuple[str, str], list[IndexedCase]] = defaultdict(list)
-    for case in indexed_cases:
-        grouped[case.key.model, case.board].append(case)
+    by_place = grouped(((case.key.model, case.board), case) for case in indexed_cases)
     models = sorted({case.key.model for case in indexed_cases})
-    cells = {(model, board): _covered(grouped[model, board], links, newest_ns, model, board) for model in models for board in boards}
+    cells = {
+        (model, board): _covered(by_place.get((model, board), ()), links, newest_ns, model, board) for model in models for board in boards
+    }
     lines = [(link(links.to("model", model=model), model), [cells[model, board] for board in boards]) for model in models]
     rows = tuple((model, board, cell["devices"], cell["runs"], cell["last_ns"], cell["is_stale"]) for (model, board), cell in cells.items())
     plain = ViewTable("coverage", ("model", "board", "devices", "runs", "last_started_at_ns", "is_stale"), rows)

@@ -12,11 +12,9 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 from edgemeter.collector.index.index_file import COUNTED, FACETS, IndexedCase, decode_case
 from edgemeter.collector.index.stored_summaries import of_newest_runs, read_summaries
-from edgemeter.collector.index.stored_summaries import runs_of as records_of
 from edgemeter.collector.runs.cases import Fingerprint
 from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, RunFigures, run_of_row
 
@@ -139,22 +137,11 @@ def runs_of(connection: sqlite3.Connection, case_number: int, *, newest: int) ->
     return [run_of_row(row) for row in connection.execute(query, (case_number, newest))][::-1]
 
 
-def newest_run(connection: sqlite3.Connection, case_number: int) -> RunRecord:
-    """Return the newest run of a case, usable or not, without the fields that the index leaves away."""
-    return records_of(connection, case_number, 1, usable=False)[0]
-
-
 def p50_by_day(connection: sqlite3.Connection, start_ns: int, numbers: Sequence[int]) -> list[tuple[int, int, float]]:
     """Return (case, day since 1970, mean p50 in ms of the usable runs) of these cases since then."""
     query = """SELECT case_number, started_at_ns / ? AS day, avg(p50_ms) FROM json_each(?) JOIN runs ON case_number = value
     WHERE started_at_ns >= ? AND is_usable AND p50_ms > 0 GROUP BY case_number, day"""
     return connection.execute(query, (NS_PER_DAY, msgspec.json.encode(numbers).decode(), start_ns)).fetchall()
-
-
-def row_of_run(connection: sqlite3.Connection, run_id: str) -> int | None:
-    """Return the ledger's row of the run of that id."""
-    row = connection.execute("SELECT max(row) FROM measured WHERE id = ?", (run_id,)).fetchone()
-    return None if row[0] is None else int(row[0])
 
 
 def fingerprints(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Fingerprint]:

@@ -17,12 +17,11 @@ from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import ranked_bars, run_time_line
-from edgemeter.collector.show.comparison_charts import distribution_chart
-from edgemeter.collector.show.distribution import latency_distribution
+from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.machine import facts_of, machine_facts
 from edgemeter.collector.web.markup import Markup, element, join, part
-from edgemeter.collector.web.queries import CaseFilter, row_of_run
+from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.view import View, ViewRequest, link, note, section, verdict_cell
 
 NS_S, NS_MS = 1e-9, 1e-6
@@ -42,7 +41,8 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     Raises:
         ConfigError: there is no such run.
     """
-    row = row_of_run(context.connection, request.get("id"))
+    query = "SELECT max(row) FROM measured WHERE id = ?"
+    row = context.connection.execute(query, (request.get("id"),)).fetchone()[0]
     if row is None:
         raise ConfigError(f"there is no run {request.get('id')!r}")
     record = context.source.one(row)

@@ -1,7 +1,6 @@
 """The series of a case over time as a chart, with what changed; and the findings, each listed once with links to its series and period."""
 
 import itertools
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -16,13 +15,14 @@ from edgemeter.collector.alerts.firing import FIGURE_OF
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import over_time
 from edgemeter.collector.index.index_file import IndexedCase
-from edgemeter.collector.runs.cases import MEASURED, names_of
+from edgemeter.collector.index.stored_summaries import runs_of as records_of
+from edgemeter.collector.runs.cases import MEASURED, grouped, names_of
 from edgemeter.collector.runs.run_figures import RunFigures, of_newest_kind
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import FindingShown, SeriesEvent
 from edgemeter.collector.web.markup import Markup, join, part
-from edgemeter.collector.web.queries import fingerprints, newest_run, runs_of
+from edgemeter.collector.web.queries import fingerprints, runs_of
 from edgemeter.collector.web.view import link, note
 
 # With more runs than this a dot is the median of a day; a page holds only so many in all.
@@ -48,10 +48,7 @@ class SeriesShown:
 
 def series_groups(indexed_cases: Sequence[IndexedCase]) -> list[list[IndexedCase]]:
     """Return the cases in groups that are one series over time: an update of runtime, model file or power mode does not end it."""
-    grouped: dict[object, list[IndexedCase]] = defaultdict(list)
-    for case in indexed_cases:
-        grouped[in_series(case.key)].append(case)
-    return list(grouped.values())
+    return list(grouped((in_series(case.key), case) for case in indexed_cases).values())
 
 
 def titles(groups: Sequence[Sequence[IndexedCase]]) -> list[str]:
@@ -83,7 +80,7 @@ def series(
         return None
     is_daily = entry.is_truth or len(valued) > dots
     rows = _daily(valued, entry) if is_daily else [_dot(run, value, entry) for run, value in valued]
-    newest = newest_run(context.connection, case.number)
+    newest = records_of(context.connection, case.number, 1, usable=False)[0]
     noted = context.events.of(newest, entry.key)
     # A step near a change may name it already.
     changes = [
@@ -136,11 +133,8 @@ def _dot(run: RunFigures, value: float, entry: Figure) -> dict[str, Plain]:
 
 
 def _daily(valued: Sequence[tuple[RunFigures, float]], entry: Figure) -> list[dict[str, Plain]]:
-    days: dict[int, list[float]] = defaultdict(list)
-    for run, value in valued:
-        days[run.started_at_ns // NS_PER_DAY].append(value)
     rows: list[dict[str, Plain]] = []
-    for day, values in days.items():
+    for day, values in grouped((run.started_at_ns // NS_PER_DAY, value) for run, value in valued).items():
         middle = sum(values) / len(values) if entry.is_truth else median(values)
         low, high = (None, None) if entry.is_truth or len(values) < 2 else (min(values), max(values))
         at_ns = day * NS_PER_DAY + NS_PER_DAY // 2

@@ -23,7 +23,7 @@ from edgemeter.collector.web.context import ViewContext, live_chart
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.live import LiveFeed
 from edgemeter.collector.web.markup import Markup, element, render
-from edgemeter.collector.web.site import SERVED_POLICY, content, offered, script, served_exports, served_page, show, styles
+from edgemeter.collector.web.site import SERVED_POLICY, content, offered, script, served_page, show, styles
 from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, address, read_address, read_period
 
 logger = logging.getLogger(__name__)
@@ -135,7 +135,8 @@ class PageServer:
         position, _ = moment
         last = self.index.source.last_row()
         behind = f" {last - position:,} more records are being read." if last > position else ""
-        inside = content(view, request, offered(context), context.links, served_exports(request))
+        exports = {form: f"/{address(request.view, {**request.fields, 'format': form})}" for form in ("csv", "json")}
+        inside = content(view, request, offered(context), context.links, exports)
         page = served_page(view.title, inside, f"{position:,} records.{behind}", moment)
         return PageResponse(200, "text/html; charset=utf-8", page.encode())
 

@@ -10,6 +10,7 @@ from edgemeter.collector.charts.chart import Chart, rows_table
 from edgemeter.collector.charts.specs import heat_map
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
 from edgemeter.collector.index.index_file import IndexedCase
+from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show import comparison_charts
 from edgemeter.collector.show.conclusions import cautions, conclusions, title
 from edgemeter.collector.show.series_style import assign_styles, board_of
@@ -138,12 +139,10 @@ def _title(comparison: Comparison) -> str:
 
 def _left_out(comparison: Comparison, shown_cases: Sequence[IndexedCase]) -> Markup:
     """Return the runs that are left out by reason, some of them named, and how many are not usable at all."""
-    grouped: dict[str, list[str]] = {}
-    for entry in comparison.left_out:
-        grouped.setdefault(entry.reason, []).append(entry.run or "a record whose id cannot be read")
+    runs_by_reason = grouped((entry.reason, entry.run or "a record whose id cannot be read") for entry in comparison.left_out)
     if unusable := sum(case.runs - case.usable for case in shown_cases):
-        grouped["invalid, or not comparable; the page of each says why"] = [""] * unusable
-    reasons = sorted(grouped.items(), key=lambda item: -len(item[1]))
+        runs_by_reason["invalid, or not comparable; the page of each says why"] = [""] * unusable
+    reasons = sorted(runs_by_reason.items(), key=lambda item: -len(item[1]))
     lines = [
         {"count": figures.count(len(runs), "run"), "reason": reason, "detail": listed(runs, RUNS_NAMED) if runs[0] else ""}
         for reason, runs in reasons[:REASONS_SHOWN]

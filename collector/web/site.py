@@ -3,8 +3,8 @@
 import base64
 import gzip
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
+from typing import TypeAlias
 
 from edgemeter.collector.charts import vega
 from edgemeter.collector.charts.chart import script_data, short
@@ -21,7 +21,7 @@ from edgemeter.collector.web.run import run_view
 from edgemeter.collector.web.series import DEFAULT_FIGURE, FOLLOWED
 from edgemeter.collector.web.side_by_side import compare_view
 from edgemeter.collector.web.trend import trend_view
-from edgemeter.collector.web.view import ROUTES, Links, View, ViewRequest, address
+from edgemeter.collector.web.view import ROUTES, Links, View, ViewRequest
 
 SERVED_POLICY = (
     "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self';"
@@ -85,6 +85,8 @@ def one_file_page(first: tuple[str, Markup, str], held_views: Sequence[tuple[str
     )
 
 
+# What the forms offer: the values of each field, with their labels.
+FormChoices: TypeAlias = Mapping[str, Mapping[str, str]]
 VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "overview": overview,
     "compare": compare_view,
@@ -106,17 +108,6 @@ MOST_CHOICES = 400
 DIGITS_HELD = 8
 
 
-@dataclass(frozen=True, slots=True)
-class FormChoices:
-    """The choices in the forms: the values of each field, and their labels."""
-
-    values: Mapping[str, Mapping[str, str]]
-
-    def of(self, name: str) -> Mapping[str, str]:
-        """Return the values of a field with their names."""
-        return self.values.get(name, {})
-
-
 def offered(context: ViewContext) -> FormChoices:
     """Return what the forms offer, read from what is there."""
     offers: dict[str, Mapping[str, str]] = {
@@ -126,7 +117,7 @@ def offered(context: ViewContext) -> FormChoices:
     offers["days"] = PERIODS
     offers["level"] = {name: text for name, text in LEVELS.items() if name != "current"}
     offers["metric"] = {name: entry.heading_with_unit for name, entry in FOLLOWED.items()}
-    return FormChoices(offers)
+    return offers
 
 
 def show(context: ViewContext, request: ViewRequest) -> View | None:
@@ -153,7 +144,7 @@ def content(
         route=ROUTES[request.view],
         # Without a script the form is sent with its button.
         action=links.to(request.view),
-        fields=[_field(name, current, values, {**LABELS, **(labels or {})}) for name in view.filters if (values := choices_here.of(name))],
+        fields=[_field(name, current, values, {**LABELS, **(labels or {})}) for name in view.filters if (values := choices_here.get(name))],
         exports=exports,
     )
 
@@ -167,11 +158,6 @@ def navigation(request: ViewRequest, links: Links) -> list[dict[str, object]]:
         if reference := links.to(name, **fields) or links.to(name):
             items.append({"reference": reference, "text": text, "is_current": name == request.view})
     return items
-
-
-def served_exports(request: ViewRequest) -> dict[str, str]:
-    """Return the addresses of a served view as CSV and as JSON."""
-    return {form: f"/{address(request.view, {**request.fields, 'format': form})}" for form in ("csv", "json")}
 
 
 def held_exports(view: View, request: ViewRequest) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The trend: what was found first, then a chart for each series."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
@@ -77,18 +77,17 @@ def _run_columns(links: Links, figure: str) -> list[ViewColumn[dict[str, Plain]]
     def run_link(row: dict[str, Plain]) -> Markup:
         return link(links.to("run", id=str(row["run"])), str(row["run"]))
 
+    def started(row: dict[str, Plain]) -> str:
+        return figures.stamp(int(str(row["started_at_ns"])))
+
     def text(name: str, heading: str) -> ViewColumn[dict[str, Plain]]:
         return ViewColumn(name, heading, lambda row: row[name], is_text=True)
 
     return [
         ViewColumn("run", "Run", lambda row: row["run"], run_link, is_text=True),
-        ViewColumn("started_at_ns", "Started (UTC)", lambda row: row["started_at_ns"], _stamp),
+        ViewColumn("started_at_ns", "Started (UTC)", lambda row: row["started_at_ns"], started),
         text("device", "Device"), text("model", "Model"), text("precision", "Precision"), text("runtime", "Runtime"),
         ViewColumn(figure, "Value", lambda row: row[figure]),
         ViewColumn("low", "from", lambda row: row["low"]), ViewColumn("high", "to", lambda row: row["high"]),
         text("verdict", "Verdict"),
     ]  # fmt: skip
-
-
-def _stamp(row: Mapping[str, Plain]) -> str:
-    return figures.stamp(int(str(row["started_at_ns"])))

@@ -163,10 +163,7 @@ class ViewColumn(Generic[Item]):
 
 
 def grid(
-    name: str,
-    columns: Sequence[ViewColumn[Item]],
-    items: Sequence[Item],
-    attributes: Callable[[Item], Attributes] = lambda _: {},
+    name: str, columns: Sequence[ViewColumn[Item]], items: Sequence[Item], attributes: Callable[[Item], Attributes] = lambda _: {}
 ) -> tuple[Markup, ViewTable]:
     """Return the table as markup and in plain form."""
     shown_columns = [column for column in columns if column.is_shown]

@@ -16,7 +16,7 @@ from edgemeter.collector.datacenter.side_choice import SideRequest, choose_sides
 from edgemeter.collector.export.run_table import chosen_columns, write_csv
 from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import DocumentSource
-from edgemeter.collector.influx.points import tag_values
+from edgemeter.collector.influx.points import tags_of
 from edgemeter.collector.paper.paper_cases import paper_cases
 from edgemeter.collector.paper.paper_tables import tables
 from edgemeter.collector.review.document import to_markdown
@@ -132,7 +132,7 @@ def test_influxdb_and_an_export_keep_them_apart():
             continue
         with table_row(name):
             runs = runs_of(pair)
-            assert len({tag_values(run)["variant"] for run in runs}) == 2
+            assert len({tags_of(run)[0]["variant"] for run in runs}) == 2
             file = io.StringIO()
             write_csv(runs, chosen_columns(), file)
             assert len({row["variant"] for row in csv.DictReader(io.StringIO(file.getvalue()))}) == 2

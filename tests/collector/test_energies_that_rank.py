@@ -80,7 +80,11 @@ def test_the_table_has_no_ratio_of_them():
         with table_row(kind):
             comparison = compare_runs(*(make_run(**unmeasured(kind)) for _ in range(3)), *(make_reference(**measured()) for _ in range(3)))
             (result,) = [result for result in comparison.rows if not result.is_reference]
-            assert (result.ratios.of("energy"), result.ratios.of("energy-net"), result.judgements["energy"]) == (None, None, None)
+            assert (result.ratios.values.get("energy"), result.ratios.values.get("energy-net"), result.judgements["energy"]) == (
+                None,
+                None,
+                None,
+            )
             columns = flat(result)
             assert columns["energy_gross_ratio"] is None
             assert columns["energy_provenance"] in (None, "replayed")
@@ -220,7 +224,7 @@ def test_replayed_energies_rank_among_themselves_and_are_marked():
         for make, mj in ((make_run, 20.0), (make_reference, 40.0))
     ]
     (row,) = [row for row in compare_runs(*runs).rows if not row.is_reference]
-    assert (row.ratios.of("energy"), "replayed energy" in row.marks) == (0.5, True)
+    assert (row.ratios.values.get("energy"), "replayed energy" in row.marks) == (0.5, True)
     result = matrix(views.gather(StoreContents(runs)).summaries, "energy", STARTED_AT_NS)
     best = {column: (str(cell.energy), cell.is_best) for (_, column), cell in result.cells.items()}
     assert best == {"pi-1": ("board-input, replayed", True), "server-1": ("board-input, replayed", False)}

@@ -8,7 +8,7 @@ from rich.console import Console
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.cli.references import references
 from edgemeter.collector.reference import table
-from edgemeter.collector.reference.imported import ListingRequest, ReferenceStore, listing
+from edgemeter.collector.reference.imported import ListingRequest, ReferenceStore, listing_of
 from edgemeter.collector.reference.mlperf import LEGEND
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.mlperf_factory import make_row, v60, write
@@ -180,7 +180,7 @@ def test_an_empty_list_is_reported():
 def test_a_narrow_terminal_drops_columns_and_reports_that(folder):
     """Sixteen columns of four characters can be read by nobody."""
     run("import", folder / "summary_results.json", "--retrieved", "2026-11-02")
-    entries = listing([], ReferenceStore(folder / "home" / "references").imports(), [], ListingRequest())
+    entries = listing_of([], ReferenceStore(folder / "home" / "references").imports(), [], ListingRequest())
     for width in (80, 120):
         with table_row(width):
             console = Console(width=width, file=io.StringIO(), record=True)

@@ -41,7 +41,7 @@ def test_ratios_are_device_over_reference():
     """Five times the time is a latency ratio of 5 and a throughput ratio of 1/5."""
     ratios = device_row(compare_runs(make_run(ap=0.55), make_reference(ap=0.6))).ratios
     expected = {"latency": 5, "latency-p90": 5, "throughput": 0.2, "memory": 1, "accuracy": -0.05}
-    assert {figure: ratios.of(figure) for figure in expected} == pytest.approx(expected)
+    assert {figure: ratios.values.get(figure) for figure in expected} == pytest.approx(expected)
 
 
 def test_the_extremes_of_a_ratio_pair_the_slowest_with_the_fastest():
@@ -149,7 +149,7 @@ def test_an_estimated_energy_is_left_out_and_the_rest_of_the_run_is_compared():
     why = "energy: estimated, not measured: it does not rank beside measurements"
     assert case.energy_reason == f"estimated 62.5 mJ gross from a stated 5 W; {why}"
     assert comparison.left_out == (LeftOut("x", why),)
-    assert device_row(comparison).ratios.of("energy") is None
+    assert device_row(comparison).ratios.values.get("energy") is None
     assert case.p50_ms.median == 10.0
 
 
@@ -202,7 +202,7 @@ def test_energies_of_one_scope_are_divided_and_those_of_two_never():
     ):
         with table_row(device, reference):
             row = device_row(compare_runs(make_run(energy=make_energy(**device)), make_reference(energy=make_energy(**reference))))
-            assert (row.ratios.of("energy"), row.ratios.of("energy-net")) == ratios
+            assert (row.ratios.values.get("energy"), row.ratios.values.get("energy-net")) == ratios
             assert {"other energy scope", "other energy coverage"} & set(row.marks) == marks
 
 
@@ -210,7 +210,7 @@ def test_one_unresolved_run_leaves_the_case_without_net_energy():
     """A net of three runs is not the net of four."""
     runs = [make_run(), make_run(energy=make_energy(net_mj=None, net_u_mj=None, net_state="not_resolvable"))]
     case = device_row(compare_runs(*runs, make_reference())).case
-    assert case.spread("energy_net_mj") is case.uncertainty("energy_net_mj") is None
+    assert case.spreads.get("energy_net_mj") is case.uncertainties.get("energy_net_mj") is None
     assert case.energy.net_state == "not_resolvable"
     assert case.gross_mj.n == 2
 
@@ -241,7 +241,7 @@ def test_a_case_without_energy_states_why():
 
 def test_accuracies_of_different_metrics_have_no_difference():
     """AP minus top-1 is no number."""
-    assert device_row(compare_runs(make_run(accuracy=make_accuracy(metric="top1")), make_reference())).ratios.of("accuracy") is None
+    assert device_row(compare_runs(make_run(accuracy=make_accuracy(metric="top1")), make_reference())).ratios.values.get("accuracy") is None
 
 
 def test_another_power_mode_is_another_case():
@@ -278,7 +278,7 @@ def test_what_is_not_settled_is_not_called_alike():
 def test_a_percentile_that_was_refused_has_no_figure_and_no_ratio():
     """Too few queries give None, not 0."""
     row = device_row(compare_runs(make_run(p50_ms=None, latencies_ms=[]), make_reference()))
-    assert row.case.p50_ms is row.ratios.p50 is row.ratios.p50_low is row.ratios.of("throughput") is None
+    assert row.case.p50_ms is row.ratios.p50 is row.ratios.p50_low is row.ratios.values.get("throughput") is None
 
 
 def test_the_reference_may_be_named_by_device_or_by_role():
@@ -328,7 +328,7 @@ def test_what_was_replayed_stands_beside_its_like_only():
     )
     row = device_row(compare_runs(make_run(provenance=replayed), make_reference(provenance=replayed)))
     assert "replayed" in row.marks
-    assert row.ratios.of("energy") == 1.0
+    assert row.ratios.values.get("energy") == 1.0
 
 
 def test_replayed_energy_has_a_mark_and_no_ratio_to_a_measured_one():
@@ -336,4 +336,4 @@ def test_replayed_energy_has_a_mark_and_no_ratio_to_a_measured_one():
     row = device_row(compare_runs(make_run(provenance={"latency": "measured", "energy": "replayed"}), make_reference()))
     assert {"replayed energy", "other energy scope"} <= set(row.marks)
     assert row.case.energy is not None
-    assert row.ratios.of("energy") is None
+    assert row.ratios.values.get("energy") is None

@@ -88,7 +88,7 @@ def test_energies_of_two_meters_carry_what_the_meters_may_be_wrong_by():
     ]
     (row,) = [row for row in compare_runs(*runs).rows if not row.is_reference]
     assert row.judgements["energy"].outcome == "not settled"
-    assert row.ratios.interval("energy")[0] < 1.0
+    assert row.ratios.intervals.get("energy")[0] < 1.0
 
 
 def test_one_meter_on_one_board_compares_two_cases_without_its_gain():
@@ -174,10 +174,10 @@ def test_a_difference_of_accuracies_that_no_part_moves_is_not_judged_by_an_inter
         return compare_runs(make_run(accuracy=accuracies[0]), make_reference(accuracy=accuracies[1])).rows[-1]
 
     same, apart = table_row(1.0, 1.0), table_row(1.0, 0.0)
-    assert (same.ratios.of("accuracy"), same.ratios.interval("accuracy")) == (0.0, None)
+    assert (same.ratios.values.get("accuracy"), same.ratios.intervals.get("accuracy")) == (0.0, None)
     assert (same.judgements["accuracy"].outcome, same.judgements["accuracy"].words) == (
         "alike",
         "alike: both are the same without any part of the images, AP 1.000 against 1.000, +0.000",
     )
-    assert (apart.ratios.interval("accuracy"), apart.judgements["accuracy"].outcome) == (None, "not judged")
+    assert (apart.ratios.intervals.get("accuracy"), apart.judgements["accuracy"].outcome) == (None, "not judged")
     assert apart.judgements["accuracy"].words == "not judged: no part of the images moves the difference, AP 1.000 against 0.000, +1.000"

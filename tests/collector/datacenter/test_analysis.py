@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from edgemeter.agent.base.documents import json_document
 from edgemeter.collector.datacenter import constants
 from edgemeter.collector.datacenter import document as datacenter_document
 from edgemeter.collector.datacenter.analysis import AnalysisSetting, analyse
@@ -147,7 +148,7 @@ def test_what_was_not_measured_is_marked():
 def test_the_document_is_json_with_every_band_and_constant():
     """An infinite break-even is null."""
     analysis, _ = analysed()
-    printed = json.loads(json.dumps(document(analysis, ASSUMED, 100_000, "DE", ("a note",)), allow_nan=False))
+    printed = json.loads(json_document(document(analysis, ASSUMED, 100_000, "DE", ("a note",))))
     part = printed["against"][0]
     assert part["break_even"][0]["utilisation_ratio"]["high"] is None
     assert [row["utilisation_ratio"] for row in part["gross_by_utilisation"]] == [0.05, 0.1, 0.2, 0.4, 0.8]

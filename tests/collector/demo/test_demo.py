@@ -17,10 +17,10 @@ def test_a_page_that_cannot_be_written_ends_the_demo_with_its_reason(tmp_path):
     ledger = tmp_path / "ledger.sqlite"
     SqliteLedger(ledger).close()
     with FleetPage() as page:
-        page.wait_until_ready()
+        page.wait()
         page.begin(ledger, tmp_path / "absent" / "page.html")
         with pytest.raises(ConfigError, match=r"cannot write the report to .*absent/page\.html"):
-            page.finish()
+            page.wait()
     assert not page.is_alive()
 
 
@@ -28,7 +28,7 @@ def test_a_page_that_cannot_be_written_ends_the_demo_with_its_reason(tmp_path):
 def test_a_demo_that_fails_leaves_no_process_for_the_page():
     """What waits for a ledger ends when its pipe is closed."""
     with FleetPage() as page:
-        page.wait_until_ready()
+        page.wait()
         assert page.is_alive()
     assert not page.is_alive()
 

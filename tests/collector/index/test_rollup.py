@@ -2,6 +2,7 @@
 
 import dataclasses
 import sqlite3
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -212,16 +213,6 @@ def test_figures_of_other_code_are_computed_again(path, monkeypatch):
     assert by_rollup(path) == before
 
 
-def test_another_ledger_at_the_same_place_has_a_rollup_of_its_own(path):
-    """The file was moved away and a new one begun."""
-    keep(path, [make_reference(), make_run("pi-old"), make_run("pi-old")])
-    by_rollup(path)
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-    keep(path, [make_reference(), make_run("pi-new")])
-    assert by_rollup(path) == by_runs(path)
-
-
 def test_the_runs_of_a_summary_are_loaded_when_read(path):
     """Their number is known before, their figures are those of the ledger."""
     write_ledger(path, Fleet(devices=2, days=5, cases=2))
@@ -286,6 +277,6 @@ def test_the_few_runs_that_cannot_be_compared_are_found_without_reading_the_othe
     """SQLite's plan says so: of a million runs, reading all of them took half of a comparison."""
     keep(tmp_path / "ledger.sqlite", [make_run()])
     rollup.keep_index(tmp_path / "ledger.sqlite", worth_runs=0)
-    with index_file.open_index_file(index_file.index_path(tmp_path / "ledger.sqlite")) as connection:
+    with closing(index_file.connect_index(index_file.index_path(tmp_path / "ledger.sqlite"))) as connection:
         first, *_ = connection.execute(f"EXPLAIN QUERY PLAN SELECT id, reason {rollup._UNUSABLE.format('')}").fetchall()
     assert first[3] == "SCAN measured USING INDEX unusable_runs"

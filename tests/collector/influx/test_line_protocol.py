@@ -135,7 +135,7 @@ def test_what_was_written_is_read_back_as_the_same_record():
     for seed in range(100):
         record = random_record(seed)
         values = {name: value_of(text) for name, text in fields_of(record).items()}
-        plain_tags = {name: influx_points.plain_tag(value) for name, value in influx_points.tag_values(record).items() if value}
+        plain_tags = {name: influx_points.plain_tag(value) for name, value in influx_points.tags_of(record)[0].items() if value}
         assert point_schema.record_of_point(values | plain_tags) == record
 
 
@@ -229,13 +229,13 @@ def test_the_variant_distinguishes_the_cases_of_a_model():
         with table_row(changes, extent):
             record = plain(**({"runtime": make_runtime(backend="cpu", options={})} | changes))
             slim = point_schema.read_figures(b"[%s]" % contract_record.encode(record))[0] if extent == "figures" else record
-            assert influx_points.tag_values(slim)["variant"] == expected
+            assert influx_points.tags_of(slim)[0]["variant"] == expected
 
 
 def test_settings_of_any_length_fit_into_the_variant():
     """A tag takes 200 characters: longer texts would be `other`, all of them one series."""
     variants = {
-        influx_points.tag_values(plain(runtime=make_runtime(options={"properties": "x" * 500 + end})))["variant"] for end in ("1", "2")
+        influx_points.tags_of(plain(runtime=make_runtime(options={"properties": "x" * 500 + end})))[0]["variant"] for end in ("1", "2")
     }
     assert len(variants) == 2
     assert max(map(len, variants)) < LONGEST_VALUE
@@ -252,10 +252,10 @@ def test_an_energy_carries_scope_sensor_and_provenance():
             for extent in ("all", "figures"):
                 record = plain(energy=energy)
                 slim = point_schema.read_figures(b"[%s]" % contract_record.encode(record))[0] if extent == "figures" else record
-                assert influx_points.tag_values(slim)["energy_source"] == source
+                assert influx_points.tags_of(slim)[0]["energy_source"] == source
                 fields = fields_of(record, extent)
                 assert (fields["energy_provenance"], fields["energy_scope"]) == (f'"{provenance}"', f'"{energy.scope}"')
-    assert influx_points.tag_values(plain(energy=None))["energy_source"] is None
+    assert influx_points.tags_of(plain(energy=None))[0]["energy_source"] is None
     assert "energy_provenance" not in fields_of(plain(energy=None))
 
 
@@ -271,7 +271,7 @@ def test_energies_of_other_sensors_are_one_text_in_which_each_names_its_sensor_a
 def test_a_tag_takes_no_more_than_its_values_and_the_text_stays(tmp_path):
     """Beyond the limit the tag is `other`, after a restart too; devices are not limited."""
     limits = TagValues(tmp_path / "tags", most=2)
-    suites = [influx_points.tag_values(plain(suite=f"nightly-{day}", device=f"pi-{day}"), limits) for day in range(4)]
+    suites = [influx_points.tags_of(plain(suite=f"nightly-{day}", device=f"pi-{day}"), limits)[0] for day in range(4)]
     assert [tags["suite"] for tags in suites] == ["nightly-0", "nightly-1", "other", "other"]
     assert [tags["device"] for tags in suites] == ["pi-0", "pi-1", "pi-2", "pi-3"]
     line = influx_points.point_line(plain(suite="nightly-3"), "all", limits)

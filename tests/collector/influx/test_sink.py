@@ -7,7 +7,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.collector.influx import points
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.influx.set_up import InfluxPlan, set_up_influx
+from edgemeter.collector.influx.set_up import set_up_influx
 from edgemeter.collector.runs.store import InfluxStore, oldest_first
 from tests.fixtures.generating_run import measured
 from tests.fixtures.influx1 import Influx1
@@ -128,7 +128,7 @@ def test_a_thousand_bad_points_among_good_ones_are_found(influx_place, sink_of):
 
 def test_points_older_than_what_is_kept_are_refused_together(influx_place, sink_of, monkeypatch):
     """After an outage longer than the retention: not each asked about alone, and those within it are stored."""
-    set_up_influx(influx_place.config(), InfluxPlan(2, {}))
+    set_up_influx(influx_place.config(), 2, {})
     sink, posts = sink_of(influx_place.config()), []
     inner = sink._post
     monkeypatch.setattr(sink, "_post", lambda *parts: (posts.append(len(parts[-1])), inner(*parts)))

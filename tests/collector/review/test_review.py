@@ -73,7 +73,7 @@ def test_a_change_that_does_nothing_keeps_a_limit_on_accuracy():
             same = {"accuracy": make_accuracy(value=value, without_parts=(value,) * 20)}
             before, after = make_side(agent="1", **same), make_side(agent="2", start=100, **same)
             (pair,) = reviewed(before, after).pairs
-            assert (pair.ratios.of("accuracy"), pair.ratios.interval("accuracy")) == (0.0, None)
+            assert (pair.ratios.values.get("accuracy"), pair.ratios.intervals.get("accuracy")) == (0.0, None)
             assert outcomes(before, after, "ap:0.5") == {"ap": "kept"}
 
 
@@ -372,7 +372,7 @@ def test_the_baseline_is_the_level_that_it_had_at_its_end():
     result = review(*sides)
     (pair,) = result.pairs
     assert pair.baseline.segment.earlier == 40
-    assert pair.ratios.interval("latency")[0] < 1 < pair.ratios.interval("latency")[1]
+    assert pair.ratios.intervals.get("latency")[0] < 1 < pair.ratios.intervals.get("latency")[1]
     assert gate.state_of(gate.judge(result, gate.parse("slower:3%"))) == "open"
     assert "baseline since 2024-11-13" in review_document.to_markdown(result, ())
     assert "--all-days" in "\n".join(review_document.review_lines(result, ()))

@@ -3,7 +3,7 @@ import pytest
 
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.samples import pack
-from edgemeter.collector.show.distribution import latency_distribution
+from edgemeter.collector.show.comparison_charts import latency_distribution
 from tests.fixtures.comparison_factory import make_run
 
 

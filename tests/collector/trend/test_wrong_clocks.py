@@ -20,7 +20,7 @@ from edgemeter.collector.index.run_index import open_index
 from edgemeter.collector.index.sources import LedgerSource
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.points import Points
-from edgemeter.collector.influx.set_up import InfluxPlan, set_up_influx
+from edgemeter.collector.influx.set_up import set_up_influx
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.runs.store import InfluxStore, open_store
 from tests.fixtures.level_factory import level_runs, stepped_ms
@@ -111,7 +111,7 @@ def test_the_stored_record_is_what_the_device_stated(ledgers):
 @pytest.mark.parametrize("extent", ["all", "figures"])
 def test_a_bucket_with_a_retention_takes_every_point(influx_place, sink_of, tmp_path, extent):
     """At the time of receipt: none is rejected as beyond the retention, none lies in a year to come."""
-    set_up_influx(influx_place.config(), InfluxPlan(30, {}))
+    set_up_influx(influx_place.config(), 30, {})
     now_ns = time.time_ns()
     runs = [msgspec.structs.replace(run, started_at_ns=now_ns) for run in level_runs([10.0] * 6)]
     pairs = [claimed([run], off_ns, [now_ns])[0] for run, off_ns in zip(runs, (0, 5, 30, -30, -56, 0), strict=True)]
