@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgemeter.provisioning.release.smoke import ImportCheck
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_ROOT_HELP = "arm64 system, a folder or tar, to import the packages in. Default: $EDGEMETER_ARM64/root."
+_ROOT_HELP = "System such as the board's, a folder or tar, to import the packages in. Default: $EDGEMETER_ARM64/root."
 
 
 @click.group()
@@ -142,16 +142,18 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
     "--wheel",
     "wheels",
     multiple=True,
-    metavar="FILE|URL[#sha256=HEX]",
-    help="Wheel to include: NVIDIA's builds, or another edgemeter. A URL needs its hash. May be repeated.",
+    metavar="FILE|URL[#sha256=HEX]|NAME==VERSION",
+    help="Wheel to include: a vendor's build, or another edgemeter. A URL needs its hash. May be repeated.",
 )
 @click.option("--find-links", multiple=True, metavar="FOLDER|URL", help="Further place to find wheels in. May be repeated.")
+@click.option("--index", "indexes", multiple=True, metavar="URL", help="Further package index, such as JetPack's. May be repeated.")
 @click.option(
     "--package",
     "packages",
     multiple=True,
     metavar="FILE[#sha256=HEX]",
-    help="Debian package (.deb) or hook (.sh) for the board's system, installed as root before the release: libedgetpu. May be repeated.",
+    help="Debian package (.deb) or hook (.sh) for the board's system, installed as root before the release: libedgetpu. What it depends on "
+    "and --root lacks comes with it. May be repeated.",
 )
 @click.option("--system-site-packages", is_flag=True, help="Let the release see the system's Python packages: JetPack's TensorRT.")
 @click.option(
@@ -170,6 +172,7 @@ def build(
     extras: tuple[str, ...],
     wheels: tuple[str, ...],
     find_links: tuple[str, ...],
+    indexes: tuple[str, ...],
     packages: tuple[str, ...],
     system_site_packages: bool,
     key: Path | None,
@@ -202,6 +205,7 @@ def build(
         root or smoke.default_root(),
         tuple(added_file for added_file in added_files if added_file not in agent_wheels),
         find_links,
+        indexes,
         tuple(additions.parse_added_file(text) for text in packages),
         "system" if system_site_packages else "own",
         public,
