@@ -39,29 +39,28 @@ def doctor(context: click.Context, /, broker: str | None, share_folder: Path | N
     """
     if context.invoked_subcommand is not None:
         return
-    from edgemeter.agent.base.config import from_options, home, names
+    from edgemeter.agent.base.config import from_options, home
     from edgemeter.agent.doctor import examination
 
-    settings = from_options(options)
     if share_folder is not None:
-        _share(share_folder, names(None, None, settings)[0])
+        _share(share_folder)
         return
+    settings = from_options(options)
     findings = examination.examine(broker=broker or settings.broker, home=home(), settings=settings)
     if not print_data(form, examination.as_json(findings)):
         console_for(form).print(examination.render(findings))
 
 
-def _share(folder: Path, device: str) -> None:
+def _share(folder: Path) -> None:
     from edgemeter.agent.doctor.setups import as_toml
     from edgemeter.agent.doctor.share import share
     from edgemeter.agent.ledger.ledger import default_path
+    from edgemeter.agent.machine import fingerprint
 
-    rows = share(default_path(), device, folder)
+    rows = share(default_path(), fingerprint.read(), folder)
     click.echo(as_toml([trial for _, trial in rows]), nl=False)
     note(f'wrote {", ".join(path.name for path, _ in rows)} to {folder}: attach them to an issue "A board or sensor"')
-    note(
-        f"a bundle holds the record with its samples, and the names of this device and its fleet ({device}); read it: edgemeter bundle show"
-    )
+    note("a bundle holds the record and its samples, with the names of this device and its fleet: read it by `edgemeter bundle show FILE`")
 
 
 @doctor.command(short_help="Measure what sampling adds to latency here.")

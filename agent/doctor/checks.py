@@ -225,7 +225,11 @@ def check_software() -> Iterator[Finding]:
     }
     imports = {name: _begin([f"import {package.module}"]) for name, package in installed.items() if package}
     for name, package in installed.items():
-        yield _absent(name) if package is None else _imported(name, package, _end(imports[name])[1])
+        if package is not None:
+            yield _imported(name, package, _end(imports[name])[1])
+        elif name != "tensorrt" or not board.is_jetson(Machine()):
+            # A Jetson's TensorRT is not the package index's.
+            yield _absent(name)
     yield from _edge_tpu(Machine())
     yield from _gpu(Machine())
     for family in PLUGIN_FAMILIES:
@@ -289,7 +293,7 @@ def _set_up(machine: Machine, accelerator: str) -> str:
     setup = next(setup for setup in fitting if setup.install)
     sources = "; ".join(f"{package.file or package.name} from {package.source}" for package in setup.packages if package.source != "PyPI")
     commands = "; ".join(f"`{command}`" for command in setup.install)
-    return f"{commands} ({f'{sources}; ' if sources else ''}{setups.tried_words(setup)}: docs/boards.md)"
+    return f"{commands} ({f'{sources}; ' if sources else ''}{setups.read_known().tried(setup)}: docs/boards.md)"
 
 
 def _absent(name: str) -> Finding:

@@ -101,9 +101,11 @@ class Known(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     part: tuple[KnownPart, ...]
     trial: tuple[Trial, ...] = ()
 
-    def trials_of(self, setup: Setup) -> list[Trial]:
-        """Return the trials of a set-up."""
-        return [trial for trial in self.trial if trial.tries(setup)]
+    def tried(self, setup: Setup) -> str:
+        """Return who tried a set-up and when, in words."""
+        trials = [trial for trial in self.trial if trial.tries(setup)]
+        texts = [f"{'' if trial.level == 'run' else f'{trial.level}: '}{trial.by}, {trial.on}" for trial in trials]
+        return "; ".join(dict.fromkeys(texts)) or "never tried"
 
 
 def read_known() -> Known:
@@ -115,13 +117,6 @@ def setups_for(machine: Machine, accelerator: str, python: str) -> list[Setup]:
     """Return the set-ups of this machine and this Python (`3.13`) for an accelerator by the beginning of its name."""
     model, system = board.model(machine), fingerprint.operating_system(machine)
     return [setup for setup in read_known().setup if setup.accelerator == accelerator and setup.fits(model, system, machine.arch, python)]
-
-
-def tried_words(setup: Setup) -> str:
-    """Return who tried a set-up, in words."""
-    trials = read_known().trials_of(setup)
-    texts = [f"{'' if trial.level == 'run' else f'{trial.level}, '}{trial.by}, {trial.on}" for trial in trials]
-    return "; ".join(dict.fromkeys(texts)) or "never tried"
 
 
 def interpreters() -> Mapping[str, str]:
