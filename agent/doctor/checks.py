@@ -289,11 +289,11 @@ def _set_up(machine: Machine, accelerator: str) -> str:
     fitting = setups.setups_for(machine, accelerator, python)
     if not any(setup.install for setup in fitting):
         reason = next((setup.note for setup in fitting if setup.note), None)
-        return reason or f"no set-up is known for this system with Python {python}: docs/boards.md lists those that are"
+        return reason or f"no set-up is known for this system with Python {python}: the documentation's page on boards lists those that are"
     setup = next(setup for setup in fitting if setup.install)
     sources = "; ".join(f"{package.file or package.name} from {package.source}" for package in setup.packages if package.source != "PyPI")
     commands = "; ".join(f"`{command}`" for command in setup.install)
-    return f"{commands} ({f'{sources}; ' if sources else ''}{setups.read_known().tried(setup)}: docs/boards.md)"
+    return f"{commands} ({f'{sources}; ' if sources else ''}{setups.read_known().tried(setup)})"
 
 
 def _absent(name: str) -> Finding:

@@ -4,6 +4,7 @@ A board installs a release with no network, so a dependency that neither the boa
 is found here: apt resolves the packages against a system such as the board's, without starting it, and fetches what that system lacks.
 """
 
+import contextlib
 import re
 import shutil
 import subprocess
@@ -50,7 +51,7 @@ def add_packages(packages: Sequence[AddedFile], target: ReleaseTarget, folder: P
         ConfigError: one does not fit the target or is not what its hash says, or a dependency is neither in the system nor to be had.
         UnavailableError: dpkg-deb or apt-get is missing, or a source of packages cannot be reached.
     """
-    copies = [_copy(package, target, folder / "packages") for package in packages]
+    copies = [_copy(package, folder / "packages") for package in packages]
     debian = tuple(_described(path, target) for path in copies if path.suffix == ".deb")
     if any(package.depends for package in debian):
         _add_dependencies(debian, target, folder / "packages", root)
@@ -78,14 +79,11 @@ def interpreter_for(packages: Sequence[DebianPackage], projects: Sequence[str]) 
     return pair
 
 
-def _copy(package: AddedFile, target: ReleaseTarget, folder: Path) -> Path:
+def _copy(package: AddedFile, folder: Path) -> Path:
     if package.is_remote or package.is_requirement:
         raise ConfigError(f"{package.place!r} is not fetched: download it, check it, and give the file")
     if not _FILE_NAME.fullmatch(package.name) or package.name.startswith(DEPENDENCY):
         raise ConfigError(f"{package.name!r} is neither a Debian package (.deb) nor a hook (.sh) with letters, digits and ._+- in its name")
-    architecture = package.name.removesuffix(".deb").rpartition("_")[2]
-    if package.name.endswith(".deb") and architecture not in {"all", _ARCHITECTURES[target.arch]}:
-        raise ConfigError(f"{package.name} is for {architecture}: {target.words} needs one for {_ARCHITECTURES[target.arch]}")
     source = package.local()
     folder.mkdir(exist_ok=True)
     return Path(shutil.copyfile(source, folder / package.name))
@@ -115,8 +113,8 @@ def _add_dependencies(packages: Sequence[DebianPackage], target: ReleaseTarget, 
             named = "; ".join(f"{package.path.name} depends on {package.depends}" for package in packages if package.depends)
             where = "nothing says" if root is None else f"{str(root)!r} does not say"
             raise ConfigError(
-                f"{named}, and {where} which of these the board has: give --root DIR with {STATUS} copied from such a board, "
-                "and with etc/apt to have apt fetch what it lacks"
+                f"{named}, and {where} which of these the board has: give --root FILE.tar, made by "
+                "`ssh BOARD tar -cf - /var/lib/dpkg/status /etc/apt /usr/share/keyrings > FILE.tar`"
             )
         _check_system(status, target, root)
         for lists in ("lists/partial", "archives/partial"):
@@ -144,13 +142,21 @@ def _read_system(root: Path | None, folder: Path) -> None:
                     shutil.copyfile(source, folder / name)
         else:
             with tarfile.open(root) as tar:
-                tar.extractall(folder, (member for member in tar if member.name.removeprefix("./").startswith(_OF_APT)), filter="data")
+                members = [member for member in tar if member.name.removeprefix("./").startswith(_OF_APT)]
+                tar.extractall(folder, members, filter=_inside)  # noqa: S202 - filtered
         for sources in (folder / "etc/apt").rglob("*"):
             if sources.suffix in {".list", ".sources"}:
                 # Packages of a local mirror are used in its place by apt unless it copies them.
                 sources.write_text(_SIGNED_BY.sub(rf"\g<1>{folder}/", sources.read_text()).replace("file:/", "copy:/"))
     except (OSError, tarfile.TarError) as error:
         raise ConfigError(f"cannot read the system {str(root)!r}: {error}: make it again") from error
+
+
+def _inside(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """Leave out links that lead out of the system: no key or source that apt needs is one."""
+    with contextlib.suppress(tarfile.FilterError):
+        return tarfile.data_filter(member, folder)
+    return None
 
 
 def _check_system(status: Path, target: ReleaseTarget, root: Path | None) -> None:
@@ -184,5 +190,5 @@ def _apt(state: Path, target: ReleaseTarget, verb: str, *packages: str) -> None:
     unmet = [line for line in lines if "Depends:" in line] or [line for line in lines if line.startswith("E: ")]
     raise ConfigError(
         f"the board could not install the packages: {'; '.join(unmet)[:500]}: add what is missing (--package FILE.deb), "
-        "or etc/apt of the board's system to --root, from which apt fetches it"
+        "or the board's /etc/apt to --root, from which apt fetches it"
     )

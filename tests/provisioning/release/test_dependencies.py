@@ -33,8 +33,11 @@ def test_what_the_board_lacks_is_fetched_into_the_release(tmp_path, coral):
     usb = build_package(tmp_path, "libusb-1.0-0", "2:1.0.28-1", "arm64", "libc6 (>= 2.38), libudev1 (>= 183)")
     system = make_system(tmp_path / "system")
     add_repository(system, tmp_path, [usb, udev])
+    (system / "etc/apt/keyrings").mkdir()
+    (system / "etc/apt/keyrings/theirs.gpg").symlink_to(tmp_path / "elsewhere.gpg")
     with tarfile.open(tmp_path / "system.tar", "w") as tar:
-        tar.add(system, ".")
+        for name in ("var/lib/dpkg/status", "etc/apt"):
+            tar.add(system / name, name)
     expected = ["dependency-libudev1_257.8.deb13u1_arm64.deb", "dependency-libusb-1.0-0_2.1.0.28-1_arm64.deb", coral.name]
     for root in (system, tmp_path / "system.tar"):
         with table_row(root.name):
@@ -63,7 +66,7 @@ def test_what_could_not_be_installed_on_the_board_is_refused_when_the_release_is
     newer = build_package(tmp_path, "newer", "1", "arm64", "libc6 (>= 2.99)")
     loop = build_package(tmp_path, "alternative", "1", "arm64", "nowhere | nowhere-else (>= 2)")
     for package, root, why in (
-        (coral, None, r"depends on libc6, libgcc1, libstdc\+\+6, libusb-1.0-0, and nothing says which .*give --root DIR"),
+        (coral, None, r"depends on libc6, libgcc1, libstdc\+\+6, libusb-1.0-0, and nothing says which .*give --root FILE.tar"),
         (coral, tmp_path / "empty", "does not say which of these the board has"),
         (coral, bare, "libusb-1.0-0 but it is not installable.*--package FILE.deb"),
         (newer, bare, r"libc6 \(>= 2.99\) but 2.41-12 is to be installed"),
