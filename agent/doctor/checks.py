@@ -293,7 +293,7 @@ def _set_up(machine: Machine, accelerator: str) -> str:
     setup = next(setup for setup in fitting if setup.install)
     sources = "; ".join(f"{package.file or package.name} from {package.source}" for package in setup.packages if package.source != "PyPI")
     commands = "; ".join(f"`{command}`" for command in setup.install)
-    return f"{commands} ({f'{sources}; ' if sources else ''}{setups.read_known().tried(setup)})"
+    return f"{commands} ({f'{sources}; ' if sources else ''}{setups.read_table().tried(setup)})"
 
 
 def _absent(name: str) -> Finding:

@@ -1,4 +1,4 @@
-"""What is known to fit together (`setups.toml` beside this file), and who tried what: set-ups of board, system, runtime and accelerator.
+"""Set-ups of board, system, runtime and accelerator that fit together (`setups.toml` beside this file), and who tried them.
 
 A set-up names exact packages; that it is listed does not mean that anybody ran it. A trial is derived from the record of a run and its
 bundle, never written by hand. A set-up counts as tried only through a trial with the same packages.
@@ -86,7 +86,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return is_same and self.accelerator.startswith(setup.accelerator) and has_packages
 
 
-class KnownPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TestedPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A sensor, server or machine of which the tests show something; `level` in words."""
 
     kind: Literal["machine", "runtime", "sensor", "server"]
@@ -94,11 +94,11 @@ class KnownPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     level: str
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SetupTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file."""
 
     setup: tuple[Setup, ...]
-    part: tuple[KnownPart, ...]
+    part: tuple[TestedPart, ...]
     trial: tuple[Trial, ...] = ()
 
     def tried(self, setup: Setup) -> str:
@@ -108,21 +108,21 @@ class Known(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return "; ".join(dict.fromkeys(texts)) or "never tried"
 
 
-def read_known() -> Known:
+def read_table() -> SetupTable:
     """Return what is known."""
-    return msgspec.toml.decode(files(__package__).joinpath("setups.toml").read_bytes(), type=Known)
+    return msgspec.toml.decode(files(__package__).joinpath("setups.toml").read_bytes(), type=SetupTable)
 
 
 def setups_for(machine: Machine, accelerator: str, python: str) -> list[Setup]:
     """Return the set-ups of this machine and this Python (`3.13`) for an accelerator by the beginning of its name."""
     model, system = board.model(machine), fingerprint.operating_system(machine)
-    return [setup for setup in read_known().setup if setup.accelerator == accelerator and setup.fits(model, system, machine.arch, python)]
+    return [setup for setup in read_table().setup if setup.accelerator == accelerator and setup.fits(model, system, machine.arch, python)]
 
 
 def interpreters() -> Mapping[str, str]:
     """Return the interpreter that belongs to each known version of libedgetpu, as a requirement: `16.0tf2.19.1-1` to `NAME==VERSION`."""
     pairs: dict[str, str] = {}
-    for setup in read_known().setup:
+    for setup in read_table().setup:
         library = next((package for package in setup.packages if package.name.startswith("libedgetpu1-")), None)
         interpreter = next((package for package in setup.packages if package.name in INTERPRETERS), None)
         if library and interpreter:

@@ -1,4 +1,4 @@
-"""What this machine can contribute to the table of set-ups: a bundle for each that it ran, and the row that follows from it."""
+"""Contributes to the table of set-ups: a bundle for each set-up that this machine ran, and the row that follows from it."""
 
 import hashlib
 from pathlib import Path
@@ -56,8 +56,8 @@ def trial_of_bundle(path: Path, by: str, level: TrialLevel = "run") -> Trial:
 def _newest(ledger: SqliteLedger, environment: Environment) -> list[RunRecord]:
     """Return the newest run of each set-up, the oldest first."""
     newest: dict[tuple[object, ...], RunRecord] = {}
-    for kept in ledger.records():
-        record = kept.record
+    for row in ledger.records():
+        record = row.record
         try:
             trial = trial_of(record, "0" * 64, UNNAMED)
         except ConfigError:

@@ -85,18 +85,18 @@ def _copy(package: AddedFile, folder: Path) -> Path:
     if not _FILE_NAME.fullmatch(package.name) or package.name.startswith(DEPENDENCY):
         raise ConfigError(f"{package.name!r} is neither a Debian package (.deb) nor a hook (.sh) with letters, digits and ._+- in its name")
     source = package.local()
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copyfile(source, folder / package.name))
 
 
 def _described(path: Path, target: ReleaseTarget) -> DebianPackage:
     try:
-        shown = subprocess.run(["dpkg-deb", "--field", path], capture_output=True, text=True, errors="replace", timeout=60, check=False)
+        control = subprocess.run(["dpkg-deb", "--field", path], capture_output=True, text=True, errors="replace", timeout=60, check=False)
     except (OSError, subprocess.SubprocessError) as error:
         raise UnavailableError(f"cannot read {path.name}: dpkg-deb: {error}: install dpkg (package dpkg) on this machine") from error
-    if shown.returncode != 0:
-        raise ConfigError(f"{path.name} is not a Debian package: {shown.stderr.strip().splitlines()[-1][:200]}: download it again")
-    unfolded = shown.stdout.replace("\n ", " ")
+    if control.returncode != 0:
+        raise ConfigError(f"{path.name} is not a Debian package: {control.stderr.strip().splitlines()[-1][:200]}: download it again")
+    unfolded = control.stdout.replace("\n ", " ")
     fields = {name: value.strip() for name, _, value in (line.partition(":") for line in unfolded.splitlines())}
     if fields.get("Architecture") not in {"all", _ARCHITECTURES[target.arch]}:
         raise ConfigError(f"{path.name} is for {fields.get('Architecture')}: {target.words} needs one for {_ARCHITECTURES[target.arch]}")

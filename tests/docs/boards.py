@@ -14,7 +14,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.bundle.archive import BUNDLE_SUFFIX
-from edgemeter.agent.doctor.setups import CPU, Known, Setup, SetupPackage, Trial, as_toml, read_known
+from edgemeter.agent.doctor.setups import CPU, Setup, SetupPackage, SetupTable, Trial, as_toml, read_table
 from edgemeter.agent.doctor.share import trial_of_bundle
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,29 +68,29 @@ How each board is installed, and how far that was tested, is data: `edgemeter fl
 """
 
 
-def page(known: Known) -> str:
+def page(table: SetupTable) -> str:
     """Return the page."""
-    accelerated = [setup for setup in known.setup if setup.accelerator != CPU]
-    processors = [setup for setup in known.setup if setup.accelerator == CPU]
-    trials = "".join(_trial_row(trial) for trial in sorted(known.trial, key=lambda trial: (trial.on, trial.record)))
+    accelerated = [setup for setup in table.setup if setup.accelerator != CPU]
+    processors = [setup for setup in table.setup if setup.accelerator == CPU]
+    trials = "".join(_trial_row(trial) for trial in sorted(table.trial, key=lambda trial: (trial.on, trial.record)))
     return (
         INTRODUCTION
         + "\n## Accelerators\n\n| board and system | Python | accelerator | runtime | packages | tried |\n|---|---|---|---|---|---|\n"
-        + "".join(_setup_row(known, setup, setup.accelerator) for setup in accelerated)
+        + "".join(_setup_row(table, setup, setup.accelerator) for setup in accelerated)
         + "".join(_commands(setup) for setup in accelerated)
         + "\n## Processors\n\n| board and system | Python | accelerator | runtime | packages | tried |\n|---|---|---|---|---|---|\n"
-        + "".join(_setup_row(known, setup, "none") for setup in processors)
+        + "".join(_setup_row(table, setup, "none") for setup in processors)
         + "\n## Recorded runs\n\n| date | by | machine | system | Python | runtime | accelerator | packages | bundle |\n"
         + f"|---|---|---|---|---|---|---|---|---|\n{trials}"
         + CONTRIBUTE
         + PARTS
-        + "".join(_parts(known, kind, heading) for kind, heading in HEADINGS.items())
+        + "".join(_parts(table, kind, heading) for kind, heading in HEADINGS.items())
     )
 
 
-def _setup_row(known: Known, setup: Setup, accelerator: str) -> str:
+def _setup_row(table: SetupTable, setup: Setup, accelerator: str) -> str:
     packages = "<br>".join(f"{package.name} {package.version}" for package in setup.packages) or "none known"
-    return f"| {setup.title} | {setup.python} | {accelerator} | `{setup.runtime}` | {packages} | {known.tried(setup)} |\n"
+    return f"| {setup.title} | {setup.python} | {accelerator} | `{setup.runtime}` | {packages} | {table.tried(setup)} |\n"
 
 
 def _commands(setup: Setup) -> str:
@@ -128,8 +128,8 @@ def _trial_row(trial: Trial) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def _parts(known: Known, kind: str, heading: str) -> str:
-    rows = "".join(f"| {part.name} | {part.level} |\n" for part in known.part if part.kind == kind)
+def _parts(table: SetupTable, kind: str, heading: str) -> str:
+    rows = "".join(f"| {part.name} | {part.level} |\n" for part in table.part if part.kind == kind)
     return f"\n### {heading}\n\n| {kind} | level |\n|---|---|\n{rows}"
 
 
@@ -139,10 +139,10 @@ def take(bundles: Sequence[Path], by: str, level: str, file: Path, trials: Path)
     Raises:
         ConfigError: a bundle shows no trial, or is in the table; nothing is changed.
     """
-    known = msgspec.toml.decode(file.read_bytes(), type=Known)
+    table = msgspec.toml.decode(file.read_bytes(), type=SetupTable)
     rows = [trial_of_bundle(bundle, by, msgspec.convert(level, Trial.__annotations__["level"])) for bundle in bundles]
     for row in rows:
-        if row.record in {trial.record for trial in known.trial}:
+        if row.record in {trial.record for trial in table.trial}:
             raise ConfigError(f"the run {row.record} is in the table: leave that bundle out")
     trials.mkdir(exist_ok=True)
     for row, bundle in zip(rows, bundles, strict=True):
@@ -167,7 +167,7 @@ def main() -> None:
             take(options.bundles, options.by, options.level, FILE, TRIALS)
     except ConfigError as error:
         sys.exit(f"error: {error}")
-    PAGE.write_text(page(read_known()), encoding="utf-8")
+    PAGE.write_text(page(read_table()), encoding="utf-8")
 
 
 if __name__ == "__main__":

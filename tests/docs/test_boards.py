@@ -11,12 +11,12 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.bundle.archive import read_bundle
 from edgemeter.agent.bundle.write import write_bundle
 from edgemeter.agent.doctor import setups
-from edgemeter.agent.doctor.setups import Known
+from edgemeter.agent.doctor.setups import SetupTable
 from tests.docs import boards
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
 
-KNOWN = setups.read_known()
+KNOWN = setups.read_table()
 
 
 def test_the_page_is_made_from_the_table():
@@ -75,10 +75,10 @@ def test_a_bundle_is_taken_once_and_makes_its_set_up_tried(table, tmp_path):
     before = file.read_text()
     bundle = a_bundle(tmp_path)
     (row,) = boards.take([bundle], "A. Tester", "run", file, trials)
-    known = msgspec.toml.decode(file.read_bytes(), type=Known)
+    taken_in = msgspec.toml.decode(file.read_bytes(), type=SetupTable)
     assert file.read_text().startswith(before)
-    assert (known.trial, [path.name for path in trials.iterdir()]) == ((row,), [bundle.name])
-    assert f"| {row.on} | A. Tester | " in boards.page(known)
+    assert (taken_in.trial, [path.name for path in trials.iterdir()]) == ((row,), [bundle.name])
+    assert f"| {row.on} | A. Tester | " in boards.page(taken_in)
     with pytest.raises(ConfigError, match="is in the table"):
         boards.take([bundle], "A. Tester", "run", file, trials)
 
@@ -104,8 +104,8 @@ def test_a_coral_that_ran_makes_its_set_up_tried():
     ):
         record = msgspec.structs.replace(plain, environment=environment, runtime=runtime)
         trial = setups.trial_of(record, "0" * 64, "A. Tester")
-        known = msgspec.structs.replace(KNOWN, trial=(trial,))
-        states = {known.tried(setup) for setup in known.setup if setup.accelerator == "Coral"}
+        extended = msgspec.structs.replace(KNOWN, trial=(trial,))
+        states = {extended.tried(setup) for setup in extended.setup if setup.accelerator == "Coral"}
         with table_row(runtime.version, environment.python, environment.os):
             assert (len(states) == 2) == tried
 

@@ -283,7 +283,7 @@ def test_several_fat_partitions_ask_which(tmp_path, card_options):
 
 @cards.on_disk
 @pytest.mark.parametrize("names", [("APP", "A_kernel", "A_kernel-dtb", "recovery", "esp", "UDA"), ("esp", "TBC", "LNX", "APP")])
-def test_an_image_of_jetpack_says_apply(tmp_path, card_options, names):
+def test_an_image_of_jetpack_is_refused_and_apply_named(tmp_path, card_options, names):
     """Its FAT partition is the firmware's, and nothing reads a seed in it; a partition that the user names is prepared all the same."""
     image = tmp_path / "jetpack.img"
     with image.open("wb") as file:

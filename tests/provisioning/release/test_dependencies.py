@@ -78,7 +78,7 @@ def test_what_could_not_be_installed_on_the_board_is_refused_when_the_release_is
         assert "\n" not in str(refusal.value)
 
 
-def test_a_source_that_does_not_answer_is_named(tmp_path, coral):
+def test_a_source_that_cannot_be_read_is_named(tmp_path, coral):
     """The network is down: nothing is built that would fail on the board."""
     system = make_system(tmp_path / "system")
     (system / "etc/apt").mkdir(parents=True)
@@ -87,7 +87,7 @@ def test_a_source_that_does_not_answer_is_named(tmp_path, coral):
         added([coral], tmp_path / "release", system)
 
 
-def test_a_package_is_what_its_control_file_says(tmp_path):
+def test_a_package_is_read_by_its_control_file_not_its_name(tmp_path):
     """A name can be changed by whoever downloads the file, and a page of HTML may be called .deb."""
     other = build_package(tmp_path, "libedgetpu1-std", "16.0", "armhf")
     for content, why in ((other.read_bytes(), "is for armhf: pi5"), (b"<html>403</html>", "is not a Debian package")):
