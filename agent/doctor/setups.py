@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timezone
 from fnmatch import fnmatchcase
 from importlib.resources import files
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -32,7 +32,7 @@ class SetupPackage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     name: str
     version: str
-    source: str
+    source: str = "PyPI"
     file: str | None = None
     sha256: Sha256 | None = None
 
@@ -43,13 +43,14 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `models` are patterns of the board's model, `os` begins the name of its system, `accelerator` begins the name of what is attached.
     """
 
-    title: str
-    models: tuple[str, ...] = ("*",)
     os: str
+    title: str
     arch: Literal["aarch64", "x86_64"]
     python: str
     runtime: str
-    accelerator: str
+    board: str = "any board"
+    models: tuple[str, ...] = ("*",)
+    accelerator: str = CPU
     packages: tuple[SetupPackage, ...] = ()
     install: tuple[str, ...] = ()
     note: str | None = None
@@ -86,20 +87,18 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return is_same and self.accelerator.startswith(setup.accelerator) and has_packages
 
 
-class TestedPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A sensor, server or machine of which the tests show something; `level` in words."""
-
-    kind: Literal["machine", "runtime", "sensor", "server"]
-    name: str
-    level: str
-
-
 class SetupTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file."""
+    """The whole file; `part` has how far tests go, by kind and name."""
 
-    setup: tuple[Setup, ...]
-    part: tuple[TestedPart, ...]
+    system: tuple[dict[str, Any], ...]
+    part: dict[str, dict[str, str]]
     trial: tuple[Trial, ...] = ()
+
+    @property
+    def setups(self) -> tuple[Setup, ...]:
+        """Every set-up, with what it shares with the others of its system."""
+        shared = (({**system, **setup}) for system in self.system for setup in system["setup"])
+        return tuple(msgspec.convert({name: value for name, value in fields.items() if name != "setup"}, Setup) for fields in shared)
 
     def tried(self, setup: Setup) -> str:
         """Return who tried a set-up and when, in words."""
@@ -116,13 +115,13 @@ def read_table() -> SetupTable:
 def setups_for(machine: Machine, accelerator: str, python: str) -> list[Setup]:
     """Return the set-ups of this machine and this Python (`3.13`) for an accelerator by the beginning of its name."""
     model, system = board.model(machine), fingerprint.operating_system(machine)
-    return [setup for setup in read_table().setup if setup.accelerator == accelerator and setup.fits(model, system, machine.arch, python)]
+    return [setup for setup in read_table().setups if setup.accelerator == accelerator and setup.fits(model, system, machine.arch, python)]
 
 
 def interpreters() -> Mapping[str, str]:
     """Return the interpreter that belongs to each known version of libedgetpu, as a requirement: `16.0tf2.19.1-1` to `NAME==VERSION`."""
     pairs: dict[str, str] = {}
-    for setup in read_table().setup:
+    for setup in read_table().setups:
         library = next((package for package in setup.packages if package.name.startswith("libedgetpu1-")), None)
         interpreter = next((package for package in setup.packages if package.name in INTERPRETERS), None)
         if library and interpreter:

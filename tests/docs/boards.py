@@ -34,6 +34,13 @@ and who ran them. *Never tried* means that nobody has sent us a run. `edgemeter 
 | emulated | a recorded run of the arm64 packages under qemu, on no board | speed, sensors, accelerators |
 | never tried | that their publishers, or somebody's installer, name these packages together | that they run |
 """
+ACCELERATORS = """
+## Accelerators
+
+libedgetpu is the community's: it builds Google's library against TensorFlow 2.19.1, and a public installer for Raspberry Pis uses that
+package with ai-edge-litert 2.2.0. The SHA-256 of Debian packages and of the Jetson AI Lab's wheels are those that public installers pin;
+nobody here has fetched these files. Those of other wheels are the package index's. Where none stands, ask the publisher.
+"""
 CONTRIBUTE = """
 ## Contribute a row
 
@@ -53,7 +60,6 @@ run was measured and is not invalid. All of a row comes from the record, except 
 $ python -m tests.docs.boards shared/*.edgemeter --by NAME
 ```
 """
-HEADINGS = {"machine": "Machines", "runtime": "Runtimes", "sensor": "Power sensors", "server": "Servers"}
 PARTS = """
 ## What the tests show beside that
 
@@ -70,12 +76,13 @@ How each board is installed, and how far that was tested, is data: `edgemeter fl
 
 def page(table: SetupTable) -> str:
     """Return the page."""
-    accelerated = [setup for setup in table.setup if setup.accelerator != CPU]
-    processors = [setup for setup in table.setup if setup.accelerator == CPU]
+    accelerated = [setup for setup in table.setups if setup.accelerator != CPU]
+    processors = [setup for setup in table.setups if setup.accelerator == CPU]
     trials = "".join(_trial_row(trial) for trial in sorted(table.trial, key=lambda trial: (trial.on, trial.record)))
     return (
         INTRODUCTION
-        + "\n## Accelerators\n\n| board and system | Python | accelerator | runtime | packages | tried |\n|---|---|---|---|---|---|\n"
+        + ACCELERATORS
+        + "\n| board and system | Python | accelerator | runtime | packages | tried |\n|---|---|---|---|---|---|\n"
         + "".join(_setup_row(table, setup, setup.accelerator) for setup in accelerated)
         + "".join(_commands(setup) for setup in accelerated)
         + "\n## Processors\n\n| board and system | Python | accelerator | runtime | packages | tried |\n|---|---|---|---|---|---|\n"
@@ -84,17 +91,21 @@ def page(table: SetupTable) -> str:
         + f"|---|---|---|---|---|---|---|---|---|\n{trials}"
         + CONTRIBUTE
         + PARTS
-        + "".join(_parts(table, kind, heading) for kind, heading in HEADINGS.items())
+        + "".join(_part(kind, levels) for kind, levels in table.part.items())
     )
 
 
 def _setup_row(table: SetupTable, setup: Setup, accelerator: str) -> str:
     packages = "<br>".join(f"{package.name} {package.version}" for package in setup.packages) or "none known"
-    return f"| {setup.title} | {setup.python} | {accelerator} | `{setup.runtime}` | {packages} | {table.tried(setup)} |\n"
+    return f"| {_where(setup)} | {setup.python} | {accelerator} | `{setup.runtime}` | {packages} | {table.tried(setup)} |\n"
+
+
+def _where(setup: Setup) -> str:
+    return setup.title if setup.models == ("*",) else f"{setup.board}, {setup.title}"
 
 
 def _commands(setup: Setup) -> str:
-    lines = [f"\n### {setup.title}\n"]
+    lines = [f"\n### {_where(setup)}: {setup.accelerator}, {setup.runtime}\n"]
     lines += [f"- {_package_text(package)}" for package in setup.packages]
     if setup.install:
         commands = "".join(f"$ {command}\n" for command in setup.install)
@@ -128,9 +139,9 @@ def _trial_row(trial: Trial) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def _parts(table: SetupTable, kind: str, heading: str) -> str:
-    rows = "".join(f"| {part.name} | {part.level} |\n" for part in table.part if part.kind == kind)
-    return f"\n### {heading}\n\n| {kind} | level |\n|---|---|\n{rows}"
+def _part(kind: str, levels: dict[str, str]) -> str:
+    rows = "".join(f"| {name} | {level} |\n" for name, level in levels.items())
+    return f"\n### {kind}\n\n| what | level |\n|---|---|\n{rows}"
 
 
 def take(bundles: Sequence[Path], by: str, level: str, file: Path, trials: Path) -> list[Trial]:

@@ -36,10 +36,10 @@ def test_every_row_that_was_tried_follows_from_its_bundle():
 
 def test_set_ups_name_exact_packages_or_state_that_none_are_known():
     """And the extra for the Edge TPU pins the interpreter of the pair, so that pip alone brings it."""
-    for setup in KNOWN.setup:
-        with table_row(setup.title):
+    for setup in KNOWN.setups:
+        with table_row(setup.title, setup.runtime):
             assert setup.packages or setup.note
-            assert bool(setup.packages) == bool(setup.install)
+            assert bool(setup.install) == (bool(setup.packages) and setup.accelerator != setups.CPU)
             assert all(re.fullmatch(r"[0-9][A-Za-z0-9.+~-]*", package.version) for package in setup.packages)
             assert all(package.file for package in setup.packages if package.sha256)
     project = msgspec.toml.decode((boards.ROOT / "pyproject.toml").read_bytes())["project"]
@@ -48,7 +48,7 @@ def test_set_ups_name_exact_packages_or_state_that_none_are_known():
 
 def test_no_accelerator_counts_as_tried_without_a_record():
     """So far nobody has sent one; a run on the processor of such a board is none."""
-    accelerated = [setup for setup in KNOWN.setup if setup.accelerator != setups.CPU]
+    accelerated = [setup for setup in KNOWN.setups if setup.accelerator != setups.CPU]
     trials = [trial for trial in KNOWN.trial if trial.accelerator != setups.CPU]
     assert {KNOWN.tried(setup) for setup in accelerated} == {"never tried"}
     assert trials == []
@@ -105,7 +105,7 @@ def test_a_coral_that_ran_makes_its_set_up_tried():
         record = msgspec.structs.replace(plain, environment=environment, runtime=runtime)
         trial = setups.trial_of(record, "0" * 64, "A. Tester")
         extended = msgspec.structs.replace(KNOWN, trial=(trial,))
-        states = {extended.tried(setup) for setup in extended.setup if setup.accelerator == "Coral"}
+        states = {extended.tried(setup) for setup in extended.setups if setup.accelerator == "Coral"}
         with table_row(runtime.version, environment.python, environment.os):
             assert (len(states) == 2) == tried
 
