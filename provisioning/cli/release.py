@@ -159,7 +159,7 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
 @click.option(
     "--key", type=_FILE, help="Key to sign with. Default: release.key in the fleet folder; if it is elsewhere, the release is signed there."
 )
-@click.option("--root", type=click.Path(path_type=Path, exists=True), help=_ROOT_HELP)
+@click.option("--root", type=click.Path(path_type=Path), help=_ROOT_HELP)
 @click.option("--out", type=_FILE, help="Output file. Default: a name with version, board and Python.")
 @click.option("--dry-run", is_flag=True, help="Collect and check everything, show the result, and write nothing.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
