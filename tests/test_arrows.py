@@ -19,7 +19,9 @@ OF_THE_AGENT = {
         "datasets.dataset", "generators.gguf_file", "quality.gate", "quality.scoring", "recognition.recognise", "runtimes",
         "runtimes.noise", "runtimes.pte_file", "runtimes.torch_archive", "tasks", "vision.preprocess",
     },
-    "provisioning": {"datasets.dataset", "datasets.dota", "datasets.readers", "datasets.yolo", "doctor.examination", "machine.board"},
+    "provisioning": {
+        "datasets.dataset", "datasets.dota", "datasets.readers", "datasets.yolo", "doctor.examination", "doctor.setups", "machine.board",
+    },
 }  # fmt: skip
 # Files that reach another package by name, and why: none of them can import it.
 BY_NAME = {

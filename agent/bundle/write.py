@@ -34,8 +34,10 @@ from edgemeter.agent.session import session
 _PATHS = ("model", "images", "annotations")
 
 
-def write_bundle(folder: Path, record: RunRecord, case: Case, suite: bytes | None = None, signer: Signer | None = None) -> Path:
+def write_bundle(folder: Path, record: RunRecord, case: Case | None, suite: bytes | None = None, signer: Signer | None = None) -> Path:
     """Write the bundle of a run into `folder` and return its path; `suite` is the text of the suite's file, where there was one.
+
+    A run from the ledger has no `case`.
 
     Raises:
         ConfigError: it cannot be written.
@@ -64,10 +66,12 @@ def check_folder(folder: Path) -> None:
         raise ConfigError(f"cannot write bundles to {str(folder)!r}: {error.strerror}: use another folder (--bundle)") from error
 
 
-def bundle_files(record: RunRecord, case: Case, suite: bytes | None, signer: Signer | None) -> Iterator[tuple[str, bytes]]:
+def bundle_files(record: RunRecord, case: Case | None, suite: bytes | None, signer: Signer | None) -> Iterator[tuple[str, bytes]]:
     """Yield the files of a bundle in their order: the manifest first, then its signature, then what it lists."""
     head, _ = split_samples(encode(record))
-    listed = [(RECORD, head), (CASE, encode_document(_published(case)))]
+    listed = [(RECORD, head)]
+    if case is not None:
+        listed.append((CASE, encode_document(_published(case))))
     if suite is not None:
         listed.append((SUITE, suite))
     series: list[SeriesFile] = []

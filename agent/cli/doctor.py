@@ -19,10 +19,13 @@ if TYPE_CHECKING:
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Also check the connection to this broker.")
 @broker_files
 @config_option
+@click.option("--share", "share_folder", metavar="DIR", type=PATH, help="Instead write what ran on this board, to contribute it.")
 @format_option('Print {"findings": [...]}.')
 @click.pass_context
-def doctor(context: click.Context, /, broker: str | None, *, form: Format | None, **options: Any) -> None:
+def doctor(context: click.Context, /, broker: str | None, share_folder: Path | None, *, form: Format | None, **options: Any) -> None:
     """Check this device (board, runtimes, sensors, clock, broker), and show how to fix what is wrong.
+
+    With --share, write a bundle of the newest run of each set-up that this device measured, and print its row of docs/boards.md.
 
     Example: edgemeter doctor --broker 192.0.2.7
     """
@@ -31,10 +34,25 @@ def doctor(context: click.Context, /, broker: str | None, *, form: Format | None
     from edgemeter.agent.base.config import from_options, home
     from edgemeter.agent.doctor import examination
 
+    if share_folder is not None:
+        _share(share_folder)
+        return
     settings = from_options(options)
     findings = examination.examine(broker=broker or settings.broker, home=home(), settings=settings)
     if not print_data(form, examination.as_json(findings)):
         console_for(form).print(examination.render(findings))
+
+
+def _share(folder: Path) -> None:
+    from edgemeter.agent.doctor.setups import as_toml
+    from edgemeter.agent.doctor.share import share
+    from edgemeter.agent.ledger.ledger import default_path
+    from edgemeter.agent.machine import fingerprint
+
+    rows = share(default_path(), fingerprint.read(), folder)
+    click.echo(as_toml([trial for _, trial in rows]), nl=False)
+    note(f'wrote {", ".join(path.name for path, _ in rows)} to {folder}: attach them to an issue "A board or sensor"')
+    note("a bundle holds the record and its samples, with the names of this device and its fleet: read it by `edgemeter bundle show FILE`")
 
 
 @doctor.command(short_help="Measure what sampling adds to latency here.")

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from edgemeter.agent.doctor import setups
 from edgemeter.agent.machine import board, clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.attached import accelerators, edge_tpus, is_on_usb_2
 from edgemeter.agent.machine.board import detect_virtualisation
@@ -224,8 +225,13 @@ def check_software() -> Iterator[Finding]:
     }
     imports = {name: _begin([f"import {package.module}"]) for name, package in installed.items() if package}
     for name, package in installed.items():
-        yield _absent(name) if package is None else _imported(name, package, _end(imports[name])[1])
+        if package is not None:
+            yield _imported(name, package, _end(imports[name])[1])
+        elif name != "tensorrt" or not board.is_jetson(Machine()):
+            # A Jetson's TensorRT is not the package index's.
+            yield _absent(name)
     yield from _edge_tpu(Machine())
+    yield from _gpu(Machine())
     for family in PLUGIN_FAMILIES:
         for entry in entry_points(group=f"edgemeter.{family}"):
             yield _software(entry.name, "ok", f"of another package, in edgemeter.{family}: {entry.value}")
@@ -238,12 +244,56 @@ def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Fi
     plugged = ", ".join(edge_tpus(machine))
     # In a process of its own, which a library that does not fit may end.
     output, problem = _end(_begin([_EDGE_TPU, shared_library, str(machine.root)]))
+    state: FindingState
     if problem is not None and plugged:
         words = problem.partition("UnavailableError: ")[2] or problem
-        yield _software("edgetpu", "bad", f"{plugged} is attached, but {words}", "`sudo apt install libedgetpu1-std` (or -max)")
+        yield _software("edgetpu", "bad", f"{plugged} is attached, but {words}", _set_up(machine, "Coral"))
     elif problem is None:
-        state: FindingState = "ok" if plugged else "absent"
+        package = output.partition(",")[0].strip()
+        if problem_of_pair := _mismatch(package.partition(" ")[2]):
+            state, words = problem_of_pair
+            yield _software("edgetpu", state, f"{package} {words}", _set_up(machine, "Coral"))
+            return
+        state = "ok" if plugged else "absent"
         yield _software("edgetpu", state, f"{output.strip()}: {plugged or 'no Edge TPU is attached'}")
+
+
+def _mismatch(library: str) -> tuple[FindingState, str] | None:
+    """Return how far a version of libedgetpu does not fit the interpreter here, and why; None if it fits, or if one of them is unknown."""
+    interpreter = next((name for name in setups.INTERPRETERS if version(name)), None)
+    if not library or interpreter is None:
+        return None
+    installed, pair = f"{interpreter}=={version(interpreter)}", setups.interpreter_of(library)
+    if pair == installed:
+        return None
+    if "tf" not in library:
+        return "bad", f"is Google's build of 2021: it ends {installed} at the first inference"
+    known_pair = f"is known with {pair}" if pair else "is in no known pair"
+    return "warn", f"{known_pair}, not with {installed}: a pair that does not match ends the process at the first inference"
+
+
+def _gpu(machine: Machine) -> Iterator[Finding]:
+    """Yield whether a runtime here can use the GPU of a Jetson; nothing elsewhere."""
+    if not board.is_jetson(machine):
+        return
+    runtimes = [name for name in ("tensorrt", "onnxruntime-gpu") if version(name)]
+    if runtimes:
+        yield _software("gpu", "ok", f"for the Jetson's GPU: {', '.join(runtimes)}")
+    else:
+        yield _software("gpu", "absent", "no runtime here uses the Jetson's GPU: models run on the CPU", _set_up(machine, "Jetson GPU"))
+
+
+def _set_up(machine: Machine, accelerator: str) -> str:
+    """Return how to install what an accelerator needs on this system and Python, and who tried that."""
+    python = ".".join(platform.python_version_tuple()[:2])
+    fitting = setups.setups_for(machine, accelerator, python)
+    if not any(setup.install for setup in fitting):
+        reason = next((setup.note for setup in fitting if setup.note), None)
+        return reason or f"no set-up is known for this system with Python {python}: the documentation's page on boards lists those that are"
+    setup = next(setup for setup in fitting if setup.install)
+    sources = "; ".join(f"{package.file or package.name} from {package.source}" for package in setup.packages if package.source != "PyPI")
+    commands = "; ".join(f"`{command}`" for command in setup.install)
+    return f"{commands} ({f'{sources}; ' if sources else ''}{setups.read_table().tried(setup)})"
 
 
 def _absent(name: str) -> Finding:

@@ -209,12 +209,26 @@ class LocalDevice:
             )
         if HAILO in pci and not self.has_library("libhailort.so*"):
             lacking.append("a Hailo without HailoRT: `edgemeter fleet release build --package hailort_VERSION_arm64.deb`")
+        model = "".join(lines(sysfs / "firmware/devicetree/base/model"))
+        if "Jetson" in model and not self.has_gpu_runtime():
+            lacking.append(
+                "a Jetson whose release runs on the CPU only: build it with --system-site-packages (and here `sudo apt install "
+                "python3-libnvinfer`), or with --wheel onnxruntime-gpu==VERSION --index URL"
+            )
         return ("skipped", "; ".join(lacking)) if lacking else ("ok", "")
 
     def has_library(self, name: str) -> bool:
         """Return whether a shared library lies in one of the system's folders."""
         folders = (self.below(path) for path in ("/usr/lib", "/lib", "/usr/local/lib"))
         return any(next(folder.glob(pattern), None) for folder in folders for pattern in (name, f"*-linux-gnu/{name}"))
+
+    def has_gpu_runtime(self) -> bool:
+        """Return whether the installed release has, or sees, a runtime for an NVIDIA GPU."""
+        folders = list(self.root.glob("current/lib/python3*/site-packages"))
+        if "include-system-site-packages = true" in lines(self.root / "current/pyvenv.cfg"):
+            folders += self.below("/usr/lib").glob("python3*/dist-packages")
+        libraries = ("tensorrt*", "onnxruntime/capi/libonnxruntime_providers_cuda.so", "torch/lib/libtorch_cuda.so")
+        return any(next(folder.glob(library), None) for folder in folders for library in libraries)
 
     def power_mode(self) -> StepResult:
         """Set the Jetson's power mode."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgemeter.provisioning.release.smoke import ImportCheck
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_ROOT_HELP = "arm64 system, a folder or tar, to import the packages in. Default: $EDGEMETER_ARM64/root."
+_ROOT_HELP = "System such as the board's, a folder or tar, to import the packages in. Default: $EDGEMETER_ARM64/root."
 
 
 @click.group()
@@ -142,22 +142,24 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
     "--wheel",
     "wheels",
     multiple=True,
-    metavar="FILE|URL[#sha256=HEX]",
-    help="Wheel to include: NVIDIA's builds, or another edgemeter. A URL needs its hash. May be repeated.",
+    metavar="FILE|URL[#sha256=HEX]|NAME==VERSION",
+    help="Wheel to include: a vendor's build, or another edgemeter. A URL needs its hash. May be repeated.",
 )
 @click.option("--find-links", multiple=True, metavar="FOLDER|URL", help="Further place to find wheels in. May be repeated.")
+@click.option("--index", "indexes", multiple=True, metavar="URL", help="Further package index, such as JetPack's. May be repeated.")
 @click.option(
     "--package",
     "packages",
     multiple=True,
     metavar="FILE[#sha256=HEX]",
-    help="Debian package (.deb) or hook (.sh) for the board's system, installed as root before the release: libedgetpu. May be repeated.",
+    help="Debian package (.deb) or hook (.sh) for the board's system, installed as root before the release: libedgetpu. What it depends on "
+    "and --root lacks comes with it. May be repeated.",
 )
 @click.option("--system-site-packages", is_flag=True, help="Let the release see the system's Python packages: JetPack's TensorRT.")
 @click.option(
     "--key", type=_FILE, help="Key to sign with. Default: release.key in the fleet folder; if it is elsewhere, the release is signed there."
 )
-@click.option("--root", type=click.Path(path_type=Path, exists=True), help=_ROOT_HELP)
+@click.option("--root", type=click.Path(path_type=Path), help=_ROOT_HELP)
 @click.option("--out", type=_FILE, help="Output file. Default: a name with version, board and Python.")
 @click.option("--dry-run", is_flag=True, help="Collect and check everything, show the result, and write nothing.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
@@ -170,6 +172,7 @@ def build(
     extras: tuple[str, ...],
     wheels: tuple[str, ...],
     find_links: tuple[str, ...],
+    indexes: tuple[str, ...],
     packages: tuple[str, ...],
     system_site_packages: bool,
     key: Path | None,
@@ -202,6 +205,7 @@ def build(
         root or smoke.default_root(),
         tuple(added_file for added_file in added_files if added_file not in agent_wheels),
         find_links,
+        indexes,
         tuple(additions.parse_added_file(text) for text in packages),
         "system" if system_site_packages else "own",
         public,

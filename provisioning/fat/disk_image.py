@@ -162,11 +162,12 @@ def _lock(path: Path, descriptor: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One entry: its number as in `fdisk`, and its place."""
+    """One entry: its number as in `fdisk`, its place, and its name, which only a GPT has."""
 
     number: int
     start: int
     size_bytes: int
+    name: str = ""
 
 
 def read_partitions(disk: DiskImage) -> list[Partition]:
@@ -260,5 +261,6 @@ def _gpt_at(disk: DiskImage, offset: int, sector_bytes: int) -> list[Partition] 
         entry = entries[index * size : (index + 1) * size]
         begin, end = struct.unpack_from("<QQ", entry, 32)
         if any(entry[:16]) and end >= begin:
-            partitions.append(Partition(index + 1, begin * sector_bytes, (end - begin + 1) * sector_bytes))
+            name = entry[56:128].decode("utf-16-le", errors="replace").partition("\0")[0]
+            partitions.append(Partition(index + 1, begin * sector_bytes, (end - begin + 1) * sector_bytes, name))
     return partitions

@@ -12,6 +12,9 @@ from edgemeter.provisioning.fat import geometry
 from edgemeter.provisioning.fat.disk_image import DiskAccess, DiskImage, DiskSpan, open_disk, partition_span, read_partitions
 from edgemeter.provisioning.fat.volume import Change, FatVolume, PutFile
 
+# JetPack's system partition, on cards, eMMC and NVMe. Source: NVIDIA's Jetson Linux, flash_l4t_t234_nvme.xml and its older kin.
+JETPACK_ROOT = "APP"
+
 
 class Readable(Protocol):
     """A boot partition to read, as it is or as it will be."""
@@ -88,6 +91,11 @@ def _chosen(opened_disk: DiskImage, number: int | None) -> FatVolume:
     if not entries:
         raise ConfigError(
             f"{path!r} has neither a partition table nor a FAT file system: give the image of a system for boards, or a boot partition"
+        )
+    if number is None and any(entry.name == JETPACK_ROOT for entry in entries):
+        raise ConfigError(
+            f"{path!r} is an image of JetPack, which reads no file of ours at its first boot: start the board with it, finish NVIDIA's "
+            "set-up, then run `edgemeter fleet apply`"
         )
     partitions = []
     for entry in entries:

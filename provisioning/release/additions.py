@@ -1,9 +1,7 @@
-"""Additions to a release: a vendor's wheels, Debian packages and hooks; and the devices that it can run on then."""
+"""Additions to a release: a vendor's wheels and files; and the devices that it can run on then."""
 
 import re
-import shutil
 import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path, PurePosixPath
@@ -22,16 +20,15 @@ _ACCELERATED: tuple[tuple[str, str], ...] = (
     (r"openvino/libs/libopenvino_intel_gpu_plugin\.so", "Intel GPU (OpenVINO)"),
     (r"ncnn/ncnn[^/]*\.so", "Vulkan (ncnn, if the board has a driver)"),
 )
-_LIBEDGETPU = "libedgetpu1-"
-_DEBIAN_ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
-_OF_A_PACKAGE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*\.(?:deb|sh)")
+# A version and no range: what is in a release is chosen by who builds it.
+_PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.+!]+")
 # Folders that wheels bring by mistake, and nothing imports.
 _BY_MISTAKE = {"tests", "test", "docs", "examples"}
 
 
 @dataclass(frozen=True, slots=True)
 class AddedFile:
-    """A file to put into a release: a path or an https URL, and the SHA-256 that it has to have."""
+    """A file to put into a release: a path or an https URL, and the SHA-256 that it has to have; or a wheel of the index, NAME==VERSION."""
 
     place: str
     sha256: str | None
@@ -45,6 +42,16 @@ class AddedFile:
     def is_remote(self) -> bool:
         """Whether it has to be fetched."""
         return self.place.startswith("https://")
+
+    @property
+    def is_requirement(self) -> bool:
+        """Whether the index is to choose the file."""
+        return _PINNED.fullmatch(self.place) is not None
+
+    @property
+    def project(self) -> str:
+        """The name of a wheel's project."""
+        return self.place.partition("==")[0] if self.is_requirement else self.name.split("-")[0]
 
     def local(self) -> Path:
         """Return the file, verified.
@@ -65,11 +72,13 @@ class AddedFile:
         Raises:
             ConfigError: it does not exist, or is not what the hash says.
         """
+        if self.is_requirement:
+            return self.place
         return f"{self.place}#sha256={self.sha256}" if self.is_remote else self.local().absolute().as_uri()
 
 
 def parse_added_file(text: str) -> AddedFile:
-    """Return `FILE`, `FILE#sha256=HEX` or `https://...#sha256=HEX`.
+    """Return `FILE`, `FILE#sha256=HEX`, `https://...#sha256=HEX` or `NAME==VERSION`.
 
     Raises:
         ConfigError: the hash is none, or a URL comes without one.
@@ -129,31 +138,10 @@ def _modules(wheel: Path) -> dict[str, int]:
         return {member.filename: member.CRC for member, path in parts if path.suffix in {".py", ".so"} and path.parts[0] not in _BY_MISTAKE}
 
 
-def add_packages(packages: Sequence[AddedFile], target: ReleaseTarget, folder: Path) -> None:
-    """Copy Debian packages and hooks into the folder of a release.
-
-    Raises:
-        ConfigError: one is neither, for another architecture, remote, or not what its hash says.
-    """
-    for package in packages:
-        if package.is_remote:
-            raise ConfigError(f"{package.place!r} is not fetched: download it, check it, and give the file")
-        if not _OF_A_PACKAGE.fullmatch(package.name):
-            raise ConfigError(
-                f"{package.name!r} is neither a Debian package (.deb) nor a hook (.sh) with letters, digits and ._+- in its name"
-            )
-        architecture = package.name.removesuffix(".deb").rpartition("_")[2]
-        if package.name.endswith(".deb") and architecture not in {"all", _DEBIAN_ARCHITECTURES[target.arch]}:
-            raise ConfigError(f"{package.name} is for {architecture}: {target.words} needs one for {_DEBIAN_ARCHITECTURES[target.arch]}")
-        source = package.local()
-        (folder / "packages").mkdir(exist_ok=True)
-        shutil.copyfile(source, folder / "packages" / package.name)
-
-
 def accelerators(folder: Path) -> tuple[str, ...]:
     """Return what the runtimes in the folder of a release use besides the CPU, as their files show it."""
     names = [name for wheel in sorted(folder.glob("wheels/*.whl")) for name in zipfile.ZipFile(wheel).namelist()]
     accelerator_names = [words for pattern, words in _ACCELERATED if any(re.fullmatch(pattern, name) for name in names)]
-    if any(path.name.startswith(_LIBEDGETPU) for path in folder.glob("packages/*.deb")):
+    if any(path.name.startswith("libedgetpu1-") for path in folder.glob("packages/*.deb")):
         accelerator_names.append("Edge TPU (LiteRT with libedgetpu)")
     return tuple(accelerator_names)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.release import additions, boards, manifest, smoke, wheels
+from edgemeter.provisioning.release import additions, boards, manifest, smoke, system_packages, wheels
 from edgemeter.provisioning.release.additions import AddedFile
 from edgemeter.provisioning.release.boards import ReleaseTarget
 from edgemeter.provisioning.release.install import KEYS, MANIFEST, SIGNATURE, FileEntry, Manifest
@@ -29,8 +29,8 @@ UNIT_SUFFIXES = (".service", ".rules")
 class ReleaseRequest:
     """A requested release: its target and extras, the key that signs it, our wheel, and the arm64 system to test it in.
 
-    `wheels` of others are preferred to those of the index, `find_links` are further places to find some, `packages` are Debian packages and
-    hooks for the system; with `site_packages` of the system, the release sees the system's Python packages too.
+    `wheels` of others are preferred to those of the index, `find_links` and `indexes` are further places to find some, `packages` are
+    Debian packages and hooks for the system; with `site_packages` of the system, the release sees the system's Python packages too.
     Without a `key` it is not signed. `public_keys` are those that devices trust from it on; None: as before.
     """
 
@@ -41,6 +41,7 @@ class ReleaseRequest:
     root: Path | None = None
     wheels: tuple[AddedFile, ...] = ()
     find_links: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
     packages: tuple[AddedFile, ...] = ()
     site_packages: Literal["own", "system"] = "own"
     public_keys: Path | None = None
@@ -64,16 +65,19 @@ def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[s
         UnavailableError: pip, the index or openssl cannot be reached.
     """
     for added in request.wheels:
-        additions.check_wheel_name(added.name, request.target)
+        if not added.is_requirement:
+            additions.check_wheel_name(added.name, request.target)
     with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
         folder = Path(scratch) / "release"
         (folder / "wheels").mkdir(parents=True)
-        additions.add_packages(request.packages, request.target, folder)
+        packages = system_packages.add_packages(request.packages, request.target, folder, request.root)
+        further = {added.project: added.requirement() for added in request.wheels}
+        if interpreter := system_packages.interpreter_for(packages, [added.project for added in request.wheels]):
+            further[interpreter.partition("==")[0]] = interpreter
         report("making edgemeter's wheel" if request.wheel is None else f"using {request.wheel.name}")
         wheel = make_own_wheel(Path(scratch)) if request.wheel is None else _checked_wheel(request.wheel)
         report(f"collecting wheels for {request.target.words}")
-        requirements = [added.requirement() for added in request.wheels]
-        wheels.collect_wheels(wheel, request.extras, request.target, folder / "wheels", requirements, request.find_links)
+        wheels.collect_wheels(wheel, request.extras, request.target, folder / "wheels", further, request.find_links, request.indexes)
         additions.refuse_clashes(folder / "wheels")
         add_scripts(folder)
         if request.public_keys is not None:

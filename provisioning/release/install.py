@@ -54,6 +54,8 @@ FORMS = {
 VERSION = re.compile(r"(\d+(?:\.\d+)*)(?:(a|b|rc)(\d+))?(?:\.post(\d+))?(?:\.dev(\d+))?(?:\+[A-Za-z0-9.]+)?\Z")
 # What pip writes beside the files of the wheels, compiled modules, and spare room.
 SPARE_BYTES, COMPILED_RATIO = 32 << 20, 1.3
+# Begins the file of a package that others of the release depend on.
+DEPENDENCY = "dependency-"
 # An SSH session's path may lack the folders of administration, which dpkg needs.
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 WAIT_S, STEP_S = 1200.0, 3600.0
@@ -446,10 +448,15 @@ class Installation:
             refuse(
                 f"the release brings {names} for the system, and /usr cannot be written from here: install it with `edgemeter fleet apply`"
             )
-        debs = [str(self.staged / file.path) for file in due if file.path.endswith(".deb")]
+        debs = [Path(file.path) for file in due if file.path.endswith(".deb")]
+        # The board's system may have a dependency already, and newer.
+        keep = ("--skip-same-version", "--refuse-downgrade")
+        groups: dict[tuple[str, ...], list[Path]] = {keep: [deb for deb in debs if deb.name.startswith(DEPENDENCY)]}
+        groups[()] = [deb for deb in debs if deb not in groups[keep]]
         environment = {"PATH": SYSTEM_PATH, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
-        if debs:
-            self._run("dpkg", ["dpkg", "--install", *debs], (0,), **environment)
+        for options, files in groups.items():
+            if files:
+                self._run("dpkg", ["dpkg", "--install", *options, *(str(self.staged / file) for file in files)], (0,), **environment)
         for file in due:
             if file.path.endswith(".sh"):
                 self._run("the hook " + Path(file.path).name, ["sh", "-eu", str(self.staged / file.path)], (0,), **environment)

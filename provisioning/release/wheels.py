@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from importlib.resources import as_file, files
 from importlib.util import find_spec
@@ -154,24 +154,31 @@ def _has_setuptools() -> bool:
 
 
 def collect_wheels(
-    wheel: Path, extras: Sequence[str], target: ReleaseTarget, folder: Path, urls: Sequence[str] = (), find_links: Sequence[str] = ()
+    wheel: Path,
+    extras: Sequence[str],
+    target: ReleaseTarget,
+    folder: Path,
+    further: Mapping[str, str] | None = None,
+    find_links: Sequence[str] = (),
+    indexes: Sequence[str] = (),
 ) -> None:
-    """Fill `folder` with edgemeter's wheel, those that it needs with the extras, and pip's; `urls` are further ones.
+    """Fill `folder` with edgemeter's wheel, those that it needs with the extras, and pip's; `further` are requirements by project.
 
-    `find_links` are folders or pages of wheels, searched beside the index.
+    `find_links` are folders or pages of wheels, `indexes` further package indexes, both searched beside the index.
 
     Raises:
         ConfigError: there are no such wheels for the target, or an extra is unknown.
         UnavailableError: pip or the index cannot be reached.
     """
     own_requirement = f"edgemeter[{','.join(extras)}] @ {wheel.absolute().as_uri()}" if extras else wheel.absolute().as_uri()
-    request = {"environment": target.markers(), "platforms": target.platforms(), "folder": str(folder)}
-    completed = _run_pip("collect", {**request, "requirements": [own_requirement, PIP, *urls], "find_links": list(find_links)})
+    request: dict[str, Any] = {"environment": target.markers(), "platforms": target.platforms(), "folder": str(folder)}
+    request |= {"requirements": [own_requirement, PIP, *(further or {}).values()], "find_links": [*find_links], "indexes": [*indexes]}
+    completed = _run_pip("collect", request)
     if completed.returncode != 0:
         raise ConfigError(
             f"no wheels for {target.words}: {_reason(completed)}; choose other extras or another Python, or check pip's configuration"
         )
-    check_wheels(extras, target, folder, [Path(urlsplit(url).path).name.split("-")[0] for url in urls])
+    check_wheels(extras, target, folder, [*(further or {})])
 
 
 def check_wheels(extras: Sequence[str], target: ReleaseTarget, folder: Path, further_names: Sequence[str] = ()) -> None:

@@ -95,6 +95,14 @@ if [ ! -e "$target/root/usr/bin/python3" ]; then
     mkdir -p "$target/root.part/mnt"
     # Its links /bin and /lib come first: what follows goes through them.
     for package in "$packages"/base-files_*.deb "$packages"/*.deb; do dpkg -x "$package" "$target/root.part"; done
+    # What it has, and where it comes from: a release's packages are resolved against that.
+    mkdir -p "$target/root.part/var/lib/dpkg" "$target/root.part/etc/apt" "$target/root.part/usr/share/keyrings"
+    for package in "$packages"/*.deb; do
+        dpkg-deb --field "$package" | sed '/^Package:/aStatus: install ok installed'
+        echo
+    done > "$target/root.part/var/lib/dpkg/status"
+    cp "$target/apt/sources.list" "$target/root.part/etc/apt/sources.list"
+    cp "$keyring" "$target/root.part$keyring"
     # As the package would be configured: without users, root has no home.
     for list in passwd group; do cp "$target/root.part/usr/share/base-passwd/$list.master" "$target/root.part/etc/$list"; done
     unshare --user --map-root-user --mount sh -euc "$register"'

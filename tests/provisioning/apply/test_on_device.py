@@ -232,3 +232,24 @@ def test_an_accelerator_without_its_library_is_reported_with_what_brings_it(insi
     (inside.prefix / "usr/lib/aarch64-linux-gnu").mkdir(parents=True)
     (inside.prefix / "usr/lib/aarch64-linux-gnu" / library).touch()
     assert inside.step("accelerators") == ("ok", "")
+
+
+def test_a_jetson_whose_release_runs_on_the_cpu_only_is_reported(inside):
+    """Until the release has a runtime for the GPU, or sees the one of the system's packages."""
+    model = inside.sysfs / "firmware/devicetree/base/model"
+    model.parent.mkdir(parents=True)
+    model.write_text("NVIDIA Jetson Orin Nano Developer Kit\0")
+    state, detail = inside.step("accelerators")
+    assert (state, "runs on the CPU only: build it with --system-site-packages" in detail) == ("skipped", True)
+    assert "--wheel onnxruntime-gpu==VERSION --index URL" in detail
+    release = inside.prefix / "opt/edgemeter/current"
+    wheel = release / "lib/python3.10/site-packages/onnxruntime/capi/libonnxruntime_providers_cuda.so"
+    wheel.parent.mkdir(parents=True)
+    wheel.touch()
+    assert inside.step("accelerators") == ("ok", "")
+    wheel.unlink()
+    (inside.prefix / "usr/lib/python3.10/dist-packages/tensorrt").mkdir(parents=True)
+    (release / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
+    assert inside.step("accelerators")[0] == "skipped"
+    (release / "pyvenv.cfg").write_text("include-system-site-packages = true\n")
+    assert inside.step("accelerators") == ("ok", "")

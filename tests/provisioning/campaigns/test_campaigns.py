@@ -1,6 +1,7 @@
 """Campaigns from the file to the coverage, with the real handlers and devices that answer by hand."""
 
 import json
+import re
 import time
 
 import pytest
@@ -15,6 +16,7 @@ from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import campaigns, devices, jobs
 from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.release import boards
 from tests.fixtures.fleet_command import run_fleet
 from tests.fixtures.job_bench import Bench
 from tests.fixtures.rows import table_row
@@ -96,6 +98,11 @@ def world(tmp_path):
     world.online("a", "b", "c", "d")
     yield world
     world.registry.close()
+
+
+def test_the_sample_selects_boards_that_exist():
+    """A board's name is the one that it joins by: a selection by another one selects nothing."""
+    assert set(re.findall(r"board=([a-z0-9-]+)", SAMPLE.read_text())) <= set(boards.all_boards())
 
 
 def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):

@@ -282,6 +282,24 @@ def test_several_fat_partitions_ask_which(tmp_path, card_options):
 
 
 @cards.on_disk
+@pytest.mark.parametrize("names", [("APP", "A_kernel", "A_kernel-dtb", "recovery", "esp", "UDA"), ("esp", "TBC", "LNX", "APP")])
+def test_an_image_of_jetpack_is_refused_and_apply_named(tmp_path, card_options, names):
+    """Its FAT partition is the firmware's, and nothing reads a seed in it; a partition that the user names is prepared all the same."""
+    image = tmp_path / "jetpack.img"
+    with image.open("wb") as file:
+        file.truncate(64 << 20)
+    starts = {name: 2048 * (1 + index * 8) for index, name in enumerate(names)}
+    layout = "".join(f"start={start},size=8192,name={name}\n" for name, start in starts.items())
+    cards.run("sfdisk", "-q", image, input=f"label: gpt\n{layout}")
+    cards.run("mkfs.vfat", "-F", "16", "-s", "1", "--offset", str(starts["esp"]), image, "4096")
+    refused(image, card_options, "is an image of JetPack")
+    refused(image, card_options, "then run `edgemeter fleet apply`", "--format", "cidata")
+    number = str(names.index("esp") + 1)
+    process = cards.edgemeter("fleet", "image", image, *card_options, "--partition", number, "--format", "cidata", "--dry-run")
+    assert "JetPack" not in process.stderr
+
+
+@cards.on_disk
 def test_a_hybrid_mbr_is_read_as_the_gpt_that_it_belongs_to(tmp_path, card_options):
     """What many images for boards have: firmware reads the one, Linux the other."""
     image = cards.disk(tmp_path / "card.img", TRIXIE, table="gpt")

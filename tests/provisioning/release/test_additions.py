@@ -148,6 +148,25 @@ def test_a_wheel_is_fetched_over_https_and_held_to_its_hash(build, tmp_path, mon
 
 
 @pytest.mark.slow
+def test_a_vendors_index_gives_the_wheel_of_a_name_and_version(build, tmp_path, monkeypatch):
+    """As the one for a JetPack: the wheel and its accelerator are in the release; a version that it lacks is refused."""
+    project = tmp_path / "simple/onnxruntime-gpu"
+    project.mkdir(parents=True)
+    wheel = vendor_wheel(project)
+    (project / "index.html").write_text(f'<a href="{wheel.name}#sha256={install.sha256(wheel)}">{wheel.name}</a>')
+    # The main index is an empty one: nothing is asked of the network.
+    (tmp_path / "empty").mkdir()
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", (tmp_path / "empty").as_uri())
+    index = (tmp_path / "simple").as_uri()
+    document = json.loads(build("--wheel", "onnxruntime-gpu==1.23", "--index", index, "--json", "--dry-run").stdout)
+    assert document["accelerators"] == ["CUDA (ONNX Runtime)"]
+    assert f"wheels/{wheel.name}" in [file["path"] for file in document["files"]]
+    with pytest.raises(ConfigError, match=r"no wheels for .*onnxruntime-gpu==1\.24"):
+        build("--wheel", "onnxruntime-gpu==1.24", "--index", index)
+
+
+@pytest.mark.slow
 def test_what_a_vendors_wheel_needs_is_found_in_another_place(build, tmp_path):
     """In a folder or page given with --find-links; without it the release is not made."""
     (tmp_path / "shop").mkdir()

@@ -9,20 +9,15 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.release import additions, boards, build, install
+from edgemeter.provisioning.release import additions, boards, build, install, system_packages
 from tests.fixtures import small_release
+from tests.fixtures.debian_packages import build_package
 from tests.fixtures.rows import table_row
 
 pytestmark = pytest.mark.needs("openssl")
 
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[small_release.this_target().arch]
-CONTROL = """Package: libedgetpu1-std
-Version: 16.0-edgemeter
-Architecture: {architecture}
-Maintainer: nobody <nobody@example.org>
-Depends: {depends}
-Description: stands for Coral's library
-"""
+FILES = {"usr/lib/edgemeter-test/libedgetpu.so.1": "library", "usr/lib/udev/rules.d/60-libedgetpu1-std.rules": "# rules\n"}
 # Counts how often it ran.
 HOOK = "echo ran >> /etc/edgemeter-hook\n"
 # $1 is written to instead of this machine's system, $2 stays as it is; then the command in that system.
@@ -77,27 +72,18 @@ def system(tmp_path):
     return overlaid
 
 
-def package(folder, depends="", architecture=ARCHITECTURE):
+def package(folder, depends=""):
     """Build a Debian package as Coral's: a library and udev rules."""
-    tree = folder / "tree"
-    shutil.rmtree(tree, ignore_errors=True)
-    for name, content in {
-        "DEBIAN/control": CONTROL.format(architecture=architecture, depends=depends).replace("Depends: \n", ""),
-        "usr/lib/edgemeter-test/libedgetpu.so.1": "library",
-        "usr/lib/udev/rules.d/60-libedgetpu1-std.rules": "# rules\n",
-    }.items():
-        (tree / name).parent.mkdir(parents=True, exist_ok=True)
-        (tree / name).write_text(content)
-    path = folder / f"libedgetpu1-std_16.0_{architecture}.deb"
-    subprocess.run(["dpkg-deb", "--build", "--root-owner-group", str(tree), str(path)], check=True, capture_output=True)
-    return path
+    return build_package(folder, "libedgetpu1-std", "16.0", ARCHITECTURE, depends, FILES)
 
 
 def release_with(releases, folder, version, *packages):
     """Return a signed release that holds packages."""
     release = small_release.make(folder, version, releases.key, releases.folder / "packed")
     target = small_release.this_target()
-    additions.add_packages([additions.parse_added_file(str(package)) for package in packages], target, release)
+    (release / "packages").mkdir()
+    for package in packages:
+        shutil.copy(package, release / "packages")
     for name in (install.MANIFEST, install.SIGNATURE):
         (release / name).unlink()
     build.seal_release(build.ReleaseRequest(target, (), releases.key), release, "unchecked: a test", version)
@@ -127,7 +113,7 @@ def test_packages_and_hooks_are_installed_once_and_before_the_release(releases, 
 @pytest.mark.needs("dpkg-deb")
 @pytest.mark.slow
 def test_what_cannot_be_installed_is_reported_and_the_release_that_ran_stays(releases, system, tmp_path):
-    """A dependency that is missing, a hook that fails, a system that is read-only: one line each."""
+    """A dependency that is missing after all, a hook that fails, a system that is read-only: one line each."""
     assert system.install(releases.v10, releases.public).returncode == 0
     failing = tmp_path / "rockchip.sh"
     failing.write_text("echo no NPU here >&2\nexit 3\n")
@@ -144,26 +130,27 @@ def test_what_cannot_be_installed_is_reported_and_the_release_that_ran_stays(rel
 
 
 def test_a_package_that_does_not_fit_is_refused_when_the_release_is_built(tmp_path):
-    """For another architecture, of another kind, with another hash."""
+    """Of another kind, with another hash, or somewhere else."""
     for name, text, why in (
-        ("libedgetpu1-std_16.0_armhf.deb", "{}", "is for armhf: pi5: aarch64"),
+        ("libedgetpu1-std_16.0_arm64.deb", "{}", "is not a Debian package"),
         ("driver.rpm", "{}", "is neither a Debian package"),
         ("with space.sh", "{}", "is neither a Debian package"),
         ("absent.sh", "absent.sh", "there is no file"),
         ("hook.sh", "{}#sha256=" + "0" * 64, "has the SHA-256"),
+        ("libedgetpu1==16.0", "libedgetpu1==16.0", "is not fetched"),
         ("hook.sh", "https://packages.example/hook.sh#sha256=" + "0" * 64, "is not fetched"),
     ):
         with table_row(name, text):
             (tmp_path / name).write_text("x")
             package = text.format(tmp_path / name)
             with pytest.raises(ConfigError, match=why):
-                additions.add_packages([additions.parse_added_file(package)], boards.release_target("pi5"), tmp_path / "release")
+                system_packages.add_packages(
+                    [additions.parse_added_file(package)], boards.release_target("pi5"), tmp_path / "release", None
+                )
 
 
 def test_a_release_with_libedgetpu_states_that_it_runs_on_the_edge_tpu(tmp_path):
     """By the name of the package."""
-    (tmp_path / "release").mkdir()
-    (tmp_path / "libedgetpu1-max_16.0_arm64.deb").write_text("x")
-    added_file = additions.parse_added_file(str(tmp_path / "libedgetpu1-max_16.0_arm64.deb"))
-    additions.add_packages([added_file], boards.release_target("pi5"), tmp_path / "release")
+    (tmp_path / "release/packages").mkdir(parents=True)
+    (tmp_path / "release/packages/libedgetpu1-max_16.0_arm64.deb").write_text("x")
     assert additions.accelerators(tmp_path / "release") == ("Edge TPU (LiteRT with libedgetpu)",)
