@@ -263,4 +263,5 @@ def _enrol_address(join_file: JoinFile, claim: str, ca: Path) -> BrokerAddress:
             f"the join file names {join_file.enrol!r} and {join_file.broker!r}: both have to be mqtts://, a token travels over TLS only"
         )
     address = broker_address.parse_address(join_file.enrol, environ={})
-    return BrokerAddress(address.host, address.port, "mqtts", claim, join_file.token, TlsFiles(ca=ca))
+    remedy = "check that the fleet's broker runs there and that this board reaches it (network, firewall), then join again"
+    return BrokerAddress(address.host, address.port, "mqtts", claim, join_file.token, TlsFiles(ca=ca), remedy)

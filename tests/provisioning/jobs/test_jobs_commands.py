@@ -269,3 +269,10 @@ def test_a_rehearsed_schedule_is_json_for_machines(lab):
     document = json.loads(lab.call("schedule", "n", "--canary-run", "--cron", "@daily", "--on", "all", "--dry-run", "--json")[0])
     assert document == {"schedule": "n", "cron": "@daily", "devices": NAMES}
     assert json.loads(lab.call("jobs", "--json")[0])["jobs"] == []
+
+
+@pytest.mark.parametrize("command", [("run", "suite.toml"), ("schedule", "nightly", "suite.toml", "--cron", "@daily")])
+def test_an_order_names_its_devices(tmp_path, command):
+    """Without `--on` the command ends as any that lacks an option: nothing is ordered, and no traceback."""
+    result = run_fleet(tmp_path / "fleet", *command, code=2)
+    assert "Missing option '--on'" in result.output
