@@ -1,5 +1,6 @@
 """The message `health`: the state of a device, retained by the broker. Readers tolerate fields that they do not know."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -67,6 +68,26 @@ class LastStop(msgspec.Struct, frozen=True, kw_only=True):
     at_ns: TimeNs | None = None
 
 
+# In the agent's data folder, from its orders' check to its health report.
+REFUSED_ORDERS_FILE = "refused-orders.json"
+
+
+class RefusedOrders(msgspec.Struct, frozen=True, kw_only=True):
+    """How many orders the device has refused because the fleet's service did not sign them for it now, and why the last."""
+
+    count: Number
+    last_ns: TimeNs
+    reason: Line
+
+
+def read_refused_orders(home: Path) -> RefusedOrders | None:
+    """Return what the agent with that data folder has noted, None where it refused none; damage counts as none."""
+    try:
+        return msgspec.json.decode((home / REFUSED_ORDERS_FILE).read_bytes(), type=RefusedOrders)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """All of it; what the device does not report is None. `told_ns` is its own wall clock, `session` that of its birth.
 
@@ -100,6 +121,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     dropped_traces: Number = 0
     # Left out where there is none, so that the message stays that of before.
     outbox_trouble: Line | msgspec.UnsetType = msgspec.UNSET
+    refused_orders: RefusedOrders | msgspec.UnsetType = msgspec.UNSET
     runs: RecentRuns = RecentRuns()
     temperatures_c: dict[str, float] = {}
     is_throttled_since_boot: bool | None = None

@@ -9,7 +9,7 @@ from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.record_time import off_by_text
 from edgemeter.provisioning.health.server_status import read_status
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import age, size
+from edgemeter.provisioning.inventory.formatting import age, plain, size
 from edgemeter.provisioning.inventory.selection import read_devices
 from edgemeter.provisioning.registry.devices import Device, HealthState, Presence, read_health_states, read_presence
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, unfinished_executions
@@ -24,6 +24,7 @@ WORN_RATIO = 0.8
 # Instruments are calibrated yearly.
 CALIBRATION_DAYS = 365.0
 SILENT_DAYS = 2
+REFUSED_DAYS = 7
 # Between the end of a run, by the device's clock, and that of its job, by the server's.
 REPORT_SLACK_NS = 30 * NS_PER_S
 NEEDS_ATTENTION = "needs attention"
@@ -36,6 +37,7 @@ ISSUE_ORDER = (
     "certificate",
     "asks",
     "taken over",
+    "orders",
     "disk",
     "clock",
     "sensor",
@@ -108,6 +110,10 @@ def _of_health(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
         yield DeviceIssue("clock", "its clock is behind its last known time: no time server is reachable")
     elif clock.is_synchronised is False:
         yield DeviceIssue("clock", "its clock is not synchronised (NTP)")
+    refused = health.refused_orders
+    if refused and now_ns - refused.last_ns < REFUSED_DAYS * NS_PER_DAY:
+        when = age(max(0, now_ns - refused.last_ns))
+        yield DeviceIssue("orders", f"it refused {refused.count} orders, the last {when} ago: {plain(refused.reason)}")
     if health.outbox_trouble:
         yield DeviceIssue("outbox", f"its outbox cannot be read: {health.outbox_trouble}")
     if health.dropped_records:

@@ -10,7 +10,9 @@ from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
 from edgemeter.agent.contract.identity import JoinFile, join_file_text
 from edgemeter.agent.identity.enrolment_client import EnrolmentClient
+from edgemeter.agent.identity.identity import IdentityFiles
 from edgemeter.agent.identity.joining import JoinPaths, join_fleet
+from edgemeter.agent.identity.service_signature import ServiceSignature
 from tests.fixtures.certificates import Authority
 from tests.fixtures.servers import LOOPBACK, free_port, mosquitto
 
@@ -21,7 +23,8 @@ def test_a_broker_that_accepts_when_the_time_is_up_is_connected_again(tmp_path):
     """On a slow board the acceptance comes while the session is being given up: that session is closed, so it is no connection."""
     broker = mosquitto(tmp_path)
     broker.start()
-    client = EnrolmentClient(broker_address.parse_address(f"127.0.0.1:{broker.port}", environ={}), "one", "request", "answer")
+    address = broker_address.parse_address(f"127.0.0.1:{broker.port}", environ={})
+    client = EnrolmentClient(address, "one", ("request", "answer"), ServiceSignature(IdentityFiles(tmp_path)))
     is_held = threading.Event()
 
     def hold_up():

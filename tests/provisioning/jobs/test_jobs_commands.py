@@ -21,6 +21,7 @@ from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.service import FleetService
 from tests.fixtures.fleet_command import run_fleet
+from tests.fixtures.fleet_key import give_service
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import address_of, mosquitto
@@ -34,7 +35,7 @@ class Fleet:
 
     def __init__(self, path):
         self.path = path
-        self.folder = FleetFolder(path / "fleet")
+        self.folder = give_service(FleetFolder(path / "fleet"))
         self.suite = path / "suite.toml"
         self.suite.write_text('name = "one"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\n')
         self.registry = Registry(self.folder.registry)
