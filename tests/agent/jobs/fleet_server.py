@@ -31,6 +31,7 @@ class ServersEnd:
         self.acknowledges = True
         self._send = send
         self._versions = {}
+        self._orders = {}
 
     def hold(self, data, name):
         """Keep content, and return what an order calls it."""
@@ -41,7 +42,16 @@ class ServersEnd:
     def order(self, work, job="job-1", attempt=1, version=1, timeout_s=300.0):
         """Give an order."""
         self._versions.setdefault((job, attempt), version)
-        self._command(Order(job=job, attempt=attempt, version=version, work=work, timeout_s=timeout_s))
+        self._orders[job, attempt] = Order(job=job, attempt=attempt, version=version, work=work, timeout_s=timeout_s)
+        self._command(self._orders[job, attempt])
+
+    def challenged(self, payload):
+        """Take the device's challenge, and give the orders again that it has not answered."""
+        self.signer.challenged(payload)
+        answered = {(report.job, report.attempt) for report in self.reports}
+        for key, order in self._orders.items():
+            if key not in answered:
+                self._command(order)
 
     def states(self, job="job-1"):
         """Return the states that were reported, each once, in order."""
@@ -106,7 +116,7 @@ class FleetServer(ServersEnd):
         if kind == "birth":
             self.births += 1
         elif kind == "challenge":
-            self.signer.challenged(message.payload)
+            self.challenged(message.payload)
             self.challenges += 1
         elif kind == "activity":
             self.activities.append((time.monotonic_ns(), decode_activity(message.payload)))
