@@ -22,6 +22,7 @@ REQUEST_FILE = "wanted.json"
 LARGEST_MANIFEST_BYTES, LARGEST_SIGNATURE_BYTES = 1 << 20, 1 << 10
 # More than one while the fleet's key is rotated.
 PUBLIC_KEY = re.compile(rb"-----BEGIN PUBLIC KEY-----[^-]{1,4096}-----END PUBLIC KEY-----\r?\n?")
+_LOWEST = re.compile(rb"# edgemeter release keys, [^\n]*, lowest ([0-9][A-Za-z0-9.+]{0,63})\n")
 
 
 class ReleaseFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,12 +120,17 @@ def check(update: Update, home: Path, release: InstalledRelease | None = RUNNING
     """Find out whether the order can be carried out, before anything is fetched.
 
     Raises:
-        ConfigError: the version is older than the one that runs, or failed here before, and the order does not say that it may be.
+        ConfigError: the version is older than the one that runs, or failed here before, and the order does not say that it may be; or it
+            is older than the signed release keys allow, whatever the order says.
         UnavailableError: no supervisor runs to switch releases.
     """
     running = _supervised(home, release)
     if update.version != running.version and version_key(update.version) < version_key(running.version) and "older" not in update.even_if:
         raise ConfigError(f"version {update.version} is older than the running {running.version}: allow it with `--even-if older`")
+    named = _LOWEST.match(running.public_key.read_bytes()) if running.public_key.is_file() else None
+    lowest = named[1].decode() if named else update.version
+    if version_key(update.version) < version_key(lowest):
+        raise ConfigError(f"version {update.version} is older than {lowest}, the lowest that the fleet's release keys allow")
     why = bad_versions(home).get(update.version)
     if why is not None and "bad" not in update.even_if:
         raise ConfigError(f"version {update.version} failed here before ({why}): try it again with `--even-if bad`")
