@@ -16,6 +16,7 @@ from edgemeter.agent.contract.orders import FINAL, Canary, ExecutionReport
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs.rules import Candidate, DevicePlace, InFlight, StartRules, read_rules
 from edgemeter.provisioning.registry import jobs
+from edgemeter.provisioning.registry.devices import read_presence
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, executions_since, unfinished_executions
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -261,6 +262,7 @@ class WaitReasons:
     """Why queued executions have not been sent, as far as the registry and fleet.toml show; only the service knows who is online."""
 
     def __init__(self, folder: FleetFolder, registry: Registry) -> None:
+        self._registry = registry
         self._rules = read_rules(folder, registry)
         self._queue = JobQueue(registry)
         self._queue.load(self._rules)
@@ -269,6 +271,14 @@ class WaitReasons:
         """Return why it waits, None for one that does not."""
         if execution.state == "held":
             return "its group has not started"
+        if execution.state == "sent":
+            return self._refusal(execution)
         if execution.state != "queued":
             return None
         return self._queue.busy.why_not(self._queue.candidate(execution), self._rules, now_ns) or WAITS_FOR_DEVICE
+
+    def _refusal(self, execution: Execution) -> str | None:
+        """Return why its device has refused an order since it was sent, None where it reported none."""
+        heard = read_presence(self._registry).get(execution.device)
+        refused = heard.health.refused_orders if heard is not None and heard.health is not None else None
+        return f"its device refused an order: {refused.reason}" if refused and refused.last_ns >= (execution.sent_ns or 0) else None
