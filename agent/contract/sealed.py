@@ -1,4 +1,4 @@
-"""Messages that the fleet's service signs: what a board obeys, whoever runs the broker between them.
+"""Messages that the fleet's service signs, so that a board obeys it and not the broker between them.
 
 The signature is over the exact bytes of `message`; `certificate` is the service's, signed by the fleet's authority, which each board has.
 """
@@ -14,7 +14,7 @@ from edgemeter.agent.contract.messages import Number, decode_json, decoder_of
 
 # The common name of the service's certificate; no device may have a name like it.
 SERVICE_NAME = "edgemeter-fleet"
-# What the envelope takes beside the message.
+# Room for the envelope around a message.
 ENVELOPE_BYTES = 8 << 10
 
 
@@ -27,7 +27,7 @@ class SealedMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Challenge(msgspec.Struct, frozen=True, kw_only=True):
-    """What orders to a board have to repeat from now on: a random number, made anew at each start of its agent and once an hour."""
+    """A random number that orders to a board have to repeat; the board makes it anew at each start of its agent and once an hour."""
 
     session: Number
     challenge: Hex

@@ -195,21 +195,13 @@ def make_authority(name: str, now: datetime) -> KeyPair:
     return KeyPair(_pem(builder.sign(key, hashes.SHA256())), _private_pem(key))
 
 
-def is_encrypted(key: bytes) -> bool:
-    """Return whether a passphrase protects a private key in PEM."""
-    return b"ENCRYPTED" in key
-
-
 def encrypted(key: bytes, passphrase: str) -> bytes:
     """Return a private key, PEM, protected by a passphrase.
 
     Raises:
         ConfigError: it is no private key, or has a passphrase already.
     """
-    opened = _opened(key)
-    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
-
-    return opened.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase.encode()))
+    return _private_pem(_opened(key), passphrase)
 
 
 def make_release_key() -> tuple[bytes, bytes]:
@@ -311,13 +303,6 @@ def names_of(certificate: bytes) -> set[str]:
     return set()
 
 
-def normal_name(name: str) -> str:
-    """Return a host name or address as a certificate holds it: one way of writing each."""
-    with suppress(ValueError):
-        return str(ipaddress.ip_address(name))
-    return name.lower()
-
-
 def left_ratio(certificate: bytes, now: datetime, days: int) -> float:
     """Return the share of its `days` that a certificate has left."""
     from cryptography import x509
@@ -406,7 +391,8 @@ def _pem(document: Any) -> bytes:
     return pem
 
 
-def _private_pem(key: "EllipticCurvePrivateKey") -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+def _private_pem(key: "EllipticCurvePrivateKey", passphrase: str | None = None) -> bytes:
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    protection = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase.encode())
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, protection)

@@ -23,8 +23,8 @@ from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.identity import ENROL
 from edgemeter.agent.contract.messages import EVERY_CAMPAIGN_STATE, EVERY_COLLECTOR_STATE, TOPIC_ROOT
 from edgemeter.agent.contract.sealed import SERVICE_NAME
-from edgemeter.provisioning.identity.authority import Authority, KeyPair, is_encrypted, revoked_numbers
-from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE, ask_passphrase
+from edgemeter.provisioning.identity.authority import Authority, KeyPair, revoked_numbers
+from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE, ask_passphrase, is_encrypted
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
