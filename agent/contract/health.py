@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
 from edgemeter.agent.base.types import Ratio
 from edgemeter.agent.contract.messages import Number, decoder_of
 
@@ -70,6 +71,7 @@ class LastStop(msgspec.Struct, frozen=True, kw_only=True):
 
 # In the agent's data folder, from its orders' check to its health report.
 REFUSED_ORDERS_FILE = "refused-orders.json"
+REFUSED_NS = 7 * 24 * NS_PER_HOUR
 
 
 class RefusedOrders(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +143,12 @@ def waiting_records(health: Health) -> int | None:
 def dropped_records(health: Health) -> int | None:
     """Return how many records the outbox had no room for, None where it cannot be read."""
     return None if health.outbox_trouble else health.dropped_records
+
+
+def recently_refused(health: Health) -> RefusedOrders | None:
+    """Return the orders that the device refused, None where the last is a week before its report, both by its own clock."""
+    refused = health.refused_orders or None
+    return refused if refused is not None and health.told_ns - refused.last_ns < REFUSED_NS else None
 
 
 def encode_health(health: Health) -> bytes:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
-from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.health import Health, recently_refused
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.record_time import off_by_text
 from edgemeter.provisioning.health.server_status import read_status
@@ -24,7 +24,6 @@ WORN_RATIO = 0.8
 # Instruments are calibrated yearly.
 CALIBRATION_DAYS = 365.0
 SILENT_DAYS = 2
-REFUSED_DAYS = 7
 # Between the end of a run, by the device's clock, and that of its job, by the server's.
 REPORT_SLACK_NS = 30 * NS_PER_S
 NEEDS_ATTENTION = "needs attention"
@@ -110,10 +109,8 @@ def _of_health(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
         yield DeviceIssue("clock", "its clock is behind its last known time: no time server is reachable")
     elif clock.is_synchronised is False:
         yield DeviceIssue("clock", "its clock is not synchronised (NTP)")
-    refused = health.refused_orders
-    if refused and now_ns - refused.last_ns < REFUSED_DAYS * NS_PER_DAY:
-        when = age(max(0, now_ns - refused.last_ns))
-        yield DeviceIssue("orders", f"it refused {refused.count} orders, the last {when} ago: {plain(refused.reason)}")
+    if (refused := recently_refused(health)) is not None:
+        yield DeviceIssue("orders", f"it refused {refused.count} orders, the last because: {plain(refused.reason)}")
     if health.outbox_trouble:
         yield DeviceIssue("outbox", f"its outbox cannot be read: {health.outbox_trouble}")
     if health.dropped_records:

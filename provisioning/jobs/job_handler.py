@@ -39,6 +39,8 @@ PAUSE_S, PATIENCE_S = 10.0, 60.0
 # A device that reconnects may bring the end of an attempt that was given up: it has this long to report before the next one is sent.
 BEFORE_RETRY_S = 5.0
 LONGEST_PROGRESS = 200
+# Of so many sessions of a device, the latest, challenges are remembered.
+MOST_SESSIONS = 4
 REVOKED = "its device was revoked"
 
 
@@ -47,7 +49,8 @@ class OrderSender:
 
     def __init__(self) -> None:
         self._online: dict[str, int] = {}
-        self._challenges: dict[str, Challenge] = {}
+        # By device and session: a second process of a device does not hide the challenge of the first.
+        self._challenges: dict[str, dict[int, str]] = {}
         # By execution: what is being sent, how often it was, and when next.
         self._tries: dict[int, tuple[tuple[int, str | None], int, int]] = {}
         self._due: list[tuple[int, int]] = []
@@ -58,13 +61,16 @@ class OrderSender:
 
     def challenge(self, device: str) -> str | None:
         """Return what orders to the device have to repeat, None while that of its present session is unknown."""
-        challenge = self._challenges.get(device)
-        return challenge.challenge if challenge is not None and self._online.get(device) == challenge.session else None
+        return self._challenges.get(device, {}).get(self._online.get(device, -1))
 
     def challenged(self, device: str, challenge: Challenge) -> bool:
         """Note a device's challenge; return whether it can be given orders only now."""
         was_online = self.is_online(device)
-        self._challenges[device] = challenge
+        by_session = self._challenges.setdefault(device, {})
+        by_session.pop(challenge.session, None)
+        by_session[challenge.session] = challenge.challenge
+        if len(by_session) > MOST_SESSIONS:
+            del by_session[next(iter(by_session))]
         return self.is_online(device) and not was_online
 
     def online(self, device: str, session: int) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.contract.health import recently_refused
 from edgemeter.agent.contract.orders import FINAL, Canary, ExecutionReport
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs.rules import Candidate, DevicePlace, InFlight, StartRules, read_rules
@@ -278,7 +279,7 @@ class WaitReasons:
         return self._queue.busy.why_not(self._queue.candidate(execution), self._rules, now_ns) or WAITS_FOR_DEVICE
 
     def _refusal(self, execution: Execution) -> str | None:
-        """Return why its device has refused an order since it was sent, None where it reported none."""
+        """Return why its device refused an order of late, which may be this one; None where it reported none."""
         heard = read_presence(self._registry).get(execution.device)
-        refused = heard.health.refused_orders if heard is not None and heard.health is not None else None
-        return f"its device refused an order: {refused.reason}" if refused and refused.last_ns >= (execution.sent_ns or 0) else None
+        refused = recently_refused(heard.health) if heard is not None and heard.health is not None else None
+        return None if refused is None else f"its device refused an order: {refused.reason}"
