@@ -43,6 +43,8 @@ class BrokerAddress:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: TlsFiles = field(default_factory=TlsFiles)
+    # The remedy where no broker answers: what a measurement can do.
+    if_silent: str = field(default="start one (`edgemeter collector up`, or mosquitto) or leave out --broker", compare=False)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -123,8 +125,7 @@ def mqtt_version(address: BrokerAddress, timeout_s: float) -> MqttVersion:
     except OSError as error:
         why = "timed out" if isinstance(error, TimeoutError) else error.strerror
         why = "host name unknown" if isinstance(error, socket.gaierror) else why
-        remedy = "start one (`edgemeter collector up`, or mosquitto) or leave out --broker"
-        raise UnavailableError(f"no MQTT broker answers at {address} ({why}): {remedy}") from error
+        raise UnavailableError(f"no MQTT broker answers at {address} ({why}): {address.if_silent}") from error
     if answer and answer[0] == _TLS_ALERT:
         raise ConfigError(f"what answers at {address} speaks TLS: write mqtts://{address}")
     if answer and answer[0] != _CONNACK:

@@ -1,9 +1,11 @@
 """The message `health`: the state of a device, retained by the broker. Readers tolerate fields that they do not know."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
+from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
 from edgemeter.agent.base.types import Ratio
 from edgemeter.agent.contract.messages import Number, decoder_of
 
@@ -67,6 +69,27 @@ class LastStop(msgspec.Struct, frozen=True, kw_only=True):
     at_ns: TimeNs | None = None
 
 
+# In the agent's data folder, from its orders' check to its health report.
+REFUSED_ORDERS_FILE = "refused-orders.json"
+REFUSED_NS = 7 * 24 * NS_PER_HOUR
+
+
+class RefusedOrders(msgspec.Struct, frozen=True, kw_only=True):
+    """How many orders the device has refused because the fleet's service did not sign them for it now, and why the last."""
+
+    count: Number
+    last_ns: TimeNs
+    reason: Line
+
+
+def read_refused_orders(home: Path) -> RefusedOrders | None:
+    """Return what the agent with that data folder has noted, None where it refused none; damage counts as none."""
+    try:
+        return msgspec.json.decode((home / REFUSED_ORDERS_FILE).read_bytes(), type=RefusedOrders)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """All of it; what the device does not report is None. `told_ns` is its own wall clock, `session` that of its birth.
 
@@ -100,6 +123,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     dropped_traces: Number = 0
     # Left out where there is none, so that the message stays that of before.
     outbox_trouble: Line | msgspec.UnsetType = msgspec.UNSET
+    refused_orders: RefusedOrders | msgspec.UnsetType = msgspec.UNSET
     runs: RecentRuns = RecentRuns()
     temperatures_c: dict[str, float] = {}
     is_throttled_since_boot: bool | None = None
@@ -119,6 +143,12 @@ def waiting_records(health: Health) -> int | None:
 def dropped_records(health: Health) -> int | None:
     """Return how many records the outbox had no room for, None where it cannot be read."""
     return None if health.outbox_trouble else health.dropped_records
+
+
+def recently_refused(health: Health) -> RefusedOrders | None:
+    """Return the orders that the device refused, None where the last is a week before its report, both by its own clock."""
+    refused = health.refused_orders or None
+    return refused if refused is not None and health.told_ns - refused.last_ns < REFUSED_NS else None
 
 
 def encode_health(health: Health) -> bytes:

@@ -14,8 +14,9 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
 
 TopicKind = Literal[
-    "birth", "state", "result", "receipt", "command", "activity", "progress", "job", "health", "want", "content", "renew", "certificate"
-]
+    "birth", "state", "result", "receipt", "command", "activity", "progress", "job", "health", "want", "content", "renew", "certificate",
+    "challenge",
+]  # fmt: skip
 TOPIC_ROOT = "edgemeter/v1"
 EVERY_RESULT = f"{TOPIC_ROOT}/+/+/result"
 EVERY_STATE = f"{TOPIC_ROOT}/+/+/state"
@@ -26,6 +27,7 @@ EVERY_WANT = f"{TOPIC_ROOT}/+/+/want"
 EVERY_ACTIVITY = f"{TOPIC_ROOT}/+/+/activity"
 EVERY_PROGRESS = f"{TOPIC_ROOT}/+/+/progress"
 EVERY_RENEW = f"{TOPIC_ROOT}/+/+/renew"
+EVERY_CHALLENGE = f"{TOPIC_ROOT}/+/+/challenge"
 # Retained, and the Will of each collector.
 COLLECTOR_STATE = "edgemeter/collector/{collector}/state"
 EVERY_COLLECTOR_STATE = COLLECTOR_STATE.format(collector="+")

@@ -12,7 +12,7 @@ import msgspec
 
 from edgemeter.agent.base import config, sqlite_file
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.contract.health import Clock, Disk, Health, LastStop, Sensor, encode_health
+from edgemeter.agent.contract.health import Clock, Disk, Health, LastStop, Sensor, encode_health, read_refused_orders
 from edgemeter.agent.delivery.outbox_file import FORMAT, OUTBOX, Dropped, dropped_count, waiting_count
 from edgemeter.agent.delivery.verdict_log import recent_runs
 from edgemeter.agent.health.health_handler import certificate_end_ns, certificate_path
@@ -179,6 +179,7 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
         dropped_records=dropped.records,
         dropped_traces=dropped.traces,
         outbox_trouble=outbox_trouble[:LONGEST_LINE] if outbox_trouble else msgspec.UNSET,
+        refused_orders=read_refused_orders(home) or msgspec.UNSET,
         runs=recent_runs(home),
         temperatures_c={name[:LONGEST_LINE]: round(value_c, 1) for name, value_c in temperatures.read(machine).items()},
         is_throttled_since_boot=throttled.throttled_since_boot,

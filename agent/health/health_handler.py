@@ -18,7 +18,7 @@ from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.file_lock import is_run_locked
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.contract.health import LastStop, decode_health, encode_health
+from edgemeter.agent.contract.health import LastStop, decode_health, encode_health, read_refused_orders
 from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.delivery.verdict_log import recent_runs, verdicts_changed_ns
 from edgemeter.agent.machine import clock
@@ -147,6 +147,7 @@ DAILY_S = 86_400.0
 
 # What changes back and forth is not worth a message each time.
 AT_MOST_EVERY_S = 600.0
+REFUSED_EVERY_S = 60.0
 
 # A board that just started, or a slow one, may need longer than this: the next try comes after a pause and has twice as long, and so on.
 COLLECT_TIMEOUT_S, LONGEST_COLLECT_TIMEOUT_S = 120.0, 1920.0
@@ -184,6 +185,8 @@ class HealthHandler:
         self._known: ImportantState | None = None
         self._runs_ns: int | None = None
         self._runs_s = 0.0
+        self._refused = read_refused_orders(context.home)
+        self._refused_s = float("-inf")
 
     def connected(self) -> None:
         """Repeat the last report: a broker that lost its memory has lost that too."""
@@ -205,6 +208,7 @@ class HealthHandler:
             self._begin(now_s)
             return COLLECTING_POLL_S
         self._report_runs(now_s)
+        self._report_refused(now_s)
         return POLL_S
 
     def close(self) -> None:
@@ -252,6 +256,15 @@ class HealthHandler:
         self._runs_ns, self._runs_s = runs_ns, now_s
         health = decode_health(self._reported)
         self._reported = encode_health(msgspec.structs.replace(health, runs=recent_runs(self._context.home)))
+        self._publish(self._reported)
+
+    def _report_refused(self, now_s: float) -> None:
+        """Report orders that were refused since: somebody has to look at it today."""
+        refused = read_refused_orders(self._context.home)
+        if self._reported is None or refused is None or refused == self._refused or now_s - self._refused_s < REFUSED_EVERY_S:
+            return
+        self._refused, self._refused_s = refused, now_s
+        self._reported = encode_health(msgspec.structs.replace(decode_health(self._reported), refused_orders=refused))
         self._publish(self._reported)
 
     def _begin(self, now_s: float) -> None:

@@ -10,6 +10,7 @@ from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile, backoff_s
 from edgemeter.agent.contract.identity import (
+    LARGEST_BYTES,
     CertificateHeld,
     CertificateRequest,
     EnrolmentAnswer,
@@ -17,6 +18,8 @@ from edgemeter.agent.contract.identity import (
     encode_identity,
     request_id,
 )
+from edgemeter.agent.contract.sealed import decode_sealed
+from edgemeter.agent.identity.service_signature import ServiceSignature
 
 logger = logging.getLogger(__name__)
 
@@ -25,22 +28,28 @@ FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 60.0
 GOODBYE_S = 5.0
 POLL_S = 1.0
+_TITLE = "an answer to a request"
 
 
 class EnrolmentClient:
     """Requests certificates from the enrolment service. A context manager: `request` once or more, then `confirm`.
 
-    `alive` is called every second while it waits.
+    An answer counts if the service has signed it, as `signature` verifies. `alive` is called every second while it waits.
     """
 
     def __init__(
-        self, address: BrokerAddress, client_id: str, request_topic: str, answer_topic: str, alive: Callable[[], object] = lambda: None
+        self,
+        address: BrokerAddress,
+        client_id: str,
+        topics: tuple[str, str],
+        signature: ServiceSignature,
+        alive: Callable[[], object] = lambda: None,
     ) -> None:
         self._address = address
         self._profile = SessionProfile(client_id)
         self._session = MqttSession(address, self._profile, self)
-        self._request_topic = request_topic
-        self._answer_topic = answer_topic
+        self._request_topic, self._answer_topic = topics
+        self._signature = signature
         self._alive = alive
         self._is_up = False
         self._is_over = False
@@ -101,8 +110,9 @@ class EnrolmentClient:
     def received(self, message: Message) -> None:
         """Session event: an answer, to us or to a copy of this card."""
         try:
-            answer = decode_answer(message.payload)
-        except ConfigError as error:
+            sealed = decode_sealed(message.payload, _TITLE, LARGEST_BYTES)
+            answer = decode_answer(self._signature.verified(sealed, _TITLE))
+        except (ConfigError, UnavailableError) as error:
             logger.warning("ignored a message on %s: %s", message.topic, error)
             return
         with self._changed:

@@ -1,9 +1,7 @@
 """Who this device is: the files of its identity, its own key, the serial number of its board, and the earliest that it can be."""
 
-import os
 import re
 import secrets
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +13,7 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.openssl import run_openssl
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract.identity import Hex, Serial, SerialSource
 from edgemeter.agent.machine.board import PLACEHOLDERS
@@ -95,7 +94,6 @@ def clock_floor_ns(seen_ns: int | None, release: Path = Path(sys.prefix)) -> int
     return max(built_ns, seen_ns or 0)
 
 
-OPENSSL_S = 60.0
 _CURVE = "prime256v1"
 
 
@@ -105,7 +103,7 @@ def make_key(path: Path) -> None:
     Raises:
         UnavailableError: there is no openssl, it fails, or the file cannot be written.
     """
-    key = _openssl("genpkey", "-algorithm", "EC", "-pkeyopt", f"ec_paramgen_curve:{_CURVE}")
+    key = run_openssl("genpkey", "-algorithm", "EC", "-pkeyopt", f"ec_paramgen_curve:{_CURVE}")
     durable_file.write(path, key)
 
 
@@ -121,34 +119,16 @@ def certificate_request(path: Path, common_name: str | None) -> str:
         name, subject = (f'CN = "{escaped}"\n', []) if common_name else ("", ["-subj", "/"])
         settings.write(f"[req]\nprompt = no\nutf8 = yes\nstring_mask = utf8only\ndistinguished_name = name\n[name]\n{name}")
         settings.flush()
-        request = _openssl("req", "-new", "-batch", "-sha256", "-key", str(path), "-config", settings.name, *subject)
+        request = run_openssl("req", "-new", "-batch", "-sha256", "-key", str(path), "-config", settings.name, *subject)
     return request.decode("ascii")
 
 
 def belong_together(certificate: Path, key: Path) -> bool:
     """Return whether the certificate is one for that key; False where either cannot be read."""
     try:
-        return _openssl("x509", "-in", str(certificate), "-noout", "-pubkey") == _openssl("pkey", "-in", str(key), "-pubout")
+        return run_openssl("x509", "-in", str(certificate), "-noout", "-pubkey") == run_openssl("pkey", "-in", str(key), "-pubout")
     except UnavailableError:
         return False
-
-
-def _openssl(*arguments: str) -> bytes:
-    environment = {**os.environ, "LC_ALL": "C"}
-    try:
-        completed = subprocess.run(
-            ["openssl", *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=OPENSSL_S, env=environment, check=False
-        )
-    except FileNotFoundError as error:
-        raise UnavailableError("openssl is not installed, and the device needs it to make its key: apt-get install openssl") from error
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UnavailableError(f"openssl {arguments[0]} does not run ({error}): try again") from error
-    if completed.returncode:
-        lines = completed.stderr.decode(errors="replace").strip().splitlines()
-        raise UnavailableError(
-            f"openssl {arguments[0]} failed ({lines[0] if lines else completed.returncode}): check the disk and the key file"
-        )
-    return completed.stdout
 
 
 IDENTITY_FOLDER = "identity"

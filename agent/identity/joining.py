@@ -36,6 +36,7 @@ from edgemeter.agent.identity.identity import (
     read_board_serial,
     read_identity,
 )
+from edgemeter.agent.identity.service_signature import ServiceSignature
 from edgemeter.agent.machine import board
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
@@ -187,7 +188,7 @@ def _enrol(join_file: JoinFile, places: JoinPaths, machine: Machine, timeout_s: 
     request = CertificateRequest(
         csr="", serial=serial.serial, serial_source=serial.source, board=board_name(machine), device=join_file.device
     )
-    with EnrolmentClient(address, claim, request_topic(claim), answer_topic(claim)) as client:
+    with EnrolmentClient(address, claim, (request_topic(claim), answer_topic(claim)), ServiceSignature(files)) as client:
         answer = ask_certificate(files, request, join_file.device, lambda signed: _decision(client, signed, timeout_s, address))
         if answer.state == "accepted":
             identity = take_certificate(files, answer, serial, join_file.broker, claim)
@@ -263,4 +264,5 @@ def _enrol_address(join_file: JoinFile, claim: str, ca: Path) -> BrokerAddress:
             f"the join file names {join_file.enrol!r} and {join_file.broker!r}: both have to be mqtts://, a token travels over TLS only"
         )
     address = broker_address.parse_address(join_file.enrol, environ={})
-    return BrokerAddress(address.host, address.port, "mqtts", claim, join_file.token, TlsFiles(ca=ca))
+    remedy = "check that the fleet's broker runs there and that this board reaches it (network, firewall), then join again"
+    return BrokerAddress(address.host, address.port, "mqtts", claim, join_file.token, TlsFiles(ca=ca), remedy)

@@ -15,6 +15,7 @@ from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.contract.identity import (
+    LARGEST_BYTES,
     CertificateHeld,
     CertificateRequest,
     decode_answer,
@@ -22,6 +23,7 @@ from edgemeter.agent.contract.identity import (
     request_id,
 )
 from edgemeter.agent.contract.messages import Topic, TopicKind
+from edgemeter.agent.contract.sealed import decode_sealed
 from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.identity import joining
 from edgemeter.agent.identity.enrolment_client import EnrolmentClient
@@ -34,11 +36,13 @@ from edgemeter.agent.identity.identity import (
     read_board_serial,
     read_identity,
 )
+from edgemeter.agent.identity.service_signature import ServiceSignature
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 
 logger = logging.getLogger(__name__)
 
 MOVED_CARD_TIMEOUT_S = 600.0
+_TITLE = "a certificate"
 _TOPIC_KINDS: tuple[TopicKind, TopicKind] = ("renew", "certificate")
 
 
@@ -78,11 +82,11 @@ def settle_moved_card(
 def _request(home: Path, identity: Identity, machine: Machine, alive: Callable[[], object], timeout_s: float) -> Identity:
     files = IdentityFiles(home)
     serial = read_board_serial(machine)
-    request_topic, answer_topic = (str(Topic(identity.fleet, identity.device, kind)) for kind in _TOPIC_KINDS)
+    requests, answers = (str(Topic(identity.fleet, identity.device, kind)) for kind in _TOPIC_KINDS)
     # An id of its own: the board that the card was copied from stays connected.
     client_id = f"{identity.device}~{hashlib.sha256(serial.serial.encode()).hexdigest()[:12]}"
     address = parse_address(identity.broker, tls=TlsFiles(files.ca, files.certificate, files.key), environ={})
-    with EnrolmentClient(address, client_id, request_topic, answer_topic, alive) as client:
+    with EnrolmentClient(address, client_id, (requests, answers), ServiceSignature(files), alive) as client:
         request = CertificateRequest(csr="", serial=serial.serial, serial_source=serial.source, board=joining.board_name(machine))
         answer = joining.ask_certificate(files, request, identity.device, lambda signed: client.request(signed, timeout_s))
         if answer.state == "accepted":
@@ -102,6 +106,7 @@ class RenewalHandler:
     def __init__(self, context: HandlerContext, clock: Callable[[], int] = time.time_ns) -> None:
         self._context = context
         self._files = IdentityFiles(context.home)
+        self._signature = ServiceSignature(self._files)
         self._clock = clock
         self._request: str | None = None
         self._requested_s: float | None = None
@@ -126,11 +131,13 @@ class RenewalHandler:
         """Take the answer.
 
         Raises:
-            ConfigError: it is none, or a refusal.
+            ConfigError: it is none, not signed by the service, or a refusal.
             UnavailableError: the certificate cannot be written.
         """
-        answer = decode_answer(message.payload)
-        if self._identity is None or self._request is None or answer.request != self._request:
+        if self._identity is None or self._request is None:
+            return
+        answer = decode_answer(self._signature.verified(decode_sealed(message.payload, _TITLE, LARGEST_BYTES), _TITLE))
+        if answer.request != self._request:
             return
         self._request = None
         if answer.state != "accepted":

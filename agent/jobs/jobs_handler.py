@@ -17,6 +17,7 @@ from edgemeter.agent.jobs.content import DeviceContent
 from edgemeter.agent.jobs.execution import Doing, ExecutionProcess, ExecutionTask
 from edgemeter.agent.jobs.fetching import ContentFetcher
 from edgemeter.agent.jobs.journal import Journal
+from edgemeter.agent.jobs.order_check import OrderCheck
 from edgemeter.agent.jobs.restart_update import check_restart, request_restart, restart_outcome, update_orders, withdraw_restart
 from edgemeter.agent.jobs.schedules import Schedules, contents_of, due_contents
 from edgemeter.agent.machine import clock
@@ -82,6 +83,7 @@ class JobsHandler:
         self._clock_s = clock_s
         self._boot_id = boot_id()
         self._journal = Journal(context.home / journal.JOURNAL_FILE)
+        self._check = OrderCheck(context, clock_s)
         self._kept = DeviceContent(context.home, context.settings.content_limit_mb << 20)
         self._fetching = ContentFetcher(context, self._kept)
         self._schedules = Schedules(self._journal)
@@ -99,6 +101,7 @@ class JobsHandler:
 
     def connected(self) -> None:
         """Resend unanswered reports, and report that no measurement is in progress if none is."""
+        self._check.connected()
         self._reporting.connected()
         self._fetching.connected()
         if self._running is None and not is_locked(self._lock.path):
@@ -109,10 +112,12 @@ class JobsHandler:
         if message.topic == self.topics[1]:
             self._fetching.received(message.payload)
             return
+        # What the service has not signed for this device changes nothing here, and is not answered.
+        signed = self._check.command(message.payload)
         try:
-            command = orders.decode_command(message.payload)
+            command = orders.decode_command(signed)
         except ConfigError as error:
-            self._refuse(message.payload, error)
+            self._refuse(signed, error)
             raise
         if isinstance(command, orders.ReportReceipt):
             self._journal.noted(command)
@@ -121,7 +126,7 @@ class JobsHandler:
 
     def poll(self) -> float:
         """Start, follow and end what is due; send reports."""
-        return min(self._schedules.poll(), self._advance(), self._reporting.send())
+        return min(self._check.poll(), self._schedules.poll(), self._advance(), self._reporting.send())
 
     def close(self) -> None:
         """End the running order: the journal knows that it was interrupted."""

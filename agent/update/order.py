@@ -3,10 +3,8 @@
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -16,14 +14,15 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.file_lock import is_locked
+from edgemeter.agent.base.openssl import is_signed_by
 from edgemeter.agent.contract.orders import Order, Update, version_key
 from edgemeter.agent.update.release import RUNNING_RELEASE, UPDATE_FOLDER, InstalledRelease, bad_versions, last_outcome, read_report
 
 REQUEST_FILE = "wanted.json"
 LARGEST_MANIFEST_BYTES, LARGEST_SIGNATURE_BYTES = 1 << 20, 1 << 10
-OPENSSL_TIMEOUT_S = 60.0
 # More than one while the fleet's key is rotated.
 PUBLIC_KEY = re.compile(rb"-----BEGIN PUBLIC KEY-----[^-]{1,4096}-----END PUBLIC KEY-----\r?\n?")
+_LOWEST = re.compile(rb"# edgemeter release keys, [^\n]*, lowest ([0-9][A-Za-z0-9.+]{0,63})\n")
 
 
 class ReleaseFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,21 +108,8 @@ def _verify(archive: Path, document: bytes, signature: bytes, public_key: Path) 
         keys = PUBLIC_KEY.findall(public_key.read_bytes())
     except OSError as error:
         raise UnavailableError(f"there is no key {str(public_key)!r} to check releases by: apply the fleet to this device again") from error
-    if not any(_is_signed_by(key, document, signature) for key in keys):
+    if not any(is_signed_by(key, document, signature) for key in keys):
         raise ConfigError(f"the release {archive.name!r} is not signed by this device's fleet ({str(public_key)!r}): it is rejected")
-
-
-def _is_signed_by(key: bytes, document: bytes, signature: bytes) -> bool:
-    with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
-        files = {name: Path(folder) / name for name in ("key", "signature")}
-        files["key"].write_bytes(key)
-        files["signature"].write_bytes(signature)
-        command = ["openssl", "dgst", "-sha256", "-verify", str(files["key"]), "-signature", str(files["signature"])]
-        try:
-            completed = subprocess.run(command, input=document, capture_output=True, timeout=OPENSSL_TIMEOUT_S, check=False)
-        except (OSError, subprocess.SubprocessError) as error:
-            raise UnavailableError(f"cannot check the release's signature by openssl ({error}): install the package openssl") from error
-    return completed.returncode == 0
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -134,12 +120,17 @@ def check(update: Update, home: Path, release: InstalledRelease | None = RUNNING
     """Find out whether the order can be carried out, before anything is fetched.
 
     Raises:
-        ConfigError: the version is older than the one that runs, or failed here before, and the order does not say that it may be.
+        ConfigError: the version is older than the one that runs, or failed here before, and the order does not say that it may be; or it
+            is older than the signed release keys allow, whatever the order says.
         UnavailableError: no supervisor runs to switch releases.
     """
     running = _supervised(home, release)
     if update.version != running.version and version_key(update.version) < version_key(running.version) and "older" not in update.even_if:
         raise ConfigError(f"version {update.version} is older than the running {running.version}: allow it with `--even-if older`")
+    named = _LOWEST.match(running.public_key.read_bytes()) if running.public_key.is_file() else None
+    lowest = named[1].decode() if named else update.version
+    if version_key(update.version) < version_key(lowest):
+        raise ConfigError(f"version {update.version} is older than {lowest}, the lowest that the fleet's release keys allow")
     why = bad_versions(home).get(update.version)
     if why is not None and "bad" not in update.even_if:
         raise ConfigError(f"version {update.version} failed here before ({why}): try it again with `--even-if bad`")

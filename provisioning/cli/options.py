@@ -41,14 +41,10 @@ def selection_option(purpose: str, otherwise: str | None = None) -> Callable[[_C
         f"Devices to {purpose}: a name or tag, all, or KEY=PATTERN (keys: {', '.join(selection.KEYS)}), combined by & | ! ( ): "
         "'board=pi5 & coral'."
     )
-    return click.option(
-        "--on",
-        "selection",
-        metavar="SELECTION",
-        required=otherwise is None,
-        default=otherwise,
-        help=text if otherwise is None else f"{text} Default: {otherwise}.",
-    )
+    if otherwise is None:
+        # A default of None would be a value, and the option not required any more (click 8.3).
+        return click.option("--on", "selection", metavar="SELECTION", required=True, help=text)
+    return click.option("--on", "selection", metavar="SELECTION", default=otherwise, help=f"{text} Default: {otherwise}.")
 
 
 def open_registry(folder: FleetFolder, *, read_only: bool = False) -> "closing[Registry]":

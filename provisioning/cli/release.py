@@ -11,6 +11,7 @@ from edgemeter.agent.base.documents import json_document, print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
+from edgemeter.agent.contract.orders import version_key
 from edgemeter.provisioning.cli.options import folder_option, format_option, json_option, open_registry
 from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -96,6 +97,29 @@ def rotate(folder: FleetFolder, *, public_key: Path | None, finishes: bool, even
     else:
         rotated = release_keys.finish_rotation(folder, time.time_ns())
         click.echo(f"release keys, number {rotated.number}: sign with the new key; each device rejects the old one after its next update")
+
+
+@release.command()
+@click.argument("version", required=False)
+@click.option("--dry-run", is_flag=True, help="Check the version, and change nothing.")
+@folder_option
+def lowest(version: str | None, folder: FleetFolder, *, dry_run: bool) -> None:
+    """Show or set the lowest release that devices install, which holds even for `--even-if older`.
+
+    It travels in the next release that you build, under its signature.
+
+    Example: edgemeter fleet release lowest 1.2.0
+    """
+    if version is None:
+        click.echo(release_keys.read_keys(folder.release_public_key).lowest or "any release")
+    elif dry_run:
+        version_key(version)
+        click.echo(f"would let devices refuse releases before {version}")
+    else:
+        keys = release_keys.set_lowest(folder, version)
+        click.echo(
+            f"release keys, number {keys.number}: devices refuse releases before {version} once they run a release built from now on"
+        )
 
 
 @release.command("list")

@@ -11,6 +11,7 @@ import time
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract import messages
@@ -19,6 +20,7 @@ from edgemeter.agent.contract.messages import EVERY_ACTIVITY, EVERY_BIRTH, EVERY
 from edgemeter.provisioning.health.baseline import judge_run
 from edgemeter.provisioning.inventory.fleet_file import WatchedFleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.formatting import plain
 from edgemeter.provisioning.registry import canary_runs, devices
 from edgemeter.provisioning.registry.devices import DeviceReport, HealthState
 from edgemeter.provisioning.registry.registry import Registry
@@ -68,6 +70,7 @@ class FleetHealthHandler:
         self._file = WatchedFleetFile(folder)
         self._registry = registry
         self._reports: list[DeviceReport] = []
+        self._refused: dict[str, int] = {}
         self._canary_ns = 0
         self._rules_ns = 0
         self._every_ns = int(DEFAULT_HOURS * 3600) * NS_PER_S
@@ -88,8 +91,18 @@ class FleetHealthHandler:
                 raise ConfigError(
                     f"the {topic.kind} names device {named.device!r} of fleet {named.fleet!r}, but its topic is {message.topic!r}"
                 )
+            if isinstance(report, Health):
+                self._log_refused(topic.device, report)
         if not (isinstance(report, messages.DeviceState) and report.state == "revoked"):
             self._reports.append(DeviceReport(topic.device, topic.fleet, report, time.time_ns()))
+
+    def _log_refused(self, device: str, health: Health) -> None:
+        refused = health.refused_orders
+        if refused and self._refused.get(device) != refused.count:
+            self._refused[device] = refused.count
+            logger.warning(
+                "%s has refused %d orders, the last because: %s", device, refused.count, plain(refused.reason), extra=about(device)
+            )
 
     def poll(self, now_ns: int) -> None:
         """Write the reports, judge canary runs that ended, order those that are due."""

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
-from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.health import Health, recently_refused
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.record_time import off_by_text
 from edgemeter.provisioning.health.server_status import read_status
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import age, size
+from edgemeter.provisioning.inventory.formatting import age, plain, size
 from edgemeter.provisioning.inventory.selection import read_devices
 from edgemeter.provisioning.registry.devices import Device, HealthState, Presence, read_health_states, read_presence
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, unfinished_executions
@@ -36,6 +36,7 @@ ISSUE_ORDER = (
     "certificate",
     "asks",
     "taken over",
+    "orders",
     "disk",
     "clock",
     "sensor",
@@ -108,6 +109,8 @@ def _of_health(health: Health, now_ns: int) -> Iterator[DeviceIssue]:
         yield DeviceIssue("clock", "its clock is behind its last known time: no time server is reachable")
     elif clock.is_synchronised is False:
         yield DeviceIssue("clock", "its clock is not synchronised (NTP)")
+    if (refused := recently_refused(health)) is not None:
+        yield DeviceIssue("orders", f"it refused {refused.count} orders, the last because: {plain(refused.reason)}")
     if health.outbox_trouble:
         yield DeviceIssue("outbox", f"its outbox cannot be read: {health.outbox_trouble}")
     if health.dropped_records:

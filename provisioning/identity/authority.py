@@ -10,10 +10,11 @@ past year.
 import hashlib
 import ipaddress
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -194,25 +195,13 @@ def make_authority(name: str, now: datetime) -> KeyPair:
     return KeyPair(_pem(builder.sign(key, hashes.SHA256())), _private_pem(key))
 
 
-def is_encrypted(key: bytes) -> bool:
-    """Return whether a passphrase protects a private key in PEM."""
-    return b"ENCRYPTED" in key
-
-
 def encrypted(key: bytes, passphrase: str) -> bytes:
     """Return a private key, PEM, protected by a passphrase.
 
     Raises:
         ConfigError: it is no private key, or has a passphrase already.
     """
-    _require_library()
-    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat, load_pem_private_key
-
-    try:
-        opened = load_pem_private_key(key, password=None)
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"the private key cannot be read ({error}): restore it from a backup") from error
-    return opened.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase.encode()))
+    return _private_pem(_opened(key), passphrase)
 
 
 def make_release_key() -> tuple[bytes, bytes]:
@@ -232,14 +221,24 @@ def public_of(private: bytes) -> bytes:
     Raises:
         ConfigError: it is not a private key.
     """
-    _require_library()
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+    key = _opened(private)
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-    try:
-        key = load_pem_private_key(private, password=None)
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"it is not a private key in PEM without a passphrase ({error}): restore it from a backup") from error
-    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    public: bytes = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return public
+
+
+def signer(private: bytes) -> Callable[[bytes], bytes]:
+    """Return the function that signs documents (ECDSA with SHA-256, DER) by a private key on P-256, PEM.
+
+    Raises:
+        ConfigError: it is not a private key.
+    """
+    key = _opened(private)
+    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    return partial(key.sign, signature_algorithm=ECDSA(SHA256()))
 
 
 def checked_public(pem: bytes, path: Path) -> bytes:
@@ -304,13 +303,6 @@ def names_of(certificate: bytes) -> set[str]:
     return set()
 
 
-def normal_name(name: str) -> str:
-    """Return a host name or address as a certificate holds it: one way of writing each."""
-    with suppress(ValueError):
-        return str(ipaddress.ip_address(name))
-    return name.lower()
-
-
 def left_ratio(certificate: bytes, now: datetime, days: int) -> float:
     """Return the share of its `days` that a certificate has left."""
     from cryptography import x509
@@ -331,6 +323,16 @@ def revoked_numbers(listed: bytes) -> set[str]:
         return {f"{entry.serial_number:x}" for entry in x509.load_pem_x509_crl(listed)}
     except ValueError as error:
         raise ConfigError(f"not a list of revoked certificates ({error}): remove the file and run `edgemeter fleet init` again") from error
+
+
+def _opened(private: bytes) -> Any:
+    _require_library()
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        return load_pem_private_key(private, password=None)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"it is not a private key in PEM without a passphrase ({error}): restore it from a backup") from error
 
 
 def _require_library() -> None:
@@ -389,7 +391,8 @@ def _pem(document: Any) -> bytes:
     return pem
 
 
-def _private_pem(key: "EllipticCurvePrivateKey") -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+def _private_pem(key: "EllipticCurvePrivateKey", passphrase: str | None = None) -> bytes:
+    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
 
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    protection = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase.encode())
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, protection)

@@ -22,8 +22,9 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.identity import ENROL
 from edgemeter.agent.contract.messages import EVERY_CAMPAIGN_STATE, EVERY_COLLECTOR_STATE, TOPIC_ROOT
-from edgemeter.provisioning.identity.authority import Authority, KeyPair, is_encrypted, revoked_numbers
-from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE, ask_passphrase
+from edgemeter.agent.contract.sealed import SERVICE_NAME
+from edgemeter.provisioning.identity.authority import Authority, KeyPair, revoked_numbers
+from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE, ask_passphrase, is_encrypted
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -47,10 +48,10 @@ VERSION_S = 10.0
 ITERATIONS = 101
 SALT_BYTES = 12
 AclAccess = Literal["read", "write"]
-COLLECTOR_USER, SERVICE_USER, OPERATOR_USER = "edgemeter-collector", "edgemeter-fleet", "edgemeter-operator"
+COLLECTOR_USER, SERVICE_USER, OPERATOR_USER = "edgemeter-collector", SERVICE_NAME, "edgemeter-operator"
 # Names of services: no device may have one.
 RESERVED_PREFIX = "edgemeter-"
-DEVICE_WRITES = ("birth", "state", "result", "activity", "progress", "job", "health", "want", "renew")
+DEVICE_WRITES = ("birth", "state", "result", "activity", "progress", "job", "health", "want", "renew", "challenge")
 DEVICE_READS = ("state", "receipt", "command", "content", "certificate")
 SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {
     COLLECTOR_USER: (
@@ -63,7 +64,7 @@ SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {
         ("write", "edgemeter/home-assistant/+/+/+"),
     ),
     SERVICE_USER: (
-        *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("birth", "state", "health", "activity", "job", "want", "progress", "renew")),
+        *(("read", f"{TOPIC_ROOT}/+/+/{kind}") for kind in DEVICE_WRITES if kind != "result"),
         *(("write", f"{TOPIC_ROOT}/+/+/{kind}") for kind in ("command", "content", "certificate")),
         ("read", EVERY_COLLECTOR_STATE),
         ("write", EVERY_CAMPAIGN_STATE),

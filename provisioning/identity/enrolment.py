@@ -31,6 +31,7 @@ from edgemeter.agent.contract.messages import EVERY_RENEW, Topic, parse_topic
 from edgemeter.provisioning.identity import authority, broker_files
 from edgemeter.provisioning.identity.authority import Authority, SigningRequest
 from edgemeter.provisioning.identity.enforcement import Enforcement
+from edgemeter.provisioning.identity.service_key import ServiceKey
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -321,6 +322,7 @@ class EnrolmentHandler:
         self._folder = folder
         self._registry = registry
         self._publish = publish
+        self._key = ServiceKey(folder)
         self._signing = broker_files.authority(folder) if folder.ca_key.exists() else None
         self._enforcement = Enforcement(folder, registry, self._signing) if self._signing else None
         self.topics: tuple[str, ...] = (EVERY_REQUEST, EVERY_RENEW) if self._signing else ()
@@ -353,7 +355,7 @@ class EnrolmentHandler:
         except ConfigError as error:
             raise ConfigError(f"rejected request from {asker}: {error}") from error
         _log_answer(asker, answer)
-        self._publish(where, encode_identity(answer))
+        self._publish(where, self._key.seal(encode_identity(answer)))
 
     def poll(self, now_ns: int) -> None:
         """Answer requests accepted meanwhile, and bring the broker up to date with the registry."""
@@ -362,7 +364,7 @@ class EnrolmentHandler:
         for waiting in certificates.decided_requests(self._registry):
             answer = self._enrolment().settle(waiting, now_ns)
             _log_answer(waiting.topic, answer)
-            self._publish(waiting.topic, encode_identity(answer))
+            self._publish(waiting.topic, self._key.seal(encode_identity(answer)))
         self._enforcement.enforce(datetime.fromtimestamp(now_ns / NS_PER_S, timezone.utc))
 
     def close(self) -> None:

@@ -1,7 +1,8 @@
 """The work of `edgemeter fleet init`: it creates whatever is missing of a fleet's files."""
 
+import ipaddress
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from edgemeter.provisioning.identity import authority, broker_files, fleet_units
 from edgemeter.provisioning.identity.authority import SERVER_DAYS, KeyPair
 from edgemeter.provisioning.identity.broker_files import COLLECTOR_USER, OPERATOR_USER, SERVICE_USER
 from edgemeter.provisioning.identity.enforcement import is_broker_running, run_reload_command, write_access
-from edgemeter.provisioning.identity.passphrase import read_passphrase
+from edgemeter.provisioning.identity.passphrase import is_encrypted, read_passphrase
 from edgemeter.provisioning.identity.release_keys import first_keys, read_keys
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry
@@ -86,7 +87,7 @@ def init_steps(folder: FleetFolder, options: InitOptions, now: datetime) -> Iter
             "the fleet's authority",
             lambda: _write_pair(authority.make_authority(name, now), folder.ca_certificate, folder.ca_key),
         )
-    if options.ca_passphrase_file is not None and not (folder.ca_key.exists() and authority.is_encrypted(folder.ca_key.read_bytes())):
+    if options.ca_passphrase_file is not None and not (folder.ca_key.exists() and is_encrypted(folder.ca_key.read_bytes())):
         passphrase = read_passphrase(options.ca_passphrase_file)
         yield InitStep(
             folder.ca_key,
@@ -179,7 +180,7 @@ def _has_authority(folder: FleetFolder) -> bool:
 
 def _broker_certificate(folder: FleetFolder, options: InitOptions, server: ServerEntry, now: datetime) -> Iterator[InitStep]:
     certificate, key = folder.broker / "broker.crt", folder.broker / "broker.key"
-    names = {authority.normal_name(name) for name in (server.broker, *server.names, *options.names)}
+    names = {_normal_name(name) for name in (server.broker, *server.names, *options.names)}
     why = "the broker's certificate"
     if certificate.exists() and key.exists():
         content = certificate.read_bytes()
@@ -190,6 +191,13 @@ def _broker_certificate(folder: FleetFolder, options: InitOptions, server: Serve
         names |= certified
     issue = broker_files.authority
     yield InitStep(certificate, why, lambda: _write_pair(issue(folder).issue_server(server.broker, names, now), certificate, key))
+
+
+def _normal_name(name: str) -> str:
+    """Return a host name or address as a certificate holds it: one way of writing each."""
+    with suppress(ValueError):
+        return str(ipaddress.ip_address(name))
+    return name.lower()
 
 
 def _service_certificate(folder: FleetFolder, file: str, common_name: str, now: datetime) -> Iterator[InitStep]:

@@ -12,6 +12,11 @@ AUTHORITY_VARIABLE = "EDGEMETER_CA_PASSPHRASE_FILE"
 BACKUP_VARIABLE = "EDGEMETER_BACKUP_PASSPHRASE_FILE"
 
 
+def is_encrypted(key: bytes) -> bool:
+    """Return whether a passphrase protects a private key in PEM."""
+    return b"ENCRYPTED" in key
+
+
 def ask_passphrase(secret: str, variable: str, *, is_new: bool = False, environ: Mapping[str, str] = os.environ) -> str:
     """Return a passphrase: the first line of the file that `variable` names, else as typed; a new one is typed twice.
 

@@ -4,31 +4,38 @@ A rotation travels with an update: each release carries the fleet's `release.pub
 While a rotation is open, that file holds the new key and the old one, and releases are still signed by the old one; once it is finished,
 it holds the new key alone. A device takes the keys of a release that it runs if their number is greater than that of its own, so that a
 release of the past brings no old key back.
+
+The file also names the lowest release that devices install, so that nobody who can order updates brings an old weakness back.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.orders import version_key
 from edgemeter.provisioning.identity import authority
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.release.install import public_keys
+from edgemeter.provisioning.release.install import lowest_version, public_keys
 
-_HEAD = "# edgemeter release keys, number {number}, since {since_ns}\n"
-_NUMBER = re.compile(rb"\A# edgemeter release keys, number (\d{1,9}), since (\d{1,19})\n")
+_HEAD = "# edgemeter release keys, number {number}, since {since_ns}{lowest}\n"
+_NUMBER = re.compile(rb"\A# edgemeter release keys, number (\d{1,9}), since (\d{1,19})[,\n]")
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseKeys:
-    """The keys in a `release.pub`, PEM, the newest first; its number, and since when it holds (0 where it was never rotated)."""
+    """The keys in a `release.pub`, PEM, the newest first; its number, and since when it holds (0 where it was never rotated).
+
+    `lowest` is the earliest version that devices install, None for any.
+    """
 
     number: int
     since_ns: int
     keys: tuple[bytes, ...]
+    lowest: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -50,7 +57,7 @@ def read_keys(path: Path) -> ReleaseKeys:
     if not keys:
         raise ConfigError(f"{str(path)!r} holds no public key in PEM: make it with `openssl ec -in release.key -pubout`")
     head = _NUMBER.match(text)
-    return ReleaseKeys(int(head[1]) if head else 0, int(head[2]) if head else 0, keys)
+    return ReleaseKeys(int(head[1]) if head else 0, int(head[2]) if head else 0, keys, lowest_version(text))
 
 
 def first_keys(public_key: Path) -> bytes:
@@ -85,7 +92,7 @@ def begin_rotation(folder: FleetFolder, public_key: Path | None, now_ns: int) ->
         new = authority.public_of(private)
     if new in current.keys:
         raise ConfigError("the new key is the present one: make another pair")
-    return _write(folder, ReleaseKeys(current.number + 1, now_ns, (new, *current.keys)))
+    return _write(folder, ReleaseKeys(current.number + 1, now_ns, (new, *current.keys), current.lowest))
 
 
 def finish_rotation(folder: FleetFolder, now_ns: int) -> ReleaseKeys:
@@ -100,11 +107,25 @@ def finish_rotation(folder: FleetFolder, now_ns: int) -> ReleaseKeys:
     if folder.next_release_key.exists():
         folder.next_release_key.replace(folder.release_key)
         durable_file.sync_folder(folder.path)
-    return _write(folder, ReleaseKeys(current.number + 1, now_ns, current.keys[:1]))
+    return _write(folder, ReleaseKeys(current.number + 1, now_ns, current.keys[:1], current.lowest))
+
+
+def set_lowest(folder: FleetFolder, version: str) -> ReleaseKeys:
+    """Let devices refuse earlier releases than `version`, once they run a release that is built from now on; return the keys.
+
+    Raises:
+        ConfigError: it is not a version.
+    """
+    version_key(version)
+    current = read_keys(folder.release_public_key)
+    return _write(folder, replace(current, number=current.number + 1, lowest=version))
 
 
 def devices_behind(registry: Registry, since_ns: int) -> list[str]:
-    """Return the accepted devices that do not run a release built since then, as far as is known: they trust the old key alone."""
+    """Return the accepted devices that do not run a release built since then, as far as is known: they trust the old key alone.
+
+    A device that reports to run no release was installed in another way: it checks none.
+    """
     built = {
         row["version"]: row["built_ns"]
         for row in registry.query("SELECT version, max(built_ns) AS built_ns FROM releases GROUP BY version")
@@ -113,13 +134,15 @@ def devices_behind(registry: Registry, since_ns: int) -> list[str]:
     behind = []
     for device in devices.read(registry):
         health = heard[device.device].health if device.device in heard else None
+        is_without = health is not None and health.release is None
         runs = health.release if health is not None else None
-        if device.trust == "accepted" and built.get(runs or "", 0) < since_ns:
+        if device.trust == "accepted" and not is_without and built.get(runs or "", 0) < since_ns:
             behind.append(device.device)
     return behind
 
 
 def _write(folder: FleetFolder, keys: ReleaseKeys) -> ReleaseKeys:
-    text = _HEAD.format(number=keys.number, since_ns=keys.since_ns).encode() + b"".join(keys.keys)
+    lowest = f", lowest {keys.lowest}" if keys.lowest else ""
+    text = _HEAD.format(number=keys.number, since_ns=keys.since_ns, lowest=lowest).encode() + b"".join(keys.keys)
     durable_file.write(folder.release_public_key, text, 0o644)
     return keys

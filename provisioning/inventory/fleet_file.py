@@ -1,6 +1,7 @@
 """`fleet.toml`: the devices, circuits and rules of a fleet as people write them; `sample_fleet.toml` beside this file shows every key."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -173,6 +174,7 @@ def fleet_broker_address(folder: FleetFolder, broker: str | None = None, client:
         if server is None:
             raise ConfigError(f"{str(folder.fleet_file)!r} names no broker: add [server] broker = ..., or give --broker HOST")
         broker = f"mqtts://{server.broker}:{server.broker_port}"
-    if not broker.startswith("mqtts://"):
-        return broker_address.parse_address(broker)
-    return broker_address.parse_address(broker, tls=TlsFiles(folder.ca_certificate, folder.certificate(client), folder.key(client)))
+    is_secure = broker.startswith("mqtts://")
+    files = TlsFiles(folder.ca_certificate, folder.certificate(client), folder.key(client)) if is_secure else None
+    remedy = "start the fleet's broker (`sudo systemctl start edgemeter-broker`), or correct `broker` in fleet.toml"
+    return replace(broker_address.parse_address(broker, tls=files), if_silent=remedy)

@@ -14,8 +14,10 @@ from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.messages import EVERY_JOB, EVERY_PROGRESS, EVERY_STATE, Topic, parse_topic
+from edgemeter.agent.contract.messages import EVERY_CHALLENGE, EVERY_JOB, EVERY_PROGRESS, EVERY_STATE, Topic, parse_topic
 from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt, decode_report, encode_order
+from edgemeter.agent.contract.sealed import Challenge, decode_challenge, encode_addressed
+from edgemeter.provisioning.identity.service_key import ServiceKey
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import rules
 from edgemeter.provisioning.jobs.rules import Candidate, WatchedRules
@@ -37,6 +39,8 @@ PAUSE_S, PATIENCE_S = 10.0, 60.0
 # A device that reconnects may bring the end of an attempt that was given up: it has this long to report before the next one is sent.
 BEFORE_RETRY_S = 5.0
 LONGEST_PROGRESS = 200
+# Of so many sessions of a device, the latest, challenges are remembered.
+MOST_SESSIONS = 4
 REVOKED = "its device was revoked"
 
 
@@ -45,13 +49,29 @@ class OrderSender:
 
     def __init__(self) -> None:
         self._online: dict[str, int] = {}
+        # By device and session: a second process of a device does not hide the challenge of the first.
+        self._challenges: dict[str, dict[int, str]] = {}
         # By execution: what is being sent, how often it was, and when next.
         self._tries: dict[int, tuple[tuple[int, str | None], int, int]] = {}
         self._due: list[tuple[int, int]] = []
 
     def is_online(self, device: str) -> bool:
-        """Return whether the device last reported that it is online."""
-        return device in self._online
+        """Return whether the device last reported that it is online, and what orders to it have to repeat."""
+        return self.challenge(device) is not None
+
+    def challenge(self, device: str) -> str | None:
+        """Return what orders to the device have to repeat, None while that of its present session is unknown."""
+        return self._challenges.get(device, {}).get(self._online.get(device, -1))
+
+    def challenged(self, device: str, challenge: Challenge) -> bool:
+        """Note a device's challenge; return whether it can be given orders only now."""
+        was_online = self.is_online(device)
+        by_session = self._challenges.setdefault(device, {})
+        by_session.pop(challenge.session, None)
+        by_session[challenge.session] = challenge.challenge
+        if len(by_session) > MOST_SESSIONS:
+            del by_session[next(iter(by_session))]
+        return self.is_online(device) and not was_online
 
     def online(self, device: str, session: int) -> bool:
         """Note that a device is online; return whether that is new, or another session of its agent."""
@@ -68,7 +88,7 @@ class OrderSender:
 
     def all_online(self) -> set[str]:
         """Return the devices that are online."""
-        return set(self._online)
+        return {device for device in self._online if self.is_online(device)}
 
     def begin(self, execution: Execution, now_ns: int) -> None:
         """Send what this execution has to tell its device, now and until it answers."""
@@ -101,19 +121,15 @@ def needs_sending(execution: Execution) -> bool:
     return execution.state == "sent" or (execution.state in IN_FLIGHT and execution.requested == "cancel")
 
 
-def order_message(execution: Execution, job: Job) -> tuple[str, bytes]:
-    """Return the topic and payload of the order: the job, or its end."""
+def order_message(execution: Execution, job: Job) -> tuple[Topic, Order]:
+    """Return the order and its topic: the job, or its end."""
     work = Cancel() if execution.requested == "cancel" or execution.state not in IN_FLIGHT else job.work
     order = Order(job=execution.job, attempt=execution.attempt, version=execution.version, work=work, timeout_s=job.timeout_s)
-    return _command_topic(execution.fleet, execution.device), encode_order(order)
+    return Topic(execution.fleet, execution.device, "command"), order
 
 
 def _content(execution: Execution) -> tuple[int, str | None]:
     return execution.attempt, execution.requested
-
-
-def _command_topic(fleet: str, device: str) -> str:
-    return str(Topic(fleet, device, "command"))
 
 
 class DecisionRound:
@@ -124,7 +140,7 @@ class DecisionRound:
         self._queue = queue
         self._now_ns = now_ns
         self.changed: dict[int, Execution] = {}
-        self.messages: list[tuple[str, bytes]] = []
+        self.messages: list[tuple[Topic, Order | ReportReceipt]] = []
 
     def report(self, topic: Topic, report: ExecutionReport) -> None:
         """Apply a device's report; in any case the device is sent the version that is held."""
@@ -137,7 +153,7 @@ class DecisionRound:
             if after.state == "rejected":
                 logger.info("%s rejects %s: %s", topic.device, report.job, report.reason)
         receipt = _report_receipt(report, after or execution)
-        self.messages.append((_command_topic(topic.fleet, topic.device), encode_order(receipt)))
+        self.messages.append((replace(topic, kind="command"), receipt))
         given_up = execution is not None and execution.state in {"cancelled", "timed_out"} and report.attempt == execution.attempt
         if execution is not None and given_up and report.state not in FINAL:
             # It ended here without a report of its device, which still works on it: one that was revoked and has come back.
@@ -190,11 +206,12 @@ def _report_receipt(report: ExecutionReport, execution: Execution | None) -> Rep
 class JobHandler:
     """Brings jobs to devices; `serve/handler.py` documents how it is called."""
 
-    topics = (EVERY_JOB, EVERY_STATE, EVERY_PROGRESS)
+    topics = (EVERY_JOB, EVERY_STATE, EVERY_PROGRESS, EVERY_CHALLENGE)
 
     def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:
         self._registry = registry
         self._publish = publish
+        self._key = ServiceKey(folder)
         self._watched = WatchedRules(folder, registry)
         self._sender = OrderSender()
         self._queue: JobQueue | None = None
@@ -221,6 +238,9 @@ class JobHandler:
             note = self._sender.online if state.state == "online" else self._sender.offline
             if note(topic.device, state.session):
                 self._moved.add(topic.device)
+        elif topic.kind == "challenge":
+            if self._sender.challenged(topic.device, decode_challenge(message.payload)):
+                self._moved.add(topic.device)
         elif topic.kind == "progress":
             self._progress[topic.device] = messages.decode_progress(message.payload).doing[:LONGEST_PROGRESS]
 
@@ -241,7 +261,7 @@ class JobHandler:
             if execution is None or not needs_sending(execution):
                 self._sender.end(number)
             elif self._sender.is_online(execution.device):
-                self._publish(*order_message(execution, queue.job(execution)))
+                self._send(*order_message(execution, queue.job(execution)))
 
     def close(self) -> None:
         """Release the queue."""
@@ -273,7 +293,7 @@ class JobHandler:
             if execution is not None and needs_sending(execution) and is_online:
                 self._sender.begin(execution, now_ns)
             if is_online and (over := self._dropped.pop(device, None)) is not None:
-                self._publish(*order_message(over, queue.job(over)))
+                self._send(*order_message(over, queue.job(over)))
             self._find_candidate(queue, device)
         self._moved.clear()
 
@@ -330,8 +350,15 @@ class JobHandler:
             raise
         self._dropped.update((execution.device, decisions.changed[execution.id]) for execution in busy)
         self._follow(queue, decisions.changed.values(), now_ns)
-        for topic_text, payload in decisions.messages:
-            self._publish(topic_text, payload)
+        for topic, command in decisions.messages:
+            self._send(topic, command)
+
+    def _send(self, topic: Topic, command: Order | ReportReceipt) -> None:
+        """Sign a command for one device and its present challenge, and publish it; one that is away reports again when it is back."""
+        challenge = self._sender.challenge(topic.device)
+        if challenge is not None:
+            addressed = encode_addressed(topic.fleet, topic.device, challenge, encode_order(command))
+            self._publish(str(topic), self._key.seal(addressed))
 
     def _start(self, queue: JobQueue, decisions: DecisionRound, now_ns: int) -> None:
         waiting = sorted(self._ready.values(), key=lambda candidate: (candidate.measures, candidate.due_ns, candidate.execution))

@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.contract.health import recently_refused
 from edgemeter.agent.contract.orders import FINAL, Canary, ExecutionReport
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs.rules import Candidate, DevicePlace, InFlight, StartRules, read_rules
 from edgemeter.provisioning.registry import jobs
+from edgemeter.provisioning.registry.devices import read_presence
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, executions_since, unfinished_executions
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -261,6 +263,7 @@ class WaitReasons:
     """Why queued executions have not been sent, as far as the registry and fleet.toml show; only the service knows who is online."""
 
     def __init__(self, folder: FleetFolder, registry: Registry) -> None:
+        self._registry = registry
         self._rules = read_rules(folder, registry)
         self._queue = JobQueue(registry)
         self._queue.load(self._rules)
@@ -269,6 +272,14 @@ class WaitReasons:
         """Return why it waits, None for one that does not."""
         if execution.state == "held":
             return "its group has not started"
+        if execution.state == "sent":
+            return self._refusal(execution)
         if execution.state != "queued":
             return None
         return self._queue.busy.why_not(self._queue.candidate(execution), self._rules, now_ns) or WAITS_FOR_DEVICE
+
+    def _refusal(self, execution: Execution) -> str | None:
+        """Return why its device refused an order of late, which may be this one; None where it reported none."""
+        heard = read_presence(self._registry).get(execution.device)
+        refused = recently_refused(heard.health) if heard is not None and heard.health is not None else None
+        return None if refused is None else f"its device refused an order: {refused.reason}"

@@ -35,6 +35,7 @@ MANIFEST, SIGNATURE = "manifest.json", "manifest.sig"
 # The keys that devices trust from this release on; the file on the device is `release.pub`.
 KEYS = "release.keys"
 PUBLIC_KEY = re.compile(rb"-----BEGIN PUBLIC KEY-----[^-]{1,4096}-----END PUBLIC KEY-----\r?\n?")
+LOWEST = re.compile(rb"# edgemeter release keys, [^\n]*, lowest ([0-9][A-Za-z0-9.+]{0,63})\n")
 MOST_MANIFEST_BYTES, MOST_SIGNATURE_BYTES = 1 << 20, 1 << 10
 FORMS = {
     "name": r"edgemeter",
@@ -250,6 +251,12 @@ def public_keys(text: bytes) -> list[bytes]:
     return [match.group(0) for match in PUBLIC_KEY.finditer(text)]
 
 
+def lowest_version(keys: bytes) -> str | None:
+    """Return the earliest version that a `release.pub` allows, None for any."""
+    match = LOWEST.match(keys)
+    return match[1].decode() if match else None
+
+
 def _is_signed_by(key: bytes, document: bytes, signed: bytes) -> bool:
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
         signature, public = Path(folder) / SIGNATURE, Path(folder) / "key"
@@ -354,6 +361,10 @@ class Installation:
             refuse(f"the release needs glibc {manifest.glibc}, here is {' '.join(glibc).strip() or 'none'}: build one for it")
         if current is not None and version_key(manifest.version) < version_key(current) and downgrade != "allowed":
             refuse(f"the release is version {manifest.version}, older than {current}, which runs: add --allow-downgrade")
+        trusted = self.root / "release.pub"
+        lowest = lowest_version(trusted.read_bytes()) if trusted.is_file() else None
+        if lowest is not None and version_key(manifest.version) < version_key(lowest):
+            refuse(f"the release is version {manifest.version}, and the fleet's release keys allow none before {lowest}: install that one")
         return self._interpreter()
 
     def _interpreter(self) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.orders import version_key
 from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.identity.release_keys import read_keys
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry, insert_rows
 from edgemeter.provisioning.release import manifest
@@ -41,10 +42,14 @@ def inspect_release(folder: FleetFolder, path: Path) -> VerifiedRelease:
     """Return the release (a folder or `.tar`) once signature and files are verified.
 
     Raises:
-        ConfigError: it is not a release, not signed by the fleet's release key, or its version cannot be compared.
+        ConfigError: it is not a release, not signed by the fleet's release key, its version cannot be compared, or no device takes it.
     """
     verified = manifest.read_release(path, folder.release_public_key)
-    version_key(verified.manifest.version)
+    version, lowest = verified.manifest.version, read_keys(folder.release_public_key).lowest
+    if version_key(version) < version_key(lowest or version):
+        raise ConfigError(
+            f"version {version} is older than {lowest}, the lowest that devices install: `edgemeter fleet release lowest` changes it"
+        )
     return verified
 
 

@@ -16,6 +16,7 @@ from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.chaos.supervised import Supervised, await_port
 from tests.fixtures.collecting import EDGEMETER
+from tests.fixtures.fleet_key import give_service
 from tests.fixtures.servers import LOOPBACK, free_port, mosquitto_binary
 from tests.fleet import enrolling
 from tests.fleet.replay_devices import Crowd
@@ -116,6 +117,8 @@ class FleetWorld:
         self.folder = FleetFolder(self.path / "fleet")
         port = free_port()
         address = f"mqtt://{LOOPBACK}:{port}"
+        if self.enrolment == "registry":
+            give_service(self.folder)
         self.broker = self._supervised("broker", self._with_identity(port) if self.enrolment == "claims" else self._plain(port))
         await_port(port)
         # Over TLS with the certificate of `fleet init`, where there is one.

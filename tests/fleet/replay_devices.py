@@ -19,6 +19,7 @@ from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.contract.messages import DeviceState, Topic
 from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt
 from edgemeter.collector.load.tally import RecordNumber, RecordTemplate
+from tests.fixtures.fleet_key import challenge, command_in
 
 AGAIN_S = 3.0
 TICK_S = 0.02
@@ -108,7 +109,7 @@ class Crowd:
                     for sequence in range(first, last + 1):
                         self._receipts.pop((receipt.session, sequence), None)
                 return
-            command = orders.decode_command(message.payload)
+            command = orders.decode_command(command_in(message.payload))
             if isinstance(command, ReportReceipt):
                 self._noted(device, command)
             else:
@@ -230,6 +231,8 @@ class _Line:
         for name in self.names:
             state = messages.encode_message(DeviceState(state="online", session=self._crowd.devices[name].session))
             self.session.publish(str(Topic(self._crowd.fleet, name, "state")), state, lasting="retained")
+            answered_by = challenge(self._crowd.devices[name].session)
+            self.session.publish(str(Topic(self._crowd.fleet, name, "challenge")), answered_by, lasting="retained")
 
     def disconnected(self, reason: str) -> None:
         """It comes back by itself."""

@@ -10,6 +10,7 @@ from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.chaos.supervised import Supervised
+from tests.fixtures.fleet_key import give_board, give_service
 from tests.fixtures.servers import LOOPBACK, mosquitto
 from tests.fleet.fleet_world import EDGEMETER
 
@@ -38,13 +39,13 @@ def lab(tmp_path):
     broker = mosquitto(tmp_path)
     broker.start()
     address = f"mqtt://{LOOPBACK}:{broker.port}"
-    folder = FleetFolder(tmp_path / "fleet")
+    folder = give_service(FleetFolder(tmp_path / "fleet"))
     registry = Registry(folder.registry)
     with registry.transaction() as connection:
         devices.put(connection, Device("pi", "lab", "1", "pi5", (), "accepted", None, None, 1, 1))
     registry.close()
     (tmp_path / "config.toml").touch()
-    home = {"EDGEMETER_HOME": str(tmp_path / "home")}
+    home = {"EDGEMETER_HOME": str(give_board(tmp_path / "home"))}
     agent = [*EDGEMETER, "agent", "up", "--broker", address, "--device", "pi", "--fleet", "lab", "--config", str(tmp_path / "config.toml")]
     processes = [
         Supervised("service", [*EDGEMETER, "fleet", "serve", "--folder", str(folder.path), "--broker", address], tmp_path / "service.log"),

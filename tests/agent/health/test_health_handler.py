@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from edgemeter.agent.base.config import Config
@@ -171,6 +172,18 @@ def test_a_run_is_reported_without_a_child(handler, published, tmp_path):
     handler.poll()
     assert handler._child is None
     assert published.messages[-1][1].runs.last_ns == 99
+
+
+def test_refused_orders_are_reported_within_a_minute(handler, published, tmp_path):
+    """Their count and the last reason, without a child; a damaged note is none."""
+    collected(handler, published)
+    refused = health.RefusedOrders(count=3, last_ns=5, reason="not signed")
+    for payload, now_s in ((b"{", 1.0), (msgspec.json.encode(refused), 2.0)):
+        (tmp_path / health.REFUSED_ORDERS_FILE).write_bytes(payload)
+        published.now_s = now_s
+        handler.poll()
+    assert handler._child is None
+    assert [message[1].refused_orders for message in published.messages] == [msgspec.UNSET, refused]
 
 
 def test_a_broker_that_forgot_gets_the_status_again(handler, published):

@@ -7,7 +7,7 @@ import time
 import msgspec
 import pytest
 
-from edgemeter.agent.base import config, durable_file
+from edgemeter.agent.base import config, durable_file, openssl
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.identity import EnrolmentAnswer
 from edgemeter.agent.identity import identity as identity_identity
@@ -84,7 +84,7 @@ def test_key_and_certificate_change_together_whenever_the_power_goes(signing, fi
         stored = identity_identity.read_identity(files.home)
         assert identity_identity.belong_together(files.certificate, files.key), cut
         assert stored.device in {old.device, f"pi-{cut + 2}"}
-        assert f"CN = {stored.device}" in identity_identity._openssl("x509", "-in", str(files.certificate), "-noout", "-subject").decode()
+        assert f"CN = {stored.device}" in openssl.run_openssl("x509", "-in", str(files.certificate), "-noout", "-subject").decode()
         old = stored
     assert old.device == "pi-7"
 

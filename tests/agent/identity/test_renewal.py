@@ -20,7 +20,9 @@ from edgemeter.agent.contract.identity import CertificateHeld, EnrolmentAnswer
 from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.identity import identity
 from edgemeter.agent.identity.renewal import POLL_S, RETRY_S, RenewalHandler
+from edgemeter.provisioning.identity.service_key import ServiceKey
 from edgemeter.provisioning.registry import certificates
+from tests.fixtures.fleet_key import signed_in
 from tests.fixtures.mqtt_peer import wait_until
 from tests.provisioning.identity.lab import Lab
 
@@ -103,7 +105,7 @@ def test_a_young_certificate_is_left_alone_and_a_lost_reply_costs_none(lab, boar
     for _ in range(3):
         assert RenewalHandler(context).poll() == RETRY_S
     assert wait_until(lambda: len(context.publish.peer.messages) == 3)
-    numbers = {contract_identity.decode_answer(message.payload).number for message in context.publish.peer.messages}
+    numbers = {contract_identity.decode_answer(signed_in(message.payload)).number for message in context.publish.peer.messages}
     assert len(numbers) == 1
     assert len(certificates.of_device(lab.registry, "pi-1")) == 2
 
@@ -128,13 +130,19 @@ def test_replies_to_nobodys_question_change_nothing(lab, board):
     age(lab, board)
     renewal = RenewalHandler(context)
     before = {path: path.read_bytes() for path in board.files.folder.iterdir()}
+    renewal._request = "00"
     for payload in (b"", b"{", b"\xff" * 100, b"[]"):
         with pytest.raises(ConfigError):
             renewal.received(Message(context.topic("certificate"), payload))
     answer = EnrolmentAnswer(
         request="00", state="accepted", now_ns=1, device="pi-2", fleet="lab", number="1", certificate="x", not_after_ns=2
     )
-    renewal.received(Message(context.topic("certificate"), contract_identity.encode_identity(answer)))
+    key = ServiceKey(lab.folder)
+    with pytest.raises(ConfigError, match="signed"):
+        renewal.received(Message(context.topic("certificate"), contract_identity.encode_identity(answer)))
+    renewal.received(
+        Message(context.topic("certificate"), key.seal(contract_identity.encode_identity(msgspec.structs.replace(answer, request="11"))))
+    )
     renewal.poll()
     for certificate in (None, "x"):
         renewal._request = "00"
@@ -142,7 +150,7 @@ def test_replies_to_nobodys_question_change_nothing(lab, board):
             renewal.received(
                 Message(
                     context.topic("certificate"),
-                    contract_identity.encode_identity(msgspec.structs.replace(answer, certificate=certificate)),
+                    key.seal(contract_identity.encode_identity(msgspec.structs.replace(answer, certificate=certificate))),
                 )
             )
     assert identity.belong_together(board.files.certificate, board.files.key)

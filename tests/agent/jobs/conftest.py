@@ -8,6 +8,7 @@ import pytest
 
 from tests.agent.jobs.driver import Driver
 from tests.agent.jobs.fleet_server import DEVICE, FLEET, LONG_S, FleetServer
+from tests.fixtures.fleet_key import give_board
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import address_of, mosquitto
 
@@ -22,9 +23,9 @@ def broker(tmp_path):
 
 
 @pytest.fixture
-def server(broker):
+def server(broker, tmp_path):
     """Return the server's end."""
-    fleet_server = FleetServer(address_of(broker))
+    fleet_server = FleetServer(address_of(broker), tmp_path / "service")
     yield fleet_server
     fleet_server.close()
 
@@ -43,9 +44,9 @@ class Agent:
 
     def start(self, **environment):
         """Start it and wait until the server has heard of it."""
-        births = self._server.births
+        challenges = self._server.challenges
         self.begin(**environment)
-        assert wait_until(lambda: self._server.births > births, LONG_S), self.log.read_text()
+        assert wait_until(lambda: self._server.challenges > challenges, LONG_S), self.log.read_text()
 
     def begin(self, **environment):
         """Start it."""
@@ -66,8 +67,7 @@ class Agent:
 @pytest.fixture
 def agent(tmp_path, broker, server):
     """Return an agent that is not started yet."""
-    home = tmp_path / "home"
-    home.mkdir()
+    home = give_board(tmp_path / "home")
     new_agent = Agent(home, broker, server)
     yield new_agent
     new_agent.kill()

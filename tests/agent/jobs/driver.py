@@ -1,11 +1,13 @@
 """Drives the handler of jobs without a broker: what it publishes is kept, and content that it wants is handed to it."""
 
+import contextlib
 import time
 from collections import deque
 
 import msgspec
 
 from edgemeter.agent.base import config
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.contract.messages import parse_topic
@@ -14,6 +16,7 @@ from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.jobs.jobs_handler import JobsHandler
 from tests.agent.jobs.fleet_server import ServersEnd
+from tests.fixtures.fleet_key import OrderSigner, give_board
 
 REPLAY = b"""{"format": "edgemeter-replay", "schema": 1, "latencies_ms": [2.0, 2.5],
  "inputs": [{"name": "x", "shape": [1, 3], "dtype": "float32"}], "outputs": [{"name": "y", "shape": [1, 3], "dtype": "float32"}]}"""
@@ -48,7 +51,9 @@ class Driver(ServersEnd):
         self.settings = settings or config.Config()
         self._on_the_way = deque()
         # An acknowledgement is heard with the next poll, as over a line.
-        super().__init__(lambda payload, kind: self._on_the_way.append((payload, kind)))
+        super().__init__(
+            lambda payload, kind: self._on_the_way.append((payload, kind)), OrderSigner(give_board(home) / "service", "lab", "pi-1")
+        )
         self.doings = []
         self.activities = []
         self.is_connected = True
@@ -102,7 +107,9 @@ class Driver(ServersEnd):
         while time.monotonic() < deadline:
             self.handler.poll()
             while self._on_the_way:
-                self.say(*self._on_the_way.popleft())
+                # The daemon logs what a handler rejects, and goes on.
+                with contextlib.suppress(ConfigError):
+                    self.say(*self._on_the_way.popleft())
             if condition():
                 return True
             time.sleep(0.02)
@@ -122,6 +129,9 @@ class Driver(ServersEnd):
         kind = parse_topic(topic).kind
         if kind == "job":
             self.note(orders.decode_report(payload))
+        elif kind == "challenge":
+            assert lasting == "retained"
+            self.signer.challenged(payload)
         elif kind == "progress":
             self.doings.append(messages.decode_progress(payload).doing)
         elif kind == "activity":

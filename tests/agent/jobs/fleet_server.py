@@ -8,6 +8,7 @@ from edgemeter.agent.base.mqtt_session import MqttSession, SessionProfile
 from edgemeter.agent.contract import orders
 from edgemeter.agent.contract.messages import Topic, decode_activity
 from edgemeter.agent.contract.orders import Chunk, Content, Order, ReportReceipt
+from tests.fixtures.fleet_key import OrderSigner
 from tests.fixtures.mqtt_peer import wait_until
 
 FLEET, DEVICE = "lab", "pi-1"
@@ -22,13 +23,15 @@ def topic(kind):
 class ServersEnd:
     """What a server of orders does over any line: `send(payload, kind)` is the line, `acknowledges` whether it answers reports."""
 
-    def __init__(self, send):
+    def __init__(self, send, signer):
+        self.signer = signer
         self.reports = []
         self.wants = []
         self.contents = {}
         self.acknowledges = True
         self._send = send
         self._versions = {}
+        self._orders = {}
 
     def hold(self, data, name):
         """Keep content, and return what an order calls it."""
@@ -39,7 +42,16 @@ class ServersEnd:
     def order(self, work, job="job-1", attempt=1, version=1, timeout_s=300.0):
         """Give an order."""
         self._versions.setdefault((job, attempt), version)
-        self._send(orders.encode_order(Order(job=job, attempt=attempt, version=version, work=work, timeout_s=timeout_s)), "command")
+        self._orders[job, attempt] = Order(job=job, attempt=attempt, version=version, work=work, timeout_s=timeout_s)
+        self._command(self._orders[job, attempt])
+
+    def challenged(self, payload):
+        """Take the device's challenge, and give the orders again that it has not answered."""
+        self.signer.challenged(payload)
+        answered = {(report.job, report.attempt) for report in self.reports}
+        for key, order in self._orders.items():
+            if key not in answered:
+                self._command(order)
 
     def states(self, job="job-1"):
         """Return the states that were reported, each once, in order."""
@@ -57,8 +69,10 @@ class ServersEnd:
         key = (report.job, report.attempt)
         if report.expected_version == self._versions.get(key, report.expected_version):
             self._versions[key] = report.expected_version + 1
-        receipt = ReportReceipt(noted=report.job, attempt=report.attempt, version=self._versions[key])
-        self._send(orders.encode_order(receipt), "command")
+        self._command(ReportReceipt(noted=report.job, attempt=report.attempt, version=self._versions[key]))
+
+    def _command(self, command):
+        self._send(self.signer.sealed(orders.encode_order(command)), "command")
 
     def chunk(self, want):
         """Note a request for content, and return head and bytes of the chunk that it asks for."""
@@ -71,12 +85,13 @@ class ServersEnd:
 class FleetServer(ServersEnd):
     """A server with one device over a real broker; `contents` by hash is what it hands out."""
 
-    def __init__(self, address):
+    def __init__(self, address, folder):
         # Not flushed: that would wait in the thread which receives.
-        super().__init__(lambda payload, kind: self.session.publish(topic(kind), payload))
+        super().__init__(lambda payload, kind: self.session.publish(topic(kind), payload), OrderSigner(folder, FLEET, DEVICE))
         self.progress = []
         self.activities = []
         self.births = 0
+        self.challenges = 0
         self.change_piece = lambda _head, data: data
         self._subscribed = threading.Event()
         self.session = MqttSession(address, SessionProfile("edgemeter-fleet"), self)
@@ -85,7 +100,7 @@ class FleetServer(ServersEnd):
 
     def connected(self):
         """Subscribe."""
-        self.session.subscribe([topic(kind) for kind in ("job", "want", "progress", "birth", "activity")])
+        self.session.subscribe([topic(kind) for kind in ("job", "want", "progress", "birth", "activity", "challenge")])
         self.session.publish("edgemeter-tests/marker", b"x")
 
     def disconnected(self, _reason):
@@ -100,6 +115,9 @@ class FleetServer(ServersEnd):
         kind = message.topic.rpartition("/")[2]
         if kind == "birth":
             self.births += 1
+        elif kind == "challenge":
+            self.challenged(message.payload)
+            self.challenges += 1
         elif kind == "activity":
             self.activities.append((time.monotonic_ns(), decode_activity(message.payload)))
         elif kind == "progress":

@@ -346,7 +346,7 @@ def test_a_malformed_order_is_refused_whole_and_reported_where_it_names_its_job(
     order = {"job": "job-1", "attempt": 1, "version": 3, "timeout_s": 9, "work": {"type": "logs"}}
     for wrong in ({"shell": "reboot"}, {"work": {"type": "measure", "suite": "/etc/passwd"}}, {"work": {"type": "shell"}}):
         with pytest.raises(ConfigError, match="not an order"):
-            device.say(msgspec.json.encode(order | wrong))
+            device.say(device.signer.sealed(msgspec.json.encode(order | wrong)))
         assert (device.reports[-1].state, device.reports[-1].expected_version) == ("rejected", 3)
     assert Journal(device.home / journal.JOURNAL_FILE).latest(5) == []
 
@@ -355,7 +355,7 @@ def test_garbage_changes_nothing(device):
     """Thousands of random and half-right payloads on both topics, and ten megabytes."""
     draw = random.Random(0)  # noqa: S311 - the same every time
     device.order(device.measure(suite(seconds=1)))
-    right = orders.encode_order(ReportReceipt(noted="job-1", attempt=1, version=2))
+    right = device.signer.sealed(orders.encode_order(ReportReceipt(noted="job-1", attempt=1, version=2)))
     for number in range(2000):
         payload = bytearray(right if number % 2 else draw.randbytes(draw.randrange(200)))
         for _ in range(draw.randrange(1, 4)):
@@ -374,18 +374,18 @@ def test_garbage_changes_nothing(device):
     assert [entry.order.job for entry in Journal(device.home / journal.JOURNAL_FILE).latest(9)] == ["job-1"]
 
 
-def test_a_forged_acknowledgement_is_mended_by_the_next_order(device):
+def test_a_wrong_acknowledgement_is_mended_by_the_next_order(device):
     """The report that it hid is sent when the server asks again."""
     device.acknowledges = False
     work = device.measure()
     device.order(work)
     assert device.until(lambda: "accepted" in device.states())
     for job, version in (("job-1", 2**52), ("other", 5)):
-        device.say(orders.encode_order(ReportReceipt(noted=job, attempt=1, version=version)))
+        device.say(device.signer.sealed(orders.encode_order(ReportReceipt(noted=job, attempt=1, version=version))))
     book = Journal(device.home / journal.JOURNAL_FILE)
     assert device.until(lambda: book.latest(1)[0].state == "done")
     book.close()
-    device.say(orders.encode_order(ReportReceipt(noted="job-1", attempt=1, version=2**53 - 1)))
+    device.say(device.signer.sealed(orders.encode_order(ReportReceipt(noted="job-1", attempt=1, version=2**53 - 1))))
     device.acknowledges = True
     device.reports.clear()
     device.order(work, version=1)

@@ -25,6 +25,7 @@ from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.service import FleetService
 from tests.agent.jobs.driver import REPLAY, records_in, suite
 from tests.agent.jobs.fleet_server import DEVICE, FLEET, LONG_S
+from tests.fixtures.fleet_key import give_service
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import address_of
 
@@ -35,13 +36,13 @@ class Births:
     """Hears only that the agent is there: the real service is the only one who answers it."""
 
     def __init__(self, address):
-        self.births = 0
+        self.challenges = 0
         self.session = MqttSession(address, SessionProfile("edgemeter-tests"), self)
         self.session.connect()
 
     def connected(self):
         """Subscribe."""
-        self.session.subscribe([str(Topic(FLEET, DEVICE, "birth"))])
+        self.session.subscribe([str(Topic(FLEET, DEVICE, "challenge"))])
 
     def disconnected(self, _reason):
         """It comes back."""
@@ -51,7 +52,7 @@ class Births:
 
     def received(self, _message):
         """Count it."""
-        self.births += 1
+        self.challenges += 1
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def server(broker):
 @pytest.fixture
 def folder(tmp_path, broker):
     """Return the folder of a fleet of one device, which is served."""
-    fleet_folder = FleetFolder(tmp_path / "fleet")
+    fleet_folder = give_service(FleetFolder(tmp_path / "fleet"))
     registry = Registry(fleet_folder.registry)
     with registry.transaction() as connection:
         devices.put(connection, Device(DEVICE, FLEET, "serial", "pi5", (), "accepted", None, None, 1, 1))

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 import msgspec
 
 from edgemeter.agent.base.broker_address import parse_address
-from edgemeter.agent.contract import health, identity, messages, orders
+from edgemeter.agent.contract import health, identity, messages, orders, sealed
 from edgemeter.agent.contract.messages import TOPIC_ROOT, TopicKind
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.home_assistant import discovery
@@ -49,7 +49,7 @@ MESSAGES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "state": (messages.DeviceState,),
     "result": (),
     "receipt": (messages.Receipt, messages.AgainRequest),
-    "command": (orders.Order, orders.ReportReceipt),
+    "command": (sealed.SealedMessage, sealed.AddressedCommand, orders.Order, orders.ReportReceipt),
     "activity": (messages.Activity,),
     "progress": (messages.Progress,),
     "job": (orders.ExecutionReport,),
@@ -57,9 +57,10 @@ MESSAGES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "want": (orders.Want,),
     "content": (orders.Chunk,),
     "renew": (identity.CertificateRequest, identity.CertificateHeld),
-    "certificate": (identity.EnrolmentAnswer,),
+    "certificate": (sealed.SealedMessage, identity.EnrolmentAnswer),
+    "challenge": (sealed.Challenge,),
 }
-RETAINED = ("birth", "state", "activity", "health")
+RETAINED = ("birth", "state", "activity", "health", "challenge")
 RESULT = "[run record](record.md), or a list of them; the samples travel inside"
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from edgemeter.agent.contract.health import Clock, Disk, LastStop, RecentRuns, Sensor
+from edgemeter.agent.contract.health import Clock, Disk, LastStop, RecentRuns, RefusedOrders, Sensor
 from edgemeter.agent.contract.orders import Doctor
 from edgemeter.provisioning.cli.main import fleet as fleet_command
 from edgemeter.provisioning.health import device_view, overview
@@ -94,6 +94,18 @@ def test_a_job_that_just_ended_is_shown_before_the_next_report(lab, ended_s_ago,
     ]
     assert (document["newer_job"] is not None) == (text == "1 min, done")
     assert ("last job" in fleet("show", "pi-good", "--folder", lab.folder.path)) == (text == "1 min, done")
+
+
+def test_refused_orders_are_shown_for_a_week(lab):
+    """On one line, with the reason: somebody makes up orders, or the service's key is not the board's any more."""
+    week_ns = 7 * DAY
+    for ago_ns, is_shown in ((0, True), (week_ns - 1, True), (week_ns, False)):
+        refused = RefusedOrders(count=12, last_ns=lab.now_ns - ago_ns, reason="not signed\x1b[2J\nby the service")
+        lab.says("pi-good", "online", told_ns=lab.now_ns, clock=Clock(is_synchronised=True), refused_orders=refused)
+        lab.passes(1)
+        (line,) = [line for line in overview.read(lab.folder, lab.registry, lab.now_ns) if line.device.device == "pi-good"]
+        texts = [issue.text for issue in line.issues if issue.kind == "orders"]
+        assert texts == ["it refused 12 orders, the last because: not signed [2J by the service"] * is_shown
 
 
 def test_a_board_that_joined_and_is_silent_is_not_a_token_that_nobody_used(lab):

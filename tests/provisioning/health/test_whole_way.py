@@ -22,6 +22,7 @@ from edgemeter.provisioning.registry import canary_runs, devices
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve import handler, service
 from tests.fixtures.fleet_command import run_fleet
+from tests.fixtures.fleet_key import give_board, give_service
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import address_of, mosquitto
 
@@ -78,7 +79,7 @@ def served(broker, tmp_path, monkeypatch):
 @pytest.fixture
 def board(broker, tmp_path):
     """Return a board whose agent is not there yet."""
-    board = Board(tmp_path / "home", broker)
+    board = Board(give_board(tmp_path / "home"), broker)
     yield board
     board.end(signal.SIGKILL)
 
@@ -123,8 +124,7 @@ def test_a_canary_run_is_ordered_measured_and_kept(broker, board, tmp_path, monk
     pytest.importorskip("ai_edge_litert")
     handlers = {"jobs": JobHandler, "health": FleetHealthHandler}
     monkeypatch.setattr(handler, "make_handlers", lambda *arguments: {name: kind(*arguments) for name, kind in handlers.items()})
-    folder = FleetFolder(tmp_path / "fleet")
-    folder.path.mkdir()
+    folder = give_service(FleetFolder(tmp_path / "fleet"))
     serving = service.FleetService(folder, address_of(broker))
     serving.start()
     registry = Registry(folder.registry)

@@ -26,6 +26,7 @@ from edgemeter.provisioning.identity import authority, broker_files
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.devices import DeviceReport
+from tests.fixtures.fleet_key import signed_in
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import LOOPBACK
@@ -51,7 +52,7 @@ def is_refused(client, topic):
 
 def answers(peer):
     """Return what the handler answered."""
-    return [contract_identity.decode_answer(message.payload) for message in peer.messages]
+    return [contract_identity.decode_answer(signed_in(message.payload)) for message in peer.messages]
 
 
 def test_a_board_joins_and_is_known(lab):

@@ -5,9 +5,13 @@ import subprocess
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.health import Health
 from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.release import manifest
+from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.devices import Device, DeviceReport
+from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.release import install, manifest
 from tests.fixtures import small_release
 from tests.fixtures.fleet_command import run_fleet
 
@@ -79,6 +83,38 @@ def test_a_rotation_has_both_keys_until_it_is_finished(server):
     assert not folder.next_release_key.exists()
     with pytest.raises(ConfigError, match="no rotation is open"):
         run_fleet(server, "release", "rotate", "--finish")
+
+
+def test_the_lowest_release_stays_through_a_rotation_and_counts_as_new_keys(server):
+    """Devices take keys with a greater number only; a version that cannot be compared is refused."""
+    run_fleet(server, "init", "--broker", "127.0.0.1")
+    folder = FleetFolder(server)
+    assert run_fleet(server, "release", "lowest").stdout == "any release\n"
+    run_fleet(server, "release", "lowest", "1.2", "--dry-run")
+    with pytest.raises(ConfigError, match="not a version"):
+        run_fleet(server, "release", "lowest", "new")
+    assert run_fleet(server, "release", "lowest").stdout == "any release\n"
+    before = release_keys.read_keys(folder.release_public_key)
+    run_fleet(server, "release", "lowest", "1.2")
+    keys = release_keys.read_keys(folder.release_public_key)
+    assert (keys.number, keys.keys, keys.lowest) == (1, before.keys, "1.2")
+    run_fleet(server, "release", "rotate")
+    run_fleet(server, "release", "rotate", "--finish")
+    ended = release_keys.read_keys(folder.release_public_key)
+    assert (ended.number, len(ended.keys), ended.lowest) == (3, 1, "1.2")
+    assert install.lowest_version(folder.release_public_key.read_bytes()) == "1.2"
+
+
+def test_a_device_without_a_release_is_not_behind(server):
+    """Its agent was installed in another way, and checks no release; one that never reported may run an old one."""
+    registry = Registry(FleetFolder(server).registry)
+    with registry.transaction() as connection:
+        for name in ("by-pip", "silent"):
+            devices.put(connection, Device(name, "lab", name, "pi5", (), "accepted", None, None, 1, 1))
+        report = DeviceReport("by-pip", "lab", Health(device="by-pip", fleet="lab", session=1, told_ns=1, agent="1.0"), 1)
+        devices.put_reports(connection, [report])
+    assert release_keys.devices_behind(registry, 5) == ["silent"]
+    registry.close()
 
 
 @pytest.mark.parametrize("step", ["begin", "finish"])

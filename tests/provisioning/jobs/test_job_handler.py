@@ -307,6 +307,7 @@ def test_a_fleet_file_that_became_wrong_leaves_the_rules_as_they_were(bench):
 
 def test_a_report_on_an_unknown_job_is_put_to_rest(bench):
     """A device that kept a job of a registry that is gone does not report it for ever."""
+    bench.online("a")
     assert bench.report_and_poll("a", Order(job="gone", attempt=1, version=1, work=Doctor(), timeout_s=1.0), "done", 7) == [
         ("a", ReportReceipt(noted="gone", attempt=1, version=8, state="done"))
     ]

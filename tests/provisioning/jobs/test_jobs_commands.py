@@ -12,15 +12,17 @@ from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import order_suite
+from edgemeter.agent.contract.health import Health, RefusedOrders
 from edgemeter.agent.contract.orders import Doctor
 from edgemeter.collector.load.tally import RecordTemplate
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import job_view
 from edgemeter.provisioning.registry import devices, jobs
-from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.devices import Device, DeviceReport
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.service import FleetService
 from tests.fixtures.fleet_command import run_fleet
+from tests.fixtures.fleet_key import give_service
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import address_of, mosquitto
@@ -34,7 +36,7 @@ class Fleet:
 
     def __init__(self, path):
         self.path = path
-        self.folder = FleetFolder(path / "fleet")
+        self.folder = give_service(FleetFolder(path / "fleet"))
         self.suite = path / "suite.toml"
         self.suite.write_text('name = "one"\n[[case]]\nmodel = "edgemeter-shapes_int8.tflite"\nmode = "rapid"\n')
         self.registry = Registry(self.folder.registry)
@@ -159,6 +161,17 @@ def test_a_waiting_device_states_why(lab):
     assert [entry["job"] for entry in json.loads(lab.call("jobs", "--json")[0])["jobs"]] == [job]
 
 
+def test_an_order_that_its_device_refuses_states_why(lab):
+    """It was sent and has no answer; what else the device refused is the likely reason."""
+    job = lab.run("--detach")[0].strip()
+    refused = RefusedOrders(count=1, last_ns=1, reason="signed with an earlier key")
+    health = Health(device="a", fleet="lab", session=1, told_ns=2, agent="1.0", refused_orders=refused)
+    with lab.registry.transaction() as connection:
+        devices.put_reports(connection, [DeviceReport("a", "lab", health, 2)])
+        connection.execute("UPDATE executions SET state = 'sent', serial = serial + 9")
+    assert lab.call("jobs", job)[0].replace("\n", "").count("refused") == 1
+
+
 def test_cancel_ends_one_device_or_all(lab):
     """Nothing was sent, so it is over at once; twice is no error."""
     job = lab.run("--detach")[0].strip()
@@ -269,3 +282,10 @@ def test_a_rehearsed_schedule_is_json_for_machines(lab):
     document = json.loads(lab.call("schedule", "n", "--canary-run", "--cron", "@daily", "--on", "all", "--dry-run", "--json")[0])
     assert document == {"schedule": "n", "cron": "@daily", "devices": NAMES}
     assert json.loads(lab.call("jobs", "--json")[0])["jobs"] == []
+
+
+@pytest.mark.parametrize("command", [("run", "suite.toml"), ("schedule", "nightly", "suite.toml", "--cron", "@daily")])
+def test_an_order_names_its_devices(tmp_path, command):
+    """Without `--on` the command ends as any that lacks an option: nothing is ordered, and no traceback."""
+    result = run_fleet(tmp_path / "fleet", *command, code=2)
+    assert "Missing option '--on'" in result.output

@@ -9,6 +9,7 @@ from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.orders import FINAL, ReportReceipt
 from edgemeter.agent.jobs.journal import Journal
 from edgemeter.provisioning.registry import jobs
+from tests.fixtures.fleet_key import command_in
 from tests.fixtures.job_bench import Bench
 from tests.fixtures.rows import table_row
 
@@ -36,7 +37,7 @@ class Device:
 
     def take(self, payload):
         """Take an order or an acknowledgement."""
-        command = orders.decode_command(payload)
+        command = orders.decode_command(command_in(payload))
         if isinstance(command, ReportReceipt):
             self.journal.noted(command)
             return

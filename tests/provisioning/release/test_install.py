@@ -115,6 +115,18 @@ def test_a_release_installed_again_changes_nothing(releases, installed):
     assert picture(installed) == before
 
 
+@pytest.mark.slow
+def test_nothing_below_the_lowest_release_is_installed(releases, installed):
+    """Whatever the option says; what the keys allow is installed."""
+    public = installed / "release.pub"
+    public.write_bytes(b"# edgemeter release keys, number 1, since 0, lowest 1.1\n" + public.read_bytes())
+    before = picture(installed)
+    result = start(releases.v10, installed, public, "--allow-downgrade")
+    assert (result.returncode, "allow none before 1.1" in result.stderr) == (1, True)
+    assert picture(installed) == before
+    assert start(releases.v11, installed, public).returncode == 0
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_two_releases_stay_and_older_ones_go(releases, tmp_path):

@@ -1,0 +1,67 @@
+"""Messages that the fleet's service signs, so that a board obeys it and not the broker between them.
+
+The signature is over the exact bytes of `message`; `certificate` is the service's, signed by the fleet's authority, which each board has.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.types import Name
+from edgemeter.agent.contract.identity import Hex, Pem
+from edgemeter.agent.contract.messages import Number, decode_json, decoder_of
+
+# The common name of the service's certificate; no device may have a name like it.
+SERVICE_NAME = "edgemeter-fleet"
+# Room for the envelope around a message.
+ENVELOPE_BYTES = 8 << 10
+
+
+class SealedMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A signed message; `signature` is ECDSA on P-256 with SHA-256, DER, in base64."""
+
+    signature: Annotated[bytes, msgspec.Meta(max_length=200)]
+    certificate: Pem
+    message: msgspec.Raw
+
+
+class Challenge(msgspec.Struct, frozen=True, kw_only=True):
+    """A random number that orders to a board have to repeat; the board makes it anew at each start of its agent and once an hour."""
+
+    session: Number
+    challenge: Hex
+
+
+class AddressedCommand(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An [Order](#order) or a [ReportReceipt](#reportreceipt) for one board of one fleet, in answer to its last `challenge`."""
+
+    fleet: Name
+    device: Name
+    challenge: Hex
+    command: msgspec.Raw
+
+
+def encode_sealed(document: bytes, signature: bytes, certificate: str) -> bytes:
+    """Return the payload that carries the signed `document`, which is JSON."""
+    return msgspec.json.encode(SealedMessage(signature=signature, certificate=certificate, message=msgspec.Raw(document)))
+
+
+def decode_sealed(payload: bytes, title: str, largest_bytes: int) -> SealedMessage:
+    """Return the envelope; nothing of it is verified yet. `title` names the message in errors.
+
+    Raises:
+        ConfigError: it is longer than `largest_bytes` and the envelope, or not signed at all.
+    """
+    if len(payload) > largest_bytes + ENVELOPE_BYTES:
+        raise ConfigError(f"not {title}: {len(payload)} bytes, at most {largest_bytes}")
+    return decode_json(payload, SealedMessage, f"{title} that is signed")
+
+
+def encode_addressed(fleet: str, device: str, challenge: str, command: bytes) -> bytes:
+    """Return what the service signs for an order or a receipt, which is JSON."""
+    return msgspec.json.encode(AddressedCommand(fleet=fleet, device=device, challenge=challenge, command=msgspec.Raw(command)))
+
+
+decode_addressed = decoder_of(AddressedCommand, "a command for a device", None)
+decode_challenge = decoder_of(Challenge, "a device's challenge")

@@ -1,0 +1,66 @@
+"""Whether a message comes from the service of this device's fleet: what a broker makes up by itself, or changes, is none."""
+
+import ssl
+
+import msgspec
+
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.openssl import certificate_facts, is_signed_by
+from edgemeter.agent.contract.sealed import SERVICE_NAME, SealedMessage
+from edgemeter.agent.identity.identity import IdentityFiles
+
+
+class _NewestService(msgspec.Struct, frozen=True, kw_only=True):
+    """The end (s, UTC) of the newest certificate of the service that came here, and the authority (PEM) that it is of."""
+
+    authority: str
+    not_after_s: int
+
+
+class ServiceSignature:
+    """Verifies messages of the service by the fleet's authority, which came here with the join file.
+
+    A service whose certificate was renewed is trusted at once, and its earlier certificate not any more: the newest is kept on the disk.
+    """
+
+    def __init__(self, files: IdentityFiles) -> None:
+        self._authority = files.ca
+        self._newest_file = files.folder / "service.json"
+        # The certificate verified last, and its public key: a board hears the same one for years.
+        self._certificate: str | None = None
+        self._key = b""
+
+    def verified(self, sealed: SealedMessage, title: str) -> bytes:
+        """Return the message in the envelope; `title` names it in errors.
+
+        Raises:
+            ConfigError: the fleet's service has not signed it, or this device belongs to no fleet.
+            UnavailableError: there is no openssl, or a file cannot be written.
+        """
+        if not self._authority.is_file():
+            raise ConfigError(f"{title} came, and this device has joined no fleet: join one with `edgemeter agent join`")
+        if sealed.certificate != self._certificate:
+            self._key, self._certificate = self._key_of(sealed.certificate, title), sealed.certificate
+        document = bytes(sealed.message)
+        if not is_signed_by(self._key, document, sealed.signature):
+            raise ConfigError(f"{title} is not signed by the service of this device's fleet")
+        return document
+
+    def _key_of(self, certificate: str, title: str) -> bytes:
+        facts = certificate_facts(certificate.encode(), self._authority)
+        if facts is None or facts.get("subject") != f"CN={SERVICE_NAME}":
+            raise ConfigError(f"{title} is not signed by the service of this device's fleet: its certificate is another's")
+        authority, not_after_s = self._authority.read_text(), ssl.cert_time_to_seconds(facts["notAfter"])
+        newest = self._newest()
+        if newest is not None and newest.authority == authority and newest.not_after_s > not_after_s:
+            raise ConfigError(
+                f"{title} is signed with an earlier key of the fleet's service: where that is the true service, restored from a backup, "
+                "delete fleet.crt and fleet.key there and run `edgemeter fleet init`"
+            )
+        if newest is None or newest.authority != authority or newest.not_after_s < not_after_s:
+            durable_file.write(self._newest_file, msgspec.json.encode(_NewestService(authority=authority, not_after_s=not_after_s)))
+        return facts["key"].encode()
+
+    def _newest(self) -> _NewestService | None:
+        return durable_file.read_struct(self._newest_file, _NewestService, "note on the fleet's service", "delete it")

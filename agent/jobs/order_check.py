@@ -1,0 +1,118 @@
+"""Which orders are obeyed: those that the fleet's service signed, for this device, in answer to its present challenge.
+
+An order that somebody recorded answers an earlier challenge: neither a clock nor a number on the disk is needed, so a board without a
+clock, after a power cut or with the card's image of last year refuses it as well. Within the life of a challenge, the journal knows it.
+"""
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract import orders
+from edgemeter.agent.contract.health import REFUSED_ORDERS_FILE, RefusedOrders, read_refused_orders
+from edgemeter.agent.contract.sealed import Challenge, decode_addressed, decode_sealed
+from edgemeter.agent.daemon.handler import IDLE_S, HandlerContext
+from edgemeter.agent.identity.identity import IdentityFiles
+from edgemeter.agent.identity.service_signature import ServiceSignature
+
+logger = logging.getLogger(__name__)
+
+CHALLENGE_S = 3600.0
+# An order that was sent before the service knew the new challenge arrives within this time.
+GRACE_S = 60.0
+# Each signature is verified by a process: so many that are wrong are checked at once, then one a second. The service sends again.
+MOST_WRONG = 30
+TITLE = "an order"
+# A flood of refused orders costs one write in this time.
+NOTE_S = 10.0
+
+
+class OrderCheck:
+    """Verifies commands, and notes what was refused, for `edgemeter fleet list`."""
+
+    def __init__(self, context: HandlerContext, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._context = context
+        self._clock_s = clock_s
+        self._signature = ServiceSignature(IdentityFiles(context.home))
+        self._challenge = secrets.token_hex(16)
+        self._previous: str | None = None
+        self._made_s = clock_s()
+        self._is_published = False
+        self._checks_left = float(MOST_WRONG)
+        self._checked_s = clock_s()
+        self._noted_file = context.home / REFUSED_ORDERS_FILE
+        self._refused = read_refused_orders(context.home) or RefusedOrders(count=0, last_ns=0, reason="")
+        self._is_noted = True
+        self._noted_s = float("-inf")
+
+    def connected(self) -> None:
+        """Publish the challenge again; a device that was away for long answers to nothing that was sent before."""
+        if self._clock_s() - self._made_s >= CHALLENGE_S:
+            self._renew()
+            self._previous = None
+        self._is_published = False
+        self.poll()
+
+    def poll(self) -> float:
+        """Publish a challenge that is due, and note refusals; return the seconds to the next poll."""
+        now_s = self._clock_s()
+        if not self._is_noted and now_s - self._noted_s >= NOTE_S:
+            self._note(now_s)
+        if not self._context.is_connected():
+            return IDLE_S
+        if now_s - self._made_s >= CHALLENGE_S:
+            self._renew()
+        if not self._is_published:
+            message = Challenge(session=self._context.session, challenge=self._challenge)
+            payload = msgspec.json.encode(message)
+            self._is_published = self._context.publish(self._context.topic("challenge"), payload, lasting="retained")
+        return 1.0 if not (self._is_published and self._is_noted) else max(1.0, self._made_s + CHALLENGE_S - now_s)
+
+    def command(self, payload: bytes) -> bytes:
+        """Return the order or receipt in the payload.
+
+        Raises:
+            ConfigError: it is refused: not signed by the service, for another device, or recorded earlier.
+            UnavailableError: there is no openssl.
+        """
+        try:
+            return self._verified(payload)
+        except ConfigError as error:
+            self._refused = RefusedOrders(count=self._refused.count + 1, last_ns=time.time_ns(), reason=str(error)[:400])
+            self._is_noted = False
+            raise
+
+    def _verified(self, payload: bytes) -> bytes:
+        sealed = decode_sealed(payload, TITLE, orders.LARGEST_ORDER_BYTES)
+        addressed = decode_addressed(bytes(sealed.message))
+        device, fleet, now_s = self._context.device, self._context.fleet, self._clock_s()
+        if (addressed.device, addressed.fleet) != (device, fleet):
+            raise ConfigError(f"an order for device {addressed.device!r} of fleet {addressed.fleet!r} came to {device!r} of {fleet!r}")
+        is_previous = addressed.challenge == self._previous and now_s - self._made_s < GRACE_S
+        if addressed.challenge != self._challenge and not is_previous:
+            raise ConfigError("an order answers an earlier challenge of this device: it was delayed for long, or somebody repeats it")
+        self._checks_left = min(float(MOST_WRONG), self._checks_left + now_s - self._checked_s)
+        self._checked_s = now_s
+        if self._checks_left < 1.0:
+            raise ConfigError("an order came among too many that are not signed: it was not checked, and comes again if it is right")
+        self._checks_left -= 1.0
+        self._signature.verified(sealed, TITLE)
+        self._checks_left += 1.0
+        return bytes(addressed.command)
+
+    def _renew(self) -> None:
+        self._previous, self._challenge = self._challenge, secrets.token_hex(16)
+        self._made_s, self._is_published = self._clock_s(), False
+
+    def _note(self, now_s: float) -> None:
+        self._noted_s = now_s
+        try:
+            durable_file.write(self._noted_file, msgspec.json.encode(self._refused), 0o644)
+            self._is_noted = True
+        except UnavailableError as error:
+            logger.warning("refused orders cannot be noted: %s", error)

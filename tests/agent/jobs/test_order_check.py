@@ -1,0 +1,155 @@
+"""Facts about which orders a device obeys, by signatures of the real openssl and a clock that the test moves."""
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.health import read_refused_orders
+from edgemeter.agent.contract.orders import Logs, Order, encode_order
+from edgemeter.agent.daemon.handler import HandlerContext
+from edgemeter.agent.identity.identity import IdentityFiles
+from edgemeter.agent.jobs.order_check import CHALLENGE_S, GRACE_S, MOST_WRONG, NOTE_S, OrderCheck
+from tests.fixtures.fleet_key import OrderSigner, give_board, other_keys
+
+pytestmark = pytest.mark.needs("openssl")
+
+ORDER = encode_order(Order(job="job-1", attempt=1, version=1, work=Logs(), timeout_s=9.0))
+
+
+class Checked:
+    """A device that checks orders, and the fleet's service; `device` and `fleet` are those that the orders name."""
+
+    def __init__(self, path, device="pi-1", fleet="lab"):
+        self.path = path
+        self.home = give_board(path / "home")
+        self.now_s = 0.0
+        self.is_connected = True
+        self.signer = OrderSigner(path / "fleet", fleet, device)
+        self.start()
+
+    def start(self):
+        """Start the agent; what it publishes is its challenge."""
+        context = HandlerContext(
+            device="pi-1",
+            fleet="lab",
+            session=1,
+            settings=None,
+            home=self.home,
+            config=None,
+            publish=lambda _topic, payload, **_options: self.signer.challenged(payload) is None,
+            is_connected=lambda: self.is_connected,
+            wake=lambda: None,
+            restart=lambda: None,
+            log=list,
+        )
+        self.check = OrderCheck(context, lambda: self.now_s)
+        self.check.connected()
+
+    def pass_by(self, seconds):
+        """Let time go by."""
+        self.now_s += seconds
+        self.check.poll()
+
+    def obeys(self, payload):
+        """Return whether the order is obeyed."""
+        try:
+            return self.check.command(payload) == ORDER
+        except ConfigError:
+            return False
+
+
+def test_an_order_of_the_service_is_obeyed_and_one_byte_more_or_less_is_not(tmp_path):
+    """Wherever it is changed: in the order, the signature, the certificate."""
+    device = Checked(tmp_path)
+    payload = device.signer.sealed(ORDER)
+    assert device.obeys(payload)
+    for old, new in (
+        (b'"logs"', b'"doctor"'),
+        (b'"version":1', b'"version":2'),
+        (b'"signature":"M', b'"signature":"N'),
+        (b"BEGIN", b"END"),
+    ):
+        assert not device.obeys(payload.replace(old, new, 1)), old
+    assert device.obeys(payload)
+
+
+@pytest.mark.parametrize(("device", "fleet"), [("pi-2", "lab"), ("pi-1", "field"), ("pi-10", "lab")])
+def test_an_order_for_another_board_or_fleet_is_refused(tmp_path, device, fleet):
+    """It is signed by the true service."""
+    addressed = Checked(tmp_path, device, fleet)
+    with pytest.raises(ConfigError, match=f"for device '{device}' of fleet '{fleet}' came to 'pi-1' of 'lab'"):
+        addressed.check.command(addressed.signer.sealed(ORDER))
+
+
+def test_a_recorded_order_is_refused_after_a_restart_and_after_two_hours(tmp_path):
+    """No clock and no file is needed: the board may come back with the card's image of last year."""
+    device = Checked(tmp_path)
+    recorded = device.signer.sealed(ORDER)
+    device.pass_by(CHALLENGE_S)
+    assert device.obeys(recorded)
+    device.pass_by(GRACE_S)
+    assert not device.obeys(recorded)
+    recorded = device.signer.sealed(ORDER)
+    device.start()
+    assert not device.obeys(recorded)
+    assert device.obeys(device.signer.sealed(ORDER))
+
+
+def test_an_order_that_was_held_back_while_the_line_was_cut_is_refused(tmp_path):
+    """Whoever holds it back can cut the line, too."""
+    device = Checked(tmp_path)
+    recorded = device.signer.sealed(ORDER)
+    device.is_connected = False
+    device.pass_by(CHALLENGE_S)
+    device.is_connected = True
+    device.check.connected()
+    assert not device.obeys(recorded)
+    assert device.obeys(device.signer.sealed(ORDER))
+
+
+def test_an_earlier_key_of_the_service_ends_with_the_first_order_of_the_next(tmp_path):
+    """Also after a restart; another fleet's authority begins anew."""
+    device = Checked(tmp_path)
+    assert device.obeys(device.signer.sealed(ORDER))
+    before = OrderSigner(tmp_path / "fleet", "lab", "pi-1")
+    before.sealed(ORDER)
+    device.signer.renew(days=1)
+    assert device.obeys(device.signer.sealed(ORDER))
+    device.start()
+    before.challenge = device.signer.challenge
+    with pytest.raises(ConfigError, match="an earlier key of the fleet's service"):
+        device.check.command(before.sealed(ORDER))
+
+
+def test_only_the_fleets_authority_and_only_its_service_count(tmp_path):
+    """A device's certificate is of the same authority, the broker's too."""
+    device = Checked(tmp_path)
+    for pair in other_keys():
+        device.signer.use(pair)
+        assert not device.obeys(device.signer.sealed(ORDER))
+
+
+def test_a_device_of_no_fleet_obeys_nobody(tmp_path):
+    """It has no authority to verify by."""
+    device = Checked(tmp_path)
+    IdentityFiles(device.home).ca.unlink()
+    with pytest.raises(ConfigError, match="has joined no fleet"):
+        device.check.command(device.signer.sealed(ORDER))
+
+
+def test_a_flood_of_wrong_signatures_is_checked_slowly_and_noted_once(tmp_path):
+    """Its count and the last reason are for `fleet list`; true orders are obeyed again a second later."""
+    device = Checked(tmp_path)
+    payload = device.signer.sealed(ORDER)
+    wrong = payload.replace(b'"logs"', b'"doctor"')
+    for _ in range(MOST_WRONG + 5):
+        assert not device.obeys(wrong)
+    assert not device.obeys(payload)
+    device.pass_by(NOTE_S)
+    assert device.obeys(payload)
+    noted = read_refused_orders(device.home)
+    assert noted.count == MOST_WRONG + 6
+    assert "not signed" in noted.reason
+    device.start()
+    assert not device.obeys(wrong)
+    device.pass_by(NOTE_S)
+    assert read_refused_orders(device.home).count == MOST_WRONG + 7
