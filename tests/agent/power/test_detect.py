@@ -240,7 +240,7 @@ def test_a_power_sensor_shows_its_reading():
     assert read_now("x", PlayedSensor(Reading(1, power_w=-0.4)), sleep=pytest.fail).power_w == -0.4
 
 
-def test_a_counter_shows_how_fast_it_moves_and_standing_still_no_power():
+def test_a_counter_shows_how_fast_it_moves_and_no_power_where_it_does_not():
     """2.5 J in half a second are 5 W; not zero where it stands still, as it may move in coarse steps."""
     for end_mj, power_w in ((3500.0, 5.0), (1000.0, None)):
         readings = Reading(0, energy_mj=1000.0), Reading(500_000_000, energy_mj=end_mj)
