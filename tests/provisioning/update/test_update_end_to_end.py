@@ -15,6 +15,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
+from tests.fixtures.fleet_key import give_board, give_service
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.servers import mosquitto
 from tests.fixtures.update_board import Board, wheel
@@ -43,8 +44,8 @@ def world(tmp_path):
     board.install(board.release("1.0", wheels=agent_wheels("1.0")))
     board.environment = {"EDGEMETER_BROKER": f"127.0.0.1:{broker.port}", "EDGEMETER_DEVICE": "pi-1", "EDGEMETER_FLEET": "lab"}
     board.options = {"healthy-within-s": 90, "settle-s": 1}
-    folder = FleetFolder(tmp_path / "fleet")
-    folder.path.mkdir()
+    give_board(board.home)
+    folder = give_service(FleetFolder(tmp_path / "fleet"))
     shutil.copy(board.root / "release.pub", folder.release_public_key)
     with closing(Registry(folder.registry)) as registry, registry.transaction() as connection:
         devices.put(connection, Device("pi-1", "lab", None, None, (), "accepted", None, None, None, 0))
