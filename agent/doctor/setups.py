@@ -183,7 +183,7 @@ def _accelerator(record: RunRecord) -> str:
         return next((name.partition(" (")[0] for name in record.environment.attached if name.startswith("Coral")), "Coral")
     if runtime.name == "tensorrt" or re.search(r"cuda|tensorrt", runtime.backend, re.IGNORECASE):
         return "Jetson GPU" if "Jetson" in (record.environment.board or "") else "NVIDIA GPU"
-    if re.search(r"cpu|xnnpack|none|portable|openmp|torchscript", runtime.backend, re.IGNORECASE) or not runtime.backend:
+    if re.search(r"cpu|xnnpack|builtin|reference|portable|openmp|torchscript", runtime.backend, re.IGNORECASE) or not runtime.backend:
         return CPU
     return runtime.backend
 

@@ -63,7 +63,8 @@ def load_edgetpu_library(name: str, root: Path) -> EdgeTpuLibrary:
         handle = ctypes.CDLL(name)
     except OSError as error:
         raise UnavailableError(
-            f"{name} cannot be loaded: {one_line(error)}; install Coral's package libedgetpu1-std, or libedgetpu1-max for the full clock"
+            f"{name} cannot be loaded: {one_line(error)}; install Coral's package libedgetpu1-std, or libedgetpu1-max for the full clock: "
+            "`edgemeter doctor` shows which one and how"
         ) from error
     if not hasattr(handle, _ENTRY):
         raise UnavailableError(f"{name} is not an Edge TPU library: it lacks {_ENTRY}; install Coral's package libedgetpu1-std")
