@@ -83,13 +83,11 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 # The required keys of each kind of channel.
+_ADDRESS = ("url", "url_file", "url_env")
 _NEEDS = {
-    "webhook": (("url", "url_file", "url_env"),),
-    "alertmanager": (("url", "url_file", "url_env"),),
-    "ntfy": (("url", "url_file", "url_env"), ("topic",)),
+    **dict.fromkeys(("webhook", "alertmanager", "apprise"), (_ADDRESS,)),
+    **dict.fromkeys(("ntfy", "mqtt"), (_ADDRESS, ("topic",))),
     "email": (("host",), ("sender",), ("recipients",)),
-    "mqtt": (("url", "url_file", "url_env"), ("topic",)),
-    "apprise": (("url", "url_file", "url_env"),),
 }
 
 # The built-in rules, for use without a rules file.

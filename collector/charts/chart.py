@@ -41,10 +41,10 @@ class ViewTable:
         return replace(self, rows=tuple(row for row in self.rows if first_ns <= int(str(row[column])) <= last_ns))
 
 
-def rows_table(rows: Sequence[Mapping[str, Any]], name: str = "values") -> ViewTable:
+def rows_table(rows: Sequence[Mapping[str, Any]]) -> ViewTable:
     """Return the table of rows that all have the same columns."""
     columns = tuple(rows[0]) if rows else ()
-    return ViewTable(name, columns, tuple(tuple(row[column] for column in columns) for row in rows))
+    return ViewTable("values", columns, tuple(tuple(row[column] for column in columns) for row in rows))
 
 
 @dataclass(frozen=True, slots=True)

@@ -212,16 +212,13 @@ def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None
     from edgemeter.collector.web.server import PageServer
 
     where = chosen_stores(stores)
-    index = open_index(source_of(open_store(*where)))
-    try:
+    with contextlib.closing(open_index(source_of(open_store(*where)))) as index:
         server = PageServer(index, TrendEvents(index.source), listen, port, _token(token_file))
         with until_stopped() as stopped:
             server.start()
             click.echo(f"the page of {', '.join(map(shown_place, where))} is at {server.url}; Ctrl-C ends it", err=True)
             stopped.wait()
             server.stop()
-    finally:
-        index.close()
 
 
 def _token(file: Path | None) -> str | None:

@@ -93,18 +93,15 @@ class RunIndex:
             raise unavailable(self.path, error) from error
 
 
-def open_index(source: RecordSource, path: Path | None = None) -> RunIndex:
-    """Return the index of `source` at `path`; by default beside the ledger, or in a folder of its own where that cannot be written."""
-    target = path
-    if target is None and isinstance(source, LedgerSource):
-        target = index_path(source.place)
-    if target is not None and _make(target):
-        return RunIndex(source, target)
+def open_index(source: RecordSource) -> RunIndex:
+    """Return the index of `source`: beside the ledger, or in a folder of its own where that cannot be written."""
+    if isinstance(source, LedgerSource) and _make(beside_it := index_path(source.place)):
+        return RunIndex(source, beside_it)
     folder = tempfile.TemporaryDirectory(prefix="edgemeter-index-")
     elsewhere = Path(folder.name) / "index.sqlite"
-    if path is not None or not _make(elsewhere):
+    if not _make(elsewhere):
         folder.cleanup()
-        raise UnavailableError(f"cannot create the index at {str(path or elsewhere)!r}: name a file in a writable folder")
+        raise UnavailableError(f"cannot create the index at {str(elsewhere)!r}: name a file in a writable folder")
     return RunIndex(source, elsewhere, folder)
 
 

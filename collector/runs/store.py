@@ -1,6 +1,7 @@
 """Stores: where runs are read from. The protocol; documents, ledgers and InfluxDB behind it; and what opens one."""
 
 from collections.abc import Container, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -203,16 +204,13 @@ class InfluxStore:
 
         runs: list[RunRecord] = []
         left_out: list[LeftOut] = []
-        connection = InfluxHttp(self.config)
         every_point = f"SELECT * FROM {identifier(MEASUREMENT)}"  # noqa: S608 - a name of ours
-        try:
+        with closing(InfluxHttp(self.config)) as connection:
             for point in query_rows(connection, self.config, every_point):
                 try:
                     runs.append(record_of_point(point))
                 except ConfigError as error:
                     left_out.append(LeftOut(point.get("id"), f"in InfluxDB: {error}"))
-        finally:
-            connection.close()
         if left_out and not runs:
             raise ConfigError(f"no run in InfluxDB at {self.config} can be read: {left_out[0].reason}")
         # Each once: two collectors stamp a record without a synchronised clock at two times.

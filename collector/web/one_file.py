@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,29 +40,21 @@ class FileChoice:
 
 
 def write_file_of(source: RecordSource, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
-    """Write the page of a source as one file, as `write_one_file` does."""
-    index = open_index(source)
-    try:
-        index.refresh(partial(progress, "reading records"))
-        events = TrendEvents(index.source)
-        events.refresh()
-        return write_one_file(index, events, path, choice, progress)
-    finally:
-        index.close()
-
-
-def write_one_file(index: RunIndex, events: TrendEvents, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
-    """Write the file and return its size in bytes; `progress` gets what is done, and how many of how many are done.
+    """Write the page of a source as one file and return its size in bytes; `progress` gets what is done, and how many of how many are done.
 
     Raises:
         ConfigError: there are runs and `choice` picks none, or the file cannot be written.
     """
     case_filter = choice.case_filter
-    with index.reading() as connection:
-        if count_cases(connection, CaseFilter()) and not count_cases(connection, case_filter):
-            request = ", ".join(f"{name} {value!r}" for name, value in _fixed(case_filter).items())
-            raise ConfigError(f"no run has {request}: nothing is written; list devices with `edgemeter collector devices`")
-    text = whole_page(index, events, choice, progress)
+    with closing(open_index(source)) as index:
+        index.refresh(partial(progress, "reading records"))
+        with index.reading() as connection:
+            if count_cases(connection, CaseFilter()) and not count_cases(connection, case_filter):
+                request = ", ".join(f"{name} {value!r}" for name, value in _fixed(case_filter).items())
+                raise ConfigError(f"no run has {request}: nothing is written; list devices with `edgemeter collector devices`")
+        events = TrendEvents(index.source)
+        events.refresh()
+        text = whole_page(index, events, choice, progress)
     try:
         return path.write_bytes(text.encode())
     except OSError as error:

@@ -153,7 +153,7 @@ def test_a_page_in_a_file_does_not_show_what_was_measured_when_it_was_written(le
     """A stored page is read later, when another run is in progress or none."""
     put(ledger, activity(received_ns=time.time_ns()))
     with indexed(ledger) as index:
-        one_file.write_one_file(index, TrendEvents(), tmp_path / "page.html", FileChoice())
+        (tmp_path / "page.html").write_text(one_file.whole_page(index, TrendEvents(), FileChoice()), encoding="utf-8")
     assert "run 3 of 12" not in (tmp_path / "page.html").read_text()
 
 

@@ -58,7 +58,7 @@ def tab(browser, fleet_page):
 def report(fleet_index, tmp_path_factory):
     """Return the address of the page as one file."""
     path = tmp_path_factory.mktemp("report") / "report.html"
-    one_file.write_one_file(fleet_index, TrendEvents(), path, FileChoice(runs=6))
+    path.write_text(one_file.whole_page(fleet_index, TrendEvents(), FileChoice(runs=6)), encoding="utf-8")
     return path.as_uri()
 
 
@@ -268,7 +268,7 @@ def test_what_devices_send_stays_text(browser, tmp_path):
         opened.commit((), (), [PresenceChange("lab", "pi-1", output, 5)])
     file = tmp_path / "report.html"
     with indexed(ledger) as index:
-        one_file.write_one_file(index, TrendEvents(), file, FileChoice())
+        file.write_text(one_file.whole_page(index, TrendEvents(), FileChoice()), encoding="utf-8")
     with served(ledger) as server:
         for address in (*(f"{server.url}{view}" for view in ("", "compare", "model", "trend", "device?device=pi-1")), file.as_uri()):
             page = browser.open(address)
