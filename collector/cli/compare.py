@@ -234,7 +234,7 @@ def _show(comparison: Comparison, form: Format | None) -> None:
     hidden = len(comparison.rows) - len(shortest.rows)
     if hidden:
         click.echo(
-            f"{hidden} more cases are not shortest: those above differ most from their reference; "
+            f"{hidden} more cases are not shown: those above differ most from their reference; "
             "see them all with --format csv, --json, --html or `edgemeter collector web`",
             err=True,
         )
