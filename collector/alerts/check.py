@@ -85,11 +85,7 @@ def send_changes(file: WatchStore, rules: AlertRules, changes: Sequence[AlertCha
 
 
 def send_test(rules: AlertRules, name: str) -> None:
-    """Send a test notice to a channel.
-
-    Raises:
-        ConfigError: the channel does not exist.
-    """
+    """Send a test notice to a channel; raises ConfigError if the channel does not exist."""
     channels = {channel.name: channel for channel in rules.channel}
     if name not in channels:
         raise ConfigError(f"no channel {name!r}: the rules define {', '.join(channels) or 'none'}")

@@ -136,11 +136,7 @@ def read_alerts(file: WatchStore, *, with_closed: bool = False) -> list[Alert]:
 
 
 def find_alert(file: WatchStore, number: int) -> Alert:
-    """Return an alert by its number.
-
-    Raises:
-        ConfigError: it does not exist.
-    """
+    """Return an alert by its number; raises ConfigError if it does not exist."""
     with file.reading() as connection:
         row = connection.execute(f"SELECT {_COLUMNS} FROM alerts WHERE number = ?", (number,)).fetchone()  # noqa: S608 - our own names
     if row is None:

@@ -294,11 +294,7 @@ def _broker_address(broker: str | None, folder: Path | None, files: dict[str, Pa
 
 
 def _watch(service: "Collector", manager: ServiceManager, stopped: threading.Event) -> None:
-    """Return when it is stopped; the service manager restarts a collector that hangs.
-
-    Raises:
-        UnavailableError: a thread has stopped.
-    """
+    """Return when it is stopped; the service manager restarts a collector that hangs. Raises UnavailableError if a thread has stopped."""
     while not stopped.wait(STATUS_POLL_S):
         if not service.is_stalled():
             manager.alive()

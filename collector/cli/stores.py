@@ -90,11 +90,7 @@ def chosen_ledger(ledger: LedgerPlace | None = None) -> LedgerPlace:
 
 
 def ledger_file(ledger: LedgerPlace | None, instead: str) -> Path:
-    """Return the file of the ledger; `instead` is what to do with a database.
-
-    Raises:
-        ConfigError: it is a database.
-    """
+    """Return the file of the ledger; `instead` is what to do with a database. Raises ConfigError if it is a database."""
     path = chosen_ledger(ledger)
     if not isinstance(path, Path):
         raise ConfigError(f"{path} is a database of PostgreSQL, and this command is for files: {instead}")

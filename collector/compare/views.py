@@ -24,11 +24,7 @@ class GatheredCases:
 
 
 def gather(contents: StoreContents, days: DaysCounted = "current") -> GatheredCases:
-    """Return the cases of all runs, of the current level of each or of all its days.
-
-    Raises:
-        UnavailableError: there is no run.
-    """
+    """Return the cases of all runs, of the current level of each or of all its days; raises UnavailableError if there is no run."""
     if not contents.runs:
         raise UnavailableError(
             "the store has no run yet: measure one with `edgemeter run --model FILE --broker ADDRESS`, or see `edgemeter demo`"

@@ -50,11 +50,7 @@ def every_column() -> tuple[RunColumn, ...]:
 
 
 def chosen_columns(names: Sequence[str] | None = None) -> tuple[RunColumn, ...]:
-    """Return the columns called `names`, in that order; None are the usual ones.
-
-    Raises:
-        ConfigError: there is no such column.
-    """
+    """Return the columns called `names`, in that order; None are the usual ones. Raises ConfigError if there is no such column."""
     columns = {column.name: column for column in every_column()}
     if names is None:
         usual = {*point_schema.TAGS, *CASE_TAGS, point_schema.ENERGY_PROVENANCE, *point_schema.FIGURES, *_FACTS, *record_names("csv")}
@@ -96,11 +92,7 @@ TIME = "started_at"
 
 
 def write_parquet(runs: Iterable[RunRecord], columns: Sequence[RunColumn], path: Path) -> int:
-    """Write the runs to a file; return their number.
-
-    Raises:
-        UnavailableError: pyarrow is not installed, or the file cannot be written.
-    """
+    """Write the runs to a file; return their number. Raises UnavailableError if pyarrow is not installed, or the file cannot be written."""
     arrow, parquet = _library()
     types = {"float": arrow.float64(), "integer": arrow.int64(), "boolean": arrow.bool_(), "text": arrow.string(), "json": arrow.string()}
     schema = arrow.schema([(TIME, arrow.timestamp("ns", tz="UTC")), *((column.name, types[column.kind]) for column in columns)])

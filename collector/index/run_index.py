@@ -75,11 +75,7 @@ class RunIndex:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Give a connection to read with, for one view.
-
-        Raises:
-            UnavailableError: the index cannot be read, or is damaged.
-        """
+        """Give a connection to read with, for one view; raises UnavailableError if the index cannot be read, or is damaged."""
         with self._opened() as connection:
             connection.execute("PRAGMA query_only = ON")
             yield connection

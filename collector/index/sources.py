@@ -39,11 +39,7 @@ class LedgerSource:
                 yield entry.row, entry.received_ns, entry.record
 
     def one(self, row: int) -> RunRecord:
-        """Return the record of a row with its raw samples.
-
-        Raises:
-            UnavailableError: it is not there any more.
-        """
+        """Return the record of a row with its raw samples; raises UnavailableError if it is not there any more."""
         with open_ledger(self.place, "read") as ledger:
             entry = next(iter(ledger.records(with_samples=True, after_row=row - 1, limit=1)), None)
         if entry is None or entry.row != row:

@@ -90,11 +90,7 @@ class Drain:
         self._thread = threading.Thread(target=self._run, name="edgemeter-drain", daemon=True)
 
     def start(self) -> None:
-        """Begin at the position that the ledger has for this sink.
-
-        Raises:
-            EdgemeterError: the ledger cannot be opened.
-        """
+        """Begin at the position that the ledger has for this sink; raises EdgemeterError if the ledger cannot be opened."""
         self._ledger = open_ledger(self._place)
         self._thread.start()
 

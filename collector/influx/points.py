@@ -283,11 +283,7 @@ class Points:
             yield row, [point_line(placed(figures[index], chunk.received_ns), "figures", self.known)]
 
     def lines(self, payload: bytes, received_ns: int = 0) -> list[str]:
-        """Return the points of the record in `payload` (JSON), its own first.
-
-        Raises:
-            ConfigError: it is no record.
-        """
+        """Return the points of the record in `payload` (JSON), its own first; raises ConfigError if it is no record."""
         record = placed(decode(payload), received_ns)
         lines = [point_line(record, self.extent, self.known)]
         if self.also:

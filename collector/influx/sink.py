@@ -200,9 +200,5 @@ class _DatabaseSink(Sink):
 
 
 def open_sink(config: InfluxConfig) -> Sink:
-    """Return the sink of `config`; no request is sent yet.
-
-    Raises:
-        UnavailableError: influxdb-client is not installed.
-    """
+    """Return the sink of `config`; no request is sent yet. Raises UnavailableError if influxdb-client is not installed."""
     return _BucketSink(config) if config.database is None else _DatabaseSink(config)

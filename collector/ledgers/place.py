@@ -51,11 +51,7 @@ def open_ledger(address: LedgerPlace, access: Access = "write") -> Ledger:
 
 
 def ledger_version(address: LedgerPlace) -> str:
-    """Return what changes whenever something is committed.
-
-    Raises:
-        UnavailableError: the server does not answer.
-    """
+    """Return what changes whenever something is committed; raises UnavailableError if the server does not answer."""
     if not isinstance(address, Path):
         from edgemeter.collector.postgresql.postgres_ledger import PostgresLedger  # noqa: PLC0415 - as above
 

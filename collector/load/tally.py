@@ -64,11 +64,7 @@ class RecordTemplate:
 
 
 def measure_template() -> RecordTemplate:
-    """Return a template measured now, by `edgemeter run` in a separate process (some 3 s).
-
-    Raises:
-        MeasurementError: the agent failed.
-    """
+    """Return a template measured now, by `edgemeter run` in a separate process (some 3 s); raises MeasurementError if the agent failed."""
     with tempfile.TemporaryDirectory(prefix="edgemeter-load-") as folder:
         model = Path(folder) / "load.replay.json"
         model.write_text(json.dumps(_RECORDING))

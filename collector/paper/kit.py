@@ -70,11 +70,7 @@ def tables_of(runs: Iterable[RunRecord], days: DaysCounted) -> bytes:
 
 
 def write_kit(files: Mapping[str, bytes], path: Path) -> None:
-    """Write the files as the archive `path` (.zip), or into the folder `path`.
-
-    Raises:
-        UnavailableError: they cannot be written.
-    """
+    """Write the files as the archive `path` (.zip), or into the folder `path`; raises UnavailableError if they cannot be written."""
     try:
         if path.suffix.lower() == ".zip":
             archive = io.BytesIO()

@@ -26,11 +26,7 @@ class PaperCases:
 
 
 def paper_cases(runs: Iterable[RunRecord], days: DaysCounted) -> PaperCases:
-    """Return the cases of `runs`, whatever order those come in.
-
-    Raises:
-        UnavailableError: no run counts; names the reasons.
-    """
+    """Return the cases of `runs`, whatever order those come in; raises UnavailableError if no run counts; names the reasons."""
     cases, left_out = group_cases(oldest_first(runs))
     if not cases:
         reasons = "; ".join(dict.fromkeys(entry.reason for entry in left_out)) or "there are no runs"

@@ -45,11 +45,7 @@ def plots(cases: Sequence[CaseSummary]) -> dict[str, Chart]:
 
 
 def as_svg(chart: Chart) -> bytes:
-    """Return a plot as SVG; with the paper's own caption it needs no title.
-
-    Raises:
-        UnavailableError: the library is not installed.
-    """
+    """Return a plot as SVG; with the paper's own caption it needs no title. Raises UnavailableError if the library is not installed."""
     return f"{vega.svg(chart, is_alone=False)}\n".encode()
 
 

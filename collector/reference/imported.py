@@ -66,19 +66,11 @@ class ReferenceStore:
     path: Path
 
     def imports(self) -> list[ReferenceImport]:
-        """Return the imported rounds.
-
-        Raises:
-            ConfigError: a file cannot be read.
-        """
+        """Return the imported rounds; raises ConfigError if a file cannot be read."""
         return [_read_import(path) for path in sorted(self.path.glob("mlperf-*.json"))]
 
     def published(self) -> list[PublishedRow]:
-        """Return the published rows, the sample first.
-
-        Raises:
-            ConfigError: a file cannot be read.
-        """
+        """Return the published rows, the sample first; raises ConfigError if a file cannot be read."""
         path = self.path / "published.toml"
         return [*published.read(SAMPLE), *(published.read(path) if path.exists() else [])]
 

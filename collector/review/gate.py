@@ -50,11 +50,7 @@ class GateFinding:
 
 
 def parse(text: str) -> tuple[GateLimit, ...]:
-    """Return the limits in `text`.
-
-    Raises:
-        ConfigError: it is no such list.
-    """
+    """Return the limits in `text`; raises ConfigError if it is no such list."""
     return tuple(_limit(part.strip(), text) for part in text.split(","))
 
 

@@ -109,11 +109,7 @@ class RunSelection:
 
 
 def parse_selection(text: str) -> RunSelection:
-    """Return the selection in `text`; nothing is read yet.
-
-    Raises:
-        ConfigError: a selector is unknown, or a time is invalid.
-    """
+    """Return the selection in `text`; nothing is read yet. Raises ConfigError if a selector is unknown, or a time is invalid."""
     if "://" in text or Path(text).expanduser().exists():
         return RunSelection(text)
     where, mark, query = text.partition("?")

@@ -62,11 +62,7 @@ EVERY_SERIES = SeriesSelection()
 
 
 def keys_of(history: History, selection: SeriesSelection) -> list[SeriesKey]:
-    """Return the selected series.
-
-    Raises:
-        ConfigError: there are series, and none is selected.
-    """
+    """Return the selected series; raises ConfigError if there are series, and none is selected."""
     series = history.series()
     keys = [key for key in series if selection.takes(key)]
     if series and not keys:

@@ -58,11 +58,7 @@ class LiveFeed:
 
     @contextlib.contextmanager
     def client(self) -> Iterator[None]:
-        """Hold a place for a client.
-
-        Raises:
-            TransientError: all places are taken.
-        """
+        """Hold a place for a client; raises TransientError if all places are taken."""
         with self._changed:
             if self._clients >= MOST_CLIENTS:
                 raise TransientError(f"{MOST_CLIENTS} pages are live already: reload this one to see what is new")

@@ -36,11 +36,7 @@ SAMPLES_OUT = 2_000_000
 
 
 def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
-    """Return the page of the run of that id.
-
-    Raises:
-        ConfigError: there is no such run.
-    """
+    """Return the page of the run of that id; raises ConfigError if there is no such run."""
     query = "SELECT max(row) FROM measured WHERE id = ?"
     row = context.connection.execute(query, (request.get("id"),)).fetchone()[0]
     if row is None:
