@@ -13,7 +13,7 @@ OF_THE_AGENT = {
     "collector": {
         "bundle.archive", "bundle.signature", "bundle.verify", "delivery.outbox", "delivery.publisher",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
-        "ledger.sqlite_ledger", "ledger.statements", "verdict.judge",
+        "ledger.sqlite_ledger", "verdict.judge",
     },
     "models": {
         "datasets.dataset", "generators.gguf_file", "quality.gate", "quality.scoring", "recognition.recognise", "runtimes",

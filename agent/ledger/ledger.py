@@ -19,6 +19,7 @@ import msgspec
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.ledger import presence, quarantine
 from edgemeter.agent.ledger.chunks import (
@@ -33,7 +34,6 @@ from edgemeter.agent.ledger.chunks import (
 )
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
-from edgemeter.agent.ledger.statements import Statements
 
 _Opened = TypeVar("_Opened", bound="Ledger")
 

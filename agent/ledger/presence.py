@@ -10,10 +10,10 @@ from typing import TypeVar
 import msgspec
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
+from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import Birth, DeviceState
 from edgemeter.agent.contract.record_time import off_by_text
-from edgemeter.agent.ledger.statements import Statements
 
 _Report = TypeVar("_Report")
 

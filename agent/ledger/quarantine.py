@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.messages import TOPIC_ROOT, decode_json
-from edgemeter.agent.ledger.statements import Statements
 
 PAYLOAD_LIMIT_BYTES = 1 << 20
 ROWS_LIMIT = 10_000

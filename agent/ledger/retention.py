@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.sqlite_file import space_bytes
+from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.ledger.chunks import coalesce, is_position_of, without_samples
-from edgemeter.agent.ledger.statements import Statements
 
 SLICE_CHUNKS = 50
 # What is removed of one's own runs at once, so that a full ledger is not rearranged at every run: a tenth of the limit.

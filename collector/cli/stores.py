@@ -9,10 +9,10 @@ import click
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import PATH, added
+from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
-from edgemeter.collector.postgresql.address import is_postgres
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import CaseSummary, DaysCounted

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 
 from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
-from edgemeter.collector.postgresql.address import PostgresAddress
 
 FIRST_REFRESH_S = 30.0
 SHORTEST_PAUSE_S = 60.0

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.postgres_address import PostgresAddress, is_postgres
 from edgemeter.agent.base.sqlite_file import Access
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
-from edgemeter.collector.postgresql.address import PostgresAddress, is_postgres
 
 LedgerPlace = Path | PostgresAddress
 

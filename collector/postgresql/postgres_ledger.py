@@ -11,17 +11,17 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.sqlite_file import Access
+from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, chunk_text
 from edgemeter.agent.ledger.ledger import LEASE_S, Ledger, LedgerPart
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
-from edgemeter.agent.ledger.statements import Statements
 from edgemeter.collector.postgresql import upkeep
-from edgemeter.collector.postgresql.address import PostgresAddress
 from edgemeter.collector.postgresql.schema import check_version
-from edgemeter.collector.postgresql.session import PostgresSession
+from edgemeter.collector.postgresql.session import LedgerSession
 from edgemeter.collector.postgresql.writer import PostgresWriter, locked
 
 # A page of rows, and how much of their chunks is fetched at once; a chunk that is larger comes alone.
@@ -51,7 +51,7 @@ class PostgresLedger(Ledger):
 
     def __init__(self, address: PostgresAddress, access: Access = "write") -> None:
         self.where = str(address)
-        self._session = PostgresSession(address, access)
+        self._session = LedgerSession(address, access)
         self._writer = PostgresWriter(self._session)
         self._owner = secrets.token_hex(8)
         self._has_leases = False

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from edgemeter.agent.base.postgres_address import PostgresAddress
+from edgemeter.agent.base.postgres_session import MarkedStatements
 from edgemeter.agent.base.sqlite_file import Access
-from edgemeter.collector.postgresql.address import PostgresAddress
-from edgemeter.collector.postgresql.session import MarkedStatements, PostgresSession
+from edgemeter.collector.postgresql.session import LedgerSession
 
 
 class PostgresWatch:
@@ -14,7 +15,7 @@ class PostgresWatch:
 
     def __init__(self, address: PostgresAddress, access: Access = "write") -> None:
         self.where = str(address)
-        self._session = PostgresSession(address, access)
+        self._session = LedgerSession(address, access)
 
     def __enter__(self) -> "PostgresWatch":  # noqa: PYI034 - Self needs Python 3.11
         return self

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.ledger.chunks import SUBJECT_COLUMNS
-from edgemeter.collector.postgresql.session import PostgresSession
+from edgemeter.collector.postgresql.session import LedgerSession
 
 VERSION = 2
 _TEXT = 'text COLLATE "C" NOT NULL'
@@ -136,7 +136,7 @@ _EVERY = ("ledger", "subjects", "chunks", "runs", "forgotten", *_SHARED)
 _LOCK = 0x45644C67
 
 
-def init_ledger(session: PostgresSession) -> list[str]:
+def init_ledger(session: LedgerSession) -> list[str]:
     """Create the tables of a ledger where there are none, and grant the roles; return what was done.
 
     Several may do so at once. Call it as the owner of the tables.
@@ -170,7 +170,7 @@ def check_version(version: int, min_version: int, where: object) -> None:
         raise ConfigError(f"the ledger at {where} has version {version}, this edgemeter knows up to {VERSION}: update edgemeter here")
 
 
-def _grant(session: PostgresSession, role: str, grants_text: str) -> str:
+def _grant(session: LedgerSession, role: str, grants_text: str) -> str:
     grants = grants_text.format(tables=", ".join(_EVERY))
     try:
         with session.transaction() as statements:

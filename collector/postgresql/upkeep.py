@@ -4,7 +4,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.ledger.chunks import without_samples
 from edgemeter.agent.ledger.ledger import LedgerPart
 from edgemeter.agent.ledger.retention import SLICE_CHUNKS, Retention, RetentionRemoved, before_ns, drained_row, remember
-from edgemeter.collector.postgresql.session import PostgresSession
+from edgemeter.collector.postgresql.session import LedgerSession
 from edgemeter.collector.postgresql.writer import locked
 
 _TABLES = (
@@ -18,7 +18,7 @@ _OLD_CHUNKS = "SELECT chunk, last_row, received_ns FROM chunks WHERE last_row <=
 _STRIP = "UPDATE chunks SET body = ?, size_bytes = ?, has_samples = false WHERE chunk = ? AND has_samples"
 
 
-def forget(session: PostgresSession, retention: Retention, now_ns: int) -> RetentionRemoved:
+def forget(session: LedgerSession, retention: Retention, now_ns: int) -> RetentionRemoved:
     """Remove one slice of what `retention` does not keep: first samples, then whole chunks of records."""
     drained = drained_row(dict(session.query("SELECT name, position FROM sinks")), retention.sinks)
     is_too_large = retention.limit_bytes is not None and int(session.query(_RECORD_BYTES)[0][0]) > retention.limit_bytes
@@ -28,12 +28,12 @@ def forget(session: PostgresSession, retention: Retention, now_ns: int) -> Reten
     return RetentionRemoved(records, stripped, is_all=not stripped and not records)
 
 
-def table_bytes(session: PostgresSession) -> list[int]:
+def table_bytes(session: LedgerSession) -> list[int]:
     """Return the size of each table with its indexes on the server's disk, the chunks first."""
     return [int(session.query("SELECT pg_total_relation_size(?::regclass)", table)[0][0]) for table in _TABLES]
 
 
-def _strip(session: PostgresSession, values: tuple[object, ...]) -> int:
+def _strip(session: LedgerSession, values: tuple[object, ...]) -> int:
     smaller = []
     for chunk, body in session.query(_OLD_SAMPLES, *values):
         try:
@@ -48,7 +48,7 @@ def _strip(session: PostgresSession, values: tuple[object, ...]) -> int:
     return len(smaller)
 
 
-def _delete(session: PostgresSession, old_ns: int, drained: int, *, is_any: bool) -> int:
+def _delete(session: LedgerSession, old_ns: int, drained: int, *, is_any: bool) -> int:
     with locked(session) as statements:
         # Rows and chunks rise together, so that the oldest chunks are the lowest rows.
         up_to: tuple[int, int] | None = None
@@ -65,7 +65,7 @@ def _delete(session: PostgresSession, old_ns: int, drained: int, *, is_any: bool
     return removed
 
 
-def parts(session: PostgresSession) -> tuple[LedgerPart, ...]:
+def parts(session: LedgerSession) -> tuple[LedgerPart, ...]:
     """Return what takes how much of the server's disk."""
     query = "SELECT coalesce(sum(size_bytes) FILTER (WHERE has_samples), 0), coalesce(sum(size_bytes), 0) FROM chunks"
     with_samples, records = map(int, session.query(query)[0])

@@ -9,6 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from edgemeter.agent.base.errors import TransientError
+from edgemeter.agent.base.postgres_session import UnstorableError
+from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.chunks import (
@@ -26,9 +28,8 @@ from edgemeter.agent.ledger.chunks import (
 )
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage, note_presence
 from edgemeter.agent.ledger.quarantine import Rejection
-from edgemeter.agent.ledger.statements import Statements
 from edgemeter.collector.postgresql.schema import check_version
-from edgemeter.collector.postgresql.session import PostgresSession, UnstorableError
+from edgemeter.collector.postgresql.session import LedgerSession
 
 SUBJECTS_REMEMBERED = 10_000
 
@@ -68,7 +69,7 @@ def next_numbers(statements: Statements, rows: int, chunks: int, where: object) 
 
 
 @contextmanager
-def locked(session: PostgresSession) -> Iterator[Statements]:
+def locked(session: LedgerSession) -> Iterator[Statements]:
     """Give what executes statements in one transaction that no commit and no other such transaction runs beside."""
     with session.transaction() as statements:
         next_numbers(statements, 0, 0, session.address)
@@ -78,7 +79,7 @@ def locked(session: PostgresSession) -> Iterator[Statements]:
 class PostgresWriter:
     """Writes over one session; each commit is a transaction of its own."""
 
-    def __init__(self, session: PostgresSession) -> None:
+    def __init__(self, session: LedgerSession) -> None:
         self._session = session
         self._subjects: set[int] = set()
         self._generation = 0

@@ -13,11 +13,11 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.bundle.archive import read_bundle
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.collector.ledgers.place import open_ledger
-from edgemeter.collector.postgresql.address import is_postgres
 from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, open_store
 
 ZIP_MAGIC = b"PK\x03\x04"

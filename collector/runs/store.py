@@ -10,11 +10,11 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
+from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
-from edgemeter.collector.postgresql.address import is_postgres
 
 if TYPE_CHECKING:
     from edgemeter.collector.influx.influx_config import InfluxConfig

@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from edgemeter.agent.base import sqlite_file
-from edgemeter.agent.ledger.statements import Statements
+from edgemeter.agent.base.postgres_address import is_postgres
+from edgemeter.agent.base.statements import Statements
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
-from edgemeter.collector.postgresql.address import is_postgres
 from edgemeter.collector.runs.cases import SeriesKey, grouped
 
 WATCH_FORMAT = sqlite_file.FileFormat(

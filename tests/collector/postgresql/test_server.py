@@ -14,8 +14,8 @@ from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.postgresql import schema
-from edgemeter.collector.postgresql.address import PostgresAddress
-from edgemeter.collector.postgresql.session import PostgresSession
+from edgemeter.agent.base.postgres_address import PostgresAddress
+from edgemeter.collector.postgresql.session import LedgerSession
 from tests.fixtures.certificates import Authority
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.ledgers import arrival, initialised
@@ -80,7 +80,7 @@ def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_r
     address = PostgresAddress(postgresql)
 
     def prepare():
-        session = PostgresSession(address)
+        session = LedgerSession(address)
         stored.append(schema.init_ledger(session))
         session.close()
 
@@ -97,7 +97,7 @@ def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_r
                 cursor.execute("UPDATE ledger SET version = %s, min_version = %s", (version, min_version))
             with pytest.raises(ConfigError, match=remedy):
                 ledger.commit([arrival(make_record(session=5, seq=1))])
-            session = PostgresSession(address)
+            session = LedgerSession(address)
             for refused in (lambda: open_ledger(address), lambda session=session: schema.init_ledger(session)):
                 with pytest.raises(ConfigError, match=remedy):
                     refused()

@@ -1,0 +1,186 @@
+"""A session with PostgreSQL: the only module that imports psycopg. A lost connection is made again, and errors come with a remedy."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError, one_line
+from edgemeter.agent.base.postgres_address import PostgresAddress
+from edgemeter.agent.base.sqlite_file import Access
+
+if TYPE_CHECKING:
+    import psycopg
+
+Cursor = Any
+# A dead server or line is noticed within about 15 s; who stops within a transaction holds up the others for no longer than this.
+_PARAMETERS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+    "application_name": "edgemeter",
+    "client_encoding": "utf8",
+}
+_SETTINGS = (
+    "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '30s'; SET default_transaction_isolation = 'read committed'"
+)
+
+# Source: PostgreSQL, appendix A, error codes.
+_MEANINGS: tuple[tuple[tuple[str, ...], type[EdgemeterError], str], ...] = (
+    (
+        ("42P01", "3F000", "42703"),
+        ConfigError,
+        "no {what} at {where} ({text}): {absent}",
+    ),
+    (
+        ("42501",),
+        ConfigError,
+        "the user of {where} may not do this ({text}): {forbidden}",
+    ),
+    (("25006",), UnavailableError, "{where} is read-only: name the primary, not a standby, among the hosts of the address"),
+    (("40", "55P03", "57014", "25P0", "23503"), TransientError, "{where} could not do it now ({text}): try again"),
+    (("53",), UnavailableError, "{where} has no room or no connection left ({text}): nothing is lost; free some"),
+)
+
+
+class UnstorableError(ConfigError):
+    """A value that PostgreSQL cannot store, as a text with a NUL character."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseUse:
+    """The kind of data in a database: `what` in words, the remedies where its tables are `absent` or a user is `forbidden` to use them.
+
+    `{where}` in `absent` becomes the address. `settings` are statements that each connection begins with; `row_factory` is psycopg's, by
+    default rows are tuples.
+    """
+
+    what: str
+    absent: str
+    forbidden: str
+    settings: str = ""
+    row_factory: Callable[[Any], Any] | None = None
+
+
+class MarkedStatements:
+    """Executes statements whose values are marked as SQLite's are; those of `executemany` may be none."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
+        """Execute one statement; return the cursor."""
+        return self._cursor.execute(statement.replace("?", "%s"), values or None)
+
+    def executemany(self, statement: str, values: Iterable[Sequence[Any]], /) -> Cursor:
+        """Execute the statement once for each of `values`; return the cursor."""
+        self._cursor.executemany(statement.replace("?", "%s"), list(values))
+        return self._cursor
+
+
+class PostgresSession:
+    """A connection to `address`, made on first use and again after a failure; for one thread at a time. `close` once or more.
+
+    `generation` rises with each connection: what is remembered of the database may not hold after a failover. A kind of session says what
+    it is used for.
+    """
+
+    use: ClassVar[DatabaseUse]
+
+    def __init__(self, address: PostgresAddress, access: Access = "write") -> None:
+        self.address = address
+        self.generation = 0
+        self._access = access
+        self._driver = _driver(self.use.what)
+        self._connection: psycopg.Connection[Any] | None = None
+        self._warnings: list[str] = []
+
+    def close(self) -> None:
+        """Close the connection; may be called twice."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator["MarkedStatements"]:
+        """Give what executes statements in one transaction, committed when the block ends.
+
+        A server that could not wait for its standby says so in a warning only: then nothing may be promised of the commit.
+
+        Raises:
+            UnstorableError: a value cannot be stored.
+            ConfigError: there are no tables, or the role may not do this.
+            UnavailableError: the server does not answer, or its disk is full.
+            TransientError: somebody else holds it, or the commit is not safe; retry.
+        """
+        with self._mapped():
+            connection = self._connected()
+            with connection.transaction():
+                yield MarkedStatements(connection.cursor())
+                self._warnings.clear()
+        if self._warnings:
+            raise TransientError(f"{self.address} warned at COMMIT ({one_line(self._warnings[0])}): it is committed again")
+
+    def query(self, statement: str, *values: Any) -> list[Any]:
+        """Return the rows of a query; raises as `transaction`."""
+        with self._mapped():
+            return self._connected().execute(statement.replace("?", "%s"), values or None).fetchall()
+
+    def _connected(self) -> "psycopg.Connection[Any]":
+        if self._connection is None or self._connection.closed:
+            parameters = self._driver.conninfo.conninfo_to_dict(self.address.connection)
+            defaults = _PARAMETERS | ({"target_session_attrs": "read-write"} if self._access == "write" else {})
+            connection = self._driver.connect(**{**defaults, **parameters}, autocommit=True, prepare_threshold=None)
+            if self.use.row_factory is not None:
+                connection.row_factory = self.use.row_factory
+            connection.add_notice_handler(self._noticed)
+            try:
+                connection.execute(
+                    _SETTINGS + self.use.settings + ("; SET default_transaction_read_only = on" if self._access == "read" else "")
+                )
+            except self._driver.Error:
+                connection.close()
+                raise
+            self._connection = connection
+            self.generation += 1
+        return self._connection
+
+    def _noticed(self, diagnostic: Any) -> None:
+        if diagnostic.severity_nonlocalized == "WARNING":
+            self._warnings.append(diagnostic.message_primary or "no reason")
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except self._driver.Error as error:
+            raise self._ours(error) from error
+        except UnicodeEncodeError as error:
+            raise UnstorableError(f"not a text that PostgreSQL can store: {one_line(error)}") from error
+
+    def _ours(self, error: Any) -> EdgemeterError:
+        state, text = error.sqlstate or "", one_line(error)
+        if isinstance(error, self._driver.DataError) or state.startswith(("22", "54")):
+            return UnstorableError(f"PostgreSQL cannot store it: {text}")
+        what, where = self.use.what, self.address
+        for states, kind, words in _MEANINGS:
+            if state.startswith(states):
+                remedies = {"absent": self.use.absent.format(where=where), "forbidden": self.use.forbidden}
+                return kind(words.format(what=what, where=where, text=text, **remedies))
+        return UnavailableError(f"the {what} at {where} does not answer ({text}): check the address, the server and its log")
+
+
+def _driver(what: str) -> Any:
+    try:
+        import_module("psycopg.conninfo")
+        driver = import_module("psycopg")
+    except ImportError as error:
+        raise UnavailableError(f"a {what} in PostgreSQL needs psycopg ({one_line(error)}): pip install 'edgemeter[postgres]'") from error
+    # What it logs besides raising an error is the same error.
+    with suppress(AttributeError):
+        logging.getLogger("psycopg").setLevel(logging.ERROR)
+    return driver
