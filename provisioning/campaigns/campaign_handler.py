@@ -1,7 +1,6 @@
 """How campaigns proceed: by the handler, which releases group after group and aborts by rule, and by hand (pause, resume, cancel)."""
 
 import logging
-import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -9,6 +8,7 @@ from dataclasses import replace
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
+from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.messages import CAMPAIGN_STATE, CampaignProgress, encode_message
 from edgemeter.agent.contract.orders import FINAL
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -36,7 +36,7 @@ Counts = Mapping[tuple[int, str], int]
 _CampaignChange = tuple[str, Campaign | None, tuple[Execution, ...]]
 
 
-def release_group(registry: Registry, connection: sqlite3.Connection, campaign: str, wave: int) -> None:
+def release_group(registry: Registry, connection: Statements, campaign: str, wave: int) -> None:
     """Queue the executions of every group up to `wave`, within the caller's transaction."""
     update_executions(connection, _released(registry, campaign, wave))
 
@@ -71,7 +71,7 @@ def resume_campaign(registry: Registry, name: str, *, is_dry_run: bool = False) 
         wave = min(campaign.wave + was_short, campaign.waves - 1)
         released = _released(registry, name, wave)
         text = f"resumed with group {wave + 1} of {campaign.waves}, {len(released)} executions queued"
-        return text, replace(campaign, state="running", reason=None, wave=wave, judged_from=last_serial(registry.connection)), released
+        return text, replace(campaign, state="running", reason=None, wave=wave, judged_from=last_serial(registry)), released
 
     return _make(registry, plan, is_dry_run=is_dry_run)
 
@@ -197,7 +197,7 @@ class CampaignHandler:
         if not running:
             return
         progress = (
-            last_serial(self._registry.connection),
+            last_serial(self._registry),
             *((campaign.campaign, campaign.wave, campaign.judged_from) for campaign in running),
         )
         if progress == self._seen:

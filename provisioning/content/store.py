@@ -24,7 +24,7 @@ PIECE_BYTES = 1 << 20
 YOUNG_NS = NS_PER_DAY
 _UNFINISHED = ".unfinished-"
 # A device fetches the content of a schedule whenever it needs it again, however long ago it was ordered.
-_WORKS = """SELECT work FROM jobs WHERE job GLOB 'schedule-*'
+_WORKS = """SELECT work FROM jobs WHERE substr(job, 1, 9) = 'schedule-'
 OR EXISTS (SELECT 1 FROM executions WHERE executions.job = jobs.job AND ended_ns IS NULL)"""
 
 

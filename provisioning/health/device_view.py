@@ -265,7 +265,7 @@ def _facts(line: DeviceOverview, runs: Sequence[CanaryRun], last_canary: Executi
     if line.measuring is not None:
         yield "measuring", f"{line.measuring.text}{_since_report(line, now_ns)}"
     if (newer := line.newer_job) is not None:
-        count = f"{newer.runs} run{'s' * (newer.runs != 1)}"
+        count = f"{len(newer.runs)} run{'s' * (len(newer.runs) != 1)}"
         yield (
             "last job",
             f"ended {age(now_ns - newer.ended_ns)} ago: {newer.state.replace('_', ' ')}, {count}; its next report has the rest",

@@ -5,8 +5,8 @@ few of those. Nothing is asked of every device: what is due, and what has change
 """
 
 import logging
-import sqlite3
 import time
+from typing import Any
 
 import msgspec
 
@@ -14,6 +14,7 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.health import Health, decode_health
 from edgemeter.agent.contract.messages import EVERY_ACTIVITY, EVERY_BIRTH, EVERY_HEALTH, EVERY_STATE, parse_topic
@@ -23,6 +24,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import plain
 from edgemeter.provisioning.registry import canary_runs, devices
 from edgemeter.provisioning.registry.devices import DeviceReport, HealthState
+from edgemeter.provisioning.registry.jobs import last_serial
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.registry.rescues import clear_rescue, read_rescues
 from edgemeter.provisioning.serve.handler import FleetPublish
@@ -36,7 +38,7 @@ MOST_REPORTS = 5000
 MOST_CHANGES = 20_000
 DEFAULT_HOURS = 24.0
 _ENDED = """SELECT serial, device, job, state, reason, ended_ns, figures FROM executions
-WHERE serial > ? AND serial <= ? AND ended_ns IS NOT NULL AND job GLOB 'golden-*' ORDER BY serial"""
+WHERE serial > ? AND serial <= ? AND ended_ns IS NOT NULL AND substr(job, 1, 7) = 'golden-' ORDER BY serial"""
 
 
 def clear_device(registry: Registry, device: str, fleet: str, now_ns: int, *, new_band: bool, is_dry_run: bool = False) -> str | None:
@@ -151,7 +153,7 @@ class FleetHealthHandler:
 
     def _judge(self, now_ns: int) -> None:
         (after,) = self._registry.query("SELECT serial FROM health_position")[0]
-        (last,) = self._registry.query("SELECT coalesce(max(serial), 0) FROM executions")[0]
+        last = last_serial(self._registry)
         last = min(last, after + MOST_CHANGES)
         if last <= after:
             return
@@ -161,7 +163,7 @@ class FleetHealthHandler:
                 self._take(connection, row, now_ns)
             connection.execute("UPDATE health_position SET serial = ?", (last,))
 
-    def _take(self, connection: sqlite3.Connection, row: sqlite3.Row, now_ns: int) -> None:
+    def _take(self, connection: Statements, row: Any, now_ns: int) -> None:
         """Judge one canary run that ended."""
         device, figures = row["device"], msgspec.json.decode(row["figures"], type=dict[str, float])
         failed = canary_runs.count_canary_failures(connection, device)

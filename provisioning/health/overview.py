@@ -48,8 +48,9 @@ ISSUE_ORDER = (
     "offline",
 )
 # Of each device the last job that brought runs.
-_LAST_MEASURED = """SELECT device, max(ended_ns) AS ended_ns, state, json_array_length(runs) AS runs FROM executions
-WHERE ended_ns IS NOT NULL AND runs != '[]' GROUP BY device"""
+_LAST_MEASURED = """SELECT device, ended_ns, state, runs FROM (
+    SELECT device, ended_ns, state, runs, row_number() OVER (PARTITION BY device ORDER BY ended_ns DESC) AS n
+    FROM executions WHERE ended_ns IS NOT NULL AND runs <> '[]') AS ended WHERE n = 1"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ class LastMeasured:
     device: str
     ended_ns: int
     state: str
-    runs: int
+    runs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +232,7 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
             # It reports, so the broker accepted it, by other means than this fleet's enrolment.
             named[name] = Device(name, presence.fleet, None, None, (), "expected", None, None, None, 0)
     status = read_status(folder)
-    measured = {row["device"]: LastMeasured(**dict(row)) for row in registry.query(_LAST_MEASURED)}
+    measured = {ended.device: ended for ended in registry.rows(LastMeasured, _LAST_MEASURED)}
     lines = []
     for name, device in named.items():
         line = DeviceOverview(device, heard.get(name), states.get(name), rescues.get(name), jobs.get(name), (), measured.get(name))

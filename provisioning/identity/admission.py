@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from sqlite3 import Connection
 from typing import Any
 
 import msgspec
@@ -16,6 +15,7 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
+from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract.identity import JoinFile, join_file_text, token_id
 from edgemeter.provisioning.identity.authority import LONGEST_NAME
@@ -131,7 +131,7 @@ class AdmissionDecision:
     """A decision to carry out: in words, and as a function."""
 
     what: str
-    do: Callable[[Connection], None]
+    do: Callable[[Statements], None]
 
 
 def request_document(request: EnrolmentRequest) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def reject(registry: Registry, request_name: str) -> AdmissionDecision:
     """
     waiting = certificates.find_request(registry, request_name)
 
-    def refuse(connection: Connection) -> None:
+    def refuse(connection: Statements) -> None:
         certificates.decide_request(connection, waiting.request, "rejected")
         if waiting.token_id is not None:
             certificates.close_token(connection, waiting.token_id, time.time_ns())
@@ -190,7 +190,7 @@ def revoke(registry: Registry, device: str, reason: str) -> AdmissionDecision:
         return AdmissionDecision("already revoked", lambda _connection: None)
     now_ns = time.time_ns()
 
-    def apply(connection: Connection) -> None:
+    def apply(connection: Statements) -> None:
         certificates.revoke(connection, device, now_ns, reason)
         certificates.close_tokens_of(connection, device, now_ns)
         devices.put(connection, replace(registered, trust="revoked", changed_ns=now_ns))
@@ -200,6 +200,6 @@ def revoke(registry: Registry, device: str, reason: str) -> AdmissionDecision:
     return AdmissionDecision(f"revoked, with {count} certificate{'s' * (count != 1)}", apply)
 
 
-def _readmit(connection: Connection, device: Device) -> None:
+def _readmit(connection: Statements, device: Device) -> None:
     devices.put(connection, replace(device, trust="expected", changed_ns=time.time_ns()))
     certificates.delete_pending_disconnect(connection, device.device)

@@ -32,11 +32,11 @@ BROKER_RETRY_S = 30.0
 
 # Counts that change whenever the broker is to know something else: cheaper than working out what.
 _STATE = """SELECT
-    (SELECT count(*) FROM claims WHERE closed_ns IS NULL AND expires_ns > ?1),
+    (SELECT count(*) FROM claims WHERE closed_ns IS NULL AND expires_ns > ?),
     (SELECT max(made_ns) FROM claims),
     (SELECT count(*) FROM devices WHERE standing = 'revoked'),
     (SELECT max(changed_ns) FROM devices WHERE standing = 'revoked'),
-    (SELECT count(*) FROM certificates WHERE revoked_ns <= ?1),
+    (SELECT count(*) FROM certificates WHERE revoked_ns <= ?),
     (SELECT count(*) FROM expulsions)"""
 
 
@@ -104,7 +104,7 @@ class Enforcement:
             UnavailableError: a file cannot be written, or the command of fleet.toml fails.
         """
         now_ns = int(now.timestamp() * NS_PER_S)
-        state = tuple(self._registry.query(_STATE, now_ns)[0])
+        state = tuple(self._registry.query(_STATE, now_ns, now_ns)[0])
         if state != self._state:
             changed = broker_files.renew(self._folder, self._registry, self._signing, now)
             if self._state is not None and self._folder.broker / "acl" in changed:

@@ -10,12 +10,12 @@ import logging
 import time
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from sqlite3 import Connection
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
+from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.identity import (
     ENROL,
     EVERY_REQUEST,
@@ -138,7 +138,7 @@ class Enrolment:
             return self._issue(connection, waiting, request, waiting.name or waiting.device, now_ns)
 
     def _renewed(
-        self, connection: Connection, registered: Device, request: SigningRequest, asking: CertificateRequest, now_ns: int
+        self, connection: Statements, registered: Device, request: SigningRequest, asking: CertificateRequest, now_ns: int
     ) -> EnrolmentAnswer:
         valid = [certificate for certificate in certificates.of_device(self.registry, registered.device) if certificate.revoked_ns is None]
         # The same request again, because the answer was lost: no second certificate.
@@ -153,7 +153,7 @@ class Enrolment:
         return _accepted(asking.csr, issued, registered.fleet, now_ns)
 
     def _cloned(
-        self, connection: Connection, registered: Device, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
+        self, connection: Statements, registered: Device, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
     ) -> EnrolmentAnswer:
         owners = certificates.of_key(self.registry, enrolment.key_sha256)
         if any(owner.serial != asking.serial for owner in owners):
@@ -179,7 +179,7 @@ class Enrolment:
         return None
 
     def _decided_before(
-        self, connection: Connection, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
+        self, connection: Statements, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
     ) -> EnrolmentAnswer | None:
         before = certificates.find_request_of_board(self.registry, enrolment.topic, enrolment.serial)
         if before is None:
@@ -192,7 +192,7 @@ class Enrolment:
         return self._pending(connection, replace(enrolment, decision=before.decision, name=before.name), before.why, now_ns)
 
     def _judged(
-        self, connection: Connection, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
+        self, connection: Statements, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
     ) -> EnrolmentAnswer | None:
         """Return a refusal or a pending answer; None where the token is enough."""
         owners = certificates.of_key(self.registry, enrolment.key_sha256)
@@ -227,12 +227,12 @@ class Enrolment:
             return "fleet.toml requires approval of every board (accept = 'hand')"
         return None
 
-    def _pending(self, connection: Connection, enrolment: EnrolmentRequest, why: str, now_ns: int) -> EnrolmentAnswer:
+    def _pending(self, connection: Statements, enrolment: EnrolmentRequest, why: str, now_ns: int) -> EnrolmentAnswer:
         certificates.put_request(connection, replace(enrolment, why=why))
         return EnrolmentAnswer(request=enrolment.request, state="pending", now_ns=now_ns, reason=why)
 
     def _issue(
-        self, connection: Connection, enrolment: EnrolmentRequest, request: SigningRequest, device: str, now_ns: int
+        self, connection: Statements, enrolment: EnrolmentRequest, request: SigningRequest, device: str, now_ns: int
     ) -> EnrolmentAnswer:
         """Give the board its name: earlier certificates of that name are revoked, and the board loses any other name."""
         issued = self.signing.issue_device(request, device, enrolment.serial, now_ns)

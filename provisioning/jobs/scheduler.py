@@ -18,7 +18,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs.rules import Candidate, DevicePlace, InFlight, StartRules, read_rules
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.devices import read_presence
-from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, executions_since, unfinished_executions
+from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, executions_since, last_serial, unfinished_executions
 from edgemeter.provisioning.registry.registry import Registry
 
 # The device ends what takes too long by its own clock; the server waits this much longer for its report.
@@ -153,7 +153,7 @@ class JobQueue:
     def load(self, rules: StartRules) -> None:
         """Read every open execution, and when each device last measured."""
         self._rules = rules
-        self._serial = self._registry.query("SELECT COALESCE(MAX(serial), 0) AS serial FROM executions")[0]["serial"]
+        self._serial = last_serial(self._registry)
         for execution in unfinished_executions(self._registry):
             self.take(execution)
         statement = "SELECT device, MAX(ended_ns) AS ended_ns FROM executions WHERE ended_ns IS NOT NULL GROUP BY device"

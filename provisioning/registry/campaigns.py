@@ -1,6 +1,5 @@
 """Campaigns in the registry: what was asked for, the devices frozen at the start, which group is running, and the coverage of its cells."""
 
-import sqlite3
 from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
@@ -8,6 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.statements import Statements
 from edgemeter.provisioning.registry.jobs import Execution, executions_of_campaign
 from edgemeter.provisioning.registry.registry import Registry, insert_rows
 
@@ -74,15 +74,15 @@ class CampaignCell:
     impossible: str | None
 
 
-def insert(connection: sqlite3.Connection, campaign: Campaign, cells: list[CampaignCell]) -> None:
+def insert(statements: Statements, campaign: Campaign, cells: list[CampaignCell]) -> None:
     """Write a new campaign with its cells, within the caller's transaction."""
-    insert_rows(connection, "campaigns", [campaign])
-    insert_rows(connection, "campaign_cells", cells, campaign=campaign.campaign)
+    insert_rows(statements, "campaigns", [campaign])
+    insert_rows(statements, "campaign_cells", cells, campaign=campaign.campaign)
 
 
-def write(connection: sqlite3.Connection, campaign: Campaign) -> None:
+def write(statements: Statements, campaign: Campaign) -> None:
     """Write the state of a campaign, within the caller's transaction."""
-    connection.execute(
+    statements.execute(
         "UPDATE campaigns SET state = ?, reason = ?, wave = ?, judged_from = ?, ended_ns = ? WHERE campaign = ?",
         (campaign.state, campaign.reason, campaign.wave, campaign.judged_from, campaign.ended_ns, campaign.campaign),
     )

@@ -1,11 +1,11 @@
 """Who may join and who belongs: certificates, enrolment tokens, requests that wait for a decision, and devices still to be disconnected."""
 
-import sqlite3
 import time
 from dataclasses import dataclass, field
 from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.statements import Statements
 from edgemeter.provisioning.registry.registry import Registry, insert_rows, put_row
 
 KEPT_UNDECIDED = 10_000
@@ -27,9 +27,9 @@ class Certificate:
     reason: str | None = None
 
 
-def put(connection: sqlite3.Connection, certificate: Certificate) -> None:
+def put(statements: Statements, certificate: Certificate) -> None:
     """Write a certificate that was issued."""
-    insert_rows(connection, "certificates", [certificate])
+    insert_rows(statements, "certificates", [certificate])
 
 
 def of_device(registry: Registry, device: str) -> list[Certificate]:
@@ -42,16 +42,16 @@ def of_key(registry: Registry, key_sha256: str) -> list[Certificate]:
     return registry.rows(Certificate, "SELECT * FROM certificates WHERE key_sha256 = ? ORDER BY issued_ns DESC, number", key_sha256)
 
 
-def revoke(connection: sqlite3.Connection, device: str, now_ns: int, reason: str) -> int:
+def revoke(statements: Statements, device: str, now_ns: int, reason: str) -> int:
     """Revoke the valid certificates of a device; return how many."""
     statement = "UPDATE certificates SET revoked_ns = ?, reason = ? WHERE device = ? AND (revoked_ns IS NULL OR revoked_ns > ?)"
-    return connection.execute(statement, (now_ns, reason, device, now_ns)).rowcount
+    return statements.execute(statement, (now_ns, reason, device, now_ns)).rowcount
 
 
-def end_previous(connection: sqlite3.Connection, certificate: Certificate, end_ns: int, reason: str) -> int:
+def end_previous(statements: Statements, certificate: Certificate, end_ns: int, reason: str) -> int:
     """Let the earlier certificates of a device end at `end_ns`, unless they end already; return how many."""
     statement = "UPDATE certificates SET revoked_ns = ?, reason = ? WHERE device = ? AND issued_ns < ? AND revoked_ns IS NULL"
-    return connection.execute(statement, (end_ns, reason, certificate.device, certificate.issued_ns)).rowcount
+    return statements.execute(statement, (end_ns, reason, certificate.device, certificate.issued_ns)).rowcount
 
 
 def revoked(registry: Registry, now_ns: int | None = None) -> set[str]:
@@ -74,10 +74,10 @@ class EnrolmentToken:
     closed_ns: int | None = None
 
 
-def put_token(connection: sqlite3.Connection, token: EnrolmentToken) -> None:
+def put_token(statements: Statements, token: EnrolmentToken) -> None:
     """Write a new token, and close those that the device had before: one device, one token."""
-    close_tokens_of(connection, token.device, token.made_ns)
-    insert_rows(connection, "claims", [token])
+    close_tokens_of(statements, token.device, token.made_ns)
+    insert_rows(statements, "claims", [token])
 
 
 def find_token(registry: Registry, token_id: str) -> EnrolmentToken | None:
@@ -90,19 +90,19 @@ def open_tokens(registry: Registry, now_ns: int) -> list[EnrolmentToken]:
     return registry.rows(EnrolmentToken, "SELECT * FROM claims WHERE closed_ns IS NULL AND expires_ns > ? ORDER BY claim", now_ns)
 
 
-def bind_token(connection: sqlite3.Connection, token_id: str, key_sha256: str) -> None:
+def bind_token(statements: Statements, token_id: str, key_sha256: str) -> None:
     """Note the key that the token was used with: it is valid for no other."""
-    connection.execute("UPDATE claims SET key_sha256 = ? WHERE claim = ?", (key_sha256, token_id))
+    statements.execute("UPDATE claims SET key_sha256 = ? WHERE claim = ?", (key_sha256, token_id))
 
 
-def close_token(connection: sqlite3.Connection, token_id: str, now_ns: int) -> None:
+def close_token(statements: Statements, token_id: str, now_ns: int) -> None:
     """End a token."""
-    connection.execute("UPDATE claims SET closed_ns = ? WHERE claim = ? AND closed_ns IS NULL", (now_ns, token_id))
+    statements.execute("UPDATE claims SET closed_ns = ? WHERE claim = ? AND closed_ns IS NULL", (now_ns, token_id))
 
 
-def close_tokens_of(connection: sqlite3.Connection, device: str, now_ns: int) -> None:
+def close_tokens_of(statements: Statements, device: str, now_ns: int) -> None:
     """End every token of a device."""
-    connection.execute("UPDATE claims SET closed_ns = ? WHERE device = ? AND closed_ns IS NULL", (now_ns, device))
+    statements.execute("UPDATE claims SET closed_ns = ? WHERE device = ? AND closed_ns IS NULL", (now_ns, device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +125,12 @@ class EnrolmentRequest:
     name: str | None = None
 
 
-def put_request(connection: sqlite3.Connection, enrolment_request: EnrolmentRequest) -> None:
+def put_request(statements: Statements, enrolment_request: EnrolmentRequest) -> None:
     """Write a request; only the last of each board and topic is kept, and at most `KEPT_UNDECIDED` in all."""
-    connection.execute("DELETE FROM requests WHERE topic = ? AND serial = ?", (enrolment_request.topic, enrolment_request.serial))
-    put_row(connection, "requests", enrolment_request)
-    oldest = "SELECT request FROM requests WHERE decision IS NULL ORDER BY asked_ns DESC LIMIT -1 OFFSET ?"
-    connection.execute(f"DELETE FROM requests WHERE request IN ({oldest})", (KEPT_UNDECIDED,))  # noqa: S608 - our own text
+    statements.execute("DELETE FROM requests WHERE topic = ? AND serial = ?", (enrolment_request.topic, enrolment_request.serial))
+    put_row(statements, "requests", enrolment_request, "request")
+    oldest = "SELECT asked_ns FROM requests WHERE decision IS NULL ORDER BY asked_ns DESC LIMIT 1 OFFSET ?"
+    statements.execute(f"DELETE FROM requests WHERE decision IS NULL AND asked_ns <= ({oldest})", (KEPT_UNDECIDED,))  # noqa: S608 - our own text
 
 
 def find_request_of_board(registry: Registry, topic: str, serial: str) -> EnrolmentRequest | None:
@@ -166,19 +166,20 @@ def find_request(registry: Registry, name: str) -> EnrolmentRequest:
     return matching[0]
 
 
-def decide_request(connection: sqlite3.Connection, request: str, decision: RequestDecision, name: str | None = None) -> None:
+def decide_request(statements: Statements, request: str, decision: RequestDecision, name: str | None = None) -> None:
     """Note a decision."""
-    connection.execute("UPDATE requests SET decision = ?, name = ? WHERE request = ?", (decision, name, request))
+    statements.execute("UPDATE requests SET decision = ?, name = ? WHERE request = ?", (decision, name, request))
 
 
-def delete_request(connection: sqlite3.Connection, request: str) -> None:
+def delete_request(statements: Statements, request: str) -> None:
     """Delete a request that was answered."""
-    connection.execute("DELETE FROM requests WHERE request = ?", (request,))
+    statements.execute("DELETE FROM requests WHERE request = ?", (request,))
 
 
-def put_pending_disconnect(connection: sqlite3.Connection, device: str, now_ns: int) -> None:
+def put_pending_disconnect(statements: Statements, device: str, now_ns: int) -> None:
     """Have a device disconnected from the running broker."""
-    connection.execute("INSERT OR REPLACE INTO expulsions VALUES (?, ?)", (device, now_ns))
+    statement = "INSERT INTO expulsions VALUES (?, ?) ON CONFLICT (device) DO UPDATE SET since_ns = excluded.since_ns"
+    statements.execute(statement, (device, now_ns))
 
 
 def pending_disconnects(registry: Registry) -> list[str]:
@@ -186,6 +187,6 @@ def pending_disconnects(registry: Registry) -> list[str]:
     return [row["device"] for row in registry.query("SELECT device FROM expulsions ORDER BY since_ns, device")]
 
 
-def delete_pending_disconnect(connection: sqlite3.Connection, device: str) -> None:
+def delete_pending_disconnect(statements: Statements, device: str) -> None:
     """Note that a device was disconnected, or need not be any more."""
-    connection.execute("DELETE FROM expulsions WHERE device = ?", (device,))
+    statements.execute("DELETE FROM expulsions WHERE device = ?", (device,))

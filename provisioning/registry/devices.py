@@ -3,13 +3,13 @@
 A name is a label, the board's serial number is the identity, the key can be replaced.
 """
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
 
+from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import Activity, Birth, DeviceState, Measuring
 from edgemeter.provisioning.registry.registry import Registry, put_row
@@ -18,18 +18,19 @@ from edgemeter.provisioning.registry.registry import Registry, put_row
 TrustState = Literal["expected", "pending", "accepted", "revoked"]
 # A late Will of a session that is over says nothing about the session after it. Retained states come again each time the service starts,
 # also of a device that was disconnected, whose Will the broker's rules hold back.
-_STATE = """INSERT INTO presence (device, fleet, state, session, since_ns, heard_ns) VALUES (:device, :fleet, :state, :session, :now, :now)
-ON CONFLICT (device) DO UPDATE SET fleet = :fleet, since_ns = CASE WHEN state IS :state AND session IS :session THEN since_ns ELSE :now END,
-    state = :state, session = :session, heard_ns = :now
-WHERE (:state = 'online' OR presence.session IS NULL OR presence.session = :session)
+_STATE = """INSERT INTO presence (device, fleet, state, session, since_ns, heard_ns) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (device) DO UPDATE SET fleet = excluded.fleet, state = excluded.state, session = excluded.session, heard_ns = excluded.heard_ns,
+    since_ns = CASE WHEN presence.state = excluded.state AND presence.session = excluded.session THEN presence.since_ns
+        ELSE excluded.since_ns END
+WHERE (excluded.state = 'online' OR presence.session IS NULL OR presence.session = excluded.session)
     AND NOT EXISTS (SELECT 1 FROM devices WHERE devices.device = presence.device AND standing = 'revoked')"""
-_LATEST = """INSERT INTO presence (device, fleet, {0}, heard_ns) VALUES (?, ?, ?, ?)
+_REPORTED = """INSERT INTO presence (device, fleet, {0}, heard_ns) VALUES (?, ?, ?, ?)
 ON CONFLICT (device) DO UPDATE SET {0} = excluded.{0}, heard_ns = excluded.heard_ns"""
 # What the broker brings again after a restart of the service was received before.
-_ACTIVITY = """INSERT INTO presence (device, fleet, activity, heard_ns, activity_ns) VALUES (?, ?, ?, ?4, ?4)
+_ACTIVITY = """INSERT INTO presence (device, fleet, activity, activity_ns, heard_ns) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (device) DO UPDATE SET activity = excluded.activity, activity_ns = excluded.activity_ns
-WHERE activity IS NOT excluded.activity"""
-_STATEMENTS = {Birth: _LATEST.format("birth"), Health: _LATEST.format("health"), Activity: _ACTIVITY}
+WHERE presence.activity IS NULL OR presence.activity <> excluded.activity"""
+_LATEST = {Birth: _REPORTED.format("birth"), Health: _REPORTED.format("health")}
 # A suspect device is good again after this many canary runs in a row within its band.
 GOOD_AGAIN = 3
 
@@ -50,9 +51,11 @@ class Device:
     changed_ns: int
 
 
-def put(connection: sqlite3.Connection, device: Device) -> None:
+def put(statements: Statements, device: Device) -> None:
     """Write `device`, within the caller's transaction."""
-    put_row(connection, "devices", device)
+    # A board has one name: another loses its number.
+    statements.execute("UPDATE devices SET serial = NULL WHERE serial = ? AND device <> ?", (device.serial, device.device))
+    put_row(statements, "devices", device, "device")
 
 
 def read(registry: Registry) -> list[Device]:
@@ -113,29 +116,29 @@ class Presence:
         return self.health.board if self.health else self.birth.board if self.birth else None
 
 
-def put_reports(connection: sqlite3.Connection, reports: Iterable[DeviceReport]) -> None:
+def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None:
     """Write reports in their order, within the caller's transaction."""
     for report in reports:
-        if isinstance(report.message, DeviceState):
-            state, session = report.message.state, report.message.session
-            values = {"device": report.device, "fleet": report.fleet, "state": state, "session": session, "now": report.heard_ns}
-            connection.execute(_STATE, values)
+        message, heard_ns = report.message, report.heard_ns
+        if isinstance(message, DeviceState):
+            statement, values = _STATE, (message.state, message.session, heard_ns, heard_ns)
+        elif isinstance(message, Activity):
+            statement, values = _ACTIVITY, (msgspec.json.encode(message), heard_ns, heard_ns)
         else:
-            connection.execute(
-                _STATEMENTS[type(report.message)], (report.device, report.fleet, msgspec.json.encode(report.message), report.heard_ns)
-            )
+            statement, values = _LATEST[type(message)], (msgspec.json.encode(message), heard_ns)
+        statements.execute(statement, (report.device, report.fleet, *values))
 
 
-def put_offline(connection: sqlite3.Connection, device: str, now_ns: int) -> None:
+def put_offline(statements: Statements, device: str, now_ns: int) -> None:
     """Note within the caller's transaction that a device is offline, where it cannot report so itself."""
-    connection.execute("UPDATE presence SET state = 'offline', since_ns = ? WHERE device = ? AND state = 'online'", (now_ns, device))
+    statements.execute("UPDATE presence SET state = 'offline', since_ns = ? WHERE device = ? AND state = 'online'", (now_ns, device))
 
 
-def put_revoked_offline(connection: sqlite3.Connection, now_ns: int) -> None:
+def put_revoked_offline(statements: Statements, now_ns: int) -> None:
     """Note within the caller's transaction that no revoked device is online: its last report may be written after its revocation."""
     query = """UPDATE presence SET state = 'offline', since_ns = ? WHERE state = 'online'
     AND device IN (SELECT device FROM devices WHERE standing = 'revoked')"""
-    connection.execute(query, (now_ns,))
+    statements.execute(query, (now_ns,))
 
 
 def read_presence(registry: Registry) -> dict[str, Presence]:
@@ -162,7 +165,9 @@ def lost_together(registry: Registry, since_ns: int, within_ns: int) -> tuple[in
 
 def presence_mentioning(registry: Registry, text: str) -> list[Presence]:
     """Return the devices whose health contains that text: those that may name it as a sensor."""
-    return registry.rows(Presence, "SELECT * FROM presence WHERE instr(health, CAST(? AS BLOB)) > 0", text)
+    reports = registry.query("SELECT device, health FROM presence WHERE health IS NOT NULL")
+    named = [row["device"] for row in reports if text.encode() in row["health"]]
+    return [presence for name in named if (presence := find_presence(registry, name)) is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +199,9 @@ def find_health_state(registry: Registry, device: str) -> HealthState | None:
     return registry.row(HealthState, "SELECT * FROM standings WHERE device = ?", device)
 
 
-def put_health_state(connection: sqlite3.Connection, state: HealthState) -> None:
+def put_health_state(statements: Statements, state: HealthState) -> None:
     """Write the health state of a device, within the caller's transaction."""
-    put_row(connection, "standings", state)
+    put_row(statements, "standings", state, "device")
 
 
 def next_health_state(before: HealthState | None, device: str, fault: str | None, now_ns: int) -> HealthState:

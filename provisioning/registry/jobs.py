@@ -2,15 +2,13 @@
 
 Any part of the server adds jobs here; the job handler brings them to the devices:
 
-    with registry.transaction() as connection:
-        job = jobs.add(connection, NewJob(Doctor(), "doctor", timeout_s=300), [("pi5-01", "lab")], time.time_ns())
+    with registry.transaction() as statements:
+        job = jobs.add(statements, NewJob(Doctor(), "doctor", timeout_s=300), [("pi5-01", "lab")], time.time_ns())
 
 Every change of an execution gives its row a new `serial`, the highest of all: a follower asks for the rows above the last one it saw.
 """
 
-import re
 import secrets
-import sqlite3
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +16,7 @@ from typing import Literal, TypeAlias
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.orders import FINAL, LARGEST_ORDER_BYTES, Canary, JobState, Measure, Order, Work, encode_order
 from edgemeter.provisioning.registry.registry import Registry, columns, encoded, insert_rows
 
@@ -64,23 +63,24 @@ class Execution:
         return self.state in FINAL
 
 
+_LAST_SERIAL = "SELECT COALESCE(MAX(serial), 0) FROM executions"
 _CHANGING = [(name, column) for name, column, _ in columns(Execution) if name not in {"id", "job", "device", "fleet", "campaign", "wave"}]
 _UPDATE = f"UPDATE executions SET {', '.join(f'{column} = ?' for _, column in _CHANGING)} WHERE id = ?"  # noqa: S608 - our own names
 
 
-def last_serial(connection: sqlite3.Connection) -> int:
+def last_serial(registry: Registry) -> int:
     """Return the serial of the latest change, 0 where nothing was ever written."""
-    return int(connection.execute("SELECT COALESCE(MAX(serial), 0) FROM executions").fetchone()[0])
+    return int(registry.query(_LAST_SERIAL)[0][0])
 
 
-def update_executions(connection: sqlite3.Connection, changed: Collection[Execution]) -> None:
+def update_executions(statements: Statements, changed: Collection[Execution]) -> None:
     """Write changed executions, within the caller's transaction; each gets a new serial."""
-    serial = last_serial(connection)
+    serial = int(statements.execute(_LAST_SERIAL).fetchone()[0])
     rows = [
         (serial + index, *(encoded(getattr(execution, name)) for name, _ in _CHANGING[1:]), execution.id)
         for index, execution in enumerate(changed, start=1)
     ]
-    connection.executemany(_UPDATE, rows)
+    statements.executemany(_UPDATE, rows)
 
 
 def executions_since(registry: Registry, serial: int, *, job: str | None = None) -> list[Execution]:
@@ -159,7 +159,7 @@ class Job(NewJob):
 
 
 def add(
-    connection: sqlite3.Connection,
+    statements: Statements,
     new: NewJob,
     devices: Iterable[tuple[str, str]],
     now_ns: int,
@@ -177,9 +177,9 @@ def add(
     order = Order(job=job, attempt=1, version=1, work=new.work, timeout_s=new.timeout_s)
     if len(encode_order(order)) > LARGEST_ORDER_BYTES:
         raise ConfigError(f"the order {new.title!r} is larger than {LARGEST_ORDER_BYTES} bytes: name fewer models in one suite")
-    insert_rows(connection, "jobs", [new], job=job, made_ns=now_ns)
-    serial = last_serial(connection)
-    highest_id = int(connection.execute("SELECT COALESCE(MAX(id), 0) FROM executions").fetchone()[0])
+    insert_rows(statements, "jobs", [new], job=job, made_ns=now_ns)
+    serial = int(statements.execute(_LAST_SERIAL).fetchone()[0])
+    highest_id = int(statements.execute("SELECT COALESCE(MAX(id), 0) FROM executions").fetchone()[0])
     rows = [
         Execution(
             highest_id + n,
@@ -194,7 +194,7 @@ def add(
         )
         for n, (device, fleet) in enumerate(devices, start=1)
     ]
-    insert_rows(connection, "executions", rows)
+    insert_rows(statements, "executions", rows)
     return job
 
 
@@ -214,8 +214,7 @@ def find_by_prefix(registry: Registry, text: str) -> Job:
     Raises:
         ConfigError: there is none, or more than one.
     """
-    pattern = re.sub(r"[\[\]*?]", "", text) + "*"
-    candidates = registry.rows(Job, "SELECT * FROM jobs WHERE job GLOB ? ORDER BY job LIMIT 3", pattern)
+    candidates = registry.rows(Job, "SELECT * FROM jobs WHERE substr(job, 1, ?) = ? ORDER BY job LIMIT 3", len(text), text)
     exact = [candidate for candidate in candidates if candidate.job == text]
     if len(exact or candidates) != 1:
         count_text = "no job" if not candidates else "more than one job"
@@ -225,9 +224,9 @@ def find_by_prefix(registry: Registry, text: str) -> Job:
 
 def cancel(registry: Registry, job: str, device: str | None, now_ns: int) -> list[Execution]:
     """Cancel the open executions of a job, on one device or all, and return them: those never sent end at once."""
-    with registry.transaction() as connection:
+    with registry.transaction() as statements:
         executions = cancelled([execution for execution in executions_of_job(registry, job) if device in {None, execution.device}], now_ns)
-        update_executions(connection, executions)
+        update_executions(statements, executions)
     return executions
 
 

@@ -1,41 +1,80 @@
-"""The registry's file: one SQLite database that every fleet command and the service share; its rows are dataclasses."""
+"""The registry: one database that every fleet command and the service share, a SQLite file or a PostgreSQL; its rows are dataclasses.
 
-import sqlite3
-from collections.abc import Mapping, Sequence
+Both execute the same statements: values are marked by `?`, null-safe comparisons, upserts and texts are written as both take them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from types import UnionType
+from types import TracebackType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
-from edgemeter.provisioning.registry.schema import SCHEMA
+from edgemeter.agent.base.statements import Statements
+from edgemeter.provisioning.registry.postgres_registry import PostgresRegistry
+from edgemeter.provisioning.registry.schema import SCHEMA, SERVICE, VERSION
 
 _FORMAT = FileFormat(
     what="fleet registry",
     application_id=0x45464C54,
-    version=2,
+    version=VERSION,
     schema=SCHEMA,
     elsewhere="run `edgemeter fleet init`, or name the fleet's folder with --folder",
 )
 _Row = TypeVar("_Row")
+_Opened = TypeVar("_Opened", bound="Registry")
 
 
-class Registry(Database):
-    """The registry at `path`; usable from any thread, one at a time. `close` once or more."""
+class Registry:
+    """The registry in the file or at the address `where`; usable from any thread, one at a time. `close` once or more.
 
-    def __init__(self, path: Path, access: Access = "write") -> None:
-        super().__init__(path, _FORMAT, access)
+    With an `owner`, the name of a service, it is written to only while that service is the active one (see `ServiceLease`).
+    """
 
-    def rows(self, kind: type[_Row], statement: str, *values: Any) -> list[_Row]:
-        """Return the rows of a SELECT as dataclasses of that kind.
+    def __init__(self, where: Path | PostgresAddress, access: Access = "write", *, owner: str | None = None) -> None:
+        self.where = where
+        self._owner = owner
+        self._database = Database(where, _FORMAT, access) if isinstance(where, Path) else PostgresRegistry(where, access)
+        if isinstance(where, Path) and access == "write":
+            # Files of earlier versions have no such table.
+            self.query(SERVICE)
+
+    def __enter__(self: _Opened) -> _Opened:  # noqa: PYI019 - Self needs Python 3.11
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it."""
+        self._database.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Statements]:
+        """Be the one writer for the block; its writes are on the disk after it, or none of them when it raises.
 
         Raises:
-            ConfigError: as `transaction`.
-            TransientError: as `transaction`.
+            ConfigError: the database is damaged, of another version, or its user may not do this.
+            UnavailableError: its disk is full, its server does not answer, or another service has taken over from `owner`.
+            TransientError: somebody else holds it; retry.
         """
+        with self._database.transaction() as statements:
+            if self._owner is not None and (active := statements.execute("SELECT owner FROM service").fetchone()[0]) != self._owner:
+                raise UnavailableError(f"another service serves this fleet now ({active or 'none'}): this one writes nothing more")
+            yield statements
+
+    def query(self, statement: str, *values: Any) -> list[Any]:
+        """Return the rows of a SELECT, their values by position and by column; raises as `transaction`."""
+        return self._database.query(statement, *values)
+
+    def rows(self, kind: type[_Row], statement: str, *values: Any) -> list[_Row]:
+        """Return the rows of a SELECT as dataclasses of that kind; raises as `transaction`."""
         return [_decoded(kind, row) for row in self.query(statement, *values)]
 
     def row(self, kind: type[_Row], statement: str, *values: Any) -> _Row | None:
@@ -44,24 +83,29 @@ class Registry(Database):
         return _decoded(kind, rows[0]) if rows else None
 
 
-def insert_rows(connection: sqlite3.Connection, table: str, rows: Sequence[Any], *, verb: str = "INSERT", **extra: Any) -> None:
+def insert_rows(statements: Statements, table: str, rows: Sequence[Any], *, conflict: str = "", **extra: Any) -> None:
     """Insert dataclasses as rows of `table`, with `extra` columns, within the caller's transaction; tuples, maps, structs become JSON."""
     if not rows:
         return
     fields_of = columns(cast("Any", type(rows[0])))
     names = [*(column for _, column, _ in fields_of), *extra]
-    statement = f"{verb} INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))}) {conflict}"  # noqa: S608 - our own names
     values = [[*(encoded(getattr(row, name)) for name, _, _ in fields_of), *extra.values()] for row in rows]
-    connection.executemany(statement, values)
+    statements.executemany(statement, values)
 
 
-def put_row(connection: sqlite3.Connection, table: str, row: Any) -> None:
-    """Insert a dataclass as `insert_rows` does, in place of the row with the same key."""
-    insert_rows(connection, table, [row], verb="INSERT OR REPLACE")
+def put_row(statements: Statements, table: str, row: Any, *key: str) -> None:
+    """Insert a dataclass as `insert_rows` does, in place of the row with the same values of the columns `key`."""
+    changed = ", ".join(f"{column} = excluded.{column}" for _, column, _ in columns(type(row)) if column not in key)
+    insert_rows(statements, table, [row], conflict=f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}")
 
 
 def encoded(value: Any) -> Any:
-    """Return a field's value as its column holds it."""
+    """Return a field's value as its column holds it; no column of a PostgreSQL takes the character NUL."""
+    if isinstance(value, str):
+        return value.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    if isinstance(value, bool):
+        return int(value)
     if isinstance(value, msgspec.Struct):
         return msgspec.json.encode(value)
     if isinstance(value, tuple | Mapping):
@@ -90,7 +134,7 @@ def _decoder(hint: Any) -> Any:
     return msgspec.json.Decoder(hint).decode if is_json else None
 
 
-def _decoded(kind: type[_Row], row: sqlite3.Row) -> _Row:
+def _decoded(kind: type[_Row], row: Any) -> _Row:
     values = {}
     for name, column, decode in _decoders(cast("Any", kind)):
         value = row[column]

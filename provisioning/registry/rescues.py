@@ -1,9 +1,9 @@
 """Power actions on each device, by whom and with what outcome; how far the rescue of a lost one has come; who measures."""
 
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from edgemeter.agent.base.statements import Statements
 from edgemeter.provisioning.registry.registry import Registry, put_row
 
 
@@ -37,25 +37,25 @@ def read_rescues(registry: Registry) -> dict[str, Rescue]:
     return {rescue.device: rescue for rescue in registry.rows(Rescue, "SELECT * FROM rescues")}
 
 
-def put_rescue(connection: sqlite3.Connection, rescue: Rescue) -> None:
+def put_rescue(statements: Statements, rescue: Rescue) -> None:
     """Write the state of a rescue, within the caller's transaction."""
-    put_row(connection, "rescues", rescue)
+    put_row(statements, "rescues", rescue, "device")
 
 
-def clear_rescue(connection: sqlite3.Connection, device: str) -> None:
+def clear_rescue(statements: Statements, device: str) -> None:
     """Delete the rescue of a device: it is back, or was cleared by hand."""
-    connection.execute("DELETE FROM rescues WHERE device = ?", (device,))
+    statements.execute("DELETE FROM rescues WHERE device = ?", (device,))
 
 
-def begin_power_action(connection: sqlite3.Connection, device: str, switch: str, action: str, asked_by: str, now_ns: int) -> int:
+def begin_power_action(statements: Statements, device: str, switch: str, action: str, asked_by: str, now_ns: int) -> int:
     """Note what is about to be done to a device's power, before it is done; return the number of the action."""
-    statement = "INSERT INTO power_actions (device, switch, action, asked_by, began_ns) VALUES (?, ?, ?, ?, ?)"
-    return int(connection.execute(statement, (device, switch, action, asked_by, now_ns)).lastrowid or 0)
+    statement = "INSERT INTO power_actions (device, switch, action, asked_by, began_ns) VALUES (?, ?, ?, ?, ?) RETURNING id"
+    return int(statements.execute(statement, (device, switch, action, asked_by, now_ns)).fetchone()[0])
 
 
-def end_power_action(connection: sqlite3.Connection, number: int, outcome: str, now_ns: int) -> None:
+def end_power_action(statements: Statements, number: int, outcome: str, now_ns: int) -> None:
     """Note the outcome of an action."""
-    connection.execute("UPDATE power_actions SET ended_ns = ?, outcome = ? WHERE id = ?", (now_ns, outcome, number))
+    statements.execute("UPDATE power_actions SET ended_ns = ?, outcome = ? WHERE id = ?", (now_ns, outcome, number))
 
 
 def open_power_actions(registry: Registry) -> list[PowerAction]:
@@ -68,9 +68,10 @@ def read_power_actions(registry: Registry, device: str, latest: int = 10) -> lis
     return registry.rows(PowerAction, "SELECT * FROM power_actions WHERE device = ? ORDER BY id DESC LIMIT ?", device, latest)
 
 
-def put_measuring(connection: sqlite3.Connection, heard: Mapping[str, int]) -> None:
+def put_measuring(statements: Statements, heard: Mapping[str, int]) -> None:
     """Note when devices last reported a measurement, within the caller's transaction: a restarted service then cuts off no run."""
-    connection.executemany("INSERT OR REPLACE INTO heard_measuring VALUES (?, ?)", list(heard.items()))
+    statement = "INSERT INTO heard_measuring VALUES (?, ?) ON CONFLICT (device) DO UPDATE SET heard_ns = excluded.heard_ns"
+    statements.executemany(statement, list(heard.items()))
 
 
 def read_measuring(registry: Registry) -> dict[str, int]:

@@ -1,6 +1,9 @@
-"""The tables of the registry."""
+"""The tables of the registry, in the words of SQLite."""
 
+VERSION = 2
+# First the service that is active, "" where none is, and how often it has reported so.
 SCHEMA = """\
+CREATE TABLE IF NOT EXISTS service AS SELECT '' AS owner, 0 AS beat;
 CREATE TABLE devices (
     device TEXT PRIMARY KEY,
     fleet TEXT NOT NULL,
@@ -201,3 +204,4 @@ CREATE TABLE releases (
     added_ns INTEGER NOT NULL
 );
 """
+SERVICE = SCHEMA.partition(";\n")[0]

@@ -83,7 +83,7 @@ def add_release(folder: FleetFolder, registry: Registry, verified_release: Verif
         time.time_ns(),
     )
     with registry.transaction() as connection:
-        insert_rows(connection, "releases", [release], verb="INSERT OR IGNORE")
+        insert_rows(connection, "releases", [release], conflict="ON CONFLICT DO NOTHING")
     return release
 
 

@@ -172,7 +172,8 @@ def test_a_single_disturbed_run_makes_nobody_suspect(usual_lab):
     usual_lab.passes(canary_runs.SOON_S)
     usual_lab.ends("pi-1", **USUAL)
     assert devices.suspects(usual_lab.registry) == {}
-    assert canary_runs.count_canary_failures(usual_lab.registry._open, "pi-1") == 0
+    with usual_lab.registry.transaction() as statements:
+        assert canary_runs.count_canary_failures(statements, "pi-1") == 0
 
 
 def test_a_suspect_is_good_again_after_three_good_runs(usual_lab):
@@ -220,13 +221,13 @@ def test_a_service_that_starts_anew_judges_no_run_twice(usual_lab, tmp_path):
 def test_ten_thousand_devices_that_come_back_together_cost_a_few_commits(lab):
     """What is heard between two looks is one transaction."""
     commits = []
-    lab.registry._open.set_trace_callback(lambda statement: commits.append(statement) if statement == "COMMIT" else None)
+    lab.registry._database._open.set_trace_callback(lambda statement: commits.append(statement) if statement == "COMMIT" else None)
     for number in range(10_000):
         lab.says(f"pi-{number}", "online", boot_id="a")
     for _ in range(4):
         lab.passes(1)
     lab.passes(3600)
-    lab.registry._open.set_trace_callback(None)
+    lab.registry._database._open.set_trace_callback(None)
     # Four of what was said, one of the canary runs that are due; and one each time that there was a look for those.
     assert len(commits) <= 7
     assert len(devices.read_presence(lab.registry)) == 10_000
