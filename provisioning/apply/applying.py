@@ -26,7 +26,7 @@ from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection, SshOptio
 from edgemeter.provisioning.identity.admission import invite
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.release import install
 
 ON_DEVICE = Path(__file__).with_name("on_device.py")
@@ -366,5 +366,5 @@ def make_join_file(folder: FleetFolder, device: str) -> str:
     inventory = read_if_present(folder)
     if inventory is None:
         raise ConfigError(f"{str(folder.fleet_file)!r} does not exist: `edgemeter fleet init` makes a fleet")
-    with contextlib.closing(Registry(folder.registry)) as registry:
+    with open_registry(folder) as registry:
         return join_file_text(invite(folder, registry, inventory, device, TOKEN_HOURS, time.time_ns()).join)

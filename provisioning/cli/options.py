@@ -1,14 +1,13 @@
 """Options that the commands of `edgemeter fleet` share, and the registry as they open it."""
 
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from edgemeter.agent.base import options
-from edgemeter.provisioning.inventory import fleet_folder, selection
+from edgemeter.provisioning.inventory import fleet_folder, fleet_registry, selection
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -47,13 +46,14 @@ def selection_option(purpose: str, otherwise: str | None = None) -> Callable[[_C
     return click.option("--on", "selection", metavar="SELECTION", default=otherwise, help=f"{text} Default: {otherwise}.")
 
 
-def open_registry(folder: FleetFolder, *, read_only: bool = False) -> "closing[Registry]":
+def open_registry(folder: FleetFolder, *, read_only: bool = False) -> Registry:
     """Return the fleet's registry, to be used in a `with` block.
 
     Raises:
-        ConfigError: there is none, or it is damaged.
+        ConfigError: there is none, it is damaged, or fleet.toml is wrong.
+        UnavailableError: its server does not answer.
     """
-    return closing(Registry(folder.registry, "read" if read_only else "write"))
+    return fleet_registry.open_registry(folder, "read" if read_only else "write")
 
 
 def print_notes(notes: Iterable[str]) -> None:

@@ -1,24 +1,34 @@
 """The command `edgemeter fleet serve`."""
 
 import logging
+import socket
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
 
 import click
 
 from edgemeter.agent.base import log_limit
-from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock
+from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.provisioning.cli.options import folder_option
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_registry import open_registry
+from edgemeter.provisioning.registry.lease import LEASE_S, RENEW_S, ServiceLease
 from edgemeter.provisioning.serve.service import CLIENT_ID, FleetService
 
 # After a power cut the broker may start later than the service.
 RETRY_S = 3.0
+_Result = TypeVar("_Result")
+logger = logging.getLogger(__name__)
 
 
 @click.command()
@@ -27,60 +37,108 @@ RETRY_S = 3.0
 def serve(folder: FleetFolder, broker: str | None) -> None:
     """Run the fleet's service until stopped (Ctrl-C, SIGTERM): enrolment, jobs, updates, content, health.
 
-    Content goes over MQTT; with content_url in fleet.toml the service also serves it there, over HTTPS.
+    Content goes over MQTT; with content_url in fleet.toml the service also serves it there, over HTTPS. Of several services on one registry
+    in PostgreSQL one is active; another takes over when that one is silent.
 
     Example: edgemeter fleet serve
     """
-    from edgemeter.provisioning.content.content_server import ContentServer
-
     logging.basicConfig(level=logging.INFO, format="edgemeter: %(message)s", stream=sys.stderr)
     log_limit.apply()
     folder = replace(folder, broker_address=broker or folder.broker_address)
-    address = fleet_broker_address(folder)
+    # What is wrong with the folder shows before anybody waits.
+    fleet_broker_address(folder)
     lock = DeviceLock(folder.registry, CLIENT_ID)
     if not lock.take():
         raise UnavailableError(
             f"another service is running for the fleet in {str(folder.path)!r}: stop that one first, "
             "because two would disconnect each other from the broker"
         )
-    inventory = read_if_present(folder)
-    url = inventory.server.content_url if inventory and inventory.server else None
-    content = ContentServer(folder, url) if url else None
-    service = FleetService(folder, address)
     manager = ServiceManager()
     try:
-        with until_stopped() as stopped:
+        with until_stopped() as stopped, ExitStack() as stack:
             manager.ready()
-            if not _start(service, stopped, manager):
-                return
-            click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}", err=True)
-            if content is not None:
-                content.start()
-                click.echo(f"content at {content.url}", err=True)
-            while not stopped.wait(1.0):
-                if not service.is_stalled():
-                    manager.alive()
-                if not service.is_alive():
-                    raise UnavailableError("the service has stopped: check its log, and start it again")
+            lease = _retried(lambda: stack.enter_context(closing(ServiceLease(open_registry(folder), _owner(folder)))), stopped, manager)
+            if lease is not None and _await_lease(lease, stopped, manager):
+                _serve(folder, lease, stopped, manager)
     finally:
-        service.stop()
-        if content is not None:
-            content.stop()
         lock.release()
 
 
-def _start(service: FleetService, stopped: threading.Event, manager: ServiceManager) -> bool:
-    """Return True when the broker has accepted the service, False when stopped before; wait for a broker that does not answer yet."""
+def _owner(folder: FleetFolder) -> str:
+    """Return a name that no other service has, and that this one has again when it is started again: it need not wait for itself."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{socket.gethostname()}:{folder.path.resolve()} (boot {boot[:13]})"
+
+
+def _await_lease(lease: ServiceLease, stopped: threading.Event, manager: ServiceManager) -> bool:
+    """Return True when this service is the active one, False when stopped before."""
+    reported = ""
+    while not stopped.is_set():
+        if _retried(lease.take, stopped, manager):
+            return True
+        if lease.holder != reported:
+            click.echo(f"{lease.holder} serves this fleet: waiting, to take over when it is silent for {LEASE_S:.0f} s", err=True)
+        reported = lease.holder
+        manager.alive()
+        stopped.wait(RENEW_S)
+    return False
+
+
+def _serve(folder: FleetFolder, lease: ServiceLease, stopped: threading.Event, manager: ServiceManager) -> None:
+    from edgemeter.provisioning.content.content_server import ContentServer
+
+    inventory = read_if_present(folder)
+    url = inventory.server.content_url if inventory and inventory.server else None
+    with ExitStack() as stack:
+        content = ContentServer(folder, url) if url else None
+        if content is not None:
+            stack.callback(content.stop)
+        service = FleetService(folder, fleet_broker_address(folder), lease.owner)
+        stack.callback(service.stop)
+        if _retried(lambda: _started(service), stopped, manager) is None:
+            return
+        click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}", err=True)
+        if content is not None:
+            content.start()
+            click.echo(f"content at {content.url}", err=True)
+        while not stopped.wait(RENEW_S):
+            if not service.is_alive():
+                raise UnavailableError("the service has stopped: check its log, and start it again")
+            if not service.is_stalled():
+                manager.alive()
+                _prolong(lease)
+
+
+def _started(service: FleetService) -> FleetService:
+    service.start()
+    return service
+
+
+def _prolong(lease: ServiceLease) -> None:
+    """Keep the lease; nobody else takes it while the registry does not answer.
+
+    Raises:
+        UnavailableError: another service has it.
+    """
+    try:
+        is_active = lease.take()
+    except (UnavailableError, TransientError) as error:
+        logger.warning("the lease is not prolonged: %s", error, extra=about("lease"))
+        return
+    if not is_active:
+        raise UnavailableError(f"{lease.holder} serves this fleet now: this one ends; started again, it waits")
+
+
+def _retried(attempt: Callable[[], _Result], stopped: threading.Event, manager: ServiceManager) -> _Result | None:
+    """Return what `attempt` returns, None when stopped before; a broker or database that does not answer yet is waited for."""
     is_reported = False
     while not stopped.is_set():
         try:
-            service.start()
-        except UnavailableError as error:
+            return attempt()
+        except (UnavailableError, TransientError) as error:
             if not is_reported:
                 click.echo(f"edgemeter: {error}; retrying until it answers (Ctrl-C stops)", err=True)
             is_reported = True
             manager.alive()
             stopped.wait(RETRY_S)
-        else:
-            return True
-    return False
+    return None

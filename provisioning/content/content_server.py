@@ -16,8 +16,8 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, Unavailable
 from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopback
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.registry import certificates, devices
-from edgemeter.provisioning.registry.registry import Registry
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class ContentServer:
     def __init__(self, folder: FleetFolder, url: str) -> None:
         self.tls = _tls(folder)
         host, port = _listening_place(url, "http" if self.tls is None else "https")
-        self._registry = Registry(folder.registry)
+        self._registry = open_registry(folder)
         self._store = ContentStore(folder.content)
         try:
             self._server = _Server(host, port, self)

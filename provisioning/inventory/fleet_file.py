@@ -47,7 +47,8 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Where devices find the fleet: the broker, the port for devices without a certificate, and content over HTTPS, if any.
 
     `accept`: `token` is enough to join, or approval by `hand` is required. `broker_reload` is a command that brings changed files to a
-    broker on another machine; `broker_pid_file` is where the broker on this machine writes its process id.
+    broker on another machine; `broker_pid_file` is where the broker on this machine writes its process id. `registry` is the address of a
+    PostgreSQL that holds the registry, for services and commands on several machines; otherwise it is a file in the fleet's folder.
     """
 
     broker: str
@@ -58,6 +59,7 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     accept: Literal["token", "hand"] = "token"
     broker_pid_file: str | None = None
     broker_reload: tuple[str, ...] = ()
+    registry: str | None = None
 
 
 class HealthRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -49,7 +49,8 @@ def clear_rescue(statements: Statements, device: str) -> None:
 
 def begin_power_action(statements: Statements, device: str, switch: str, action: str, asked_by: str, now_ns: int) -> int:
     """Note what is about to be done to a device's power, before it is done; return the number of the action."""
-    statement = "INSERT INTO power_actions (device, switch, action, asked_by, began_ns) VALUES (?, ?, ?, ?, ?) RETURNING id"
+    statement = """INSERT INTO power_actions (id, device, switch, action, asked_by, began_ns)
+    SELECT coalesce(max(id), 0) + 1, ?, ?, ?, ?, ? FROM power_actions RETURNING id"""
     return int(statements.execute(statement, (device, switch, action, asked_by, now_ns)).fetchone()[0])
 
 

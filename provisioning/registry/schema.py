@@ -175,7 +175,7 @@ CREATE TABLE rescues (
     reason TEXT
 );
 CREATE TABLE power_actions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    id INTEGER PRIMARY KEY,
     device TEXT NOT NULL,
     switch TEXT NOT NULL,
     action TEXT NOT NULL,

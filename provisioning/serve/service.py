@@ -12,7 +12,7 @@ from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message, MqttSession, SessionProfile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.serve import handler
 from edgemeter.provisioning.serve.handler import FleetHandler
 
@@ -39,11 +39,14 @@ def client_id(folder: FleetFolder) -> str:
 
 
 class FleetService:
-    """Serves the fleet in `folder` at the broker at `address`; `start` once, `stop` once or more."""
+    """Serves the fleet in `folder` at the broker at `address`; `start` once, `stop` once or more.
 
-    def __init__(self, folder: FleetFolder, address: BrokerAddress) -> None:
+    With an `owner` it writes to the registry only while that name holds the lease.
+    """
+
+    def __init__(self, folder: FleetFolder, address: BrokerAddress, owner: str | None = None) -> None:
         self.address = address
-        self._registry = Registry(folder.registry)
+        self._registry = open_registry(folder, owner=owner)
         self._session = MqttSession(address, SessionProfile(client_id(folder), "persistent"), self)
         self._handlers = handler.make_handlers(folder, self._registry, self._publish)
         self._topics = sorted({topic for fleet_handler in self._handlers.values() for topic in fleet_handler.topics})
