@@ -10,10 +10,8 @@ import io
 import os
 import re
 import shutil
-import sqlite3
 import tarfile
 import tempfile
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,8 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_registry import open_registry
+from edgemeter.provisioning.registry.registry import Registry, copy_rows
 
 # First in the tar; the only member that is not a file of the folder.
 HEAD = "edgemeter-backup.json"
@@ -98,14 +98,11 @@ def _packed(folder: FleetFolder, head: BackupHead) -> bytes:
             _add(tar, HEAD, msgspec.json.encode(head))
             for path in sorted(folder.path.rglob("*")):
                 _add_path(tar, path.relative_to(folder.path).as_posix(), path)
-            if folder.registry.exists():
-                copy = Path(scratch) / folder.registry.name
-                # As of one moment, while the service writes to it.
-                address = folder.registry.absolute().as_uri() + "?mode=ro"
-                with closing(sqlite3.connect(address, uri=True)) as source, closing(sqlite3.connect(copy)) as target:
-                    source.backup(target)
-                _add(tar, folder.registry.name, copy.read_bytes())
-    except (OSError, sqlite3.Error) as error:
+            copy = Path(scratch) / folder.registry.name
+            with open_registry(folder) as source, Registry(copy) as target:
+                copy_rows(source, target)
+            _add(tar, folder.registry.name, copy.read_bytes())
+    except OSError as error:
         raise ConfigError(f"cannot read the fleet's folder {str(folder.path)!r} ({error}): run this as its owner") from error
     return buffer.getvalue()
 
@@ -197,13 +194,13 @@ def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> 
 
 
 def _check_registry(root: Path, source: Path) -> None:
-    registry = FleetFolder(root).registry
-    if not registry.exists():
+    path = FleetFolder(root).registry
+    if not path.exists():
         return
     try:
-        with closing(sqlite3.connect(registry)) as connection:
-            verdict = connection.execute("PRAGMA quick_check").fetchone()[0]
-    except sqlite3.Error as error:
+        with Registry(path) as registry:
+            verdict = registry.query("PRAGMA quick_check")[0][0]
+    except ConfigError as error:
         verdict = str(error)
     if verdict != "ok":
         raise ConfigError(f"the registry in the backup {str(source)!r} is damaged ({verdict}): take another backup")

@@ -18,7 +18,7 @@ from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
 from edgemeter.agent.base.statements import Statements
 from edgemeter.provisioning.registry.postgres_registry import PostgresRegistry
-from edgemeter.provisioning.registry.schema import SCHEMA, SERVICE, VERSION
+from edgemeter.provisioning.registry.schema import SCHEMA, SERVICE, TABLES, VERSION
 
 _FORMAT = FileFormat(
     what="fleet registry",
@@ -98,6 +98,18 @@ def put_row(statements: Statements, table: str, row: Any, *key: str) -> None:
     """Insert a dataclass as `insert_rows` does, in place of the row with the same values of the columns `key`."""
     changed = ", ".join(f"{column} = excluded.{column}" for _, column, _ in columns(type(row)) if column not in key)
     insert_rows(statements, table, [row], conflict=f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}")
+
+
+def copy_rows(source: Registry, target: Registry) -> None:
+    """Write everything that one registry holds, as of one moment, into another in place of what that holds; raises as `transaction`."""
+    with source.transaction(), target.transaction() as statements:
+        for table in TABLES:
+            rows = source.query(f"SELECT * FROM {table}")  # noqa: S608 - our own names
+            statements.execute(f"DELETE FROM {table}")  # noqa: S608
+            if rows:
+                names = rows[0].keys()
+                insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608
+                statements.executemany(insert, map(tuple, rows))
 
 
 def encoded(value: Any) -> Any:

@@ -1,5 +1,7 @@
 """The tables of the registry, in the words of SQLite."""
 
+import re
+
 VERSION = 2
 # First the service that is active, "" where none is, and how often it has reported so.
 SCHEMA = """\
@@ -204,4 +206,5 @@ CREATE TABLE releases (
     added_ns INTEGER NOT NULL
 );
 """
+TABLES = tuple(re.findall(r"CREATE TABLE (\w+) \(", SCHEMA))
 SERVICE = SCHEMA.partition(";\n")[0]
