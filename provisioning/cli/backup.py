@@ -56,7 +56,7 @@ def restore(file: Path, passphrase_file: Path | None, folder: FleetFolder, *, dr
     made_at = f"{datetime.fromtimestamp(head.made_ns / 1e9).astimezone():%Y-%m-%d %H:%M %Z}"
     verb = "would restore" if dry_run else "restored"
     click.echo(f"{verb} the fleet {head.fleet!r} as of {made_at}: {files} files in {folder.path}")
-    click.echo("it does not know what happened since: revoke again whoever was revoked, and let newer devices join again", err=True)
+    click.echo("it does not know what happened since: revoke again whoever was revoked, and accept the boards that `list` marks", err=True)
     click.echo("next: `edgemeter fleet init` with this --folder writes the paths of this machine; then start broker and service", err=True)
 
 

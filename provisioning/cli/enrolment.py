@@ -176,7 +176,7 @@ def requests(ctx: click.Context, /, folder: FleetFolder, *, form: Format | None)
 @dry_run_option
 @json_option
 def accept(devices: tuple[str, ...], folder: FleetFolder, name: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Approve pending certificate requests, by device or request; or re-admit revoked devices.
+    """Approve pending certificate requests, by device or request; re-admit revoked devices, or boards enrolled after a backup.
 
     Example: edgemeter fleet requests accept pi5-01
     """
@@ -205,11 +205,14 @@ def reject(devices: tuple[str, ...], folder: FleetFolder, *, dry_run: bool, as_j
 @dry_run_option
 @json_option
 def revoke(devices: tuple[str, ...], folder: FleetFolder, reason: str, *, dry_run: bool, as_json: bool) -> None:
-    """Revoke devices: their certificates and tokens end now, and the running broker disconnects them.
+    """Revoke devices by any name: certificates and tokens end now, and the running broker disconnects and refuses them.
 
     Example: edgemeter fleet revoke pi5-01 --reason stolen
     """
-    _decide_each(folder, devices, lambda registry, device: admission.revoke(registry, device, reason), dry_run=dry_run, as_json=as_json)
+    fleet = fleet_file.read(folder.fleet_file).fleet
+    _decide_each(
+        folder, devices, lambda registry, device: admission.revoke(registry, device, reason, fleet), dry_run=dry_run, as_json=as_json
+    )
 
 
 def _decide_each(

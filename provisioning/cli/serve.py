@@ -19,6 +19,7 @@ from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.provisioning.cli.options import folder_option
+from edgemeter.provisioning.identity.restored import restore_question
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.fleet_registry import open_registry
@@ -57,6 +58,8 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
     try:
         with until_stopped() as stopped, ExitStack() as stack:
             manager.ready()
+            if (question := restore_question(folder)) is not None:
+                click.echo(f"edgemeter: {question}", err=True)
             lease = _retried(lambda: stack.enter_context(closing(ServiceLease(open_registry(folder), _owner(folder)))), stopped, manager)
             if lease is not None and _await_lease(lease, stopped, manager):
                 _serve(folder, lease, stopped, manager)

@@ -1,5 +1,6 @@
 """Every device of a fleet with all that is known of it, and its issues, the most urgent first."""
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from edgemeter.provisioning.health.server_status import read_status
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import age, plain, size
 from edgemeter.provisioning.inventory.selection import read_devices
-from edgemeter.provisioning.registry.devices import Device, HealthState, Presence, read_health_states, read_presence
+from edgemeter.provisioning.registry.devices import Device, HealthState, Presence, is_enrolled_unknown, read_health_states, read_presence
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, unfinished_executions
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.registry.rescues import Rescue, read_rescues
@@ -46,6 +47,9 @@ ISSUE_ORDER = (
     "ended",
     "silent",
     "offline",
+)
+_ENROLLED_UNKNOWN = (
+    "enrolled after the backup that this registry comes from: `edgemeter fleet requests accept {name}`, or `edgemeter fleet revoke {name}`"
 )
 # Of each device the last job that brought runs.
 _LAST_MEASURED = """SELECT device, ended_ns, state, runs FROM (
@@ -237,6 +241,9 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
     for name, device in named.items():
         line = DeviceOverview(device, heard.get(name), states.get(name), rescues.get(name), jobs.get(name), (), measured.get(name))
         issues = issues_of(device, line.heard, line.health_state, line.rescue, now_ns)
+        # `fleet init` makes an authority: who reports has a certificate of it.
+        if folder.ca_key.exists() and is_enrolled_unknown(device if device.changed_ns else None, line.heard):
+            issues = (*issues, DeviceIssue("asks", _ENROLLED_UNKNOWN.format(name=shlex.quote(name))))
         if status is not None and (text := status.take_over_text(name, now_ns)) is not None:
             issues = (*issues, DeviceIssue("taken over", text))
         lines.append(replace(line, issues=tuple(sorted(issues, key=lambda issue: ISSUE_ORDER.index(issue.kind)))))

@@ -24,8 +24,9 @@ from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.certificates import EnrolmentRequest, EnrolmentToken
-from edgemeter.provisioning.registry.devices import Device
+from edgemeter.provisioning.registry.devices import Device, Presence
 from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.release import boards
 
 TOKEN_BYTES = 32
 
@@ -92,10 +93,10 @@ def invite(
         content_url=server.content_url,
     )
     invitation = Invitation(device, expires_ns, join)
-    with registry.transaction() as connection:
-        certificates.put_token(connection, enrolment_token)
+    with registry.transaction() as statements:
+        certificates.put_token(statements, enrolment_token)
         if devices.find(registry, device) is None:
-            devices.put(connection, _expected_device(device, inventory, now_ns))
+            devices.put(statements, _expected_device(device, inventory, now_ns))
         keep(invitation)
     return invitation
 
@@ -143,13 +144,20 @@ def request_document(request: EnrolmentRequest) -> dict[str, Any]:
 def accept(registry: Registry, request_name: str, name: str | None) -> AdmissionDecision:
     """Return how to accept the pending request `request_name`, under `name` where that is given; or how to re-admit a revoked device.
 
+    A board that reports without being accepted has a certificate of the fleet's authority, of which the registry lost its knowledge.
+
     Raises:
         ConfigError: there is no such request, or the name is invalid or taken.
     """
     registered = devices.find(registry, request_name)
     if registered is not None and registered.trust == "revoked" and name is None:
         return AdmissionDecision(
-            "re-admitted: give it a token (`edgemeter fleet token`)", lambda connection: _readmit(connection, registered)
+            "re-admitted: give it a token (`edgemeter fleet token`)", lambda statements: _readmit(statements, registered)
+        )
+    heard = devices.find_presence(registry, request_name)
+    if name is None and devices.is_enrolled_unknown(registered, heard):
+        return AdmissionDecision(
+            "accepted with the certificate that it has", lambda statements: _accept_enrolled(registry, statements, registered, heard)
         )
     waiting = certificates.find_request(registry, request_name)
     called = name or waiting.device
@@ -158,7 +166,7 @@ def accept(registry: Registry, request_name: str, name: str | None) -> Admission
     if waiting.token_id is None and owner is not None and owner.serial not in {None, waiting.serial}:
         raise ConfigError(f"{called!r} is the board with serial {owner.serial!r}: give this one another name with --as NAME")
     outcome = f"accepted as {called!r}, serial {waiting.serial}: it gets its certificate from `edgemeter fleet serve`"
-    return AdmissionDecision(outcome, lambda connection: certificates.decide_request(connection, waiting.request, "accepted", called))
+    return AdmissionDecision(outcome, lambda statements: certificates.decide_request(statements, waiting.request, "accepted", called))
 
 
 def reject(registry: Registry, request_name: str) -> AdmissionDecision:
@@ -169,37 +177,55 @@ def reject(registry: Registry, request_name: str) -> AdmissionDecision:
     """
     waiting = certificates.find_request(registry, request_name)
 
-    def refuse(connection: Statements) -> None:
-        certificates.decide_request(connection, waiting.request, "rejected")
+    def refuse(statements: Statements) -> None:
+        certificates.decide_request(statements, waiting.request, "rejected")
         if waiting.token_id is not None:
-            certificates.close_token(connection, waiting.token_id, time.time_ns())
+            certificates.close_token(statements, waiting.token_id, time.time_ns())
 
     return AdmissionDecision(f"rejected, serial {waiting.serial}", refuse)
 
 
-def revoke(registry: Registry, device: str, reason: str) -> AdmissionDecision:
-    """Return how to revoke a device: its certificates and tokens end.
+def revoke(registry: Registry, device: str, reason: str, fleet: str) -> AdmissionDecision:
+    """Return how to revoke a device of the `fleet`: its certificates and tokens end, and the broker refuses its name.
+
+    Any name is revoked: a registry that comes from a backup does not know all.
 
     Raises:
-        ConfigError: there is no such device.
+        ConfigError: no device can have this name.
     """
-    registered = devices.find(registry, device)
-    if registered is None:
-        raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
-    if registered.trust == "revoked":
-        return AdmissionDecision("already revoked", lambda _connection: None)
     now_ns = time.time_ns()
+    registered = devices.find(registry, device)
+    if registered is not None and registered.trust == "revoked":
+        return AdmissionDecision("already revoked", lambda _statements: None)
+    check_device_name(device, registry)
+    heard = devices.find_presence(registry, device)
+    before = registered or Device(device, heard.fleet if heard else fleet, None, None, (), "expected", None, None, None, now_ns)
 
-    def apply(connection: Statements) -> None:
-        certificates.revoke(connection, device, now_ns, reason)
-        certificates.close_tokens_of(connection, device, now_ns)
-        devices.put(connection, replace(registered, trust="revoked", changed_ns=now_ns))
-        certificates.put_pending_disconnect(connection, device, now_ns)
+    def apply(statements: Statements) -> None:
+        certificates.revoke(statements, device, now_ns, reason)
+        certificates.close_tokens_of(statements, device, now_ns)
+        devices.put(statements, replace(before, trust="revoked", changed_ns=now_ns))
+        certificates.put_pending_disconnect(statements, device, now_ns)
 
     count = sum(certificate.revoked_ns is None for certificate in certificates.of_device(registry, device))
-    return AdmissionDecision(f"revoked, with {count} certificate{'s' * (count != 1)}", apply)
+    known_text = f"with {count} certificate{'s' * (count != 1)}" if registered else "by its name: the registry did not know it"
+    return AdmissionDecision(f"revoked, {known_text}", apply)
 
 
-def _readmit(connection: Statements, device: Device) -> None:
-    devices.put(connection, replace(device, trust="expected", changed_ns=time.time_ns()))
-    certificates.delete_pending_disconnect(connection, device.device)
+def _accept_enrolled(registry: Registry, statements: Statements, registered: Device | None, heard: Presence) -> None:
+    now_ns = time.time_ns()
+    serial = heard.health.serial if heard.health else None
+    # A board's report is its own word: it takes no number of another.
+    if serial is not None and (owner := devices.find_by_serial(registry, serial)) is not None and owner.device != heard.device:
+        serial = None
+    before = registered or Device(heard.device, heard.fleet, None, None, (), "expected", None, None, None, now_ns)
+    board = before.board or (heard.board and (boards.board_of_model(heard.board) or heard.board))
+    accepted = replace(before, serial=serial or before.serial, board=board, trust="accepted", enrolled_ns=now_ns, changed_ns=now_ns)
+    devices.put(statements, accepted)
+    # The token that it came with was used, whatever the registry says.
+    certificates.close_tokens_of(statements, heard.device, now_ns)
+
+
+def _readmit(statements: Statements, device: Device) -> None:
+    devices.put(statements, replace(device, trust="expected", changed_ns=time.time_ns()))
+    certificates.delete_pending_disconnect(statements, device.device)

@@ -19,6 +19,7 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.provisioning.identity.restored import RestoreNote, write_note
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.registry.registry import Registry, copy_rows
@@ -84,6 +85,7 @@ def restore_backup(source: Path, folder: FleetFolder, passphrase: str) -> tuple[
         unpacked.mkdir(mode=0o700)
         head, files = _unpacked(plain, unpacked, source)
         _check_registry(unpacked, source)
+        write_note(FleetFolder(unpacked), RestoreNote(made_ns=head.made_ns))
         if folder.path.exists():
             folder.path.rmdir()
         unpacked.replace(folder.path)

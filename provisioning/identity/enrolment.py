@@ -69,7 +69,7 @@ class Enrolment:
             ConfigError: its CSR is invalid.
         """
         request = authority.read_request(asking.csr)
-        with self.registry.transaction() as connection:
+        with self.registry.transaction() as statements:
             token = certificates.find_token(self.registry, token_id)
             if token is None or token.closed_ns is not None or token.expires_ns <= now_ns:
                 return _refused(asking, now_ns, "this token was used or has expired: make another with `edgemeter fleet token`")
@@ -81,29 +81,29 @@ class Enrolment:
                 return _accepted(asking.csr, certificate, token.fleet, now_ns)
             topic = answer_topic(token.token_id)
             enrolment = _enrolment_request(asking, request, topic, token.device, token.fleet, now_ns, token.token_id)
-            answer = self._decided_before(connection, enrolment, asking, now_ns) or self._judged(connection, enrolment, asking, now_ns)
+            answer = self._decided_before(statements, enrolment, asking, now_ns) or self._judged(statements, enrolment, asking, now_ns)
             if answer is not None:
                 return answer
-            certificates.bind_token(connection, token.token_id, request.key_sha256)
-            return self._issue(connection, enrolment, request, token.device, now_ns)
+            certificates.bind_token(statements, token.token_id, request.key_sha256)
+            return self._issue(statements, enrolment, request, token.device, now_ns)
 
     def held(self, token_id: str, number: str, now_ns: int) -> bool:
         """Close the token of a device that holds its certificate; return whether it was open."""
-        with self.registry.transaction() as connection:
+        with self.registry.transaction() as statements:
             token = certificates.find_token(self.registry, token_id)
             if token is None or token.closed_ns is not None or token.key_sha256 is None:
                 return False
             if number not in {certificate.number for certificate in certificates.of_key(self.registry, token.key_sha256)}:
                 return False
-            certificates.close_token(connection, token.token_id, now_ns)
+            certificates.close_token(statements, token.token_id, now_ns)
             return True
 
     def uses(self, device: str, number: str, now_ns: int) -> bool:
         """Let a device's earlier certificates end, now that it has connected with this one; return whether it had any."""
-        with self.registry.transaction() as connection:
+        with self.registry.transaction() as statements:
             valid = [certificate for certificate in certificates.of_device(self.registry, device) if certificate.revoked_ns is None]
             used = next((certificate for certificate in valid if certificate.number == number), None)
-            return used is not None and certificates.end_previous(connection, used, now_ns + RENEWED_GRACE_NS, RENEWED) > 0
+            return used is not None and certificates.end_previous(statements, used, now_ns + RENEWED_GRACE_NS, RENEWED) > 0
 
     def with_certificate(self, topic: Topic, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
         """Return the answer to a client with a certificate of the topic's device: a new one for its board, a pending request for another.
@@ -114,15 +114,19 @@ class Enrolment:
         request = authority.read_request(asking.csr)
         if request.common_name != topic.device:
             return _refused(asking, now_ns, f"device {topic.device!r} cannot ask for the name {request.common_name!r}")
-        with self.registry.transaction() as connection:
+        with self.registry.transaction() as statements:
             registered = devices.find(self.registry, topic.device)
             if registered is None or registered.trust != "accepted":
                 return _refused(asking, now_ns, f"{topic.device!r} is not an accepted device: ask the fleet's operator")
+            if registered.serial is None and devices.find_by_serial(self.registry, asking.serial) is None:
+                # Accepted after a restore, before the board reported its serial.
+                registered = replace(registered, serial=asking.serial)
+                devices.put(statements, registered)
             if registered.serial == asking.serial:
-                return self._renewed(connection, registered, request, asking, now_ns)
+                return self._renewed(statements, registered, request, asking, now_ns)
             answers = str(Topic(topic.fleet, topic.device, "certificate"))
             enrolment = _enrolment_request(asking, request, answers, registered.device, registered.fleet, now_ns, None)
-            return self._cloned(connection, registered, enrolment, asking, now_ns)
+            return self._cloned(statements, registered, enrolment, asking, now_ns)
 
     def settle(self, waiting: EnrolmentRequest, now_ns: int) -> EnrolmentAnswer:
         """Return the answer to an accepted request, and delete the request.
@@ -131,14 +135,14 @@ class Enrolment:
             ConfigError: the stored request cannot be read.
         """
         request = authority.read_request(waiting.csr)
-        with self.registry.transaction() as connection:
-            certificates.delete_request(connection, waiting.request)
+        with self.registry.transaction() as statements:
+            certificates.delete_request(statements, waiting.request)
             if waiting.token_id is not None:
-                certificates.bind_token(connection, waiting.token_id, waiting.key_sha256)
-            return self._issue(connection, waiting, request, waiting.name or waiting.device, now_ns)
+                certificates.bind_token(statements, waiting.token_id, waiting.key_sha256)
+            return self._issue(statements, waiting, request, waiting.name or waiting.device, now_ns)
 
     def _renewed(
-        self, connection: Statements, registered: Device, request: SigningRequest, asking: CertificateRequest, now_ns: int
+        self, statements: Statements, registered: Device, request: SigningRequest, asking: CertificateRequest, now_ns: int
     ) -> EnrolmentAnswer:
         valid = [certificate for certificate in certificates.of_device(self.registry, registered.device) if certificate.revoked_ns is None]
         # The same request again, because the answer was lost: no second certificate.
@@ -149,11 +153,11 @@ class Enrolment:
                 asking, now_ns, f"{MOST_A_DAY} certificates of {registered.device!r} were issued within a day: check what this board does"
             )
         issued = self.signing.issue_device(request, registered.device, asking.serial, now_ns)
-        certificates.put(connection, issued)
+        certificates.put(statements, issued)
         return _accepted(asking.csr, issued, registered.fleet, now_ns)
 
     def _cloned(
-        self, connection: Statements, registered: Device, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
+        self, statements: Statements, registered: Device, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
     ) -> EnrolmentAnswer:
         owners = certificates.of_key(self.registry, enrolment.key_sha256)
         if any(owner.serial != asking.serial for owner in owners):
@@ -164,11 +168,11 @@ class Enrolment:
         if certificate is not None:
             owner = devices.find(self.registry, certificate.device)
             return _accepted(asking.csr, certificate, owner.fleet if owner else registered.fleet, now_ns)
-        before = self._decided_before(connection, enrolment, asking, now_ns)
+        before = self._decided_before(statements, enrolment, asking, now_ns)
         if before is not None:
             return before
         why = f"a copied card: it has the key of {registered.device!r}, whose board has serial {registered.serial!r}"
-        return self._pending(connection, enrolment, why, now_ns)
+        return self._pending(statements, enrolment, why, now_ns)
 
     def _held(self, request: SigningRequest, asking: CertificateRequest, token: EnrolmentToken) -> Certificate | None:
         """Return the certificate of this board for this key; it may have been accepted under another name than the token's."""
@@ -179,7 +183,7 @@ class Enrolment:
         return None
 
     def _decided_before(
-        self, connection: Statements, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
+        self, statements: Statements, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
     ) -> EnrolmentAnswer | None:
         before = certificates.find_request_of_board(self.registry, enrolment.topic, enrolment.serial)
         if before is None:
@@ -189,10 +193,10 @@ class Enrolment:
         if before.key_sha256 != enrolment.key_sha256:
             # Another key was accepted.
             return None
-        return self._pending(connection, replace(enrolment, decision=before.decision, name=before.name), before.why, now_ns)
+        return self._pending(statements, replace(enrolment, decision=before.decision, name=before.name), before.why, now_ns)
 
     def _judged(
-        self, connection: Statements, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
+        self, statements: Statements, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
     ) -> EnrolmentAnswer | None:
         """Return a refusal or a pending answer; None where the token is enough."""
         owners = certificates.of_key(self.registry, enrolment.key_sha256)
@@ -214,7 +218,7 @@ class Enrolment:
                 reason += "; or, if its system is a copy, give it an /etc/machine-id of its own (delete that, `systemd-machine-id-setup`)"
             return _refused(asking, now_ns, reason)
         why = self._doubt(registered, enrolment, asking)
-        return None if why is None else self._pending(connection, enrolment, why, now_ns)
+        return None if why is None else self._pending(statements, enrolment, why, now_ns)
 
     def _doubt(self, registered: Device | None, enrolment: EnrolmentRequest, asking: CertificateRequest) -> str | None:
         entry = self._entry(enrolment.device)
@@ -227,25 +231,25 @@ class Enrolment:
             return "fleet.toml requires approval of every board (accept = 'hand')"
         return None
 
-    def _pending(self, connection: Statements, enrolment: EnrolmentRequest, why: str, now_ns: int) -> EnrolmentAnswer:
-        certificates.put_request(connection, replace(enrolment, why=why))
+    def _pending(self, statements: Statements, enrolment: EnrolmentRequest, why: str, now_ns: int) -> EnrolmentAnswer:
+        certificates.put_request(statements, replace(enrolment, why=why))
         return EnrolmentAnswer(request=enrolment.request, state="pending", now_ns=now_ns, reason=why)
 
     def _issue(
-        self, connection: Statements, enrolment: EnrolmentRequest, request: SigningRequest, device: str, now_ns: int
+        self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest, device: str, now_ns: int
     ) -> EnrolmentAnswer:
         """Give the board its name: earlier certificates of that name are revoked, and the board loses any other name."""
         issued = self.signing.issue_device(request, device, enrolment.serial, now_ns)
         before = devices.find(self.registry, device)
-        if certificates.revoke(connection, device, now_ns, REFLASHED) and before is not None and before.serial != enrolment.serial:
+        if certificates.revoke(statements, device, now_ns, REFLASHED) and before is not None and before.serial != enrolment.serial:
             # The board that had the name may be connected; if the new one is disconnected instead, it reconnects.
-            certificates.put_pending_disconnect(connection, device, now_ns)
+            certificates.put_pending_disconnect(statements, device, now_ns)
         other = devices.find_by_serial(self.registry, enrolment.serial)
         if other is not None and other.device != device:
-            certificates.revoke(connection, other.device, now_ns, f"its board became {device!r}")
-            devices.put(connection, replace(other, serial=None, trust="revoked", changed_ns=now_ns))
-        devices.put(connection, self._accepted_device(enrolment, device, now_ns))
-        certificates.put(connection, issued)
+            certificates.revoke(statements, other.device, now_ns, f"its board became {device!r}")
+            devices.put(statements, replace(other, serial=None, trust="revoked", changed_ns=now_ns))
+        devices.put(statements, self._accepted_device(enrolment, device, now_ns))
+        certificates.put(statements, issued)
         return _accepted(enrolment.csr, issued, enrolment.fleet, now_ns)
 
     def _accepted_device(self, enrolment: EnrolmentRequest, device: str, now_ns: int) -> Device:

@@ -31,6 +31,11 @@ from edgemeter.provisioning.serve.service import CLIENT_ID
 
 SERVICE_CERTIFICATES = {"collector": COLLECTOR_USER, "fleet": SERVICE_USER, "operator": OPERATOR_USER}
 
+_RELEASE_KEY_HERE = (
+    "{path!r} lies beside the service, which is for a desk: whoever reads it runs code on every device. For a fleet make the pair on a "
+    "machine that stays offline (`openssl ecparam -name prime256v1 -genkey -noout -out release.key`, `openssl ec -in release.key -pubout "
+    "-out release.pub`) and bring its public half: `edgemeter fleet release rotate --public-key release.pub`"
+)
 # A server certificate with less of its life left than this is renewed.
 RENEW_BELOW_RATIO = 1 / 3
 
@@ -125,6 +130,8 @@ def after_init(folder: FleetFolder, steps: Sequence[InitStep]) -> list[str]:
         run_reload_command(server)
         if is_broker_running(folder, server):
             notes.append("restart the broker: it runs with its previous files (sudo systemctl restart edgemeter-broker); nothing is lost")
+    if folder.release_key.exists() and folder.release_public_key in {step.path for step in steps}:
+        notes.append(_RELEASE_KEY_HERE.format(path=str(folder.release_key)))
     return [*notes, *broker_warnings(server)]
 
 

@@ -73,6 +73,11 @@ class FleetFolder:
         return self.path / "broker"
 
     @property
+    def restored(self) -> Path:
+        """The note that the folder comes from a backup (JSON), there until people have settled what happened since."""
+        return self.path / "restored.json"
+
+    @property
     def status(self) -> Path:
         """How the broker and the collector are, as the service last saw them (JSON)."""
         return self.path / "status.json"

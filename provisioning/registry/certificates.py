@@ -159,7 +159,7 @@ def find_request(registry: Registry, name: str) -> EnrolmentRequest:
         request for request in waiting if request.request.startswith(name)
     ]
     if not matching:
-        raise ConfigError(f"no pending request matches {name!r}: `edgemeter fleet requests` lists them")
+        raise ConfigError(f"no pending request matches {name!r}, and no board of that name reports: see `edgemeter fleet requests`")
     if len(matching) > 1:
         which = ", ".join(f"{request.request[:12]} (serial {request.serial})" for request in matching)
         raise ConfigError(f"{len(matching)} pending requests match {name!r}: name one by its request: {which}")
