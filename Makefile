@@ -5,7 +5,8 @@
 #                draws, models and pictures made from nothing, what needs a quiet machine, emulated arm64 boards
 # make chaos     1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies;
 #                with ARGS='--ledger postgresql' three collectors share one: 300 faults while 300,000 records are delivered
-# make fleet     1,000 replay devices enrol, take a job and a campaign, while broker, service and collector are killed
+# make fleet     1,000 replay devices enrol, take a job, a campaign and an update, while broker, service and collector are killed;
+#                with ARGS='--boards 10000 --registry postgresql' also the database, and of two services the active one is killed or frozen
 # make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (before a release; needs qemu; an hour);
 #                arm64-short: a release installs under qemu-user and measures, in 3 minutes of one core
 # make fuzz      10,000,000 mutated messages through what reads them
@@ -75,7 +76,7 @@ cluster: .venv/.dev
 	$(BIN)/python -m tests.chaos.cluster
 
 fleet: .venv/.dev
-	$(BIN)/python -m tests.fleet --devices 1000
+	$(BIN)/python -m tests.fleet --boards 1000 $(ARGS)
 
 # Exit status 77 says with its reason that no board can be emulated here.
 arm64: .venv/.dev

@@ -1,4 +1,4 @@
-"""`python -m tests.fleet --devices 1000`: a job and a campaign through kills of broker, service and collector; the last line is JSON."""
+"""`python -m tests.fleet --boards 1000`: jobs, a campaign and an update through kills of all servers; the last line is JSON."""
 
 import argparse
 import json
@@ -7,30 +7,31 @@ import signal
 import sys
 
 from edgemeter.collector.load import tally
-from tests.fleet.drill import KILLS, drawn_kills, drill
+from tests.fleet.drill import drawn_kills, drill
 from tests.fleet.fleet_world import FleetWorld
 
 
 def main() -> int:
     """Run it; return 0 when each job was executed once and everything is covered."""
     parser = argparse.ArgumentParser(prog="python -m tests.fleet", description="Order, kill, count.")
-    parser.add_argument("--devices", type=int, default=1000)
+    parser.add_argument("--boards", type=int, default=1000)
+    parser.add_argument("--registry", choices=["sqlite", "postgresql"], default="sqlite", help="postgresql: with two services")
     parser.add_argument("--run-s", type=float, default=2.0, help="how long a run takes, on average")
     parser.add_argument("--limit-s", type=float, default=900.0)
     parser.add_argument("--enrolment", choices=["claims", "registry"], default="claims", help="by tokens, or written into the registry")
-    parser.add_argument("--kills", type=int, help="so many, at random; default: seven at set points")
+    parser.add_argument("--kills", type=int, help="so many, at random; default: at set points")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep-logs", metavar="DIR")
     args = parser.parse_args()
-    with FleetWorld(args.devices, tally.measure_template(), args.run_s, args.enrolment) as world:
-        print(f"{args.devices} devices are there, enrolled in {world.enrolled_s} s", file=sys.stderr, flush=True)
-        planned = KILLS if args.kills is None else drawn_kills(args.kills, args.seed)
+    with FleetWorld(args.boards, tally.measure_template(), args.run_s, args.enrolment, args.registry) as world:
+        print(f"{args.boards} devices are there, enrolled in {world.enrolled_s} s", file=sys.stderr, flush=True)
+        planned = world.kills if args.kills is None else drawn_kills(args.kills, args.seed)
         came = drill(world, args.limit_s, lambda text: print(text, file=sys.stderr, flush=True), planned=planned)
         for overlap in world.crowd.overlaps[:5]:
             print(overlap, file=sys.stderr)
         if args.keep_logs:
             shutil.copytree(world.path, args.keep_logs, dirs_exist_ok=True)
-    print(json.dumps({"enrolment": args.enrolment, "enrolled_s": world.enrolled_s, **came.document()}))
+    print(json.dumps({"enrolment": args.enrolment, "registry": args.registry, "enrolled_s": world.enrolled_s, **came.document()}))
     return 0 if came.holds else 1
 
 

@@ -1,24 +1,13 @@
-"""The drill: a job and a campaign on a crowd of devices, with kills at given points, and what came of it."""
+"""The drill: a job, a campaign and an update on a crowd of devices, with kills at given points, and what came of it."""
 
 import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
-from tests.fleet.fleet_world import FleetWorld
+from tests.fleet.fleet_world import FleetWorld, Kill
 from tests.fleet.replay_devices import open_entries
 
-# At which share of all runs who is killed (SIGKILL), and how long it stays down.
-Kill = tuple[float, tuple[str, ...], float]
-KILLS: tuple[Kill, ...] = (
-    (0.10, ("broker",), 1.0),
-    (0.25, ("service",), 1.0),
-    (0.40, ("collector",), 1.0),
-    (0.55, ("broker", "service"), 2.0),
-    (0.70, ("broker", "service", "collector"), 2.0),
-    (0.85, ("service",), 0.2),
-    (0.90, ("service",), 0.0),
-)
 LOOK_S = 0.2
 
 
@@ -29,6 +18,7 @@ class Came:
     devices: int
     runs_expected: int
     runs_executed: int
+    updates_done: int
     executed_twice: int
     never_executed: int
     overlaps: int
@@ -51,6 +41,7 @@ class Came:
             self.in_time
             and self.executed_twice == self.never_executed == self.overlaps == 0
             and self.states == {"done": self.devices}
+            and self.updates_done == self.devices
             and self.campaign == "done"
             and self.coverage_ratio == 1.0
             and self.records_in_ledger == self.runs_expected == self.runs_executed
@@ -69,10 +60,11 @@ def drawn_kills(count: int, seed: int) -> tuple[Kill, ...]:
     return tuple((point, tuple(sorted(set(draw.choices(names, k=draw.randint(1, 3))))), draw.choice([0.0, 0.5, 2.0])) for point in points)
 
 
-def drill(world: FleetWorld, limit_s: float, say: Callable[[str], None] = lambda _: None, *, planned: Sequence[Kill] = KILLS) -> Came:
+def drill(world: FleetWorld, limit_s: float, say: Callable[[str], None] = lambda _: None, *, planned: Sequence[Kill] | None = None) -> Came:
     """Run it in a world that is up."""
     began_s, job = time.monotonic(), world.begin()
     say(f"{job}: {len(world.names)} devices")
+    planned = world.kills if planned is None else planned
     kills, in_time, processor_s, peak_mb = list(planned), True, 0.0, 0.0
     while not (_is_over(world) and _has_ended(world)):
         if time.monotonic() - began_s > limit_s:
@@ -81,12 +73,12 @@ def drill(world: FleetWorld, limit_s: float, say: Callable[[str], None] = lambda
             break
         if kills and world.progress() >= kills[0][0]:
             _, names, down_s = kills.pop(0)
-            say(f"{world.progress():.0%}: SIGKILL {', '.join(names)}")
+            say(f"{world.progress():.0%}: {', '.join(names)}")
             if "service" in names:
                 processor_s += world.processor_s() or 0.0
                 peak_mb = max(peak_mb, world.memory_mb() or 0.0)
             for name in names:
-                getattr(world, name).kill(down_s / len(names))
+                world.strike(name, down_s / len(names))
         time.sleep(LOOK_S)
     seconds = time.monotonic() - began_s
     peak_mb = max(peak_mb, world.memory_mb() or 0.0)
@@ -106,16 +98,18 @@ def _has_ended(world: FleetWorld) -> bool:
 def _judge(world: FleetWorld, job: str, seconds: float, observed: tuple[int, bool, float, float]) -> Came:
     ordered, campaign = world.status(job)
     executed, count = world.crowd.executed, len(world.names)
-    jobs = {job, *(cell["job"] for cell in campaign["all_cells"])}
+    jobs = {job, world.update, *(cell["job"] for cell in campaign["all_cells"])}
     states: dict[str, int] = {}
     for execution in ordered["executions"]:
         states[execution["state"]] = states.get(execution["state"], 0) + 1
+    updates = world.updates_done()
     messages = world.crowd.sent + world.crowd.heard
     kills, in_time, peak_mb, processor_s = observed
     return Came(
         devices=count,
         runs_expected=3 * count,
-        runs_executed=sum(executed.values()),
+        runs_executed=sum(times for (_, name), times in executed.items() if name != world.update),
+        updates_done=updates,
         executed_twice=sum(times > 1 for times in executed.values()),
         never_executed=sum(not executed[name, job] for name in world.names for job in jobs),
         overlaps=len(world.crowd.overlaps),

@@ -17,7 +17,7 @@ from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
 from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.contract.messages import DeviceState, Topic
-from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt
+from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt, Update
 from edgemeter.collector.load.tally import RecordNumber, RecordTemplate
 from tests.fixtures.fleet_key import challenge, command_in
 
@@ -187,13 +187,16 @@ class Crowd:
         if self.flaky.get(device.name, 0) >= entry.order.attempt:
             entry.state, entry.reason = "failed", "interrupted by a restart"
             return
+        self.executed[device.name, entry.order.job] += 1
+        entry.state = "done"
+        if isinstance(entry.order.work, Update):
+            return
         device.sequence += 1
         number = RecordNumber(device.session, device.sequence, time.time_ns())
         payload = self._template.payload(device.name, self.fleet, number)
         self._receipts[number.session, number.seq] = (device.name, payload, time.monotonic() + AGAIN_S)
         self._publish(device, "result", payload)
-        self.executed[device.name, entry.order.job] += 1
-        entry.state, entry.runs = "done", (f"{number.session}-{number.seq}",)
+        entry.runs = (f"{number.session}-{number.seq}",)
 
     def _publish(self, device: Device, kind: str, payload: bytes) -> None:
         self.sent += 1

@@ -1,4 +1,4 @@
-"""A hundred replay devices through kills of broker, service and collector; `python -m tests.fleet --devices 1000` is the long one."""
+"""A hundred replay devices through kills of broker, service and collector; `python -m tests.fleet --boards 1000` is the long one."""
 
 import pytest
 
