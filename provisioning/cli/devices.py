@@ -24,7 +24,7 @@ from edgemeter.provisioning.health.health_handler import clear_device
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory import selection as selecting
-from edgemeter.provisioning.inventory.fleet_file import FleetFile
+from edgemeter.provisioning.inventory.fleet_file import FleetFile, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.canary_runs import read_canary_runs
 from edgemeter.provisioning.registry.jobs import executions_of_device, find_in_flight
@@ -54,7 +54,11 @@ def list_devices(folder: FleetFolder, *, selection: str, form: Format | None) ->
     with open_registry(folder, read_only=True) as registry:
         lines = [line for line in overview.read(folder, registry, now_ns) if parsed.fits(line.device)]
     problems = server_issues(folder, now_ns)
-    if print_data(form, {"devices": [overview_document(line) for line in lines], "server": problems}):
+    written = read_if_present(folder)
+    entries = written.device if written else {}
+    reached = {name: {"host": entry.host, "user": entry.user, "port": entry.port} for name, entry in entries.items()}
+    documents = [overview_document(line) | reached.get(line.device.device, {}) for line in lines]
+    if print_data(form, {"devices": documents, "server": problems}):
         return
     console = console_for(form)
     visible = lines[:MOST_ROWS] if console.is_terminal else lines

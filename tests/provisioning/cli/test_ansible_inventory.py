@@ -22,7 +22,7 @@ def environment(tmp_path):
     """Return the environment in which the example finds a fleet of four devices, one of them revoked and one that waits for approval."""
     lab = Lab(tmp_path / "fleet")
     lab.folder.fleet_file.parent.mkdir(exist_ok=True)
-    lab.folder.fleet_file.write_text('fleet = "lab"\n')
+    lab.folder.fleet_file.write_text('fleet = "lab"\n[device.pi5-01]\nhost = "192.0.2.7"\nuser = "pi"\n')
     with lab.registry.transaction() as connection:
         for device in (
             PI,
@@ -51,6 +51,16 @@ def test_devices_are_grouped_and_carry_what_the_fleet_knows(environment):
     assert inventory["board_pi5"]["hosts"] == inventory["tag_rack_a"]["hosts"] == ["pi5-01"]
     assert inventory["board_jetson_orin"]["hosts"] == ["orin-01"]
     assert sorted(inventory["fleet_lab"]["hosts"]) == ["orin-01", "pi5-01"]
+    assert (
+        inventory["_meta"]["hostvars"]["pi5-01"].items() >= {"ansible_host": "192.0.2.7", "ansible_user": "pi", "ansible_port": 22}.items()
+    )
+    assert "ansible_host" not in inventory["_meta"]["hostvars"]["orin-01"]
+
+
+def test_an_inventory_is_narrowed_by_the_rule_of_every_command(environment):
+    """The same selection as `--on`."""
+    inventory = printed(sys.executable, EXAMPLE, "--list", env={**environment, "EDGEMETER_ON": "board=pi5 & coral"})
+    assert set(inventory["_meta"]["hostvars"]) == {"pi5-01"}
 
 
 @pytest.mark.long
