@@ -98,38 +98,36 @@ def _serve(folder: FleetFolder, lease: ServiceLease, stopped: threading.Event, m
             stack.callback(content.stop)
         service = FleetService(folder, fleet_broker_address(folder), lease.owner)
         stack.callback(service.stop)
-        if _retried(lambda: _started(service), stopped, manager) is None:
-            return
-        click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}", err=True)
-        if content is not None:
+
+        def start() -> bool:
+            is_active = _is_active(lease)
+            if is_active:
+                service.start()
+            return is_active
+
+        is_active = _retried(start, stopped, manager)
+        if is_active:
+            click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}", err=True)
+        if is_active and content is not None:
             content.start()
             click.echo(f"content at {content.url}", err=True)
-        while not stopped.wait(RENEW_S):
+        while is_active and not stopped.wait(RENEW_S):
             if not service.is_alive():
                 raise UnavailableError("the service has stopped: check its log, and start it again")
             if not service.is_stalled():
                 manager.alive()
-                _prolong(lease)
+                is_active = _is_active(lease)
+        if is_active is False:
+            raise UnavailableError(f"{lease.holder} serves this fleet now: this one ends; started again, it waits")
 
 
-def _started(service: FleetService) -> FleetService:
-    service.start()
-    return service
-
-
-def _prolong(lease: ServiceLease) -> None:
-    """Keep the lease; nobody else takes it while the registry does not answer.
-
-    Raises:
-        UnavailableError: another service has it.
-    """
+def _is_active(lease: ServiceLease) -> bool:
+    """Keep the lease; return False where another service has it. Nobody takes it while the registry does not answer."""
     try:
-        is_active = lease.take()
+        return lease.take()
     except (UnavailableError, TransientError) as error:
         logger.warning("the lease is not prolonged: %s", error, extra=about("lease"))
-        return
-    if not is_active:
-        raise UnavailableError(f"{lease.holder} serves this fleet now: this one ends; started again, it waits")
+        return True
 
 
 def _retried(attempt: Callable[[], _Result], stopped: threading.Event, manager: ServiceManager) -> _Result | None:

@@ -31,6 +31,8 @@ class ServiceLease:
     def take(self) -> bool:
         """Return whether this service is the active one, and prolong that; `holder` is then the active one, "" for none.
 
+        Once another took it, what this service remembers of the registry is out of date: it has to be started again.
+
         Raises:
             ConfigError: the registry is damaged or may not be used.
             UnavailableError: it does not answer.
@@ -40,7 +42,9 @@ class ServiceLease:
         if (owner, beat) != self._seen:
             self._seen, self._since_s = (owner, beat), self._clock()
         self.holder = owner
-        if owner not in {"", self.owner} and self._clock() - self._since_s < LEASE_S:
+        is_held = owner not in {"", self.owner} and self._clock() - self._since_s < LEASE_S
+        if is_held or (self._is_active and owner != self.owner):
+            self._is_active = False
             return False
         with self._registry.transaction() as statements:
             change = "UPDATE service SET owner = ?, beat = beat + 1 WHERE owner = ? AND beat = ?"

@@ -50,7 +50,8 @@ class _RegistrySession(PostgresSession):
         "fleet registry",
         absent="make its tables with `edgemeter fleet init`",
         forbidden="give it a database of its own (CREATE DATABASE ... OWNER ...)",
-        settings=f"; SET search_path = {_PLACE}",
+        # To order a job for ten thousand boards may take longer between two statements than the ledger allows.
+        settings=f"; SET search_path = {_PLACE}; SET idle_in_transaction_session_timeout = '30s'; SET lock_timeout = '60s'",
         row_factory=_rows_of,
     )
 
