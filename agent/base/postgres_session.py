@@ -166,20 +166,20 @@ class PostgresSession:
         state, text = error.sqlstate or "", one_line(error)
         if isinstance(error, self._driver.DataError) or state.startswith(("22", "54")):
             return UnstorableError(f"PostgreSQL cannot store it: {text}")
-        what, where = self.use.what, self.address
+        kind_text, where = self.use.what, self.address
         for states, kind, words in _MEANINGS:
             if state.startswith(states):
                 remedies = {"absent": self.use.absent.format(where=where), "forbidden": self.use.forbidden}
-                return kind(words.format(what=what, where=where, text=text, **remedies))
-        return UnavailableError(f"the {what} at {where} does not answer ({text}): check the address, the server and its log")
+                return kind(words.format(what=kind_text, where=where, text=text, **remedies))
+        return UnavailableError(f"the {kind_text} at {where} does not answer ({text}): check the address, the server and its log")
 
 
-def _driver(what: str) -> Any:
+def _driver(purpose: str) -> Any:
     try:
         import_module("psycopg.conninfo")
         driver = import_module("psycopg")
     except ImportError as error:
-        raise UnavailableError(f"a {what} in PostgreSQL needs psycopg ({one_line(error)}): pip install 'edgemeter[postgres]'") from error
+        raise UnavailableError(f"a {purpose} in PostgreSQL needs psycopg ({one_line(error)}): pip install 'edgemeter[postgres]'") from error
     # What it logs besides raising an error is the same error.
     with suppress(AttributeError):
         logging.getLogger("psycopg").setLevel(logging.ERROR)

@@ -156,8 +156,9 @@ def accept(registry: Registry, request_name: str, name: str | None) -> Admission
         )
     heard = devices.find_presence(registry, request_name)
     if name is None and devices.is_enrolled_unknown(registered, heard):
+        reported = heard
         return AdmissionDecision(
-            "accepted with the certificate that it has", lambda statements: _accept_enrolled(registry, statements, registered, heard)
+            "accepted with the certificate that it has", lambda statements: _accept_enrolled(registry, statements, registered, reported)
         )
     waiting = certificates.find_request(registry, request_name)
     called = name or waiting.device

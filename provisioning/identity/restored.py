@@ -1,4 +1,4 @@
-"""What a fleet restored from a backup cannot know: who was revoked, and who was enrolled, after that backup."""
+"""A fleet restored from a backup: who was revoked, and who was enrolled, after that backup, its registry cannot know."""
 
 import logging
 from collections.abc import Callable, Iterable

@@ -45,13 +45,13 @@ def of_key(registry: Registry, key_sha256: str) -> list[Certificate]:
 def revoke(statements: Statements, device: str, now_ns: int, reason: str) -> int:
     """Revoke the valid certificates of a device; return how many."""
     statement = "UPDATE certificates SET revoked_ns = ?, reason = ? WHERE device = ? AND (revoked_ns IS NULL OR revoked_ns > ?)"
-    return statements.execute(statement, (now_ns, reason, device, now_ns)).rowcount
+    return int(statements.execute(statement, (now_ns, reason, device, now_ns)).rowcount)
 
 
 def end_previous(statements: Statements, certificate: Certificate, end_ns: int, reason: str) -> int:
     """Let the earlier certificates of a device end at `end_ns`, unless they end already; return how many."""
     statement = "UPDATE certificates SET revoked_ns = ?, reason = ? WHERE device = ? AND issued_ns < ? AND revoked_ns IS NULL"
-    return statements.execute(statement, (end_ns, reason, certificate.device, certificate.issued_ns)).rowcount
+    return int(statements.execute(statement, (end_ns, reason, certificate.device, certificate.issued_ns)).rowcount)
 
 
 def revoked(registry: Registry, now_ns: int | None = None) -> set[str]:

@@ -120,6 +120,7 @@ def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None
     """Write reports in their order, within the caller's transaction."""
     for report in reports:
         message, heard_ns = report.message, report.heard_ns
+        values: tuple[object, ...]
         if isinstance(message, DeviceState):
             statement, values = _STATE, (message.state, message.session, heard_ns, heard_ns)
         elif isinstance(message, Activity):

@@ -96,7 +96,7 @@ def insert_rows(statements: Statements, table: str, rows: Sequence[Any], *, conf
 
 def put_row(statements: Statements, table: str, row: Any, *key: str) -> None:
     """Insert a dataclass as `insert_rows` does, in place of the row with the same values of the columns `key`."""
-    changed = ", ".join(f"{column} = excluded.{column}" for _, column, _ in columns(type(row)) if column not in key)
+    changed = ", ".join(f"{column} = excluded.{column}" for _, column, _ in columns(cast("Any", type(row))) if column not in key)
     insert_rows(statements, table, [row], conflict=f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changed}")
 
 

@@ -43,14 +43,14 @@ def test_a_second_time_changes_nothing(tmp_path):
 
 
 @pytest.mark.needs("openssl")
-def test_a_release_key_beside_the_service_is_for_a_desk(tmp_path):
+def test_a_release_key_beside_the_service_is_for_trials(tmp_path):
     """Said once, with how to keep it offline; not where the private half was never there."""
-    assert "for a desk" in run_fleet(tmp_path / "desk", "init", "--broker", "b.example").stderr
-    assert "for a desk" not in run_fleet(tmp_path / "desk", "init", "--name", "192.0.2.10").stderr
+    assert "for trials" in run_fleet(tmp_path / "trial", "init", "--broker", "b.example").stderr
+    assert "for trials" not in run_fleet(tmp_path / "trial", "init", "--name", "192.0.2.10").stderr
     openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", tmp_path / "release.key")
     openssl("ec", "-in", tmp_path / "release.key", "-pubout", "-out", tmp_path / "release.pub")
     options = ["--broker", "b.example", "--release-public-key", tmp_path / "release.pub"]
-    assert "for a desk" not in run_fleet(tmp_path / "fleet", "init", *options).stderr
+    assert "for trials" not in run_fleet(tmp_path / "fleet", "init", *options).stderr
 
 
 def test_a_dry_run_makes_nothing_and_lists_what_would_be_made(tmp_path):

@@ -74,7 +74,7 @@ def test_a_job_is_found_by_how_its_name_begins(registry):
     jobs.cancel(registry, job, "pi-2", 5)
     assert [execution.device for execution in jobs.executions_since(registry, before)] == ["pi-2"]
     assert jobs.count_states(registry, job) == {"queued": 1, "cancelled": 1}
-    assert [found.title for found in jobs.latest(registry, 1)] == ["golden"]
+    assert [job.title for job in jobs.latest(registry, 1)] == ["golden"]
 
 
 def test_a_campaign_with_its_cells(registry):
@@ -135,7 +135,7 @@ def test_tokens_requests_and_certificates(registry):
         assert certificates.revoke(statements, "pi-1", 70, "lost") == 1
 
 
-def test_the_oldest_undecided_requests_are_dropped(registry, monkeypatch):
+def test_the_oldest_waiting_requests_are_dropped(registry, monkeypatch):
     """A board that asks for ever fills nothing; what was decided stays."""
     monkeypatch.setattr(certificates, "KEPT_UNDECIDED", 3)
     with registry.transaction() as statements:

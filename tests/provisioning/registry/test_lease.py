@@ -54,9 +54,9 @@ def test_one_that_was_killed_need_not_wait_for_itself(services, registry_place):
     """It has the same name when it is started again."""
     first, *_ = services
     assert first.take()
-    again = ServiceLease(Registry(registry_place), "a")
-    assert again.take()
-    again.close()
+    restarted = ServiceLease(Registry(registry_place), "a")
+    assert restarted.take()
+    restarted.close()
 
 
 def test_of_two_that_take_over_at_the_same_moment_one_gets_it(services, registry_place):
