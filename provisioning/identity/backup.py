@@ -84,7 +84,6 @@ def restore_backup(source: Path, folder: FleetFolder, passphrase: str) -> tuple[
         unpacked = Path(scratch) / "fleet"
         unpacked.mkdir(mode=0o700)
         head, files = _unpacked(plain, unpacked, source)
-        _check_registry(unpacked, source)
         write_note(FleetFolder(unpacked), RestoreNote(made_ns=head.made_ns))
         if folder.path.exists():
             folder.path.rmdir()
@@ -193,19 +192,6 @@ def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> 
         file.flush()
         os.fsync(file.fileno())
     target.chmod(member.mode & 0o777)
-
-
-def _check_registry(root: Path, source: Path) -> None:
-    path = FleetFolder(root).registry
-    if not path.exists():
-        return
-    try:
-        with Registry(path) as registry:
-            verdict = registry.query("PRAGMA quick_check")[0][0]
-    except ConfigError as error:
-        verdict = str(error)
-    if verdict != "ok":
-        raise ConfigError(f"the registry in the backup {str(source)!r} is damaged ({verdict}): take another backup")
 
 
 def _library() -> Any:
