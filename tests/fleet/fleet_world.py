@@ -228,7 +228,7 @@ class FleetWorld:
         self.database.start()
         path = self.folder.fleet_file
         if not path.exists():
-            self.folder.path.mkdir()
+            self.folder.path.mkdir(exist_ok=True)
             path.write_text(f'fleet = "{FLEET}"\n[server]\nbroker = "{LOOPBACK}"\n')
         path.write_text(path.read_text().replace("[server]\n", f'[server]\nregistry = "{self.database.new_database()}"\n'))
         if self.enrolment == "claims":
