@@ -242,7 +242,7 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
         line = DeviceOverview(device, heard.get(name), states.get(name), rescues.get(name), jobs.get(name), (), measured.get(name))
         issues = issues_of(device, line.heard, line.health_state, line.rescue, now_ns)
         # `fleet init` makes an authority: who reports has a certificate of it.
-        if folder.ca_key.exists() and is_enrolled_unknown(device if device.changed_ns else None, line.heard):
+        if folder.ca_key.exists() and is_enrolled_unknown(line.heard, device if device.changed_ns else None):
             issues = (*issues, DeviceIssue("asks", _ENROLLED_UNKNOWN.format(name=shlex.quote(name))))
         if status is not None and (text := status.take_over_text(name, now_ns)) is not None:
             issues = (*issues, DeviceIssue("taken over", text))

@@ -155,7 +155,7 @@ def accept(registry: Registry, request_name: str, name: str | None) -> Admission
             "re-admitted: give it a token (`edgemeter fleet token`)", lambda statements: _readmit(statements, registered)
         )
     heard = devices.find_presence(registry, request_name)
-    if name is None and devices.is_enrolled_unknown(registered, heard):
+    if name is None and devices.is_enrolled_unknown(heard, registered):
         reported = heard
         return AdmissionDecision(
             "accepted with the certificate that it has", lambda statements: _accept_enrolled(registry, statements, registered, reported)

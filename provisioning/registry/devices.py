@@ -130,7 +130,7 @@ def put_reports(statements: Statements, reports: Iterable[DeviceReport]) -> None
         statements.execute(statement, (report.device, report.fleet, *values))
 
 
-def is_enrolled_unknown(registered: Device | None, heard: Presence | None) -> TypeGuard[Presence]:
+def is_enrolled_unknown(heard: Presence | None, registered: Device | None) -> TypeGuard[Presence]:
     """Return whether a device reports that this registry has not accepted: who enrolled it knows, a backup from before that does not."""
     return heard is not None and (registered is None or (registered.trust == "expected" and registered.changed_ns < heard.heard_ns))
 
