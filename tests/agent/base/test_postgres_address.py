@@ -6,10 +6,10 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.variables import set_variables
 from edgemeter.agent.cli.main import cli
 from edgemeter.collector.ledgers.place import ledger_place, path_beside
-from edgemeter.agent.base.postgres_address import PostgresAddress
 from tests.fixtures.rows import table_row
 
 SECRET = "s3cr3t"

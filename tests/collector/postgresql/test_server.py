@@ -8,13 +8,13 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.ledger.chunks import ArrivedBatch, pack_chunk
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.postgresql import schema
-from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.collector.postgresql.session import LedgerSession
 from tests.fixtures.certificates import Authority
 from tests.fixtures.comparison_factory import make_reference, make_run
