@@ -96,7 +96,7 @@ def show(device: str, folder: FleetFolder, *, form: Format | None) -> None:
 @click.option("--new-band", is_flag=True, help="Restart the baseline, because the present figures are right. Default: keep it.")
 @change_options
 def clear(devices: tuple[str, ...], folder: FleetFolder, *, new_band: bool, dry_run: bool, as_json: bool) -> None:
-    """Trust devices (names or selections) again that are suspect or need attention; each runs its canary next.
+    """Trust devices (names or selections) again that are suspect, banned or need attention; each runs its canary next.
 
     Example: edgemeter fleet clear pi5-01
     """
@@ -116,7 +116,7 @@ def clear(devices: tuple[str, ...], folder: FleetFolder, *, new_band: bool, dry_
         return
     for device, text in outcomes.items():
         would = "would be " if dry_run and text else ""
-        click.echo(f"{device}: {would}{text or 'nothing to clear: it is neither suspect nor in need of attention'}")
+        click.echo(f"{device}: {would}{text or 'nothing to clear: it is neither suspect nor banned nor in need of attention'}")
 
 
 @click.command()

@@ -24,6 +24,7 @@ STYLES = {
     "online": "green",
     "offline": "yellow",
     "lost": "red",
+    "banned": "bold red",
     "good": "green",
     "suspect": "red",
     NEEDS_ATTENTION: "bold red",
@@ -33,7 +34,7 @@ STYLES = {
 LEAST_NEEDED = ("clock", "disk free", "certificate", "sensors", "valid", "agent", "last run", "board", "measuring", "job")
 NOTE_WIDTH = 44
 BETWEEN = 2
-PRESENCES = ("online", "offline", "lost", "joined, silent", "not joined", "revoked")
+PRESENCES = ("online", "offline", "lost", "joined, silent", "not joined", "banned", "revoked")
 CANARIES_SHOWN = 8
 RIGHT = frozenset({"valid", "certificate", "disk free"})
 
@@ -202,7 +203,7 @@ def device_sheet(
     """Return everything about a device, its issues first; `last_canary` is its last canary run that ended, in any state."""
     parts: list[RenderableType] = [_heading(line)]
     parts += [
-        Text(f"! {plain(issue.text)}", style="red" if issue.kind in {"needs a hand", "lost", "suspect"} else "yellow")
+        Text(f"! {plain(issue.text)}", style="red" if issue.kind in {"needs a hand", "banned", "lost", "suspect"} else "yellow")
         for issue in line.issues
     ]
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
