@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.allowance import Allowance
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock, FileLock
@@ -38,6 +37,7 @@ from edgemeter.collector.receive.admission import WHOLE_BYTES, Admitted, CheckDe
 from edgemeter.collector.receive.allocator import give_back_freed_buffers
 from edgemeter.collector.receive.envelope import is_compressed
 from edgemeter.collector.receive.feed import Feed
+from edgemeter.collector.receive.flooding import UselessMessages, source_of
 from edgemeter.collector.receive.inbox import Inbox
 from edgemeter.collector.receive.monitor import Histogram
 
@@ -58,10 +58,6 @@ RETRY_S = 2.0
 
 # What is measured now; a broker with an older ACL does not let us read it.
 LIVE_TOPICS = (EVERY_ACTIVITY, EVERY_CAMPAIGN_STATE)
-
-# What a device may send that is rejected or has no room, for long and at once; a message costs one, and one for each so many bytes. Without
-# receipts a board sends its 1,000 records, or 8 MB, again after 5 s, 10 s, 20 s, ...
-USELESS_PER_S, USELESS_AT_ONCE, USELESS_BYTES = 200.0, 10_000.0, 16 << 10
 
 # How often retention runs, and how soon again while there is more to remove.
 FORGET_S = 60.0
@@ -168,8 +164,7 @@ class Receiver:
         if group is not None and (not group or any(character in "/+# " or not character.isprintable() for character in group)):
             raise ConfigError(f"{group!r} is not a valid group name: use one without '/', '+', '#' and spaces")
         self._group = group
-        self._useless = Allowance(USELESS_PER_S, USELESS_AT_ONCE)
-        self._flooders: set[str] = set()
+        self._useless = UselessMessages()
         self._inbox = Inbox(has_room=lambda: self._feed.wake() if self._feed is not None else None)
         self._stopping = threading.Event()
         self._name: CollectorName | None = None
@@ -254,19 +249,20 @@ class Receiver:
 
     def received(self, messages: Sequence[Message]) -> None:
         """Feed event: messages."""
-        shed = self._inbox.put(messages)
+        muted = self._useless.muted()
+        shed = [message for message in messages if source_of(message.topic) in muted] if muted else []
+        shed += self._inbox.put([message for message in messages if source_of(message.topic) not in muted] if shed else messages)
         if shed and self._feed is not None:
             self.counts.shed += len(shed)
             self._feed.acknowledge(shed)
             for message in shed:
-                self._count_useless(message.topic, len(message.payload))
-            device = shed[0].topic.rpartition("/")[0]
+                self._useless.count(message.topic, len(message.payload))
+            device = source_of(shed[0].topic)
             logger.warning("%s sends more than can be stored: some messages have to come again", device, extra=about(device))
 
     def flooders(self) -> list[str]:
         """Return the devices that sent more useless messages than any board does, since the last call."""
-        flooders, self._flooders = self._flooders, set()
-        return sorted(flooders)
+        return self._useless.flooders()
 
     def disconnected(self, reason: str) -> None:
         """Feed event: the connection is gone."""
@@ -346,14 +342,9 @@ class Receiver:
     def _note(self, rejections: Sequence[Rejection]) -> None:
         self.counts.rejections.update(rejection.kind for rejection in rejections)
         for rejection in rejections:
-            self._count_useless(rejection.topic, len(rejection.payload))
-            limit = about(rejection.topic.rpartition("/")[0])
+            self._useless.count(rejection.topic, len(rejection.payload))
+            limit = about(source_of(rejection.topic))
             logger.warning("quarantined a message of %s: %s", rejection.topic, rejection.reason, extra=limit)
-
-    def _count_useless(self, topic: str, size_bytes: int) -> None:
-        levels = topic.split("/")
-        if topic.startswith(f"{messages.TOPIC_ROOT}/") and not self._useless.spend(levels[3], 1 + size_bytes / USELESS_BYTES):
-            self._flooders.add(levels[3])
 
     def _check(self, ledger: Ledger) -> bool:
         try:

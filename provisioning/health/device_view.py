@@ -146,6 +146,8 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
         "health_reason": line.health_state.reason if line.health_state else None,
         "health_since": stamp(line.health_state.since_ns) if line.health_state else None,
         "concerns": [{"kind": issue.kind, "text": issue.text} for issue in line.issues],
+        # What it reported and cannot be true: these fields are not shown; `said` has them.
+        "implausible": list(line.implausible),
         "agent": line.agent,
         "valid_ratio": valid_ratio(health),
         "certificate_not_after": stamp(health.certificate_not_after_ns) if health else None,
@@ -224,8 +226,10 @@ def device_sheet(
     return Group(*parts)
 
 
-def device_document(line: DeviceOverview, runs: Sequence[CanaryRun], actions: Sequence[PowerAction]) -> dict[str, Any]:
-    """Return all of it as JSON shows it."""
+def device_document(
+    line: DeviceOverview, reported: Health | None, runs: Sequence[CanaryRun], actions: Sequence[PowerAction]
+) -> dict[str, Any]:
+    """Return all of it as JSON shows it, with its health as it `reported` it."""
     canary_runs = [
         {"job": run.job, "ended": stamp(run.ended_ns), "figures": dict(run.figures), "outside": list(run.doubted), "in_band": run.is_kept}
         for run in runs
@@ -240,8 +244,12 @@ def device_document(line: DeviceOverview, runs: Sequence[CanaryRun], actions: Se
         }
         for action in actions
     ]
-    reported = msgspec.to_builtins(line.health) if line.health else None
-    return {**overview_document(line), "said": reported, "golden_runs": canary_runs, "power_actions": power}
+    return {
+        **overview_document(line),
+        "said": msgspec.to_builtins(reported) if reported else None,
+        "golden_runs": canary_runs,
+        "power_actions": power,
+    }
 
 
 def _heading(line: DeviceOverview) -> Text:

@@ -1,12 +1,16 @@
 """Every device of a fleet with all that is known of it, and its issues, the most urgent first."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+
+import msgspec
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
 from edgemeter.agent.contract.health import Health, recently_refused
 from edgemeter.agent.contract.messages import Measuring
+from edgemeter.agent.contract.plausible_health import plausible_health
 from edgemeter.agent.contract.record_time import off_by_text
 from edgemeter.provisioning.health.server_status import read_status
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -42,6 +46,7 @@ ISSUE_ORDER = (
     "orders",
     "disk",
     "clock",
+    "implausible",
     "sensor",
     "power",
     "outbox",
@@ -175,10 +180,11 @@ class DeviceOverview:
     issues: tuple[DeviceIssue, ...] = ()
     last_measured: LastMeasured | None = None
     ban: Ban | None = None
+    implausible: tuple[str, ...] = ()
 
     @property
     def health(self) -> Health | None:
-        """Its last health report, None where there is none."""
+        """What can be true of its last health report, None where there is none."""
         return self.heard.health if self.heard else None
 
     @property
@@ -233,6 +239,21 @@ class DeviceOverview:
         return self.health_state.state if self.health_state else "not measured"
 
 
+def believed(presence: Presence | None, not_after_ns: Collection[int], now_ns: int) -> tuple[Presence | None, tuple[str, ...]]:
+    """Return the reports of a device as far as they can be true, and what of its health was left out.
+
+    `not_after_ns` are the ends of the certificates that were issued to it: these are known, whatever it reports.
+    """
+    if presence is None or presence.health is None:
+        return presence, ()
+    health, doubts = plausible_health(presence.health, now_ns)
+    end_ns = presence.health.certificate_not_after_ns
+    if not_after_ns and end_ns is not None and all(abs(end_ns - known_ns) > NS_PER_S for known_ns in not_after_ns):
+        health = msgspec.structs.replace(health, certificate_not_after_ns=max(not_after_ns))
+        doubts = tuple(dict.fromkeys((*doubts, "certificate")))
+    return replace(presence, health=health), doubts
+
+
 def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOverview]:
     """Return every device of the fleet, the most urgent first, then by fleet and name; devices that only report are included.
 
@@ -250,13 +271,19 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
     bans = active_bans(registry, now_ns)
     for name in bans.keys() - named.keys():
         named[name] = Device(name, "", None, None, (), "expected", None, None, None, 0)
+    ends_ns: defaultdict[str, list[int]] = defaultdict(list)
+    for row in registry.query("SELECT device, not_after_ns FROM certificates WHERE revoked_ns IS NULL"):
+        ends_ns[row["device"]].append(row["not_after_ns"])
     measured = {row["device"]: LastMeasured(**dict(row)) for row in registry.query(_LAST_MEASURED)}
     lines = []
     for name, device in named.items():
+        presence, doubts = believed(heard.get(name), ends_ns[name], now_ns)
         line = DeviceOverview(
-            device, heard.get(name), states.get(name), rescues.get(name), jobs.get(name), (), measured.get(name), bans.get(name)
+            device, presence, states.get(name), rescues.get(name), jobs.get(name), (), measured.get(name), bans.get(name), doubts
         )
-        issues = issues_of(device, line.heard, line.health_state, line.rescue, now_ns)
+        issues = issues_of(device, presence, line.health_state, line.rescue, now_ns)
+        if doubts:
+            issues = (*issues, DeviceIssue("implausible", f"it reports what cannot be true: {', '.join(doubts)}"))
         if status is not None and (text := status.take_over_text(name, now_ns)) is not None:
             issues = (*issues, DeviceIssue("taken over", text))
         if line.ban is not None and device.trust != "revoked":

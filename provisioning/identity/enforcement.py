@@ -60,14 +60,14 @@ def write_access(folder: FleetFolder, registry: Registry, now_ns: int) -> None:
     durable_file.write(folder.broker_access, plugin_file(wanted_access(registry, now_ns)))
 
 
-def is_broker_running(folder: FleetFolder, server: ServerEntry, proc: Path = Path("/proc")) -> bool:
-    """Return whether the process that the broker's pid file names is a mosquitto on this machine."""
+def broker_process(folder: FleetFolder, server: ServerEntry, proc: Path = Path("/proc")) -> int | None:
+    """Return the process id of the broker, None where its pid file names no mosquitto on this machine."""
     path = Path(server.broker_pid_file) if server.broker_pid_file else folder.broker / "mosquitto.pid"
     try:
         number = int(path.read_text().strip())
-        return number > 1 and (proc / str(number) / "comm").read_text().strip() == PROGRAM
+        return number if number > 1 and (proc / str(number) / "comm").read_text().strip() == PROGRAM else None
     except (OSError, ValueError):
-        return False
+        return None
 
 
 def run_reload_command(server: ServerEntry) -> None:
@@ -149,7 +149,7 @@ class Enforcement:
                 unknown = access.apply(lambda: wanted_access(self._registry, now_ns), self._passwords)
                 self._disconnect(access)
         except UnavailableError as error:
-            is_running = is_broker_running(self._folder, self._server())
+            is_running = broker_process(self._folder, self._server()) is not None
             if not is_running:
                 write_access(self._folder, self._registry, now_ns)
             if not self._is_absence_known:

@@ -6,7 +6,7 @@ answered from the device's journal, and reports come again until they are acknow
 
 import heapq
 import logging
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -34,6 +34,8 @@ FIRST_RETRY_S, LONGEST_RETRY_S, MOST_DOUBLINGS = 10.0, 300.0, 10
 BATCH_SIZE = 500
 # Of one device, that wait for a commit.
 MOST_REPORTS = 32
+# Acknowledged to one device between two polls; its further reports are dropped until then.
+MOST_UNKNOWN = 8
 # Waiting executions are checked again this often even when nothing changed: quiet hours and cool-downs end by the clock.
 CANDIDATES_POLL_S = 2.0
 PROGRESS_S = 2.0
@@ -218,6 +220,8 @@ class JobHandler:
         self._queue: JobQueue | None = None
         # By device, in the order of their turns.
         self._reports: OrderedDict[str, deque[tuple[Topic, ExecutionReport]]] = OrderedDict()
+        # Reports on unknown jobs since the last poll, by device.
+        self._unknown: Counter[str] = Counter()
         self._progress: dict[str, str] = {}
         # The next execution of each device that is online and idle.
         self._ready: dict[str, Candidate] = {}
@@ -247,7 +251,10 @@ class JobHandler:
             self._progress[topic.device] = messages.decode_progress(message.payload).doing[:LONGEST_PROGRESS]
 
     def _report(self, topic: Topic, report: ExecutionReport) -> None:
+        if self._unknown[topic.device] >= MOST_UNKNOWN:
+            return
         if find_execution(self._registry, report.job, topic.device) is None:
+            self._unknown[topic.device] += 1
             logger.info("%s reports on unknown job %s", topic.device, report.job, extra=about(topic.device))
             self._send(replace(topic, kind="command"), _report_receipt(report, None))
             return
@@ -266,6 +273,7 @@ class JobHandler:
 
     def poll(self, now_ns: int) -> None:
         """Apply reports, give up what is overdue, start what may start, send what is due."""
+        self._unknown.clear()
         queue = self._loaded()
         if self._watched.poll(now_ns):
             queue.set_rules(self._watched.rules)

@@ -20,7 +20,7 @@ LARGEST_OF_ONE_BYTES = 4 << 20
 # Of one sender, for long and at once; a message costs one, and one for each 4 KiB. A board that fetches content over MQTT as fast as the
 # service sends it makes 130 requests a second. What it sent while the service was away comes at once, some hundreds a day.
 UNITS_PER_S = 250.0
-BURST_UNITS = 4000.0
+BURST_UNITS = 2000.0
 UNIT_BYTES = 4096
 # A certificate request costs a signature.
 _REQUEST_UNITS = 20.0
@@ -59,7 +59,8 @@ class ServiceInbox:
         self._waiting: dict[MessageSender, _Waiting] = {}
         self._turns: deque[MessageSender] = deque()
         self._count = 0
-        self._dropped = 0
+        # Of flooders, by quality of service.
+        self._dropped = [0, 0]
         self._flooders: set[MessageSender] = set()
         self._banned: Collection[str] = ()
         self._changed = threading.Condition()
@@ -73,11 +74,11 @@ class ServiceInbox:
         sender = sender_of(message.topic)
         with self._changed:
             if sender.name in self._banned:
-                self._dropped += 1
+                self._dropped[message.qos] += 1
                 return
             units = _REQUEST_UNITS if message.topic.endswith(_COSTLY) else 1.0
             if sender.kind is not None and not self._allowance.spend(sender.name, units + len(message.payload) / UNIT_BYTES):
-                self._dropped += 1
+                self._dropped[message.qos] += 1
                 self._flooders.add(sender)
                 self._changed.notify_all()
                 return
@@ -113,9 +114,9 @@ class ServiceInbox:
         """Drop what comes of these senders from now on, and of no others."""
         self._banned = names
 
-    def dropped(self) -> int:
-        """Return how many messages of flooders were dropped since `open`."""
-        return self._dropped
+    def dropped(self) -> tuple[int, int]:
+        """Return how many messages of flooders were dropped since `open`: of QoS 0, and of QoS 1."""
+        return self._dropped[0], self._dropped[1]
 
     def close(self) -> None:
         """Release the network's thread: `put` waits no more until `open`."""
@@ -125,7 +126,7 @@ class ServiceInbox:
 
     def open(self) -> None:
         """Expect another session."""
-        self._is_closed, self._dropped = False, 0
+        self._is_closed, self._dropped = False, [0, 0]
 
     def _add(self, sender: MessageSender, message: Message) -> None:
         waiting = self._waiting.get(sender)

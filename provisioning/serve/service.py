@@ -4,6 +4,7 @@ import hashlib
 import logging
 import threading
 import time
+from functools import lru_cache
 from typing import Literal
 
 from edgemeter.agent.base.broker_address import BrokerAddress
@@ -27,7 +28,8 @@ POLL_S = 0.5
 STALLED_S = 60.0
 # A flood leaves a backlog at the broker, up to its limit, before the flooder is cut; others wait behind it.
 MOST_DROPPED = 2000
-RENEWAL_S, SECOND_RENEWAL_S = 3.0, 60.0
+RENEWAL_S = 3.0
+TOPICS_REMEMBERED = 50_000
 FLOODED = "it sent more messages than any board needs"
 
 
@@ -53,6 +55,7 @@ class FleetService:
         self._session = MqttSession(address, SessionProfile(self._client_id, "persistent"), self)
         self._handlers = handler.make_handlers(folder, self._registry, self._publish)
         self._topics = sorted({topic for fleet_handler in self._handlers.values() for topic in fleet_handler.topics})
+        self._receivers = lru_cache(TOPICS_REMEMBERED)(self._find_receivers)
         self._inbox = ServiceInbox()
         self._ended = threading.Event()
         self._pass_s = time.monotonic()
@@ -122,9 +125,8 @@ class FleetService:
             self._pass_s = time.monotonic()
             message = self._inbox.take(max(0.0, due_s - time.monotonic()))
             if message is not None:
-                for name, fleet_handler in self._handlers.items():
-                    if any(topic_matches(pattern, message.topic) for pattern in fleet_handler.topics):
-                        self._do(name, fleet_handler, message)
+                for name in self._receivers(message.topic):
+                    self._do(name, self._handlers[name], message)
             if flooders := self._inbox.flooders():
                 self._ban(flooders)
                 due_s = 0.0
@@ -133,8 +135,13 @@ class FleetService:
                 if self._session.is_connected():
                     # Otherwise nobody can report anything: nobody is late.
                     self._poll_all()
-                if self._inbox.dropped() > MOST_DROPPED and time.monotonic() - self._renewed_s > RENEWAL_S:
+                if sum(self._inbox.dropped()) > MOST_DROPPED and time.monotonic() - self._renewed_s > RENEWAL_S:
                     self._renew_session()
+
+    def _find_receivers(self, topic: str) -> tuple[str, ...]:
+        """Return the names of the handlers that subscribe to a topic."""
+        handlers = self._handlers.items()
+        return tuple(name for name, each in handlers if any(topic_matches(pattern, topic) for pattern in each.topics))
 
     def _poll_all(self) -> None:
         try:
@@ -145,16 +152,17 @@ class FleetService:
             self._do(name, fleet_handler, None)
 
     def _renew_session(self) -> None:
-        """Connect anew: what the broker has still to send is a flooder's. A second time soon after, it forgets what it keeps, too.
+        """Connect anew, without what the broker has still to send: most of it is a flooder's.
 
-        Devices report again what was not acknowledged, and retained messages come again.
+        It keeps messages of QoS 1 for a persistent session. Those of a clean one come again: devices report what was not acknowledged.
         """
-        is_second = time.monotonic() - self._renewed_s < SECOND_RENEWAL_S
+        passing, kept = self._inbox.dropped()
+        lasting: Literal["clean", "persistent"] = "clean" if kept > passing else "persistent"
         self._renewed_s = time.monotonic()
-        logger.info("connecting to the broker anew, without the %d messages of a flood", self._inbox.dropped())
+        logger.info("dropped %d messages of a flood: connecting to the broker anew, without the others", passing + kept)
         self._inbox.close()
         self._session.close()
-        self._session = MqttSession(self.address, SessionProfile(self._client_id, "clean" if is_second else "persistent"), self)
+        self._session = MqttSession(self.address, SessionProfile(self._client_id, lasting), self)
         try:
             self._session.connect()
         except EdgemeterError as error:

@@ -60,7 +60,7 @@ def test_without_a_process_of_its_own_no_broker_is_running(folder):
         with table_row(text):
             if text is not None:
                 (folder.broker / "mosquitto.pid").write_text(text)
-            assert not enforcement.is_broker_running(folder, SERVER)
+            assert enforcement.broker_process(folder, SERVER) is None
 
 
 def test_a_pid_file_elsewhere_is_used(folder, tmp_path):
@@ -68,7 +68,7 @@ def test_a_pid_file_elsewhere_is_used(folder, tmp_path):
     (tmp_path / "proc" / "77").mkdir(parents=True)
     (tmp_path / "proc" / "77" / "comm").write_text("mosquitto\n")
     (tmp_path / "pid").write_text("77\n")
-    assert enforcement.is_broker_running(folder, ServerEntry(broker="x", broker_pid_file=str(tmp_path / "pid")), tmp_path / "proc")
+    assert enforcement.broker_process(folder, ServerEntry(broker="x", broker_pid_file=str(tmp_path / "pid")), tmp_path / "proc") == 77
 
 
 def test_a_command_brings_the_files_elsewhere(tmp_path):
