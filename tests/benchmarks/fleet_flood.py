@@ -78,6 +78,15 @@ def floods(device: str) -> Mapping[str, Flood]:
     }
 
 
+def settings_of(board: Board, device: str, case: Flood, seconds: float) -> FloodSettings:
+    """Return the attack by a board with its certificate."""
+    paths = [str(path) for path in (board.files.ca, board.files.certificate, board.files.key)]
+    topic = f"edgemeter/v1/{FLEET}/{device}/{case.kind}"
+    return FloodSettings(
+        board.lab.port, *paths, topic, case.payload, seconds, case.qos, case.padding_bytes, is_retained=case.is_retained, client_id=device
+    )
+
+
 class HonestBoard:
     """A board that does every order at once, reports each state, and has its results receipted."""
 
@@ -218,12 +227,7 @@ def delays(lab: Lab, board: HonestBoard, seconds: float) -> list[tuple[float, fl
 def measure(name: str, seconds: float) -> dict[str, object]:
     """Flood a fresh fleet, and return the longest delays before, during and after, the highest memory, and what `list` says."""
     with fleet() as (lab, board, attacker, processes):
-        case = floods("attacker")[name]
-        files = attacker.files
-        settings = FloodSettings(
-            lab.port, str(files.ca), str(files.certificate), str(files.key), f"edgemeter/v1/{FLEET}/attacker/{case.kind}", case.payload,
-            seconds, case.qos, case.padding_bytes, case.is_retained, "attacker",
-        )  # fmt: skip
+        settings = settings_of(attacker, "attacker", floods("attacker")[name], seconds)
         before = delays(lab, board, 3.0)
         memory = Memory(processes)
         memory.start()

@@ -1,0 +1,54 @@
+"""Strangers at open ports: silent connections take no room from devices, and limits that are too low are named."""
+
+import socket
+
+import pytest
+
+from edgemeter.provisioning.identity import broker_files
+from edgemeter.provisioning.inventory.fleet_file import ServerEntry
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.serve import open_files
+from tests.fixtures.servers import LOOPBACK, Server
+
+
+@pytest.mark.mosquitto
+@pytest.mark.needs("prlimit")
+@pytest.mark.slow
+def test_silent_connections_to_the_port_for_tokens_leave_the_devices_theirs(lab):
+    """1,100 of them, at a broker with the usual limit of 1,024 open files: a board with a certificate is served."""
+    board_limit = ["prlimit", "--nofile=1024:1024", *lab.broker.command]
+    lab.__dict__["broker"] = Server(board_limit, lab.port, lab.enrol_port)
+    lab.start()
+    board = lab.joined()
+    silent = [socket.create_connection((LOOPBACK, lab.enrol_port), 10) for _ in range(1100)]
+    try:
+        assert not board.client("pi-1").reasons
+    finally:
+        for connection in silent:
+            connection.close()
+
+
+def test_limits_that_are_too_low_are_named_with_the_remedy(tmp_path, monkeypatch):
+    """Those of the service and of the broker's process; a broker elsewhere is not looked at."""
+    folder, server = FleetFolder(tmp_path), ServerEntry(broker="x")
+    monkeypatch.setattr(open_files.resource, "getrlimit", lambda _: (1024, 1024))
+    assert ["the service may open 1,024 files" in issue for issue in open_files.low_limits(folder, server)] == [True]
+    process = tmp_path / "proc" / "77"
+    process.mkdir(parents=True)
+    folder.broker.mkdir()
+    (folder.broker / "mosquitto.pid").write_text("77\n")
+    (process / "comm").write_text("mosquitto\n")
+    (process / "limits").write_text(
+        "Max processes  1  1  processes\nMax open files            1024                 524288               files\n"
+    )
+    monkeypatch.setattr(open_files.resource, "getrlimit", lambda _: (65536, 65536))
+    (issue,) = open_files.low_limits(folder, server, tmp_path / "proc")
+    assert "the broker may hold 1,024 connections only" in issue
+    assert "ulimit -n 65536" in issue
+
+
+def test_every_listener_has_a_limit(tmp_path):
+    """That of the port for tokens leaves the devices room even where the process may open 1,024 files."""
+    text = broker_files.configuration(FleetFolder(tmp_path), ServerEntry(broker="x"))
+    assert text.count("\nlistener ") == text.count("\nmax_connections ") == 2
+    assert broker_files.MOST_TOKENS < 512
