@@ -83,4 +83,6 @@ def test_a_request_that_does_not_come_ends_the_connection_and_makes_room():
     finally:
         ended.set()
         dripping.join()
+        for client in clients:
+            client.close()
         server.stop()
