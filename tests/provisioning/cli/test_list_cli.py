@@ -11,7 +11,8 @@ from edgemeter.agent.contract.health import Clock, Disk, LastStop, RecentRuns, R
 from edgemeter.agent.contract.orders import Doctor
 from edgemeter.provisioning.cli.main import fleet as fleet_command
 from edgemeter.provisioning.health import device_view, overview
-from edgemeter.provisioning.registry import canary_runs, devices, jobs, rescues
+from edgemeter.provisioning.registry import canary_runs, certificates, devices, jobs, rescues
+from edgemeter.provisioning.registry.certificates import Certificate
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.rescues import Rescue
@@ -215,4 +216,30 @@ def test_what_a_device_reports_moves_no_cursor(tmp_path):
         assert "\x1b" not in text
         assert "\x07" not in text
         assert "[red]pi" in text
+    lab.registry.close()
+
+
+def test_what_a_device_cannot_be_is_marked_and_not_shown(tmp_path):
+    """Runs by the quadrillion, a certificate of centuries, text that turns round: one line a row, and JSON keeps what was reported."""
+    lab = Lab(tmp_path)
+    lab.now_ns = time.time_ns()
+    evil = "a\nb\u202ec\u2066d"
+    reported = RecentRuns(last_ns=lab.now_ns, last_verdict=evil, verdicts={"valid": 2**53 - 1})
+    sensors = (Sensor(name=evil, trouble=evil),)
+    lab.says("pi-1", "online", agent=evil, runs=reported, certificate_not_after_ns=lab.now_ns + 80_000 * DAY, sensors=sensors)
+    lab.passes(1)
+    with lab.registry.transaction() as connection:
+        certificates.put(connection, Certificate("1", "pi-1", "100", "key", "pem", 0, lab.now_ns + 200 * DAY))
+    text = fleet("list", "--folder", tmp_path)
+    assert [line.split()[0] for line in text.splitlines()[:2]] == ["device", "pi-1"]
+    assert "9007199254740991" not in text
+    for shown in (text, fleet("show", "pi-1", "--folder", tmp_path)):
+        assert "\u202e" not in shown
+        assert "it reports what cannot be true: verdicts, certificate" in shown
+    assert "200 d" in text
+    document = json.loads(fleet("show", "pi-1", "--json", "--folder", tmp_path))
+    assert document["implausible"] == ["verdicts", "certificate"]
+    assert document["said"]["runs"]["verdicts"] == {"valid": 2**53 - 1}
+    assert document["said"]["agent"] == evil
+    assert document["valid_ratio"] is None
     lab.registry.close()
