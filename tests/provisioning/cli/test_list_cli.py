@@ -237,9 +237,9 @@ def test_what_a_device_cannot_be_is_marked_and_not_shown(tmp_path):
     assert "9007199254740991" not in text
     for shown in (text, fleet("show", "pi-1", "--folder", tmp_path)):
         assert "\u202e" not in shown
-        assert "it reports what cannot be true: verdicts, certificate" in shown
+        assert "it reports what cannot be true: certificate, verdicts" in shown
     document = json.loads(fleet("show", "pi-1", "--json", "--folder", tmp_path))
-    assert document["implausible"] == ["verdicts", "certificate"]
+    assert document["implausible"] == ["certificate", "verdicts"]
     assert document["said"]["runs"]["verdicts"] == {"valid": 2**53 - 1}
     assert document["said"]["agent"] == evil
     assert document["valid_ratio"] is None
