@@ -6,6 +6,7 @@ import time
 import pytest
 
 from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.contract.identity import read_join_file, request_topic, token_id
 from edgemeter.provisioning.identity.broker_access import BrokerAccess
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.registry.bans import active_bans
@@ -83,3 +84,34 @@ def test_a_board_that_connects_all_the_time_is_banned(lab):
     assert wait_until(lambda: "attacker" in active_bans(lab.registry, time.time_ns()))
     with BrokerAccess(fleet_file.fleet_broker_address(lab.folder, client="operator")):
         assert listed(lab, "attacker")["concerns"][0]["kind"] == "banned"
+
+
+@pytest.mark.mosquitto
+@pytest.mark.slow
+def test_a_token_that_floods_ends(lab):
+    """Requests for certificates without end: the broker cuts the client and knows its token no more; its device may have another."""
+    lab.start()
+    join_file = lab.token("pi-1")
+    flooder = lab.with_token(join_file)
+    topic = request_topic(token_id(read_join_file(join_file).token))
+    for _ in range(300):
+        flooder.session.publish(topic, b"{}")
+    assert wait_until(lambda: bool(flooder.reasons))
+    flooder.close()
+    with pytest.raises(EdgemeterError):
+        lab.with_token(join_file)
+    assert lab.joined("pi-1").files.certificate.exists()
+
+
+@pytest.mark.mosquitto
+@pytest.mark.slow
+def test_a_thief_of_a_client_id_is_banned_and_its_victim_comes_back(lab):
+    """Each of the two would end the other's session again and again."""
+    lab.start()
+    victim_board, thief_board = lab.joined("pi-1", "1"), lab.joined("pi-2", "2")
+    victim, thief = victim_board.client("pi-1"), thief_board.client("pi-1")
+    assert wait_until(lambda: "pi-2" in active_bans(lab.registry, time.time_ns()))
+    assert wait_until(lambda: bool(thief.reasons) and victim.session.is_connected())
+    thief.close()
+    assert "client id of 'pi-1'" in listed(lab, "pi-2")["concerns"][0]["text"]
+    assert "pi-1" not in active_bans(lab.registry, time.time_ns())
