@@ -13,9 +13,9 @@ from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.provisioning.cli.options import folder_option
+from edgemeter.provisioning.identity import open_files
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.serve import open_files
 from edgemeter.provisioning.serve.service import CLIENT_ID, FleetService
 
 # After a power cut the broker may start later than the service.

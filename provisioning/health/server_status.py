@@ -16,8 +16,8 @@ from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.file_lock import DeviceLock, is_locked
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.contract.identity import RESERVED_PREFIX
 from edgemeter.agent.contract.messages import COLLECTOR_STATE_S, EVERY_COLLECTOR_STATE, decode_collector_state
-from edgemeter.provisioning.identity.broker_files import RESERVED_PREFIX
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import age

@@ -49,8 +49,6 @@ ITERATIONS = 101
 SALT_BYTES = 12
 AclAccess = Literal["read", "write"]
 COLLECTOR_USER, SERVICE_USER, OPERATOR_USER = "edgemeter-collector", SERVICE_NAME, "edgemeter-operator"
-# Names of services: no device may have one.
-RESERVED_PREFIX = "edgemeter-"
 DEVICE_WRITES = ("birth", "state", "result", "activity", "progress", "job", "health", "want", "renew", "challenge")
 DEVICE_READS = ("state", "receipt", "command", "content", "certificate")
 SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from edgemeter.agent.base.allowance import Allowance
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.contract.identity import ENROL
+from edgemeter.agent.contract.identity import ENROL, RESERVED_PREFIX
 from edgemeter.agent.contract.messages import TOPIC_ROOT
-from edgemeter.provisioning.identity.broker_files import RESERVED_PREFIX
 
 # The thousands of devices that report at once after a power cut fit; the broker holds back what comes beyond.
 MOST_WAITING = 20_000

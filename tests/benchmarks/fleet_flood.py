@@ -28,6 +28,7 @@ from edgemeter.agent.jobs.jobs_handler import FIRST_REPORT_PAUSE_S
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.jobs import NewJob
 from tests import requirements
+from tests.fixtures.fleet_key import challenge, command_in
 from tests.fixtures.flooder import FloodSettings, start_flood
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.record_factory import make_record
@@ -69,6 +70,7 @@ def floods(device: str) -> Mapping[str, Flood]:
         "birth": Flood("birth", birth),
         "health": Flood("health", _health(device), is_retained=True),
         "activity": Flood("activity", '{"session":%d}', is_retained=True),
+        "challenge": Flood("challenge", '{"session":%d,"challenge":"0a"}', is_retained=True),
         "progress": Flood("progress", '{"session":1,"doing":"%d"}'),
         "want": Flood("want", want),
         "renew": Flood("renew", '{"held":"%d"}'),
@@ -102,6 +104,7 @@ class HonestBoard:
     def connected(self) -> None:
         """Subscribe, and report that it is there."""
         self._session.subscribe([self._topic("command"), self._topic("receipt")])
+        self._session.publish(self._topic("challenge"), challenge(1), lasting="retained")
         state = messages.DeviceState(state="online", session=1)
         self._session.publish(self._topic("state"), messages.encode_message(state), lasting="retained")
 
@@ -117,7 +120,7 @@ class HonestBoard:
             for first, last in messages.decode_receipt(message.payload).held:
                 self._receipts.update(range(first, last + 1))
             return
-        order = orders.decode_command(message.payload)
+        order = orders.decode_command(command_in(message.payload))
         if isinstance(order, Order):
             report = ExecutionReport(job=order.job, attempt=order.attempt, expected_version=order.version, state="done", session=1)
             self._reports[order.job] = orders.encode_order(report)

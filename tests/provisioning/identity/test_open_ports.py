@@ -5,10 +5,9 @@ import sys
 
 import pytest
 
-from edgemeter.provisioning.identity import broker_files
+from edgemeter.provisioning.identity import broker_files, open_files
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.serve import open_files
 from tests.fixtures.servers import Server
 
 # Strangers in a process of their own: `select`, which clients wait with, knows 1,024 files.
