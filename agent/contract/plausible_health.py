@@ -1,4 +1,4 @@
-"""What of a device's health can be true: a board may state anything, and people and programs act on what is shown of it."""
+"""The part of a health report that can be true: a board may state anything, and people and programs act on what is shown of it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,14 +21,14 @@ def plausible_health(health: Health, now_ns: int) -> tuple[Health, tuple[str, ..
     """Return what can be true of a report at `now_ns`, its texts on one line, and the names of what was left out."""
     doubts: list[str] = []
 
-    def kept(name: str, value: Any, is_plausible: Callable[[Any], bool], otherwise: Any = None) -> Any:
+    def checked(name: str, value: Any, is_plausible: Callable[[Any], bool], otherwise: Any = None) -> Any:
         if value is None or is_plausible(value):
             return value
         doubts.append(name)
         return otherwise
 
-    def within(name: str, value: Any, least: float, most: float, otherwise: Any = None) -> Any:
-        return kept(name, value, lambda number: least <= number <= most, otherwise)
+    def within(name: str, value: Any, lowest: float, highest: float, otherwise: Any = None) -> Any:
+        return checked(name, value, lambda number: lowest <= number <= highest, otherwise)
 
     replaced = msgspec.structs.replace
     runs, disk, clock = health.runs, health.disk, health.clock
@@ -45,9 +45,11 @@ def plausible_health(health: Health, now_ns: int) -> tuple[Health, tuple[str, ..
         runs=replaced(
             runs,
             last_ns=within("last run", runs.last_ns, 0, now_ns + LONGEST_AHEAD_NS),
-            verdicts=kept("verdicts", runs.verdicts, lambda counts: len(counts) <= MOST_ENTRIES and sum(counts.values()) <= MOST_RUNS, {}),
+            verdicts=checked(
+                "verdicts", runs.verdicts, lambda counts: len(counts) <= MOST_ENTRIES and sum(counts.values()) <= MOST_RUNS, {}
+            ),
         ),
-        temperatures_c=kept("temperatures", health.temperatures_c, _are_temperatures, {}),
+        temperatures_c=checked("temperatures", health.temperatures_c, _are_temperatures, {}),
         uptime_s=within("uptime", health.uptime_s, 0, LONGEST_S),
     )
     return _on_one_line(believed), tuple(dict.fromkeys(doubts))

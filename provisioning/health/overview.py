@@ -184,7 +184,7 @@ class DeviceOverview:
 
     @property
     def health(self) -> Health | None:
-        """What can be true of its last health report, None where there is none."""
+        """Its last health report, as far as that can be true; None where there is none."""
         return self.heard.health if self.heard else None
 
     @property
@@ -277,11 +277,11 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
     measured = {row["device"]: LastMeasured(**dict(row)) for row in registry.query(_LAST_MEASURED)}
     lines = []
     for name, device in named.items():
-        presence, doubts = believed(heard.get(name), ends_ns[name], now_ns)
+        believed_presence, doubts = believed(heard.get(name), ends_ns[name], now_ns)
         line = DeviceOverview(
-            device, presence, states.get(name), rescues.get(name), jobs.get(name), (), measured.get(name), bans.get(name), doubts
+            device, believed_presence, states.get(name), rescues.get(name), jobs.get(name), (), measured.get(name), bans.get(name), doubts
         )
-        issues = issues_of(device, presence, line.health_state, line.rescue, now_ns)
+        issues = issues_of(device, believed_presence, line.health_state, line.rescue, now_ns)
         if doubts:
             issues = (*issues, DeviceIssue("implausible", f"it reports what cannot be true: {', '.join(doubts)}"))
         if status is not None and (text := status.take_over_text(name, now_ns)) is not None:

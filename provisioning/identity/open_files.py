@@ -23,13 +23,13 @@ def raise_limit() -> None:
 def low_limits(folder: FleetFolder, server: ServerEntry, proc: Path = Path("/proc")) -> list[str]:
     """Return which of service and broker may open too few files, with the remedy; a broker elsewhere is not looked at."""
     issues = []
-    own, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= own < FEWEST:
-        issues.append(f"the service may open {own:,} files only: {_REMEDY}")
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= limit < FEWEST:
+        issues.append(f"the service may open {limit:,} files only: {_REMEDY}")
     broker = broker_process(folder, server, proc)
-    limit = _open_files(proc / str(broker) / "limits") if broker is not None else None
-    if limit is not None and limit < FEWEST:
-        issues.append(f"the broker may hold {limit:,} connections only, so a stranger can take them all: {_REMEDY}")
+    connections = _open_files(proc / str(broker) / "limits") if broker is not None else None
+    if connections is not None and connections < FEWEST:
+        issues.append(f"the broker may hold {connections:,} connections only, so a stranger can take them all: {_REMEDY}")
     return issues
 
 

@@ -1,4 +1,4 @@
-"""What waits for the service's thread: each sender has a bounded share and its turn, and who sends more than any board needs is named."""
+"""Messages that wait for the service: each sender has a bounded share and its turn, and who sends more than any board needs is named."""
 
 import threading
 from collections import deque
@@ -45,7 +45,7 @@ def sender_of(topic: str) -> MessageSender:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _Share:
     messages: deque[Message] = field(default_factory=deque)
     bytes: int = 0
 
@@ -55,7 +55,7 @@ class ServiceInbox:
 
     def __init__(self) -> None:
         self._allowance = Allowance(UNITS_PER_S, BURST_UNITS)
-        self._waiting: dict[MessageSender, _Waiting] = {}
+        self._waiting: dict[MessageSender, _Share] = {}
         self._turns: deque[MessageSender] = deque()
         self._count = 0
         # Of flooders, by quality of service.
@@ -130,7 +130,7 @@ class ServiceInbox:
     def _add(self, sender: MessageSender, message: Message) -> None:
         waiting = self._waiting.get(sender)
         if waiting is None:
-            waiting = self._waiting[sender] = _Waiting()
+            waiting = self._waiting[sender] = _Share()
             self._turns.append(sender)
         waiting.messages.append(message)
         waiting.bytes += len(message.payload)

@@ -156,10 +156,10 @@ class FleetService:
 
         It keeps messages of QoS 1 for a persistent session. Those of a clean one come again: devices report what was not acknowledged.
         """
-        passing, kept = self._inbox.dropped()
-        lasting: Literal["clean", "persistent"] = "clean" if kept > passing else "persistent"
+        qos_0, qos_1 = self._inbox.dropped()
+        lasting: Literal["clean", "persistent"] = "clean" if qos_1 > qos_0 else "persistent"
         self._renewed_s = time.monotonic()
-        logger.info("dropped %d messages of a flood: connecting to the broker anew, without the others", passing + kept)
+        logger.info("dropped %d messages of a flood: connecting to the broker anew, without the others", qos_0 + qos_1)
         self._inbox.close()
         self._session.close()
         self._session = MqttSession(self.address, SessionProfile(self._client_id, lasting), self)

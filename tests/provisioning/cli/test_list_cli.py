@@ -235,9 +235,9 @@ def test_what_a_device_cannot_be_is_marked_and_not_shown(tmp_path):
     assert row.isprintable()
     assert "200 d" in row
     assert "9007199254740991" not in text
-    for shown in (text, fleet("show", "pi-1", "--folder", tmp_path)):
-        assert "\u202e" not in shown
-        assert "it reports what cannot be true: certificate, verdicts" in shown
+    for output in (text, fleet("show", "pi-1", "--folder", tmp_path)):
+        assert "\u202e" not in output
+        assert "it reports what cannot be true: certificate, verdicts" in output
     document = json.loads(fleet("show", "pi-1", "--json", "--folder", tmp_path))
     assert document["implausible"] == ["certificate", "verdicts"]
     assert document["said"]["runs"]["verdicts"] == {"valid": 2**53 - 1}

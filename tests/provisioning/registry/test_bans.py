@@ -23,8 +23,8 @@ def registry(tmp_path):
 def ban(registry, now_ns):
     """Ban pi-1, and return for how many minutes; None where it is banned already."""
     with registry.transaction() as connection:
-        made = ban_device(connection, registry, "pi-1", "it floods", now_ns)
-    return None if made is None else (made.until_ns - made.since_ns) / MIN
+        new_ban = ban_device(connection, registry, "pi-1", "it floods", now_ns)
+    return None if new_ban is None else (new_ban.until_ns - new_ban.since_ns) / MIN
 
 
 def test_each_ban_is_four_times_as_long_up_to_a_day(registry):

@@ -1,4 +1,4 @@
-"""What waits for the service: shares, turns and who floods."""
+"""The inbox of the service: shares, turns and who floods."""
 
 import threading
 
@@ -13,7 +13,7 @@ def message(device, number=0, kind="job", size_bytes=1):
     return Message(f"edgemeter/v1/lab/{device}/{kind}", b"%d" % number + b" " * size_bytes)
 
 
-def taken(inbox):
+def drain(inbox):
     """Return all that waits: whose it is, and its number."""
     messages = []
     while (entry := inbox.take(0)) is not None:
@@ -28,7 +28,7 @@ def test_devices_take_turns_and_each_keeps_its_order():
         inbox.put(message("bad", number))
     for number in range(2):
         inbox.put(message("good", number))
-    order = taken(inbox)
+    order = drain(inbox)
     assert order[:4] == [("bad", 0), ("good", 0), ("bad", 1), ("good", 1)]
     assert [number for device, number in order if device == "bad"] == list(range(100))
 
@@ -38,10 +38,10 @@ def test_a_device_fills_no_more_than_its_share_and_its_newest_messages_stay():
     inbox = ServiceInbox()
     for number in range(1000):
         inbox.put(message("bad", number))
-    assert taken(inbox) == [("bad", number) for number in range(1000 - inboxes.MOST_OF_ONE, 1000)]
+    assert drain(inbox) == [("bad", number) for number in range(1000 - inboxes.MOST_OF_ONE, 1000)]
     for number in range(6):
         inbox.put(message("large", number, size_bytes=1 << 20))
-    assert [number for _, number in taken(inbox)] == [3, 4, 5]
+    assert [number for _, number in drain(inbox)] == [3, 4, 5]
 
 
 def test_a_flooder_is_named_once_and_what_a_banned_one_sends_is_dropped():
@@ -55,10 +55,10 @@ def test_a_flooder_is_named_once_and_what_a_banned_one_sends_is_dropped():
         inbox.put(Message("$SYS/broker/log/N", b"x"))
     assert inbox.flooders() == {MessageSender("bad", "device")}
     assert inbox.flooders() == set()
-    taken_before = len(inbox)
+    count_before = len(inbox)
     inbox.ban({"bad"})
     inbox.put(message("bad"))
-    assert len(inbox) == taken_before
+    assert len(inbox) == count_before
     assert sum(inbox.dropped()) > 900
 
 
