@@ -6,7 +6,7 @@ answered from the device's journal, and reports come again until they are acknow
 
 import heapq
 import logging
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -23,6 +23,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import rules
 from edgemeter.provisioning.jobs.rules import Candidate, WatchedRules
 from edgemeter.provisioning.jobs.scheduler import JobQueue, apply_report, drop, expire, start_attempt
+from edgemeter.provisioning.jobs.waiting_reports import WaitingReports
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, find_execution, update_executions
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
@@ -32,8 +33,6 @@ logger = logging.getLogger(__name__)
 FIRST_RETRY_S, LONGEST_RETRY_S, MOST_DOUBLINGS = 10.0, 300.0, 10
 # One commit holds at most this many reports and starts, so that no other handler waits long.
 BATCH_SIZE = 500
-# Of one device, that wait for a commit.
-MOST_REPORTS = 32
 # Acknowledged to one device between two polls; its further reports are dropped until then.
 MOST_UNKNOWN = 8
 # Waiting executions are checked again this often even when nothing changed: quiet hours and cool-downs end by the clock.
@@ -218,8 +217,7 @@ class JobHandler:
         self._watched = WatchedRules(folder, registry)
         self._sender = OrderSender()
         self._queue: JobQueue | None = None
-        # By device, in the order of their turns.
-        self._reports: OrderedDict[str, deque[tuple[Topic, ExecutionReport]]] = OrderedDict()
+        self._reports = WaitingReports()
         # Reports on unknown jobs since the last poll, by device.
         self._unknown: Counter[str] = Counter()
         self._progress: dict[str, str] = {}
@@ -258,18 +256,7 @@ class JobHandler:
             logger.info("%s reports on unknown job %s", topic.device, report.job, extra=about(topic.device))
             self._send(replace(topic, kind="command"), _report_receipt(report, None))
             return
-        # A device sends again what was not acknowledged.
-        self._reports.setdefault(topic.device, deque(maxlen=MOST_REPORTS)).append((topic, report))
-
-    def _next_reports(self) -> list[tuple[Topic, ExecutionReport]]:
-        """Return and remove the next reports for one commit; devices take turns."""
-        reports: list[tuple[Topic, ExecutionReport]] = []
-        while self._reports and len(reports) < BATCH_SIZE:
-            device, waiting = self._reports.popitem(last=False)
-            reports.append(waiting.popleft())
-            if waiting:
-                self._reports[device] = waiting
-        return reports
+        self._reports.add(topic, report)
 
     def poll(self, now_ns: int) -> None:
         """Apply reports, give up what is overdue, start what may start, send what is due."""
@@ -354,7 +341,7 @@ class JobHandler:
 
     def _decide(self, queue: JobQueue, overdue: list[Execution], out: list[str], now_ns: int) -> None:
         """Decide, commit, and only then publish."""
-        reports = self._next_reports()
+        reports = self._reports.take(BATCH_SIZE)
         busy = [in_flight for device in out if (in_flight := queue.in_flight(device)) is not None]
         try:
             with self._registry.transaction() as connection:
