@@ -113,13 +113,14 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True):
     dropped_records: Number = 0
 
 
+ShortText = Annotated[str, msgspec.Meta(max_length=300)]
+
+
 class CollectorState(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a collector receives results; repeated every `COLLECTOR_STATE_S`."""
+    """Whether a collector receives results; repeated every `COLLECTOR_STATE_S`. Devices that flood it are named once, not retained."""
 
     state: Literal["online", "offline"]
-
-
-ShortText = Annotated[str, msgspec.Meta(max_length=300)]
+    flooding: tuple[ShortText, ...] = ()
 
 
 class Measuring(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,7 +230,7 @@ decode_birth = decoder_of(Birth, "a device's birth")
 decode_collector_state = decoder_of(CollectorState, "a collector's state")
 decode_activity = decoder_of(Activity, "a device's activity")
 decode_campaign = decoder_of(CampaignProgress, "a campaign's progress")
-decode_progress = decoder_of(Progress, "a device's progress", None)
+decode_progress = decoder_of(Progress, "a device's progress")
 
 
 def decode_from_collector(payload: bytes) -> Receipt | AgainRequest:

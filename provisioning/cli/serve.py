@@ -13,12 +13,14 @@ from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.provisioning.cli.options import folder_option
+from edgemeter.provisioning.identity import open_files
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.serve.service import CLIENT_ID, FleetService
 
 # After a power cut the broker may start later than the service.
 RETRY_S = 3.0
+SWITCH_S = 0.0005
 
 
 @click.command()
@@ -37,6 +39,7 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
     log_limit.apply()
     folder = replace(folder, broker_address=broker or folder.broker_address)
     address = fleet_broker_address(folder)
+    open_files.raise_limit()
     lock = DeviceLock(folder.registry, CLIENT_ID)
     if not lock.take():
         raise UnavailableError(
@@ -47,12 +50,16 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
     url = inventory.server.content_url if inventory and inventory.server else None
     content = ContentServer(folder, url) if url else None
     service = FleetService(folder, address)
+    # The network's thread waits so long for the other after each message: by default it reads 200 a second while that one is busy.
+    sys.setswitchinterval(SWITCH_S)
     manager = ServiceManager()
     try:
         with until_stopped() as stopped:
             manager.ready()
             if not _start(service, stopped, manager):
                 return
+            for issue in open_files.low_limits(folder, inventory.server) if inventory and inventory.server else ():
+                click.echo(f"edgemeter: {issue}", err=True)
             click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}", err=True)
             if content is not None:
                 content.start()

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 import msgspec
 
 from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
-from edgemeter.provisioning.registry.schema import SCHEMA
+from edgemeter.provisioning.registry.schema import BANS, SCHEMA
 
 _FORMAT = FileFormat(
     what="fleet registry",
@@ -28,6 +28,9 @@ class Registry(Database):
 
     def __init__(self, path: Path, access: Access = "write") -> None:
         super().__init__(path, _FORMAT, access)
+        if access == "write":
+            # Files of earlier versions have no such table.
+            self.query(BANS)
 
     def rows(self, kind: type[_Row], statement: str, *values: Any) -> list[_Row]:
         """Return the rows of a SELECT as dataclasses of that kind.
