@@ -27,7 +27,7 @@ MOST_REASONS = 20
 
 @click.group()
 def campaign() -> None:
-    """Measure models x devices x modes, group by group, with a canary group, limits and coverage.
+    """Carry out campaigns and updates group by group, with limits and coverage; a campaign measures models x devices x modes.
 
     Example: edgemeter fleet campaign start campaign.toml
     """

@@ -16,7 +16,8 @@ from edgemeter.agent.base.terminal import plain_table
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import ABSENT, plain, stamp
 from edgemeter.provisioning.jobs.scheduler import WaitReasons
-from edgemeter.provisioning.registry.jobs import Execution, Job, executions_since
+from edgemeter.provisioning.registry import campaigns
+from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, executions_since
 from edgemeter.provisioning.registry.registry import Registry
 
 LONGEST_REASON = 200
@@ -126,7 +127,39 @@ def _execution_document(execution: Execution, why: str | None) -> dict[str, Any]
 def follow_job(
     folder: FleetFolder, registry: Registry, job: str, console: Console, sleep: Callable[[float], None] = time.sleep
 ) -> list[Execution]:
-    """Return the executions of a job, by device, when all have ended.
+    """Return the executions of a job, by device, when all have ended; meanwhile show how they proceed."""
+    return _follow(
+        folder,
+        registry,
+        console,
+        lambda serial: executions_since(registry, serial, job=job),
+        lambda executions: all(execution.is_final for execution in executions),
+        sleep,
+    )
+
+
+def follow_campaign(
+    folder: FleetFolder, registry: Registry, name: str, console: Console, sleep: Callable[[float], None] = time.sleep
+) -> list[Execution]:
+    """Return the executions of a campaign when it has ended, or was stopped and nothing of it is in flight; meanwhile show it."""
+
+    def is_over(executions: Iterable[Execution]) -> bool:
+        campaign = campaigns.find(registry, name)
+        is_idle = not any(execution.state in IN_FLIGHT for execution in executions)
+        return campaign.ended_ns is not None or (campaign.state != "running" and is_idle)
+
+    return _follow(folder, registry, console, lambda serial: executions_since(registry, serial, campaign=name), is_over, sleep)
+
+
+def _follow(
+    folder: FleetFolder,
+    registry: Registry,
+    console: Console,
+    since: Callable[[int], Sequence[Execution]],
+    is_over: Callable[[Iterable[Execution]], bool],
+    sleep: Callable[[float], None],
+) -> list[Execution]:
+    """Return executions, by device, once `is_over` of them; `since` returns those changed after a serial.
 
     Meanwhile show on `console` how they proceed: a live table on a terminal, else a line for every change.
     """
@@ -135,14 +168,14 @@ def follow_job(
     table = _LiveTable(folder, registry, console) if console.is_terminal else None
     with table.live if table else nullcontext():
         while True:
-            for execution in executions_since(registry, serial, job=job):
+            for execution in since(serial):
                 serial = execution.serial
                 if table is None:
                     _print_change(console, executions.get(execution.device), execution)
                 executions[execution.device] = execution
             if table is not None:
                 table.draw(executions)
-            if executions and all(execution.is_final for execution in executions.values()):
+            if executions and is_over(executions.values()):
                 return [executions[device] for device in sorted(executions)]
             if (
                 not has_warned

@@ -83,11 +83,12 @@ def update_executions(connection: sqlite3.Connection, changed: Collection[Execut
     connection.executemany(_UPDATE, rows)
 
 
-def executions_since(registry: Registry, serial: int, *, job: str | None = None) -> list[Execution]:
-    """Return the executions changed after that serial, in the order of the changes; of one job only where it is named."""
-    if job is None:
+def executions_since(registry: Registry, serial: int, *, job: str | None = None, campaign: str | None = None) -> list[Execution]:
+    """Return the executions changed after that serial, in the order of the changes; of one job or one campaign only if it is named."""
+    owner, name = ("campaign", campaign) if job is None else ("job", job)
+    if name is None:
         return registry.rows(Execution, "SELECT * FROM executions WHERE serial > ? ORDER BY serial", serial)
-    return registry.rows(Execution, "SELECT * FROM executions WHERE job = ? AND serial > ? ORDER BY serial", job, serial)
+    return registry.rows(Execution, f"SELECT * FROM executions WHERE {owner} = ? AND serial > ? ORDER BY serial", name, serial)  # noqa: S608 - our own names
 
 
 def unfinished_executions(registry: Registry) -> list[Execution]:
@@ -158,6 +159,11 @@ class Job(NewJob):
         return isinstance(self.work, Measure | Canary)
 
 
+def new_name(kind: str, now_ns: int) -> str:
+    """Return a new name for a job or a campaign: its kind, the time (UTC), and digits that make it unique."""
+    return f"{kind}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_ns // NS_PER_S))}-{secrets.token_hex(3)}"
+
+
 def add(
     connection: sqlite3.Connection,
     new: NewJob,
@@ -172,8 +178,7 @@ def add(
     Raises:
         ConfigError: the order would be larger than a device accepts.
     """
-    kind = new.work.__struct_config__.tag
-    job = f"{kind}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_ns // NS_PER_S))}-{secrets.token_hex(3)}"
+    job = new_name(str(new.work.__struct_config__.tag), now_ns)
     order = Order(job=job, attempt=1, version=1, work=new.work, timeout_s=new.timeout_s)
     if len(encode_order(order)) > LARGEST_ORDER_BYTES:
         raise ConfigError(f"the order {new.title!r} is larger than {LARGEST_ORDER_BYTES} bytes: name fewer models in one suite")
