@@ -3,6 +3,7 @@
 import datetime as dt
 import math
 import os
+import signal
 import sys
 import time
 from contextlib import closing
@@ -284,5 +285,17 @@ def _line(text: str | None) -> str | None:
     return None if text is None else text[:LONGEST_LINE]
 
 
+def main() -> int | str:
+    """Write the health that the order in the first argument asks for; return the exit status, or the error in one line."""
+    # Where the agent has ended, nobody reads: the process ends too, without a word.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        payload = encode_health(read_health(msgspec.json.decode(sys.argv[1], type=CollectOrder)))
+    except EdgemeterError as error:
+        return str(error)
+    sys.stdout.buffer.write(payload)
+    return 0
+
+
 if __name__ == "__main__":
-    sys.stdout.buffer.write(encode_health(read_health(msgspec.json.decode(sys.argv[1], type=CollectOrder))))
+    sys.exit(main())
