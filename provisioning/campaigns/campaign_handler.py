@@ -2,19 +2,18 @@
 
 import logging
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
-from edgemeter.agent.contract.messages import CAMPAIGN_STATE, CampaignProgress, encode_message
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.orders import FINAL
+from edgemeter.provisioning.campaigns.progress import ProgressReports
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import campaigns, jobs
 from edgemeter.provisioning.registry.campaigns import IS_OVER, AbortRules, Campaign
-from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, executions_of_campaign, last_serial, update_executions
+from edgemeter.provisioning.registry.jobs import FAILURES, Execution, executions_of_campaign, last_serial, update_executions
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
 
@@ -22,12 +21,9 @@ logger = logging.getLogger(__name__)
 
 # With ten thousand devices and many cells the counts take a tenth of a second.
 POLL_NS = NS_PER_S
-# Progress is retained for the collector and its page, at most one message of a campaign in this time.
+# The progress of campaigns and jobs is retained for the collector and its page, at most one message of each in this time.
 REPORT_NS = 5 * NS_PER_S
-# What has ended is reported for this long; then its topic is cleared.
-KEPT_NS = NS_PER_DAY
 _EPSILON = 1e-9
-FAILURES = ("failed", "rejected", "timed_out")
 
 # By (group, state).
 Counts = Mapping[tuple[int, str], int]
@@ -171,11 +167,10 @@ class CampaignHandler:
 
     def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:  # noqa: ARG002 - a handler's signature
         self._registry = registry
-        self._publish = publish
+        self._reports = ProgressReports(registry, publish)
         self._step_ns = 0
         self._report_ns = 0
         self._seen: tuple[object, ...] = ()
-        self._published: dict[str, bytes] = {}
 
     def received(self, message: Message) -> None:
         """Ignore messages: it reads the registry."""
@@ -187,7 +182,7 @@ class CampaignHandler:
             self._advance(now_ns)
         if now_ns >= self._report_ns:
             self._report_ns = now_ns + REPORT_NS
-            self._report(now_ns)
+            self._reports.publish(now_ns)
 
     def close(self) -> None:
         """Hold nothing."""
@@ -230,32 +225,3 @@ class CampaignHandler:
             logger.warning("campaign %s: aborted: %s", name, after.reason)
         else:
             logger.info("campaign %s: %s", name, after.state)
-
-    def _report(self, now_ns: int) -> None:
-        """Publish the progress of each campaign that has changed."""
-        for campaign in campaigns.read(self._registry):
-            is_past = campaign.ended_ns is not None and now_ns - campaign.ended_ns > KEPT_NS
-            payload = b"" if is_past else encode_message(_progress(self._registry, campaign))
-            # Also what ended while the service was away: its message may still be there.
-            if self._published.get(campaign.campaign) != payload:
-                self._publish(CAMPAIGN_STATE.format(campaign=campaign.campaign), payload, lasting="retained")
-                self._published[campaign.campaign] = payload
-
-
-def _progress(registry: Registry, campaign: Campaign) -> CampaignProgress:
-    states: Counter[str] = Counter()
-    for (_, state), count in campaigns.count_by_group(registry, campaign.campaign).items():
-        states[state] += count
-    return CampaignProgress(
-        campaign=campaign.campaign,
-        state=campaign.state,
-        reason=campaign.reason,
-        group=campaign.wave + 1,
-        groups=campaign.waves,
-        done=states["done"],
-        failed=sum(states[state] for state in FAILURES),
-        cancelled=states["cancelled"],
-        running=sum(states[state] for state in IN_FLIGHT),
-        waiting=states["held"] + states["queued"],
-        impossible=campaigns.count_impossible(registry, campaign.campaign),
-    )

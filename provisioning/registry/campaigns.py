@@ -121,6 +121,12 @@ def count_by_group(registry: Registry, campaign: str, since: int = 0) -> dict[tu
     return {(row["wave"], row["state"]): row["n"] for row in registry.query(statement, campaign, since)}
 
 
+def jobs_of(registry: Registry, campaign: str) -> list[str]:
+    """Return the jobs of a campaign."""
+    statement = "SELECT DISTINCT job FROM campaign_cells WHERE campaign = ? AND job IS NOT NULL ORDER BY job"
+    return [row["job"] for row in registry.query(statement, campaign)]
+
+
 def count_impossible(registry: Registry, campaign: str) -> int:
     """Return the number of cells that have no execution."""
     return int(registry.query("SELECT COUNT(*) AS n FROM campaign_cells WHERE campaign = ? AND job IS NULL", campaign)[0]["n"])

@@ -24,6 +24,7 @@ from edgemeter.provisioning.registry.registry import Registry, columns, encoded,
 # held: a campaign has not released it yet; queued: waits for its device; sent: the device has not answered; the rest the device reports.
 ExecutionState: TypeAlias = Literal["held", "queued", "sent"] | JobState
 IN_FLIGHT = frozenset({"sent", "accepted", "running"})
+FAILURES = ("failed", "rejected", "timed_out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,13 @@ def count_states(registry: Registry, job: str) -> dict[str, int]:
     """Return the number of executions of a job, by state."""
     statement = "SELECT state, COUNT(*) AS n FROM executions WHERE job = ? GROUP BY state"
     return {row["state"]: row["n"] for row in registry.query(statement, job)}
+
+
+def busy_or_failed(registry: Registry, owner: Literal["job", "campaign"], name: str, count: int) -> list[Execution]:
+    """Return the first executions of a job or a campaign that are in flight, then of those that failed, by device."""
+    states = ", ".join(f"'{state}'" for state in sorted((*IN_FLIGHT, *FAILURES)))
+    picked = f"SELECT * FROM executions WHERE {owner} = ? AND state IN ({states})"  # noqa: S608 - our own words
+    return registry.rows(Execution, f"{picked} ORDER BY ended_ns IS NOT NULL, device LIMIT ?", name, count)
 
 
 def executions_of_device(registry: Registry, device: str, latest: int = 50) -> list[Execution]:
@@ -206,6 +214,12 @@ def add(
 def find(registry: Registry, job: str) -> Job | None:
     """Return the job of that name, None when there is none."""
     return registry.row(Job, "SELECT * FROM jobs WHERE job = ?", job)
+
+
+def latest_ordered(registry: Registry, count: int) -> list[Job]:
+    """Return the newest jobs that somebody ordered, newest first: no canary run, and no part of a campaign."""
+    condition = "campaign IS NULL AND substr(job, 1, 7) <> 'golden-'"
+    return registry.rows(Job, f"SELECT * FROM jobs WHERE {condition} ORDER BY made_ns DESC, job LIMIT ?", count)  # noqa: S608 - our own text
 
 
 def latest(registry: Registry, count: int = 30) -> list[Job]:

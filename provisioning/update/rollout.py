@@ -20,7 +20,7 @@ from edgemeter.provisioning.update.releases import Release, releases_of_version
 
 # What an order may allow: an older version, and a version that failed there.
 Allowed: TypeAlias = Literal["older", "bad"]
-_UNDER_WAY = "SELECT device, COALESCE(campaign, job) AS name FROM executions WHERE ended_ns IS NULL AND job GLOB 'update-*'"
+_UNDER_WAY = "SELECT device, COALESCE(campaign, job) AS name FROM executions WHERE ended_ns IS NULL AND substr(job, 1, 7) = 'update-'"
 
 
 @dataclass(frozen=True, slots=True)
