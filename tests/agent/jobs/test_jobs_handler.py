@@ -34,6 +34,7 @@ def test_a_suite_is_fetched_and_measured_and_its_runs_are_named(device):
     assert final.state == "done", final
     assert len(final.runs) == 2
     assert list(final.runs) == kept_runs(device.home)
+    assert {record["job"] for record in records_in(device.home)} == {final.job}
     assert device.states() in (["accepted", "running", "done"], ["accepted", "done"])
     assert not list((device.home / "job-work").iterdir())
 
