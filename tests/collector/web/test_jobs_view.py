@@ -1,5 +1,8 @@
 """Facts about the page of jobs: an order, its progress and its runs stand together."""
 
+import time
+
+import msgspec
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
@@ -8,11 +11,13 @@ from edgemeter.agent.contract.messages import CampaignProgress, ExecutionProgres
 from edgemeter.agent.ledger.presence import RetainedMessage
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.web.view import ViewRequest
+from tests.fixtures.axe import axe_script, serious
 from tests.fixtures.comparison_factory import make_run
 from tests.fixtures.hostile import MARKUP
 from tests.fixtures.ledgers import fill
 from tests.fixtures.served_page import served
 
+NOW_NS = 1_800_000_000 * 10**9
 RUNNING = CampaignProgress(
     campaign="measure-1",
     title="suite nightly",
@@ -35,26 +40,30 @@ CAMPAIGN = CampaignProgress(
 )  # fmt: skip
 
 
+def reported(ledger, received_ns, *reports):
+    """Commit what the fleet's service reported, as the collector does."""
+    kept = [RetainedMessage(f"edgemeter/campaign/{it.campaign}/state", messages.encode_message(it), received_ns) for it in reports]
+    with SqliteLedger(ledger) as opened:
+        opened.commit((), (), kept)
+
+
 @pytest.fixture
-def page(tmp_path, monkeypatch):
-    """Return what the server of a ledger with runs of three jobs answers to an address."""
+def ledger(tmp_path):
+    """Return a ledger with runs of three jobs, and one that was started by hand."""
     runs = [make_run(id=f"run-{job}", device="pi-1", job=job) for job in ("measure-1", "measure-7", "measure-8")]
-    ledger = fill(tmp_path / "ledger.sqlite", [*runs, make_run(id="by-hand", device="pi-1")])
+    return fill(tmp_path / "ledger.sqlite", [*runs, make_run(id="by-hand", device="pi-1")])
+
+
+@pytest.fixture
+def page(ledger, monkeypatch):
+    """Return what the ledger's server answers to an address, and how a report gets there."""
     with served(ledger) as server:
 
         def show(view, form="", **fields):
             return server.answer(ViewRequest(view, fields), form).body.decode()
 
-        def report(*reports):
-            kept = [RetainedMessage(f"edgemeter/campaign/{it.campaign}/state", messages.encode_message(it), NOW_NS) for it in reports]
-            with SqliteLedger(ledger) as opened:
-                opened.commit((), (), kept)
-
         monkeypatch.setattr("time.time_ns", lambda: NOW_NS)
-        yield show, report
-
-
-NOW_NS = 1_800_000_000 * 10**9
+        yield show, lambda *reports: reported(ledger, NOW_NS, *reports)
 
 
 def test_jobs_and_campaigns_are_listed_with_their_progress(page):
@@ -129,3 +138,26 @@ def test_text_of_a_device_is_no_markup(page):
     )
     for text in (show("jobs"), show("jobs", job="measure-1")):
         assert MARKUP not in text
+
+
+@pytest.mark.needs("npm")
+@pytest.mark.chromium
+@pytest.mark.slow
+@pytest.mark.parametrize(("address", "width"), [("jobs", 390), ("jobs?job=measure-1", 1280)])
+def test_the_progress_of_a_job_changes_without_a_reload(browser, ledger, address, width):
+    """In the list on a phone, and on the job's own page; a reader of the screen gets all of it."""
+    reported(ledger, time.time_ns(), RUNNING)
+    with served(ledger, heartbeat_s=0.2) as server:
+        page = browser.open(f"{server.url}{address}", width=width)
+        page.drawn()
+        page.run("window.same = true")
+        main_text = "document.querySelector('main').textContent"
+        assert "1 done, 1 failed, 1 running of 3" in page.run(main_text)
+        reported(ledger, time.time_ns(), msgspec.structs.replace(RUNNING, done=2, running=0, state="done"))
+        page.until(f"{main_text}.includes('2 done, 1 failed of 3')")
+        assert page.run("window.same")
+        assert page.fits()
+        page.run(axe_script())
+        assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
+        assert page.complaints() == []
+        page.close()
