@@ -1,15 +1,17 @@
 """How far campaigns and jobs are, as retained messages for the collector and its page."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
+
+import msgspec
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.messages import CAMPAIGN_STATE, CampaignProgress, ExecutionProgress, encode_message
 from edgemeter.agent.contract.orders import FINAL
 from edgemeter.provisioning.inventory.formatting import plain
 from edgemeter.provisioning.registry import campaigns, jobs
-from edgemeter.provisioning.registry.campaigns import Campaign
-from edgemeter.provisioning.registry.jobs import FAILURES, IN_FLIGHT, Execution, Job, busy_or_failed
+from edgemeter.provisioning.registry.campaigns import Campaign, CampaignState
+from edgemeter.provisioning.registry.jobs import FAILURES, IN_FLIGHT, Execution, Job, Owner, busy_or_failed
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
 
@@ -61,53 +63,44 @@ def campaign_progress(registry: Registry, campaign: Campaign) -> CampaignProgres
     states: Counter[str] = Counter()
     for (_, state), count in campaigns.count_by_group(registry, campaign.campaign).items():
         states[state] += count
-    return CampaignProgress(
-        campaign=campaign.campaign,
-        state=campaign.state,
+    return msgspec.structs.replace(
+        _progress(registry, "campaign", campaign.campaign, states, campaign.state),
         reason=campaign.reason,
         group=campaign.wave + 1,
         groups=campaign.waves,
         impossible=campaigns.count_impossible(registry, campaign.campaign),
         jobs=tuple(campaigns.jobs_of(registry, campaign.campaign)[:MOST_JOBS_NAMED]),
-        executions=_in_words(busy_or_failed(registry, "campaign", campaign.campaign, MOST_EXECUTIONS)),
-        **_counts(states),
     )
 
 
 def job_progress(registry: Registry, job: Job) -> CampaignProgress:
     """Return how far a job is: a campaign of one group."""
     states = Counter(jobs.count_states(registry, job.job))
-    is_open, is_cancelled = bool(set(states) - FINAL), set(states) == {"cancelled"}
+    state: CampaignState = "running" if set(states) - FINAL else "cancelled" if set(states) == {"cancelled"} else "done"
+    progress = _progress(registry, "job", job.job, states, state)
+    return msgspec.structs.replace(progress, title=plain(job.title)[:LONGEST_NOTE], jobs=(job.job,))
+
+
+def _progress(registry: Registry, owner: Owner, name: str, states: Counter[str], state: CampaignState) -> CampaignProgress:
     return CampaignProgress(
-        campaign=job.job,
-        state="running" if is_open else "cancelled" if is_cancelled else "done",
+        campaign=name,
+        state=state,
         group=1,
         groups=1,
-        title=plain(job.title)[:LONGEST_NOTE],
-        jobs=(job.job,),
-        executions=_in_words(busy_or_failed(registry, "job", job.job, MOST_EXECUTIONS)),
-        **_counts(states),
+        done=states["done"],
+        failed=sum(states[state] for state in FAILURES),
+        cancelled=states["cancelled"],
+        running=sum(states[state] for state in IN_FLIGHT),
+        waiting=states["held"] + states["queued"],
+        executions=tuple(_in_words(execution) for execution in busy_or_failed(registry, owner, name, MOST_EXECUTIONS)),
     )
 
 
-def _counts(states: Mapping[str, int]) -> dict[str, int]:
-    return {
-        "done": states["done"],
-        "failed": sum(states[state] for state in FAILURES),
-        "cancelled": states["cancelled"],
-        "running": sum(states[state] for state in IN_FLIGHT),
-        "waiting": states["held"] + states["queued"],
-    }
-
-
-def _in_words(executions: Iterable[Execution]) -> tuple[ExecutionProgress, ...]:
-    return tuple(
-        ExecutionProgress(
-            fleet=execution.fleet,
-            device=execution.device,
-            state=execution.state,
-            done_ratio=execution.done_ratio,
-            note=plain(execution.doing or execution.reason or "")[:LONGEST_NOTE] or None,
-        )
-        for execution in executions
+def _in_words(execution: Execution) -> ExecutionProgress:
+    return ExecutionProgress(
+        fleet=execution.fleet,
+        device=execution.device,
+        state=execution.state,
+        done_ratio=execution.done_ratio,
+        note=plain(execution.doing or execution.reason or "")[:LONGEST_NOTE] or None,
     )

@@ -14,7 +14,7 @@ from edgemeter.agent.base.tables import console_for
 from edgemeter.provisioning.cli.options import folder_option, json_option, open_registry, selection_option
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import narrow_table
-from edgemeter.provisioning.jobs.job_view import follow_campaign
+from edgemeter.provisioning.jobs.job_view import follow_job
 from edgemeter.provisioning.registry import campaigns
 from edgemeter.provisioning.registry.campaigns import AbortRules, GroupEnd, GroupRules
 from edgemeter.provisioning.registry.jobs import Execution
@@ -109,7 +109,7 @@ def update(
 def _follow(folder: FleetFolder, registry: Registry, name: str) -> list[Execution]:
     """Return how the devices' updates ended, or that they wait, once the campaign has ended or was stopped."""
     try:
-        ended = follow_campaign(folder, registry, name, Console(stderr=True))
+        ended = follow_job(folder, registry, name, Console(stderr=True), owner="campaign")
     except KeyboardInterrupt:
         click.echo(f"edgemeter: the service continues with it: `edgemeter fleet campaign status {name}` shows it", err=True)
         raise

@@ -25,6 +25,8 @@ from edgemeter.provisioning.registry.registry import Registry, columns, encoded,
 ExecutionState: TypeAlias = Literal["held", "queued", "sent"] | JobState
 IN_FLIGHT = frozenset({"sent", "accepted", "running"})
 FAILURES = ("failed", "rejected", "timed_out")
+# What executions belong to: columns of theirs.
+Owner: TypeAlias = Literal["job", "campaign"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,10 @@ def update_executions(connection: sqlite3.Connection, changed: Collection[Execut
     connection.executemany(_UPDATE, rows)
 
 
-def executions_since(registry: Registry, serial: int, *, job: str | None = None, campaign: str | None = None) -> list[Execution]:
-    """Return the executions changed after that serial, in the order of the changes; of one job or one campaign only if it is named."""
-    owner, name = ("campaign", campaign) if job is None else ("job", job)
-    if name is None:
-        return registry.rows(Execution, "SELECT * FROM executions WHERE serial > ? ORDER BY serial", serial)
-    return registry.rows(Execution, f"SELECT * FROM executions WHERE {owner} = ? AND serial > ? ORDER BY serial", name, serial)  # noqa: S608 - our own names
+def executions_since(registry: Registry, serial: int, owner: Owner | None = None, name: str | None = None) -> list[Execution]:
+    """Return the executions changed after that serial, in the order of the changes; of one job or campaign only if it is named."""
+    picked, values = ("", ()) if owner is None else (f"{owner} = ? AND ", (name,))
+    return registry.rows(Execution, f"SELECT * FROM executions WHERE {picked}serial > ? ORDER BY serial", *values, serial)  # noqa: S608 - our own
 
 
 def unfinished_executions(registry: Registry) -> list[Execution]:
@@ -108,7 +108,7 @@ def count_states(registry: Registry, job: str) -> dict[str, int]:
     return {row["state"]: row["n"] for row in registry.query(statement, job)}
 
 
-def busy_or_failed(registry: Registry, owner: Literal["job", "campaign"], name: str, count: int) -> list[Execution]:
+def busy_or_failed(registry: Registry, owner: Owner, name: str, count: int) -> list[Execution]:
     """Return the first executions of a job or a campaign that are in flight, then of those that failed, by device."""
     states = ", ".join(f"'{state}'" for state in sorted((*IN_FLIGHT, *FAILURES)))
     picked = f"SELECT * FROM executions WHERE {owner} = ? AND state IN ({states})"  # noqa: S608 - our own words
