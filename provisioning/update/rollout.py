@@ -148,7 +148,7 @@ def start_update(
         # A failed update is not retried automatically.
         title = f"update to {release.version}, {release.board}, Python {release.python}"
         work.append((NewJob(order, title, timeout_s, retries=0), cells))
-    name = new_name("update", now_ns)
+    name = new_name("rollout", now_ns)
     start_campaign(registry, name, rules, work, {choice.device.device: choice.device.fleet for choice in going}, now_ns)
     return name
 
