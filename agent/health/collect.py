@@ -22,7 +22,7 @@ from edgemeter.agent.machine import clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine, whole_number
 from edgemeter.agent.power import detect
 from edgemeter.agent.power.stored import find_calibration
-from edgemeter.agent.update.release import RUNNING_RELEASE, bad_versions
+from edgemeter.agent.update.release import RELEASES_FOLDER, RUNNING_RELEASE, bad_versions
 
 STEP_RATIO = 0.1
 WORN_OUT = 0x0B
@@ -67,9 +67,6 @@ def _written_mb(block: str, machine: Machine) -> int | None:
         return None
     kilobytes = machine.number(f"sys/fs/ext4/{name}/lifetime_write_kbytes")
     return None if kilobytes is None else kilobytes << 10
-
-
-RELEASES_FOLDER = "releases"
 
 
 def read_releases(prefix: Path, home: Path) -> tuple[str | None, tuple[str, ...]]:

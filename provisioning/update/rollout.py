@@ -138,8 +138,8 @@ def start_update(
     by_release: dict[Release, list[CampaignCell]] = {}
     for choice in going:
         if (release := choice.release) is not None:
-            what, device = f"edgemeter {release.version}", choice.device.device
-            cell = CampaignCell(what, f"{release.board}, Python {release.python}", device, waves[device], None, None)
+            software, device = f"edgemeter {release.version}", choice.device.device
+            cell = CampaignCell(software, f"{release.board}, Python {release.python}", device, waves[device], None, None)
             by_release.setdefault(release, []).append(cell)
     work = []
     for release, cells in by_release.items():

@@ -455,7 +455,7 @@ def test_an_update_that_ended_beyond_a_restart_is_reported_by_who_runs_then(devi
     assert (final.state, final.reason) == ("done", "version 9.9 runs")
 
 
-def test_an_update_that_waits_for_its_supervisor_says_so_until_it_runs(device, monkeypatch):
+def test_an_update_that_waits_for_its_supervisor_reports_that_until_it_runs(device, monkeypatch):
     """The server reads the reason while it lasts, and the end once the supervisor has come back."""
     begun_update(device)
     monkeypatch.setattr(jobs_handler, "RUNNING_POLL_S", 0.05)

@@ -42,9 +42,9 @@ CAMPAIGN = CampaignProgress(
 
 def reported(ledger, received_ns, *reports):
     """Commit what the fleet's service reported, as the collector does."""
-    kept = [RetainedMessage(f"edgemeter/campaign/{it.campaign}/state", messages.encode_message(it), received_ns) for it in reports]
+    retained = [RetainedMessage(f"edgemeter/campaign/{it.campaign}/state", messages.encode_message(it), received_ns) for it in reports]
     with SqliteLedger(ledger) as opened:
-        opened.commit((), (), kept)
+        opened.commit((), (), retained)
 
 
 @pytest.fixture

@@ -51,9 +51,17 @@ def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(w
     world.report("a", orders["a"], "running", 2, done_ratio=0.25)
     world.report("b", orders["b"], "failed", 2, reason="no such\nruntime")
     present, count = world.published()
-    told = present[job]
-    assert (told.title, told.state, told.jobs, told.done, told.failed, told.running, told.waiting) == ("t", "running", (job,), 0, 1, 1, 1)
-    assert [(one.device, one.state, one.done_ratio, one.note) for one in told.executions] == [
+    report = present[job]
+    assert (report.title, report.state, report.jobs, report.done, report.failed, report.running, report.waiting) == (
+        "t",
+        "running",
+        (job,),
+        0,
+        1,
+        1,
+        1,
+    )
+    assert [(line.device, line.state, line.done_ratio, line.note) for line in report.executions] == [
         ("a", "running", 0.25, None),
         ("b", "failed", None, "no such runtime"),
     ]
@@ -88,6 +96,6 @@ def test_a_job_on_thousands_of_devices_is_a_message_that_a_collector_takes(world
     job = world.add(*names)
     with world.registry.transaction() as connection:
         connection.execute("UPDATE executions SET state = 'failed', ended_ns = 1, reason = ?", ("\u2603" * 2000,))
-    told = world.published(0.0)[0][job]
-    assert (told.failed, len(told.executions)) == (2_000, progress.MOST_EXECUTIONS)
+    report = world.published(0.0)[0][job]
+    assert (report.failed, len(report.executions)) == (2_000, progress.MOST_EXECUTIONS)
     assert max(map(len, world.retained.values())) < LARGEST_REPORT_BYTES

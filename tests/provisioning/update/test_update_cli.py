@@ -247,8 +247,8 @@ def test_an_update_proceeds_group_by_group_through_a_service_that_is_killed(upda
         orders = updated.orders()
         updated.kill()
         # An order that nobody answered is sent again, and answered by the device's journal: it is the same.
-        orders |= (again := updated.orders())
-        assert all(orders[device] == order for device, order in again.items())
+        orders |= (repeated := updated.orders())
+        assert all(orders[device] == order for device, order in repeated.items())
         updated.end(orders)
         updated.orders(1)
         updated.kill()
