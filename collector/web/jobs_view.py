@@ -1,6 +1,11 @@
 """The fleet's orders: campaigns and jobs as its service reports them, and the runs that the ledger has of each."""
 
+import sqlite3
 import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
@@ -8,10 +13,34 @@ from edgemeter.agent.contract.messages import ExecutionProgress
 from edgemeter.collector.web.activity import CampaignActivity, described_campaign, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Markup, join
-from edgemeter.collector.web.queries import CaseFilter, RunOfJob, runs_of_jobs
+from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.view import Links, View, ViewColumn, ViewRequest, grid, link, note, plain_table, section, verdict_cell
 
 RUNS_SHOWN = 500
+
+
+class RunOfJob(NamedTuple):
+    """One run of a job."""
+
+    id: str
+    fleet: str
+    device: str
+    model: str
+    precision: str
+    runtime: str
+    started_at_ns: int
+    p50_ms: float | None
+    verdict: str
+
+
+def _runs_of_jobs(connection: sqlite3.Connection, jobs: Sequence[str], newest: int) -> list[RunOfJob]:
+    """Return the newest runs of these jobs, the newest first."""
+    query = """SELECT runs.id, cases.fleet, cases.device, cases.model, cases.precision, cases.runtime,
+        runs.started_at_ns, runs.p50_ms, runs.verdict
+    FROM json_each(?) AS picked JOIN runs ON runs.job = picked.value JOIN cases USING (case_number)
+    ORDER BY runs.started_at_ns DESC, runs.row DESC LIMIT ?"""
+    rows = connection.execute(query, (msgspec.json.encode(jobs).decode(), newest))
+    return [RunOfJob(*row) for row in rows]
 
 
 def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
@@ -33,7 +62,7 @@ def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilte
 
 
 def _job_view(context: ViewContext, name: str, activity: CampaignActivity | None) -> View:
-    runs = runs_of_jobs(context.connection, activity.progress.jobs if activity else (name,), RUNS_SHOWN)
+    runs = _runs_of_jobs(context.connection, activity.progress.jobs if activity else (name,), RUNS_SHOWN)
     if activity is None and not runs:
         raise ConfigError(f"there is no job {name!r}, or it ended more than a day ago and left no run")
     parts: list[Markup] = []

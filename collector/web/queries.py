@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -138,30 +138,6 @@ def p50_by_day(connection: sqlite3.Connection, start_ns: int, numbers: Sequence[
     query = """SELECT case_number, started_at_ns / ? AS day, avg(p50_ms) FROM json_each(?) JOIN runs ON case_number = value
     WHERE started_at_ns >= ? AND is_usable AND p50_ms > 0 GROUP BY case_number, day"""
     return connection.execute(query, (NS_PER_DAY, msgspec.json.encode(numbers).decode(), start_ns)).fetchall()
-
-
-class RunOfJob(NamedTuple):
-    """One run of a job."""
-
-    id: str
-    fleet: str
-    device: str
-    model: str
-    precision: str
-    runtime: str
-    started_at_ns: int
-    p50_ms: float | None
-    verdict: str
-
-
-def runs_of_jobs(connection: sqlite3.Connection, jobs: Sequence[str], newest: int) -> list[RunOfJob]:
-    """Return the newest runs of these jobs, the newest first."""
-    query = """SELECT runs.id, cases.fleet, cases.device, cases.model, cases.precision, cases.runtime,
-        runs.started_at_ns, runs.p50_ms, runs.verdict
-    FROM json_each(?) AS picked JOIN runs ON runs.job = picked.value JOIN cases USING (case_number)
-    ORDER BY runs.started_at_ns DESC, runs.row DESC LIMIT ?"""
-    rows = connection.execute(query, (msgspec.json.encode(jobs).decode(), newest))
-    return [RunOfJob(*row) for row in rows]
 
 
 def fingerprints(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Fingerprint]:
