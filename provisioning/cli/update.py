@@ -16,7 +16,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.jobs.job_view import follow_job
 from edgemeter.provisioning.registry import campaigns
-from edgemeter.provisioning.registry.campaigns import AbortRules, GroupEnd, GroupRules
+from edgemeter.provisioning.registry.campaigns import GroupEnd
 from edgemeter.provisioning.registry.jobs import Execution
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.update import rollout
@@ -83,8 +83,7 @@ def update(
 
     Example: edgemeter fleet update 1.2.0 --on 'board=pi5' --groups 2,10%,50%
     """
-    limits = AbortRules(failed_ratio=max_failed_ratio, rejected_ratio=max_failed_ratio, timed_out_ratio=max_failed_ratio)
-    rules = GroupRules(groups=groups, success_ratio=1 - max_failed_ratio, abort=limits)
+    rules = rollout.update_rules(groups, max_failed_ratio)
     with open_registry(folder, read_only=dry_run) as registry:
         choices = rollout.plan_update(folder, registry, selection, version, even_if)
         going = [choice for choice in choices if choice.release is not None]

@@ -11,7 +11,7 @@ from edgemeter.agent.contract.orders import Content, Update, version_key
 from edgemeter.provisioning.campaigns.starting import in_groups, start_campaign
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
-from edgemeter.provisioning.registry.campaigns import CampaignCell, GroupRules
+from edgemeter.provisioning.registry.campaigns import AbortRules, CampaignCell, GroupEnd, GroupRules
 from edgemeter.provisioning.registry.devices import Device, read_presence
 from edgemeter.provisioning.registry.jobs import NewJob, new_name
 from edgemeter.provisioning.registry.registry import Registry
@@ -128,6 +128,12 @@ def plan_update(
         unfinished = under_way.get(device.device)
         choices.append(choose_release(device, health, releases, even_if=even_if, under_way=unfinished, boards=supported))
     return choices
+
+
+def update_rules(groups: Sequence[GroupEnd], max_failed_ratio: float) -> GroupRules:
+    """Return the rules of an update that stops when more than that share (0..1) of the devices, or of a group, is not updated."""
+    limits = AbortRules(failed_ratio=max_failed_ratio, rejected_ratio=max_failed_ratio, timed_out_ratio=max_failed_ratio)
+    return GroupRules(groups=tuple(groups), success_ratio=1 - max_failed_ratio, abort=limits)
 
 
 def start_update(
