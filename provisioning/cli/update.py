@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 import msgspec
@@ -88,18 +89,19 @@ def update(
         choices = rollout.plan_update(folder, registry, selection, version, even_if)
         going = [choice for choice in choices if choice.release is not None]
         waves = rollout.group_of(going, rules)
+        planned = [_planned(choice, waves) for choice in choices]
         if not as_json:
-            _show(choices, waves)
+            _show(planned)
         if dry_run:
             if as_json:
-                click.echo(json_document([_planned(choice, waves) for choice in choices]))
+                click.echo(json_document(planned))
             return
         name = rollout.start_update(registry, going, rules, even_if, timeout_s, time.time_ns()) if going else None
         click.echo(f"started: {name}" if name else "no device is to be updated", err=True)
         ended = _follow(folder, registry, name) if name and waits else []
         state = campaigns.find(registry, name).state if name else "done"
         if as_json:
-            _print_json(name, state, ended, [_planned(choice, waves) for choice in choices])
+            _print_json(name, state, ended, planned)
         else:
             _print_ended(ended)
     sys.exit(1 if waits and (state != "done" or any(execution.state != "done" for execution in ended)) else 0)
@@ -120,26 +122,17 @@ def _follow(folder: FleetFolder, registry: Registry, name: str) -> list[Executio
     return ended
 
 
-def _show(choices: Sequence[UpdateChoice], waves: Mapping[str, int]) -> None:
+def _show(planned: Sequence[Mapping[str, Any]]) -> None:
     rows = []
-    for choice in choices:
-        goes = (choice.release.version, choice.release.sha256[:12]) if choice.release else ("stays", "")
-        bad = f"failed there: {', '.join(choice.bad)}" if choice.bad else ""
-        rows.append(
-            (
-                choice.device.device,
-                choice.device.board or "",
-                choice.runs or "",
-                *goes,
-                str(waves[choice.device.device] + 1) if choice.release else "",
-                "; ".join(filter(None, (bad, choice.note))),
-            )
-        )
+    for row in planned:
+        bad = f"failed there: {', '.join(row['bad'])}" if row["bad"] else ""
+        cells = (row["device"], row["board"], row["runs"], row["goes_to"] or "stays", (row["bundle"] or "")[:12], row["group"])
+        rows.append((*(str(cell or "") for cell in cells), "; ".join(filter(None, (bad, row["note"])))))
     headings = ("device", "board", "runs", "goes to", "sha256", "group", "note")
     console_for(None).print(narrow_table(headings, rows, folded={"note"}))
 
 
-def _print_json(name: str | None, state: str, ended: Sequence[Execution], planned: Sequence[dict[str, object]]) -> None:
+def _print_json(name: str | None, state: str, ended: Sequence[Execution], planned: Sequence[Mapping[str, Any]]) -> None:
     fields = ("device", "job", "state", "reason")
     rows = [{field: getattr(execution, field) for field in fields} for execution in ended]
     click.echo(json_document({"campaign": name, "state": state, "devices": planned, "ended": rows}))
@@ -150,7 +143,7 @@ def _print_ended(ended: Sequence[Execution]) -> None:
         click.echo(f"{execution.device}: {execution.state.replace('_', ' ')}{f': {execution.reason}' if execution.reason else ''}")
 
 
-def _planned(choice: UpdateChoice, waves: Mapping[str, int]) -> dict[str, object]:
+def _planned(choice: UpdateChoice, waves: Mapping[str, int]) -> dict[str, Any]:
     return {
         "device": choice.device.device,
         "board": choice.device.board,

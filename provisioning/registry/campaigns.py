@@ -12,7 +12,7 @@ from edgemeter.provisioning.registry.jobs import Execution, executions_of_campai
 from edgemeter.provisioning.registry.registry import Registry, insert_rows
 
 GroupShare = Annotated[float, msgspec.Meta(ge=0, le=1)]
-DeviceCount = Annotated[int, msgspec.Meta(ge=1)]
+DeviceCount = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 # How many devices have begun with a group: a number, or a share of all of them.
 GroupEnd: TypeAlias = DeviceCount | Annotated[str, msgspec.Meta(pattern=r"^(100|[0-9]{1,2}(\.[0-9]+)?)%\Z")]
 # paused: by hand; aborted: by a rule, with the reason.

@@ -17,6 +17,7 @@ from edgemeter.provisioning.update.releases import Release
 from tests.chaos.supervised import Supervised
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.fleet_command import run_fleet
+from tests.fixtures.fleet_key import give_service
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.servers import address_of, mosquitto
@@ -34,8 +35,7 @@ def fleet(tmp_path):
     """Return the folder of a fleet of forty boards that are online, and its service, a process that is started again when it is killed."""
     broker = mosquitto(tmp_path)
     broker.start()
-    folder = FleetFolder(tmp_path / "fleet")
-    folder.path.mkdir()
+    folder = give_service(FleetFolder(tmp_path / "fleet"))
     with closing(Registry(folder.registry)) as registry, registry.transaction() as connection:
         insert_rows(connection, "releases", [RELEASE])
         for name in NAMES:

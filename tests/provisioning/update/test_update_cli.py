@@ -22,6 +22,7 @@ from edgemeter.provisioning.registry import jobs as kept
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.fleet_command import run_fleet
+from tests.fixtures.fleet_key import challenge, command_in, give_service
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.update_board import Board
@@ -35,8 +36,7 @@ class World:
     """A fleet of three boards, and releases signed by its key."""
 
     def __init__(self, path):
-        self.folder = FleetFolder(path / "fleet")
-        self.folder.path.mkdir()
+        self.folder = give_service(FleetFolder(path / "fleet"))
         (path / "board").mkdir()
         self.board = Board(path / "board")
         shutil.copy(self.board.root / "release.pub", self.folder.release_public_key)
@@ -188,6 +188,7 @@ class UpdatedFleet:
         handlers = (CampaignHandler, JobHandler)
         self.handlers = [handler(self.world.folder, self.registry, self.publish) for handler in handlers]
         for device in devices.read(self.registry):
+            self.hear(device.device, "challenge", challenge(1))
             self.hear(device.device, "state", messages.encode_message(messages.DeviceState(state="online", session=1)))
 
     def publish(self, topic, payload, *, lasting="passing"):
@@ -211,7 +212,7 @@ class UpdatedFleet:
             self.now_ns += 3 * 10**9
             for handler in self.handlers:
                 handler.poll(self.now_ns)
-        sent = [(topic.split("/")[3], decode_command(payload)) for topic, payload in self.sent]
+        sent = [(topic.split("/")[3], decode_command(command_in(payload))) for topic, payload in self.sent]
         return {device: order for device, order in sent if isinstance(order, Order) and isinstance(order.work, Update)}
 
     def end(self, orders, failing=()):
@@ -309,7 +310,7 @@ def test_the_command_follows_an_update_to_where_it_stops(updated):
 def test_groups_that_are_no_numbers_or_shares_are_a_usage_error(world):
     """The exit status is 2, and nothing is ordered."""
     world.add()
-    for groups in ("half", "0", "-1", "101%", "1;2"):
+    for groups in ("half", "0", "-1", "101%", "1;2", "9" * 30):
         with table_row(groups):
             assert world.call("update", "--on", "all", "--groups", groups, "--detach").exit_code == 2
     assert world.orders() == {}
