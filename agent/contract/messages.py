@@ -166,10 +166,21 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
         return self.measuring if state == "online" and not is_followed else None
 
 
-class CampaignProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a campaign is: its executions by state; `failed` includes those that were rejected or timed out.
+class ExecutionProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one device is with its part of a job; `note` is what it does, or why it ended so."""
 
-    `impossible` cells have no execution. Retained until a day after the campaign has ended.
+    fleet: ShortText
+    device: ShortText
+    state: ShortText
+    done_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    note: ShortText | None = None
+
+
+class CampaignProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a campaign, or a job of none, is: its executions by state; `failed` includes those that were rejected or timed out.
+
+    `impossible` cells have no execution. `title` is what a job is, null for a campaign; `jobs` are those whose runs are its results;
+    `executions` are the first of those in flight, then of those that failed. Retained until a day after its end.
     """
 
     campaign: ShortText
@@ -183,6 +194,9 @@ class CampaignProgress(msgspec.Struct, frozen=True, kw_only=True):
     running: Number
     waiting: Number
     impossible: Number = 0
+    title: ShortText | None = None
+    jobs: tuple[ShortText, ...] = ()
+    executions: tuple[ExecutionProgress, ...] = ()
 
     @property
     def total(self) -> int:

@@ -87,6 +87,8 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     """Session of the outbox; device, session and seq identify the record for ever. Null if it never went through an outbox."""
     seq: int | None = None
     """Number of the record in its session, from 1 without gaps."""
+    job: str | None = None
+    """Order of the fleet's server, or execution of a schedule, that the run belongs to; null if it was started by hand."""
     started_at_ns: int
     """Start of the run, UTC in ns since 1970."""
     clock_synchronised: bool | None

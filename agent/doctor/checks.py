@@ -215,7 +215,7 @@ VISION: Mapping[str, Sequence[RuntimePackage]] = {
 }
 
 
-def check_software() -> Iterator[Finding]:
+def check_software(import_timeout_s: float | None = IMPORT_TIMEOUT_S) -> Iterator[Finding]:
     """Yield the findings about the software; installed libraries are imported, each in its own process, so that a broken build shows."""
     yield _software("python", "ok", f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}")
     yield _software("edgemeter", "ok", version("edgemeter") or "run from its source, not installed")
@@ -226,7 +226,7 @@ def check_software() -> Iterator[Finding]:
     imports = {name: _begin([f"import {package.module}"]) for name, package in installed.items() if package}
     for name, package in installed.items():
         if package is not None:
-            yield _imported(name, package, _end(imports[name])[1])
+            yield _imported(name, package, _end(imports[name], import_timeout_s)[1])
         elif name != "tensorrt" or not board.is_jetson(Machine()):
             # A Jetson's TensorRT is not the package index's.
             yield _absent(name)
@@ -318,14 +318,14 @@ def _begin(code: Sequence[str]) -> subprocess.Popen[str]:
     )
 
 
-def _end(process: subprocess.Popen[str]) -> tuple[str, str | None]:
+def _end(process: subprocess.Popen[str], timeout_s: float | None = IMPORT_TIMEOUT_S) -> tuple[str, str | None]:
     """Return what a process printed, and the last line of its errors; None if it succeeded."""
     try:
-        output, errors = process.communicate(timeout=IMPORT_TIMEOUT_S)
+        output, errors = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return "", f"it took more than {IMPORT_TIMEOUT_S:.0f} s"
+        return "", f"it took more than {timeout_s:.0f} s"
     if process.returncode == 0:
         return output, None
     if process.returncode == -signal.SIGILL:
