@@ -25,6 +25,7 @@ from edgemeter.agent.contract.record_conditions import (
     RecordPart,
     Role,
     RuntimeInfo,
+    Sandbox,
     Scheduling,
     StampedBy,
     Tensor,
@@ -188,6 +189,8 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     """The run over time, in mode sustained."""
     cool_down: CoolDown | None = None
     """Wait before the run; null if none was asked for."""
+    sandbox: Sandbox | None = None
+    """What protected this machine from the model; null of runs of older releases."""
     cpus: tuple[int, ...] | None = None
     """Cores the run was pinned to; null: any."""
     order_seed: int | None = None
