@@ -1,21 +1,26 @@
 """One run in a fresh process: start it, follow its events, and turn a crash into an error that names its cause."""
 
+import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from edgemeter.agent.base import errors
-from edgemeter.agent.contract.record_conditions import Sandbox
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.sandbox import policy
+
+if TYPE_CHECKING:
+    from edgemeter.agent.contract.record_conditions import Sandbox
 
 Follow = Callable[[job.Event, int], None]
 _KINDS = {kind.__name__: kind for kind in (errors.ConfigError, errors.UnavailableError, errors.TransientError, errors.MeasurementError)}
@@ -24,6 +29,7 @@ LAST_LINE = 300
 LONGEST_EVENT = 1 << 30
 _LAST_BYTES = 1 << 16
 LONGEST_REFERENCE_S = 600.0
+BYTECODE_S = 120.0
 
 
 def run_isolated(work: job.RunJob, follow: Follow) -> job.MeasuredRun:
@@ -73,7 +79,17 @@ def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
                 process.wait(timeout=60)
         if event is None:
             raise _crash(work, process.returncode, stderr, is_loading=phase == "load")
+        if isinstance(event, job.MeasuredRun) and event.cold_start.compiled_modules:
+            _write_bytecode(work.case.runtime)
         return event
+
+
+@cache
+def _write_bytecode(runtime: str) -> None:
+    """Let Python write the bytecode that a run had to do without: once, so that later cold starts find it; what fails stays uncompiled."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        command = [sys.executable, "-m", "edgemeter.agent.engine.bytecode", runtime]
+        subprocess.run(command, capture_output=True, check=False, timeout=BYTECODE_S, env={**os.environ, "PYTHONSAFEPATH": "1"})
 
 
 def _follow(

@@ -1,6 +1,5 @@
 """What a sandboxed process may reach, and how it is started: `edgemeter.agent.sandbox.start` sets the limits, then runs the module."""
 
-import glob
 import os
 import re
 import signal
@@ -29,13 +28,14 @@ _NAMES_AND_TLS = (
     "/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/nsswitch.conf", "/etc/gai.conf", "/etc/services", "/run/systemd/resolve",
     "/etc/ssl/certs", "/etc/ca-certificates", "/etc/pki",
 )  # fmt: skip
-# Accelerators: NVIDIA's, also Jetson's and WSL's; DRM; Coral on PCIe; Intel, AMD, Hailo, Rockchip, Vivante, Qualcomm, MediaTek, Arm, Axelera.
+# Accelerators: NVIDIA (Jetson and WSL too), DRM, Coral on PCIe, Intel, AMD, Hailo, Rockchip, Vivante, Qualcomm, MediaTek, Arm, Axelera.
 _DEVICES = (
     "null", "zero", "full", "random", "urandom", "nvidia*", "nvhost*", "nvmap", "nvgpu", "nvsciipc", "host1x-fence", "dxg", "dri", "apex_*",
     "accel", "kfd", "dma_heap", "hailo*", "rknpu", "mpp_service", "rga", "galcore", "adsprpc*", "fastrpc*", "apusys", "mali*", "ethosu*",
     "kgsl-3d0", "metis*", "davinci*",
 )  # fmt: skip
 _SECRET = re.compile(r"TOKEN|PASSW|SECRET|CREDENTIAL|API_?KEY|PRIVATE|SSH_|GPG_|^EDGEMETER_", re.IGNORECASE)
+_WIDE = ("/", "/home", "/root", "/etc", "/var", "/run", "/tmp")  # noqa: S108 - not written to
 START = "edgemeter.agent.sandbox.start"
 
 
@@ -96,9 +96,9 @@ def _policy(grant: SandboxGrant, scratch: Path) -> str:
     policy = SandboxPolicy(
         scratch=str(scratch),
         parent=os.getpid(),
-        read=tuple(map(str, (*_SYSTEM, *network_files, *_python(tuple(sys.path), os.environ.get("LD_LIBRARY_PATH", "")), *grant.read))),
+        read=tuple(map(str, (*_SYSTEM, *network_files, *_python(tuple(sys.path), *_variables()), *grant.read))),
         write=tuple(map(str, grant.write)),
-        devices=(*(path for name in _DEVICES for path in sorted(glob.glob(f"/dev/{name}"))), *usb),
+        devices=(*(path for name in _DEVICES for path in map(str, sorted(Path("/dev").glob(name)))), *usb),
         network=grant.network,
         tcp_port=grant.tcp_port,
         processes=grant.processes,
@@ -107,8 +107,8 @@ def _policy(grant: SandboxGrant, scratch: Path) -> str:
 
 
 @cache
-def _python(modules: tuple[str, ...], libraries: str) -> tuple[str, ...]:
-    """Return where modules and libraries of this interpreter lie, with those of plug-ins and of a development install; no home, no root."""
+def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
+    """Return where modules and libraries of this interpreter lie, with those of plug-ins and of a development install; no home."""
     packages = {"edgemeter.agent", "edgemeter.models", "edgemeter.collector", "edgemeter.provisioning"}
     registered = entry_points()
     groups = [group for group in registered.groups if group.startswith("edgemeter.")]
@@ -117,22 +117,22 @@ def _python(modules: tuple[str, ...], libraries: str) -> tuple[str, ...]:
     folders = [
         *(folder for spec in specs if spec for folder in (spec.submodule_search_locations or [spec.origin or ""])),
         *modules, sys.prefix, sys.base_prefix, sys.exec_prefix, str(Path(sys.executable).resolve().parent),
-        *libraries.split(":"),
+        *further,
     ]  # fmt: skip
-    in_path = os.environ.get("PYTHONPATH", "").split(":")
     # `python -m` puts the working directory first, which the sandboxed process does not.
-    resolved = [Path(folder).resolve() for folder in folders if folder and (folder != os.getcwd() or folder in in_path)]  # noqa: PTH109
+    resolved = [Path(folder).resolve() for folder in folders if folder and (folder != os.getcwd() or folder in further)]  # noqa: PTH109
     return tuple(dict.fromkeys(str(folder) for folder in resolved if is_narrow(folder)))
 
 
+def _variables() -> list[str]:
+    """Return the folders that the variables of Python and of the loader of libraries name."""
+    return [folder for name in ("PYTHONPATH", "LD_LIBRARY_PATH") for folder in os.environ.get(name, "").split(":") if folder]
+
+
 def is_narrow(folder: Path) -> bool:
-    """Return whether a folder may be opened as a whole: it is neither a home, nor above one, nor the configuration or state of the system."""
+    """Return whether a folder may be opened as a whole: neither a home, nor above one, nor the configuration or state of the system."""
     home = Path(os.path.expanduser("~")).resolve()  # noqa: PTH111 - Path.home() fails where there is none
-    return (
-        folder != home
-        and folder not in home.parents
-        and folder not in {Path(name) for name in ("/", "/home", "/root", "/etc", "/var", "/run", "/tmp")}
-    )
+    return folder != home and folder not in home.parents and folder not in {Path(name) for name in _WIDE}
 
 
 def _environment(scratch: Path) -> Mapping[str, str]:
