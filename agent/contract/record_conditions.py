@@ -248,7 +248,7 @@ class Scheduling(RecordPart, frozen=True, kw_only=True):
 
 
 class Sandbox(RecordPart, frozen=True, kw_only=True):
-    """What the kernel kept the measured process from; it was set up before the model was opened."""
+    """The limits that the kernel set to the measured process, before it opened the model."""
 
     landlock_abi: Count | None
     """Version of Landlock that limited files, TCP ports and signals; null where the kernel has none."""

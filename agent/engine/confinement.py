@@ -1,4 +1,4 @@
-"""What the sandbox of a run opens for it: the files of its model and its data, its accelerator, the address of its server."""
+"""The grant of a run in its sandbox: the files of its model and its data, its accelerator, the address of its server."""
 
 import mmap
 import os
@@ -51,11 +51,11 @@ def _model_files(model: Path) -> Iterator[Path]:
         return
     stem = _SHARD.sub("", model.stem)
     try:
-        beside = sorted(path for path in model.parent.iterdir() if path.name.startswith(stem) and path.is_file())
+        companions = sorted(path for path in model.parent.iterdir() if path.name.startswith(stem) and path.is_file())
     except OSError:
-        beside = []
+        companions = []
     networks = existing(model.with_name(name) for name in (model_file.ENCODER, model_file.DECODER))
-    yield from (*beside, *existing((card_path(model), *(model.with_name(name) for name in _BESIDE))))
+    yield from (*companions, *existing((card_path(model), *(model.with_name(name) for name in _BESIDE))))
     for network in {model, *networks}:
         yield from _external_data(network)
     with suppress(ConfigError):

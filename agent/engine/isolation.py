@@ -71,8 +71,8 @@ def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": stderr.fileno()}
         with policy.started("edgemeter.agent.engine.worker", cpus, grant, scratch, **pipes) as process:
 
-            def refer(wanted: job.ReferenceWanted) -> str:
-                return run_reference(wanted, grant, scratch)
+            def refer(request: job.ReferenceWanted) -> str:
+                return run_reference(request, grant, scratch)
 
             event = _follow(process, msgspec.structs.replace(work, spawned_ns=time.monotonic_ns()), noted, refer)
             with suppress(subprocess.TimeoutExpired):
@@ -129,15 +129,15 @@ def _send(pipe: IO[bytes], message: bytes) -> None:
     pipe.flush()
 
 
-def run_reference(wanted: job.ReferenceWanted, grant: policy.SandboxGrant, scratch: Path) -> str:
-    """Run the reference on the request in `wanted.folder`, in the sandbox of its run; return why it failed, empty where it did not."""
+def run_reference(request: job.ReferenceWanted, grant: policy.SandboxGrant, scratch: Path) -> str:
+    """Run the reference on the request in `request.folder`, in the sandbox of its run; return why it failed, empty where it did not."""
     with tempfile.TemporaryFile() as stderr:
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": stderr.fileno()}
-        with policy.started("edgemeter.agent.engine.reference_process", [wanted.folder], grant, scratch, **pipes) as process:
+        with policy.started("edgemeter.agent.engine.reference_process", [request.folder], grant, scratch, **pipes) as process:
             try:
-                status = process.wait(timeout=min(wanted.limit_s, LONGEST_REFERENCE_S))
+                status = process.wait(timeout=min(request.limit_s, LONGEST_REFERENCE_S))
             except subprocess.TimeoutExpired:
-                return f"it took longer than {wanted.limit_s:g} s"
+                return f"it took longer than {request.limit_s:g} s"
         return "" if status == 0 else last_line(_tail(stderr)) or f"its process ended with status {status}"
 
 

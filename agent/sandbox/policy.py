@@ -1,4 +1,4 @@
-"""What a sandboxed process may reach, and how it is started: `edgemeter.agent.sandbox.start` sets the limits, then runs the module."""
+"""The policy of a sandboxed process, and its start: `edgemeter.agent.sandbox.start` sets the limits, then runs the module."""
 
 import os
 import re
@@ -40,7 +40,7 @@ START = "edgemeter.agent.sandbox.start"
 
 
 class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process may reach: files and folders to read and to write, the network, and whether it may start others.
+    """The reach of a process: files and folders to read and to write, the network, and whether it may start others.
 
     `scratch` is the folder for what it writes of its own accord; `parent` the process with which it ends.
     """
@@ -57,7 +57,7 @@ class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class SandboxGrant:
-    """What one job needs beyond the system, Python and its scratch folder; for the fields see `SandboxPolicy`."""
+    """The needs of one job beyond the system, Python and its scratch folder; for the fields see `SandboxPolicy`."""
 
     read: tuple[Path, ...] = ()
     write: tuple[Path, ...] = ()
@@ -137,10 +137,10 @@ def is_narrow(folder: Path) -> bool:
 
 def _environment(scratch: Path) -> Mapping[str, str]:
     """Return the variables of a sandboxed process: ours without secrets; caches and temporary files in its scratch folder."""
-    kept = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+    variables = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
     folders = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"), str(scratch))
     # Where the user's own packages lie was found from the real home. A module of the working directory must not shadow a library.
-    return {**kept, **folders, "PYTHONUSERBASE": _user_base(), "LOGNAME": "edgemeter", "PYTHONSAFEPATH": "1"}
+    return {**variables, **folders, "PYTHONUSERBASE": _user_base(), "LOGNAME": "edgemeter", "PYTHONSAFEPATH": "1"}
 
 
 def _user_base() -> str:
