@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -35,15 +36,20 @@ def grant_for(case: Case) -> SandboxGrant:
         ConfigError: a server's file cannot be read.
     """
     model = Path(case.model)
-    read = [*_model_files(model), *(Path(value) for value in case.options.values() if Path(value).is_file())]
+    read = [*model_files(model), *(Path(value) for value in case.options.values() if Path(value).is_file())]
     if case.images is not None:
-        read += _data_files(Path(case.images), Path(case.annotations) if case.annotations else None)
+        read += data_files(Path(case.images), Path(case.annotations) if case.annotations else None)
     if case.runtime == "server":
         return _server_grant(model, tuple(read))
-    return SandboxGrant(read=tuple(read), network="usb" if case.runtime == "edgetpu" else "none")
+    return replace(model_grant(model, case.runtime), read=tuple(read))
 
 
-def _model_files(model: Path) -> Iterator[Path]:
+def model_grant(model: Path, runtime: str) -> SandboxGrant:
+    """Return what the runtime may reach to load a model: its files, and the bus of a Coral."""
+    return SandboxGrant(read=tuple(model_files(model)), network="usb" if runtime == "edgetpu" else "none")
+
+
+def model_files(model: Path) -> Iterator[Path]:
     """Yield the model's file and what belongs to it in its folder; of a folder that is a model, the folder."""
     yield model
     if model.name == model_file.FOLDER_CONFIG and is_narrow(model.parent.resolve()):
@@ -84,7 +90,8 @@ def _is_within(location: str) -> bool:
     return not Path(location).is_absolute() and ".." not in Path(location).parts
 
 
-def _data_files(images: Path, annotations: Path | None) -> Iterator[Path]:
+def data_files(images: Path, annotations: Path | None) -> Iterator[Path]:
+    """Yield where the items of a data set and its ground truth lie."""
     folder = images.absolute()
     yield images
     # A selection is often a folder of links.

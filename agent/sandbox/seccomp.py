@@ -42,20 +42,10 @@ _NUMBERS: Mapping[str, tuple[int, int, int]] = {
     "unlink": (87, 0, 10), "unlinkat": (263, 35, 328), "rmdir": (84, 0, 40), "rename": (82, 0, 38), "renameat": (264, 38, 329),
     "renameat2": (316, 276, 382), "link": (86, 0, 9), "linkat": (265, 37, 330), "symlink": (88, 0, 83), "symlinkat": (266, 36, 331),
 }  # fmt: skip
-_PROCESSES = ("fork", "vfork", "execve", "execveat")
-_OF_SCRATCH = (
-    "chmod",
-    "fchmod",
-    "fchmodat",
-    "fchmodat2",
-    "utime",
-    "utimes",
-    "futimesat",
-    "utimensat",
-    "utimensat64",
-    "truncate",
-    "truncate64",
-)
+# The calls that start programs, and end those that take too long; all stay in the process group, which ends with the run.
+_OF_PROCESSES = ("fork", "vfork", "execve", "execveat", "kill", "tgkill", "prlimit64")
+# The calls that copies are made with, besides reading and writing: by descriptors, which Landlock has judged, and times.
+_OF_COPIES = ("fchmod", "fchown", "fchown32", "utimensat", "utimensat64")
 # Where Landlock does not keep the files: nothing is created, renamed, removed or opened for writing alone.
 _WRITES = ("creat", "mkdir", "mkdirat", "mknod", "mknodat", "unlink", "unlinkat", "rmdir", "rename", "renameat", "renameat2",
            "link", "linkat", "symlink", "symlinkat")  # fmt: skip
@@ -114,12 +104,9 @@ def _rules(network: Network, *, processes: bool, files: bool, pid: int) -> dict[
     blocks["prlimit64"] = [_load(0), *_only(0, pid)]
     blocks["prctl"] = [_load(0), (_JUMP, 0, 1, _PR_SET_PDEATHSIG), *_refuse(), _allow()]
     if processes:
-        for name in (*_PROCESSES, *_OF_SCRATCH):
+        for name in (*_OF_PROCESSES, *_OF_COPIES):
             del blocks[name]
-        # Children are of the same process group, which ends with the run.
-        blocks["kill"] = [_load(0), *_only(pid)]
         blocks["clone"] = [_load(0), (_JUMP_ANY_BIT, 0, 1, _CLONE_NAMESPACES), *_refuse(), _allow()]
-        del blocks["tgkill"], blocks["prlimit64"]
     if network == "usb":
         blocks["socket"] = [_load(0), (_JUMP, 0, 2, _AF_NETLINK), _load(2), (_JUMP, 1, 0, _UEVENTS), *_refuse(), _allow()]
         del blocks["bind"]

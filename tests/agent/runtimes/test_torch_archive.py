@@ -7,17 +7,8 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import torch_archive
+from tests.fixtures.archives import changed
 from tests.fixtures.rows import table_row
-
-
-def changed(source_path, path, change):
-    """Write the archive anew with each member passed through `change(name, content)`; None leaves it out."""
-    with zipfile.ZipFile(source_path) as source, zipfile.ZipFile(path, "w") as target:
-        for info in source.infolist():
-            content = change(info.filename, source.read(info))
-            if content is not None:
-                target.writestr(info.filename, content)
-    return path
 
 
 def edited(models, path, edit):

@@ -6,7 +6,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.runtimes import torch_archive, torch_script
-from tests.agent.runtimes.test_torch_archive import changed
+from tests.fixtures.archives import changed
 from tests.fixtures.rows import table_row
 
 # Each was tried with PyTorch 2.13: those marked wrote a file.
