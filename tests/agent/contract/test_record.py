@@ -100,11 +100,12 @@ def test_every_quantity_is_named_with_its_unit():
     """A number of the record ends in a unit or ratio, or is one of the few counts and numbers without a dimension."""
     units = ("_ms", "_w", "_mj", "_mb", "_c", "_hz", "_ns", "_ratio", "_per_s", "_bytes", "_s", "_tokens")
     plain = """schema session seq repeat seed batch count queries threads images samples inferences cores degrees_of_freedom gross_k net_k
-        value detail scale landlock_abi zero_point compared identical shape refused differing inputs alike not_finite objects found highest_score
+        value detail scale zero_point compared identical shape refused differing inputs alike not_finite objects found highest_score
         distinct_scores largest_difference lowest_cosine reference_value needed_value failures energy_method compiled_modules
         turned_by_exif alpha_dropped cmyk_converted reduced_to_8_bit throttle_flags throttle_events preemptions pairs pid ratio
         stamped_tokens_max ended_early parameters read_parameters samples_per_query calls_per_query real_time_factor unserved
-        in_flight_max pauses cpus order_seed order_place drawn_from tokens low high values mean_value drop_value without_parts"""
+        in_flight_max pauses cpus order_seed order_place drawn_from tokens low high values mean_value drop_value without_parts
+        landlock_abi"""
     for name, part in contract_record.json_schema()["$defs"].items():
         for field, kind in part["properties"].items():
             options = [kind, *kind.get("anyOf", []), kind.get("items", {}) if isinstance(kind.get("items"), dict) else {}]
