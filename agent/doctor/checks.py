@@ -19,6 +19,7 @@ from edgemeter.agent.machine.board import detect_virtualisation
 from edgemeter.agent.machine.fingerprint import version
 from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import Machine
+from edgemeter.agent.sandbox import confine, landlock, seccomp
 
 FindingArea = Literal["machine", "software", "power", "delivery"]
 
@@ -219,6 +220,7 @@ def check_software(import_timeout_s: float | None = IMPORT_TIMEOUT_S) -> Iterato
     """Yield the findings about the software; installed libraries are imported, each in its own process, so that a broken build shows."""
     yield _software("python", "ok", f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}")
     yield _software("edgemeter", "ok", version("edgemeter") or "run from its source, not installed")
+    yield _sandbox(landlock.abi(), can_filter=seccomp.is_known())
     installed = {
         name: next((package for package in packages if version(package.distribution)), None)
         for name, packages in {**RUNTIMES, **VISION}.items()
@@ -237,6 +239,15 @@ def check_software(import_timeout_s: float | None = IMPORT_TIMEOUT_S) -> Iterato
             yield _software(entry.name, "ok", f"of another package, in edgemeter.{family}: {entry.value}")
     if not any(installed[name] for name in RUNTIMES):
         yield _software("runtimes", "bad", "none is installed: no model can run", "`pip install 'edgemeter[litert,onnx]'`")
+
+
+def _sandbox(abi: int | None, *, can_filter: bool) -> Finding:
+    """Return what protects this machine from the models that it runs."""
+    gaps = [*([] if abi else [confine.NO_LANDLOCK]), *([] if can_filter else [confine.NO_SECCOMP])]
+    if not gaps:
+        return _software("sandbox", "ok", f"models run under Landlock (ABI {abi}) and a filter of system calls")
+    remedy = "run models that you trust, or use a kernel from 5.13 on with CONFIG_SECURITY_LANDLOCK and `landlock` among its `lsm=`"
+    return _software("sandbox", "warn", "; ".join(gaps), remedy)
 
 
 def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Finding]:

@@ -107,14 +107,14 @@ def _follow(
                 sandbox = sandbox or event.sandbox
             elif isinstance(event, job.ReferenceWanted):
                 _send(process.stdin, job.encode(refer(event)))
-            elif isinstance(event, job.Failed):
-                raise error_of(event.kind, event.message)
-            elif isinstance(event, job.MeasuredRun):
-                return msgspec.structs.replace(event, sandbox=sandbox)
-            elif isinstance(event, job.Scored):
-                return event
             else:
                 follow(event, process.pid)
+                if isinstance(event, job.Failed):
+                    raise error_of(event.kind, event.message)
+                if isinstance(event, job.MeasuredRun):
+                    return msgspec.structs.replace(event, sandbox=sandbox)
+                if isinstance(event, job.Scored):
+                    return event
     except BrokenPipeError:
         return None
     except msgspec.MsgspecError as error:

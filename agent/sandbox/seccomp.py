@@ -12,6 +12,7 @@ import os
 import platform
 import struct
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 Network = Literal["none", "usb", "tcp"]
@@ -76,10 +77,8 @@ def restrict(network: Network, *, processes: bool, files: bool) -> bool:
     Returns:
         Whether the filter is in force: not on other architectures, nor where the kernel is built without it.
     """
-    # A 32-bit system may run on a 64-bit kernel.
-    is_arm = struct.calcsize("P") == 4 and platform.machine().startswith(("arm", "aarch64"))
-    machine = _MACHINES.get("arm" if is_arm else platform.machine())
-    if machine is None or (struct.calcsize("P") == 4 and not is_arm):
+    machine = _machine()
+    if machine is None:
         return False
     column, architecture, number = machine
     blocks = _rules(network, processes=processes, files=files, pid=os.getpid())
@@ -91,6 +90,18 @@ def restrict(network: Network, *, processes: bool, files: bool) -> bool:
         if libc.syscall(ctypes.c_long(number), ctypes.c_uint(_SET_FILTER), ctypes.c_uint(flags), ctypes.byref(argument)) == 0:
             return True
     return False
+
+
+def is_known() -> bool:
+    """Return whether this machine's system calls are known here, and its kernel has filters."""
+    return _machine() is not None and Path("/proc/sys/kernel/seccomp/actions_avail").exists()
+
+
+def _machine() -> tuple[int, int, int] | None:
+    # A 32-bit system may run on a 64-bit kernel.
+    if struct.calcsize("P") == 4:
+        return _MACHINES["arm"] if platform.machine().startswith(("arm", "aarch64")) else None
+    return _MACHINES.get(platform.machine())
 
 
 def _rules(network: Network, *, processes: bool, files: bool, pid: int) -> dict[str, Program]:
