@@ -49,7 +49,7 @@ import msgspec  # noqa: E402
 
 from edgemeter.agent.engine import generating, job, measure  # noqa: E402
 from edgemeter.agent.engine.predictions import score_untimed  # noqa: E402
-from edgemeter.agent.sandbox.confine import sandbox  # noqa: E402
+from edgemeter.agent.sandbox import confine  # noqa: E402
 
 
 def main() -> int:
@@ -65,15 +65,17 @@ def main() -> int:
         emit(job.ReferenceWanted(folder=str(folder), limit_s=limit_s))
         return msgspec.json.decode(sys.stdin.buffer.readline(), type=str)
 
-    emit(job.Confined(sandbox=sandbox()))
+    emit(job.Confined(sandbox=confine.sandbox()))
+    # What the sandbox took is part of the start.
+    started_ns = confine.started_ns() or STARTED_NS
     work = job.decode_job(sys.stdin.buffer.readline())
     try:
         if work.is_untimed:
             emit(score_untimed(work, emit))
         elif work.case.output_tokens is not None:
-            emit(generating.measure_generation(work, STARTED_NS, emit, STOP_COUNTING))
+            emit(generating.measure_generation(work, started_ns, emit, STOP_COUNTING))
         else:
-            emit(measure.measure(work, STARTED_NS, emit, STOP_COUNTING, run_reference))
+            emit(measure.measure(work, started_ns, emit, STOP_COUNTING, run_reference))
     except Exception as error:  # noqa: BLE001 - the outer loop: a runtime may raise anything from inside the bare call, which nothing wraps
         emit(job.failure(error, work.case))
     return 0

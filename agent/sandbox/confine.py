@@ -21,6 +21,7 @@ NO_LANDLOCK = "the kernel has no Landlock: a model could read the files of this 
 NO_SECCOMP = "no filter of system calls on this kernel: a model could start processes and open connections"
 
 _sandbox: Sandbox | None = None
+_started_ns: int | None = None
 
 
 def sandbox() -> Sandbox | None:
@@ -28,13 +29,19 @@ def sandbox() -> Sandbox | None:
     return _sandbox
 
 
-def confine(policy: SandboxPolicy) -> None:
-    """Put this process into a sandbox, which it cannot leave; it also ends with the process that started it.
+def started_ns() -> int | None:
+    """Return the monotonic clock at the start of this process, before its sandbox; None if it has none."""
+    return _started_ns
+
+
+def confine(policy: SandboxPolicy, started_ns: int) -> None:
+    """Put this process, which began at `started_ns`, into a sandbox that it cannot leave; it ends with the process that started it.
 
     Raises:
         MeasurementError: the kernel has Landlock, but does not apply it.
     """
-    global _sandbox  # noqa: PLW0603 - a state of the process
+    global _sandbox, _started_ns  # noqa: PLW0603 - states of the process
+    _started_ns = started_ns
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != policy.parent:

@@ -3,21 +3,25 @@
 Nothing heavy is imported before: threads that are older than the sandbox would be outside.
 """
 
-import runpy
-import sys
+import time
 
-import msgspec
+STARTED_NS = time.monotonic_ns()
 
-from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.sandbox.confine import confine
-from edgemeter.agent.sandbox.policy import SandboxPolicy
+import runpy  # noqa: E402 - the clock is read before anything is imported
+import sys  # noqa: E402
+
+import msgspec  # noqa: E402
+
+from edgemeter.agent.base.errors import EdgemeterError  # noqa: E402
+from edgemeter.agent.sandbox.confine import confine  # noqa: E402
+from edgemeter.agent.sandbox.policy import SandboxPolicy  # noqa: E402
 
 
 def main() -> None:
     """Run the module that the arguments name, as `python -m` does."""
     policy, module, *arguments = sys.argv[1:]
     try:
-        confine(msgspec.json.decode(policy, type=SandboxPolicy))
+        confine(msgspec.json.decode(policy, type=SandboxPolicy), STARTED_NS)
     except EdgemeterError as error:
         sys.exit(f"edgemeter: {error}")
     sys.argv = [module, *arguments]
