@@ -27,8 +27,14 @@ def inspect(model: Path, runtime: str) -> Loaded:
     Raises:
         EdgemeterError: the runtime or a library is missing, or the file is broken.
     """
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with started("edgemeter.agent.engine.inspection", [runtime, str(model)], model_grant(model, runtime), **pipes) as process:
+    with started(
+        "edgemeter.agent.engine.inspection",
+        [runtime, str(model)],
+        model_grant(model, runtime),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
         output, errors = process.communicate()
     try:
         answer = msgspec.json.decode(output, type=Inspected | job.Failed)

@@ -68,8 +68,9 @@ def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
     grant = grant_for(work.case)
     with tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) as name, tempfile.TemporaryFile() as stderr:
         scratch = Path(name)
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": stderr.fileno()}
-        with policy.started("edgemeter.agent.engine.worker", cpus, grant, scratch, **pipes) as process:
+        with policy.started(
+            "edgemeter.agent.engine.worker", cpus, grant, scratch, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr.fileno()
+        ) as process:
 
             def refer(request: job.ReferenceWanted) -> str:
                 return run_reference(request, grant, scratch)
@@ -132,8 +133,15 @@ def _send(pipe: IO[bytes], message: bytes) -> None:
 def run_reference(request: job.ReferenceWanted, grant: policy.SandboxGrant, scratch: Path) -> str:
     """Run the reference on the request in `request.folder`, in the sandbox of its run; return why it failed, empty where it did not."""
     with tempfile.TemporaryFile() as stderr:
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": stderr.fileno()}
-        with policy.started("edgemeter.agent.engine.reference_process", [request.folder], grant, scratch, **pipes) as process:
+        with policy.started(
+            "edgemeter.agent.engine.reference_process",
+            [request.folder],
+            grant,
+            scratch,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr.fileno(),
+        ) as process:
             try:
                 status = process.wait(timeout=min(request.limit_s, LONGEST_REFERENCE_S))
             except subprocess.TimeoutExpired:

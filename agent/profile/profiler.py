@@ -151,8 +151,9 @@ decode_result = msgspec.json.Decoder(RecordedProfile | Failed).decode
 
 def profile_in_child(work: ProfileJob) -> RecordedProfile:
     """Profile a model in a process of its own; raises the EdgemeterError of that process, or MeasurementError if it crashed."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with started("edgemeter.agent.profile.worker", [], grant_for(work.case), **pipes) as process:
+    with started(
+        "edgemeter.agent.profile.worker", [], grant_for(work.case), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
         output, stderr = process.communicate(encode_message(work))
     try:
         result: RecordedProfile | Failed = decode_result(output)

@@ -68,15 +68,24 @@ class SandboxGrant:
 
 @contextmanager
 def started(
-    module: str, arguments: Sequence[str], grant: SandboxGrant, scratch: Path | None = None, **streams: int | None
+    module: str,
+    arguments: Sequence[str],
+    grant: SandboxGrant,
+    scratch: Path | None = None,
+    *,
+    stdin: int | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Start `python -m MODULE ARGUMENTS` in the sandbox; when the block ends, so has it, with everything that it started, and its scratch.
 
-    `scratch` is a folder of the caller's instead of one of its own; `streams` are the standard ones, as `subprocess.Popen` takes them.
+    `scratch` is a folder of the caller's instead of one of its own; `stdin`, `stdout` and `stderr` are as `subprocess.Popen` takes them.
     """
     with tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) as folder:
         command = [sys.executable, "-m", START, _policy(grant, scratch or Path(folder)), module, *arguments]
-        process = subprocess.Popen(command, env=_environment(scratch or Path(folder)), start_new_session=True, **streams)  # type: ignore[call-overload]
+        process = subprocess.Popen(
+            command, env=_environment(scratch or Path(folder)), start_new_session=True, stdin=stdin, stdout=stdout, stderr=stderr
+        )
         try:
             yield process
         finally:

@@ -57,5 +57,6 @@ def _words(context: click.Context, source: Path) -> Iterator[str]:
     for option in context.command.params:
         if isinstance(option, click.Option) and not option.is_flag and option.name is not None:
             value = context.params.get(option.name)
-            for item in value if option.multiple else [value] if value is not None else []:
+            items = list(value or ()) if option.multiple else [] if value is None else [value]
+            for item in items:
                 yield from (option.opts[0], str(item))
