@@ -11,7 +11,9 @@ import psutil
 import pytest
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.sandbox import landlock
+from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
+from edgemeter.agent.engine.confinement import grant_for
+from edgemeter.agent.sandbox import landlock, policy
 from tests.fixtures import intruder
 from tests.fixtures.plugin_site import install
 
@@ -94,3 +96,49 @@ def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
         env={**os.environ, "TMPDIR": str(tmp_path), "EDGEMETER_BROKER_PASSWORD": "secret"},
     )  # fmt: skip
     assert json.loads(completed.stdout) == harmless
+
+
+CLIENT = """
+import json, socket, sys
+reached = {}
+for name, port in json.loads(sys.argv[1]).items():
+    try:
+        socket.create_connection(("localhost", port), timeout=5).close()
+        reached[name] = True
+    except (PermissionError, socket.gaierror):
+        reached[name] = False
+print(json.dumps(reached))
+"""
+
+
+@pytest.mark.skipif((landlock.abi() or 0) < 4, reason="this kernel's Landlock knows no ports")
+def test_a_client_of_a_server_reaches_its_port_and_no_other(tmp_path, monkeypatch):
+    """By a name, which has to be looked up; another service of the same machine stays out of reach, and so does every one of other runs."""
+    (tmp_path / "sandbox_client.py").write_text(CLIENT)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as other:
+        ports = {"server": server.getsockname()[1], "other": other.getsockname()[1]}
+        (tmp_path / "m.server").write_text(f'url = "http://localhost:{ports["server"]}"\n')
+        (served,) = expand(SuiteFile(name="s", case=[Settings(model="m.server", prompt_tokens=4, output_tokens=4)]), tmp_path).cases
+        reached = []
+        for grant in (grant_for(served), policy.SandboxGrant()):
+            with policy.started("sandbox_client", [json.dumps(ports)], grant, stdout=subprocess.PIPE) as process:
+                reached.append(json.loads(process.communicate()[0]))
+    assert reached == [{"server": True, "other": False}, {"server": False, "other": False}]
+
+
+def test_a_sandboxed_process_ends_with_the_process_that_started_it(tmp_path, monkeypatch):
+    """Also when that is killed, and so cannot end it: no model runs on."""
+    (tmp_path / "sandbox_sleeper.py").write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    code = (
+        "import time; from edgemeter.agent.sandbox.policy import SandboxGrant, started\n"
+        "with started('sandbox_sleeper', [], SandboxGrant()) as process:\n    print(process.pid, flush=True)\n    time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        sleeper = psutil.Process(int(parent.stdout.readline()))
+        # Killed while it still sets up its sandbox, it would end for another reason.
+        while "Seccomp:\t2" not in Path(f"/proc/{sleeper.pid}/status").read_text():
+            assert parent.poll() is None
+        parent.kill()
+    assert psutil.wait_procs([sleeper], timeout=60)[1] == []
