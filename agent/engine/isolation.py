@@ -1,5 +1,6 @@
 """One run in a fresh process: start it, follow its events, and turn a crash into an error that names its cause."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from edgemeter.agent.sandbox import policy
 if TYPE_CHECKING:
     from edgemeter.agent.contract.record_conditions import Sandbox
 
+logger = logging.getLogger(__name__)
 Follow = Callable[[job.Event, int], None]
 _KINDS = {kind.__name__: kind for kind in (errors.ConfigError, errors.UnavailableError, errors.TransientError, errors.MeasurementError)}
 LAST_LINE = 300
@@ -105,7 +107,7 @@ def _follow(
             event = job.decode_event(line)
             if isinstance(event, job.Confined):
                 # The first event counts: what comes after the model was opened may be the model's.
-                sandbox = sandbox or event.sandbox
+                sandbox = sandbox or _checked(event.sandbox)
             elif isinstance(event, job.ReferenceWanted):
                 _send(process.stdin, job.encode(refer(event)))
             else:
@@ -123,6 +125,18 @@ def _follow(
             f"the process that ran {work.case.model!r} sent what is no event ({error}): do not trust this model"
         ) from error
     return None
+
+
+def _checked(sandbox: "Sandbox | None") -> "Sandbox | None":
+    """Return the sandbox; what it lacks is a warning, once."""
+    for gap in sandbox.missing if sandbox else ():
+        _warn_of(gap)
+    return sandbox
+
+
+@cache
+def _warn_of(gap: str) -> None:
+    logger.warning("sandbox: %s; `edgemeter doctor` has the remedy", gap)
 
 
 def _send(pipe: IO[bytes], message: bytes) -> None:

@@ -47,7 +47,7 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
     if os.getppid() != policy.parent:
         sys.exit(1)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    _limit()
+    _limit(is_conversion=policy.processes)
     _drop_capabilities(libc)
     abi = landlock.restrict(
         [
@@ -62,19 +62,22 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
     _sandbox = Sandbox(landlock_abi=abi, seccomp=filtered, missing=missing)
 
 
-def _limit() -> None:
-    """Limit memory to that of the machine, and files to half of what is free; if memory runs out, the kernel ends this process first."""
+def _limit(*, is_conversion: bool) -> None:
+    """Limit memory to that of the machine, and a file to half of what is free; if memory runs out, the kernel ends this process first.
+
+    A conversion writes files of any size, on another disk than its scratch folder.
+    """
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     for kind, limit in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_DATA, pages + _swap_bytes()),
-        (resource.RLIMIT_FSIZE, _free_bytes() // 2),
+        (resource.RLIMIT_FSIZE, resource.RLIM_INFINITY if is_conversion else _free_bytes() // 2),
         (resource.RLIMIT_NPROC, _THREADS),
     ):
         soft, hard = resource.getrlimit(kind)
-        lowest = min(value for value in (limit, soft, hard) if value != resource.RLIM_INFINITY)
+        lowest = min((value for value in (limit, soft, hard) if value != resource.RLIM_INFINITY), default=resource.RLIM_INFINITY)
         resource.setrlimit(kind, (lowest, lowest))
 
 
