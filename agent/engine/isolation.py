@@ -82,7 +82,7 @@ def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
                 process.wait(timeout=60)
         if event is None:
             raise _crash(work, process.returncode, stderr, is_loading=phase == "load")
-        if isinstance(event, job.MeasuredRun) and event.cold_start.compiled_modules:
+        if isinstance(event, job.MeasuredRun) and event.cold_start.compiled_modules and not os.environ.get("PYTHONDONTWRITEBYTECODE"):
             _write_bytecode(work.case.runtime)
         return event
 
