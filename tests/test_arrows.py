@@ -16,8 +16,9 @@ OF_THE_AGENT = {
         "ledger.sqlite_ledger", "verdict.judge",
     },
     "models": {
-        "datasets.dataset", "generators.gguf_file", "quality.gate", "quality.scoring", "recognition.recognise", "runtimes",
-        "runtimes.noise", "runtimes.pte_file", "runtimes.torch_archive", "tasks", "vision.preprocess",
+        "datasets.dataset", "engine.confinement", "engine.inspection", "generators.gguf_file",
+        "quality.gate", "quality.scoring", "recognition.recognise", "runtimes",
+        "runtimes.noise", "runtimes.pte_file", "runtimes.torch_archive", "sandbox.confine", "sandbox.policy", "tasks", "vision.preprocess",
     },
     "provisioning": {
         "datasets.dataset", "datasets.dota", "datasets.readers", "datasets.yolo", "doctor.examination", "doctor.setups", "machine.board",

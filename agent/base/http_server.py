@@ -1,9 +1,11 @@
 """The base of our HTTP servers: a thread for each request, IPv4 and IPv6, one way to start and to stop, requests logged at debug only."""
 
+import contextlib
 import logging
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
@@ -22,8 +24,21 @@ class HttpHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "edgemeter"
     sys_version = ""
-    # A client that connects and sends nothing is disconnected after so many seconds.
+    server: "HttpServer"
+    # A client that takes nothing of an answer is disconnected after so many seconds.
     timeout = 30.0
+
+    def handle_one_request(self) -> None:
+        """Answer one request, whose head has to be here in time."""
+        self.server.await_head(self.connection)
+        super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        """Read the head, and return whether it is a valid one."""
+        try:
+            return super().parse_request()
+        finally:
+            self.server.end_wait(self.connection)
 
     def answer(self) -> None:
         """Answer GET and HEAD, by `respond`, which leaves the body of the latter out."""
@@ -58,6 +73,9 @@ class HttpServer(ThreadingHTTPServer):
 
     daemon_threads = True
     request_queue_size = 128
+    most_connections = 256
+    # From the connection to the end of a request's head, TLS included: a byte now and then buys no more time.
+    head_s = 10.0
 
     def __init__(self, host: str, port: int, handler: type[HttpHandler], options: str) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -68,6 +86,8 @@ class HttpServer(ThreadingHTTPServer):
             raise UnavailableError(f"cannot listen at {host!r}, port {port} ({reason}): name another address with {options}") from error
         self.host = host
         self.port: int = self.server_address[1]
+        self._room = threading.BoundedSemaphore(self.most_connections)
+        self._deadlines_s: dict[socket.socket, float] = {}
         self._thread = threading.Thread(target=self.serve_forever, name=f"edgemeter-http-{self.port}", daemon=True)
 
     @property
@@ -85,6 +105,44 @@ class HttpServer(ThreadingHTTPServer):
             logger.debug("%s has gone before its answer", client_address)
         else:
             super().handle_error(request, client_address)
+
+    def await_head(self, connection: socket.socket) -> None:
+        """End the connection if its request's head is not here in time."""
+        self._deadlines_s[connection] = time.monotonic() + self.head_s
+
+    def end_wait(self, connection: socket.socket) -> None:
+        """Let the connection take its time from now on."""
+        self._deadlines_s.pop(connection, None)
+
+    def service_actions(self) -> None:
+        """End connections whose request is late; the base class calls this twice a second."""
+        now_s = time.monotonic()
+        for connection, deadline_s in list(self._deadlines_s.items()):
+            if now_s > deadline_s:
+                self.end_wait(connection)
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own, or close the connection where there are too many."""
+        if not self._room.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:
+            # No thread can be started.
+            self._room.release()
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, and make room for another."""
+        self.await_head(request)
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.end_wait(request)
+            self._room.release()
 
     def stop(self) -> None:
         """Answer no more, and close the port; may be called twice."""

@@ -378,7 +378,7 @@ class MqttSession:
         except UnicodeDecodeError:
             topic = repr(message._topic)  # noqa: SLF001 - only for the message that says what was wrong
         self._acknowledge_quickly()
-        self._events.received(Message(topic, bytes(message.payload)))
+        self._events.received(Message(topic, bytes(message.payload), qos=message.qos))
 
     def _on_publish(self, _client: Any, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
         if self._outstanding.reported(mid):

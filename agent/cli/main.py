@@ -58,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Ended by a service manager: unwind, so that no child process and no half-written file stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        status = cli.main(args=None if arguments is None else list(arguments), prog_name="edgemeter", standalone_mode=False)
+        # A command that has the process for itself may start it anew, in a sandbox.
+        caller = "process" if arguments is None else None
+        status = cli.main(args=None if arguments is None else list(arguments), prog_name="edgemeter", standalone_mode=False, obj=caller)
     except click.UsageError as error:
         error.show()
         sys.exit(2)

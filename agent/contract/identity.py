@@ -18,6 +18,8 @@ LARGEST_BYTES = 16 << 10
 ENROL = "edgemeter/enrol"
 EVERY_REQUEST = f"{ENROL}/+/request"
 CLAIM_DIGITS = 32
+# Names of services: no device may have one.
+RESERVED_PREFIX = "edgemeter-"
 
 Hex = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,64}\Z")]
 Serial = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")]

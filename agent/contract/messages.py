@@ -113,13 +113,14 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True):
     dropped_records: Number = 0
 
 
+ShortText = Annotated[str, msgspec.Meta(max_length=300)]
+
+
 class CollectorState(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a collector receives results; repeated every `COLLECTOR_STATE_S`."""
+    """Whether a collector receives results; repeated every `COLLECTOR_STATE_S`. Devices that flood it are named once, not retained."""
 
     state: Literal["online", "offline"]
-
-
-ShortText = Annotated[str, msgspec.Meta(max_length=300)]
+    flooding: tuple[ShortText, ...] = ()
 
 
 class Measuring(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,10 +166,21 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
         return self.measuring if state == "online" and not is_followed else None
 
 
-class CampaignProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a campaign is: its executions by state; `failed` includes those that were rejected or timed out.
+class ExecutionProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one device is with its part of a job; `note` is what it does, or why it ended so."""
 
-    `impossible` cells have no execution. Retained until a day after the campaign has ended.
+    fleet: ShortText
+    device: ShortText
+    state: ShortText
+    done_ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    note: ShortText | None = None
+
+
+class CampaignProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a campaign, or a job of none, is: its executions by state; `failed` includes those that were rejected or timed out.
+
+    `impossible` cells have no execution. `title` is what a job is, null for a campaign; `jobs` are those whose runs are its results;
+    `executions` are the first of those in flight, then of those that failed. Retained until a day after its end.
     """
 
     campaign: ShortText
@@ -182,6 +194,9 @@ class CampaignProgress(msgspec.Struct, frozen=True, kw_only=True):
     running: Number
     waiting: Number
     impossible: Number = 0
+    title: ShortText | None = None
+    jobs: tuple[ShortText, ...] = ()
+    executions: tuple[ExecutionProgress, ...] = ()
 
     @property
     def total(self) -> int:
@@ -229,7 +244,7 @@ decode_birth = decoder_of(Birth, "a device's birth")
 decode_collector_state = decoder_of(CollectorState, "a collector's state")
 decode_activity = decoder_of(Activity, "a device's activity")
 decode_campaign = decoder_of(CampaignProgress, "a campaign's progress")
-decode_progress = decoder_of(Progress, "a device's progress", None)
+decode_progress = decoder_of(Progress, "a device's progress")
 
 
 def decode_from_collector(payload: bytes) -> Receipt | AgainRequest:

@@ -19,6 +19,8 @@ FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,12
 Version = Annotated[str, msgspec.Meta(pattern=r"^[0-9][A-Za-z0-9.+]{0,63}\Z")]
 Reason = Annotated[str, msgspec.Meta(max_length=2000)]
 LARGEST_ORDER_BYTES = 64 << 10
+# Its text has up to 200,000 characters, each escaped as six at most.
+LARGEST_JOB_REPORT_BYTES = 2 << 20
 LARGEST_CHUNK_BYTES = 256 << 10
 
 # Images of one data set, as one archive: the default limit of content on a device.
@@ -179,7 +181,7 @@ def decode_command(payload: bytes) -> Order | ReportReceipt:
     return decode_json(payload, Order, "an order", LARGEST_ORDER_BYTES)
 
 
-decode_report = decoder_of(ExecutionReport, "a report", None)
+decode_report = decoder_of(ExecutionReport, "a report", LARGEST_JOB_REPORT_BYTES)
 decode_want = decoder_of(Want, "a request for content", None)
 
 

@@ -25,6 +25,7 @@ from edgemeter.agent.contract.record_conditions import (
     RecordPart,
     Role,
     RuntimeInfo,
+    Sandbox,
     Scheduling,
     StampedBy,
     Tensor,
@@ -87,6 +88,8 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     """Session of the outbox; device, session and seq identify the record for ever. Null if it never went through an outbox."""
     seq: int | None = None
     """Number of the record in its session, from 1 without gaps."""
+    job: str | None = None
+    """Order of the fleet's server, or execution of a schedule, that the run belongs to; null if it was started by hand."""
     started_at_ns: int
     """Start of the run, UTC in ns since 1970."""
     clock_synchronised: bool | None
@@ -186,6 +189,8 @@ class RunRecord(RecordPart, frozen=True, kw_only=True):
     """The run over time, in mode sustained."""
     cool_down: CoolDown | None = None
     """Wait before the run; null if none was asked for."""
+    sandbox: Sandbox | None = None
+    """What protected this machine from the model; null of runs of older releases."""
     cpus: tuple[int, ...] | None = None
     """Cores the run was pinned to; null: any."""
     order_seed: int | None = None

@@ -247,6 +247,17 @@ class Scheduling(RecordPart, frozen=True, kw_only=True):
     """Number of cores the process may use."""
 
 
+class Sandbox(RecordPart, frozen=True, kw_only=True):
+    """The limits that the kernel set to the measured process, before it opened the model."""
+
+    landlock_abi: Count | None
+    """Version of Landlock that limited files, TCP ports and signals; null where the kernel has none."""
+    seccomp: bool
+    """Whether a filter refused other processes, sockets and what else no model needs."""
+    missing: tuple[str, ...] = ()
+    """What could not be set up on this kernel, and what a model could do for that."""
+
+
 class ObserverEffect(RecordPart, frozen=True, kw_only=True):
     """The time that sampling power and conditions adds to p50 on this machine, measured by `edgemeter doctor overhead`."""
 

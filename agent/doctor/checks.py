@@ -19,6 +19,7 @@ from edgemeter.agent.machine.board import detect_virtualisation
 from edgemeter.agent.machine.fingerprint import version
 from edgemeter.agent.machine.load import read_memory
 from edgemeter.agent.machine.machine import Machine
+from edgemeter.agent.sandbox import confine, landlock, seccomp
 
 FindingArea = Literal["machine", "software", "power", "delivery"]
 
@@ -215,10 +216,11 @@ VISION: Mapping[str, Sequence[RuntimePackage]] = {
 }
 
 
-def check_software() -> Iterator[Finding]:
+def check_software(import_timeout_s: float | None = IMPORT_TIMEOUT_S) -> Iterator[Finding]:
     """Yield the findings about the software; installed libraries are imported, each in its own process, so that a broken build shows."""
     yield _software("python", "ok", f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}")
     yield _software("edgemeter", "ok", version("edgemeter") or "run from its source, not installed")
+    yield _sandbox(landlock.abi(), can_filter=seccomp.is_known())
     installed = {
         name: next((package for package in packages if version(package.distribution)), None)
         for name, packages in {**RUNTIMES, **VISION}.items()
@@ -226,7 +228,7 @@ def check_software() -> Iterator[Finding]:
     imports = {name: _begin([f"import {package.module}"]) for name, package in installed.items() if package}
     for name, package in installed.items():
         if package is not None:
-            yield _imported(name, package, _end(imports[name])[1])
+            yield _imported(name, package, _end(imports[name], import_timeout_s)[1])
         elif name != "tensorrt" or not board.is_jetson(Machine()):
             # A Jetson's TensorRT is not the package index's.
             yield _absent(name)
@@ -237,6 +239,15 @@ def check_software() -> Iterator[Finding]:
             yield _software(entry.name, "ok", f"of another package, in edgemeter.{family}: {entry.value}")
     if not any(installed[name] for name in RUNTIMES):
         yield _software("runtimes", "bad", "none is installed: no model can run", "`pip install 'edgemeter[litert,onnx]'`")
+
+
+def _sandbox(abi: int | None, *, can_filter: bool) -> Finding:
+    """Return what protects this machine from the models that it runs."""
+    gaps = [*([] if abi else [confine.NO_LANDLOCK]), *([] if can_filter else [confine.NO_SECCOMP])]
+    if not gaps:
+        return _software("sandbox", "ok", f"models run under Landlock (ABI {abi}) and a filter of system calls")
+    remedy = "run models that you trust, or use a kernel from 5.13 on with CONFIG_SECURITY_LANDLOCK and `landlock` among its `lsm=`"
+    return _software("sandbox", "warn", "; ".join(gaps), remedy)
 
 
 def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Finding]:
@@ -318,14 +329,14 @@ def _begin(code: Sequence[str]) -> subprocess.Popen[str]:
     )
 
 
-def _end(process: subprocess.Popen[str]) -> tuple[str, str | None]:
+def _end(process: subprocess.Popen[str], timeout_s: float | None = IMPORT_TIMEOUT_S) -> tuple[str, str | None]:
     """Return what a process printed, and the last line of its errors; None if it succeeded."""
     try:
-        output, errors = process.communicate(timeout=IMPORT_TIMEOUT_S)
+        output, errors = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return "", f"it took more than {IMPORT_TIMEOUT_S:.0f} s"
+        return "", f"it took more than {timeout_s:.0f} s"
     if process.returncode == 0:
         return output, None
     if process.returncode == -signal.SIGILL:

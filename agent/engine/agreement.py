@@ -9,8 +9,6 @@ Which reference kernels: those that share least with the timed ones and are on t
 The reference runs outside the run: in a process of its own, on a few inputs, with a limit in seconds, after everything that is measured.
 """
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +22,6 @@ from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract.record_accuracy import Agreement, OutputCheck
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import reference_process
-from edgemeter.agent.engine.isolation import last_line
 from edgemeter.agent.runtimes import Array, Loaded
 from edgemeter.agent.vision.preprocess import real_values
 
@@ -46,6 +43,8 @@ _PLAIN_KERNELS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "pytorch": ("cpu", {"onednn": "off"}),
 }
 _NO_OTHERS = "there are no other kernels: the timed ones are the reference"
+# Runs the reference process on a request folder, at most for a time in s; returns why it failed, empty where it did not.
+RunReference = Callable[[Path, float], str]
 SamePrediction = Callable[[int, Sequence[Array], Sequence[Array]], float | None]
 
 
@@ -140,7 +139,13 @@ class TimedQuery:
 
 
 def agree(
-    case: Case, loaded: Loaded, p50_ms: float, queries: Sequence[TimedQuery], same_answer: SamePrediction | None, limit_s: float = LIMIT_S
+    case: Case,
+    loaded: Loaded,
+    p50_ms: float,
+    queries: Sequence[TimedQuery],
+    same_answer: SamePrediction | None,
+    run_reference: RunReference,
+    limit_s: float = LIMIT_S,
 ) -> tuple[Agreement | None, str | None]:
     """Return how the timed outputs compare with the reference's for the same inputs, or None and why they were not compared."""
     reference = choose_reference(case.runtime, loaded.backend, case.options, is_slow=p50_ms * PLAIN_LOOPS > limit_s * 1000 / 2)
@@ -150,7 +155,7 @@ def agree(
     request = reference_process.ReferenceRequest(case.model, case.runtime, backend, case.threads, dict(options))
     kernels = ", ".join([backend, *(f"{key} {value}" for key, value in options.items())])
     try:
-        return _run_reference(request, kernels, loaded, queries[:INPUTS], same_answer, limit_s)
+        return _run_reference(request, kernels, loaded, queries[:INPUTS], same_answer, lambda folder: run_reference(folder, limit_s))
     except (OSError, EdgemeterError) as error:
         # A failed comparison must not cost the measured run.
         return None, f"the comparison with the reference ({kernels}) failed: {error}"
@@ -162,20 +167,25 @@ def _run_reference(
     loaded: Loaded,
     queries: Sequence[TimedQuery],
     same_answer: SamePrediction | None,
-    limit_s: float,
+    run: Callable[[Path], str],
 ) -> tuple[Agreement | None, str | None]:
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as name:
         folder = Path(name)
         (folder / reference_process.REQUEST).write_bytes(msgspec.json.encode(request))
         for index, query in enumerate(queries):
             reference_process.write_arrays(reference_process.arrays_file(folder, "inputs", index), query.inputs)
-        why = _run_process(folder, limit_s)
+        why = run(folder)
         outputs = (reference_process.read_arrays(reference_process.arrays_file(folder, "outputs", n)) for n in range(len(queries)))
         pairs = [(query, arrays) for query, arrays in zip(queries, outputs, strict=True) if arrays is not None]
         if not pairs:
             return None, f"the reference ({kernels}) returned no outputs: {why or 'there are no queries'}"
         package = (folder / reference_process.PACKAGE).read_text(encoding="utf-8")
     return _compare(f"{package} {kernels}", loaded, pairs, same_answer), None
+
+
+def no_reference(_folder: Path, _limit_s: float) -> str:
+    """Return why there is no reference where no session runs one."""
+    return "it is run by a session only"
 
 
 def choose_reference(runtime: str, backend: str, options: Mapping[str, str], *, is_slow: bool) -> tuple[str, Mapping[str, str]] | str:
@@ -191,28 +201,6 @@ def choose_reference(runtime: str, backend: str, options: Mapping[str, str], *, 
     if runtime == "replay":
         return "a replay runs no model, so there is nothing to compare"
     return f"no second implementation is known for runtime {runtime!r}"
-
-
-def _run_process(folder: Path, limit_s: float) -> str:
-    """Run the reference process, for `limit_s` at most, and return why it failed; empty where it did not."""
-    with tempfile.TemporaryFile() as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "edgemeter.agent.engine.reference_process", str(folder)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-        )
-        try:
-            status = process.wait(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            return f"it took longer than {limit_s:g} s"
-        finally:
-            process.kill()
-            process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
-        stderr.seek(0)
-        return "" if status == 0 else last_line(stderr.read()) or f"its process ended with status {status}"
 
 
 def _compare(

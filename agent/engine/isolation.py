@@ -1,5 +1,6 @@
 """One run in a fresh process: start it, follow its events, and turn a crash into an error that names its cause."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -7,17 +8,30 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from edgemeter.agent.base import errors
 from edgemeter.agent.engine import job
+from edgemeter.agent.engine.confinement import grant_for
+from edgemeter.agent.sandbox import policy
 
+if TYPE_CHECKING:
+    from edgemeter.agent.contract.record_conditions import Sandbox
+
+logger = logging.getLogger(__name__)
 Follow = Callable[[job.Event, int], None]
 _KINDS = {kind.__name__: kind for kind in (errors.ConfigError, errors.UnavailableError, errors.TransientError, errors.MeasurementError)}
 LAST_LINE = 300
+# An event with its samples stays far below it; a process that sends more is no longer the one that was started.
+LONGEST_EVENT = 1 << 30
+_LAST_BYTES = 1 << 16
+LONGEST_REFERENCE_S = 600.0
+BYTECODE_S = 120.0
 
 
 def run_isolated(work: job.RunJob, follow: Follow) -> job.MeasuredRun:
@@ -52,50 +66,110 @@ def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
         phase = event.name if isinstance(event, job.Phase) else phase
         follow(event, pid)
 
-    with tempfile.TemporaryFile() as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "edgemeter.agent.engine.worker", *([",".join(map(str, work.case.cpus))] if work.case.cpus else [])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            # The working directory must not shadow a library: it may hold a numpy.py.
-            env={**os.environ, "PYTHONSAFEPATH": "1"},
-        )
-        try:
-            event = _follow(process, msgspec.structs.replace(work, spawned_ns=time.monotonic_ns()), noted)
-            process.wait(timeout=60)
-        finally:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
+    cpus = [",".join(map(str, work.case.cpus))] if work.case.cpus else []
+    grant = grant_for(work.case)
+    with tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) as name, tempfile.TemporaryFile() as stderr:
+        scratch = Path(name)
+        with policy.started(
+            "edgemeter.agent.engine.worker", cpus, grant, scratch, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr.fileno()
+        ) as process:
+
+            def refer(request: job.ReferenceWanted) -> str:
+                return run_reference(request, grant, scratch)
+
+            event = _follow(process, msgspec.structs.replace(work, spawned_ns=time.monotonic_ns()), noted, refer)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=60)
         if event is None:
             raise _crash(work, process.returncode, stderr, is_loading=phase == "load")
+        if isinstance(event, job.MeasuredRun) and event.cold_start.compiled_modules and not os.environ.get("PYTHONDONTWRITEBYTECODE"):
+            _write_bytecode(work.case.runtime)
         return event
 
 
-def _follow(process: subprocess.Popen[bytes], work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored | None:
+@cache
+def _write_bytecode(runtime: str) -> None:
+    """Let Python write the bytecode that a run had to do without: once, so that later cold starts find it; what fails stays uncompiled."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        command = [sys.executable, "-m", "edgemeter.agent.engine.bytecode", runtime]
+        subprocess.run(command, capture_output=True, check=False, timeout=BYTECODE_S, env={**os.environ, "PYTHONSAFEPATH": "1"})
+
+
+def _follow(
+    process: subprocess.Popen[bytes], work: job.RunJob, follow: Follow, refer: Callable[[job.ReferenceWanted], str]
+) -> job.MeasuredRun | job.Scored | None:
     if process.stdin is None or process.stdout is None:
         return None
+    sandbox: Sandbox | None = None
     try:
-        process.stdin.write(job.encode(work))
-        process.stdin.close()
+        _send(process.stdin, job.encode(work))
+        while line := process.stdout.readline(LONGEST_EVENT):
+            event = job.decode_event(line)
+            if isinstance(event, job.Confined):
+                # The first event counts: what comes after the model was opened may be the model's.
+                sandbox = sandbox or _checked(event.sandbox)
+            elif isinstance(event, job.ReferenceWanted):
+                _send(process.stdin, job.encode(refer(event)))
+            else:
+                follow(event, process.pid)
+                if isinstance(event, job.Failed):
+                    raise error_of(event.kind, event.message)
+                if isinstance(event, job.MeasuredRun):
+                    return msgspec.structs.replace(event, sandbox=sandbox)
+                if isinstance(event, job.Scored):
+                    return event
     except BrokenPipeError:
         return None
-    for line in process.stdout:
-        event = job.decode_event(line)
-        follow(event, process.pid)
-        if isinstance(event, job.Failed):
-            raise error_of(event.kind, event.message)
-        if isinstance(event, (job.MeasuredRun, job.Scored)):
-            return event
+    except msgspec.MsgspecError as error:
+        raise errors.MeasurementError(
+            f"the process that ran {work.case.model!r} sent what is no event ({error}): do not trust this model"
+        ) from error
     return None
 
 
+def _checked(sandbox: "Sandbox | None") -> "Sandbox | None":
+    """Return the sandbox; what it lacks is a warning, once."""
+    for gap in sandbox.missing if sandbox else ():
+        _warn_of(gap)
+    return sandbox
+
+
+@cache
+def _warn_of(gap: str) -> None:
+    logger.warning("sandbox: %s; `edgemeter doctor` has the remedy", gap)
+
+
+def _send(pipe: IO[bytes], message: bytes) -> None:
+    pipe.write(message + b"\n")
+    pipe.flush()
+
+
+def run_reference(request: job.ReferenceWanted, grant: policy.SandboxGrant, scratch: Path) -> str:
+    """Run the reference on the request in `request.folder`, in the sandbox of its run; return why it failed, empty where it did not."""
+    with tempfile.TemporaryFile() as stderr:
+        with policy.started(
+            "edgemeter.agent.engine.reference_process",
+            [request.folder],
+            grant,
+            scratch,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr.fileno(),
+        ) as process:
+            try:
+                status = process.wait(timeout=min(request.limit_s, LONGEST_REFERENCE_S))
+            except subprocess.TimeoutExpired:
+                return f"it took longer than {request.limit_s:g} s"
+        return "" if status == 0 else last_line(_tail(stderr)) or f"its process ended with status {status}"
+
+
+def _tail(stderr: IO[bytes]) -> bytes:
+    stderr.seek(max(0, stderr.seek(0, 2) - _LAST_BYTES))
+    return stderr.read()
+
+
 def _crash(work: job.RunJob, status: int, stderr: IO[bytes], *, is_loading: bool) -> errors.MeasurementError:
-    stderr.seek(0)
-    output = last_line(stderr.read(), "; its last output: ")
+    output = last_line(_tail(stderr), "; its last output: ")
     advice = {
         -signal.SIGKILL: "; the kernel kills processes when memory runs out: see `dmesg`, or use a smaller model",
         -signal.SIGILL: "; this build of the runtime uses instructions that the CPU lacks: install another version",

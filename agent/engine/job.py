@@ -8,7 +8,7 @@ import msgspec
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Agreement, Answers, OutputCheck
-from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Scheduling, Subset, Tensor
+from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, RuntimeInfo, Sandbox, Scheduling, Subset, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Latency, Load, Memory, Stage, WarmUp
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.suite import Case
@@ -55,6 +55,19 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     total: int
 
 
+class Confined(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The first event, before anything of the model is opened: the sandbox of the process."""
+
+    sandbox: Sandbox | None
+
+
+class ReferenceWanted(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The reference is to run on the request in `folder`, `limit_s` at most; the reply on standard input is a text, why it failed."""
+
+    folder: str
+    limit_s: float
+
+
 class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The run ended without a number; `kind` names the class of the error."""
 
@@ -96,6 +109,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     load: Load | None = None
     generation: Generation | None = None
     cpus: tuple[int, ...] | None = None
+    sandbox: Sandbox | None = None
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -110,7 +124,7 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     answers: Answers | None
 
 
-Event = Phase | RunProgress | Failed | MeasuredRun | Scored
+Event = Confined | ReferenceWanted | Phase | RunProgress | Failed | MeasuredRun | Scored
 decode_event = msgspec.json.Decoder(Event).decode
 decode_job = msgspec.json.Decoder(RunJob).decode
 

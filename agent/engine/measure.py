@@ -64,10 +64,17 @@ class _Timing:
     idle_after: Window | None
 
 
-def measure(work: job.RunJob, started_ns: int, emit: Emit, stop_counting: Callable[[], int] | None = None) -> job.MeasuredRun:
+def measure(
+    work: job.RunJob,
+    started_ns: int,
+    emit: Emit,
+    stop_counting: Callable[[], int] | None = None,
+    run_reference: agreement.RunReference = agreement.no_reference,
+) -> job.MeasuredRun:
     """Measure one run; `started_ns` is the monotonic clock at the start of this process.
 
-    `stop_counting` returns how many modules were compiled since then, where that is counted.
+    `stop_counting` returns how many modules were compiled since then, where that is counted. `run_reference` has the session run the
+    reference: this process may start none.
 
     Raises:
         EdgemeterError: the run failed; its class shows what the caller can do.
@@ -82,18 +89,20 @@ def measure(work: job.RunJob, started_ns: int, emit: Emit, stop_counting: Callab
     finally:
         # Before the reference loads the model too: a small board may not have the memory for both.
         runtime.close()
-    agreed, why_not = _agree(work, start, timing, measured.latency.p50_ms or measured.latency.mean_ms, emit)
+    agreed, why_not = _agree(work, start, timing, measured.latency.p50_ms or measured.latency.mean_ms, emit, run_reference)
     return msgspec.structs.replace(measured, agreement=agreed, agreement_reason=why_not)
 
 
-def _agree(work: job.RunJob, start: _Start, timing: _Timing, p50_ms: float, emit: Emit) -> tuple[Agreement | None, str | None]:
+def _agree(
+    work: job.RunJob, start: _Start, timing: _Timing, p50_ms: float, emit: Emit, run_reference: agreement.RunReference
+) -> tuple[Agreement | None, str | None]:
     if not work.agreement:
         return None, 'agreement with a reference was not requested for this repeat (agreement = "first" or "never")'
     emit(job.Phase(name="agreement", seconds=agreement.LIMIT_S))
     queries = [agreement.TimedQuery(item, timing.prepared[item], outputs) for item, outputs in sorted(timing.timed.kept.items())]
     task = start.model.work if timing.is_by_item else None
     same = None if task is None else lambda item, timed, reference: task.same_predictions(item, [timed], [reference])
-    return agreement.agree(work.case, start.model.loaded, p50_ms, queries, same)
+    return agreement.agree(work.case, start.model.loaded, p50_ms, queries, same, run_reference)
 
 
 def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runtime, stop_counting: Callable[[], int] | None) -> _Start:

@@ -1,13 +1,11 @@
 """The process that runs the reference: the same model on other kernels, with inputs from a folder; outputs go to the same folder.
 
 It is a separate process because reference kernels may be far too slow, lack an operator or exhaust the memory, none of which may cost
-the run that has just been measured. It ends when its parent does.
+the run that has just been measured. The session starts it, in a sandbox like that of the run.
 """
 
 import itertools
-import os
 import sys
-import threading
 import zipfile
 from pathlib import Path
 from typing import Literal
@@ -57,7 +55,6 @@ def arrays_file(folder: Path, kind: Literal["inputs", "outputs"], index: int) ->
 def main() -> int:
     """Run the request in the folder, query by query, and return the exit status."""
     folder = Path(sys.argv[1])
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     request = msgspec.json.decode((folder / REQUEST).read_bytes(), type=ReferenceRequest)
     runtime = runtimes.create(request.runtime)
     try:
@@ -75,12 +72,6 @@ def main() -> int:
     finally:
         runtime.close()
     return 0
-
-
-def _end_with_parent() -> None:
-    # Standard input is a pipe that the parent holds open: it ends when the parent does, however that happens.
-    os.read(0, 1)
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The process that measures: one job on standard input, events on standard output, one run.
+"""The process that measures: one job on standard input, events on standard output, one run; started in a sandbox (`agent/sandbox`).
 
 A fresh process per run keeps runs independent, makes cold starts cold, and turns a crash of a native library into an error line.
 Its argument, where there is one, names the cores that it may use: `2,3`.
@@ -43,9 +43,13 @@ def count_compiled() -> Callable[[], int]:
 STOP_COUNTING = count_compiled()
 
 import signal  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import msgspec  # noqa: E402
 
 from edgemeter.agent.engine import generating, job, measure  # noqa: E402
 from edgemeter.agent.engine.predictions import score_untimed  # noqa: E402
+from edgemeter.agent.sandbox import confine  # noqa: E402
 
 
 def main() -> int:
@@ -57,10 +61,21 @@ def main() -> int:
     def emit(event: job.Event) -> None:
         events.write(job.encode(event) + b"\n")
 
-    work = job.decode_job(sys.stdin.buffer.read())
-    timed = measure.measure if work.case.output_tokens is None else generating.measure_generation
+    def run_reference(folder: Path, limit_s: float) -> str:
+        emit(job.ReferenceWanted(folder=str(folder), limit_s=limit_s))
+        return msgspec.json.decode(sys.stdin.buffer.readline(), type=str)
+
+    emit(job.Confined(sandbox=confine.sandbox()))
+    # What the sandbox took is part of the start.
+    started_ns = confine.started_ns() or STARTED_NS
+    work = job.decode_job(sys.stdin.buffer.readline())
     try:
-        emit(score_untimed(work, emit) if work.is_untimed else timed(work, STARTED_NS, emit, STOP_COUNTING))
+        if work.is_untimed:
+            emit(score_untimed(work, emit))
+        elif work.case.output_tokens is not None:
+            emit(generating.measure_generation(work, started_ns, emit, STOP_COUNTING))
+        else:
+            emit(measure.measure(work, started_ns, emit, STOP_COUNTING, run_reference))
     except Exception as error:  # noqa: BLE001 - the outer loop: a runtime may raise anything from inside the bare call, which nothing wraps
         emit(job.failure(error, work.case))
     return 0

@@ -3,6 +3,7 @@
 import datetime as dt
 import math
 import os
+import signal
 import sys
 import time
 from contextlib import closing
@@ -21,7 +22,7 @@ from edgemeter.agent.machine import clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine, whole_number
 from edgemeter.agent.power import detect
 from edgemeter.agent.power.stored import find_calibration
-from edgemeter.agent.update.release import RUNNING_RELEASE, bad_versions
+from edgemeter.agent.update.release import RELEASES_FOLDER, RUNNING_RELEASE, bad_versions
 
 STEP_RATIO = 0.1
 WORN_OUT = 0x0B
@@ -66,9 +67,6 @@ def _written_mb(block: str, machine: Machine) -> int | None:
         return None
     kilobytes = machine.number(f"sys/fs/ext4/{name}/lifetime_write_kbytes")
     return None if kilobytes is None else kilobytes << 10
-
-
-RELEASES_FOLDER = "releases"
 
 
 def read_releases(prefix: Path, home: Path) -> tuple[str | None, tuple[str, ...]]:
@@ -284,5 +282,17 @@ def _line(text: str | None) -> str | None:
     return None if text is None else text[:LONGEST_LINE]
 
 
+def main() -> int | str:
+    """Write the health that the order in the first argument asks for; return the exit status, or the error in one line."""
+    # Where the agent has ended, nobody reads: the process ends too, without a word.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        payload = encode_health(read_health(msgspec.json.decode(sys.argv[1], type=CollectOrder)))
+    except EdgemeterError as error:
+        return str(error)
+    sys.stdout.buffer.write(payload)
+    return 0
+
+
 if __name__ == "__main__":
-    sys.stdout.buffer.write(encode_health(read_health(msgspec.json.decode(sys.argv[1], type=CollectOrder))))
+    sys.exit(main())

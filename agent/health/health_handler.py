@@ -283,7 +283,8 @@ class HealthHandler:
         self._reported_s = now_s
         self._runs_ns, self._runs_s = verdicts_changed_ns(context.home), now_s
         try:
-            self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+            # In a session of its own: Ctrl-C is for the agent, which ends it.
+            self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
             self._child_s = now_s
         except OSError as error:
             self._failed(f"cannot collect the health of this device ({error})", now_s)

@@ -279,6 +279,8 @@ class JobsHandler:
         if self._started_place != entry.place:
             # Whether the update was requested before the restart is unknown; the supervisor ignores a second request for the same order.
             self._start(entry)
+        else:
+            self._note_waiting(entry, update_orders().why_waiting())
         return RUNNING_POLL_S
 
     def _begin(self, entry: journal.JournalEntry) -> float:
@@ -364,7 +366,7 @@ class JobsHandler:
         # From here on only the child holds it, until it ends.
         self._lock.release()
 
-    def _note_waiting(self, entry: journal.JournalEntry, why: str) -> None:
+    def _note_waiting(self, entry: journal.JournalEntry, why: str | None) -> None:
         if entry.reason != why:
             self._journal.waits(entry.place, why)
 

@@ -138,9 +138,9 @@ class Journal(Database):
         """Note that it begins now, in this boot; return whether it still was to."""
         return self._change(number, "accepted", "state = 'running', reason = NULL, boot_id = ?, started_ns = ?", boot_id, time.time_ns())
 
-    def waits(self, number: int, reason: str) -> bool:
-        """Note why it cannot begin yet."""
-        return self._change(number, "accepted", "reason = ?", _cut(reason))
+    def waits(self, number: int, reason: str | None) -> bool:
+        """Note why it cannot begin or continue yet."""
+        return any(self._change(number, state, "reason = ?", _cut(reason)) for state in ("accepted", "running"))
 
     def proceeds(self, number: int, done_ratio: float) -> bool:
         """Note how much of it is done."""

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
+
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, UnavailableError
 from edgemeter.agent.contract import data_archive, order_suite
@@ -146,7 +148,7 @@ def _run(context: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunR
             records.append(record)
             if len(records) <= keep_from:
                 return record
-            numbered = outbox.put(record)
+            numbered = outbox.put(msgspec.structs.replace(record, job=context.task.order.job))
             note_verdict(outbox.path.parent, numbered.started_at_ns, numbered.verdict.state)
             context.kept(numbered.id)
             return numbered

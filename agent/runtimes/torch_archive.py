@@ -1,6 +1,6 @@
 r"""Looks into a PyTorch file before PyTorch does, and refuses what would run code of its own while it is loaded.
 
-A plain `torch.save` file is a pickle. A TorchScript archive is a program in a small language; it is refused when it reads or writes files.
+A plain `torch.save` file is a pickle. A TorchScript archive is a program, judged by the operators that it calls (`torch_script.py`).
 An exported program (.pt2) is data, but `torch.export.load` unpickles parts of it with `weights_only=False`, evaluates its size
 expressions with sympy and resolves operator names with `getattr` from `torch` on, where `torch.os.system` lies. So only members, names,
 operators and expressions of the known forms pass. Source: torch/export/pt2_archive/_package.py, torch/_export/serde/serialize.py (2.13).
@@ -16,11 +16,12 @@ from typing import Any, Literal
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_file
+from edgemeter.agent.runtimes import torch_script
 
 _EXPORT = "export the model with torch.export.save (.pt2), or with torch.jit.trace(...).save"
-_FILE_ACCESS = re.compile(rb"\btorch\.(?:save|load|from_file)\b")
 _TORCHVISION = re.compile(rb"\bops\.torchvision\.\w")
 _SCRIPT = re.compile(r"code/.*\.py")
+_SCRIPT_PICKLES = re.compile(r"[^/]+\.pkl")
 _PROGRAM = re.compile(r"models/\w+\.json|serialized_exported_program\.json")
 _PICKLES = re.compile(r"data/sample_inputs/\w+\.pt|serialized_(?:state_dict|constants|example_inputs)\.pt")
 _CONFIGS = re.compile(r"data/(?:weights|constants)/\w+_config\.json")
@@ -30,8 +31,8 @@ _PLAIN = re.compile(
 )
 
 _OPERATORS = "add|sub|mul|truediv|floordiv|mod|pow|neg|pos|eq|ne|lt|le|gt|ge|and_|or_|not_|xor|lshift|rshift|getitem"
-_LIBRARIES = "aten|prims|higher_order|quantized|quantized_decomposed|torchao|torchvision|mkldnn|onednn|_c10d_functional"
-_OPERATOR = re.compile(rf"torch\.ops\.(?:{_LIBRARIES})\.\w+(?:\.\w+)?|_operator\.(?:{_OPERATORS})|torch\._?sym_\w+|math\.[a-z]\w*")
+_OPERATOR = re.compile(r"torch\.ops\.(\w+\.\w+)(?:\.(?!__)\w+)?")
+_ARITHMETIC = re.compile(rf"_operator\.(?:{_OPERATORS})|torch\._?sym_\w+|math\.[a-z]\w*")
 # Like Integer(2), Symbol('s77', positive=True), s0 + 3*s1: capitalised functions, symbols and numbers; no attribute, no other call.
 _EXPRESSION = re.compile(
     r"(?:[A-Z][A-Za-z0-9]*\(|'(?:[a-z]+\d+|[-+.e\d]+)'|\b(?:positive|integer|nonnegative|real|finite|evaluate|precision)=|True|False|"
@@ -64,6 +65,9 @@ def read(model: Path) -> TorchArchive:
     start = model_file.head(model)
     if start[:1] == b"\x80":
         raise ConfigError(_pickle(model))
+    if not start.startswith(b"PK\x03\x04"):
+        # Also what only ends as a zip: PyTorch may go by the beginning.
+        raise ConfigError(f"{str(model)!r} is not a PyTorch model: {_EXPORT}")
     try:
         with zipfile.ZipFile(model) as archive:
             members = _members(model, archive)
@@ -94,11 +98,11 @@ def _members(model: Path, archive: zipfile.ZipFile) -> dict[str, str]:
 
 
 def _torchscript(model: Path, archive: zipfile.ZipFile, members: Mapping[str, str]) -> TorchArchive:
-    calls_torchvision = False
-    for script in (archive.read(member) for name, member in members.items() if _SCRIPT.fullmatch(name)):
-        if access := _FILE_ACCESS.search(script):
-            raise ConfigError(f"{str(model)!r} calls {access[0].decode()} and is not run: a model reads no files; {_EXPORT}")
-        calls_torchvision |= _TORCHVISION.search(script) is not None
+    scripts = [archive.read(member) for name, member in members.items() if _SCRIPT.fullmatch(name)]
+    pickles = (archive.read(member) for name, member in members.items() if _SCRIPT_PICKLES.fullmatch(name))
+    if use := torch_script.refused(scripts) or next(filter(None, map(torch_script.refused_class, pickles)), None):
+        raise ConfigError(f"{str(model)!r} uses {use[:80]} and is not run: a model only computes; {_EXPORT}")
+    calls_torchvision = any(_TORCHVISION.search(script) for script in scripts)
     return TorchArchive("torchscript", model_file.texts(model, below="extra"), (), calls_torchvision)
 
 
@@ -144,7 +148,8 @@ def _strings(value: Any, key: str) -> Iterator[tuple[str, str]]:
 def _is_plain(key: str, text: str) -> bool:
     """Return whether a text has one of the forms that torch.export writes under this key."""
     if key in {"target", "as_operator"}:
-        return _OPERATOR.fullmatch(text) is not None
+        operator = _OPERATOR.fullmatch(text)
+        return torch_script.is_operator(operator[1]) if operator else _ARITHMETIC.fullmatch(text) is not None
     if key in {"expr_str", "key"} and _EXPRESSION.fullmatch(text) is not None:
         return True
     if key in {"in_spec", "out_spec"}:

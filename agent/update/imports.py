@@ -3,6 +3,7 @@
 Prints what does not import, in one line, and ends with status 1 where there is something. A library comes before those that need it.
 """
 
+import signal
 import sys
 
 from edgemeter.agent.doctor.checks import RUNTIMES, check_software
@@ -10,7 +11,10 @@ from edgemeter.agent.doctor.checks import RUNTIMES, check_software
 
 def main() -> int:
     """Return the exit status."""
-    wrong = [finding for finding in check_software() if finding.state == "bad" and finding.name in RUNTIMES]
+    # Where the agent has ended, nobody reads: the process ends too, without a word.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    # However long a slow card takes: the supervisor allows a time that fits the board.
+    wrong = [finding for finding in check_software(import_timeout_s=None) if finding.state == "bad" and finding.name in RUNTIMES]
     if wrong:
         sys.stdout.write(f"{'; '.join(finding.what for finding in wrong)}\n")
     return 1 if wrong else 0

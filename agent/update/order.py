@@ -141,7 +141,7 @@ def carry_out(order: Order, archive: Path, home: Path, release: InstalledRelease
 
     Raises:
         ConfigError: as `check`; it is not an update, or the release is not signed by the fleet, is for another device or version.
-        UnavailableError: no supervisor runs to switch releases, or the update request cannot be written.
+        UnavailableError: there is no supervisor to switch releases, or the update request cannot be written.
     """
     update = order.work
     if not isinstance(update, Update):
@@ -188,9 +188,15 @@ def withdraw(order: Order, home: Path) -> None:
             path.unlink()
 
 
+def why_waiting(release: InstalledRelease | None = RUNNING_RELEASE) -> str | None:
+    """Return why nothing happens to a request now, None while the supervisor runs; one that is started again takes the request."""
+    is_supervised = release is not None and is_locked(release.lock)
+    return None if is_supervised else "waiting for edgemeter-supervisor.service, which does not run"
+
+
 def _supervised(home: Path, release: InstalledRelease | None) -> InstalledRelease:
     if release is None:
         raise UnavailableError("this agent is not a release below /opt/edgemeter: update it the way it was installed")
-    if not is_locked(release.lock) or not (home / UPDATE_FOLDER).is_dir():
-        raise UnavailableError(f"no supervisor runs for {str(release.root)!r}: start edgemeter-supervisor.service on the device")
+    if not (home / UPDATE_FOLDER).is_dir():
+        raise UnavailableError(f"no supervisor ever ran for {str(release.root)!r}: start edgemeter-supervisor.service on the device")
     return release

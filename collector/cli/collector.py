@@ -260,7 +260,9 @@ def up(
         service = Collector(address, path, config, group=group, retention=retention)
         metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
         publisher = HomePublisher(address, path, version("edgemeter")) if home_assistant else None
-        presence = CollectorPresence(address, lambda: service.name, lambda: service.unwell() is None) if broker_address else None
+        presence = (
+            CollectorPresence(address, lambda: service.name, lambda: service.unwell() is None, service.flooders) if broker_address else None
+        )
         parts = [part for part in (service, presence, metrics_server, publisher) if part is not None]
         try:
             for part in parts:

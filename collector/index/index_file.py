@@ -32,7 +32,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
 APPLICATION_ID = 0x4564_4978  # "EdIx"
 
 # Raised whenever the tables change: a file of another version is made anew.
-INDEX_VERSION = 16
+INDEX_VERSION = 17
 # Pages of the file that are held in memory.
 CACHE_KB = 16 << 10
 
@@ -101,6 +101,7 @@ CREATE INDEX runs_of_case ON measured (case_number, started_at_ns);
 CREATE INDEX runs_of_series ON measured (series, at_ns);
 CREATE INDEX runs_by_time ON measured (started_at_ns);
 CREATE INDEX runs_by_id ON measured (id);
+CREATE INDEX runs_of_job ON measured (job) WHERE job IS NOT NULL;
 CREATE INDEX unusable_runs ON measured (started_at_ns) WHERE NOT is_usable;
 CREATE VIEW runs AS SELECT row, case_number, series, {", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))}
 FROM measured LEFT JOIN common USING (fingerprint);

@@ -230,21 +230,24 @@ class Feed:
                     self._send(mqtt_wire.PING)
 
     def _read(self, opened: socket.socket) -> bool:
-        # A broker without TCP_NODELAY holds its next message back until our kernel has acknowledged the last one; Linux forgets this
-        # option after a while, so it is set anew.
-        with contextlib.suppress(OSError, AttributeError):
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-        try:
-            data = opened.recv(READ_BYTES)
-            # What TLS has decrypted already no `select` sees.
-            while isinstance(opened, ssl.SSLSocket) and opened.pending():
-                data += opened.recv(opened.pending())
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return False
-        if not data:
-            raise TransientError("the broker closed the connection")
-        self._take(*self._reader.read(data))
-        return True
+        _acknowledge_quickly(opened)
+        parts: list[bytes] = []
+        left_bytes = READ_BYTES
+        # Over TLS each message is a record, and a `recv`, of its own; what was decrypted already no `select` sees.
+        while left_bytes > 0:
+            try:
+                data = opened.recv(left_bytes)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                break
+            if not data:
+                if parts:
+                    break
+                raise TransientError("the broker closed the connection")
+            parts.append(data)
+            left_bytes -= len(data)
+        if parts:
+            self._take(*self._reader.read(b"".join(parts)))
+        return bool(parts)
 
     def _take(self, messages: list[Message], answers: Sequence[BrokerResponse]) -> None:
         if messages:

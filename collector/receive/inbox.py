@@ -10,9 +10,13 @@ from edgemeter.agent.base.mqtt_session import Message
 INBOX_LIMIT_BYTES = 24 << 20
 # What a device may have taken in its turn: one with large messages waits while the others have theirs.
 QUANTUM_BYTES = 64 << 10
-# In an inbox that is half full a device may fill this share.
+# What the smallest message costs in a turn.
+SMALLEST_BYTES = 256
+# In an inbox that is half full the results of a device may fill this share; its other messages may at any time.
 DEVICE_RATIO = 0.25
-# The last part of a result's topic; other messages are few, and nobody sends them again.
+# A device has at most 1,000 records on their way. Its other messages are few, and nobody sends them again.
+MOST_RESULTS, MOST_REPORTS = 4000, 64
+MOST_WAITING = 100_000
 RESULT_KIND = "result"
 
 
@@ -22,6 +26,8 @@ class _Waiting:
 
     messages: deque[Message] = field(default_factory=deque)
     bytes: int = 0
+    reports: int = 0
+    report_bytes: int = 0
     credit_bytes: int = 0
 
 
@@ -46,9 +52,9 @@ class Inbox:
         return self._count
 
     def put(self, messages: Sequence[Message]) -> list[Message]:
-        """Add messages, and return the results that have no room because their device waits with too many already.
+        """Add messages, and return those that have no room because their device waits with too many already.
 
-        Those may be acknowledged to the broker: without a receipt the device sends them again. A closed inbox drops all.
+        They may be acknowledged to the broker: without a receipt the device sends results again. A closed inbox drops all.
         """
         with self._changed:
             if self._is_closed:
@@ -59,7 +65,7 @@ class Inbox:
 
     def is_full(self) -> bool:
         """Return whether the producer should wait: backpressure, not loss."""
-        return self._bytes >= self._limit_bytes
+        return self._bytes >= self._limit_bytes or self._count >= MOST_WAITING
 
     def take(self, limit: int, limit_bytes: int, timeout_s: float) -> list[Message]:
         """Return the next messages, up to `limit` or `limit_bytes`, waiting at most `timeout_s` for the first; call `done` afterwards."""
@@ -100,13 +106,23 @@ class Inbox:
         if waiting is None:
             waiting = self._waiting[device] = _Waiting()
             self._turns.append(device)
-        elif 2 * self._bytes >= self._limit_bytes and waiting.bytes + size_bytes > DEVICE_RATIO * self._limit_bytes and kind == RESULT_KIND:
+        elif self._has_too_much(waiting, size_bytes, kind):
             return False
+        if kind != RESULT_KIND:
+            waiting.reports += 1
+            waiting.report_bytes += size_bytes
         waiting.messages.append(message)
         waiting.bytes += size_bytes
         self._bytes += size_bytes
         self._count += 1
         return True
+
+    def _has_too_much(self, waiting: _Waiting, size_bytes: int, kind: str) -> bool:
+        share_bytes = DEVICE_RATIO * self._limit_bytes
+        if kind != RESULT_KIND:
+            return waiting.reports >= MOST_REPORTS or waiting.report_bytes + size_bytes > share_bytes
+        is_half_full = 2 * self._bytes >= self._limit_bytes
+        return len(waiting.messages) >= MOST_RESULTS or (is_half_full and waiting.bytes + size_bytes > share_bytes)
 
     def _take_turn(self, batch: list[Message], limit: int, limit_bytes: int) -> int:
         """Take what the next device may have; return how many bytes."""
@@ -114,15 +130,20 @@ class Inbox:
         waiting = self._waiting[device]
         is_alone = len(self._turns) == 1
         credit_bytes = waiting.credit_bytes + QUANTUM_BYTES
-        turn_bytes = 0
+        turn_bytes = spent_bytes = 0
         while waiting.messages and len(batch) < limit and turn_bytes < limit_bytes:
-            size_bytes = len(waiting.messages[0].payload)
-            if turn_bytes + size_bytes > credit_bytes and not is_alone:
+            message = waiting.messages[0]
+            size_bytes = len(message.payload)
+            if spent_bytes + max(SMALLEST_BYTES, size_bytes) > credit_bytes and not is_alone:
                 break
             batch.append(waiting.messages.popleft())
             turn_bytes += size_bytes
+            spent_bytes += max(SMALLEST_BYTES, size_bytes)
+            if not message.topic.endswith(f"/{RESULT_KIND}"):
+                waiting.reports -= 1
+                waiting.report_bytes -= size_bytes
         waiting.bytes -= turn_bytes
-        waiting.credit_bytes = max(0, credit_bytes - turn_bytes)
+        waiting.credit_bytes = max(0, credit_bytes - spent_bytes)
         self._turns.popleft()
         if waiting.messages:
             self._turns.append(device)

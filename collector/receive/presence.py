@@ -2,7 +2,8 @@
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from edgemeter.agent.base.broker_address import BrokerAddress
@@ -13,15 +14,26 @@ from edgemeter.agent.contract.messages import COLLECTOR_STATE, COLLECTOR_STATE_S
 logger = logging.getLogger(__name__)
 
 GOODBYE_S = 2.0
+POLL_S = 1.0
 
 
 class CollectorPresence:
-    """Reports the collector `name()`, asked when it starts, as online while `is_well()`; `start` once, `stop` once or more."""
+    """Reports the collector `name()`, asked when it starts, as online while `is_well()`, and the devices in `flooders()`.
 
-    def __init__(self, address: BrokerAddress, name: Callable[[], str], is_well: Callable[[], bool]) -> None:
+    `start` once, `stop` once or more.
+    """
+
+    def __init__(
+        self,
+        address: BrokerAddress,
+        name: Callable[[], str],
+        is_well: Callable[[], bool],
+        flooders: Callable[[], Sequence[str]] = lambda: (),
+    ) -> None:
         self._address = address
         self._name = name
         self._is_well = is_well
+        self._flooders = flooders
         self._topic = ""
         self._session: MqttSession | None = None
         self._stopping = threading.Event()
@@ -70,11 +82,18 @@ class CollectorPresence:
             logger.debug("the broker refuses %s: %s", self._topic, refusal)
 
     def _run(self) -> None:
+        due_s = 0.0
         while not self._stopping.is_set():
-            self._wake.clear()
-            self._report("online" if self._is_well() else "offline")
-            self._wake.wait(COLLECTOR_STATE_S)
+            if self._wake.is_set() or time.monotonic() >= due_s:
+                self._wake.clear()
+                self._report("online" if self._is_well() else "offline")
+                due_s = time.monotonic() + COLLECTOR_STATE_S
+            if flooders := self._flooders():
+                # Not retained: the fleet's service bans them once.
+                self._report("online", flooders)
+            self._wake.wait(POLL_S)
 
-    def _report(self, state: Literal["online", "offline"]) -> None:
+    def _report(self, state: Literal["online", "offline"], flooders: Sequence[str] = ()) -> None:
         if self._session is not None and self._session.is_connected():
-            self._session.publish(self._topic, messages.encode_message(CollectorState(state=state)), lasting="retained")
+            payload = messages.encode_message(CollectorState(state=state, flooding=tuple(flooders)))
+            self._session.publish(self._topic, payload, lasting="passing" if flooders else "retained")

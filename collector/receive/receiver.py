@@ -37,6 +37,7 @@ from edgemeter.collector.receive.admission import WHOLE_BYTES, Admitted, CheckDe
 from edgemeter.collector.receive.allocator import give_back_freed_buffers
 from edgemeter.collector.receive.envelope import is_compressed
 from edgemeter.collector.receive.feed import Feed
+from edgemeter.collector.receive.flooding import UselessMessages, source_of
 from edgemeter.collector.receive.inbox import Inbox
 from edgemeter.collector.receive.monitor import Histogram
 
@@ -163,6 +164,7 @@ class Receiver:
         if group is not None and (not group or any(character in "/+# " or not character.isprintable() for character in group)):
             raise ConfigError(f"{group!r} is not a valid group name: use one without '/', '+', '#' and spaces")
         self._group = group
+        self._useless = UselessMessages()
         self._inbox = Inbox(has_room=lambda: self._feed.wake() if self._feed is not None else None)
         self._stopping = threading.Event()
         self._name: CollectorName | None = None
@@ -247,12 +249,20 @@ class Receiver:
 
     def received(self, messages: Sequence[Message]) -> None:
         """Feed event: messages."""
-        shed = self._inbox.put(messages)
+        muted = self._useless.muted()
+        shed = [message for message in messages if source_of(message.topic) in muted] if muted else []
+        shed += self._inbox.put([message for message in messages if source_of(message.topic) not in muted] if shed else messages)
         if shed and self._feed is not None:
             self.counts.shed += len(shed)
             self._feed.acknowledge(shed)
-            device = shed[0].topic.rpartition("/")[0]
+            for message in shed:
+                self._useless.count(message.topic, len(message.payload))
+            device = source_of(shed[0].topic)
             logger.warning("%s sends more than can be stored: some messages have to come again", device, extra=about(device))
+
+    def flooders(self) -> list[str]:
+        """Return the devices that sent more useless messages than any board does, since the last call."""
+        return self._useless.flooders()
 
     def disconnected(self, reason: str) -> None:
         """Feed event: the connection is gone."""
@@ -332,7 +342,8 @@ class Receiver:
     def _note(self, rejections: Sequence[Rejection]) -> None:
         self.counts.rejections.update(rejection.kind for rejection in rejections)
         for rejection in rejections:
-            limit = about(rejection.topic.rpartition("/")[0])
+            self._useless.count(rejection.topic, len(rejection.payload))
+            limit = about(source_of(rejection.topic))
             logger.warning("quarantined a message of %s: %s", rejection.topic, rejection.reason, extra=limit)
 
     def _check(self, ledger: Ledger) -> bool:

@@ -92,6 +92,10 @@ class Collector:
         if self._drain is not None:
             self._drain.stop()
 
+    def flooders(self) -> list[str]:
+        """Return the devices that sent more useless messages than any board does, since the last call."""
+        return self._receiver.flooders()
+
     def settled(self, timeout_s: float) -> bool:
         """Wait until everything received is committed, and drained if there is an InfluxDB; return False after `timeout_s`."""
         deadline = time.monotonic() + timeout_s

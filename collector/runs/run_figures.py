@@ -51,6 +51,7 @@ class RunFigures(NamedTuple):
     energy_by: str | None
     energy_provenance: str | None
     accuracy_kind: str | None
+    job: str | None
     values: tuple[float | None, ...]
 
     @property
@@ -134,6 +135,7 @@ def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
         energy_by=energy.by if energy else None,
         energy_provenance=provenance,
         accuracy_kind=accuracy.text if accuracy else None,
+        job=run.job,
         values=tuple(values),
     )
 

@@ -46,6 +46,11 @@ class CampaignActivity:
     received_ns: int
     is_stale: bool
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the overview shows it: a campaign for a day after its end, a job until its end."""
+        return self.progress.title is None or self.progress.state == "running"
+
 
 @dataclass(frozen=True, slots=True)
 class Activities:
@@ -99,7 +104,7 @@ def now_section(source: RecordSource, links: Links, fleet: str | None) -> Markup
     if not isinstance(links, ServedLinks):
         return None
     activities = read_activities(source, time.time_ns())
-    parts = [_campaign(campaign) for campaign in activities.campaigns]
+    parts = [described_campaign(campaign, links) for campaign in activities.campaigns if campaign.is_current]
     lines = [
         join([link(links.to("device", fleet=activity.fleet, device=activity.device), activity.device), ": ", described(activity)])
         for activity in activities.devices
@@ -117,18 +122,21 @@ def described(activity: DeviceActivity) -> Markup:
     return element("span", {"class": "doubt" if activity.is_stale else None}, activity.text)
 
 
-def _campaign(campaign: CampaignActivity) -> Markup:
+def described_campaign(campaign: CampaignActivity, links: Links) -> Markup:
+    """Return how far a campaign or a job is, in words and as a bar, with the way to its devices and runs."""
     now = campaign.progress
     counts = {name: count for name in ("done", "failed", "running", "waiting", "cancelled") if (count := getattr(now, name))}
     counted = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "nothing"
     impossible = f"; {now.impossible:,} more are impossible" if now.impossible else ""
     reason = f" ({now.reason})" if now.reason else ""
     when = f"; {'no report since' if campaign.is_stale else 'as of'} {figures.stamp(campaign.received_ns)} UTC"
-    text = f": {now.state}{reason}, group {now.group} of {now.groups}; {counted} of {now.total:,}{impossible}{when}"
+    group = f", group {now.group} of {now.groups}" if now.groups > 1 else ""
+    text = f"{f', {now.title}' if now.title else ''}: {now.state}{reason}{group}; {counted} of {now.total:,}{impossible}{when}"
     bar = [
         element("span", {"class": name, "style": f"width:{100 * count / now.total:.3f}%"})
         for name, count in counts.items()
         if name not in {"waiting", "cancelled"}
     ]
-    heading = element("p", None, element("b", None, f"Campaign {now.campaign}"), text)
+    name = link(links.to("jobs", job=now.campaign), f"{'Campaign' if now.title is None else 'Job'} {now.campaign}")
+    heading = element("p", None, element("b", None, name), text)
     return element("div", {"class": "campaign"}, heading, element("div", {"class": "bar", "aria-hidden": "true"}, *bar))

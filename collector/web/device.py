@@ -10,6 +10,7 @@ from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.contract.case_identity import like_with_like
 from edgemeter.agent.contract.figures import Figure, figure, in_view, with_part
 from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.plausible_health import plausible_health
 from edgemeter.agent.ledger.presence import certificate_days, clock_text, last_words, needs_attention, sensors_text
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import among
@@ -92,6 +93,7 @@ def _machine(context: ViewContext, newest: IndexedCase) -> Markup:
 
 def _health_of(health: Health) -> dict[str, str | None]:
     """Return the health that the device reported, in words."""
+    health, _ = plausible_health(health, time.time_ns())
     days = certificate_days(health, time.time_ns())
     disk, runs = health.disk, health.runs
     free_ratio = disk.free_bytes / disk.size_bytes if disk.free_bytes is not None and disk.size_bytes else None

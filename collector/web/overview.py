@@ -11,6 +11,7 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.documents import Plain
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.plausible_health import plausible_health
 from edgemeter.agent.ledger.presence import DevicePresence, calibration_days, certificate_days, clock_text, needs_attention
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import spark_lines
@@ -136,7 +137,7 @@ def _lead(indexed_cases: Sequence[IndexedCase], newest_ns: int) -> str:
 
 
 def _devices(indexed_cases: Sequence[IndexedCase], present: Mapping[tuple[str, str], DevicePresence], newest_ns: int) -> list[_DeviceLine]:
-    lines = []
+    lines, now_ns = [], time.time_ns()
     for (fleet, device), members in grouped(((case.key.fleet, case.key.device), case) for case in indexed_cases).items():
         newest = max(members, key=lambda case: case.newest_ns)
         presence = present.get((fleet, device))
@@ -158,7 +159,7 @@ def _devices(indexed_cases: Sequence[IndexedCase], present: Mapping[tuple[str, s
                 hottest_c=max(hot, default=None),
                 models=tuple(sorted({case.key.model for case in members})),
                 is_silent=not is_revoked and newest_ns - newest.newest_ns > SILENT_DAYS * NS_PER_DAY,
-                health=presence.health if presence else None,
+                health=plausible_health(presence.health, now_ns)[0] if presence and presence.health else None,
             )
         )
     return sorted(lines, key=lambda line: (line.role != "reference", line.fleet, line.device))

@@ -48,6 +48,7 @@ def run_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
         "p", None,
         link(links.to("model", model=key.name), key.name), ", ", f"{record.precision} on {record.runtime.name} {record.runtime.version}, ",
         link(links.to("device", fleet=record.fleet, device=record.device), record.device),
+        *((", job ", link(links.to("jobs", job=record.job), record.job)) if record.job else ()),
     )  # fmt: skip
     parts = [
         trail,

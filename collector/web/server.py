@@ -124,7 +124,7 @@ class PageServer:
     def tag(self, request: ViewRequest, form: str) -> str:
         """Return what the answer's content hangs on: what is in the index, and the address."""
         state = f"{self.index.position()} {self.index.stale()} {self.index.source.version()} {self.events.version()}"
-        if request.view in {"overview", "device"}:
+        if request.view in {"overview", "device", "jobs"}:
             # What is measured now becomes stale by itself.
             state += f" {self._doing()}"
         # Ages change with the day.

@@ -13,6 +13,7 @@ from edgemeter.collector.show.series_style import GLYPHS
 from edgemeter.collector.web.alerts_view import alerts_view
 from edgemeter.collector.web.context import ViewContext, baselines
 from edgemeter.collector.web.device import device_view
+from edgemeter.collector.web.jobs_view import jobs_view
 from edgemeter.collector.web.markup import Markup, own_script_policy, raw, render, text_of
 from edgemeter.collector.web.model import model_view
 from edgemeter.collector.web.overview import overview
@@ -94,9 +95,18 @@ VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "trend": trend_view,
     "device": device_view,
     "run": run_view,
+    "jobs": jobs_view,
     "alerts": alerts_view,
 }
-NAVIGATION = {"overview": "Overview", "compare": "Compare", "model": "Model", "trend": "Trend", "device": "Device", "alerts": "Alerts"}
+NAVIGATION = {
+    "overview": "Overview",
+    "compare": "Compare",
+    "model": "Model",
+    "trend": "Trend",
+    "device": "Device",
+    "jobs": "Jobs",
+    "alerts": "Alerts",
+}
 NEEDED = {"model": "model", "device": "device"}
 # What an empty field means.
 BLANK = {"days": "all days", "level": LEVELS["current"]}

@@ -27,6 +27,7 @@ ROUTES: dict[str, tuple[str, ...]] = {
     "trend": ("model", "metric"),
     "device": ("fleet", "device"),
     "run": ("id",),
+    "jobs": ("job",),
     "alerts": (),
 }
 

@@ -8,12 +8,12 @@ from typing import Literal
 
 import msgspec
 
-from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import write_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, card_path
 from edgemeter.agent.contract.suite import runtime_for
+from edgemeter.agent.engine.inspection import inspect
 from edgemeter.agent.recognition import recognise
 from edgemeter.agent.runtimes import Loaded, TensorInfo
 from edgemeter.models.catalogue.catalogue import (
@@ -55,7 +55,7 @@ def add_model(model: Path, new_entry: NewEntry, catalogue: Path) -> tuple[Catalo
     if not model.is_file():
         raise ConfigError(f"cannot add {str(model)!r}: there is no such file")
     name = new_entry.runtime or runtime_for(model)
-    loaded = _load(name, model)
+    loaded = inspect(model, name)
     about, guesses = recognise.card_for(model, loaded)
     digest = model_file.sha256(model)
     if about.sha256 not in (None, digest):
@@ -75,14 +75,6 @@ def add_model(model: Path, new_entry: NewEntry, catalogue: Path) -> tuple[Catalo
         _write_card(model, msgspec.structs.replace(card_of(entry, digest, entry.source), made=origin))
     change_catalogue(catalogue, partial(with_entry, entry=entry))
     return entry, guesses
-
-
-def _load(name: str, model: Path) -> Loaded:
-    runtime = runtimes.create(name)
-    try:
-        return runtime.load(model, runtimes.Options())
-    finally:
-        runtime.close()
 
 
 def _entry(model: Path, digest: str, about: Card, loaded: Loaded, runtime: str, new_entry: NewEntry) -> CatalogueEntry:

@@ -51,6 +51,8 @@ def convert(  # noqa: PLR0917 - click gives them by name
         raise click.UsageError("--annotations needs --images, the folder of the annotated images")
     from edgemeter.agent.base.progress import progress_bar
     from edgemeter.agent.datasets.dataset import open_folder
+    from edgemeter.agent.engine.confinement import data_files, model_files
+    from edgemeter.models.cli.confined import run_confined
     from edgemeter.models.convert import conversion, formats
     from edgemeter.models.convert import source as sources
     from edgemeter.models.convert.conversion_report import ConversionRequest
@@ -59,6 +61,8 @@ def convert(  # noqa: PLR0917 - click gives them by name
         if goal != conversion.ALL_FORMATS:
             formats.find_format(goal)
     path = sources.find_source(source)
+    data = data_files(images, annotations) if images else ()
+    run_confined(path, (*model_files(path), calibration, *data), out)
     with progress_bar() as report:
         model = sources.load_source(path)
         needs_ranges = formats.needs_calibration(model.form, goals)
@@ -166,11 +170,13 @@ def quantise(source: Path, kinds: tuple[str, ...], out: Path, text: Path | None,
     """
     from edgemeter.agent.quality.gate import quality_gate
     from edgemeter.agent.quality.scoring import read_material, score_file
+    from edgemeter.models.cli.confined import run_confined
     from edgemeter.models.convert import gguf_quantise
 
     unknown = [kind for kind in kinds if kind not in gguf_quantise.TYPES]
     if unknown:
         raise click.UsageError(f"--to {unknown[0]}: choose of {', '.join(gguf_quantise.TYPES)}")
+    run_confined(source, (source, text), out)
     material = read_material(text, None, None, context_tokens) if text is not None else None
     before = score_file(source, "llama", 1, material) if material else None
     rows: list[dict[str, Any]] = []

@@ -1,20 +1,19 @@
 """How campaigns proceed: by the handler, which releases group after group and aborts by rule, and by hand (pause, resume, cancel)."""
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
+from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.messages import CAMPAIGN_STATE, CampaignProgress, encode_message
 from edgemeter.agent.contract.orders import FINAL
+from edgemeter.provisioning.campaigns.progress import ProgressReports
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import campaigns, jobs
 from edgemeter.provisioning.registry.campaigns import IS_OVER, AbortRules, Campaign
-from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, executions_of_campaign, last_serial, update_executions
+from edgemeter.provisioning.registry.jobs import FAILURES, Execution, executions_of_campaign, last_serial, update_executions
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
 
@@ -22,10 +21,8 @@ logger = logging.getLogger(__name__)
 
 # With ten thousand devices and many cells the counts take a tenth of a second.
 POLL_NS = NS_PER_S
-# Progress is retained for the collector and its page, at most one message of a campaign in this time.
+# The progress of campaigns and jobs is retained for the collector and its page, at most one message of each in this time.
 REPORT_NS = 5 * NS_PER_S
-# What has ended is reported for this long; then its topic is cleared.
-KEPT_NS = NS_PER_DAY
 _EPSILON = 1e-9
 
 # By (group, state).
@@ -67,11 +64,9 @@ def resume_campaign(registry: Registry, name: str, *, is_dry_run: bool = False) 
         campaign = _open_campaign(registry, name)
         if campaign.state == "running":
             return "already running", None, ()
-        was_short = campaign.state == "aborted" and campaign.reason is not None and campaign.reason.startswith("group ")
-        wave = min(campaign.wave + was_short, campaign.waves - 1)
-        released = _released(registry, name, wave)
-        text = f"resumed with group {wave + 1} of {campaign.waves}, {len(released)} executions queued"
-        return text, replace(campaign, state="running", reason=None, wave=wave, judged_from=last_serial(registry)), released
+        released = _released(registry, name, campaign.wave)
+        text = f"resumed with group {campaign.wave + 1} of {campaign.waves}, {len(released)} executions queued"
+        return text, replace(campaign, state="running", reason=None, judged_from=last_serial(registry)), released
 
     return _make(registry, plan, is_dry_run=is_dry_run)
 
@@ -139,10 +134,11 @@ def next_step(campaign: Campaign, counts: Counts, judged: Counts, now_ns: int) -
     if campaign.wave + 1 >= campaign.waves:
         is_over = not any(count for (_, state), count in counts.items() if state not in FINAL)
         return replace(campaign, state="done", reason=None, ended_ns=now_ns) if is_over else None
-    # Cancelled executions do not count.
-    group = {state: count for (wave, state), count in counts.items() if wave == campaign.wave and state != "cancelled"}
-    done_count, total = group.get("done", 0), sum(group.values())
-    open_count = sum(count for state, count in group.items() if state not in FINAL)
+    # Cancelled executions do not count, nor failures before it was resumed.
+    group = {state: count for (wave, state), count in counts.items() if wave == campaign.wave}
+    done_count, open_count = group.get("done", 0), sum(count for state, count in group.items() if state not in FINAL)
+    failed_count = sum(judged.get((campaign.wave, state), 0) for state in FAILURES)
+    total = done_count + open_count + failed_count
     least = campaign.rules.success_ratio * total - _EPSILON
     if done_count >= least:
         return replace(campaign, wave=campaign.wave + 1)
@@ -158,7 +154,7 @@ def why_abort(rule: AbortRules, counts: Counts) -> str | None:
     executed = sum(ended.values()) - ended["cancelled"]
     if executed < rule.min_executed:
         return None
-    for state, limit in (("failed", rule.failed_ratio), ("rejected", rule.rejected_ratio), ("timed_out", rule.timed_out_ratio)):
+    for state, limit in zip(FAILURES, (rule.failed_ratio, rule.rejected_ratio, rule.timed_out_ratio), strict=True):
         if ended[state] / executed > limit + _EPSILON:
             return f"{ended[state]} of {executed} {state.replace('_', ' ')}, at most {limit:.0%}"
     return None
@@ -171,38 +167,37 @@ class CampaignHandler:
 
     def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:  # noqa: ARG002 - a handler's signature
         self._registry = registry
-        self._publish = publish
+        self._reports = ProgressReports(registry, publish)
         self._step_ns = 0
         self._report_ns = 0
         self._seen: tuple[object, ...] = ()
-        self._published: dict[str, bytes] = {}
 
     def received(self, message: Message) -> None:
         """Ignore messages: it reads the registry."""
 
     def poll(self, now_ns: int) -> None:
-        """Take every running campaign a step further, when anything changed since the last poll; report how far they are."""
+        """Take every campaign a step further, when anything changed since the last poll; report how far they are."""
         if now_ns >= self._step_ns:
             self._step_ns = now_ns + POLL_NS
             self._advance(now_ns)
         if now_ns >= self._report_ns:
             self._report_ns = now_ns + REPORT_NS
-            self._report(now_ns)
+            self._reports.publish(now_ns)
 
     def close(self) -> None:
         """Hold nothing."""
 
     def _advance(self, now_ns: int) -> None:
-        running = [campaign for campaign in campaigns.read_open(self._registry) if campaign.state == "running"]
-        if not running:
+        unfinished = campaigns.read_open(self._registry)
+        if not unfinished:
             return
         progress = (
             last_serial(self._registry),
-            *((campaign.campaign, campaign.wave, campaign.judged_from) for campaign in running),
+            *((campaign.campaign, campaign.state, campaign.wave, campaign.judged_from) for campaign in unfinished),
         )
         if progress == self._seen:
             return
-        for campaign in running:
+        for campaign in unfinished:
             self._step(campaign.campaign, now_ns)
         self._seen = progress
 
@@ -210,6 +205,10 @@ class CampaignHandler:
         with self._registry.transaction() as connection:
             # It may have been paused since.
             campaign = campaigns.find(self._registry, name)
+            if campaign.state != "running":
+                # What was in flight and is to be retried waits too.
+                update_executions(connection, _held(self._registry, name))
+                return
             counts = campaigns.count_by_group(self._registry, name)
             judged = campaigns.count_by_group(self._registry, name, campaign.judged_from)
             after = next_step(campaign, counts, judged, now_ns)
@@ -226,32 +225,3 @@ class CampaignHandler:
             logger.warning("campaign %s: aborted: %s", name, after.reason)
         else:
             logger.info("campaign %s: %s", name, after.state)
-
-    def _report(self, now_ns: int) -> None:
-        """Publish the progress of each campaign that has changed."""
-        for campaign in campaigns.read(self._registry):
-            is_past = campaign.ended_ns is not None and now_ns - campaign.ended_ns > KEPT_NS
-            payload = b"" if is_past else encode_message(_progress(self._registry, campaign))
-            # Also what ended while the service was away: its message may still be there.
-            if self._published.get(campaign.campaign) != payload:
-                self._publish(CAMPAIGN_STATE.format(campaign=campaign.campaign), payload, lasting="retained")
-                self._published[campaign.campaign] = payload
-
-
-def _progress(registry: Registry, campaign: Campaign) -> CampaignProgress:
-    states: Counter[str] = Counter()
-    for (_, state), count in campaigns.count_by_group(registry, campaign.campaign).items():
-        states[state] += count
-    return CampaignProgress(
-        campaign=campaign.campaign,
-        state=campaign.state,
-        reason=campaign.reason,
-        group=campaign.wave + 1,
-        groups=campaign.waves,
-        done=states["done"],
-        failed=states["failed"] + states["rejected"] + states["timed_out"],
-        cancelled=states["cancelled"],
-        running=sum(states[state] for state in IN_FLIGHT),
-        waiting=states["held"] + states["queued"],
-        impossible=campaigns.count_impossible(registry, campaign.campaign),
-    )

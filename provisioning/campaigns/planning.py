@@ -3,11 +3,9 @@
 `sample_campaign.toml` beside this file shows every key.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import zip_longest
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -18,15 +16,14 @@ from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract.orders import JobId
 from edgemeter.agent.contract.suite import FORMATS, Settings, SuiteFile, reads
-from edgemeter.provisioning.campaigns.campaign_handler import release_group
+from edgemeter.provisioning.campaigns import starting
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory import selection
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, Tag
 from edgemeter.provisioning.jobs import packing
 from edgemeter.provisioning.jobs.packing import DataPacker, PackedSuite
 from edgemeter.provisioning.jobs.rules import DevicePlace, StartRules, why_never
-from edgemeter.provisioning.registry import campaigns, jobs
-from edgemeter.provisioning.registry.campaigns import Campaign, CampaignCell, GroupRules
+from edgemeter.provisioning.registry.campaigns import CampaignCell, GroupRules
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.registry import Registry
@@ -63,7 +60,7 @@ def read_campaign_file(path: Path) -> CampaignFile:
     """Return the campaign file at `path`.
 
     Raises:
-        ConfigError: it cannot be read, has a wrong or unknown key, two modes have one name, or the canary group is given twice.
+        ConfigError: it cannot be read, has a wrong or unknown key, or two modes have one name.
     """
     campaign_file = read_toml(path, CampaignFile, "campaign file")
     for fault in faults(campaign_file):
@@ -72,24 +69,21 @@ def read_campaign_file(path: Path) -> CampaignFile:
 
 
 def faults(campaign_file: CampaignFile, _path: Path | None = None) -> Iterator[str]:
-    """Yield what is wrong with a file whose keys are right: no mode, two of one name, two sizes of the canary group."""
+    """Yield what is wrong with a file whose keys are right: no mode, or two of one name."""
     names = [mode.name for mode in campaign_file.modes]
     if not names:
         yield "`modes` is empty: leave it out, or add [[modes]] with a name"
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
             yield f"two modes are named {name!r}: rename one"
-    if campaign_file.rules.canary is not None and campaign_file.rules.canary_ratio is not None:
-        yield "canary and canary_ratio exclude each other: leave one out"
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignPlan:
-    """A campaign that has not started: the work of each (model, mode), the group of each device, and all cells."""
+    """A campaign that has not started: the work of each (model, mode), and all cells with the groups of their devices."""
 
     written: CampaignFile
     devices: tuple[Device, ...]
-    waves: Mapping[str, int]
     work: Mapping[tuple[str, str], PackedSuite]
     cells: tuple[CampaignCell, ...]
 
@@ -107,7 +101,7 @@ def plan(written: CampaignFile, folder: Path, fleet_file: FleetFile | None, stor
         ConfigError: a model or a mode is wrong, or no cell is possible.
         UnavailableError: a model cannot be fetched.
     """
-    waves = groups(devices, written.rules)
+    waves = starting.in_groups({device.device: device.board for device in devices}, written.rules.groups)
     modes = {mode.name: mode for mode in written.modes}
     fits = {mode.name: selection.parse(mode.on).fits for mode in written.modes if mode.on is not None}
     cells = [
@@ -123,7 +117,7 @@ def plan(written: CampaignFile, folder: Path, fleet_file: FleetFile | None, stor
         raise ConfigError(f"campaign {written.name!r}: no cell is possible; the first: {cells[0].impossible}")
     data = DataPacker(store)
     work = {(model, name): packing.pack(_suite(written, model, modes[name]), folder, store, data=data) for model, name in possible}
-    return CampaignPlan(written, tuple(devices), waves, work, tuple(cells))
+    return CampaignPlan(written, tuple(devices), work, tuple(cells))
 
 
 def start(registry: Registry, plan: CampaignPlan, now_ns: int) -> None:
@@ -133,40 +127,27 @@ def start(registry: Registry, plan: CampaignPlan, now_ns: int) -> None:
         ConfigError: there is one of that name.
     """
     written = plan.written
-    fleets = {device.device: device.fleet for device in plan.devices}
-    with registry.transaction() as connection:
-        if connection.execute("SELECT 1 FROM campaigns WHERE campaign = ?", (written.name,)).fetchone():
-            raise ConfigError(f"a campaign named {written.name!r} exists already: give the new one another `name`, or resume that one")
-        named = []
-        for (model, mode), packed in plan.work.items():
-            mode_cells = [cell for cell in plan.cells if (cell.model, cell.mode) == (model, mode)]
-            targets = [(cell.device, fleets[cell.device]) for cell in mode_cells if cell.impossible is None]
-            new = NewJob(
+    possible = defaultdict(list)
+    for cell in plan.cells:
+        if cell.impossible is None:
+            possible[cell.model, cell.mode].append(cell)
+    work = [
+        (
+            NewJob(
                 packed.work,
                 f"{packed.title}: {model}, {mode}",
                 written.timeout_s,
                 written.retries,
                 cool_down_s=written.cool_down_s,
                 exclusive=written.exclusive,
-                campaign=written.name,
-            )
-            job = jobs.add(connection, new, targets, now_ns, state="held", waves=dict(plan.waves))
-            named += [cell if cell.impossible else replace(cell, job=job) for cell in mode_cells]
-        named += [cell for cell in plan.cells if (cell.model, cell.mode) not in plan.work]
-        waves = max(plan.waves.values()) + 1
-        campaigns.insert(connection, Campaign(written.name, "running", None, 0, waves, written.rules, now_ns, 0), named)
-        release_group(registry, connection, written.name, 0)
-
-
-def groups(devices: Sequence[Device], rules: GroupRules) -> dict[str, int]:
-    """Return the group of each device, from 0: the canary group first, boards of every type in turn, so that each type is tried early."""
-    by_board = defaultdict(list)
-    for device in devices:
-        by_board[device.board].append(device)
-    ordered = [device for row in zip_longest(*by_board.values()) for device in row if device is not None]
-    canary = rules.canary or (math.ceil(rules.canary_ratio * len(ordered)) if rules.canary_ratio else 0)
-    size = rules.group or len(ordered)
-    return {device.device: 0 if index < canary else (index - canary) // size + (1 if canary else 0) for index, device in enumerate(ordered)}
+            ),
+            possible[model, mode],
+        )
+        for (model, mode), packed in plan.work.items()
+    ]
+    fleets = {device.device: device.fleet for device in plan.devices}
+    impossible = [cell for cell in plan.cells if cell.impossible is not None]
+    starting.start_campaign(registry, written.name, written.rules, work, fleets, now_ns, impossible=impossible)
 
 
 def why_impossible(model: str, mode: CampaignMode, device: Device, fleet_file: FleetFile | None, fits: object) -> str | None:

@@ -3,7 +3,8 @@
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -27,7 +28,7 @@ MOST_REASONS = 20
 
 @click.group()
 def campaign() -> None:
-    """Measure models x devices x modes, group by group, with a canary group, limits and coverage.
+    """Carry out campaigns and updates group by group, with limits and coverage; a campaign measures models x devices x modes.
 
     Example: edgemeter fleet campaign start campaign.toml
     """
@@ -104,8 +105,7 @@ def pause(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> No
 
     Example: edgemeter fleet campaign pause autumn
     """
-    with open_registry(folder, read_only=dry_run) as registry:
-        _print_change(name, pause_campaign(registry, name, is_dry_run=dry_run), dry_run=dry_run, as_json=as_json)
+    _change(pause_campaign, name, folder, dry_run=dry_run, as_json=as_json)
 
 
 @campaign.command(short_help="Resume a paused or aborted campaign.")
@@ -116,8 +116,7 @@ def resume(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> N
 
     Example: edgemeter fleet campaign resume autumn
     """
-    with open_registry(folder, read_only=dry_run) as registry:
-        _print_change(name, resume_campaign(registry, name, is_dry_run=dry_run), dry_run=dry_run, as_json=as_json)
+    _change(resume_campaign, name, folder, dry_run=dry_run, as_json=as_json)
 
 
 @campaign.command()
@@ -128,11 +127,12 @@ def cancel(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> N
 
     Example: edgemeter fleet campaign cancel autumn
     """
+    _change(partial(cancel_campaign, now_ns=time.time_ns()), name, folder, dry_run=dry_run, as_json=as_json)
+
+
+def _change(change: Callable[..., str], name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
     with open_registry(folder, read_only=dry_run) as registry:
-        _print_change(name, cancel_campaign(registry, name, time.time_ns(), is_dry_run=dry_run), dry_run=dry_run, as_json=as_json)
-
-
-def _print_change(name: str, outcome: str, *, dry_run: bool, as_json: bool) -> None:
+        outcome = change(registry, name, is_dry_run=dry_run)
     if as_json:
         print_json({"campaign": name, "done": outcome, "dry_run": dry_run})
     else:

@@ -27,6 +27,7 @@ from edgemeter.provisioning.inventory import selection as selecting
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry.canary_runs import read_canary_runs
+from edgemeter.provisioning.registry.devices import find_presence
 from edgemeter.provisioning.registry.jobs import executions_of_device, find_in_flight
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.registry.rescues import begin_power_action, end_power_action, read_measuring, read_power_actions
@@ -87,11 +88,12 @@ def show(device: str, folder: FleetFolder, *, form: Format | None) -> None:
         line = next((entry for entry in overview.read(folder, registry, now_ns) if entry.device.device == device), None)
         if line is None:
             raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
+        heard = find_presence(registry, device)
         runs, actions = read_canary_runs(registry, device), read_power_actions(registry, device)
         ended = [
             execution for execution in executions_of_device(registry, device) if execution.is_final and execution.job.startswith("golden-")
         ]
-    if not print_data(form, device_document(line, runs, actions), rows=""):
+    if not print_data(form, device_document(line, heard.health if heard else None, runs, actions), rows=""):
         console_for(form).print(device_sheet(line, runs, actions, ended[0] if ended else None, now_ns))
 
 
@@ -100,7 +102,7 @@ def show(device: str, folder: FleetFolder, *, form: Format | None) -> None:
 @click.option("--new-band", is_flag=True, help="Restart the baseline, because the present figures are right. Default: keep it.")
 @change_options
 def clear(devices: tuple[str, ...], folder: FleetFolder, *, new_band: bool, dry_run: bool, as_json: bool) -> None:
-    """Trust devices (names or selections) again that are suspect or need attention; each runs its canary next.
+    """Trust devices (names or selections) again that are suspect, banned or need attention; each runs its canary next.
 
     Example: edgemeter fleet clear pi5-01
     """
@@ -120,7 +122,7 @@ def clear(devices: tuple[str, ...], folder: FleetFolder, *, new_band: bool, dry_
         return
     for device, text in outcomes.items():
         would = "would be " if dry_run and text else ""
-        click.echo(f"{device}: {would}{text or 'nothing to clear: it is neither suspect nor in need of attention'}")
+        click.echo(f"{device}: {would}{text or 'nothing to clear: it is neither suspect nor banned nor in need of attention'}")
 
 
 @click.command()

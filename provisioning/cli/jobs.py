@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import click
 from rich.console import Console
@@ -35,6 +36,7 @@ from edgemeter.provisioning.registry.registry import Registry
 RUN_TIMEOUT_S = 3600.0
 # How long a device has to acknowledge a schedule, not how long it may measure.
 SCHEDULE_TIMEOUT_S = 3600.0
+MOST_RUN_LINES = 20
 
 
 @click.command()
@@ -145,11 +147,12 @@ def schedule(
 @click.command()
 @click.argument("job", required=False)
 @click.option("--device", help="Show the jobs of this device, the newest first.")
+@click.option("--follow", "follows", is_flag=True, help="Show the progress of one job until it has ended; exit 1 if a device failed.")
 @click.option("--text", "with_text", is_flag=True, help="Print the text that devices answered: doctor reports, log lines.")
 @format_option
 @folder_option
-def jobs(job: str | None, folder: FleetFolder, *, device: str | None, with_text: bool, form: Format | None) -> None:
-    """Show the newest jobs, one job with its devices, or one device with its jobs.
+def jobs(job: str | None, folder: FleetFolder, *, device: str | None, follows: bool, with_text: bool, form: Format | None) -> None:
+    """Show the newest jobs, one job with its devices and runs, or one device with its jobs.
 
     Example: edgemeter fleet jobs --device pi5-01
     """
@@ -158,6 +161,10 @@ def jobs(job: str | None, folder: FleetFolder, *, device: str | None, with_text:
             _list_jobs(registry, form)
             return
         name = None if job is None else kept.find_by_prefix(registry, job).job
+        if follows and name is None:
+            raise click.UsageError("--follow needs the name of a job")
+        if follows and name is not None:
+            _follow_to_end(folder, registry, name, form)
         if name is None and devices.find(registry, str(device)) is None:
             raise ConfigError(f"no device is named {device!r}: `edgemeter fleet list` lists them")
         executions = executions_of_device(registry, str(device)) if name is None else executions_of_job(registry, name)
@@ -222,8 +229,13 @@ def order(folder: FleetFolder, registry: Registry, new: NewJob, targets: Sequenc
         else:
             click.echo(job)
         return
+    _follow_to_end(folder, registry, job, "json" if as_json else None)
+
+
+def _follow_to_end(folder: FleetFolder, registry: Registry, job: str, form: Format | None) -> NoReturn:
+    """Follow a job, show how it ended, and exit 0 when all executions are done, else 1."""
     ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job}` shows it, `edgemeter fleet cancel {job}` cancels it")
-    _show_job(registry, job, ended, {}, "json" if as_json else None)
+    _show_job(registry, job, ended, {}, form)
     sys.exit(0 if all(execution.state == "done" for execution in ended) else 1)
 
 
@@ -244,6 +256,11 @@ def _show_job(registry: Registry, job: str, executions: Sequence[Execution], why
     print_text(console, f"{job_entry.job}: {job_entry.title}")
     console.print(executions_table(executions, lambda execution: why.get(execution.id), time.time_ns()))
     print_text(console, summary_of(executions))
+    runs = [f"  {execution.device}: {', '.join(execution.runs)}" for execution in executions if execution.runs]
+    for line in ["runs (the page shows each at /run?id=RUN, and this job at /jobs):", *runs[:MOST_RUN_LINES]] if runs else []:
+        print_text(console, line)
+    if len(runs) > MOST_RUN_LINES:
+        print_text(console, f"  and those of {len(runs) - MOST_RUN_LINES} more devices: --json lists all")
 
 
 def _list_jobs(registry: Registry, form: Format | None) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -19,6 +19,7 @@ from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.provisioning.cli.options import folder_option
+from edgemeter.provisioning.identity import open_files
 from edgemeter.provisioning.identity.restored import restore_question
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -26,8 +27,12 @@ from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.registry.lease import LEASE_S, RENEW_S, ServiceLease
 from edgemeter.provisioning.serve.service import CLIENT_ID, FleetService
 
+if TYPE_CHECKING:
+    from edgemeter.provisioning.content.content_server import ContentServer
+
 # After a power cut the broker may start later than the service.
 RETRY_S = 3.0
+SWITCH_S = 0.0005
 _Result = TypeVar("_Result")
 logger = logging.getLogger(__name__)
 
@@ -48,12 +53,15 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
     folder = replace(folder, broker_address=broker or folder.broker_address)
     # What is wrong with the folder shows before anybody waits.
     fleet_broker_address(folder)
+    open_files.raise_limit()
     lock = DeviceLock(folder.registry, CLIENT_ID)
     if not lock.take():
         raise UnavailableError(
             f"another service is running for the fleet in {str(folder.path)!r}: stop that one first, "
             "because two would disconnect each other from the broker"
         )
+    # The network's thread waits so long for the other after each message: by default it reads 200 a second while that one is busy.
+    sys.setswitchinterval(SWITCH_S)
     manager = ServiceManager()
     try:
         with until_stopped() as stopped, ExitStack() as stack:
@@ -107,10 +115,7 @@ def _serve(folder: FleetFolder, lease: ServiceLease, stopped: threading.Event, m
 
         is_active = _retried(start, stopped, manager)
         if is_active:
-            click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}", err=True)
-        if is_active and content is not None:
-            content.start()
-            click.echo(f"content at {content.url}", err=True)
+            _announce(folder, service, content)
         while is_active and not stopped.wait(RENEW_S):
             if not service.is_alive():
                 raise UnavailableError("the service has stopped: check its log, and start it again")
@@ -119,6 +124,17 @@ def _serve(folder: FleetFolder, lease: ServiceLease, stopped: threading.Event, m
                 is_active = _is_active(lease)
         if is_active is False:
             raise UnavailableError(f"{lease.holder} serves this fleet now: this one ends; started again, it waits")
+
+
+def _announce(folder: FleetFolder, service: FleetService, content: "ContentServer | None") -> None:
+    """Report what is served, and what limits it; begin to serve content."""
+    inventory = read_if_present(folder)
+    for issue in open_files.low_limits(folder, inventory.server) if inventory and inventory.server else ():
+        click.echo(f"edgemeter: {issue}", err=True)
+    click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}", err=True)
+    if content is not None:
+        content.start()
+        click.echo(f"content at {content.url}", err=True)
 
 
 def _is_active(lease: ServiceLease) -> bool:

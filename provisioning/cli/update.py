@@ -2,9 +2,11 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
+import msgspec
 from rich.console import Console
 
 from edgemeter.agent.base.documents import json_document
@@ -14,7 +16,10 @@ from edgemeter.provisioning.cli.options import folder_option, json_option, open_
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.jobs.job_view import follow_job
+from edgemeter.provisioning.registry import campaigns
+from edgemeter.provisioning.registry.campaigns import GroupEnd
 from edgemeter.provisioning.registry.jobs import Execution
+from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.update import rollout
 from edgemeter.provisioning.update.rollout import Allowed, UpdateChoice
 
@@ -22,10 +27,33 @@ from edgemeter.provisioning.update.rollout import Allowed, UpdateChoice
 TIMEOUT_S = 4 * 3600.0
 
 
+def _group_ends(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[GroupEnd, ...]:
+    parts = [part.strip() for part in value.split(",") if part.strip()]
+    try:
+        return msgspec.convert([int(part) if part.isdecimal() else part for part in parts], tuple[GroupEnd, ...])
+    except msgspec.ValidationError as error:
+        raise click.BadParameter(f"{value!r}: write numbers of devices or shares of them, such as 2,10%,50%") from error
+
+
 @click.command()
 @click.argument("version", required=False)
 @selection_option("update")
-@click.option("--canary", type=click.IntRange(1), help="Update this number of devices first, and the others once all of these succeed.")
+@click.option(
+    "--groups",
+    metavar="ENDS",
+    default="",
+    callback=_group_ends,
+    help="How many devices have begun with each group, as numbers or shares (2,10%,50%); the last group is all others. Default: one group.",
+)
+@click.option(
+    "--max-failed",
+    "max_failed_ratio",
+    metavar="RATIO",
+    type=FiniteRange(0, 1),
+    default=0.2,
+    show_default=True,
+    help="Stop when more than this share of the devices that ended, or of a group, was not updated.",
+)
 @click.option(
     "--even-if",
     type=click.Choice(["older", "bad"]),
@@ -42,7 +70,8 @@ def update(
     selection: str,
     folder: FleetFolder,
     *,
-    canary: int | None,
+    groups: tuple[GroupEnd, ...],
+    max_failed_ratio: float,
     even_if: tuple[Allowed, ...],
     timeout_s: float,
     waits: bool,
@@ -51,66 +80,76 @@ def update(
 ) -> None:
     """Update devices to a release, by default the newest; a release that fails its health check is rolled back.
 
-    Example: edgemeter fleet update 1.2.0 --on 'board=pi5' --canary 2
+    The service updates group after group, as it carries out a campaign: `edgemeter fleet campaign` shows, pauses, resumes and cancels it.
+
+    Example: edgemeter fleet update 1.2.0 --on 'board=pi5' --groups 2,10%,50%
     """
-    if canary is not None and not waits:
-        raise click.UsageError("--canary waits for the first devices, so it cannot be combined with --detach")
+    rules = rollout.update_rules(groups, max_failed_ratio)
     with open_registry(folder, read_only=dry_run) as registry:
         choices = rollout.plan_update(folder, registry, selection, version, even_if)
+        going = [choice for choice in choices if choice.release is not None]
+        waves = rollout.group_of(going, rules)
+        planned = [_planned(choice, waves) for choice in choices]
         if not as_json:
-            _show(choices)
+            _show(planned)
         if dry_run:
             if as_json:
-                click.echo(json_document([_planned(choice) for choice in choices]))
+                click.echo(json_document(planned))
             return
-        ended: list[Execution] = []
-        try:
-            for wave in rollout.update_waves(choices, canary):
-                jobs = rollout.order_update(registry, wave, even_if, timeout_s, time.time_ns())
-                click.echo(f"ordered: {', '.join(jobs)}", err=True)
-                if waits:
-                    ended += [execution for job in jobs for execution in follow_job(folder, registry, job, Console(stderr=True))]
-                if any(execution.state != "done" for execution in ended):
-                    break
-        except KeyboardInterrupt:
-            click.echo("edgemeter: the ordered updates continue: `edgemeter fleet jobs` shows them", err=True)
-            raise
-        _print_ended(ended, choices, as_json=as_json)
-    sys.exit(0 if all(execution.state == "done" for execution in ended) else 1)
+        name = rollout.start_update(registry, going, rules, even_if, timeout_s, time.time_ns()) if going else None
+        click.echo(f"started: {name}" if name else "no device is to be updated", err=True)
+        ended = _follow(folder, registry, name) if name and waits else []
+        state = campaigns.find(registry, name).state if name else "done"
+        if as_json:
+            _print_json(name, state, ended, planned)
+        else:
+            _print_ended(ended)
+    sys.exit(1 if waits and (state != "done" or any(execution.state != "done" for execution in ended)) else 0)
 
 
-def _show(choices: Sequence[UpdateChoice]) -> None:
+def _follow(folder: FleetFolder, registry: Registry, name: str) -> list[Execution]:
+    """Return how the devices' updates ended, or that they wait, once the campaign has ended or was stopped."""
+    try:
+        ended = follow_job(folder, registry, name, Console(stderr=True), owner="campaign")
+    except KeyboardInterrupt:
+        click.echo(f"edgemeter: the service continues with it: `edgemeter fleet campaign status {name}` shows it", err=True)
+        raise
+    campaign = campaigns.find(registry, name)
+    if campaign.state in {"aborted", "paused"}:
+        waiting_count = sum(not execution.is_final for execution in ended)
+        remedy = f"`edgemeter fleet campaign resume {name}` continues, `cancel` ends it"
+        click.echo(f"{campaign.state} ({campaign.reason}), {waiting_count} devices were not updated: {remedy}", err=True)
+    return ended
+
+
+def _show(planned: Sequence[Mapping[str, Any]]) -> None:
     rows = []
-    for choice in choices:
-        goes = (choice.release.version, choice.release.sha256[:12]) if choice.release else ("stays", "")
-        bad = f"failed there: {', '.join(choice.bad)}" if choice.bad else ""
-        rows.append(
-            (choice.device.device, choice.device.board or "", choice.runs or "", *goes, "; ".join(filter(None, (bad, choice.note))))
-        )
-    headings = ("device", "board", "runs", "goes to", "sha256", "note")
+    for row in planned:
+        bad = f"failed there: {', '.join(row['bad'])}" if row["bad"] else ""
+        cells = (row["device"], row["board"], row["runs"], row["goes_to"] or "stays", (row["bundle"] or "")[:12], row["group"])
+        rows.append((*(str(cell or "") for cell in cells), "; ".join(filter(None, (bad, row["note"])))))
+    headings = ("device", "board", "runs", "goes to", "sha256", "group", "note")
     console_for(None).print(narrow_table(headings, rows, folded={"note"}))
 
 
-def _print_ended(ended: Sequence[Execution], choices: Sequence[UpdateChoice], *, as_json: bool) -> None:
-    if as_json:
-        rows = [
-            {"device": execution.device, "job": execution.job, "state": execution.state, "reason": execution.reason} for execution in ended
-        ]
-        click.echo(json_document({"devices": [_planned(choice) for choice in choices], "ended": rows}))
-        return
+def _print_json(name: str | None, state: str, ended: Sequence[Execution], planned: Sequence[Mapping[str, Any]]) -> None:
+    fields = ("device", "job", "state", "reason")
+    rows = [{field: getattr(execution, field) for field in fields} for execution in ended]
+    click.echo(json_document({"campaign": name, "state": state, "devices": planned, "ended": rows}))
+
+
+def _print_ended(ended: Sequence[Execution]) -> None:
     for execution in ended:
         click.echo(f"{execution.device}: {execution.state.replace('_', ' ')}{f': {execution.reason}' if execution.reason else ''}")
-    not_updated = sum(1 for choice in choices if choice.release is not None) - len(ended)
-    if ended and not_updated:
-        click.echo(f"{not_updated} devices were not updated, because a canary failed", err=True)
 
 
-def _planned(choice: UpdateChoice) -> dict[str, object]:
+def _planned(choice: UpdateChoice, waves: Mapping[str, int]) -> dict[str, Any]:
     return {
         "device": choice.device.device,
         "board": choice.device.board,
         "runs": choice.runs,
         "goes_to": choice.release.version if choice.release else None,
+        "group": waves[choice.device.device] + 1 if choice.release else None,
         "bundle": choice.release.sha256 if choice.release else None,
         "bad": list(choice.bad),
         "note": choice.note,

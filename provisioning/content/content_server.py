@@ -7,7 +7,6 @@ import logging
 import re
 import socket
 import ssl
-import threading
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from edgemeter.provisioning.registry import certificates, devices
 logger = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 30.0
-MOST_CONNECTIONS = 256
 PIECE_BYTES = 256 << 10
 _URL = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[^/:@\[\]\s]+)(?::(\d{1,5}))?/content/?")
 _PATH = re.compile(r"/content/([0-9a-f]{64})")
@@ -105,37 +103,25 @@ class ContentServer:
 
 
 class _Server(HttpServer):
-    """Limits the number of connections; a handshake blocks only its own thread."""
+    """Speaks TLS; a handshake blocks only its own thread."""
 
     def __init__(self, host: str, port: int, content: ContentServer) -> None:
         self.content = content
-        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
         super().__init__(host, port, _Handler, "content_url in fleet.toml, or omit it: content goes over MQTT then")
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except RuntimeError:
-            # No thread can be started.
-            self._room.release()
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         tls = self.content.tls
         try:
             request.settimeout(REQUEST_TIMEOUT_S)
             # Over TLS, the client shows a certificate of the fleet's authority first.
-            with tls.wrap_socket(request, server_side=True) if tls else request as connection:
-                _Handler(connection, client_address, self)
+            with tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False) if tls else request as connection:
+                self.await_head(connection)
+                try:
+                    if isinstance(connection, ssl.SSLSocket):
+                        connection.do_handshake()
+                    _Handler(connection, client_address, self)
+                finally:
+                    self.end_wait(connection)
         except OSError as error:
             logger.debug("connection of %s: %s", client_address[0], error)
 

@@ -24,6 +24,7 @@ STYLES = {
     "online": "green",
     "offline": "yellow",
     "lost": "red",
+    "banned": "bold red",
     "good": "green",
     "suspect": "red",
     NEEDS_ATTENTION: "bold red",
@@ -33,7 +34,7 @@ STYLES = {
 LEAST_NEEDED = ("clock", "disk free", "certificate", "sensors", "valid", "agent", "last run", "board", "measuring", "job")
 NOTE_WIDTH = 44
 BETWEEN = 2
-PRESENCES = ("online", "offline", "lost", "joined, silent", "not joined", "revoked")
+PRESENCES = ("online", "offline", "lost", "joined, silent", "not joined", "banned", "revoked")
 CANARIES_SHOWN = 8
 RIGHT = frozenset({"valid", "certificate", "disk free"})
 
@@ -145,6 +146,8 @@ def overview_document(line: DeviceOverview) -> dict[str, Any]:
         "health_reason": line.health_state.reason if line.health_state else None,
         "health_since": stamp(line.health_state.since_ns) if line.health_state else None,
         "concerns": [{"kind": issue.kind, "text": issue.text} for issue in line.issues],
+        # What it reported and cannot be true: these fields are not shown; `said` has them.
+        "implausible": list(line.implausible),
         "agent": line.agent,
         "valid_ratio": valid_ratio(health),
         "certificate_not_after": stamp(health.certificate_not_after_ns) if health else None,
@@ -202,7 +205,7 @@ def device_sheet(
     """Return everything about a device, its issues first; `last_canary` is its last canary run that ended, in any state."""
     parts: list[RenderableType] = [_heading(line)]
     parts += [
-        Text(f"! {plain(issue.text)}", style="red" if issue.kind in {"needs a hand", "lost", "suspect"} else "yellow")
+        Text(f"! {plain(issue.text)}", style="red" if issue.kind in {"needs a hand", "banned", "lost", "suspect"} else "yellow")
         for issue in line.issues
     ]
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -223,8 +226,10 @@ def device_sheet(
     return Group(*parts)
 
 
-def device_document(line: DeviceOverview, runs: Sequence[CanaryRun], actions: Sequence[PowerAction]) -> dict[str, Any]:
-    """Return all of it as JSON shows it."""
+def device_document(
+    line: DeviceOverview, reported: Health | None, runs: Sequence[CanaryRun], actions: Sequence[PowerAction]
+) -> dict[str, Any]:
+    """Return all of it as JSON shows it, with its health as it `reported` it."""
     canary_runs = [
         {"job": run.job, "ended": stamp(run.ended_ns), "figures": dict(run.figures), "outside": list(run.doubted), "in_band": run.is_kept}
         for run in runs
@@ -239,8 +244,12 @@ def device_document(line: DeviceOverview, runs: Sequence[CanaryRun], actions: Se
         }
         for action in actions
     ]
-    reported = msgspec.to_builtins(line.health) if line.health else None
-    return {**overview_document(line), "said": reported, "golden_runs": canary_runs, "power_actions": power}
+    return {
+        **overview_document(line),
+        "said": msgspec.to_builtins(reported) if reported else None,
+        "golden_runs": canary_runs,
+        "power_actions": power,
+    }
 
 
 def _heading(line: DeviceOverview) -> Text:

@@ -4,8 +4,10 @@ Reports are kept in memory until the next poll, and then written in one transact
 few of those. Nothing is asked of every device: what is due, and what has changed, is found by an index.
 """
 
+import itertools
 import logging
 import time
+from collections import OrderedDict
 from typing import Any
 
 import msgspec
@@ -23,6 +25,7 @@ from edgemeter.provisioning.inventory.fleet_file import WatchedFleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import plain
 from edgemeter.provisioning.registry import canary_runs, devices
+from edgemeter.provisioning.registry.bans import active_bans, end_ban
 from edgemeter.provisioning.registry.devices import DeviceReport, HealthState
 from edgemeter.provisioning.registry.jobs import last_serial
 from edgemeter.provisioning.registry.registry import Registry
@@ -42,22 +45,25 @@ WHERE serial > ? AND serial <= ? AND ended_ns IS NOT NULL AND substr(job, 1, 7) 
 
 
 def clear_device(registry: Registry, device: str, fleet: str, now_ns: int, *, new_band: bool, is_dry_run: bool = False) -> str | None:
-    """Trust a device again, end its rescue, have it run its canary next; return what was done, None where there was nothing to do.
+    """Trust a device again, end its ban and rescue, have it run its canary next; return what was done, None where there was nothing to do.
 
     A dry run writes nothing and returns the same.
     """
     before, rescue = devices.find_health_state(registry, device), read_rescues(registry).get(device)
-    was_suspect = before is not None and before.state == "suspect"
-    if not was_suspect and rescue is None and not new_band:
+    was_suspect, is_banned = before is not None and before.state == "suspect", device in active_bans(registry, now_ns)
+    if not was_suspect and rescue is None and not new_band and not is_banned:
         return None
     if not is_dry_run:
         with registry.transaction() as connection:
             clear_rescue(connection, device)
+            end_ban(connection, device)
             devices.put_health_state(connection, HealthState(device, "good", "cleared by hand", now_ns))
             if new_band:
                 canary_runs.restart_baseline(connection, device)
             canary_runs.plan_canary_now(connection, device, fleet, now_ns)
     outcomes = ["good", "its baseline restarts" if new_band else "its baseline is kept"]
+    if is_banned:
+        outcomes.append("its ban is ended")
     if rescue is not None:
         outcomes.append(f"its rescue is ended ({rescue.attempts} power cycles)")
     return f"{', '.join(outcomes)}; its canary run is next"
@@ -71,7 +77,8 @@ class FleetHealthHandler:
     def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:  # noqa: ARG002 - a handler's signature
         self._file = WatchedFleetFile(folder)
         self._registry = registry
-        self._reports: list[DeviceReport] = []
+        # The last of each kind; a state is followed by that of another session. Late ones are bounded, also while nothing can be written.
+        self._reports: OrderedDict[tuple[str, type, int | None], DeviceReport] = OrderedDict()
         self._refused: dict[str, int] = {}
         self._canary_ns = 0
         self._rules_ns = 0
@@ -96,7 +103,10 @@ class FleetHealthHandler:
             if isinstance(report, Health):
                 self._log_refused(topic.device, report)
         if not (isinstance(report, messages.DeviceState) and report.state == "revoked"):
-            self._reports.append(DeviceReport(topic.device, topic.fleet, report, time.time_ns()))
+            session = report.session if isinstance(report, messages.DeviceState) else None
+            key = (topic.device, type(report), session)
+            self._reports[key] = DeviceReport(topic.device, topic.fleet, report, time.time_ns())
+            self._reports.move_to_end(key)
 
     def _log_refused(self, device: str, health: Health) -> None:
         refused = health.refused_orders
@@ -139,17 +149,15 @@ class FleetHealthHandler:
 
     def _keep(self, now_ns: int) -> None:
         # This many take less than half a second; the rest waits for the next poll.
-        reports, self._reports = self._reports[:MOST_REPORTS], self._reports[MOST_REPORTS:]
-        try:
-            with self._registry.transaction() as connection:
-                devices.put_reports(connection, reports)
-                devices.put_revoked_offline(connection, now_ns)
-                for report in reports:
-                    if isinstance(report.message, Health) and self._every_ns:
-                        canary_runs.plan_canary(connection, report.message, now_ns)
-        except EdgemeterError:
-            self._reports = [*reports, *self._reports]
-            raise
+        reports = dict(itertools.islice(self._reports.items(), MOST_REPORTS))
+        with self._registry.transaction() as connection:
+            devices.put_reports(connection, reports.values())
+            devices.put_revoked_offline(connection, now_ns)
+            for report in reports.values():
+                if isinstance(report.message, Health) and self._every_ns:
+                    canary_runs.plan_canary(connection, report.message, now_ns)
+        for key in reports:
+            del self._reports[key]
 
     def _judge(self, now_ns: int) -> None:
         (after,) = self._registry.query("SELECT serial FROM health_position")[0]

@@ -1,17 +1,22 @@
 """Every device of a fleet with all that is known of it, and its issues, the most urgent first."""
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+
+import msgspec
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
 from edgemeter.agent.contract.health import Health, recently_refused
 from edgemeter.agent.contract.messages import Measuring
+from edgemeter.agent.contract.plausible_health import plausible_health
 from edgemeter.agent.contract.record_time import off_by_text
 from edgemeter.provisioning.health.server_status import read_status
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.formatting import age, plain, size
+from edgemeter.provisioning.inventory.formatting import age, day, plain, size
 from edgemeter.provisioning.inventory.selection import read_devices
+from edgemeter.provisioning.registry.bans import Ban, active_bans
 from edgemeter.provisioning.registry.devices import Device, HealthState, Presence, is_enrolled_unknown, read_health_states, read_presence
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, unfinished_executions
 from edgemeter.provisioning.registry.registry import Registry
@@ -32,6 +37,7 @@ NEEDS_ATTENTION = "needs attention"
 # The most urgent first; the first is `needs a hand` in JSON, where it was named earlier.
 ISSUE_ORDER = (
     "needs a hand",
+    "banned",
     "lost",
     "suspect",
     "certificate",
@@ -40,6 +46,7 @@ ISSUE_ORDER = (
     "orders",
     "disk",
     "clock",
+    "implausible",
     "sensor",
     "power",
     "outbox",
@@ -79,6 +86,14 @@ def issues_of(
         if heard.state == "online" and now_ns - heard.health.told_ns > SILENT_DAYS * NS_PER_DAY and heard.health.clock.is_synchronised:
             issues.append(DeviceIssue("silent", f"no health report for {age(now_ns - heard.health.told_ns)}"))
     return tuple(sorted(issues, key=lambda issue: ISSUE_ORDER.index(issue.kind)))
+
+
+def ban_text(ban: Ban, now_ns: int) -> str:
+    """Return until when a device is banned and why, and the command that ends it."""
+    return (
+        f"banned until {day(ban.until_ns)} UTC (for {age(ban.until_ns - now_ns)}): {ban.reason}; "
+        f"`edgemeter fleet clear {shlex.quote(ban.device)}` ends it"
+    )
 
 
 def urgency_rank(issues: Sequence[DeviceIssue]) -> int:
@@ -168,16 +183,20 @@ class DeviceOverview:
     job: Execution | None
     issues: tuple[DeviceIssue, ...] = ()
     last_measured: LastMeasured | None = None
+    ban: Ban | None = None
+    implausible: tuple[str, ...] = ()
 
     @property
     def health(self) -> Health | None:
-        """Its last health report, None where there is none."""
+        """Its last health report, as far as that can be true; None where there is none."""
         return self.heard.health if self.heard else None
 
     @property
     def presence(self) -> str | None:
-        """Whether it is online, None where it never reported; a revoked device is `revoked`, whatever it reported last."""
-        return "revoked" if self.device.trust == "revoked" else self.heard.state if self.heard else None
+        """Whether it is online, None where it never reported; `revoked` or `banned` where that is so, whatever it reported last."""
+        if self.device.trust == "revoked":
+            return "revoked"
+        return "banned" if self.ban else self.heard.state if self.heard else None
 
     @property
     def measuring(self) -> Measuring | None:
@@ -202,7 +221,9 @@ class DeviceOverview:
     @property
     def presence_since_ns(self) -> int | None:
         """Since when that is so (UTC, by the server's clock), None where it never reported."""
-        return self.device.changed_ns if self.device.trust == "revoked" else self.heard.since_ns if self.heard else None
+        if self.device.trust == "revoked":
+            return self.device.changed_ns
+        return self.ban.since_ns if self.ban else self.heard.since_ns if self.heard else None
 
     @property
     def board(self) -> str | None:
@@ -222,6 +243,21 @@ class DeviceOverview:
         return self.health_state.state if self.health_state else "not measured"
 
 
+def believed(presence: Presence | None, not_after_ns: Collection[int], now_ns: int) -> tuple[Presence | None, tuple[str, ...]]:
+    """Return the reports of a device as far as they can be true, and what of its health was left out.
+
+    `not_after_ns` are the ends of the certificates that were issued to it: these are known, whatever it reports.
+    """
+    if presence is None or presence.health is None:
+        return presence, ()
+    health, doubts = plausible_health(presence.health, now_ns)
+    end_ns = presence.health.certificate_not_after_ns
+    if not_after_ns and end_ns is not None and all(abs(end_ns - known_ns) > NS_PER_S for known_ns in not_after_ns):
+        health = msgspec.structs.replace(health, certificate_not_after_ns=max(not_after_ns))
+        doubts = tuple(dict.fromkeys((*doubts, "certificate")))
+    return replace(presence, health=health), doubts
+
+
 def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOverview]:
     """Return every device of the fleet, the most urgent first, then by fleet and name; devices that only report are included.
 
@@ -236,15 +272,28 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
             # It reports, so the broker accepted it, by other means than this fleet's enrolment.
             named[name] = Device(name, presence.fleet, None, None, (), "expected", None, None, None, 0)
     status = read_status(folder)
+    bans = active_bans(registry, now_ns)
+    for name in bans.keys() - named.keys():
+        named[name] = Device(name, "", None, None, (), "expected", None, None, None, 0)
+    ends_ns: defaultdict[str, list[int]] = defaultdict(list)
+    for row in registry.query("SELECT device, not_after_ns FROM certificates WHERE revoked_ns IS NULL"):
+        ends_ns[row["device"]].append(row["not_after_ns"])
     measured = {ended.device: ended for ended in registry.rows(LastMeasured, _LAST_MEASURED)}
     lines = []
     for name, device in named.items():
-        line = DeviceOverview(device, heard.get(name), states.get(name), rescues.get(name), jobs.get(name), (), measured.get(name))
-        issues = issues_of(device, line.heard, line.health_state, line.rescue, now_ns)
+        believed_presence, doubts = believed(heard.get(name), ends_ns[name], now_ns)
+        line = DeviceOverview(
+            device, believed_presence, states.get(name), rescues.get(name), jobs.get(name), (), measured.get(name), bans.get(name), doubts
+        )
+        issues = issues_of(device, believed_presence, line.health_state, line.rescue, now_ns)
         # `fleet init` makes an authority: who reports has a certificate of it.
         if folder.ca_key.exists() and is_enrolled_unknown(line.heard, device if device.changed_ns else None):
             issues = (*issues, DeviceIssue("asks", _ENROLLED_UNKNOWN.format(name=shlex.quote(name))))
+        if doubts:
+            issues = (*issues, DeviceIssue("implausible", f"it reports what cannot be true: {', '.join(doubts)}"))
         if status is not None and (text := status.take_over_text(name, now_ns)) is not None:
             issues = (*issues, DeviceIssue("taken over", text))
+        if line.ban is not None and device.trust != "revoked":
+            issues = (*issues, DeviceIssue("banned", ban_text(line.ban, now_ns)))
         lines.append(replace(line, issues=tuple(sorted(issues, key=lambda issue: ISSUE_ORDER.index(issue.kind)))))
     return sorted(lines, key=lambda line: (urgency_rank(line.issues), line.device.fleet, line.device.device))

@@ -11,16 +11,19 @@ import time
 import msgspec
 
 from edgemeter.agent.base import durable_file
+from edgemeter.agent.base.allowance import Allowance
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.file_lock import DeviceLock, is_locked
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.contract.identity import RESERVED_PREFIX
 from edgemeter.agent.contract.messages import COLLECTOR_STATE_S, EVERY_COLLECTOR_STATE, decode_collector_state
-from edgemeter.provisioning.identity.broker_access import BrokerAccess
-from edgemeter.provisioning.identity.broker_files import RESERVED_PREFIX
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.formatting import age
 from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.bans import active_bans, ban_device
+from edgemeter.provisioning.registry.certificates import put_pending_disconnect
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
 
@@ -34,6 +37,8 @@ STALE_S = 45.0
 PROBE_S = 2.0
 # Take-overs older than this are forgotten; a line that breaks now and then makes one or two.
 TAKE_OVER_S = 3600.0
+# A board whose every run connects beside its agent makes one in a second.
+CONNECTS_PER_S, CONNECTS_AT_ONCE = 2.0, 240.0
 USUAL_TAKE_OVERS = 2
 _MOST = 1000
 # Source: mosquitto 2.0, src/handle_connect.c, its log lines.
@@ -120,7 +125,7 @@ def _answers(folder: FleetFolder) -> bool:
 
 
 class StatusHandler:
-    """Keeps the file of the server's status up to date, and disconnects a board that takes another's client id."""
+    """Keeps the file of the server's status up to date, and bans a board that takes another's client id, or connects all the time."""
 
     topics = (EVERY_COLLECTOR_STATE, *LOG_TOPICS)
 
@@ -129,7 +134,10 @@ class StatusHandler:
         self._registry = registry
         self._collectors: dict[str, CollectorSeen] = {}
         self._take_overs: dict[str, TakeOvers] = {}
-        self._offenders: set[str] = set()
+        self._connects = Allowance(CONNECTS_PER_S, CONNECTS_AT_ONCE)
+        # By device, why it is to be banned.
+        self._offenders: dict[str, str] = {}
+        self._returned: set[str] = set()
         self._is_new = True
         self._written_s = 0.0
 
@@ -143,20 +151,18 @@ class StatusHandler:
         if message.topic in LOG_TOPICS:
             self._read_log(message.payload.decode(errors="replace"), now_ns)
             return
-        state = decode_collector_state(message.payload).state
+        reported = decode_collector_state(message.payload)
+        state, name = reported.state, message.topic.split("/")[2]
+        self._offenders |= dict.fromkeys(reported.flooding, f"it sent collector {name} more results than it can store")
         if len(self._collectors) < _MOST:
-            name = message.topic.split("/")[2]
             before = self._collectors.get(name)
             self._collectors[name] = CollectorSeen(state=state, heard_ns=now_ns)
             self._is_new = self._is_new or before is None or before.state != state
 
     def poll(self, now_ns: int) -> None:
-        """Disconnect offenders; write the file when something changed, and every ten seconds."""
-        if self._offenders:
-            offenders, self._offenders = self._offenders, set()
-            with BrokerAccess(fleet_broker_address(self._folder, client="operator")) as access:
-                for user in offenders:
-                    access.disconnect(user)
+        """Ban offenders; write the file when something changed, and every ten seconds."""
+        if self._offenders or self._returned:
+            self._ban(now_ns)
         if self._is_new or time.monotonic() - self._written_s >= WRITE_S:
             self._take_overs = {
                 name: take_over for name, take_over in self._take_overs.items() if now_ns - take_over.last_ns < TAKE_OVER_S * NS_PER_S
@@ -168,18 +174,32 @@ class StatusHandler:
     def close(self) -> None:
         """Hold nothing."""
 
+    def _ban(self, now_ns: int) -> None:
+        with self._registry.transaction() as connection:
+            for device, reason in self._offenders.items():
+                if (ban := ban_device(connection, self._registry, device, reason, now_ns)) is not None:
+                    logger.warning("%s is banned for %s: %s", device, age(ban.until_ns - now_ns), reason)
+            for device in self._returned & active_bans(self._registry, now_ns).keys():
+                put_pending_disconnect(connection, device, now_ns)
+        self._offenders.clear()
+        self._returned.clear()
+
     def _read_log(self, line: str, now_ns: int) -> None:
         if (match := _TAKEN.search(line)) is not None:
             self._count(match[1], None, now_ns)
         elif (came := _CAME.search(line)) is not None:
             client_id, user = came[1], came[2]
             owner = client_id.partition("~")[0]
-            if user in {owner, client_id} or user.startswith(RESERVED_PREFIX):
+            if user.startswith(RESERVED_PREFIX):
+                return
+            self._returned.add(user)
+            if not self._connects.spend(user):
+                self._offenders[user] = "it connects again and again"
+            if user in {owner, client_id}:
                 return
             if devices.find(self._registry, owner) is not None and devices.find(self._registry, user) is not None:
-                logger.warning("device %r connected with the client id of %r: it is disconnected", user, owner)
                 self._count(owner, user, now_ns)
-                self._offenders.add(user)
+                self._offenders[user] = f"it connected with the client id of {owner!r}"
 
     def _count(self, device: str, by: str | None, now_ns: int) -> None:
         if devices.find(self._registry, device) is None:

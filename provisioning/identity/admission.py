@@ -17,9 +17,9 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_HOUR
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.base.types import Name
-from edgemeter.agent.contract.identity import JoinFile, join_file_text, token_id
+from edgemeter.agent.contract.identity import RESERVED_PREFIX, JoinFile, join_file_text, token_id
 from edgemeter.provisioning.identity.authority import LONGEST_NAME
-from edgemeter.provisioning.identity.broker_files import RESERVED_PREFIX, hash_password
+from edgemeter.provisioning.identity.broker_files import hash_password
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices

@@ -23,7 +23,9 @@ from edgemeter.provisioning.registry.certificates import EnrolmentToken
 
 CONTROL = "$CONTROL/dynamic-security/v1"
 RESPONSE = f"{CONTROL}/response"
-ADMIN_ROLE, TOKEN_ROLE, REVOKED_ROLE = "operator", "token", "revoked"
+ADMIN_ROLE, TOKEN_ROLE = "operator", "token"
+# Of names that are denied everything: for good, or for a time.
+REVOKED_ROLE, BANNED_ROLE = "revoked", "banned"
 CONNECT_S = 5.0
 ANSWER_S = 10.0
 # Of one message: mosquitto writes its file after every command.
@@ -43,16 +45,21 @@ def _roles() -> list[Document]:
         {"rolename": ADMIN_ROLE, "acls": [_rule(access, f"{CONTROL}/#", allow=True) for access in accesses]},
         # The ACL's pattern for devices would let a token write below its own id.
         {"rolename": TOKEN_ROLE, "acls": [_rule(access, f"{TOPIC_ROOT}/#", allow=False) for access in accesses]},
-        {"rolename": REVOKED_ROLE, "acls": [_rule(access, "#", allow=False) for access in accesses]},
+        *({"rolename": role, "acls": [_rule(access, "#", allow=False) for access in accesses]} for role in (REVOKED_ROLE, BANNED_ROLE)),
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class IntendedAccess:
-    """The intended state of the plug-in: open tokens, and the names of revoked devices."""
+    """The intended state of the plug-in: open tokens, and the names of revoked devices and of those that are banned for a time."""
 
     tokens: Sequence[EnrolmentToken]
     revoked: Collection[str]
+    banned: Collection[str] = ()
+
+    def denied(self) -> dict[str, str]:
+        """Return the role of each name that is denied everything."""
+        return {**dict.fromkeys(self.banned, BANNED_ROLE), **dict.fromkeys(self.revoked, REVOKED_ROLE)}
 
 
 def plugin_file(intended: IntendedAccess) -> bytes:
@@ -62,7 +69,7 @@ def plugin_file(intended: IntendedAccess) -> bytes:
         _, _, iterations, salt, digest = token.password.split("$")
         hashed = {"password": digest, "salt": salt, "iterations": int(iterations)}
         clients.append({"username": token.token_id, **hashed, "roles": [{"rolename": TOKEN_ROLE}]})
-    clients += [{"username": device, "disabled": True, "roles": [{"rolename": REVOKED_ROLE}]} for device in sorted(intended.revoked)]
+    clients += [{"username": name, "disabled": True, "roles": [{"rolename": role}]} for name, role in sorted(intended.denied().items())]
     access = {"publishClientSend": False, "publishClientReceive": False, "subscribe": False, "unsubscribe": True}
     document = {"defaultACLAccess": access, "clients": clients, "groups": [], "roles": _roles()}
     return (json.dumps(document, indent=1) + "\n").encode()
@@ -100,13 +107,17 @@ class BrokerAccess:
         intended = read_wanted()
         roles_by_client = {client["username"]: {role["rolename"] for role in client.get("roles", [])} for client in clients}
         tokens = {token.token_id: token for token in intended.tokens}
-        commands: list[Command] = []
+        denied = intended.denied()
+        # A broker that has run since before there were bans has no such role.
+        commands: list[Command] = [
+            {"command": "createRole", **role} for role in _roles() if role["rolename"] == BANNED_ROLE and intended.banned
+        ]
         for name, roles in roles_by_client.items():
-            if (roles == {TOKEN_ROLE} and name not in tokens) or (roles == {REVOKED_ROLE} and name not in intended.revoked):
+            if (roles == {TOKEN_ROLE} and name not in tokens) or (roles & {REVOKED_ROLE, BANNED_ROLE} and name not in denied):
                 commands.append({"command": "deleteClient", "username": name})
-        for device in sorted(set(intended.revoked) - roles_by_client.keys()):
+        for device in sorted(denied.keys() - roles_by_client.keys()):
             commands += [
-                {"command": "createClient", "username": device, "roles": [{"rolename": REVOKED_ROLE}]},
+                {"command": "createClient", "username": device, "roles": [{"rolename": denied[device]}]},
                 # This one disconnects the device too.
                 {"command": "disableClient", "username": device},
             ]
@@ -188,7 +199,11 @@ class BrokerAccess:
         if lost is not None or len(answers) < len(commands):
             raise UnavailableError(f"the broker at {self._address} did not answer a change of access ({lost or 'no answer'}): try again")
         # Of two processes that do the same, one comes second: what it wanted is so.
-        faults = [answer for answer in answers if answer.get("error") not in {None, "Client already exists", "Client not found"}]
+        faults = [
+            answer
+            for answer in answers
+            if answer.get("error") not in {None, "Client already exists", "Client not found", "Role already exists"}
+        ]
         if faults:
             raise ConfigError(f"the broker at {self._address} refuses {faults[0]['command']}: {faults[0]['error']}")
         return answers

@@ -49,8 +49,6 @@ ITERATIONS = 101
 SALT_BYTES = 12
 AclAccess = Literal["read", "write"]
 COLLECTOR_USER, SERVICE_USER, OPERATOR_USER = "edgemeter-collector", SERVICE_NAME, "edgemeter-operator"
-# Names of services: no device may have one.
-RESERVED_PREFIX = "edgemeter-"
 DEVICE_WRITES = ("birth", "state", "result", "activity", "progress", "job", "health", "want", "renew", "challenge")
 DEVICE_READS = ("state", "receipt", "command", "content", "certificate")
 SERVICE_RULES: Mapping[str, tuple[tuple[AclAccess, str], ...]] = {
@@ -77,6 +75,8 @@ SWITCH_RULES: tuple[tuple[AclAccess, str], ...] = (("read", "stat/+/+"), ("write
 ENROLMENT_RULES: tuple[tuple[AclAccess, str], ...] = (("read", f"{ENROL}/+/request"), ("write", f"{ENROL}/+/answer"))
 # What the broker writes of its clients' coming and going: who took whose session.
 LOG_RULES: tuple[tuple[AclAccess, str], ...] = (("read", "$SYS/broker/log/#"),)
+# A board holds a connection to the port for tokens for seconds, and tries again for minutes; a fleet with more devices has more brokers.
+MOST_TOKENS, MOST_CLIENTS = 250, 50_000
 _CONFIGURATION = """\
 ## Written by `edgemeter fleet init`, which puts its own back: settings of yours go into a file in {broker}/conf.d.
 ## Start it as the owner of this folder, or as root, which then becomes that owner: mosquitto -c {broker}/mosquitto.conf
@@ -93,6 +93,7 @@ acl_file {broker}/acl
 ## Devices and services. Every client shows a certificate; its common name is who it is. OpenSSL reads a further list of revoked
 ## certificates from the folder of lists when it is there: no reload.
 listener {port}
+max_connections {most_clients}
 cafile {ca}
 capath {broker}/revoked
 certfile {broker}/broker.crt
@@ -102,8 +103,10 @@ tls_version tlsv1.2
 require_certificate true
 use_identity_as_username true
 
-## Devices that have a token and no certificate yet. The user's name and the client's id are the token's id: nobody takes another's session.
+## Devices that have a token and no certificate yet: few at a time, so that silent connections of strangers take no room from devices; the
+## broker ends them after a minute and a half. The user's name and the client's id are the token's id: nobody takes another's session.
 listener {enrol_port}
+max_connections {most_tokens}
 certfile {broker}/broker.crt
 keyfile {broker}/broker.key
 tls_version tlsv1.2
@@ -186,6 +189,8 @@ def configuration(folder: FleetFolder, server: ServerEntry) -> str:
         user=_user(),
         port=server.broker_port,
         enrol_port=server.enrol_port,
+        most_clients=MOST_CLIENTS,
+        most_tokens=MOST_TOKENS,
         ca=folder.ca_certificate.absolute(),
         crl=folder.revoked.absolute(),
         plugin=plugin_path(),

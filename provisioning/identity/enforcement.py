@@ -20,6 +20,7 @@ from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry, fleet_broker_address
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry.bans import active_bans
 from edgemeter.provisioning.registry.certificates import delete_pending_disconnect, open_tokens, pending_disconnects
 from edgemeter.provisioning.registry.devices import find_presence, put_offline
 from edgemeter.provisioning.registry.registry import Registry
@@ -28,8 +29,10 @@ logger = logging.getLogger(__name__)
 
 COMMAND_TIMEOUT_S = 30.0
 PROGRAM = "mosquitto"
-# A broker that did not answer is retried after this.
+# A broker that did not answer is retried after a second, two, four, ..., at most this.
 BROKER_RETRY_S = 30.0
+# Whoever makes a token tells it to the broker within this time.
+TOKEN_TOLD_S = 30.0
 
 # Counts that change whenever the broker is to know something else: cheaper than working out what.
 _STATE = """SELECT
@@ -38,13 +41,15 @@ _STATE = """SELECT
     (SELECT count(*) FROM devices WHERE standing = 'revoked'),
     (SELECT max(changed_ns) FROM devices WHERE standing = 'revoked'),
     (SELECT count(*) FROM certificates WHERE revoked_ns <= ?),
-    (SELECT count(*) FROM expulsions)"""
+    (SELECT count(*) FROM expulsions),
+    (SELECT count(*) FROM bans WHERE until_ns > ?),
+    (SELECT max(since_ns) FROM bans)"""
 
 
 def wanted_access(registry: Registry, now_ns: int) -> IntendedAccess:
     """Return what the broker is to hold at `now_ns`, by the registry."""
     revoked = {device.device for device in devices.read(registry) if device.trust == "revoked"}
-    return IntendedAccess(open_tokens(registry, now_ns), revoked)
+    return IntendedAccess(open_tokens(registry, now_ns), revoked, active_bans(registry, now_ns))
 
 
 def write_access(folder: FleetFolder, registry: Registry, now_ns: int) -> None:
@@ -56,14 +61,14 @@ def write_access(folder: FleetFolder, registry: Registry, now_ns: int) -> None:
     durable_file.write(folder.broker_access, plugin_file(wanted_access(registry, now_ns)))
 
 
-def is_broker_running(folder: FleetFolder, server: ServerEntry, proc: Path = Path("/proc")) -> bool:
-    """Return whether the process that the broker's pid file names is a mosquitto on this machine."""
+def broker_process(folder: FleetFolder, server: ServerEntry, proc: Path = Path("/proc")) -> int | None:
+    """Return the process id of the broker, None where its pid file names no mosquitto on this machine."""
     path = Path(server.broker_pid_file) if server.broker_pid_file else folder.broker / "mosquitto.pid"
     try:
         number = int(path.read_text().strip())
-        return number > 1 and (proc / str(number) / "comm").read_text().strip() == PROGRAM
+        return number if number > 1 and (proc / str(number) / "comm").read_text().strip() == PROGRAM else None
     except (OSError, ValueError):
-        return False
+        return None
 
 
 def run_reload_command(server: ServerEntry) -> None:
@@ -94,7 +99,9 @@ class Enforcement:
         self._state: tuple[int | None, ...] | None = None
         self._needs_command = False
         self._is_due = False
+        self._failures = 0
         self._not_before_s = 0.0
+        self._recheck_s = 0.0
         self._is_absence_known = False
 
     def enforce(self, now: datetime) -> bool:
@@ -105,24 +112,25 @@ class Enforcement:
             UnavailableError: a file cannot be written, or the command of fleet.toml fails.
         """
         now_ns = int(now.timestamp() * NS_PER_S)
-        state = tuple(self._registry.query(_STATE, now_ns, now_ns)[0])
+        state = tuple(self._registry.query(_STATE, now_ns, now_ns, now_ns)[0])
         if state != self._state:
             changed = broker_files.renew(self._folder, self._registry, self._signing, now)
             if self._state is not None and self._folder.broker / "acl" in changed:
                 logger.warning("the fleet's name changed: restart the broker, which reads its rules when it starts")
             self._needs_command = bool(changed) or self._needs_command
-            self._is_due = True
+            self._is_due, self._recheck_s = True, 0.0
             self._state = state
-        if not (self._is_due or self._needs_command or pending_disconnects(self._registry)):
-            return False
-        if time.monotonic() < self._not_before_s:
+        now_s = time.monotonic()
+        if not (self._needs_command or pending_disconnects(self._registry) or (self._is_due and now_s >= self._recheck_s)):
+            return self._is_due
+        if now_s < self._not_before_s:
             return True
-        self._not_before_s = time.monotonic() + BROKER_RETRY_S
+        self._not_before_s = now_s + min(BROKER_RETRY_S, 2.0 ** min(self._failures, 10))
+        self._failures += 1
         if self._needs_command:
             run_reload_command(self._server())
             self._needs_command = False
-        if self._is_applied(now_ns):
-            self._is_due, self._not_before_s = False, 0.0
+        self._is_due = not self._is_applied(now_ns)
         return self._is_due or bool(pending_disconnects(self._registry))
 
     def settle(self, now: datetime) -> bool:
@@ -143,7 +151,7 @@ class Enforcement:
                 unknown = access.apply(lambda: wanted_access(self._registry, now_ns), self._passwords)
                 self._disconnect(access)
         except UnavailableError as error:
-            is_running = is_broker_running(self._folder, self._server())
+            is_running = broker_process(self._folder, self._server()) is not None
             if not is_running:
                 write_access(self._folder, self._registry, now_ns)
             if not self._is_absence_known:
@@ -157,17 +165,18 @@ class Enforcement:
             # What runs there reads this file after the restart that the message asks for.
             write_access(self._folder, self._registry, now_ns)
             raise
-        self._is_absence_known = False
-        for token in unknown:
-            if now_ns - token.made_ns > BROKER_RETRY_S * NS_PER_S:
-                logger.warning("the broker does not know the token of %r: make another (`edgemeter fleet token`)", token.device)
-        # Whoever makes a token tells it to the broker within seconds.
-        return all(now_ns - token.made_ns > BROKER_RETRY_S * NS_PER_S for token in unknown)
+        # Disconnecting somebody does not wait for a token that another process made.
+        self._is_absence_known, self._failures, self._not_before_s = False, 0, 0.0
+        self._recheck_s = time.monotonic() + TOKEN_TOLD_S
+        forgotten = [token for token in unknown if now_ns - token.made_ns > TOKEN_TOLD_S * NS_PER_S]
+        for token in forgotten:
+            logger.warning("the broker does not know the token of %r: make another (`edgemeter fleet token`)", token.device)
+        return len(forgotten) == len(unknown)
 
     def _disconnect(self, access: BrokerAccess) -> None:
         for device in pending_disconnects(self._registry):
             access.disconnect(device)
-            if (revoked := self._revoked_state(device)) is not None and (refusal := access.retain(*revoked)) is not None:
+            if (state := self._state_after(device)) is not None and (refusal := access.retain(*state)) is not None:
                 message = "%r is disconnected, but its retained state is out of date: the broker refuses the update (%s); compare its ACL"
                 logger.warning(message, device, refusal)
             logger.info("device %r disconnected", device)
@@ -175,15 +184,16 @@ class Enforcement:
                 delete_pending_disconnect(connection, device)
                 put_offline(connection, device, time.time_ns())
 
-    def _revoked_state(self, device: str) -> tuple[str, bytes] | None:
-        """Return the state to retain for a revoked device, None for one that comes back with another key."""
-        registered = devices.find(self._registry, device)
-        if registered is None or registered.trust != "revoked":
+    def _state_after(self, device: str) -> tuple[str, bytes] | None:
+        """Return the state to retain for a device whose own Will is denied: revoked or banned; None for one that may come back now."""
+        registered, heard = devices.find(self._registry, device), find_presence(self._registry, device)
+        fleet = heard.fleet if heard else registered.fleet if registered else None
+        is_revoked = registered is not None and registered.trust == "revoked"
+        if fleet is None or not (is_revoked or device in active_bans(self._registry, time.time_ns())):
             return None
-        heard = find_presence(self._registry, device)
         session = heard.session if heard and heard.session is not None else 0
-        topic = Topic(heard.fleet if heard else registered.fleet, device, "state")
-        return str(topic), messages.encode_message(messages.DeviceState(state="revoked", session=session))
+        state = messages.DeviceState(state="revoked" if is_revoked else "offline", session=session)
+        return str(Topic(fleet, device, "state")), messages.encode_message(state)
 
     def _server(self) -> ServerEntry:
         return fleet_file.read(self._folder.fleet_file).server or ServerEntry(broker="")

@@ -33,7 +33,7 @@ from edgemeter.provisioning.identity.authority import Authority, SigningRequest
 from edgemeter.provisioning.identity.enforcement import Enforcement
 from edgemeter.provisioning.identity.service_key import ServiceKey
 from edgemeter.provisioning.inventory import fleet_file
-from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile
+from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, WatchedFleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates, devices
 from edgemeter.provisioning.registry.certificates import Certificate, EnrolmentRequest, EnrolmentToken
@@ -324,6 +324,7 @@ class EnrolmentHandler:
 
     def __init__(self, folder: FleetFolder, registry: Registry, publish: FleetPublish) -> None:
         self._folder = folder
+        self._file = WatchedFleetFile(folder)
         self._registry = registry
         self._publish = publish
         self._key = ServiceKey(folder)
@@ -377,8 +378,8 @@ class EnrolmentHandler:
     def _enrolment(self) -> Enrolment:
         if self._signing is None:
             raise ConfigError(f"the fleet in {str(self._folder.path)!r} has no authority: `edgemeter fleet init` makes one")
-        # Read each time: people edit the inventory while the service runs.
-        return Enrolment(self._registry, self._signing, fleet_file.read(self._folder.fleet_file))
+        # People edit the inventory while the service runs; where there is none, `read` names the remedy.
+        return Enrolment(self._registry, self._signing, self._file.read() or fleet_file.read(self._folder.fleet_file))
 
 
 def _log_answer(asker: str, answer: EnrolmentAnswer) -> None:

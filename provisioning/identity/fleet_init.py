@@ -18,7 +18,7 @@ from edgemeter.agent.base.toml import toml_document
 from edgemeter.provisioning.identity import authority, broker_files, fleet_units
 from edgemeter.provisioning.identity.authority import SERVER_DAYS, KeyPair
 from edgemeter.provisioning.identity.broker_files import COLLECTOR_USER, OPERATOR_USER, SERVICE_USER
-from edgemeter.provisioning.identity.enforcement import is_broker_running, run_reload_command, write_access
+from edgemeter.provisioning.identity.enforcement import broker_process, run_reload_command, write_access
 from edgemeter.provisioning.identity.passphrase import is_encrypted, read_passphrase
 from edgemeter.provisioning.identity.release_keys import first_keys, read_keys
 from edgemeter.provisioning.inventory import fleet_file
@@ -128,7 +128,7 @@ def after_init(folder: FleetFolder, steps: Sequence[InitStep]) -> list[str]:
     notes = []
     if any(step.path.is_relative_to(folder.broker) for step in steps):
         run_reload_command(server)
-        if is_broker_running(folder, server):
+        if broker_process(folder, server) is not None:
             notes.append("restart the broker: it runs with its previous files (sudo systemctl restart edgemeter-broker); nothing is lost")
     if folder.release_key.exists() and folder.release_public_key in {step.path for step in steps}:
         notes.append(_RELEASE_KEY_HERE.format(path=str(folder.release_key)))

@@ -6,6 +6,7 @@ answered from the device's journal, and reports come again until they are acknow
 
 import heapq
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -22,6 +23,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import rules
 from edgemeter.provisioning.jobs.rules import Candidate, WatchedRules
 from edgemeter.provisioning.jobs.scheduler import JobQueue, apply_report, drop, expire, start_attempt
+from edgemeter.provisioning.jobs.waiting_reports import WaitingReports
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, find_execution, update_executions
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
@@ -31,6 +33,8 @@ logger = logging.getLogger(__name__)
 FIRST_RETRY_S, LONGEST_RETRY_S, MOST_DOUBLINGS = 10.0, 300.0, 10
 # One commit holds at most this many reports and starts, so that no other handler waits long.
 BATCH_SIZE = 500
+# Acknowledged to one device between two polls; its further reports are dropped until then.
+MOST_UNKNOWN = 8
 # Waiting executions are checked again this often even when nothing changed: quiet hours and cool-downs end by the clock.
 CANDIDATES_POLL_S = 2.0
 PROGRESS_S = 2.0
@@ -145,8 +149,6 @@ class DecisionRound:
     def report(self, topic: Topic, report: ExecutionReport) -> None:
         """Apply a device's report; in any case the device is sent the version that is held."""
         execution = self._queue.find(report.job, topic.device) or self._ended(report.job, topic.device)
-        if execution is None:
-            logger.info("%s reports on unknown job %s", topic.device, report.job, extra=about(topic.device))
         after = None if execution is None else apply_report(execution, self._queue.job(execution), report, self._now_ns)
         if after is not None:
             self.note(after)
@@ -215,7 +217,9 @@ class JobHandler:
         self._watched = WatchedRules(folder, registry)
         self._sender = OrderSender()
         self._queue: JobQueue | None = None
-        self._reports: list[tuple[Topic, ExecutionReport]] = []
+        self._reports = WaitingReports()
+        # Reports on unknown jobs since the last poll, by device.
+        self._unknown: Counter[str] = Counter()
         self._progress: dict[str, str] = {}
         # The next execution of each device that is online and idle.
         self._ready: dict[str, Candidate] = {}
@@ -229,10 +233,10 @@ class JobHandler:
         self._patient_ns = 0
 
     def received(self, message: Message) -> None:
-        """Take a report, a device's state, or its progress."""
+        """Take a report, a device's state, or its progress; a report on an unknown job is acknowledged, and dropped."""
         topic = parse_topic(message.topic)
         if topic.kind == "job":
-            self._reports.append((topic, decode_report(message.payload)))
+            self._report(topic, decode_report(message.payload))
         elif topic.kind == "state":
             state = messages.decode_state(message.payload)
             note = self._sender.online if state.state == "online" else self._sender.offline
@@ -244,8 +248,19 @@ class JobHandler:
         elif topic.kind == "progress":
             self._progress[topic.device] = messages.decode_progress(message.payload).doing[:LONGEST_PROGRESS]
 
+    def _report(self, topic: Topic, report: ExecutionReport) -> None:
+        if self._unknown[topic.device] >= MOST_UNKNOWN:
+            return
+        if find_execution(self._registry, report.job, topic.device) is None:
+            self._unknown[topic.device] += 1
+            logger.info("%s reports on unknown job %s", topic.device, report.job, extra=about(topic.device))
+            self._send(replace(topic, kind="command"), _report_receipt(report, None))
+            return
+        self._reports.add(topic, report)
+
     def poll(self, now_ns: int) -> None:
         """Apply reports, give up what is overdue, start what may start, send what is due."""
+        self._unknown.clear()
         queue = self._loaded()
         if self._watched.poll(now_ns):
             queue.set_rules(self._watched.rules)
@@ -326,7 +341,7 @@ class JobHandler:
 
     def _decide(self, queue: JobQueue, overdue: list[Execution], out: list[str], now_ns: int) -> None:
         """Decide, commit, and only then publish."""
-        reports, self._reports = self._reports[:BATCH_SIZE], self._reports[BATCH_SIZE:]
+        reports = self._reports.take(BATCH_SIZE)
         busy = [in_flight for device in out if (in_flight := queue.in_flight(device)) is not None]
         try:
             with self._registry.transaction() as connection:

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -16,7 +16,8 @@ from edgemeter.agent.base.terminal import plain_table
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import ABSENT, plain, stamp
 from edgemeter.provisioning.jobs.scheduler import WaitReasons
-from edgemeter.provisioning.registry.jobs import Execution, Job, executions_since
+from edgemeter.provisioning.registry import campaigns
+from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, Owner, executions_since
 from edgemeter.provisioning.registry.registry import Registry
 
 LONGEST_REASON = 200
@@ -124,9 +125,15 @@ def _execution_document(execution: Execution, why: str | None) -> dict[str, Any]
 
 
 def follow_job(
-    folder: FleetFolder, registry: Registry, job: str, console: Console, sleep: Callable[[float], None] = time.sleep
+    folder: FleetFolder,
+    registry: Registry,
+    name: str,
+    console: Console,
+    sleep: Callable[[float], None] = time.sleep,
+    *,
+    owner: Owner = "job",
 ) -> list[Execution]:
-    """Return the executions of a job, by device, when all have ended.
+    """Return the executions of a job or a campaign, by device, when it is over.
 
     Meanwhile show on `console` how they proceed: a live table on a terminal, else a line for every change.
     """
@@ -135,14 +142,14 @@ def follow_job(
     table = _LiveTable(folder, registry, console) if console.is_terminal else None
     with table.live if table else nullcontext():
         while True:
-            for execution in executions_since(registry, serial, job=job):
+            for execution in executions_since(registry, serial, owner, name):
                 serial = execution.serial
                 if table is None:
                     _print_change(console, executions.get(execution.device), execution)
                 executions[execution.device] = execution
             if table is not None:
                 table.draw(executions)
-            if executions and all(execution.is_final for execution in executions.values()):
+            if executions and _is_over(registry, owner, name, executions.values()):
                 return [executions[device] for device in sorted(executions)]
             if (
                 not has_warned
@@ -152,6 +159,14 @@ def follow_job(
                 has_warned = True
                 console.print(NOTHING_SENT, markup=False, highlight=False)
             sleep(POLL_S)
+
+
+def _is_over(registry: Registry, owner: Owner, name: str, executions: Collection[Execution]) -> bool:
+    """Return whether all have ended, or the campaign was stopped and nothing of it is in flight."""
+    if all(execution.is_final for execution in executions):
+        return owner == "job" or campaigns.find(registry, name).state != "running"
+    in_flight = any(execution.state in IN_FLIGHT for execution in executions)
+    return owner == "campaign" and not in_flight and campaigns.find(registry, name).state != "running"
 
 
 def _print_change(console: Console, before: Execution | None, now: Execution) -> None:

@@ -11,8 +11,10 @@ from edgemeter.agent.base.statements import Statements
 from edgemeter.provisioning.registry.jobs import Execution, executions_of_campaign
 from edgemeter.provisioning.registry.registry import Registry, insert_rows
 
-GroupShare = Annotated[float, msgspec.Meta(gt=0, le=1)]
-DeviceCount = Annotated[int, msgspec.Meta(ge=1)]
+GroupShare = Annotated[float, msgspec.Meta(ge=0, le=1)]
+DeviceCount = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+# How many devices have begun with a group: a number, or a share of all of them.
+GroupEnd: TypeAlias = DeviceCount | Annotated[str, msgspec.Meta(pattern=r"^(100|[0-9]{1,2}(\.[0-9]+)?)%\Z")]
 # paused: by hand; aborted: by a rule, with the reason.
 CampaignState: TypeAlias = Literal["running", "paused", "aborted", "done", "cancelled"]
 IS_OVER = frozenset({"done", "cancelled"})
@@ -30,18 +32,21 @@ class AbortRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     timed_out_ratio: GroupShare = 0.2
 
 
-class GroupRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How it proceeds: a canary group first (a number or a share of the devices), then groups of `group`.
+class StepRules(msgspec.Struct, frozen=True, kw_only=True):
+    """When the next group begins, and when the campaign stops; kept with it, and read with whatever an earlier version kept there.
 
     The next group begins when `success_ratio` of this one is done; a group that can no longer reach it aborts the campaign.
     """
 
-    canary: DeviceCount | None = None
-    canary_ratio: GroupShare | None = None
-    group: DeviceCount | None = None
     success_ratio: GroupShare = 0.8
     max_in_flight: DeviceCount | None = None
     abort: AbortRules = AbortRules()
+
+
+class GroupRules(StepRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How it proceeds: group by group, each up to that many devices or that share of them, and at last all others."""
+
+    groups: tuple[GroupEnd, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class Campaign:
     reason: str | None
     wave: int
     waves: int
-    rules: GroupRules
+    rules: StepRules
     made_ns: int
     judged_from: int
     ended_ns: int | None = None
@@ -114,6 +119,12 @@ def count_by_group(registry: Registry, campaign: str, since: int = 0) -> dict[tu
     """Return the number of executions of a campaign changed after the serial `since`, by (group, state)."""
     statement = "SELECT wave, state, COUNT(*) AS n FROM executions WHERE campaign = ? AND serial > ? GROUP BY wave, state"
     return {(row["wave"], row["state"]): row["n"] for row in registry.query(statement, campaign, since)}
+
+
+def jobs_of(registry: Registry, campaign: str) -> list[str]:
+    """Return the jobs of a campaign."""
+    statement = "SELECT DISTINCT job FROM campaign_cells WHERE campaign = ? AND job IS NOT NULL ORDER BY job"
+    return [row["job"] for row in registry.query(statement, campaign)]
 
 
 def count_impossible(registry: Registry, campaign: str) -> int:

@@ -23,6 +23,9 @@ from edgemeter.provisioning.registry.registry import Registry, columns, encoded,
 # held: a campaign has not released it yet; queued: waits for its device; sent: the device has not answered; the rest the device reports.
 ExecutionState: TypeAlias = Literal["held", "queued", "sent"] | JobState
 IN_FLIGHT = frozenset({"sent", "accepted", "running"})
+FAILURES = ("failed", "rejected", "timed_out")
+# What executions belong to: columns of theirs.
+Owner: TypeAlias = Literal["job", "campaign"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +86,10 @@ def update_executions(statements: Statements, changed: Collection[Execution]) ->
     statements.executemany(_UPDATE, rows)
 
 
-def executions_since(registry: Registry, serial: int, *, job: str | None = None) -> list[Execution]:
-    """Return the executions changed after that serial, in the order of the changes; of one job only where it is named."""
-    if job is None:
-        return registry.rows(Execution, "SELECT * FROM executions WHERE serial > ? ORDER BY serial", serial)
-    return registry.rows(Execution, "SELECT * FROM executions WHERE job = ? AND serial > ? ORDER BY serial", job, serial)
+def executions_since(registry: Registry, serial: int, owner: Owner | None = None, name: str | None = None) -> list[Execution]:
+    """Return the executions changed after that serial, in the order of the changes; of one job or campaign only if it is named."""
+    picked, values = ("", ()) if owner is None else (f"{owner} = ? AND ", (name,))
+    return registry.rows(Execution, f"SELECT * FROM executions WHERE {picked}serial > ? ORDER BY serial", *values, serial)  # noqa: S608 - our own
 
 
 def unfinished_executions(registry: Registry) -> list[Execution]:
@@ -104,6 +106,13 @@ def count_states(registry: Registry, job: str) -> dict[str, int]:
     """Return the number of executions of a job, by state."""
     statement = "SELECT state, COUNT(*) AS n FROM executions WHERE job = ? GROUP BY state"
     return {row["state"]: row["n"] for row in registry.query(statement, job)}
+
+
+def busy_or_failed(registry: Registry, owner: Owner, name: str, count: int) -> list[Execution]:
+    """Return the first executions of a job or a campaign that are in flight, then of those that failed, by device."""
+    states = ", ".join(f"'{state}'" for state in sorted((*IN_FLIGHT, *FAILURES)))
+    picked = f"SELECT * FROM executions WHERE {owner} = ? AND state IN ({states})"  # noqa: S608 - our own words
+    return registry.rows(Execution, f"{picked} ORDER BY ended_ns IS NOT NULL, device LIMIT ?", name, count)
 
 
 def executions_of_device(registry: Registry, device: str, latest: int = 50) -> list[Execution]:
@@ -158,6 +167,11 @@ class Job(NewJob):
         return isinstance(self.work, Measure | Canary)
 
 
+def new_name(kind: str, now_ns: int) -> str:
+    """Return a new name for a job or a campaign: its kind, the time (UTC), and digits that make it unique."""
+    return f"{kind}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_ns // NS_PER_S))}-{secrets.token_hex(3)}"
+
+
 def add(
     statements: Statements,
     new: NewJob,
@@ -172,8 +186,7 @@ def add(
     Raises:
         ConfigError: the order would be larger than a device accepts.
     """
-    kind = new.work.__struct_config__.tag
-    job = f"{kind}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now_ns // NS_PER_S))}-{secrets.token_hex(3)}"
+    job = new_name(str(new.work.__struct_config__.tag), now_ns)
     order = Order(job=job, attempt=1, version=1, work=new.work, timeout_s=new.timeout_s)
     if len(encode_order(order)) > LARGEST_ORDER_BYTES:
         raise ConfigError(f"the order {new.title!r} is larger than {LARGEST_ORDER_BYTES} bytes: name fewer models in one suite")
@@ -201,6 +214,12 @@ def add(
 def find(registry: Registry, job: str) -> Job | None:
     """Return the job of that name, None when there is none."""
     return registry.row(Job, "SELECT * FROM jobs WHERE job = ?", job)
+
+
+def latest_ordered(registry: Registry, count: int) -> list[Job]:
+    """Return the newest jobs that somebody ordered, newest first: no canary run, and no part of a campaign."""
+    condition = "campaign IS NULL AND substr(job, 1, 7) <> 'golden-'"
+    return registry.rows(Job, f"SELECT * FROM jobs WHERE {condition} ORDER BY made_ns DESC, job LIMIT ?", count)  # noqa: S608 - our own text
 
 
 def latest(registry: Registry, count: int = 30) -> list[Job]:

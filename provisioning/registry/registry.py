@@ -18,7 +18,7 @@ from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.sqlite_file import Access, Database, FileFormat
 from edgemeter.agent.base.statements import Statements
 from edgemeter.provisioning.registry.postgres_registry import PostgresRegistry
-from edgemeter.provisioning.registry.schema import SCHEMA, SERVICE, TABLES, VERSION
+from edgemeter.provisioning.registry.schema import BANS, SCHEMA, SERVICE, TABLES, VERSION
 
 _FORMAT = FileFormat(
     what="fleet registry",
@@ -42,8 +42,9 @@ class Registry:
         self._owner = owner
         self._database = Database(where, _FORMAT, access) if isinstance(where, Path) else PostgresRegistry(where, access)
         if isinstance(where, Path) and access == "write":
-            # Files of earlier versions have no such table.
+            # Files of earlier versions have no such tables.
             self.query(SERVICE)
+            self.query(BANS)
 
     def __enter__(self: _Opened) -> _Opened:  # noqa: PYI019 - Self needs Python 3.11
         return self

@@ -205,6 +205,15 @@ CREATE TABLE releases (
     built_ns INTEGER NOT NULL,
     added_ns INTEGER NOT NULL
 );
+CREATE TABLE bans (
+    device TEXT PRIMARY KEY,
+    count INTEGER NOT NULL,
+    since_ns INTEGER NOT NULL,
+    until_ns INTEGER NOT NULL,
+    reason TEXT NOT NULL
+);
 """
 TABLES = tuple(re.findall(r"CREATE TABLE (\w+) \(", SCHEMA))
 SERVICE = SCHEMA.partition(";\n")[0]
+# What files of earlier versions lack.
+BANS = SCHEMA[SCHEMA.index("CREATE TABLE bans") :].replace("TABLE", "TABLE IF NOT EXISTS", 1)

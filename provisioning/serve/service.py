@@ -2,9 +2,9 @@
 
 import hashlib
 import logging
-import queue
 import threading
 import time
+from functools import lru_cache
 from typing import Literal
 
 from edgemeter.agent.base.broker_address import BrokerAddress
@@ -13,8 +13,12 @@ from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message, MqttSession, SessionProfile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.fleet_registry import open_registry
+from edgemeter.provisioning.inventory.formatting import age
+from edgemeter.provisioning.registry import certificates
+from edgemeter.provisioning.registry.bans import active_bans, ban_device
 from edgemeter.provisioning.serve import handler
 from edgemeter.provisioning.serve.handler import FleetHandler
+from edgemeter.provisioning.serve.inbox import MessageSender, ServiceInbox
 
 logger = logging.getLogger(__name__)
 
@@ -22,8 +26,11 @@ CLIENT_ID = "edgemeter-fleet"
 POLL_S = 0.5
 # A handler may wait for a command of fleet.toml, half a minute.
 STALLED_S = 60.0
-# More than a thousand devices report at once after a power cut; the broker holds back what comes beyond it.
-WAITING_MESSAGES = 20_000
+# A flood leaves a backlog at the broker, up to its limit, before the flooder is cut; others wait behind it.
+MOST_DROPPED = 2000
+RENEWAL_S = 3.0
+TOPICS_REMEMBERED = 50_000
+FLOODED = "it sent more messages than any board needs"
 
 
 def client_id(folder: FleetFolder) -> str:
@@ -47,12 +54,15 @@ class FleetService:
     def __init__(self, folder: FleetFolder, address: BrokerAddress, owner: str | None = None) -> None:
         self.address = address
         self._registry = open_registry(folder, owner=owner)
-        self._session = MqttSession(address, SessionProfile(client_id(folder), "persistent"), self)
+        self._client_id = client_id(folder)
+        self._session = MqttSession(address, SessionProfile(self._client_id, "persistent"), self)
         self._handlers = handler.make_handlers(folder, self._registry, self._publish)
         self._topics = sorted({topic for fleet_handler in self._handlers.values() for topic in fleet_handler.topics})
-        self._messages: queue.Queue[Message] = queue.Queue(WAITING_MESSAGES)
+        self._receivers = lru_cache(TOPICS_REMEMBERED)(self._find_receivers)
+        self._inbox = ServiceInbox()
         self._ended = threading.Event()
         self._pass_s = time.monotonic()
+        self._renewed_s = float("-inf")
         self._thread = threading.Thread(target=self._run, name="edgemeter-fleet", daemon=True)
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
@@ -68,6 +78,7 @@ class FleetService:
     def stop(self) -> None:
         """End the thread and close everything; may be called twice."""
         self._ended.set()
+        self._inbox.close()
         if self._thread.is_alive():
             self._thread.join()
         self._session.close()
@@ -100,12 +111,7 @@ class FleetService:
 
     def received(self, message: Message) -> None:
         """Session event: queue it for the thread."""
-        while not self._ended.is_set():
-            try:
-                self._messages.put(message, timeout=1.0)
-            except queue.Full:
-                continue
-            return
+        self._inbox.put(message)
 
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker's answer to a publish."""
@@ -120,21 +126,66 @@ class FleetService:
         due_s = 0.0
         while not self._ended.is_set():
             self._pass_s = time.monotonic()
-            try:
-                message = self._messages.get(timeout=max(0.0, due_s - time.monotonic()))
-            except queue.Empty:
-                message = None
+            message = self._inbox.take(max(0.0, due_s - time.monotonic()))
             if message is not None:
-                for name, fleet_handler in self._handlers.items():
-                    if any(topic_matches(pattern, message.topic) for pattern in fleet_handler.topics):
-                        self._do(name, fleet_handler, message)
+                for name in self._receivers(message.topic):
+                    self._do(name, self._handlers[name], message)
+            if flooders := self._inbox.flooders():
+                self._ban(flooders)
+                due_s = 0.0
             if time.monotonic() >= due_s:
                 due_s = time.monotonic() + POLL_S
-                if not self._session.is_connected():
-                    # Nobody can report anything: nobody is late.
-                    continue
-                for name, fleet_handler in self._handlers.items():
-                    self._do(name, fleet_handler, None)
+                if self._session.is_connected():
+                    # Otherwise nobody can report anything: nobody is late.
+                    self._poll_all()
+                if sum(self._inbox.dropped()) > MOST_DROPPED and time.monotonic() - self._renewed_s > RENEWAL_S:
+                    self._renew_session()
+
+    def _find_receivers(self, topic: str) -> tuple[str, ...]:
+        """Return the names of the handlers that subscribe to a topic."""
+        handlers = self._handlers.items()
+        return tuple(name for name, each in handlers if any(topic_matches(pattern, topic) for pattern in each.topics))
+
+    def _poll_all(self) -> None:
+        try:
+            self._inbox.ban(active_bans(self._registry, time.time_ns()))
+        except EdgemeterError as error:
+            logger.warning("cannot read who is banned: %s", error)
+        for name, fleet_handler in self._handlers.items():
+            self._do(name, fleet_handler, None)
+
+    def _renew_session(self) -> None:
+        """Connect anew, without what the broker has still to send: most of it is a flooder's.
+
+        It keeps messages of QoS 1 for a persistent session. Those of a clean one come again: devices report what was not acknowledged.
+        """
+        qos_0, qos_1 = self._inbox.dropped()
+        lasting: Literal["clean", "persistent"] = "clean" if qos_1 > qos_0 else "persistent"
+        self._renewed_s = time.monotonic()
+        logger.info("dropped %d messages of a flood: connecting to the broker anew, without the others", qos_0 + qos_1)
+        self._inbox.close()
+        self._session.close()
+        self._session = MqttSession(self.address, SessionProfile(self._client_id, lasting), self)
+        try:
+            self._session.connect()
+        except EdgemeterError as error:
+            logger.warning("%s: trying again in %g s", error, RENEWAL_S)
+            return
+        self._inbox.open()
+
+    def _ban(self, flooders: set[MessageSender]) -> None:
+        """Ban devices for a time; a token ends. The handler for enrolment makes the broker apply it at its next poll."""
+        now_ns = time.time_ns()
+        try:
+            with self._registry.transaction() as connection:
+                for flooder in flooders:
+                    if flooder.kind == "token":
+                        certificates.close_token(connection, flooder.name, now_ns)
+                        logger.warning("token %s ended: %s", flooder.name, FLOODED)
+                    elif (ban := ban_device(connection, self._registry, flooder.name, FLOODED, now_ns)) is not None:
+                        logger.warning("%s is banned for %s: %s", ban.device, age(ban.until_ns - now_ns), FLOODED)
+        except EdgemeterError as error:
+            logger.warning("cannot ban %s: %s", ", ".join(sorted(flooder.name for flooder in flooders)), error)
 
     def _do(self, name: str, fleet_handler: FleetHandler, message: Message | None) -> None:
         try:

@@ -1,25 +1,26 @@
-"""An update of many devices: which release each gets or why none, who goes, in which waves, and the jobs."""
+"""An update of many devices: which release each gets or why none, and the campaign that brings it to them."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.orders import Content, Update, version_key
+from edgemeter.provisioning.campaigns.starting import in_groups, start_campaign
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
-from edgemeter.provisioning.registry import jobs
+from edgemeter.provisioning.registry.campaigns import AbortRules, CampaignCell, GroupEnd, GroupRules
 from edgemeter.provisioning.registry.devices import Device, read_presence
-from edgemeter.provisioning.registry.jobs import NewJob
+from edgemeter.provisioning.registry.jobs import NewJob, new_name
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.release import boards
 from edgemeter.provisioning.update.releases import Release, releases_of_version
 
 # What an order may allow: an older version, and a version that failed there.
 Allowed: TypeAlias = Literal["older", "bad"]
-_UNDER_WAY = "SELECT device FROM executions WHERE ended_ns IS NULL AND substr(job, 1, 7) = 'update-'"
+_UNDER_WAY = "SELECT device, COALESCE(campaign, job) AS name FROM executions WHERE ended_ns IS NULL AND substr(job, 1, 7) = 'update-'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,36 +40,26 @@ def choose_release(
     releases: Sequence[Release],
     *,
     even_if: Collection[Allowed] = (),
-    is_under_way: bool = False,
+    under_way: str | None = None,
     boards: Collection[str] = (),
 ) -> UpdateChoice:
-    """Return the choice among `releases` for a device; `boards` are those that releases are built for."""
+    """Return the choice among `releases` for a device; `boards` are those that releases are built for.
+
+    `under_way` is the device's unfinished update.
+    """
     if health is None:
         return UpdateChoice(device, None, None, "it has not reported its state yet: is it online?")
     release, note = _fitting(device, health, releases, boards)
-    if release is not None and (why := _why_not(health, release.version, even_if, is_under_way=is_under_way)):
+    if release is not None and (why := _why_not(health, release.version, even_if, under_way)):
         release, note = None, why
     return UpdateChoice(device, _runs(health), release, note, health.bad_agents)
 
 
-def canaries(choices: Sequence[UpdateChoice], count: int) -> tuple[list[UpdateChoice], list[UpdateChoice]]:
-    """Return `count` devices to update first, of as many different releases as there are, and the rest."""
-    by_release: dict[str, list[UpdateChoice]] = {}
-    for choice in choices:
-        if choice.release is not None:
-            by_release.setdefault(choice.release.sha256, []).append(choice)
-    queues = list(by_release.values())
-    first: list[UpdateChoice] = []
-    while len(first) < count and any(queues):
-        first += [queue.pop(0) for queue in queues if queue][: count - len(first)]
-    return first, [choice for queue in queues for choice in queue]
-
-
-def _why_not(health: Health, version: str, even_if: Collection[Allowed], *, is_under_way: bool) -> str:
+def _why_not(health: Health, version: str, even_if: Collection[Allowed], under_way: str | None) -> str:
     if _runs(health) == version:
         return "it runs this version"
-    if is_under_way:
-        return "an update is in progress"
+    if under_way is not None:
+        return f"{under_way} is not finished here: resume or cancel it by `edgemeter fleet campaign`"
     if version in health.bad_agents and "bad" not in even_if:
         return "this version failed there before: `--even-if bad` retries it"
     if "older" not in even_if and _is_older(version, _runs(health)):
@@ -126,7 +117,7 @@ def plan_update(
     """
     releases = releases_of_version(registry, version)
     heard = read_presence(registry)
-    under_way = {row["device"] for row in registry.query(_UNDER_WAY)}
+    under_way = {row["device"]: row["name"] for row in registry.query(_UNDER_WAY)}
     supported = set(boards.all_boards())
     choices = []
     for device in select_devices(folder, registry, selection):
@@ -134,28 +125,40 @@ def plan_update(
             choices.append(UpdateChoice(device, None, None, f"it is {device.trust}: only accepted devices take orders"))
             continue
         health = heard[device.device].health if device.device in heard else None
-        is_under_way = device.device in under_way
-        choices.append(choose_release(device, health, releases, even_if=even_if, is_under_way=is_under_way, boards=supported))
+        unfinished = under_way.get(device.device)
+        choices.append(choose_release(device, health, releases, even_if=even_if, under_way=unfinished, boards=supported))
     return choices
 
 
-def update_waves(choices: Sequence[UpdateChoice], canary: int | None) -> Iterator[list[UpdateChoice]]:
-    """Yield the devices to update together: the canaries, if any, then the rest."""
-    going = [updating for updating in choices if updating.release is not None]
-    first, later = canaries(going, canary) if canary else ([], going)
-    yield from (wave for wave in (first, later) if wave)
+def update_rules(groups: Sequence[GroupEnd], max_failed_ratio: float) -> GroupRules:
+    """Return the rules of an update that stops when more than that share (0..1) of the devices, or of a group, is not updated."""
+    limits = AbortRules(failed_ratio=max_failed_ratio, rejected_ratio=max_failed_ratio, timed_out_ratio=max_failed_ratio)
+    return GroupRules(groups=tuple(groups), success_ratio=1 - max_failed_ratio, abort=limits)
 
 
-def order_update(registry: Registry, wave: Sequence[UpdateChoice], even_if: Sequence[Allowed], timeout_s: float, now_ns: int) -> list[str]:
-    """Add a job for each release, and return the names of the jobs."""
-    names = []
-    with registry.transaction() as connection:
-        for release in dict.fromkeys(choice.release for choice in wave if choice.release is not None):
-            bundle = Content(sha256=release.sha256, size_bytes=release.size_bytes, name=release.name)
-            work = Update(version=release.version, bundle=bundle, even_if=tuple(even_if))
-            title = f"update to {release.version}, {release.board}, Python {release.python}"
-            # A failed update is not retried automatically.
-            new = NewJob(work, title, timeout_s, retries=0)
-            devices = [(choice.device.device, choice.device.fleet) for choice in wave if choice.release == release]
-            names.append(jobs.add(connection, new, devices, now_ns))
-    return names
+def start_update(
+    registry: Registry, going: Sequence[UpdateChoice], rules: GroupRules, even_if: Sequence[Allowed], timeout_s: float, now_ns: int
+) -> str:
+    """Start the campaign that brings devices to their releases, with a job for each release, and return its name."""
+    waves = group_of(going, rules)
+    by_release: dict[Release, list[CampaignCell]] = {}
+    for choice in going:
+        if (release := choice.release) is not None:
+            software, device = f"edgemeter {release.version}", choice.device.device
+            cell = CampaignCell(software, f"{release.board}, Python {release.python}", device, waves[device], None, None)
+            by_release.setdefault(release, []).append(cell)
+    work = []
+    for release, cells in by_release.items():
+        bundle = Content(sha256=release.sha256, size_bytes=release.size_bytes, name=release.name)
+        order = Update(version=release.version, bundle=bundle, even_if=tuple(even_if))
+        # A failed update is not retried automatically.
+        title = f"update to {release.version}, {release.board}, Python {release.python}"
+        work.append((NewJob(order, title, timeout_s, retries=0), cells))
+    name = new_name("rollout", now_ns)
+    start_campaign(registry, name, rules, work, {choice.device.device: choice.device.fleet for choice in going}, now_ns)
+    return name
+
+
+def group_of(going: Sequence[UpdateChoice], rules: GroupRules) -> dict[str, int]:
+    """Return the group of each device, from 0; each has devices of as many different releases as there are."""
+    return in_groups({choice.device.device: choice.release and choice.release.sha256 for choice in going}, rules.groups)

@@ -49,6 +49,8 @@ LARGEST_FILE_BYTES = 64 << 10
 PIECE_BYTES = 1 << 20
 SYNC_BYTES = 32 << 20
 MOST_TRIES = 2
+# A release has so many times as long to become healthy as this board took to install it and to import the previous one.
+SLOW_FACTOR, LONGEST_TRIAL_S = 3.0, 3600.0
 # Starts that fail within this time are one loop, and not the accidents of a long life.
 LOOP_S = 1800.0
 FORMS = {
@@ -356,13 +358,16 @@ class Supervisor:
         self._note({**step, "step": "installing", "tries": tries})
         try:
             self._make_room(order)
+            began_s = time.monotonic()
             self._build(order, self._staged(order))
         except (Refused, OSError) as error:
             why = str(error) if isinstance(error, Refused) else f"cannot install version {order['version']}: {error.strerror or error}"
             self._clear(step)
             self._end(step, "failed", why)
         else:
-            self._note({**step, "step": "trying", "tries": 0})
+            own_s = SLOW_FACTOR * (time.monotonic() - began_s + _imports_s(self.update.read("healthy.json")))
+            within_s = max(self.options.healthy_within_s, min(own_s, LONGEST_TRIAL_S))
+            self._note({**step, "step": "trying", "tries": 0, "within_s": within_s})
 
     def _make_room(self, order: Record) -> None:
         """Refuse a release that does not fit, before anything is written: it takes about as much as the running one."""
@@ -421,7 +426,7 @@ class Supervisor:
         self.update.remove("healthy.json")
         self.releases.switch(order["version"])
         self._restart()
-        why = self._why_unhealthy(order["version"])
+        why = self._why_unhealthy(order["version"], step.get("within_s", self.options.healthy_within_s))
         if why is None:
             self._end(step, "done", f"version {order['version']} runs and is healthy")
         else:
@@ -431,9 +436,9 @@ class Supervisor:
         attempts = self._bad().get(step["order"]["version"], {}).get("attempts", 0) + 1
         self._note({**step, "step": "going back", "reason": why, "attempts": attempts})
 
-    def _why_unhealthy(self, version: str) -> str | None:
+    def _why_unhealthy(self, version: str, within_s: float) -> str | None:
         """Return None once the release has reported that it is healthy and has kept running for a while; else the reason."""
-        until_s, healthy_s, first = time.monotonic() + self.options.healthy_within_s, None, self._failed_starts()
+        until_s, healthy_s, first = time.monotonic() + within_s, None, self._failed_starts()
         why = "it never reported its health"
         while time.monotonic() < until_s or healthy_s is not None:
             report = self.update.read("healthy.json")
@@ -451,7 +456,7 @@ class Supervisor:
             if failed is not None and failed - (first if first is not None and first <= failed else 0) >= self.options.failed_starts:
                 return f"it was started {self.options.failed_starts} times and ended each time"
             pause(self.options.every_s)
-        return f"it was not healthy within {self.options.healthy_within_s:.0f} s: {why}"
+        return f"it was not healthy within {within_s:.0f} s: {why}"
 
     def _roll_back(self, step: Record) -> None:
         if step["from"] is not None:
@@ -614,6 +619,12 @@ def _is_running(report: Record) -> bool:
         return False
 
 
+def _imports_s(report: Record) -> float:
+    """Return how long the imports of a healthy release took, as it reports; 0 where it does not, or no such time."""
+    value = report.get("imports_s")
+    return float(value) if isinstance(value, (int, float)) and 0 < value <= LONGEST_TRIAL_S else 0.0
+
+
 def _is_program(path: Path) -> bool:
     try:
         compile(path.read_bytes(), str(path), "exec")
@@ -667,7 +678,9 @@ def _arguments() -> argparse.ArgumentParser:
         "--starts-command", default=f"systemctl show --property=NRestarts --value {UNIT}", help="prints the number of failed starts"
     )
     parser.add_argument("--reboot-command", default="systemctl reboot")
-    parser.add_argument("--healthy-within-s", type=float, default=300.0)
+    parser.add_argument(
+        "--healthy-within-s", type=float, default=300.0, help="the least time for a release to become healthy; a slow card has more"
+    )
     parser.add_argument("--settle-s", type=float, default=30.0, help="how long a healthy agent has to keep running")
     parser.add_argument("--blocked-after-s", type=float, default=6 * 3600.0, help="how long to wait for a measurement")
     parser.add_argument("--install-s", type=float, default=1800.0)

@@ -40,6 +40,7 @@ PARTS = {
     "loadgen": Part("engine", 30, function="beside_loadgen"),
     "litert-benchmark": Part("engine", 60, function="beside_litert_benchmark"),
     "observers": Part("costs", 60),
+    "sandbox": Part("sandbox", 40),
     "coco": Part("coco", 60),
     "vision": Part("vision", 40),
     "generation": Part("generation", 80),

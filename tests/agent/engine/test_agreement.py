@@ -1,8 +1,5 @@
 """Facts about `edgemeter.agent.engine.agreement`: which outputs are the same, and those of other kernels on the same model."""
 
-import json
-import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +13,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.record_accuracy import OutputCheck
-from edgemeter.agent.engine import reference_process
+from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.engine.agreement import (
     INPUTS,
     OutputDifference,
@@ -26,6 +23,7 @@ from edgemeter.agent.engine.agreement import (
     output_difference,
     summarise_check,
 )
+from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.session import session
 from tests.fixtures.run_jobs import one_case
 
@@ -48,13 +46,22 @@ def timed(model, count=2, *, change=None, **settings):
     return case, loaded, queries
 
 
+def agree_here(case, *arguments, **settings):
+    """Compare as a session does: the reference runs in the sandbox of the run."""
+
+    def run_reference(folder, limit_s):
+        return isolation.run_reference(job.ReferenceWanted(folder=str(folder), limit_s=limit_s), grant_for(case), folder)
+
+    return agree(case, *arguments, run_reference, **settings)
+
+
 @pytest.mark.parametrize(
     ("model", "reference"),
     [("litert_int8.tflite", " reference"), ("litert.tflite", " reference"), ("onnx.onnx", " cpu, graph_optimisation none")],
 )
 def test_sound_kernels_agree_with_the_reference(model, reference):
     """The same file on other kernels gives the same, to rounding; the record states package, version and kernels."""
-    agreement, why = agree(*timed(MODELS / model)[:2], 1.0, timed(MODELS / model)[2], None)
+    agreement, why = agree_here(*timed(MODELS / model)[:2], 1.0, timed(MODELS / model)[2], None)
     assert why is None
     assert agreement.reference.endswith(reference)
     assert any(sign.isdigit() for sign in agreement.reference)
@@ -67,7 +74,7 @@ def test_sound_kernels_agree_with_the_reference(model, reference):
 def test_wrong_kernels_do_not_agree():
     """Outputs of the other sign: a cosine of -1, and a difference of twice the largest value, in real values."""
     case, loaded, queries = timed(MODELS / "onnx.onnx", change=lambda array: -array)
-    agreement, _ = agree(case, loaded, 1.0, queries, None)
+    agreement, _ = agree_here(case, loaded, 1.0, queries, None)
     largest = max(float(np.abs(query.outputs[0]).max()) for query in queries)
     assert agreement.lowest_cosine == pytest.approx(-1.0)
     assert agreement.largest_difference == pytest.approx(2 * largest, rel=1e-5)
@@ -82,7 +89,7 @@ def test_predictions_are_compared_where_there_is_a_task():
         calls.append((item, timed[0].shape, reference[0].shape))
         return {0: 1.0, 1: None, 2: 0.5}[item]
 
-    agreement, _ = agree(*timed(MODELS / "onnx.onnx", 3)[:2], 1.0, timed(MODELS / "onnx.onnx", 3)[2], same_answer)
+    agreement, _ = agree_here(*timed(MODELS / "onnx.onnx", 3)[:2], 1.0, timed(MODELS / "onnx.onnx", 3)[2], same_answer)
     assert agreement.same_answer_ratio == 0.75
     assert calls == [(item, (1, 4), (1, 4)) for item in range(3)]
 
@@ -90,24 +97,24 @@ def test_predictions_are_compared_where_there_is_a_task():
 def test_outputs_that_are_no_numbers_have_no_figure():
     """NaN on our side: no differences are stated, and the record holds nothing that JSON cannot hold."""
     case, loaded, queries = timed(MODELS / "onnx.onnx", change=lambda array: array * np.float32("nan"))
-    agreement, _ = agree(case, loaded, 1.0, queries, None)
+    agreement, _ = agree_here(case, loaded, 1.0, queries, None)
     assert (agreement.largest_difference, agreement.largest_difference_ratio, agreement.lowest_cosine) == (None, None, None)
 
 
 def test_more_inputs_than_a_few_are_not_asked_for():
     """What it takes is bounded by number as well as by time."""
     case, loaded, queries = timed(MODELS / "onnx.onnx", INPUTS + 3)
-    agreement, _ = agree(case, loaded, 1.0, queries, None)
+    agreement, _ = agree_here(case, loaded, 1.0, queries, None)
     assert agreement.inputs == INPUTS
 
 
 def test_a_reference_that_takes_too_long_or_breaks_is_a_reason(tmp_path):
     """The run is not lost: the record states what was tried, and the result."""
     case, loaded, queries = timed(MODELS / "onnx.onnx")
-    agreement, why = agree(case, loaded, 1.0, queries, None, limit_s=0.01)
+    agreement, why = agree_here(case, loaded, 1.0, queries, None, limit_s=0.01)
     assert (agreement, why) == (None, "the reference (cpu, graph_optimisation none) returned no outputs: it took longer than 0.01 s")
     (tmp_path / "broken.onnx").write_bytes(b"not a model")
-    agreement, why = agree(msgspec.structs.replace(case, model=str(tmp_path / "broken.onnx")), loaded, 1.0, queries, None)
+    agreement, why = agree_here(msgspec.structs.replace(case, model=str(tmp_path / "broken.onnx")), loaded, 1.0, queries, None)
     assert agreement is None
     assert "cannot run" in why
     assert "broken.onnx" in why
@@ -121,10 +128,10 @@ def test_a_full_disk_or_a_prediction_that_cannot_be_decoded_costs_no_run(tmp_pat
         message = f"item {item}: these are no detections"
         raise ConfigError(message)
 
-    _, why = agree(case, loaded, 1.0, queries, undecodable)
+    _, why = agree_here(case, loaded, 1.0, queries, undecodable)
     assert why.endswith("failed: item 0: these are no detections")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
-    agreement, why = agree(case, loaded, 1.0, queries, None)
+    agreement, why = agree_here(case, loaded, 1.0, queries, None)
     assert agreement is None
     assert "No such file or directory" in why
 
@@ -148,22 +155,6 @@ def test_the_reference_is_never_what_was_timed():
         runtime, backend, options, is_slow = timed_on
         reference = choose_reference(runtime, backend, options, is_slow=is_slow)
         assert expected in reference if isinstance(expected, str) else reference == expected, f"{timed_on!r}"
-
-
-def test_the_reference_process_ends_with_its_parent(tmp_path):
-    """Its standard input is the parent's end of a pipe: when that closes it is gone at once, whatever it is doing."""
-    slow = {"format": "edgemeter-replay", "schema": 1, "latencies_ms": [60_000.0]}
-    slow |= {"inputs": [{"name": "x", "shape": [1, 4], "dtype": "float32"}], "outputs": []}
-    (tmp_path / "m.replay.json").write_text(json.dumps(slow))
-    request = reference_process.ReferenceRequest(str(tmp_path / "m.replay.json"), "replay", "replay", 1, {"wait": "sleep"})
-    (tmp_path / reference_process.REQUEST).write_bytes(msgspec.json.encode(request))
-    reference_process.write_arrays(reference_process.arrays_file(tmp_path, "inputs", 0), [np.zeros((1, 4), np.float32)])
-    command = [sys.executable, "-m", "edgemeter.agent.engine.reference_process", str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(timeout=2)
-        process.stdin.close()
-        assert process.wait(timeout=60) == 1
 
 
 @pytest.mark.slow

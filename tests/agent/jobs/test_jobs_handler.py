@@ -34,6 +34,7 @@ def test_a_suite_is_fetched_and_measured_and_its_runs_are_named(device):
     assert final.state == "done", final
     assert len(final.runs) == 2
     assert list(final.runs) == kept_runs(device.home)
+    assert {record["job"] for record in records_in(device.home)} == {final.job}
     assert device.states() in (["accepted", "running", "done"], ["accepted", "done"])
     assert not list((device.home / "job-work").iterdir())
 
@@ -447,11 +448,27 @@ def test_an_update_that_ended_beyond_a_restart_is_reported_by_who_runs_then(devi
     """As the supervisor says; what waits behind it begins only then."""
     begun_update(device)
     outcomes = [("done", "version 9.9 runs")]
-    updates = SimpleNamespace(came_of=lambda _order, _home: outcomes.pop() if outcomes else None)
+    updates = SimpleNamespace(came_of=lambda _order, _home: outcomes.pop() if outcomes else None, why_waiting=lambda: None)
     monkeypatch.setattr(jobs_handler, "update_orders", lambda: updates)
     device.start()
     final = device.final()
     assert (final.state, final.reason) == ("done", "version 9.9 runs")
+
+
+def test_an_update_that_waits_for_its_supervisor_reports_that_until_it_runs(device, monkeypatch):
+    """The server reads the reason while it lasts, and the end once the supervisor has come back."""
+    begun_update(device)
+    monkeypatch.setattr(jobs_handler, "RUNNING_POLL_S", 0.05)
+    state = {"outcome": None, "why": "waiting for edgemeter-supervisor.service, which does not run"}
+    updates = SimpleNamespace(came_of=lambda _order, _home: state["outcome"], why_waiting=lambda: state["why"], carry_out=lambda *_: None)
+    monkeypatch.setattr(jobs_handler, "update_orders", lambda: updates)
+    monkeypatch.setattr(jobs_handler.JobsHandler, "_start", lambda handler, entry: setattr(handler, "_started_place", entry.place))
+    device.start()
+    assert device.until(lambda: any(report.reason == state["why"] and report.state == "running" for report in device.reports))
+    state["why"] = None
+    assert device.until(lambda: device.reports[-1].reason is None)
+    state["outcome"] = ("done", "version 9.9 runs")
+    assert device.final().state == "done"
 
 
 def test_an_update_whose_request_may_be_lost_is_requested_again(device):

@@ -32,11 +32,11 @@ class World:
             pass
         self.release = InstalledRelease(home / "opt", "2.0")
 
-    def handler(self, imports=IMPORTS_WELL):
+    def handler(self, imports=IMPORTS_WELL, **options):
         """Return a new one, as after a start."""
         none = lambda *_, **__: None  # noqa: E731
         context = HandlerContext("pi-1", "lab", 1, Config(), self.home, None, none, lambda: self.is_connected, none, none, list)
-        return ReleaseHealthHandler(context, self.release, imports)
+        return ReleaseHealthHandler(context, self.release, imports, **options)
 
     def said(self):
         """Return what the file says."""
@@ -103,6 +103,18 @@ def test_a_release_that_was_healthy_does_not_import_all_again(world):
     assert world.said()["state"] == "healthy"
     (world.home / "update" / "healthy.json").unlink()
     assert looked(world, world.handler(IMPORTS_BADLY), "broken")
+
+
+def test_how_long_the_imports_took_is_reported_and_kept_by_later_starts(world):
+    """However long that is on a slow card: the supervisor alone decides what is too long, by this figure."""
+    world.is_connected = True
+    now_s = iter(range(0, 10**6, 2000))
+    imports = (sys.executable, "-c", "import time; time.sleep(0.5)")
+    assert looked(world, world.handler(imports, clock_s=lambda: next(now_s)), "healthy")
+    assert world.said()["imports_s"] == 2000.0
+    restarted = world.handler(IMPORTS_BADLY)
+    restarted.poll()
+    assert (world.said()["state"], world.said()["imports_s"]) == ("healthy", 2000.0)
 
 
 def test_without_a_supervisor_nothing_is_written(world):

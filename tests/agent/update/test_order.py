@@ -120,15 +120,35 @@ def test_no_order_brings_a_release_below_the_lowest(board):
     order.carry_out(update_order("2.0"), board.release("2.0"), board.home, release(board))
 
 
-def test_without_a_supervisor_the_order_is_refused(tmp_path):
-    """No release at all, nobody who holds the lock, no folder to ask in."""
+def test_where_there_is_no_supervisor_the_order_is_refused(tmp_path):
+    """An agent that is no release, and a board on which no supervisor ever made the folder to ask in."""
     board = Board(tmp_path)
-    for running in (None, release(board)):
-        with pytest.raises(UnavailableError, match=r"installed|edgemeter-supervisor\.service"):
-            order.carry_out(update_order(), board.release("2.0"), board.home, running)
-    (board.root / "supervisor.lock").touch()
-    with pytest.raises(UnavailableError, match="no supervisor runs"):
+    with pytest.raises(UnavailableError, match="installed"):
+        order.check(update_order().work, board.home, None)
+    (board.home / "update").rmdir()
+    for ask in (lambda: order.check(update_order().work, board.home, release(board)), lambda: carried_out(board)):
+        with pytest.raises(UnavailableError, match=r"edgemeter-supervisor\.service"):
+            ask()
+
+
+def carried_out(board):
+    """Carry out an order for a release that fits."""
+    order.carry_out(update_order(), board.release("2.0"), board.home, release(board))
+
+
+def test_an_order_that_comes_while_the_supervisor_is_restarted_waits_for_it(tmp_path):
+    """The request is there when it returns; until then the order says what it waits for."""
+    board = Board(tmp_path)
+    for is_started_before in (False, True):
+        if is_started_before:
+            (board.root / "supervisor.lock").touch()
         order.check(update_order().work, board.home, release(board))
+        carried_out(board)
+        assert board.said("wanted")["job"] == "update-1"
+        assert order.why_waiting(release(board)) == "waiting for edgemeter-supervisor.service, which does not run"
+    with (board.root / "supervisor.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert order.why_waiting(release(board)) is None
 
 
 def test_another_kind_of_work_is_no_update(board):

@@ -110,3 +110,18 @@ def test_what_one_device_has_too_much_is_handed_back_and_what_others_send_is_not
     assert not inbox.is_full()
     assert len(inbox.take(100, ANY, 0)) == 7
     assert inbox.put([message(100, "bad"), message(200, "pi-1")]) == []
+
+
+def test_a_device_floods_with_other_messages_than_results_in_vain():
+    """Small ones without end, and few that are large: nobody sends those again, but a board has only few on their way."""
+    for size, kind in ((1, "state"), (1, "result"), (1 << 20, "health")):
+        inbox = Inbox()
+        shed = inbox.put([message(size, "bad", kind) for _ in range(10_000)])
+        assert len(inbox) <= 4000
+        assert len(inbox) + len(shed) == 10_000
+        assert not inbox.is_full()
+        inbox.put([message(1, "pi-1")])
+        assert "pi-1" in devices(inbox.take(500, ANY, 0))
+        while inbox.take(2000, ANY, 0):
+            pass
+        assert inbox.put([message(size, "bad", kind)]) == []

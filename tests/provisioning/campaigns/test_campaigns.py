@@ -3,13 +3,14 @@
 import json
 import re
 import time
+from collections import Counter
 
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.orders import Order
-from edgemeter.provisioning.campaigns import planning
+from edgemeter.provisioning.campaigns import planning, starting
 from edgemeter.provisioning.campaigns.campaign_handler import CampaignHandler
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory import fleet_file
@@ -110,9 +111,9 @@ def test_the_sample_loads_with_and_without_its_commented_defaults(tmp_path):
     read = planning.read_campaign_file(SAMPLE)
     assert [mode.name for mode in read.modes] == ["one-thread", "four-threads", "15-watts"]
     bare = tmp_path / "campaign.toml"
-    bare.write_text("\n".join(line.removeprefix("# ") for line in SAMPLE.read_text().splitlines()).replace("canary = 2\n", ""))
+    bare.write_text("\n".join(line.removeprefix("# ") for line in SAMPLE.read_text().splitlines()))
     all_said = planning.read_campaign_file(bare)
-    assert (all_said.exclusive, all_said.rules.group, all_said.rules.canary_ratio) == (("box-1",), 20, 0.05)
+    assert (all_said.exclusive, all_said.rules.groups) == (("box-1",), (2, "10%", "50%"))
     assert (all_said.timeout_s, all_said.retries, all_said.rules.abort) == (read.timeout_s, read.retries, read.rules.abort)
     assert all_said.rules.success_ratio == read.rules.success_ratio
 
@@ -126,7 +127,9 @@ def test_a_wrong_file_is_one_line(tmp_path):
         ('name = "a"\non = "all"\nmodels = ["m"]\nmodes = []', "`modes` is empty"),
         ('name = "a"\non = "all"\nmodels = ["m"]\nmodel = 1', "model"),
         ('name = "a"\non = "all"\nmodels = ["m"]\n[[modes]]\nname = "x"\n[[modes]]\nname = "x"', "two modes"),
-        ('name = "a"\non = "all"\nmodels = ["m"]\n[rules]\ncanary = 1\ncanary_ratio = 0.5', "exclude each other"),
+        ('name = "a"\non = "all"\nmodels = ["m"]\n[rules]\ngroups = ["half"]', "groups"),
+        ('name = "a"\non = "all"\nmodels = ["m"]\n[rules]\ngroups = ["101%"]', "groups"),
+        ('name = "a"\non = "all"\nmodels = ["m"]\n[rules]\ngroups = [0]', "groups"),
         ('name = "a"\non = "all"\nmodels = ["m"]\n[rules]\nsuccess_ratio = 80', "success_ratio"),
         ("name = ", "campaign.toml"),
     ):
@@ -139,7 +142,7 @@ def test_a_wrong_file_is_one_line(tmp_path):
 
 def test_a_canary_group_measures_first_and_the_others_when_it_is_done(world):
     """Boards of every type are in it; coverage grows to all possible cells."""
-    text = world.begin("[rules]\ncanary = 2\ngroup = 1\n")
+    text = world.begin("[rules]\ngroups = [2, 3]\n")
     assert "group 1 of 3" in text
     assert "d, edgemeter-shapes_int8.tflite, quick: impossible: it draws 11 W, but its circuit 'c' gives 10 W" in text
     first = world.orders()
@@ -172,20 +175,47 @@ def test_the_devices_are_frozen(world):
 
 def test_a_bad_canary_stops_the_campaign_and_somebody_can_go_on_with_it(world):
     """The reason is shown; nothing more begins, until resumed."""
-    world.begin("[rules]\ncanary = 2\n")
+    world.begin("[rules]\ngroups = [2]\n")
     world.end(world.orders(), "failed", reason="no such runtime")
     assert world.orders() == {}
     assert world.orders() == {}
     text = world.call("campaign", "status", "autumn")
     assert "aborted (group 1 of 2: 0 of 2 done, 80% needed)" in text
     assert "lost: no such runtime" in text
-    assert "resumed with group 2 of 2" in world.call("campaign", "resume", "autumn")
+    assert "resumed with group 1 of 2" in world.call("campaign", "resume", "autumn")
     last = world.orders()
     assert set(last) == {"c"}
     world.end(last)
     world.orders()
     world.orders()
     assert campaigns.find(world.registry, "autumn").state == "done"
+
+
+def test_a_resumed_campaign_is_not_aborted_again_for_what_failed_before(world):
+    """Two of a group of four failed, which is too many; resumed, the others of the group are measured, and the campaign ends."""
+    world.begin("[rules]\nmax_in_flight = 2\ngroups = [2]\nsuccess_ratio = 1.0\nabort = { min_executed = 1 }\n")
+    orders = world.orders()
+    failed = dict([orders.popitem()])
+    world.end(failed, "failed", reason="no such runtime")
+    world.orders()
+    assert campaigns.find(world.registry, "autumn").state == "aborted"
+    world.call("campaign", "resume", "autumn")
+    world.end(orders)
+    for _ in range(4):
+        world.end(world.orders())
+    assert campaigns.find(world.registry, "autumn").state == "done"
+    assert campaigns.read_coverage(world.registry, "autumn").counts == {"done": 2, "pending": 0, "lost": 1, "impossible": 1}
+
+
+def test_what_is_to_be_retried_waits_while_its_campaign_is_paused(world):
+    """An attempt that ends interrupted after the pause is not followed by another until the campaign is resumed."""
+    world.begin()
+    orders = world.orders()
+    world.call("campaign", "pause", "autumn")
+    world.end(orders, "failed", reason="interrupted by a restart")
+    assert [world.orders(40.0) for _ in range(3)] == [{}, {}, {}]
+    world.call("campaign", "resume", "autumn")
+    assert set(world.orders()) == set(orders)
 
 
 def test_the_criteria_cover_all_groups_and_forget_what_was_resumed(world):
@@ -205,7 +235,7 @@ def test_the_criteria_cover_all_groups_and_forget_what_was_resumed(world):
 
 def test_a_killed_service_goes_on_with_the_campaign_where_it_was(world):
     """Every moment between two looks; each cell is ordered once."""
-    world.begin("[rules]\ncanary = 1\ngroup = 1\n")
+    world.begin("[rules]\ngroups = [1, 2]\n")
     ordered = []
     for _ in range(12):
         orders = world.orders()
@@ -301,13 +331,34 @@ def test_a_name_is_used_once_and_a_rehearsal_starts_nothing(world):
 
 
 def test_groups_mix_the_boards():
-    """A canary of two sees two types."""
-    many = [device(f"p{number}") for number in range(8)] + [device("o1", "orin"), device("o2", "orin")]
-    rules = campaigns.GroupRules(canary_ratio=0.2, group=3)
-    groups = planning.groups(many, rules)
-    assert {name for name, wave in groups.items() if wave == 0} == {"p0", "o1"}
-    assert sorted(groups.values()) == [0, 0, 1, 1, 1, 2, 2, 2, 3, 3]
-    assert set(planning.groups(many, campaigns.GroupRules()).values()) == {0}
+    """Their ends are numbers or shares of the devices, in any order; a group of two has two kinds of board."""
+    kinds = {f"p{number}": "pi5" for number in range(8)} | {"o1": "orin", "o2": "orin"}
+    groups = starting.in_groups(kinds, ("20%", 5, 8))
+    assert {name for name, group in groups.items() if group == 0} == {"p0", "o1"}
+    for ends, sizes in (
+        (("20%", 5, 8), [2, 3, 3, 2]),
+        ((8, 5, "20%"), [2, 3, 3, 2]),
+        ((), [10]),
+        (("100%",), [10]),
+        ((10, 50, 100), [10]),
+        (("0%", "0.1%", "7%", "10%"), [1, 9]),
+        ((1, 1, "10%"), [1, 9]),
+    ):
+        with table_row(ends):
+            counts = Counter(starting.in_groups(kinds, ends).values())
+            assert [counts[group] for group in range(len(counts))] == sizes
+    hundred = {f"d{number}": "pi5" for number in range(100)}
+    assert Counter(starting.in_groups(hundred, ("7%",)).values()) == {0: 7, 1: 93}
+
+
+def test_a_campaign_of_an_earlier_version_is_read(world):
+    """Its rules had keys that are gone."""
+    world.begin()
+    earlier = b'{"success_ratio":0.5,"canary":2,"canary_ratio":null,"group":20,"max_in_flight":3,"abort":{"min_executed":9}}'
+    with world.registry.transaction() as connection:
+        connection.execute("UPDATE campaigns SET rules = ?", (earlier,))
+    rules = campaigns.find(world.registry, "autumn").rules
+    assert (rules.success_ratio, rules.max_in_flight, rules.abort.min_executed) == (0.5, 3, 9)
 
 
 def test_a_plan_with_nothing_possible_is_refused(tmp_path):
@@ -322,7 +373,7 @@ def test_a_plan_with_nothing_possible_is_refused(tmp_path):
 
 def test_how_far_a_campaign_is_is_published_retained_when_it_changes(world):
     """Its executions by state and what is impossible, at most every five seconds; nothing twice; a day after the end nothing is left."""
-    world.begin("[rules]\ncanary = 1\n")
+    world.begin("[rules]\ngroups = [1]\n")
     sent = world.orders(6.0)
     assert len(sent) == 1
     world.orders(6.0)

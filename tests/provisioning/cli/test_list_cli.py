@@ -11,7 +11,8 @@ from edgemeter.agent.contract.health import Clock, Disk, LastStop, RecentRuns, R
 from edgemeter.agent.contract.orders import Doctor
 from edgemeter.provisioning.cli.main import fleet as fleet_command
 from edgemeter.provisioning.health import device_view, overview
-from edgemeter.provisioning.registry import canary_runs, devices, jobs, rescues
+from edgemeter.provisioning.registry import canary_runs, certificates, devices, jobs, rescues
+from edgemeter.provisioning.registry.certificates import Certificate
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.jobs import NewJob
 from edgemeter.provisioning.registry.rescues import Rescue
@@ -105,7 +106,7 @@ def test_refused_orders_are_shown_for_a_week(lab):
         lab.passes(1)
         (line,) = [line for line in overview.read(lab.folder, lab.registry, lab.now_ns) if line.device.device == "pi-good"]
         texts = [issue.text for issue in line.issues if issue.kind == "orders"]
-        assert texts == ["it refused 12 orders, the last because: not signed [2J by the service"] * is_shown
+        assert texts == ["it refused 12 orders, the last because: not signed\ufffd[2J\ufffdby the service"] * is_shown
 
 
 def test_a_board_that_joined_and_is_silent_is_not_a_token_that_nobody_used(lab):
@@ -215,4 +216,31 @@ def test_what_a_device_reports_moves_no_cursor(tmp_path):
         assert "\x1b" not in text
         assert "\x07" not in text
         assert "[red]pi" in text
+    lab.registry.close()
+
+
+def test_what_a_device_cannot_be_is_marked_and_not_shown(tmp_path):
+    """Runs by the quadrillion, a certificate of centuries, text that turns round: one line a row, and JSON keeps what was reported."""
+    lab = Lab(tmp_path)
+    lab.now_ns = time.time_ns()
+    evil = "a\nb\u202ec\u2066d"
+    reported = RecentRuns(last_ns=lab.now_ns, last_verdict=evil, verdicts={"valid": 2**53 - 1})
+    sensors = (Sensor(name=evil, trouble=evil),)
+    lab.says("pi-1", "online", agent=evil, runs=reported, certificate_not_after_ns=lab.now_ns + 80_000 * DAY, sensors=sensors)
+    lab.passes(1)
+    with lab.registry.transaction() as connection:
+        certificates.put(connection, Certificate("1", "pi-1", "100", "key", "pem", 0, lab.now_ns + 200 * DAY))
+    text = fleet("list", "--folder", tmp_path)
+    (row,) = [line for line in text.splitlines() if line.startswith("pi-1 ")]
+    assert row.isprintable()
+    assert "200 d" in row
+    assert "9007199254740991" not in text
+    for output in (text, fleet("show", "pi-1", "--folder", tmp_path)):
+        assert "\u202e" not in output
+        assert "it reports what cannot be true: certificate, verdicts" in output
+    document = json.loads(fleet("show", "pi-1", "--json", "--folder", tmp_path))
+    assert document["implausible"] == ["certificate", "verdicts"]
+    assert document["said"]["runs"]["verdicts"] == {"valid": 2**53 - 1}
+    assert document["said"]["agent"] == evil
+    assert document["valid_ratio"] is None
     lab.registry.close()

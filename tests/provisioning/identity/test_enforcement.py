@@ -1,6 +1,7 @@
 """Making the broker do what the registry says, when that does not work at once; and what is known of its process."""
 
 import os
+import time
 
 import pytest
 
@@ -10,6 +11,7 @@ from edgemeter.provisioning.identity.enforcement import Enforcement
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import certificates
+from edgemeter.provisioning.registry.certificates import EnrolmentToken
 from tests.fixtures.rows import table_row
 from tests.provisioning.identity.lab import now
 
@@ -46,6 +48,24 @@ def test_whoever_cannot_be_thrown_out_now_waits(lab):
     assert '"pi-1"' in lab.folder.broker_access.read_text()
 
 
+@pytest.mark.mosquitto
+@pytest.mark.slow
+def test_a_token_that_another_process_made_delays_no_disconnect(lab):
+    """The broker may not know it for half a minute; a board that was replaced meanwhile is disconnected at once."""
+    lab.broker.start()
+    lab.stack.callback(lab.broker.kill)
+    broker_enforcement = Enforcement(lab.folder, lab.registry, broker_files.authority(lab.folder))
+    broker_enforcement.enforce(now())
+    with lab.registry.transaction() as connection:
+        token = EnrolmentToken("0" * 32, broker_files.hash_password("x"), "pi-1", "lab", time.time_ns(), time.time_ns() + 10**12)
+        certificates.put_token(connection, token)
+    assert broker_enforcement.enforce(now())
+    with lab.registry.transaction() as connection:
+        certificates.put_pending_disconnect(connection, "pi-2", time.time_ns())
+    broker_enforcement.enforce(now())
+    assert certificates.pending_disconnects(lab.registry) == []
+
+
 @pytest.fixture
 def folder(tmp_path):
     """Return a fleet's folder with a place for the broker."""
@@ -60,7 +80,7 @@ def test_without_a_process_of_its_own_no_broker_is_running(folder):
         with table_row(text):
             if text is not None:
                 (folder.broker / "mosquitto.pid").write_text(text)
-            assert not enforcement.is_broker_running(folder, SERVER)
+            assert enforcement.broker_process(folder, SERVER) is None
 
 
 def test_a_pid_file_elsewhere_is_used(folder, tmp_path):
@@ -68,7 +88,7 @@ def test_a_pid_file_elsewhere_is_used(folder, tmp_path):
     (tmp_path / "proc" / "77").mkdir(parents=True)
     (tmp_path / "proc" / "77" / "comm").write_text("mosquitto\n")
     (tmp_path / "pid").write_text("77\n")
-    assert enforcement.is_broker_running(folder, ServerEntry(broker="x", broker_pid_file=str(tmp_path / "pid")), tmp_path / "proc")
+    assert enforcement.broker_process(folder, ServerEntry(broker="x", broker_pid_file=str(tmp_path / "pid")), tmp_path / "proc") == 77
 
 
 def test_a_command_brings_the_files_elsewhere(tmp_path):

@@ -90,8 +90,9 @@ def test_a_run_is_followed_to_its_end(served):
     assert dict(served.crowd.executed) == {(name, document["job"]): 1 for name in NAMES}
     contents = {path.name for path in served.folder.content.iterdir()}
     assert len(contents) == 3
-    text, _ = served.call("jobs", document["job"][:20])
+    text, _ = served.call("jobs", document["job"][:20], "--follow")
     assert "3 done" in text
+    assert all(run in text for execution in document["executions"] for run in execution["runs"])
 
 
 @pytest.mark.mosquitto

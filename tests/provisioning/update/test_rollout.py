@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from edgemeter.agent.contract.health import Health
+from edgemeter.provisioning.registry.campaigns import GroupRules
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.update import rollout
 from edgemeter.provisioning.update.releases import Release
@@ -67,7 +68,7 @@ def test_what_is_refused_can_be_allowed():
     """Going back, and trying again; an update under way is not ordered twice."""
     assert choose(health(agent="3.0"), BOOKWORM, even_if=("older",))[0] == BOOKWORM
     assert choose(health(bad_agents=("2.0",)), BOOKWORM, even_if=("bad",))[0] == BOOKWORM
-    assert choose(health(), BOOKWORM, even_if=("older", "bad"), is_under_way=True) == (None, "an update is in progress")
+    assert choose(health(), BOOKWORM, even_if=("older", "bad"), under_way="update-1")[1].startswith("update-1 is not finished here")
     assert choose(health(agent="unknown"), BOOKWORM)[0] == BOOKWORM
 
 
@@ -80,11 +81,8 @@ def test_the_content_of_a_release_distinguishes_it_from_another_of_the_same_vers
     assert choose(health(agent="2.0", release="2.0+22222222"), running)[0] == running
 
 
-def test_canaries_are_of_as_many_releases_as_there_are():
-    """So that each kind of board is tried first; the rest are the others, once."""
+def test_the_first_group_has_as_many_releases_as_there_are():
+    """So that each kind of board is tried first."""
     devices = [replace(DEVICE, device=f"pi-{number}") for number in range(5)]
     choices = [rollout.UpdateChoice(device, "1.0", release) for device, release in zip(devices, [BOOKWORM] * 3 + [TRIXIE] * 2, strict=True)]
-    first, later = rollout.canaries([*choices, rollout.UpdateChoice(DEVICE, None, None, "stays")], 2)
-    assert [choice.release for choice in first] == [BOOKWORM, TRIXIE]
-    assert sorted(choice.device.device for choice in first + later) == [f"pi-{number}" for number in range(5)]
-    assert rollout.canaries(choices, 99) == (rollout.canaries(choices, 5)[0], [])
+    assert rollout.group_of(choices, GroupRules(groups=(2,))) == {"pi-0": 0, "pi-3": 0, "pi-1": 1, "pi-4": 1, "pi-2": 1}

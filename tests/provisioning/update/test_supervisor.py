@@ -99,6 +99,24 @@ def test_a_broker_that_is_away_is_held_against_a_release_the_second_time(board):
     assert board.runs("1.0")
 
 
+def test_a_release_is_given_the_time_that_its_board_takes(board):
+    """Where the release before took long to import, the next one may: many times the least time, and it is healthy."""
+    board.options = {"healthy-within-s": 0.5}
+    board.start()
+    assert board.runs("1.0")
+    (board.home / "update" / "healthy.json").write_text(json.dumps({**board.said("healthy"), "imports_s": 30.0}))
+    board.want(board.release("2.0", "time.sleep(12); said('healthy'); rest()"), "2.0")
+    assert board.outcome()["state"] == "done", board.log()
+
+
+def test_what_an_agent_reports_beyond_reason_gives_a_release_no_time():
+    """It writes the report, and is trusted with nothing."""
+    for value in (None, -5, 0, "1e9", 1e300, float("nan"), float("inf"), 3601, [1], {}):
+        with table_row(value):
+            assert supervisor._imports_s({"imports_s": value}) == 0.0
+    assert supervisor._imports_s({"imports_s": 90}) == 90.0
+
+
 def test_a_release_that_was_changed_is_refused(board):
     """One byte of the manifest, of its signature, of a wheel; another version than the one ordered."""
     board.start()

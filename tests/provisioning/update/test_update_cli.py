@@ -4,18 +4,25 @@ import json
 import shutil
 import threading
 import time
+from collections import Counter
 
 import pytest
 
 from edgemeter.agent.base import errors
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.orders import ExecutionReport, Order, Update, decode_command, encode_order
+from edgemeter.provisioning.campaigns.campaign_handler import CampaignHandler
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.jobs.job_handler import JobHandler
+from edgemeter.provisioning.registry import campaigns, devices
 from edgemeter.provisioning.registry import jobs as kept
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.registry import Registry
 from tests.fixtures.fleet_command import run_fleet
+from tests.fixtures.fleet_key import challenge, command_in, give_service
 from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.rows import table_row
 from tests.fixtures.update_board import Board
@@ -29,8 +36,7 @@ class World:
     """A fleet of three boards, and releases signed by its key."""
 
     def __init__(self, path):
-        self.folder = FleetFolder(path / "fleet")
-        self.folder.path.mkdir()
+        self.folder = give_service(FleetFolder(path / "fleet"))
         (path / "board").mkdir()
         self.board = Board(path / "board")
         shutil.copy(self.board.root / "release.pub", self.folder.release_public_key)
@@ -168,28 +174,143 @@ def test_without_a_release_the_command_names_how_to_add_one(world):
         world.call("update", "--on", "all")
 
 
-@pytest.mark.parametrize(("state", "ordered"), [("done", 3), ("failed", 1)])
-def test_the_others_go_once_the_canary_is_done(world, state, ordered):
-    """A canary that failed ends it: the others keep what works."""
+class UpdatedFleet:
+    """Devices of a world that answer update orders by hand, and a service that can be killed."""
+
+    def __init__(self, world):
+        self.world, self.now_ns = world, time.time_ns()
+        self.start()
+
+    def start(self):
+        """Start the service: nothing but the registry is there from before."""
+        self.sent = []
+        self.registry = Registry(self.world.folder.registry)
+        handlers = (CampaignHandler, JobHandler)
+        self.handlers = [handler(self.world.folder, self.registry, self.publish) for handler in handlers]
+        for device in devices.read(self.registry):
+            self.hear(device.device, "challenge", challenge(1))
+            self.hear(device.device, "state", messages.encode_message(messages.DeviceState(state="online", session=1)))
+
+    def publish(self, topic, payload, *, lasting="passing"):
+        """Keep what is sent to devices."""
+        if lasting == "passing":
+            self.sent.append((topic, payload))
+
+    def kill(self):
+        """End the service without a word, and start it."""
+        self.registry.close()
+        self.start()
+
+    def hear(self, device, topic, payload):
+        """Let the service receive a message of a device."""
+        self.handlers[1].received(Message(str(messages.Topic("lab", device, topic)), payload))
+
+    def orders(self, polls=4):
+        """Return the updates that are ordered now, by device."""
+        self.sent.clear()
+        for _ in range(polls):
+            self.now_ns += 3 * 10**9
+            for handler in self.handlers:
+                handler.poll(self.now_ns)
+        sent = [(topic.split("/")[3], decode_command(command_in(payload))) for topic, payload in self.sent]
+        return {device: order for device, order in sent if isinstance(order, Order) and isinstance(order.work, Update)}
+
+    def end(self, orders, failing=()):
+        """Let devices report how their updates ended."""
+        for device, order in orders.items():
+            state, reason = ("failed", "rolled back to 1.0") if device in failing else ("done", None)
+            report = ExecutionReport(
+                job=order.job, attempt=order.attempt, expected_version=order.version, state=state, session=1, reason=reason
+            )
+            self.hear(device, "job", encode_order(report))
+
+    def campaign(self):
+        """Return the campaign of the update."""
+        return campaigns.read(self.world.registry)[0]
+
+
+@pytest.fixture
+def updated(world):
+    """Return a fleet of a hundred devices with a release to go to."""
     world.add()
+    for number in range(4, 101):
+        world.hear(f"pi-{number}")
+    updated = UpdatedFleet(world)
+    yield updated
+    updated.registry.close()
+
+
+def test_an_update_proceeds_group_by_group_through_a_service_that_is_killed(updated):
+    """The command returns at once; the service orders 10, 50 and then all devices, each once, however often it is killed between."""
+    assert updated.world.call("update", "--on", "all", "--groups", "10,50%", "--detach").exit_code == 0
+    sizes, ordered = [], []
+    while updated.campaign().state == "running" and len(sizes) < 20:
+        orders = updated.orders()
+        updated.kill()
+        # An order that nobody answered is sent again, and answered by the device's journal: it is the same.
+        orders |= (repeated := updated.orders())
+        assert all(orders[device] == order for device, order in repeated.items())
+        updated.end(orders)
+        updated.orders(1)
+        updated.kill()
+        sizes.append(len(orders))
+        ordered += [(device, order.job, order.attempt) for device, order in orders.items()]
+    assert [size for size in sizes if size] == [10, 40, 50]
+    assert len(set(ordered)) == len(ordered) == 100
+    assert updated.campaign().state == "done"
+
+
+def test_an_update_stops_at_its_abort_ratio_and_is_resumed(updated):
+    """Three of the ten first failed: no other is ordered, also by a service that is started again; resumed, all others are updated."""
+    world = updated.world
+    world.call("update", "--on", "all", "--groups", "10,50", "--max-failed", "0.2", "--detach")
+    first = updated.orders()
+    updated.end(first, failing=sorted(first)[:3])
+    assert updated.orders() == {}
+    updated.kill()
+    assert updated.orders() == {}
+    campaign = updated.campaign()
+    assert (campaign.state, campaign.reason, campaign.wave) == ("aborted", "3 of 10 failed, at most 20%", 0)
+    planned = world.call("update", "--on", "all", "--dry-run").output
+    assert f"{campaign.campaign} is not finished here" in " ".join(planned.split())
+    assert world.call("campaign", "resume", campaign.campaign).exit_code == 0
+    updated.kill()
+    second = updated.orders()
+    assert len(second) == 40
+    updated.end(second)
+    third = updated.orders()
+    assert len(third) == 50
+    updated.end(third)
+    updated.orders()
+    assert updated.campaign().state == "done"
+    states = Counter(execution.state for execution in kept.executions_of_campaign(world.registry, campaign.campaign))
+    assert states == {"done": 97, "failed": 3}
+
+
+def test_the_command_follows_an_update_to_where_it_stops(updated):
+    """It names the reason and the remedy, and what each device answered; its exit status is 1."""
     results = []
-    thread = threading.Thread(target=lambda: results.append(world.call("update", "--on", "all", "--canary", 1)))
+    command = ("update", "--on", "pi-1 | pi-2", "--groups", "1", "--json")
+    thread = threading.Thread(target=lambda: results.append(updated.world.call(*command)))
     thread.start()
-    assert wait_until(lambda: len(world.orders()) == 1)
-    time.sleep(0.2)
-    assert len(world.orders()) == 1
-    world.end(next(iter(world.orders())), state, "rolled back to 1.0" if state == "failed" else None)
-    if state == "done":
-        assert wait_until(lambda: len(world.orders()) == ordered)
-        for device in world.orders():
-            world.end(device)
+    assert wait_until(lambda: updated.world.orders() != {})
+    orders = updated.orders()
+    assert len(orders) == 1
+    updated.end(orders, failing=orders)
+    updated.orders()
     thread.join(300)
-    assert len(world.orders()) == ordered
-    assert results[0].exit_code == (0 if state == "done" else 1)
-    assert ("rolled back to 1.0" in results[0].output) is (state == "failed")
+    (result,) = results
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert (document["state"], [row["state"] for row in document["ended"]]) == ("aborted", ["failed", "held"])
+    assert "1 devices were not updated" in result.stderr
+    assert f"campaign resume {document['campaign']}" in result.stderr
 
 
-def test_a_canary_needs_somebody_who_waits(world):
-    """`--canary` with `--detach` is a usage error, with exit status 2."""
+def test_groups_that_are_no_numbers_or_shares_are_a_usage_error(world):
+    """The exit status is 2, and nothing is ordered."""
     world.add()
-    assert world.call("update", "--on", "all", "--canary", 1, "--detach").exit_code == 2
+    for groups in ("half", "0", "-1", "101%", "1;2", "9" * 30):
+        with table_row(groups):
+            assert world.call("update", "--on", "all", "--groups", groups, "--detach").exit_code == 2
+    assert world.orders() == {}

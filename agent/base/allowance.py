@@ -1,0 +1,29 @@
+"""How much each of many senders may send: so much at once, and so much a second for long (a token bucket)."""
+
+import time
+from collections.abc import Callable
+
+# Beyond so many, those who may send all of their burst again are forgotten.
+MOST_REMEMBERED = 20_000
+
+
+class Allowance:
+    """`burst` at once and `per_s` for long, of each sender; used from one thread."""
+
+    def __init__(self, per_s: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._clock = clock
+        # By name: what it may still send, and since when.
+        self._balances: dict[str, tuple[float, float]] = {}
+
+    def spend(self, name: str, units: float = 1.0) -> bool:
+        """Count what `name` sent, and return whether that was still allowed."""
+        now_s = self._clock()
+        balance, since_s = self._balances.get(name, (self._burst, now_s))
+        balance = min(self._burst, balance + self._per_s * (now_s - since_s)) - units
+        if len(self._balances) >= MOST_REMEMBERED:
+            full_s = self._burst / self._per_s
+            self._balances = {other: entry for other, entry in self._balances.items() if now_s - entry[1] < full_s}
+        self._balances[name] = max(0.0, balance), now_s
+        return balance >= 0

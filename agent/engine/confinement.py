@@ -1,0 +1,120 @@
+"""The grant of a run in its sandbox: the files of its model and its data, its accelerator, the address of its server."""
+
+import mmap
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.toml import read_toml
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.generators.server_facts import ServerFile
+from edgemeter.agent.sandbox.policy import SandboxGrant, existing, is_narrow
+
+# What formats keep beside their file, by names of their own: texts, tokenizers, a second network.
+_BESIDE = (
+    "metadata.yaml", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt", "merges.txt",
+    model_file.GENERATION_CONFIG, model_file.ENCODER, model_file.DECODER,
+)  # fmt: skip
+# A location in ONNX's TensorProto.external_data: the key `location`, then the value with its length, below 128.
+_LOCATION = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
+_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+# Labels and lists of classes, which some readers look for up to two folders above the photographs.
+_OF_DATA = ("classes.txt", "data.yaml", "data.yml", "labels", "labels.txt")
+
+
+def grant_for(case: Case) -> SandboxGrant:
+    """Return what a run of this case may reach beside the system and its scratch folder.
+
+    Raises:
+        ConfigError: a server's file cannot be read.
+    """
+    model = Path(case.model)
+    read = [*model_files(model), *(Path(value) for value in case.options.values() if Path(value).is_file())]
+    if case.images is not None:
+        read += data_files(Path(case.images), Path(case.annotations) if case.annotations else None)
+    if case.runtime == "server":
+        return _server_grant(model, tuple(read))
+    return replace(model_grant(model, case.runtime), read=tuple(read))
+
+
+def model_grant(model: Path, runtime: str) -> SandboxGrant:
+    """Return what the runtime may reach to load a model: its files, and the bus of a Coral."""
+    return SandboxGrant(read=tuple(model_files(model)), network="usb" if runtime == "edgetpu" else "none")
+
+
+def model_files(model: Path) -> Iterator[Path]:
+    """Yield the model's file and what belongs to it in its folder; of a folder that is a model, the folder."""
+    yield model
+    if model.name == model_file.FOLDER_CONFIG and is_narrow(model.parent.resolve()):
+        yield model.parent
+        return
+    stem = _SHARD.sub("", model.stem)
+    try:
+        companions = sorted(path for path in model.parent.iterdir() if path.name.startswith(stem) and path.is_file())
+    except OSError:
+        companions = []
+    networks = existing(model.with_name(name) for name in (model_file.ENCODER, model_file.DECODER))
+    yield from (*companions, *existing((card_path(model), *(model.with_name(name) for name in _BESIDE))))
+    for network in {model, *networks}:
+        yield from _external_data(network)
+    with suppress(ConfigError):
+        card = read_card(card_path(model))
+        if isinstance(card.input, TextInput) and _is_within(card.input.tokenizer):
+            yield tokenizer_path(model, card.input)
+
+
+def _external_data(model: Path) -> Iterator[Path]:
+    """Yield the files that an ONNX file keeps weights in: those in its own folder, never one that lies above it or elsewhere."""
+    if model.suffix.lower() != ".onnx":
+        return
+    try:
+        with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            names = {content[match.end() : match.end() + match[1][0]] for match in _LOCATION.finditer(content)}
+    except (OSError, ValueError):
+        return
+    for name in sorted(names):
+        location = name.decode("utf-8", "replace")
+        if _is_within(location) and (model.parent / location).is_file():
+            yield model.parent / location
+
+
+def _is_within(location: str) -> bool:
+    """Return whether a path that a model names lies in the model's folder, by its words."""
+    return not Path(location).is_absolute() and ".." not in Path(location).parts
+
+
+def data_files(images: Path, annotations: Path | None) -> Iterator[Path]:
+    """Yield where the items of a data set and its ground truth lie."""
+    folder = images.absolute()
+    yield images
+    # A selection is often a folder of links.
+    with suppress(OSError), os.scandir(images) as entries:
+        yield from (Path(entry.path) for entry in entries if entry.is_symlink() and entry.is_file())
+    if annotations is not None:
+        yield annotations
+    parts = list(folder.parts)
+    if "images" in parts:
+        last = len(parts) - 1 - parts[::-1].index("images")
+        yield Path(*parts[:last], "labels", *parts[last + 1 :])
+    for above in (folder, *(Path(annotations).absolute().parents if annotations else ())[:3], *folder.parents[:2]):
+        yield from existing(above / name for name in _OF_DATA)
+
+
+def _server_grant(model: Path, read: tuple[Path, ...]) -> SandboxGrant:
+    """Return what a client of a server needs: its key, names and certificates, and connections to the port of that server."""
+    file = read_toml(model, ServerFile, "server's file")
+    try:
+        address = urlsplit(file.url)
+        port = address.port or (443 if address.scheme == "https" else 80)
+    except ValueError:
+        # The generator itself explains what is wrong with the address.
+        return SandboxGrant(read=read)
+    key = (Path(file.api_key_file).expanduser().absolute(),) if file.api_key_file else ()
+    return SandboxGrant(read=(*read, *key), network="tcp", tcp_port=port)

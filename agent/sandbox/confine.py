@@ -1,0 +1,104 @@
+"""Sets up the sandbox of this process, before it has threads and before it opens anything of others."""
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from edgemeter.agent.contract.record_conditions import Sandbox
+from edgemeter.agent.sandbox import landlock, seccomp
+from edgemeter.agent.sandbox.policy import SandboxPolicy
+
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+# Of root's capabilities these stay: reading what belongs to others (Landlock says which), and pinned memory.
+_CAPABILITIES = 1 << 2 | 1 << 14
+_CAPABILITY_VERSION = 0x20080522
+_THREADS = 4096
+NO_LANDLOCK = "the kernel has no Landlock: a model could read the files of this user, though not create any"
+NO_SECCOMP = "no filter of system calls on this kernel: a model could start processes and open connections"
+
+_sandbox: Sandbox | None = None
+_started_ns: int | None = None
+
+
+def sandbox() -> Sandbox | None:
+    """Return the sandbox of this process, None if it has none."""
+    return _sandbox
+
+
+def started_ns() -> int | None:
+    """Return the monotonic clock at the start of this process, before its sandbox; None if it has none."""
+    return _started_ns
+
+
+def confine(policy: SandboxPolicy, started_ns: int) -> None:
+    """Put this process, which began at `started_ns`, into a sandbox that it cannot leave; it ends with the process that started it.
+
+    Raises:
+        MeasurementError: the kernel has Landlock, but does not apply it.
+    """
+    global _sandbox, _started_ns  # noqa: PLW0603 - states of the process
+    _started_ns = started_ns
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != policy.parent:
+        sys.exit(1)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    _limit(is_conversion=policy.processes)
+    _drop_capabilities(libc)
+    abi = landlock.restrict(
+        [
+            *((path, landlock.EXECUTE if policy.processes else landlock.READ) for path in policy.read),
+            *((path, landlock.DEVICE) for path in policy.devices),
+            *((path, landlock.WRITE) for path in (policy.scratch, *policy.write)),
+        ],
+        policy.tcp_port,
+    )
+    filtered = seccomp.restrict(policy.network, processes=policy.processes, files=abi is None and not policy.processes)
+    missing = (*([NO_LANDLOCK] if abi is None else []), *([] if filtered else [NO_SECCOMP]))
+    _sandbox = Sandbox(landlock_abi=abi, seccomp=filtered, missing=missing)
+
+
+def _limit(*, is_conversion: bool) -> None:
+    """Limit memory to that of the machine, and a file to half of what is free; if memory runs out, the kernel ends this process first.
+
+    A conversion writes files of any size, on another disk than its scratch folder.
+    """
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    for kind, limit in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_DATA, pages + _swap_bytes()),
+        (resource.RLIMIT_FSIZE, resource.RLIM_INFINITY if is_conversion else _free_bytes() // 2),
+        (resource.RLIMIT_NPROC, _THREADS),
+    ):
+        soft, hard = resource.getrlimit(kind)
+        lowest = min((value for value in (limit, soft, hard) if value != resource.RLIM_INFINITY), default=resource.RLIM_INFINITY)
+        resource.setrlimit(kind, (lowest, lowest))
+
+
+def _swap_bytes() -> int:
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("SwapTotal:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _free_bytes() -> int:
+    free = os.statvfs(os.environ.get("TMPDIR", "/tmp"))  # noqa: S108 - where the scratch folder lies
+    return free.f_bavail * free.f_frsize
+
+
+def _drop_capabilities(libc: ctypes.CDLL) -> None:
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    # Two blocks of effective, permitted, inheritable; the first has all that are named above.
+    sets = (ctypes.c_uint32 * 6)()
+    if libc.capget(header, sets) == 0:
+        for index in range(6):
+            sets[index] &= _CAPABILITIES if index < 2 else 0
+        libc.capset(header, sets)

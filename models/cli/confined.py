@@ -1,0 +1,62 @@
+"""Runs a command of this package again in a sandbox: libraries open, in it, what others made, and write only where the user said."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.progress import is_quiet, note
+from edgemeter.agent.sandbox.confine import sandbox
+from edgemeter.agent.sandbox.policy import SandboxGrant, is_narrow, started
+
+# What a conversion may start that lies outside the system's folders.
+PROGRAMS = ("edgetpu_compiler", "trtexec")
+
+
+def run_confined(source: Path, read: Iterable[Path | None], out: Path) -> None:
+    """Run this command with the file `source` in a sandbox that may write `out`, and exit as it does.
+
+    Returns in the sandbox, and where the command does not have its process for itself (a test, a program that calls it).
+
+    Raises:
+        ConfigError: `out` is a home or above one: all of it would be open.
+    """
+    protection, context = sandbox(), click.get_current_context()
+    if protection is not None or context.find_root().obj != "process":
+        for gap in protection.missing if protection else ():
+            note(f"sandbox: {gap}")
+        return
+    if not is_narrow(out.resolve()):
+        raise ConfigError(f"--out {str(out)!r} would open that whole folder to the converters: give one for the files, --out converted")
+    is_new = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    programs = (Path(path) for name in PROGRAMS if (path := shutil.which(name)))
+    grant = SandboxGrant(read=(*filter(None, read), *programs), write=(out,), processes=True)
+    try:
+        with started("edgemeter.agent.cli", list(_words(context, source)), grant, stdin=subprocess.DEVNULL) as process:
+            status = process.wait()
+    finally:
+        if is_new:
+            with suppress(OSError):
+                # Only if nothing was written.
+                out.rmdir()
+    sys.exit(status if status >= 0 else 1)
+
+
+def _words(context: click.Context, source: Path) -> Iterator[str]:
+    """Yield the command line of this command as it was understood: files that were named by the catalogue by their path."""
+    yield from context.command_path.split()[1:]
+    yield str(source)
+    if is_quiet():
+        yield "--quiet"
+    for option in context.command.params:
+        if isinstance(option, click.Option) and not option.is_flag and option.name is not None:
+            value = context.params.get(option.name)
+            items = list(value or ()) if option.multiple else [] if value is None else [value]
+            for item in items:
+                yield from (option.opts[0], str(item))

@@ -1,0 +1,38 @@
+"""How much each of many senders may send."""
+
+from edgemeter.agent.base import allowance
+from edgemeter.agent.base.allowance import Allowance
+
+
+class Time:
+    """A clock that the test moves."""
+
+    def __init__(self):
+        self.now_s = 0.0
+
+    def __call__(self):
+        """Return the time, in seconds."""
+        return self.now_s
+
+
+def test_a_burst_is_allowed_and_then_so_much_a_second():
+    """Each sender has its own; what is beyond costs nothing later."""
+    clock = Time()
+    spending = Allowance(10.0, 100.0, clock)
+    assert [spending.spend("pi-1") for _ in range(150)].count(True) == 100
+    assert spending.spend("pi-2", 100.0)
+    clock.now_s = 1.0
+    assert [spending.spend("pi-1") for _ in range(50)].count(True) == 10
+    clock.now_s = 1000.0
+    assert [spending.spend("pi-1") for _ in range(150)].count(True) == 100
+
+
+def test_names_that_come_once_do_not_stay(monkeypatch):
+    """Names come from the network; who may send all of its burst again needs no memory."""
+    monkeypatch.setattr(allowance, "MOST_REMEMBERED", 10)
+    clock = Time()
+    spending = Allowance(10.0, 100.0, clock)
+    for number in range(100):
+        clock.now_s += 5.0
+        spending.spend(str(number))
+    assert len(spending._balances) <= 11

@@ -1,0 +1,134 @@
+"""Files that attack whoever opens them, run as a user would: none writes beside the run, shows a key, or ends in a trace."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
+from edgemeter.agent.engine.confinement import grant_for
+from tests.fixtures.archives import changed
+from tests.fixtures.rows import table_row
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "runtimes"
+SECRET = "PRIVATE-KEY-OF-THIS-TEST"
+# As long as the name in the fixture, so that the lengths around it hold.
+NAMED = b"onnx_external.bin"
+CARD = """name = "m"
+task = "text-classification"
+family = "classifier"
+precision = "fp32"
+[input]
+kind = "text"
+tokenizer = "{path}"
+tokens = 8
+[output]
+classes = 2
+"""
+
+
+def png(width, height):
+    """Return the beginning of a picture that claims this size."""
+    import struct  # noqa: PLC0415 - of this function only
+    import zlib  # noqa: PLC0415 - as above
+
+    header = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = b"IDAT" + zlib.compress(bytes(100_000))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in (header, data, b"IEND")
+    )
+
+
+def scripted(folder, name, statement):
+    """Write a TorchScript archive whose code is this statement."""
+    code = f"class H(Module):\n  def forward(self: __torch__.H,\n    x: Tensor) -> Tensor:\n    {statement}\n    return x\n"
+    changed(FIXTURES / "pytorch_nested.pt", folder / name, lambda member, content: code.encode() if member.endswith(".py") else content)
+
+
+def attacks(folder, key):
+    """Write the hostile files and return the command line of each."""
+    external = (FIXTURES / "onnx_external.onnx").read_bytes()
+    for name, location in (
+        ("absolute", b"/etc".ljust(len(NAMED) - 6, b"/") + b"passwd"),
+        ("above", b"../home/.ssh/id_a"),
+        ("hidden", b"./../home/.ssh/id"),
+    ):
+        assert len(location) == len(NAMED)
+        (folder / f"{name}.onnx").write_bytes(external.replace(NAMED, location))
+    onnx, tflite = (FIXTURES / "onnx.onnx").read_bytes(), (FIXTURES / "litert.tflite").read_bytes()
+    (folder / "text.onnx").write_bytes(onnx)
+    (folder / "text.onnx.toml").write_text(CARD.format(path="../home/.ssh/id_a"))
+    (folder / "text2.onnx").write_bytes(onnx)
+    (folder / "text2.onnx.toml").write_text(CARD.format(path=key))
+    (folder / "cut.tflite").write_bytes(tflite[: len(tflite) // 2] + b"\xff" * 64)
+    (folder / "custom.tflite").write_bytes((FIXTURES / "litert_custom.tflite").read_bytes())
+    (folder / "odd.gguf").write_bytes(b"GGUF\x03\0\0\0" + b"\xff" * 64)
+    (folder / "huge.gguf").write_bytes(b"GGUF\x03\0\0\0" + (1 << 40).to_bytes(8, "little") * 2 + bytes(4096))
+    (folder / "pickle.pt").write_bytes(b"\x80\x02cposix\nsystem\nX\x04\0\0\0true\x85R.")
+    scripted(folder, "save.pt", f'torch . save(x, "{folder}/planted")')
+    scripted(folder, "aten.pt", f'ops.aten.save(x, "{folder}/planted")')
+    scripted(folder, "alias.pt", f't = torch\n    t.save(x, "{folder}/planted")')
+    scripted(folder, "read.pt", f'y = torch.from_file("{key}", False, 24)')
+    with zipfile.ZipFile(folder / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("m/version", "3")
+        archive.writestr("m/data/weights/weight_0", bytes(50_000_000))
+    pictures = folder / "pictures"
+    pictures.mkdir()
+    (pictures / "bomb.png").write_bytes(png(60_000, 60_000))
+    (pictures / "link.png").symlink_to(key)
+    names = sorted(path.name for path in folder.iterdir() if path.suffix not in {".toml", ""})
+    assert len(names) >= 15
+    return [[name] for name in names] + [["text.onnx", "--images", "pictures"], ["custom.tflite", "--images", "pictures"]]
+
+
+@pytest.mark.slow
+def test_no_hostile_file_writes_reads_a_key_or_ends_in_a_trace(tmp_path):
+    """External data, tokenizers, code, sizes and pictures; each is measured, or refused in one line."""
+    home, folder = tmp_path / "home", tmp_path / "models"
+    (home / ".ssh").mkdir(parents=True)
+    folder.mkdir()
+    for name in ("id", "id_a"):
+        (home / ".ssh" / name).write_text(SECRET)
+    commands = attacks(folder, home / ".ssh" / "id_a")
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+    for words in commands:
+        command = [
+            sys.executable,
+            "-m",
+            "edgemeter.agent.cli",
+            "run",
+            *words,
+            "--mode",
+            "rapid",
+            "--repeats",
+            "1",
+            "-q",
+            "--json",
+            "--no-save",
+        ]
+        completed = subprocess.run(
+            command, capture_output=True, text=True, check=False, cwd=folder, timeout=100,
+            env={**os.environ, "HOME": str(home), "EDGEMETER_HOME": str(tmp_path / "state")},
+        )  # fmt: skip
+        with table_row(words):
+            assert SECRET not in completed.stdout + completed.stderr
+            assert "Traceback" not in completed.stderr, completed.stderr
+    after = sorted(str(path) for path in tmp_path.rglob("*") if tmp_path / "state" not in (path, *path.parents))
+    assert after == before
+
+
+def test_a_model_opens_its_own_folder_only(tmp_path):
+    """External data and tokenizers that lie above the model, or anywhere else, are no part of what its run may read."""
+    home, folder = tmp_path / "home", tmp_path / "models"
+    (home / ".ssh").mkdir(parents=True)
+    folder.mkdir()
+    for name in ("id", "id_a"):
+        (home / ".ssh" / name).write_text(SECRET)
+    attacks(folder, home / ".ssh" / "id_a")
+    for name in ("absolute.onnx", "above.onnx", "hidden.onnx", "text.onnx", "text2.onnx"):
+        (case,) = expand(SuiteFile(name="s", case=[Settings(model=name)]), folder).cases
+        with table_row(name):
+            assert {path.resolve().parent for path in grant_for(case).read} == {folder}

@@ -1,0 +1,144 @@
+"""Facts about the sandbox of the measured process: native code in it reaches no file, process or network but what its run needs."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from edgemeter.agent import runtimes
+from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
+from edgemeter.agent.engine.confinement import grant_for
+from edgemeter.agent.sandbox import landlock, policy
+from tests.fixtures import intruder
+from tests.fixtures.plugin_site import install
+
+pytestmark = pytest.mark.skipif(landlock.abi() is None, reason="this kernel has no Landlock")
+
+
+@pytest.fixture
+def targets(tmp_path):
+    """Return a made-up home with a key, a folder with the model, a TCP server and a local service."""
+    home, folder = tmp_path / "home", tmp_path / "models"
+    (home / ".ssh").mkdir(parents=True)
+    folder.mkdir()
+    key = home / ".ssh" / "id_ed25519"
+    key.write_text("a private key")
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as service:
+        service.bind(str(tmp_path / "service"))
+        yield {"home": str(home), "key": str(key), "service": str(tmp_path / "service"), "port": server.getsockname()[1]}
+
+
+def run(tmp_path, targets, **variables):
+    """Return the record of a run of the intruder, as a user's command writes it."""
+    install(tmp_path / "site", "edgemeter-intruder", [(runtimes.ENTRY_POINTS, "intruder", "intruder_plugin:Intruder")], "")
+    (tmp_path / "site" / "intruder_plugin.py").write_text(Path(intruder.__file__).read_text())
+    model = tmp_path / "models" / "attack.bin"
+    model.write_text(json.dumps(targets))
+    command = [
+        sys.executable,
+        "-m",
+        "edgemeter.agent.cli",
+        "run",
+        "-q",
+        str(model),
+        "--runtime",
+        "intruder",
+        "--mode",
+        "rapid",
+        "--repeats",
+        "1",
+    ]
+    path = f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}"
+    completed = subprocess.run(
+        [*command, "--json"], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100,
+        env={**os.environ, "PYTHONPATH": path, "HOME": targets["home"], "EDGEMETER_HOME": str(tmp_path / "state"), **variables},
+    )  # fmt: skip
+    return json.loads(completed.stdout), completed.stderr
+
+
+def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets):
+    """Forty attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection."""
+    before = {process.pid for process in psutil.process_iter()}
+    document, errors = run(tmp_path, targets, EDGEMETER_BROKER_PASSWORD="secret")
+    (measured,) = document.get("runs", [document])
+    facts = measured["runtime"]["facts"]
+    assert json.loads(facts["attacks"]) == [], errors
+    assert json.loads(facts["allowed"]) == list(intruder.ALLOWED)
+    assert measured["sandbox"] == {"landlock_abi": landlock.abi(), "seccomp": True, "missing": []}
+    assert Path(targets["key"]).read_text() == "a private key"
+    assert sorted(path.name for path in Path(targets["home"]).iterdir()) == [".ssh"]
+    assert [
+        process.cmdline() for process in psutil.process_iter() if process.pid not in before and "intruder" in str(process.cmdline())
+    ] == []
+
+
+def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
+    """A test whose attacks fail anyway would prove nothing: those that harm nobody succeed in a process of the same user."""
+    harmless = [
+        "read the key", "read the key by the root of another process", "read the variables of its parent", "read /etc/passwd",
+        "list the home", "find a secret among its variables", "link the key", "open the key to all", "change the times of the key",
+        "connect by TCP", "send by UDP", "connect to a local service by a pair", "listen", "run a program", "end its parent",
+    ]  # fmt: skip
+    code = (
+        "import json, pathlib, sys; from tests.fixtures import intruder\n"
+        "named, to = json.loads(sys.argv[1]), json.loads(sys.argv[2])\n"
+        "to = {name: pathlib.Path(value) if isinstance(value, str) else value for name, value in to.items()}\n"
+        "print(json.dumps(intruder.succeeded({name: intruder.ATTEMPTS[name] for name in named}, to)))"
+    )
+    completed = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(harmless), json.dumps(targets)],
+        capture_output=True, text=True, check=True, cwd=Path(intruder.__file__).parents[2],
+        env={**os.environ, "TMPDIR": str(tmp_path), "EDGEMETER_BROKER_PASSWORD": "secret"},
+    )  # fmt: skip
+    assert json.loads(completed.stdout) == harmless
+
+
+CLIENT = """
+import json, socket, sys
+reached = {}
+for name, port in json.loads(sys.argv[1]).items():
+    try:
+        socket.create_connection(("localhost", port), timeout=5).close()
+        reached[name] = True
+    except (PermissionError, socket.gaierror):
+        reached[name] = False
+print(json.dumps(reached))
+"""
+
+
+@pytest.mark.skipif((landlock.abi() or 0) < 4, reason="this kernel's Landlock knows no ports")
+def test_a_client_of_a_server_reaches_its_port_and_no_other(tmp_path, monkeypatch):
+    """By a name, which has to be looked up; another service of the same machine stays out of reach, and so does every one of other runs."""
+    (tmp_path / "sandbox_client.py").write_text(CLIENT)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as other:
+        ports = {"server": server.getsockname()[1], "other": other.getsockname()[1]}
+        (tmp_path / "m.server").write_text(f'url = "http://localhost:{ports["server"]}"\n')
+        (served,) = expand(SuiteFile(name="s", case=[Settings(model="m.server", prompt_tokens=4, output_tokens=4)]), tmp_path).cases
+        reached = []
+        for grant in (grant_for(served), policy.SandboxGrant()):
+            with policy.started("sandbox_client", [json.dumps(ports)], grant, stdout=subprocess.PIPE) as process:
+                reached.append(json.loads(process.communicate()[0]))
+    assert reached == [{"server": True, "other": False}, {"server": False, "other": False}]
+
+
+def test_a_sandboxed_process_ends_with_the_process_that_started_it(tmp_path, monkeypatch):
+    """Also when that is killed, and so cannot end it: no model runs on."""
+    (tmp_path / "sandbox_sleeper.py").write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    code = (
+        "import time; from edgemeter.agent.sandbox.policy import SandboxGrant, started\n"
+        "with started('sandbox_sleeper', [], SandboxGrant()) as process:\n    print(process.pid, flush=True)\n    time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        sleeper = psutil.Process(int(parent.stdout.readline()))
+        # Killed while it still sets up its sandbox, it would end for another reason.
+        while "Seccomp:\t2" not in Path(f"/proc/{sleeper.pid}/status").read_text():
+            assert parent.poll() is None
+        parent.kill()
+    assert psutil.wait_procs([sleeper], timeout=60)[1] == []

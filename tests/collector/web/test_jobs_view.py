@@ -1,0 +1,163 @@
+"""Facts about the page of jobs: an order, its progress and its runs stand together."""
+
+import time
+
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract import messages
+from edgemeter.agent.contract.messages import CampaignProgress, ExecutionProgress
+from edgemeter.agent.ledger.presence import RetainedMessage
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.web.view import ViewRequest
+from tests.fixtures.axe import axe_script, serious
+from tests.fixtures.comparison_factory import make_run
+from tests.fixtures.hostile import MARKUP
+from tests.fixtures.ledgers import fill
+from tests.fixtures.served_page import served
+
+NOW_NS = 1_800_000_000 * 10**9
+RUNNING = CampaignProgress(
+    campaign="measure-1",
+    title="suite nightly",
+    state="running",
+    group=1,
+    groups=1,
+    done=1,
+    failed=1,
+    running=1,
+    waiting=0,
+    jobs=("measure-1",),
+    executions=(
+        ExecutionProgress(fleet="lab", device="pi-2", state="running", done_ratio=0.4, note="run 3 of 8"),
+        ExecutionProgress(fleet="lab", device="pi-3", state="timed_out", note="not done in 60 s"),
+    ),
+)
+CAMPAIGN = CampaignProgress(
+    campaign="autumn", state="aborted", reason="3 of 10 failed, at most 20%", group=1, groups=3, done=7, failed=3, running=0, waiting=90,
+    jobs=("measure-7", "measure-8"),
+)  # fmt: skip
+
+
+def reported(ledger, received_ns, *reports):
+    """Commit what the fleet's service reported, as the collector does."""
+    retained = [RetainedMessage(f"edgemeter/campaign/{it.campaign}/state", messages.encode_message(it), received_ns) for it in reports]
+    with SqliteLedger(ledger) as opened:
+        opened.commit((), (), retained)
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    """Return a ledger with runs of three jobs, and one that was started by hand."""
+    runs = [make_run(id=f"run-{job}", device="pi-1", job=job) for job in ("measure-1", "measure-7", "measure-8")]
+    return fill(tmp_path / "ledger.sqlite", [*runs, make_run(id="by-hand", device="pi-1")])
+
+
+@pytest.fixture
+def page(ledger, monkeypatch):
+    """Return what the ledger's server answers to an address, and how a report gets there."""
+    with served(ledger) as server:
+
+        def show(view, form="", **fields):
+            return server.answer(ViewRequest(view, fields), form).body.decode()
+
+        monkeypatch.setattr("time.time_ns", lambda: NOW_NS)
+        yield show, lambda *reports: reported(ledger, NOW_NS, *reports)
+
+
+def test_jobs_and_campaigns_are_listed_with_their_progress(page):
+    """Each leads to its own page; as JSON the counts are numbers."""
+    show, report = page
+    assert "No jobs" in show("jobs")
+    report(RUNNING, CAMPAIGN)
+    listed = show("jobs")
+    assert 'href="/jobs?job=measure-1"' in listed
+    assert "suite nightly: running; 1 done, 1 failed, 1 running of 3" in listed
+    assert "aborted (3 of 10 failed, at most 20%), group 1 of 3" in listed
+    assert "measure-1,suite nightly,running,1,1,1,0,0," in show("jobs", "csv")
+
+
+def test_a_job_stands_with_its_devices_and_its_runs(page):
+    """Of this job only; a device that works on it with how far it is, one that failed with the reason."""
+    show, report = page
+    report(RUNNING)
+    text = show("jobs", job="measure-1")
+    for part in (
+        'href="/run?id=run-measure-1"',
+        "40%",
+        "run 3 of 8",
+        "timed out",
+        "not done in 60 s",
+        'href="/device?device=pi-2&amp;fleet=lab"',
+    ):
+        assert part in text, part
+    assert "run-measure-7" not in text
+    assert "by-hand" not in text
+
+
+def test_the_runs_of_a_campaign_are_those_of_all_its_jobs(page):
+    """In whichever order they came."""
+    show, report = page
+    report(CAMPAIGN)
+    text = show("jobs", job="autumn")
+    assert "run-measure-7" in text
+    assert "run-measure-8" in text
+    assert "run-measure-1" not in text
+
+
+def test_a_run_leads_to_its_job_also_when_nobody_reports_on_that_any_more(page):
+    """The record names the job; a run that was started by hand has none."""
+    show, _ = page
+    assert 'href="/jobs?job=measure-7"' in show("run", id="run-measure-7")
+    assert "run-measure-7" in show("jobs", job="measure-7")
+    assert "/jobs?job=" not in show("run", id="by-hand")
+    with pytest.raises(ConfigError, match="there is no job 'measure-9'"):
+        show("jobs", job="measure-9")
+
+
+def test_the_overview_shows_a_job_while_it_runs_and_a_campaign_for_a_day(page):
+    """Others are on the page of jobs."""
+    show, report = page
+    report(RUNNING, CAMPAIGN)
+    assert "Job measure-1" in show("overview")
+    report(CampaignProgress(campaign="measure-1", title="t", state="done", group=1, groups=1, done=3, failed=0, running=0, waiting=0))
+    text = show("overview")
+    assert "Job measure-1" not in text
+    assert "Campaign autumn" in text
+
+
+def test_text_of_a_device_is_no_markup(page):
+    """Names and notes come from boards."""
+    show, report = page
+    execution = ExecutionProgress(fleet="lab", device=MARKUP, state="running", note=MARKUP)
+    report(
+        CampaignProgress(
+            **{**{name: getattr(RUNNING, name) for name in RUNNING.__struct_fields__}, "executions": (execution,), "title": MARKUP}
+        )
+    )
+    for text in (show("jobs"), show("jobs", job="measure-1")):
+        assert MARKUP not in text
+
+
+@pytest.mark.needs("npm")
+@pytest.mark.chromium
+@pytest.mark.slow
+@pytest.mark.parametrize(("address", "width"), [("jobs", 390), ("jobs?job=measure-1", 1280)])
+def test_the_progress_of_a_job_changes_without_a_reload(browser, ledger, address, width):
+    """In the list on a phone, and on the job's own page; a reader of the screen gets all of it."""
+    reported(ledger, time.time_ns(), RUNNING)
+    with served(ledger, heartbeat_s=0.2) as server:
+        page = browser.open(f"{server.url}{address}", width=width)
+        page.drawn()
+        page.run("window.same = true")
+        main_text = "document.querySelector('main').textContent"
+        assert "1 done, 1 failed, 1 running of 3" in page.run(main_text)
+        reported(ledger, time.time_ns(), msgspec.structs.replace(RUNNING, done=2, running=0, state="done"))
+        page.until(f"{main_text}.includes('2 done, 1 failed of 3')")
+        assert page.run("window.same")
+        assert page.fits()
+        page.run(axe_script())
+        assert serious(page.run("axe.run(document, {resultTypes: ['violations']})")) == []
+        assert page.complaints() == []
+        page.close()

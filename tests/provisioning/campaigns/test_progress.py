@@ -1,0 +1,101 @@
+"""Facts about the progress that the fleet's service publishes for the page: of campaigns, and of jobs that are part of none."""
+
+import pytest
+
+from edgemeter.agent.contract.messages import LARGEST_REPORT_BYTES, decode_campaign
+from edgemeter.agent.contract.orders import Canary
+from edgemeter.provisioning.campaigns import progress
+from edgemeter.provisioning.campaigns.progress import ProgressReports
+from tests.fixtures.job_bench import Bench, S
+
+
+class World(Bench):
+    """A bench whose jobs' progress is published as a broker retains it: the last message of each topic, none that is empty."""
+
+    def start(self):
+        """Start the service anew; what is retained stays."""
+        super().start()
+        self.reports = ProgressReports(self.registry, self.publish)
+        self.count = 0
+
+    def publish(self, topic, payload, *, lasting="passing"):
+        """Retain a message."""
+        assert lasting == "retained"
+        self.count += 1
+        self.retained[topic] = payload
+
+    def published(self, seconds=5.0):
+        """Let time pass and return the progress that is retained, by name, and how many messages that took."""
+        self.poll()
+        self.now_ns += int(seconds * S)
+        self.count = 0
+        self.reports.publish(self.now_ns)
+        present = {topic.split("/")[2]: decode_campaign(payload) for topic, payload in self.retained.items() if payload}
+        return present, self.count
+
+
+@pytest.fixture
+def world(tmp_path):
+    """Return a bench on which nothing was published yet."""
+    World.retained = {}
+    world = World(tmp_path)
+    yield world
+    world.registry.close()
+
+
+def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(world):
+    """In flight first, then what failed, with the reason; nothing twice."""
+    job = world.add("a", "b", "c")
+    world.online("a", "b")
+    orders = dict(world.poll())
+    world.report("a", orders["a"], "running", 2, done_ratio=0.25)
+    world.report("b", orders["b"], "failed", 2, reason="no such\nruntime")
+    present, count = world.published()
+    report = present[job]
+    assert (report.title, report.state, report.jobs, report.done, report.failed, report.running, report.waiting) == (
+        "t",
+        "running",
+        (job,),
+        0,
+        1,
+        1,
+        1,
+    )
+    assert [(line.device, line.state, line.done_ratio, line.note) for line in report.executions] == [
+        ("a", "running", 0.25, None),
+        ("b", "failed", None, "no such runtime"),
+    ]
+    assert count == 1
+    assert world.published()[1] == 0
+    world.report("a", orders["a"], "done", 3)
+    world.online("c")
+    ((_, order),) = [(device, order) for device, order in world.poll() if device == "c"]
+    world.report("c", order, "done", 2)
+    assert world.published()[0][job].state == "done"
+    assert world.published()[1] == 0
+    assert world.published(86_400)[0] == {}
+
+
+def test_the_newest_jobs_are_published_and_what_a_killed_service_left_is_cleared(world, monkeypatch):
+    """Canary runs, one a day for each board, are not."""
+    monkeypatch.setattr(progress, "MOST_JOBS", 3)
+    world.add("a", work=Canary())
+    first = [world.add("a") for _ in range(3)]
+    assert set(world.published()[0]) == set(first)
+    world.kill()
+    world.now_ns += S
+    later = [world.add("a") for _ in range(2)]
+    present, _ = world.published()
+    assert len(present) == 3
+    assert set(later) < set(present)
+
+
+def test_a_job_on_thousands_of_devices_is_a_message_that_a_collector_takes(world):
+    """Fifty devices at most are in it, with notes that are cut; the counts are of all."""
+    names = [f"device-{number:05d}-{'x' * 40}" for number in range(2_000)]
+    job = world.add(*names)
+    with world.registry.transaction() as connection:
+        connection.execute("UPDATE executions SET state = 'failed', ended_ns = 1, reason = ?", ("\u2603" * 2000,))
+    report = world.published(0.0)[0][job]
+    assert (report.failed, len(report.executions)) == (2_000, progress.MOST_EXECUTIONS)
+    assert max(map(len, world.retained.values())) < LARGEST_REPORT_BYTES

@@ -1,0 +1,62 @@
+"""Bans grow from one to the next, end by themselves, and are forgotten."""
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from edgemeter.provisioning.registry import bans
+from edgemeter.provisioning.registry.bans import active_bans, ban_device, end_ban
+from edgemeter.provisioning.registry.certificates import pending_disconnects
+from edgemeter.provisioning.registry.registry import Registry
+
+MIN = 60_000_000_000
+
+
+@pytest.fixture
+def registry(tmp_path):
+    """Return an empty registry."""
+    with Registry(tmp_path / "registry.sqlite") as registry:
+        yield registry
+
+
+def ban(registry, now_ns):
+    """Ban pi-1, and return for how many minutes; None where it is banned already."""
+    with registry.transaction() as connection:
+        new_ban = ban_device(connection, registry, "pi-1", "it floods", now_ns)
+    return None if new_ban is None else (new_ban.until_ns - new_ban.since_ns) / MIN
+
+
+def test_each_ban_is_four_times_as_long_up_to_a_day(registry):
+    """While one holds there is no other; the device is to be disconnected at once."""
+    now_ns, lengths = 0, []
+    for _ in range(8):
+        lengths.append(ban(registry, now_ns))
+        assert ban(registry, now_ns + 1) is None
+        now_ns = next(iter(active_bans(registry, now_ns).values())).until_ns
+        assert active_bans(registry, now_ns) == {}
+    assert lengths == [1, 4, 16, 64, 256, 1024, 1440, 1440]
+    assert pending_disconnects(registry) == ["pi-1"]
+
+
+def test_a_good_day_or_a_command_forgets_the_bans_before(registry):
+    """The next one is short again."""
+    assert ban(registry, 0) == 1
+    assert ban(registry, MIN) == 4
+    assert ban(registry, 5 * MIN + bans.FORGOTTEN_NS) == 1
+    with registry.transaction() as connection:
+        end_ban(connection, "pi-1")
+    assert active_bans(registry, 5 * MIN + bans.FORGOTTEN_NS) == {}
+    assert ban(registry, 6 * MIN + bans.FORGOTTEN_NS) == 1
+
+
+def test_a_registry_of_an_earlier_version_gets_the_table_when_it_is_written(tmp_path):
+    """Until then it has no ban."""
+    path = tmp_path / "registry.sqlite"
+    Registry(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE bans")
+    with Registry(path, "read") as registry:
+        assert active_bans(registry, 0) == {}
+    with Registry(path) as registry:
+        assert ban(registry, 0) == 1

@@ -1,0 +1,94 @@
+"""The inbox of the service: shares, turns and who floods."""
+
+import threading
+
+from edgemeter.agent.base.mqtt_session import Message
+from edgemeter.provisioning.serve import inbox as inboxes
+from edgemeter.provisioning.serve.inbox import MessageSender, ServiceInbox, sender_of
+from tests.fixtures.rows import table_row
+
+
+def message(device, number=0, kind="job", size_bytes=1):
+    """Return a message of a device."""
+    return Message(f"edgemeter/v1/lab/{device}/{kind}", b"%d" % number + b" " * size_bytes)
+
+
+def drain(inbox):
+    """Return all that waits: whose it is, and its number."""
+    messages = []
+    while (entry := inbox.take(0)) is not None:
+        messages.append((entry.topic.split("/")[3], int(entry.payload)))
+    return messages
+
+
+def test_devices_take_turns_and_each_keeps_its_order():
+    """Whoever comes behind a hundred messages of another waits for one of them."""
+    inbox = ServiceInbox()
+    for number in range(100):
+        inbox.put(message("bad", number))
+    for number in range(2):
+        inbox.put(message("good", number))
+    order = drain(inbox)
+    assert order[:4] == [("bad", 0), ("good", 0), ("bad", 1), ("good", 1)]
+    assert [number for device, number in order if device == "bad"] == list(range(100))
+
+
+def test_a_device_fills_no_more_than_its_share_and_its_newest_messages_stay():
+    """By messages and by bytes: the last state counts."""
+    inbox = ServiceInbox()
+    for number in range(1000):
+        inbox.put(message("bad", number))
+    assert drain(inbox) == [("bad", number) for number in range(1000 - inboxes.MOST_OF_ONE, 1000)]
+    for number in range(6):
+        inbox.put(message("large", number, size_bytes=1 << 20))
+    assert [number for _, number in drain(inbox)] == [3, 4, 5]
+
+
+def test_a_flooder_is_named_once_and_what_a_banned_one_sends_is_dropped():
+    """A burst is no flood, nor is what the server's own parts send."""
+    inbox = ServiceInbox()
+    for number in range(1000):
+        inbox.put(message("busy", number))
+    assert inbox.flooders() == set()
+    for number in range(3000):
+        inbox.put(message("bad", number))
+        inbox.put(Message("$SYS/broker/log/N", b"x"))
+    assert inbox.flooders() == {MessageSender("bad", "device")}
+    assert inbox.flooders() == set()
+    count_before = len(inbox)
+    inbox.ban({"bad"})
+    inbox.put(message("bad"))
+    assert len(inbox) == count_before
+    assert sum(inbox.dropped()) > 900
+
+
+def test_a_message_is_its_senders():
+    """A device's, a token's, or that of a part of the server, which nobody bans."""
+    for topic, expected in (
+        ("edgemeter/v1/lab/pi-1/job", MessageSender("pi-1", "device")),
+        ("edgemeter/enrol/0123/request", MessageSender("0123", "token")),
+        ("edgemeter/v1/lab/edgemeter-operator/state", MessageSender("edgemeter-operator", None)),
+        ("$SYS/broker/log/N", MessageSender("$SYS/broker/log/N", None)),
+        ("edgemeter/collector/1/state", MessageSender("edgemeter/collector/1/state", None)),
+    ):
+        with table_row(topic):
+            assert sender_of(topic) == expected
+
+
+def test_thousands_of_devices_at_once_wait_at_the_broker(monkeypatch):
+    """After a power cut nothing is dropped: the network's thread waits until there is room, or until it is released."""
+    monkeypatch.setattr(inboxes, "MOST_WAITING", 10)
+    inbox = ServiceInbox()
+
+    def report():
+        for number in range(20):
+            inbox.put(message(f"pi-{number}"))
+
+    thread = threading.Thread(target=report)
+    thread.start()
+    names = []
+    while len(names) < 20:
+        entry = inbox.take(60)
+        names.append(entry.topic.split("/")[3])
+    thread.join(60)
+    assert names == [f"pi-{number}" for number in range(20)]
