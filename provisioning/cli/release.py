@@ -104,9 +104,9 @@ def rotate(folder: FleetFolder, *, public_key: Path | None, finishes: bool, even
 @click.option("--dry-run", is_flag=True, help="Check the version, and change nothing.")
 @folder_option
 def lowest(version: str | None, folder: FleetFolder, *, dry_run: bool) -> None:
-    """Show or set the lowest release that devices install, which holds even for `--even-if older`.
+    """Show or set the lowest release that devices install.
 
-    It travels in the next release that you build, under its signature.
+    It holds even for `--even-if older`, and travels in the next release that you build, under its signature.
 
     Example: edgemeter fleet release lowest 1.2.0
     """

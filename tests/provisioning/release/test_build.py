@@ -159,5 +159,5 @@ def test_the_boards_are_shown_with_their_levels():
     assert all(board.title.split(",")[0] in listed.output for board in boards.all_boards().values())
     assert "A: from the card or a stick" in listed.output
     assert "a release for arm runs on the CPU only" in listed.output
-    assert "jetson-orin: GPU: --wheel of NVIDIA's onnxruntime_gpu" in listed.output
+    assert "jetson-orin: GPU: --system-site-packages with JetPack" in listed.output
     assert json.loads(run(boards_command, "--json").output)["pi5"]["system"][0]["level"] == "A"
