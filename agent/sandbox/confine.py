@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from edgemeter.agent.contract.record_conditions import Sandbox
-from edgemeter.agent.sandbox import landlock, seccomp
+from edgemeter.agent.sandbox import landlock, mounts, seccomp
 from edgemeter.agent.sandbox.policy import SandboxPolicy
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
@@ -17,7 +17,11 @@ _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _CAPABILITIES = 1 << 2 | 1 << 14
 _CAPABILITY_VERSION = 0x20080522
 _THREADS = 4096
-NO_LANDLOCK = "the kernel has no Landlock: a model could read the files of this user, though not create any"
+NO_LANDLOCK = "neither Landlock nor namespaces: a model could read the files of this user, though not create or change any"
+NO_LANDLOCK_ON_DEVICE = (
+    "neither Landlock nor namespaces: a model on an accelerator could read the files of this user, and change those it may write"
+)
+NO_LANDLOCK_IN_CONVERSION = "neither Landlock nor namespaces: a model could read the files of this user, and change and create some"
 NO_SECCOMP = "no filter of system calls on this kernel: a model could start processes and open connections"
 
 _sandbox: Sandbox | None = None
@@ -43,13 +47,23 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
     global _sandbox, _started_ns  # noqa: PLW0603 - states of the process
     _started_ns = started_ns
     libc = ctypes.CDLL(None, use_errno=True)
+    _limit(is_conversion=policy.processes)
+    abi = landlock.abi()
+    # Its ids are written before rights are given up, and it may clear what follows.
+    is_mounted = abi is None and mounts.restrict(
+        [
+            *((path, mounts.READ) for path in policy.read),
+            *((path, mounts.DEVICE) for path in policy.devices),
+            *((path, mounts.WRITE) for path in (policy.scratch, *policy.write)),
+        ],
+        policy.scratch,
+    )
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != policy.parent:
         sys.exit(1)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    _limit(is_conversion=policy.processes)
     _drop_capabilities(libc)
-    abi = landlock.restrict(
+    landlock.restrict(
         [
             *((path, landlock.EXECUTE if policy.processes else landlock.READ) for path in policy.read),
             *((path, landlock.DEVICE) for path in policy.devices),
@@ -57,9 +71,18 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
         ],
         policy.tcp_port,
     )
-    filtered = seccomp.restrict(policy.network, processes=policy.processes, files=abi is None and not policy.processes)
-    missing = (*([NO_LANDLOCK] if abi is None else []), *([] if filtered else [NO_SECCOMP]))
-    _sandbox = Sandbox(landlock_abi=abi, seccomp=filtered, missing=missing)
+    only_filter = abi is None and not is_mounted
+    filtered = seccomp.restrict(
+        policy.network, processes=policy.processes, files=only_filter and not policy.processes, devices=policy.accelerator
+    )
+    missing = (*([_gap_of_files(policy)] if only_filter else []), *([] if filtered else [NO_SECCOMP]))
+    _sandbox = Sandbox(landlock_abi=abi, mounts=is_mounted, seccomp=filtered, missing=missing)
+
+
+def _gap_of_files(policy: SandboxPolicy) -> str:
+    if policy.processes:
+        return NO_LANDLOCK_IN_CONVERSION
+    return NO_LANDLOCK_ON_DEVICE if policy.accelerator else NO_LANDLOCK
 
 
 def _limit(*, is_conversion: bool) -> None:
@@ -95,10 +118,12 @@ def _free_bytes() -> int:
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:
+    # In a user namespace of its own every user has them all.
+    remaining = _CAPABILITIES if os.geteuid() == 0 else 0
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     # Two blocks of effective, permitted, inheritable; the first has all that are named above.
     sets = (ctypes.c_uint32 * 6)()
     if libc.capget(header, sets) == 0:
         for index in range(6):
-            sets[index] &= _CAPABILITIES if index < 2 else 0
+            sets[index] &= remaining if index < 2 else 0
         libc.capset(header, sets)

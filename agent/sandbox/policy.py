@@ -42,7 +42,8 @@ START = "edgemeter.agent.sandbox.start"
 class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The reach of a process: files and folders to read and to write, the network, and whether it may start others.
 
-    `scratch` is the folder for what it writes of its own accord; `parent` the process with which it ends.
+    `scratch` is the folder for what it writes of its own accord; `parent` the process with which it ends. Without an `accelerator` it opens
+    nothing for reading and writing, where the filter of system calls alone keeps the files.
     """
 
     scratch: str
@@ -53,6 +54,7 @@ class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
     network: Network = "none"
     tcp_port: int | None = None
     processes: bool = False
+    accelerator: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class SandboxGrant:
     network: Network = "none"
     tcp_port: int | None = None
     processes: bool = False
+    accelerator: bool = True
 
 
 @contextmanager
@@ -111,6 +114,7 @@ def _policy(grant: SandboxGrant, scratch: Path) -> str:
         network=grant.network,
         tcp_port=grant.tcp_port,
         processes=grant.processes,
+        accelerator=grant.accelerator,
     )
     return msgspec.json.encode(policy).decode()
 
@@ -129,8 +133,9 @@ def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
         *further,
     ]  # fmt: skip
     # `python -m` puts the working directory first, which the sandboxed process does not.
-    resolved = [Path(folder).resolve() for folder in folders if folder and (folder != os.getcwd() or folder in further)]  # noqa: PTH109
-    return tuple(dict.fromkeys(str(folder) for folder in resolved if is_narrow(folder)))
+    absolute = [os.path.abspath(folder) for folder in folders if folder and (folder != os.getcwd() or folder in further)]  # noqa: PTH100, PTH109
+    # Not resolved: the interpreter goes by the links on the way.
+    return tuple(dict.fromkeys(folder for folder in absolute if is_narrow(Path(folder).resolve())))
 
 
 def _variables() -> list[str]:

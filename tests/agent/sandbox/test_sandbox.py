@@ -14,10 +14,21 @@ from edgemeter.agent import runtimes
 from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
 from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.sandbox import landlock, policy
-from tests.fixtures import intruder
+from tests.fixtures import intruder, lesser_kernel
 from tests.fixtures.plugin_site import install
 
-pytestmark = pytest.mark.skipif(landlock.abi() is None, reason="this kernel has no Landlock")
+with_landlock = pytest.mark.skipif(landlock.abi() is None, reason="this kernel has no Landlock")
+# As an ordinary user, by the same owner of files and without capabilities.
+ORDINARY = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
+WITHOUT_LANDLOCK = (*ORDINARY, *lesser_kernel.command([lesser_kernel.LANDLOCK]))
+
+
+def is_refused(*command):
+    """Return whether this machine does not let the command run."""
+    return subprocess.run([*command, "true"], check=False, capture_output=True, cwd=Path(intruder.__file__).parents[2]).returncode != 0
+
+
+with_namespaces = pytest.mark.skipif(is_refused(*ORDINARY, "unshare", "--user", "--mount"), reason="no namespaces for ordinary users")
 
 
 @pytest.fixture
@@ -33,27 +44,15 @@ def targets(tmp_path):
         yield {"home": str(home), "key": str(key), "service": str(tmp_path / "service"), "port": server.getsockname()[1]}
 
 
-def run(tmp_path, targets, **variables):
-    """Return the record of a run of the intruder, as a user's command writes it."""
+def run(tmp_path, targets, *kernel, **variables):
+    """Return the record of a run of the intruder, as a user's command writes it on this kernel or on the one of a prefix."""
     install(tmp_path / "site", "edgemeter-intruder", [(runtimes.ENTRY_POINTS, "intruder", "intruder_plugin:Intruder")], "")
     (tmp_path / "site" / "intruder_plugin.py").write_text(Path(intruder.__file__).read_text())
     model = tmp_path / "models" / "attack.bin"
     model.write_text(json.dumps(targets))
-    command = [
-        sys.executable,
-        "-m",
-        "edgemeter.agent.cli",
-        "run",
-        "-q",
-        str(model),
-        "--runtime",
-        "intruder",
-        "--mode",
-        "rapid",
-        "--repeats",
-        "1",
-    ]
-    path = f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}"
+    words = ["run", "-q", str(model), "--runtime", "intruder", "--mode", "rapid", "--repeats", "1"]
+    command = [*kernel, sys.executable, "-m", "edgemeter.agent.cli", *words]
+    path = f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}{f':{Path(intruder.__file__).parents[2]}' * bool(kernel)}"
     completed = subprocess.run(
         [*command, "--json"], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100,
         env={**os.environ, "PYTHONPATH": path, "HOME": targets["home"], "EDGEMETER_HOME": str(tmp_path / "state"), **variables},
@@ -61,6 +60,7 @@ def run(tmp_path, targets, **variables):
     return json.loads(completed.stdout), completed.stderr
 
 
+@with_landlock
 def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets):
     """Forty attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection."""
     before = {process.pid for process in psutil.process_iter()}
@@ -69,12 +69,25 @@ def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets):
     facts = measured["runtime"]["facts"]
     assert json.loads(facts["attacks"]) == [], errors
     assert json.loads(facts["allowed"]) == list(intruder.ALLOWED)
-    assert measured["sandbox"] == {"landlock_abi": landlock.abi(), "seccomp": True, "missing": []}
+    assert measured["sandbox"] == {"landlock_abi": landlock.abi(), "mounts": False, "seccomp": True, "missing": []}
     assert Path(targets["key"]).read_text() == "a private key"
     assert sorted(path.name for path in Path(targets["home"]).iterdir()) == [".ssh"]
     assert [
         process.cmdline() for process in psutil.process_iter() if process.pid not in before and "intruder" in str(process.cmdline())
     ] == []
+
+
+@with_namespaces
+@pytest.mark.parametrize("user", ["an ordinary user", "this user"])
+def test_native_code_reaches_nothing_either_where_the_kernel_has_no_landlock(tmp_path, targets, user):
+    """The kernel of Raspberry Pi OS: the same attempts fail by a root directory of the process's own."""
+    kernel = WITHOUT_LANDLOCK if user == "an ordinary user" else WITHOUT_LANDLOCK[len(ORDINARY) :]
+    document, errors = run(tmp_path, targets, *kernel, EDGEMETER_BROKER_PASSWORD="secret")
+    (measured,) = document.get("runs", [document])
+    facts = measured["runtime"]["facts"]
+    assert json.loads(facts["attacks"]) == [], errors
+    assert json.loads(facts["allowed"]) == list(intruder.ALLOWED)
+    assert measured["sandbox"] == {"landlock_abi": None, "mounts": True, "seccomp": True, "missing": []}
 
 
 def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
