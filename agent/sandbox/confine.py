@@ -13,15 +13,11 @@ from edgemeter.agent.sandbox import landlock, mounts, seccomp
 from edgemeter.agent.sandbox.policy import SandboxPolicy
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
-# Of root's capabilities these stay: reading what belongs to others (Landlock says which), and pinned memory.
+# Of root's capabilities these stay: reading what belongs to others (the grant says which), and pinned memory.
 _CAPABILITIES = 1 << 2 | 1 << 14
 _CAPABILITY_VERSION = 0x20080522
 _THREADS = 4096
-NO_LANDLOCK = "neither Landlock nor namespaces: a model could read the files of this user, though not create or change any"
-NO_LANDLOCK_ON_DEVICE = (
-    "neither Landlock nor namespaces: a model on an accelerator could read the files of this user, and change those it may write"
-)
-NO_LANDLOCK_IN_CONVERSION = "neither Landlock nor namespaces: a model could read the files of this user, and change and create some"
+NO_FILES = "this kernel gives neither Landlock nor namespaces: a model could read the files of this user"
 NO_SECCOMP = "no filter of system calls on this kernel: a model could start processes and open connections"
 
 _sandbox: Sandbox | None = None
@@ -75,14 +71,9 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
     filtered = seccomp.restrict(
         policy.network, processes=policy.processes, files=only_filter and not policy.processes, devices=policy.accelerator
     )
-    missing = (*([_gap_of_files(policy)] if only_filter else []), *([] if filtered else [NO_SECCOMP]))
+    changes = "and change them" if policy.accelerator or policy.processes or not filtered else "though not change them"
+    missing = (*([f"{NO_FILES}, {changes}"] if only_filter else []), *([] if filtered else [NO_SECCOMP]))
     _sandbox = Sandbox(landlock_abi=abi, mounts=is_mounted, seccomp=filtered, missing=missing)
-
-
-def _gap_of_files(policy: SandboxPolicy) -> str:
-    if policy.processes:
-        return NO_LANDLOCK_IN_CONVERSION
-    return NO_LANDLOCK_ON_DEVICE if policy.accelerator else NO_LANDLOCK
 
 
 def _limit(*, is_conversion: bool) -> None:

@@ -145,7 +145,11 @@ def _bind(granted: Mapping[str, int]) -> None:
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             if above in {granted[path], WRITE}:
                 continue
-            is_folder = stat.S_ISDIR(os.stat(_HOST + path).st_mode)  # noqa: PTH116 - a text that begins with another root
+            mode = os.lstat(_HOST + path).st_mode
+            if stat.S_ISLNK(mode):
+                # A link to itself.
+                continue
+            is_folder = stat.S_ISDIR(mode)
             if above is None:
                 (Path(path) if is_folder else Path(path).parent).mkdir(parents=True, exist_ok=True)
                 if not is_folder:

@@ -13,7 +13,7 @@ import pytest
 from edgemeter.agent import runtimes
 from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
 from edgemeter.agent.engine.confinement import grant_for
-from edgemeter.agent.sandbox import landlock, policy
+from edgemeter.agent.sandbox import confine, landlock, policy
 from tests.fixtures import intruder, lesser_kernel
 from tests.fixtures.plugin_site import install
 
@@ -109,6 +109,112 @@ def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
         env={**os.environ, "TMPDIR": str(tmp_path), "EDGEMETER_BROKER_PASSWORD": "secret"},
     )  # fmt: skip
     assert json.loads(completed.stdout) == harmless
+
+
+FILES = """
+import json, os, sys
+from pathlib import Path
+from edgemeter.agent.sandbox import confine
+folder, opened = Path(sys.argv[1]), []
+existing = (("there", flags) for flags in (os.O_RDWR, os.O_WRONLY, os.O_RDONLY))
+new, unnamed = ("new", os.O_RDWR | os.O_CREAT), (".", os.O_TMPFILE | os.O_RDWR)
+for name, flags in (*existing, new, unnamed):
+    try:
+        os.close(os.open(folder / name, flags, 0o600))
+        opened.append([name, flags])
+    except PermissionError:
+        pass
+print(json.dumps({"opened": opened, "missing": confine.sandbox().missing, "mounts": confine.sandbox().mounts}))
+"""
+STARTER = """
+import subprocess, sys
+from edgemeter.agent.sandbox.policy import SandboxGrant, started
+for accelerator in (False, True):
+    with started("sandbox_files", [sys.argv[1]], SandboxGrant(accelerator=accelerator), stdout=subprocess.PIPE) as process:
+        sys.stdout.write(process.communicate()[0].decode())
+        sys.stdout.flush()
+"""
+
+
+def test_without_landlock_and_namespaces_no_file_is_changed_but_by_a_run_on_an_accelerator(tmp_path):
+    """The filter of system calls alone keeps the files; device nodes are opened for reading and writing; the gap is stated."""
+    (tmp_path / "sandbox_files.py").write_text(FILES)
+    (tmp_path / "there").write_text("x")
+    checkout = Path(intruder.__file__).parents[2]
+    completed = subprocess.run(
+        [*lesser_kernel.command([lesser_kernel.LANDLOCK, lesser_kernel.UNSHARE]), sys.executable, "-c", STARTER, str(tmp_path)],
+        capture_output=True, text=True, check=True, cwd=checkout,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}:{checkout}"},
+    )  # fmt: skip
+    on_cpu, on_accelerator = (json.loads(line) for line in completed.stdout.splitlines())
+    assert on_cpu == {"opened": [["there", os.O_RDONLY]], "missing": [f"{confine.NO_FILES}, though not change them"], "mounts": False}
+    assert ["there", os.O_RDWR] in on_accelerator["opened"]
+    assert on_accelerator["missing"] == [f"{confine.NO_FILES}, and change them"]
+
+
+LISTER = """
+import json, os, sys
+from pathlib import Path
+reached = {}
+for name, path in json.loads(sys.argv[1]).items():
+    try:
+        reached[name] = sorted(os.listdir(path)) if os.path.isdir(path) else Path(path).read_text()
+    except OSError as error:
+        reached[name] = type(error).__name__
+try:
+    Path(sys.argv[2]).write_text("x")
+except OSError as error:
+    reached["write"] = type(error).__name__
+print(json.dumps(reached))
+"""
+GRANTING = """
+import json, subprocess, sys
+from pathlib import Path
+from edgemeter.agent.sandbox.policy import SandboxGrant, started
+paths = json.loads(sys.argv[1])
+grant = SandboxGrant(read=tuple(map(Path, paths["read"])), write=(Path(paths["write"]),))
+with started("sandbox_lister", [json.dumps(paths["opened"]), paths["written"]], grant, stdout=subprocess.PIPE) as process:
+    sys.stdout.write(process.communicate()[0].decode())
+"""
+
+
+@with_namespaces
+def test_a_root_of_its_own_has_the_granted_paths_by_the_names_they_have(tmp_path):
+    """Links to links, spaces in names, a file of a folder, a folder to write in one to read; nothing beside them, and no absent path."""
+    real, links, out = tmp_path / "real data", tmp_path / "links", tmp_path / "real data" / "out"
+    (real / "inner").mkdir(parents=True)
+    out.mkdir()
+    links.mkdir()
+    (tmp_path / "secret").write_text("secret")
+    (real / "inner" / "model").write_text("model")
+    (tmp_path / "lone").write_text("lone")
+    (links / "relative").symlink_to("../real data")
+    (links / "absolute").symlink_to(links / "relative" / "inner")
+    (links / "lone").symlink_to("../lone")
+    (links / "loop").symlink_to("loop")
+    (real / "out of it").symlink_to(tmp_path / "secret")
+    paths = {
+        "read": [*(str(links / name) for name in ("absolute", "lone", "loop", "absent")), str(real)],
+        "write": str(links / "relative" / "out"),
+        "written": str(out / "file"),
+        "opened": {
+            "by links": str(links / "absolute" / "model"), "lone": str(links / "lone"), "inner": str(real / "inner"),
+            "out of it": str(real / "out of it"), "secret": str(tmp_path / "secret"), "links": str(links),
+        },
+    }  # fmt: skip
+    checkout = Path(intruder.__file__).parents[2]
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sandbox_lister.py").write_text(LISTER)
+    completed = subprocess.run(
+        [*WITHOUT_LANDLOCK, sys.executable, "-c", GRANTING, json.dumps(paths)], capture_output=True, text=True, check=True, cwd=checkout,
+        env={**os.environ, "PYTHONPATH": f"{site}:{os.environ.get('PYTHONPATH', '')}:{checkout}"},
+    )  # fmt: skip
+    assert json.loads(completed.stdout) == {
+        "by links": "model", "lone": "lone", "inner": ["model"], "out of it": "FileNotFoundError", "secret": "FileNotFoundError",
+        "links": ["absolute", "lone", "loop", "relative"],
+    }  # fmt: skip
+    assert (out / "file").read_text() == "x"
 
 
 CLIENT = """
