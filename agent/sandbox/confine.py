@@ -5,6 +5,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,42 +39,38 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
     """Put this process, which began at `started_ns`, into a sandbox that it cannot leave; it ends with the process that started it.
 
     Raises:
-        MeasurementError: the kernel has Landlock, but does not apply it.
+        MeasurementError: the kernel has Landlock, but does not apply it, or a root directory of its own was begun and could not be made.
     """
     global _sandbox, _started_ns  # noqa: PLW0603 - states of the process
     _started_ns = started_ns
     libc = ctypes.CDLL(None, use_errno=True)
     _limit(is_conversion=policy.processes)
     abi = landlock.abi()
-    # Its ids are written before rights are given up, and it may clear what follows.
-    is_mounted = abi is None and mounts.restrict(
-        [
-            *((path, mounts.READ) for path in policy.read),
-            *((path, mounts.DEVICE) for path in policy.devices),
-            *((path, mounts.WRITE) for path in (policy.scratch, *policy.write)),
-        ],
-        policy.scratch,
-    )
+    # First, while this process may still map ids and mount.
+    is_mounted = abi is None and mounts.restrict(_granted(policy, mounts.READ, mounts.DEVICE, mounts.WRITE), policy.scratch)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != policy.parent:
         sys.exit(1)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     _drop_capabilities(libc)
-    landlock.restrict(
-        [
-            *((path, landlock.EXECUTE if policy.processes else landlock.READ) for path in policy.read),
-            *((path, landlock.DEVICE) for path in policy.devices),
-            *((path, landlock.WRITE) for path in (policy.scratch, *policy.write)),
-        ],
-        policy.tcp_port,
-    )
+    read = landlock.EXECUTE if policy.processes else landlock.READ
+    landlock.restrict(_granted(policy, read, landlock.DEVICE, landlock.WRITE), policy.tcp_port)
     only_filter = abi is None and not is_mounted
+    if only_filter:
+        # Nothing can be written there, which libraries that ask for its name would try.
+        tempfile.tempdir = policy.scratch
     filtered = seccomp.restrict(
         policy.network, processes=policy.processes, files=only_filter and not policy.processes, devices=policy.accelerator
     )
     changes = "and change them" if policy.accelerator or policy.processes or not filtered else "though not change them"
     missing = (*([f"{NO_FILES}, {changes}"] if only_filter else []), *([] if filtered else [NO_SECCOMP]))
     _sandbox = Sandbox(landlock_abi=abi, mounts=is_mounted, seccomp=filtered, missing=missing)
+
+
+def _granted(policy: SandboxPolicy, read: int, device: int, write: int) -> list[tuple[str, int]]:
+    """Return the policy's paths, each with the right that stands for its kind; the later counts more."""
+    kinds = ((read, policy.read), (device, policy.devices), (write, (policy.scratch, *policy.write)))
+    return [(path, right) for right, paths in kinds for path in paths]
 
 
 def _limit(*, is_conversion: bool) -> None:

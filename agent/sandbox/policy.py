@@ -34,6 +34,8 @@ _DEVICES = (
     "accel", "kfd", "dma_heap", "hailo*", "rknpu", "mpp_service", "rga", "galcore", "adsprpc*", "fastrpc*", "apusys", "mali*", "ethosu*",
     "kgsl-3d0", "metis*", "davinci*",
 )  # fmt: skip
+# Of caches and temporary files.
+_FOLDERS = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "TORCHINDUCTOR_CACHE_DIR")
 _SECRET = re.compile(r"TOKEN|PASSW|SECRET|CREDENTIAL|API_?KEY|PRIVATE|SSH_|GPG_|^EDGEMETER_", re.IGNORECASE)
 _WIDE = ("/", "/home", "/root", "/etc", "/var", "/run", "/tmp")  # noqa: S108 - not written to
 START = "edgemeter.agent.sandbox.start"
@@ -152,7 +154,7 @@ def is_narrow(folder: Path) -> bool:
 def _environment(scratch: Path) -> Mapping[str, str]:
     """Return the variables of a sandboxed process: ours without secrets; caches and temporary files in its scratch folder."""
     variables = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
-    folders = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"), str(scratch))
+    folders = dict.fromkeys(_FOLDERS, str(scratch))
     # Where the user's own packages lie was found from the real home. A module of the working directory must not shadow a library.
     return {**variables, **folders, "PYTHONUSERBASE": _user_base(), "LOGNAME": "edgemeter", "PYTHONSAFEPATH": "1"}
 
