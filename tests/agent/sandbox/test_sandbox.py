@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.sandbox import confine, landlock, policy
 from tests.fixtures import intruder, lesser_kernel
 from tests.fixtures.plugin_site import install
+from tests.fixtures.rows import table_row
+from tests.fixtures.run_jobs import one_case
 
 with_landlock = pytest.mark.skipif(landlock.abi() is None, reason="this kernel has no Landlock")
 # As an ordinary user, by the same owner of files and without capabilities.
@@ -25,7 +28,10 @@ WITHOUT_LANDLOCK = (*ORDINARY, *lesser_kernel.command([lesser_kernel.LANDLOCK]))
 
 def is_refused(*command):
     """Return whether this machine does not let the command run."""
-    return subprocess.run([*command, "true"], check=False, capture_output=True, cwd=Path(intruder.__file__).parents[2]).returncode != 0
+    return (
+        shutil.which(command[0]) is None
+        or subprocess.run([*command, "true"], check=False, capture_output=True, cwd=Path(intruder.__file__).parents[2]).returncode != 0
+    )
 
 
 with_namespaces = pytest.mark.skipif(is_refused(*ORDINARY, "unshare", "--user", "--mount"), reason="no namespaces for ordinary users")
@@ -62,7 +68,7 @@ def run(tmp_path, targets, *kernel, **variables):
 
 @with_landlock
 def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets):
-    """Forty attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection."""
+    """44 attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection."""
     before = {process.pid for process in psutil.process_iter()}
     document, errors = run(tmp_path, targets, EDGEMETER_BROKER_PASSWORD="secret")
     (measured,) = document.get("runs", [document])
@@ -93,7 +99,8 @@ def test_native_code_reaches_nothing_either_where_the_kernel_has_no_landlock(tmp
 def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
     """A test whose attacks fail anyway would prove nothing: those that harm nobody succeed in a process of the same user."""
     harmless = [
-        "read the key", "read the key by the root of another process", "read the variables of its parent", "read /etc/passwd",
+        "read the key", "read the key by the root of another process",
+        "read the key by the root of any process", "read the variables of its parent", "read /etc/passwd",
         "list the home", "find a secret among its variables", "link the key", "open the key to all", "change the times of the key",
         "connect by TCP", "send by UDP", "connect to a local service by a pair", "listen", "run a program", "end its parent",
     ]  # fmt: skip
@@ -109,6 +116,21 @@ def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
         env={**os.environ, "TMPDIR": str(tmp_path), "EDGEMETER_BROKER_PASSWORD": "secret"},
     )  # fmt: skip
     assert json.loads(completed.stdout) == harmless
+
+
+def test_a_run_on_the_cpu_opens_no_accelerator(tmp_path):
+    """Neither by its runtime or backend nor by a library that an option names; a plug-in's runtime may."""
+    settings = {
+        False: [{"model": "m.tflite"}, {"model": "m.onnx", "backend": "cpu"}, {"model": "m.pt2"}, {"model": "m.param"}],
+        True: [
+            {"model": "m.onnx", "backend": "cuda"}, {"model": "m.onnx", "options": {"library": "libnpu.so.1"}},
+            {"model": "m.tflite", "runtime": "edgetpu"}, {"model": "m.bin", "runtime": "intruder"},
+        ],
+    }  # fmt: skip
+    for expected, rows in settings.items():
+        for row in rows:
+            with table_row(row):
+                assert grant_for(one_case(tmp_path / row.pop("model"), **row)).accelerator is expected
 
 
 FILES = """
