@@ -1,7 +1,7 @@
 """A filter of system calls: no other processes, no sockets, no signals to others, no change of modes and owners, whatever the kernel's age.
 
-What the filter judges, it judges by number and by arguments that are no addresses; paths are Landlock's. Calls without a rule are allowed:
-on kernels from 5.11 on these do not run the filter at all, on older ones a search of eight comparisons.
+What the filter judges, it judges by number and by arguments that are no addresses; Landlock or mounts judge paths. Calls without a rule are
+allowed: on kernels from 5.11 on these do not run the filter at all, on older ones a search of eight comparisons.
 Source: https://docs.kernel.org/userspace-api/seccomp_filter.html; numbers: arch/x86/entry/syscalls/syscall_64.tbl,
 include/uapi/asm-generic/unistd.h (aarch64, riscv64), arch/arm/tools/syscall.tbl.
 """
