@@ -252,6 +252,8 @@ class Sandbox(RecordPart, frozen=True, kw_only=True):
 
     landlock_abi: Count | None
     """Version of Landlock that limited files, TCP ports and signals; null where the kernel has none."""
+    mounts: bool = False
+    """Whether, for want of Landlock, a root directory of its own limited files, in namespaces of users and mounts."""
     seccomp: bool
     """Whether a filter refused other processes, sockets and what else no model needs."""
     missing: tuple[str, ...] = ()

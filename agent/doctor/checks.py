@@ -165,6 +165,7 @@ def _flag(name: str, now: bool | None, since_boot: bool | None, text: str, remed
     return _machine(name, "ok", "none")
 
 
+_OWN_ROOT = "import tempfile; from edgemeter.agent.sandbox import mounts; print(mounts.restrict((), tempfile.gettempdir()))"
 LIBEDGETPU = "libedgetpu.so.1"
 _EDGE_TPU = """
 import sys; from pathlib import Path; from edgemeter.agent.runtimes.edgetpu import load_edgetpu_library
@@ -243,10 +244,18 @@ def check_software(import_timeout_s: float | None = IMPORT_TIMEOUT_S) -> Iterato
 
 def _sandbox(abi: int | None, *, can_filter: bool) -> Finding:
     """Return what protects this machine from the models that it runs."""
-    gaps = [*([] if abi else [confine.NO_LANDLOCK]), *([] if can_filter else [confine.NO_SECCOMP])]
+    has_root = abi is None and "True" in _end(_begin([_OWN_ROOT]))[0]
+    gaps = [
+        *([] if abi or has_root else [f"{confine.NO_FILES}, and on an accelerator change them"]),
+        *([] if can_filter else [confine.NO_SECCOMP]),
+    ]
     if not gaps:
-        return _software("sandbox", "ok", f"models run under Landlock (ABI {abi}) and a filter of system calls")
-    remedy = "run models that you trust, or use a kernel from 5.13 on with CONFIG_SECURITY_LANDLOCK and `landlock` among its `lsm=`"
+        files = f"Landlock (ABI {abi})" if abi else "a root directory of their own, for want of Landlock,"
+        return _software("sandbox", "ok", f"models run under {files} and a filter of system calls")
+    remedy = (
+        "allow user namespaces (`sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=1000`; in a container its seccomp "
+        "profile), use a kernel with CONFIG_SECURITY_LANDLOCK and `landlock` among its `lsm=`, or run only models that you trust"
+    )
     return _software("sandbox", "warn", "; ".join(gaps), remedy)
 
 

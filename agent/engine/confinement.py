@@ -27,6 +27,8 @@ _LOCATION = re.compile(rb"\n\x08location\x12([\x01-\x7f])")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 # Labels and lists of classes, which some readers look for up to two folders above the photographs.
 _OF_DATA = ("classes.txt", "data.yaml", "data.yml", "labels", "labels.txt")
+# The runtimes that compute on the CPU unless a backend is named.
+_ON_CPU = {"litert", "onnx", "openvino", "ncnn", "executorch", "pytorch", "replay"}
 
 
 def grant_for(case: Case) -> SandboxGrant:
@@ -41,7 +43,13 @@ def grant_for(case: Case) -> SandboxGrant:
         read += data_files(Path(case.images), Path(case.annotations) if case.annotations else None)
     if case.runtime == "server":
         return _server_grant(model, tuple(read))
-    return replace(model_grant(model, case.runtime), read=tuple(read))
+    return replace(model_grant(model, case.runtime), read=tuple(read), accelerator=not _is_on_cpu(case))
+
+
+def _is_on_cpu(case: Case) -> bool:
+    """Return whether a run needs no device node: the library's own kernels, without a delegate or provider from a file."""
+    is_plain = case.backend in {None, "cpu", "xnnpack"} and not any(".so" in value for value in case.options.values())
+    return is_plain and case.runtime in _ON_CPU
 
 
 def model_grant(model: Path, runtime: str) -> SandboxGrant:
@@ -115,6 +123,6 @@ def _server_grant(model: Path, read: tuple[Path, ...]) -> SandboxGrant:
         port = address.port or (443 if address.scheme == "https" else 80)
     except ValueError:
         # The generator itself explains what is wrong with the address.
-        return SandboxGrant(read=read)
+        return SandboxGrant(read=read, accelerator=False)
     key = (Path(file.api_key_file).expanduser().absolute(),) if file.api_key_file else ()
-    return SandboxGrant(read=(*read, *key), network="tcp", tcp_port=port)
+    return SandboxGrant(read=(*read, *key), network="tcp", tcp_port=port, accelerator=False)

@@ -6,7 +6,6 @@ beside formats that hold no texts (OpenVINO, ncnn): task, size, class names.
 
 import os
 import re
-import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -95,7 +94,8 @@ def captured_stderr() -> Iterator[list[str]]:
     """Catch what C++ prints on standard error, the only place where some libraries say why; the lines are there after the block."""
     lines: list[str] = []
     stderr = os.dup(2)
-    with tempfile.TemporaryFile() as file:
+    # In memory: a sandbox may have no folder to write.
+    with os.fdopen(os.memfd_create("stderr"), "w+b") as file:
         os.dup2(file.fileno(), 2)
         try:
             yield lines

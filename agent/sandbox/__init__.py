@@ -1,1 +1,1 @@
-"""The sandbox of a process that opens models, photographs and recordings of others: Landlock, a filter of system calls, limits."""
+"""The sandbox of a process that opens models, pictures and sounds of others: Landlock or mounts, a filter of system calls, limits."""

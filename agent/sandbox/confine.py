@@ -5,19 +5,20 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 from edgemeter.agent.contract.record_conditions import Sandbox
-from edgemeter.agent.sandbox import landlock, seccomp
+from edgemeter.agent.sandbox import landlock, mounts, seccomp
 from edgemeter.agent.sandbox.policy import SandboxPolicy
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
-# Of root's capabilities these stay: reading what belongs to others (Landlock says which), and pinned memory.
+# Of root's capabilities these stay: reading what belongs to others (the grant says which), and pinned memory.
 _CAPABILITIES = 1 << 2 | 1 << 14
 _CAPABILITY_VERSION = 0x20080522
 _THREADS = 4096
-NO_LANDLOCK = "the kernel has no Landlock: a model could read the files of this user, though not create any"
+NO_FILES = "this kernel gives neither Landlock nor namespaces: a model could read the files of this user"
 NO_SECCOMP = "no filter of system calls on this kernel: a model could start processes and open connections"
 
 _sandbox: Sandbox | None = None
@@ -38,28 +39,38 @@ def confine(policy: SandboxPolicy, started_ns: int) -> None:
     """Put this process, which began at `started_ns`, into a sandbox that it cannot leave; it ends with the process that started it.
 
     Raises:
-        MeasurementError: the kernel has Landlock, but does not apply it.
+        MeasurementError: the kernel has Landlock, but does not apply it, or a root directory of its own was begun and could not be made.
     """
     global _sandbox, _started_ns  # noqa: PLW0603 - states of the process
     _started_ns = started_ns
     libc = ctypes.CDLL(None, use_errno=True)
+    _limit(is_conversion=policy.processes)
+    abi = landlock.abi()
+    # First, while this process may still map ids and mount.
+    is_mounted = abi is None and mounts.restrict(_granted(policy, mounts.READ, mounts.DEVICE, mounts.WRITE), policy.scratch)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != policy.parent:
         sys.exit(1)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    _limit(is_conversion=policy.processes)
     _drop_capabilities(libc)
-    abi = landlock.restrict(
-        [
-            *((path, landlock.EXECUTE if policy.processes else landlock.READ) for path in policy.read),
-            *((path, landlock.DEVICE) for path in policy.devices),
-            *((path, landlock.WRITE) for path in (policy.scratch, *policy.write)),
-        ],
-        policy.tcp_port,
+    read = landlock.EXECUTE if policy.processes else landlock.READ
+    landlock.restrict(_granted(policy, read, landlock.DEVICE, landlock.WRITE), policy.tcp_port)
+    only_filter = abi is None and not is_mounted
+    if only_filter:
+        # Nothing can be written there, which libraries that ask for its name would try.
+        tempfile.tempdir = policy.scratch
+    filtered = seccomp.restrict(
+        policy.network, processes=policy.processes, files=only_filter and not policy.processes, devices=policy.accelerator
     )
-    filtered = seccomp.restrict(policy.network, processes=policy.processes, files=abi is None and not policy.processes)
-    missing = (*([NO_LANDLOCK] if abi is None else []), *([] if filtered else [NO_SECCOMP]))
-    _sandbox = Sandbox(landlock_abi=abi, seccomp=filtered, missing=missing)
+    changes = "and change them" if policy.accelerator or policy.processes or not filtered else "though not change them"
+    missing = (*([f"{NO_FILES}, {changes}"] if only_filter else []), *([] if filtered else [NO_SECCOMP]))
+    _sandbox = Sandbox(landlock_abi=abi, mounts=is_mounted, seccomp=filtered, missing=missing)
+
+
+def _granted(policy: SandboxPolicy, read: int, device: int, write: int) -> list[tuple[str, int]]:
+    """Return the policy's paths, each with the right that stands for its kind; the later counts more."""
+    kinds = ((read, policy.read), (device, policy.devices), (write, (policy.scratch, *policy.write)))
+    return [(path, right) for right, paths in kinds for path in paths]
 
 
 def _limit(*, is_conversion: bool) -> None:
@@ -95,10 +106,12 @@ def _free_bytes() -> int:
 
 
 def _drop_capabilities(libc: ctypes.CDLL) -> None:
+    # In a user namespace of its own every user has them all.
+    remaining = _CAPABILITIES if os.geteuid() == 0 else 0
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     # Two blocks of effective, permitted, inheritable; the first has all that are named above.
     sets = (ctypes.c_uint32 * 6)()
     if libc.capget(header, sets) == 0:
         for index in range(6):
-            sets[index] &= _CAPABILITIES if index < 2 else 0
+            sets[index] &= remaining if index < 2 else 0
         libc.capset(header, sets)

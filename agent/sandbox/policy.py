@@ -34,6 +34,8 @@ _DEVICES = (
     "accel", "kfd", "dma_heap", "hailo*", "rknpu", "mpp_service", "rga", "galcore", "adsprpc*", "fastrpc*", "apusys", "mali*", "ethosu*",
     "kgsl-3d0", "metis*", "davinci*",
 )  # fmt: skip
+# Of caches and temporary files.
+_FOLDERS = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "TORCHINDUCTOR_CACHE_DIR")
 _SECRET = re.compile(r"TOKEN|PASSW|SECRET|CREDENTIAL|API_?KEY|PRIVATE|SSH_|GPG_|^EDGEMETER_", re.IGNORECASE)
 _WIDE = ("/", "/home", "/root", "/etc", "/var", "/run", "/tmp")  # noqa: S108 - not written to
 START = "edgemeter.agent.sandbox.start"
@@ -42,7 +44,8 @@ START = "edgemeter.agent.sandbox.start"
 class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The reach of a process: files and folders to read and to write, the network, and whether it may start others.
 
-    `scratch` is the folder for what it writes of its own accord; `parent` the process with which it ends.
+    `scratch` is the folder for what it writes of its own accord; `parent` the process with which it ends. Without an `accelerator` it opens
+    nothing for reading and writing, where the filter of system calls alone keeps the files.
     """
 
     scratch: str
@@ -53,6 +56,7 @@ class SandboxPolicy(msgspec.Struct, frozen=True, kw_only=True):
     network: Network = "none"
     tcp_port: int | None = None
     processes: bool = False
+    accelerator: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class SandboxGrant:
     network: Network = "none"
     tcp_port: int | None = None
     processes: bool = False
+    accelerator: bool = True
 
 
 @contextmanager
@@ -111,6 +116,7 @@ def _policy(grant: SandboxGrant, scratch: Path) -> str:
         network=grant.network,
         tcp_port=grant.tcp_port,
         processes=grant.processes,
+        accelerator=grant.accelerator,
     )
     return msgspec.json.encode(policy).decode()
 
@@ -129,8 +135,9 @@ def _python(modules: tuple[str, ...], *further: str) -> tuple[str, ...]:
         *further,
     ]  # fmt: skip
     # `python -m` puts the working directory first, which the sandboxed process does not.
-    resolved = [Path(folder).resolve() for folder in folders if folder and (folder != os.getcwd() or folder in further)]  # noqa: PTH109
-    return tuple(dict.fromkeys(str(folder) for folder in resolved if is_narrow(folder)))
+    absolute = [os.path.abspath(folder) for folder in folders if folder and (folder != os.getcwd() or folder in further)]  # noqa: PTH100, PTH109
+    # Not resolved: the interpreter goes by the links on the way.
+    return tuple(dict.fromkeys(folder for folder in absolute if is_narrow(Path(folder).resolve())))
 
 
 def _variables() -> list[str]:
@@ -147,7 +154,7 @@ def is_narrow(folder: Path) -> bool:
 def _environment(scratch: Path) -> Mapping[str, str]:
     """Return the variables of a sandboxed process: ours without secrets; caches and temporary files in its scratch folder."""
     variables = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
-    folders = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"), str(scratch))
+    folders = dict.fromkeys(_FOLDERS, str(scratch))
     # Where the user's own packages lie was found from the real home. A module of the working directory must not shadow a library.
     return {**variables, **folders, "PYTHONUSERBASE": _user_base(), "LOGNAME": "edgemeter", "PYTHONSAFEPATH": "1"}
 

@@ -1,7 +1,7 @@
 """A filter of system calls: no other processes, no sockets, no signals to others, no change of modes and owners, whatever the kernel's age.
 
-What the filter judges, it judges by number and by arguments that are no addresses; paths are Landlock's. Calls without a rule are allowed:
-on kernels from 5.11 on these do not run the filter at all, on older ones a search of eight comparisons.
+What the filter judges, it judges by number and by arguments that are no addresses; Landlock or mounts judge paths. Calls without a rule are
+allowed: on kernels from 5.11 on these do not run the filter at all, on older ones a search of eight comparisons.
 Source: https://docs.kernel.org/userspace-api/seccomp_filter.html; numbers: arch/x86/entry/syscalls/syscall_64.tbl,
 include/uapi/asm-generic/unistd.h (aarch64, riscv64), arch/arm/tools/syscall.tbl.
 """
@@ -28,6 +28,9 @@ _NUMBERS: Mapping[str, tuple[int, int, int]] = {
     "pidfd_getfd": (438, 438, 438), "ptrace": (101, 117, 26), "process_vm_readv": (310, 270, 376), "process_vm_writev": (311, 271, 377),
     "process_madvise": (440, 440, 440), "prctl": (157, 167, 172), "prlimit64": (302, 261, 369),
     "unshare": (272, 97, 337), "setns": (308, 268, 375), "mount": (165, 40, 21), "chroot": (161, 51, 61),
+    "pivot_root": (155, 41, 218), "umount2": (166, 39, 52), "open_tree": (428, 428, 428), "open_tree_attr": (467, 467, 467),
+    "move_mount": (429, 429, 429), "fsopen": (430, 430, 430), "fsconfig": (431, 431, 431), "fsmount": (432, 432, 432),
+    "fspick": (433, 433, 433), "mount_setattr": (442, 442, 442),
     "bpf": (321, 280, 386), "perf_event_open": (298, 241, 364), "userfaultfd": (323, 282, 388), "io_uring_setup": (425, 425, 425),
     "add_key": (248, 217, 309), "request_key": (249, 218, 310), "keyctl": (250, 219, 311), "open_by_handle_at": (304, 265, 371),
     "chmod": (90, 0, 15), "fchmod": (91, 52, 94), "fchmodat": (268, 53, 333), "fchmodat2": (452, 452, 452),
@@ -47,10 +50,10 @@ _NUMBERS: Mapping[str, tuple[int, int, int]] = {
 _OF_PROCESSES = ("fork", "vfork", "execve", "execveat", "kill", "tgkill", "prlimit64")
 # The calls that copies are made with, besides reading and writing: by descriptors, which Landlock has judged, and times.
 _OF_COPIES = ("fchmod", "fchown", "fchown32", "utimensat", "utimensat64")
-# Where Landlock does not keep the files: nothing is created, renamed, removed or opened for writing alone.
+# Where neither Landlock nor a root of its own keeps the files: nothing is created, renamed, removed or opened for writing alone.
 _WRITES = ("creat", "mkdir", "mkdirat", "mknod", "mknodat", "unlink", "unlinkat", "rmdir", "rename", "renameat", "renameat2",
            "link", "linkat", "symlink", "symlinkat")  # fmt: skip
-_O_WRONLY, _O_CREAT, _O_TRUNC = 0o1, 0o100, 0o1000
+_O_WRONLY, _O_RDWR, _O_CREAT, _O_TRUNC = 0o1, 0o2, 0o100, 0o1000
 
 # By machine: the column above, AUDIT_ARCH, and the numbers of seccomp(2).
 _MACHINES = {"x86_64": (0, 0xC000003E, 317), "aarch64": (1, 0xC00000B7, 277), "riscv64": (1, 0xC00000F3, 277), "arm": (2, 0x40000028, 383)}
@@ -68,11 +71,12 @@ class _Filter(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("program", ctypes.c_void_p)]
 
 
-def restrict(network: Network, *, processes: bool, files: bool) -> bool:
+def restrict(network: Network, *, processes: bool, files: bool, devices: bool = True) -> bool:
     """Filter the system calls of this process and of what it starts; `no_new_privs` must be set.
 
     `network`: no sockets; those of the kernel's device events, as libusb needs them; or TCP and DNS, without a port of its own. `processes`
-    allows to start programs and to change files as converters do. `files` also refuses to create or change files.
+    allows to start programs and to change files as converters do. `files` also refuses to create files, to open them for writing alone and,
+    without `devices`, for reading and writing.
 
     Returns:
         Whether the filter is in force: not on other architectures, nor where the kernel is built without it.
@@ -81,7 +85,7 @@ def restrict(network: Network, *, processes: bool, files: bool) -> bool:
     if machine is None:
         return False
     column, architecture, number = machine
-    blocks = _rules(network, processes=processes, files=files, pid=os.getpid())
+    blocks = _rules(network, processes=processes, pid=os.getpid()) | (_of_files(devices=devices) if files else {})
     program = _program({_NUMBERS[name][column]: block for name, block in blocks.items() if _NUMBERS[name][column]}, architecture)
     packed = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in program))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -97,6 +101,12 @@ def is_known() -> bool:
     return _machine() is not None and Path("/proc/sys/kernel/seccomp/actions_avail").exists()
 
 
+def number(name: str) -> int:
+    """Return this machine's number of a system call, -1 where it is not known here."""
+    machine = _machine()
+    return -1 if machine is None else _NUMBERS[name][machine[0]]
+
+
 def _machine() -> tuple[int, int, int] | None:
     # A 32-bit system may run on a 64-bit kernel.
     if struct.calcsize("P") == 4:
@@ -104,7 +114,7 @@ def _machine() -> tuple[int, int, int] | None:
     return _MACHINES.get(platform.machine())
 
 
-def _rules(network: Network, *, processes: bool, files: bool, pid: int) -> dict[str, Program]:
+def _rules(network: Network, *, processes: bool, pid: int) -> dict[str, Program]:
     """Return by system call what judges it, to be run after its number was recognised."""
     blocks = {name: _refuse() for name in _NUMBERS if name not in {"open", "openat", "openat2", *_WRITES}}
     blocks["clone3"] = _refuse(errno.ENOSYS)
@@ -124,11 +134,14 @@ def _rules(network: Network, *, processes: bool, files: bool, pid: int) -> dict[
     if network == "tcp":
         blocks["socket"] = [_load(0), *_only(_AF_INET, _AF_INET6)]
         del blocks["connect"]
-    if files:
-        blocks |= {name: _refuse() for name in _WRITES}
-        blocks["openat2"] = _refuse(errno.ENOSYS)
-        blocks["open"], blocks["openat"] = _reads_only(1), _reads_only(2)
     return blocks
+
+
+def _of_files(*, devices: bool) -> dict[str, Program]:
+    """Return what keeps files from being created and changed; `devices` are opened for reading and writing, and so can be files."""
+    refused = _O_CREAT | _O_TRUNC | _O_WRONLY | (0 if devices else _O_RDWR)
+    opens = {name: [_load(flags), (_JUMP_ANY_BIT, 0, 1, refused), *_refuse(), _allow()] for name, flags in (("open", 1), ("openat", 2))}
+    return {**{name: _refuse() for name in _WRITES}, **opens, "openat2": _refuse(errno.ENOSYS)}
 
 
 def _load(argument: int) -> tuple[int, int, int, int]:
@@ -147,10 +160,6 @@ def _refuse(number: int = errno.EPERM) -> Program:
 def _only(*values: int) -> Program:
     """Allow these values of what was loaded."""
     return [*((_JUMP, len(values) - index, 0, value) for index, value in enumerate(values)), *_refuse(), _allow()]
-
-
-def _reads_only(argument: int) -> Program:
-    return [_load(argument), (_JUMP_ANY_BIT, 0, 1, _O_WRONLY | _O_CREAT | _O_TRUNC), *_refuse(), _allow()]
 
 
 def _program(blocks: Mapping[int, Program], architecture: int) -> Program:

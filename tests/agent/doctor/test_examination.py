@@ -1,6 +1,7 @@
 """Facts about `edgemeter.agent.doctor.examination` and its checks."""
 
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from edgemeter.agent.doctor.checks import Finding
 from edgemeter.agent.machine.machine import recorded
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures import machine_trees, tiny_broker
+from tests.fixtures.lesser_kernel import LANDLOCK, UNSHARE, command
 from tests.fixtures.machine_trees import write
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
@@ -129,6 +131,25 @@ def test_a_library_that_takes_too_long_is_given_up():
     process = checks._begin(["import time; time.sleep(60)"])
     assert checks._end(process, 0.1)[1].startswith("it took more than")
     assert process.poll() is not None
+
+
+@pytest.mark.parametrize(("numbers", "state"), [([LANDLOCK], "ok"), ([LANDLOCK, UNSHARE], "warn")])
+def test_a_kernel_without_landlock_is_examined_for_namespaces(numbers, state):
+    """With them models run in a root directory of their own; without, the remedy is named."""
+    code = (
+        "import msgspec, sys; from edgemeter.agent.doctor import checks\n"
+        "examined = next(finding for finding in checks.check_software() if finding.name == 'sandbox')\n"
+        "sys.stdout.buffer.write(msgspec.json.encode([examined.state, examined.remedy]))"
+    )
+    checkout = Path(__file__).parents[3]
+    completed = subprocess.run(
+        command(numbers, sys.executable, "-c", code), capture_output=True, check=True, cwd=checkout,
+        env={**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{checkout}"},
+    )  # fmt: skip
+    examined, remedy = msgspec.json.decode(completed.stdout)
+    if state == "ok" and examined == "warn":
+        pytest.skip("no namespaces for ordinary users")
+    assert (examined, bool(remedy)) == (state, state == "warn")
 
 
 def test_a_device_without_an_outbox_has_nothing_waiting(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -13,11 +14,27 @@ import pytest
 from edgemeter.agent import runtimes
 from edgemeter.agent.contract.suite import Settings, SuiteFile, expand
 from edgemeter.agent.engine.confinement import grant_for
-from edgemeter.agent.sandbox import landlock, policy
-from tests.fixtures import intruder
+from edgemeter.agent.sandbox import confine, landlock, policy
+from tests.fixtures import intruder, lesser_kernel
 from tests.fixtures.plugin_site import install
+from tests.fixtures.rows import table_row
+from tests.fixtures.run_jobs import one_case
 
-pytestmark = pytest.mark.skipif(landlock.abi() is None, reason="this kernel has no Landlock")
+with_landlock = pytest.mark.skipif(landlock.abi() is None, reason="this kernel has no Landlock")
+# As an ordinary user, by the same owner of files and without capabilities.
+ORDINARY = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "--")
+WITHOUT_LANDLOCK = (*ORDINARY, *lesser_kernel.command([lesser_kernel.LANDLOCK]))
+
+
+def is_refused(*command):
+    """Return whether this machine does not let the command run."""
+    return (
+        shutil.which(command[0]) is None
+        or subprocess.run([*command, "true"], check=False, capture_output=True, cwd=Path(intruder.__file__).parents[2]).returncode != 0
+    )
+
+
+with_namespaces = pytest.mark.skipif(is_refused(*ORDINARY, "unshare", "--user", "--mount"), reason="no namespaces for ordinary users")
 
 
 @pytest.fixture
@@ -33,27 +50,15 @@ def targets(tmp_path):
         yield {"home": str(home), "key": str(key), "service": str(tmp_path / "service"), "port": server.getsockname()[1]}
 
 
-def run(tmp_path, targets, **variables):
-    """Return the record of a run of the intruder, as a user's command writes it."""
+def run(tmp_path, targets, *kernel, **variables):
+    """Return the record of a run of the intruder, as a user's command writes it on this kernel or on the one of a prefix."""
     install(tmp_path / "site", "edgemeter-intruder", [(runtimes.ENTRY_POINTS, "intruder", "intruder_plugin:Intruder")], "")
     (tmp_path / "site" / "intruder_plugin.py").write_text(Path(intruder.__file__).read_text())
     model = tmp_path / "models" / "attack.bin"
     model.write_text(json.dumps(targets))
-    command = [
-        sys.executable,
-        "-m",
-        "edgemeter.agent.cli",
-        "run",
-        "-q",
-        str(model),
-        "--runtime",
-        "intruder",
-        "--mode",
-        "rapid",
-        "--repeats",
-        "1",
-    ]
-    path = f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}"
+    words = ["run", "-q", str(model), "--runtime", "intruder", "--mode", "rapid", "--repeats", "1"]
+    command = [*kernel, sys.executable, "-m", "edgemeter.agent.cli", *words]
+    path = f"{tmp_path / 'site'}:{os.environ.get('PYTHONPATH', '')}{f':{Path(intruder.__file__).parents[2]}' * bool(kernel)}"
     completed = subprocess.run(
         [*command, "--json"], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100,
         env={**os.environ, "PYTHONPATH": path, "HOME": targets["home"], "EDGEMETER_HOME": str(tmp_path / "state"), **variables},
@@ -61,15 +66,16 @@ def run(tmp_path, targets, **variables):
     return json.loads(completed.stdout), completed.stderr
 
 
+@with_landlock
 def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets):
-    """Forty attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection."""
+    """44 attempts on keys, files, sockets, processes and the kernel fail; what a model needs works; the record states the protection."""
     before = {process.pid for process in psutil.process_iter()}
     document, errors = run(tmp_path, targets, EDGEMETER_BROKER_PASSWORD="secret")
     (measured,) = document.get("runs", [document])
     facts = measured["runtime"]["facts"]
     assert json.loads(facts["attacks"]) == [], errors
     assert json.loads(facts["allowed"]) == list(intruder.ALLOWED)
-    assert measured["sandbox"] == {"landlock_abi": landlock.abi(), "seccomp": True, "missing": []}
+    assert measured["sandbox"] == {"landlock_abi": landlock.abi(), "mounts": False, "seccomp": True, "missing": []}
     assert Path(targets["key"]).read_text() == "a private key"
     assert sorted(path.name for path in Path(targets["home"]).iterdir()) == [".ssh"]
     assert [
@@ -77,10 +83,24 @@ def test_native_code_reaches_nothing_outside_its_run(tmp_path, targets):
     ] == []
 
 
+@with_namespaces
+@pytest.mark.parametrize("user", ["an ordinary user", "this user"])
+def test_native_code_reaches_nothing_either_where_the_kernel_has_no_landlock(tmp_path, targets, user):
+    """The kernel of Raspberry Pi OS: the same attempts fail by a root directory of the process's own."""
+    kernel = WITHOUT_LANDLOCK if user == "an ordinary user" else WITHOUT_LANDLOCK[len(ORDINARY) :]
+    document, errors = run(tmp_path, targets, *kernel, EDGEMETER_BROKER_PASSWORD="secret")
+    (measured,) = document.get("runs", [document])
+    facts = measured["runtime"]["facts"]
+    assert json.loads(facts["attacks"]) == [], errors
+    assert json.loads(facts["allowed"]) == list(intruder.ALLOWED)
+    assert measured["sandbox"] == {"landlock_abi": None, "mounts": True, "seccomp": True, "missing": []}
+
+
 def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
     """A test whose attacks fail anyway would prove nothing: those that harm nobody succeed in a process of the same user."""
     harmless = [
-        "read the key", "read the key by the root of another process", "read the variables of its parent", "read /etc/passwd",
+        "read the key", "read the key by the root of another process",
+        "read the key by the root of any process", "read the variables of its parent", "read /etc/passwd",
         "list the home", "find a secret among its variables", "link the key", "open the key to all", "change the times of the key",
         "connect by TCP", "send by UDP", "connect to a local service by a pair", "listen", "run a program", "end its parent",
     ]  # fmt: skip
@@ -96,6 +116,127 @@ def test_the_attempts_succeed_without_a_sandbox(tmp_path, targets):
         env={**os.environ, "TMPDIR": str(tmp_path), "EDGEMETER_BROKER_PASSWORD": "secret"},
     )  # fmt: skip
     assert json.loads(completed.stdout) == harmless
+
+
+def test_a_run_on_the_cpu_opens_no_accelerator(tmp_path):
+    """Neither by its runtime or backend nor by a library that an option names; a plug-in's runtime may."""
+    settings = {
+        False: [{"model": "m.tflite"}, {"model": "m.onnx", "backend": "cpu"}, {"model": "m.pt2"}, {"model": "m.param"}],
+        True: [
+            {"model": "m.onnx", "backend": "cuda"}, {"model": "m.onnx", "options": {"library": "libnpu.so.1"}},
+            {"model": "m.tflite", "runtime": "edgetpu"}, {"model": "m.bin", "runtime": "intruder"},
+        ],
+    }  # fmt: skip
+    for expected, rows in settings.items():
+        for row in rows:
+            with table_row(row):
+                assert grant_for(one_case(tmp_path / row.pop("model"), **row)).accelerator is expected
+
+
+FILES = """
+import json, os, sys
+from pathlib import Path
+from edgemeter.agent.sandbox import confine
+folder, opened = Path(sys.argv[1]), []
+existing = (("there", flags) for flags in (os.O_RDWR, os.O_WRONLY, os.O_RDONLY))
+new, unnamed = ("new", os.O_RDWR | os.O_CREAT), (".", os.O_TMPFILE | os.O_RDWR)
+for name, flags in (*existing, new, unnamed):
+    try:
+        os.close(os.open(folder / name, flags, 0o600))
+        opened.append([name, flags])
+    except PermissionError:
+        pass
+print(json.dumps({"opened": opened, "missing": confine.sandbox().missing, "mounts": confine.sandbox().mounts}))
+"""
+STARTER = """
+import subprocess, sys
+from edgemeter.agent.sandbox.policy import SandboxGrant, started
+for accelerator in (False, True):
+    with started("sandbox_files", [sys.argv[1]], SandboxGrant(accelerator=accelerator), stdout=subprocess.PIPE) as process:
+        sys.stdout.write(process.communicate()[0].decode())
+        sys.stdout.flush()
+"""
+
+
+def test_without_landlock_and_namespaces_no_file_is_changed_but_by_a_run_on_an_accelerator(tmp_path):
+    """The filter of system calls alone keeps the files; device nodes are opened for reading and writing; the gap is stated."""
+    (tmp_path / "sandbox_files.py").write_text(FILES)
+    (tmp_path / "there").write_text("x")
+    checkout = Path(intruder.__file__).parents[2]
+    completed = subprocess.run(
+        [*lesser_kernel.command([lesser_kernel.LANDLOCK, lesser_kernel.UNSHARE]), sys.executable, "-c", STARTER, str(tmp_path)],
+        capture_output=True, text=True, check=True, cwd=checkout,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}:{checkout}"},
+    )  # fmt: skip
+    on_cpu, on_accelerator = (json.loads(line) for line in completed.stdout.splitlines())
+    assert on_cpu == {"opened": [["there", os.O_RDONLY]], "missing": [f"{confine.NO_FILES}, though not change them"], "mounts": False}
+    assert ["there", os.O_RDWR] in on_accelerator["opened"]
+    assert on_accelerator["missing"] == [f"{confine.NO_FILES}, and change them"]
+
+
+LISTER = """
+import json, os, sys
+from pathlib import Path
+reached = {}
+for name, path in json.loads(sys.argv[1]).items():
+    try:
+        reached[name] = sorted(os.listdir(path)) if os.path.isdir(path) else Path(path).read_text()
+    except OSError as error:
+        reached[name] = type(error).__name__
+try:
+    Path(sys.argv[2]).write_text("x")
+except OSError as error:
+    reached["write"] = type(error).__name__
+print(json.dumps(reached))
+"""
+GRANTING = """
+import json, subprocess, sys
+from pathlib import Path
+from edgemeter.agent.sandbox.policy import SandboxGrant, started
+paths = json.loads(sys.argv[1])
+grant = SandboxGrant(read=tuple(map(Path, paths["read"])), write=(Path(paths["write"]),))
+with started("sandbox_lister", [json.dumps(paths["opened"]), paths["written"]], grant, stdout=subprocess.PIPE) as process:
+    sys.stdout.write(process.communicate()[0].decode())
+"""
+
+
+@with_namespaces
+def test_a_root_of_its_own_has_the_granted_paths_by_the_names_they_have(tmp_path):
+    """Links to links, spaces in names, a file of a folder, a folder to write in one to read; nothing beside them, and no absent path."""
+    real, links, out = tmp_path / "real data", tmp_path / "links", tmp_path / "real data" / "out"
+    (real / "inner").mkdir(parents=True)
+    out.mkdir()
+    links.mkdir()
+    (tmp_path / "secret").write_text("secret")
+    (real / "inner" / "model").write_text("model")
+    (tmp_path / "lone").write_text("lone")
+    (links / "relative").symlink_to("../real data")
+    (links / "absolute").symlink_to(links / "relative" / "inner")
+    (links / "lone").symlink_to("../lone")
+    (links / "loop").symlink_to("loop")
+    (real / "out of it").symlink_to(tmp_path / "secret")
+    paths = {
+        "read": [*(str(links / name) for name in ("absolute", "lone", "loop", "absent")), str(real)],
+        "write": str(links / "relative" / "out"),
+        "written": str(out / "file"),
+        "opened": {
+            "by links": str(links / "absolute" / "model"), "lone": str(links / "lone"), "inner": str(real / "inner"),
+            "out of it": str(real / "out of it"), "secret": str(tmp_path / "secret"), "links": str(links),
+        },
+    }  # fmt: skip
+    checkout = Path(intruder.__file__).parents[2]
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sandbox_lister.py").write_text(LISTER)
+    completed = subprocess.run(
+        [*WITHOUT_LANDLOCK, sys.executable, "-c", GRANTING, json.dumps(paths)], capture_output=True, text=True, check=True, cwd=checkout,
+        env={**os.environ, "PYTHONPATH": f"{site}:{os.environ.get('PYTHONPATH', '')}:{checkout}"},
+    )  # fmt: skip
+    assert json.loads(completed.stdout) == {
+        "by links": "model", "lone": "lone", "inner": ["model"], "out of it": "FileNotFoundError", "secret": "FileNotFoundError",
+        "links": ["absolute", "lone", "loop", "relative"],
+    }  # fmt: skip
+    assert (out / "file").read_text() == "x"
 
 
 CLIENT = """

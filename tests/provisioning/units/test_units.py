@@ -44,6 +44,13 @@ def test_the_agent_can_be_watched_and_comes_back():
     assert int(re.search(r"^WatchdogSec=(\d+)$", unit, re.MULTILINE)[1]) >= 30
 
 
+def test_the_agent_may_make_the_root_of_a_sandbox_and_no_further_namespaces():
+    """Without Landlock, a measuring process needs a user namespace, a mount namespace, and the calls that fill it."""
+    unit = (UNITS / "edgemeter-agent.service").read_text()
+    assert "\nRestrictNamespaces=user mnt\n" in unit
+    assert unit.index("SystemCallFilter=~") < unit.index("\nSystemCallFilter=mount umount2 pivot_root\n")
+
+
 def test_no_unit_names_a_group_that_a_board_may_not_have():
     """Systemd refuses to start a unit with an absent group."""
     assert all("SupplementaryGroups=" not in unit.read_text() for unit in UNITS.glob("*.service"))
