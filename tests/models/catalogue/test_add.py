@@ -10,7 +10,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import model_card, model_file
-from edgemeter.models.catalogue import catalogue, shipped_models
+from edgemeter.models.catalogue import add, catalogue, shipped_models
 from tests.fixtures.catalogue_factory import card_beside
 from tests.fixtures.ordinary_user import ordinary_user
 from tests.fixtures.rows import table_row
@@ -183,7 +183,7 @@ def test_what_is_no_model_is_reported(own_copy, invoke, home, tmp_path):
 
 
 @pytest.mark.realdata
-def test_a_folder_that_is_not_ours_is_reported(realdata, invoke, tmp_path):
+def test_a_folder_that_is_not_ours_is_reported(realdata, invoke, tmp_path, monkeypatch):
     """The card would lie beside the model: copy it first. The catalogue names no half-added model."""
     pytest.importorskip("onnxruntime")
     path = tmp_path / "closed" / "yolox_nano.onnx"
@@ -195,6 +195,9 @@ def test_a_folder_that_is_not_ours_is_reported(realdata, invoke, tmp_path):
         if not parent.stat().st_mode & 0o001:
             parent.chmod(0o755)
     mine = tmp_path / "catalogue.toml"
+    # The process that inspects it is started before: nobody may not be allowed to run our Python.
+    loaded = add.inspect(path, "onnx")
+    monkeypatch.setattr(add, "inspect", lambda *_: loaded)
     with ordinary_user(), pytest.raises(ConfigError, match="copy the model to a folder that you can write"):
         invoke("add", path, "--name", "mine", "--catalogue", mine)
     assert not mine.exists()
