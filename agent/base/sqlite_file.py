@@ -45,6 +45,16 @@ def connect(path: Path, form: FileFormat, access: Access = "write") -> sqlite3.C
         ConfigError: it is absent (access `read`), not a file of this kind, or of another version.
         UnavailableError: it may not be opened, or the disk is full.
     """
+    try:
+        return _connect(path, form, access)
+    except ConfigError as error:
+        # Not before: a process that closes a file by other means than SQLite's loses SQLite's locks on it.
+        if access == "read" or not isinstance(error.__cause__, sqlite3.DatabaseError) or not _is_torso(path, form):
+            raise
+    return _connect(path, form, access)
+
+
+def _connect(path: Path, form: FileFormat, access: Access) -> sqlite3.Connection:
     _look(path, form, access)
     with mapped(path, form), contextlib.ExitStack() as stack:
         connection = _open(path)
@@ -171,7 +181,7 @@ def _look(path: Path, form: FileFormat, access: Access) -> None:
     try:
         if path.is_dir():
             raise ConfigError(f"{str(path)!r} is a folder, not an edgemeter {form.what}: {form.elsewhere}")
-        if path.exists() and not (access == "write" and _is_torso(path, form)):
+        if path.exists():
             return
         if access == "read":
             raise ConfigError(f"there is no {form.what} at {str(path)!r}: {form.elsewhere}")

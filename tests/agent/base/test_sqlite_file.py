@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -49,3 +51,15 @@ def test_a_torso_is_put_aside_and_a_used_file_is_not(tmp_path):
     with pytest.raises(ConfigError, match="malformed"):
         sqlite_file.Database(path, FORM)
     assert path.stat().st_size == 3 * PAGE_BYTES
+
+
+def test_a_second_connection_of_a_process_leaves_the_locks_of_the_first(tmp_path):
+    """SQLite's locks are those of the process: were the file opened and closed beside it, another process would remove the log in use."""
+    path = tmp_path / "ledger.sqlite"
+    with sqlite_file.Database(path, FORM) as database:
+        with database.transaction() as connection:
+            connection.execute("INSERT INTO t0 VALUES (1)")
+        sqlite_file.Database(path, FORM).close()
+        code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); print(*c.execute('SELECT * FROM t0')); c.close()"
+        assert subprocess.check_output([sys.executable, "-c", code, path], text=True) == "(1,)\n"
+        assert path.with_name("ledger.sqlite-wal").exists()
