@@ -11,11 +11,7 @@ TIMEOUT_S = 60.0
 
 
 def run_openssl(*arguments: str, document: bytes = b"") -> bytes:
-    """Return what openssl prints, given `document` on its standard input.
-
-    Raises:
-        UnavailableError: there is no openssl, or it fails.
-    """
+    """Return what openssl prints, given `document` on its standard input; raises UnavailableError if there is no openssl, or it fails."""
     completed = _completed(arguments, document)
     if completed.returncode:
         lines = completed.stderr.decode(errors="replace").strip().splitlines()

@@ -66,11 +66,7 @@ def as_json(findings: Sequence[Finding]) -> str:
 
 
 def from_json(text: str) -> list[Finding]:
-    """Return the findings that `as_json` wrote.
-
-    Raises:
-        ConfigError: it is not such a report.
-    """
+    """Return the findings that `as_json` wrote; raises ConfigError if it is not such a report."""
     try:
         return msgspec.json.decode(text, type=dict[str, list[Finding]])["findings"]
     except (msgspec.MsgspecError, RecursionError, KeyError) as error:

@@ -127,11 +127,7 @@ class GenerationSubject:
         return self.query(-self.warmed)
 
     def query(self, number: int) -> TimedRequest:
-        """Run a query.
-
-        Raises:
-            MeasurementError: it gave no token.
-        """
+        """Run a query; raises MeasurementError if it gave no token."""
         return self.answer(number, self.generator.bind(self.prompts.of(number), self.limits))
 
     def answer(self, number: int, call: Query, arrival_ns: int | None = None) -> TimedRequest:

@@ -22,11 +22,7 @@ class Inspected(msgspec.Struct, frozen=True, tag=True):
 
 
 def inspect(model: Path, runtime: str) -> Loaded:
-    """Return the facts of the model.
-
-    Raises:
-        EdgemeterError: the runtime or a library is missing, or the file is broken.
-    """
+    """Return the facts of the model; raises EdgemeterError if the runtime or a library is missing, or the file is broken."""
     with started(
         "edgemeter.agent.engine.inspection",
         [runtime, str(model)],

@@ -182,11 +182,7 @@ class IdentityFiles:
 
 
 def read_identity(home: Path) -> Identity | None:
-    """Return the identity in the agent's home, None where it has joined no fleet.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
+    """Return the identity in the agent's home, None where it has joined no fleet; raises ConfigError if it cannot be read."""
     path = IdentityFiles(home).identity
     try:
         return msgspec.json.decode(path.read_bytes(), type=Identity)

@@ -68,11 +68,7 @@ class ContentFetcher:
         return self._go_on(missing)
 
     def received(self, payload: bytes) -> None:
-        """Keep one chunk, if it is the next one.
-
-        Raises:
-            ConfigError: it is not a chunk of content.
-        """
+        """Keep one chunk, if it is the next one; raises ConfigError if it is not a chunk of content."""
         chunk, data = split_chunk(payload)
         content = self._wanted
         if content is None or chunk.sha256 != content.sha256 or self._child is not None:

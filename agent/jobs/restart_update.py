@@ -15,11 +15,7 @@ REQUEST = Path("update") / "reboot"
 
 
 def check_restart(work: Restart, home: Path, environment: Mapping[str, str] = os.environ) -> None:
-    """Check that a service manager would restart the process after it ends.
-
-    Raises:
-        UnavailableError: nothing would.
-    """
+    """Check that a service manager would restart the process after it ends; raises UnavailableError if nothing would."""
     if work.what == "agent" and not ({"INVOCATION_ID", "NOTIFY_SOCKET"} & set(environment)):
         raise UnavailableError("not allowed: no service manager would restart this agent (it was started by hand)")
     if work.what == "board" and not os.access(home / REQUEST.parent, os.W_OK):
@@ -27,11 +23,7 @@ def check_restart(work: Restart, home: Path, environment: Mapping[str, str] = os
 
 
 def request_restart(work: Restart, home: Path, restart: Callable[[], None]) -> None:
-    """Ask for it.
-
-    Raises:
-        UnavailableError: the request cannot be written.
-    """
+    """Ask for it; raises UnavailableError if the request cannot be written."""
     if work.what == "agent":
         restart()
         return

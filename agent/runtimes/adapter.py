@@ -123,11 +123,7 @@ def check_options(runtime: str, options: Options, backends: Collection[str] | No
 
 
 def chosen_setting(runtime: str, options: Options, name: str, choices: Collection[str]) -> str | None:
-    """Return the setting `name` of the options, None where it is left out.
-
-    Raises:
-        ConfigError: it is none of `choices`.
-    """
+    """Return the setting `name` of the options, None where it is left out; raises ConfigError if it is none of `choices`."""
     value = options.extra.get(name)
     if value is not None and value not in choices:
         raise ConfigError(f"runtime {runtime!r} has no {name} {value!r}: choose one of {', '.join(choices)}")

@@ -63,11 +63,7 @@ class CudaMemory:
         return self._stream.value or 0
 
     def allocate(self, size_bytes: int) -> int:
-        """Return the address of new device memory.
-
-        Raises:
-            ConfigError: there is not that much.
-        """
+        """Return the address of new device memory; raises ConfigError if there is not that much."""
         pointer = ctypes.c_void_p()
         status = self._library.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(max(1, size_bytes)))
         if status != _SUCCESS or not pointer.value:

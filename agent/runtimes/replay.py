@@ -129,11 +129,7 @@ class ReplayRuntime:
 
 
 def read(model: Path) -> ReplayModel:
-    """Return the recording in `model`.
-
-    Raises:
-        ConfigError: it cannot be read, or is not a recording (the wrong key is named).
-    """
+    """Return the recording in `model`; raises ConfigError if it cannot be read, or is not a recording (the wrong key is named)."""
     model_file.head(model)
     try:
         return msgspec.json.decode(model.read_bytes(), type=ReplayModel)
@@ -159,11 +155,7 @@ def _rounds(latencies_ns: Sequence[int], seed: int | None) -> Iterator[int]:
 
 
 def spinning_ns(wait: str) -> int:
-    """Return for how long before a deadline the setting `wait` (spin or sleep) spins.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """Return for how long before a deadline the setting `wait` (spin or sleep) spins; raises ConfigError if it is neither."""
     if wait not in {"spin", "sleep"}:
         raise ConfigError(f"runtime 'replay' cannot wait by {wait!r}: choose spin or sleep")
     return _SPIN_NS if wait == "spin" else 0

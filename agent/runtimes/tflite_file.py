@@ -136,11 +136,7 @@ class TfliteFile:
 
 
 def read_tflite(model: Path) -> TfliteFile:
-    """Return what the file holds; its weights are not read.
-
-    Raises:
-        ConfigError: it is not a .tflite file, is truncated or garbled.
-    """
+    """Return what the file holds; its weights are not read. Raises ConfigError if it is not a .tflite file, is truncated or garbled."""
     if model_file.head(model)[4:8] != _IDENTIFIER:
         raise ConfigError(f"{str(model)!r} is not a LiteRT (TFLite) model, it lacks the identifier TFL3: give a .tflite file")
     try:

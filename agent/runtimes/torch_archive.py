@@ -57,11 +57,7 @@ class TorchArchive:
 
 
 def read(model: Path) -> TorchArchive:
-    """Return what the archive is.
-
-    Raises:
-        ConfigError: it is a pickle, holds what is not run here, or is not a PyTorch file.
-    """
+    """Return what the archive is; raises ConfigError if it is a pickle, holds what is not run here, or is not a PyTorch file."""
     start = model_file.head(model)
     if start[:1] == b"\x80":
         raise ConfigError(_pickle(model))

@@ -65,11 +65,7 @@ def read_manifest(archive: Path, release: InstalledRelease) -> ReleaseManifest:
 
 
 def refuse_unfit(manifest: ReleaseManifest, root: Path) -> None:
-    """Find out whether it runs here.
-
-    Raises:
-        ConfigError: it is for another processor, another Python or a newer C library.
-    """
+    """Find out whether it runs here; raises ConfigError if it is for another processor, another Python or a newer C library."""
     if manifest.arch != platform.machine():
         raise ConfigError(f"the release is for {manifest.arch}, this device is {platform.machine()}: order the release for it")
     has_python = f"{sys.version_info.major}.{sys.version_info.minor}" == manifest.python or shutil.which(f"python{manifest.python}")

@@ -72,11 +72,7 @@ def is_compressed(payload: bytes) -> bool:
 
 
 def payload_text(payload: bytes) -> bytes:
-    """Return the JSON text of a payload, at most 32 MiB.
-
-    Raises:
-        ConfigError: it is not valid zlib data, or holds more.
-    """
+    """Return the JSON text of a payload, at most 32 MiB; raises ConfigError if it is not valid zlib data, or holds more."""
     if not is_compressed(payload):
         return payload
     unpacking = zlib.decompressobj()

@@ -127,11 +127,7 @@ class PythonTar:
 
 
 def read_python_tar(path: Path) -> PythonTar:
-    """Return the Python in a tar.
-
-    Raises:
-        ConfigError: it cannot be read, or holds no `python/bin/python3.N`.
-    """
+    """Return the Python in a tar; raises ConfigError if it cannot be read, or holds no `python/bin/python3.N`."""
     version, unpacked_bytes = None, 0
     try:
         with tarfile.open(path) as archive:

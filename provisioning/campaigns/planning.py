@@ -121,11 +121,7 @@ def plan(written: CampaignFile, folder: Path, fleet_file: FleetFile | None, stor
 
 
 def start(registry: Registry, plan: CampaignPlan, now_ns: int) -> None:
-    """Write a campaign, its jobs and its cells, and release the first group.
-
-    Raises:
-        ConfigError: there is one of that name.
-    """
+    """Write a campaign, its jobs and its cells, and release the first group; raises ConfigError if there is one of that name."""
     written = plan.written
     possible = defaultdict(list)
     for cell in plan.cells:

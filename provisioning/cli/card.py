@@ -97,11 +97,7 @@ def image(target: Path | None, make_stick: Path | None, **options: Any) -> None:
 
 
 def _joins(path: Path) -> list[Path]:
-    """Return the join files of a folder; none where a file was given.
-
-    Raises:
-        ConfigError: the folder has none.
-    """
+    """Return the join files of a folder; none where a file was given. Raises ConfigError if the folder has none."""
     if not path.is_dir():
         return []
     join_files = sorted(path.glob(f"*{_JOIN}"))

@@ -23,11 +23,7 @@ ARCHIVE_ATTRIBUTE = 0x20
 
 
 def check_name(name: str) -> None:
-    """Check the name of a file.
-
-    Raises:
-        ConfigError: FAT does not allow it.
-    """
+    """Check the name of a file; raises ConfigError if FAT does not allow it."""
     if not name or name in (".", "..") or len(name) > LONG_MAX or FORBIDDEN & set(name) or name[-1] in ". ":
         raise ConfigError(f"FAT does not allow the file name {name!r}: rename the file")
 

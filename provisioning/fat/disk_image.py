@@ -68,11 +68,7 @@ class DiskImage:
         return b"".join(parts)
 
     def write(self, offset: int, data: bytes) -> None:
-        """Write `data` at `offset`.
-
-        Raises:
-            UnavailableError: the medium fails.
-        """
+        """Write `data` at `offset`; raises UnavailableError if the medium fails."""
         view = memoryview(data)
         while view:
             try:
@@ -111,11 +107,7 @@ class DiskSpan:
         return self.disk.read(self.start + offset, min(size_bytes, max(self.size_bytes - offset, 0)))
 
     def write(self, offset: int, data: bytes) -> None:
-        """Write within this part.
-
-        Raises:
-            ValueError: it would reach beyond the part.
-        """
+        """Write within this part; raises ValueError if it would reach beyond the part."""
         if offset < 0 or offset + len(data) > self.size_bytes:
             raise ValueError(f"bytes {offset} to {offset + len(data)} lie outside the {self.size_bytes} of the partition")
         self.disk.write(self.start + offset, data)
@@ -190,11 +182,7 @@ def read_partitions(disk: DiskImage) -> list[Partition]:
 
 
 def partition_span(disk: DiskImage, partition: Partition) -> DiskSpan:
-    """Return the part of the disk that `partition` takes.
-
-    Raises:
-        ConfigError: it ends beyond the image, which is truncated.
-    """
+    """Return the part of the disk that `partition` takes; raises ConfigError if it ends beyond the image, which is truncated."""
     end = partition.start + partition.size_bytes
     if end > disk.size_bytes:
         raise ConfigError(

@@ -52,11 +52,7 @@ class FatGeometry:
 
 
 def read_geometry(sector: bytes) -> FatGeometry | None:
-    """Return the geometry in a boot sector, None if it is not of FAT.
-
-    Raises:
-        ConfigError: it is of FAT12.
-    """
+    """Return the geometry in a boot sector, None if it is not of FAT; raises ConfigError if it is of FAT12."""
     if len(sector) < 512 or sector[510:512] != SIGNATURE or sector[0] not in (0xEB, 0xE9):
         return None
     bytes_, per_cluster, reserved, fats, root_entries, short_total, media, short_fat = struct.unpack_from("<HBHBHHBH", sector, 11)

@@ -142,11 +142,7 @@ class StatusHandler:
         self._written_s = 0.0
 
     def received(self, message: Message) -> None:
-        """Take a collector's state, or a line of the broker's log.
-
-        Raises:
-            ConfigError: it is no such state.
-        """
+        """Take a collector's state, or a line of the broker's log; raises ConfigError if it is no such state."""
         now_ns = time.time_ns()
         if message.topic in LOG_TOPICS:
             self._read_log(message.payload.decode(errors="replace"), now_ns)

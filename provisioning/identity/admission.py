@@ -107,11 +107,7 @@ def join_file_path(device: str, folder: Path) -> Path:
 
 
 def write_join_file(invitation: Invitation, folder: Path) -> None:
-    """Write the join file of a device into `folder`, for its owner alone.
-
-    Raises:
-        UnavailableError: it cannot be written.
-    """
+    """Write the join file of a device into `folder`, for its owner alone; raises UnavailableError if it cannot be written."""
     durable_file.write(join_file_path(invitation.device, folder), join_file_text(invitation.join).encode())
 
 
@@ -171,11 +167,7 @@ def accept(registry: Registry, request_name: str, name: str | None) -> Admission
 
 
 def reject(registry: Registry, request_name: str) -> AdmissionDecision:
-    """Return how to reject the pending request `request_name`.
-
-    Raises:
-        ConfigError: there is no such request.
-    """
+    """Return how to reject the pending request `request_name`; raises ConfigError if there is no such request."""
     waiting = certificates.find_request(registry, request_name)
 
     def refuse(statements: Statements) -> None:

@@ -179,11 +179,7 @@ def _check_name(certificate: "x509.Certificate") -> None:
 
 
 def make_authority(name: str, now: datetime) -> KeyPair:
-    """Return a new authority named `name`.
-
-    Raises:
-        UnavailableError: the library is not installed.
-    """
+    """Return a new authority named `name`; raises UnavailableError if the library is not installed."""
     _require_library()
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
@@ -196,31 +192,19 @@ def make_authority(name: str, now: datetime) -> KeyPair:
 
 
 def encrypted(key: bytes, passphrase: str) -> bytes:
-    """Return a private key, PEM, protected by a passphrase.
-
-    Raises:
-        ConfigError: it is no private key, or has a passphrase already.
-    """
+    """Return a private key, PEM, protected by a passphrase; raises ConfigError if it is no private key, or has a passphrase already."""
     return _private_pem(_opened(key), passphrase)
 
 
 def make_release_key() -> tuple[bytes, bytes]:
-    """Return a new private key that signs releases, and its public key, PEM.
-
-    Raises:
-        UnavailableError: the library is not installed.
-    """
+    """Return a new private key that signs releases, and its public key, PEM; raises UnavailableError if the library is not installed."""
     _require_library()
     key = _new_key()
     return _private_pem(key), public_of(_private_pem(key))
 
 
 def public_of(private: bytes) -> bytes:
-    """Return the public half of a private key, PEM.
-
-    Raises:
-        ConfigError: it is not a private key.
-    """
+    """Return the public half of a private key, PEM; raises ConfigError if it is not a private key."""
     key = _opened(private)
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -242,11 +226,7 @@ def signer(private: bytes) -> Callable[[bytes], bytes]:
 
 
 def checked_public(pem: bytes, path: Path) -> bytes:
-    """Return a public key that can check releases, PEM as openssl writes it.
-
-    Raises:
-        ConfigError: it is none, or not on P-256.
-    """
+    """Return a public key that can check releases, PEM as openssl writes it; raises ConfigError if it is none, or not on P-256."""
     _require_library()
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -262,11 +242,7 @@ def checked_public(pem: bytes, path: Path) -> bytes:
 
 
 def read_request(pem: str) -> SigningRequest:
-    """Return the parsed CSR.
-
-    Raises:
-        ConfigError: it is invalid, was not signed by its own key, or its key is not on P-256.
-    """
+    """Return the parsed CSR; raises ConfigError if it is invalid, was not signed by its own key, or its key is not on P-256."""
     _require_library()
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
@@ -311,11 +287,7 @@ def left_ratio(certificate: bytes, now: datetime, days: int) -> float:
 
 
 def revoked_numbers(listed: bytes) -> set[str]:
-    """Return the numbers of the certificates in a list of revoked ones.
-
-    Raises:
-        ConfigError: it is invalid.
-    """
+    """Return the numbers of the certificates in a list of revoked ones; raises ConfigError if it is invalid."""
     _require_library()
     from cryptography import x509
 

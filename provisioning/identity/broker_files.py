@@ -176,11 +176,7 @@ def authority(folder: FleetFolder) -> Authority:
 
 
 def configuration(folder: FleetFolder, server: ServerEntry) -> str:
-    """Return mosquitto's configuration.
-
-    Raises:
-        ConfigError: the folder has a name that mosquitto's configuration cannot hold.
-    """
+    """Return mosquitto's configuration; raises ConfigError if the folder has a name that mosquitto's configuration cannot hold."""
     broker = str(folder.broker.absolute())
     if "\n" in broker or broker != broker.strip():
         raise ConfigError(f"the fleet's folder {broker!r} has a line break, or a space at the end, in its name: rename it")

@@ -53,11 +53,7 @@ def wanted_access(registry: Registry, now_ns: int) -> IntendedAccess:
 
 
 def write_access(folder: FleetFolder, registry: Registry, now_ns: int) -> None:
-    """Write what a broker that starts now is to know.
-
-    Raises:
-        UnavailableError: the file cannot be written.
-    """
+    """Write what a broker that starts now is to know; raises UnavailableError if the file cannot be written."""
     durable_file.write(folder.broker_access, plugin_file(wanted_access(registry, now_ns)))
 
 
@@ -72,11 +68,7 @@ def broker_process(folder: FleetFolder, server: ServerEntry, proc: Path = Path("
 
 
 def run_reload_command(server: ServerEntry) -> None:
-    """Run the command of fleet.toml that brings changed files to a broker elsewhere.
-
-    Raises:
-        UnavailableError: it fails.
-    """
+    """Run the command of fleet.toml that brings changed files to a broker elsewhere; raises UnavailableError if it fails."""
     if not server.broker_reload:
         return
     try:

@@ -63,11 +63,7 @@ class Enrolment:
     fleet_file: FleetFile
 
     def with_token(self, token_id: str, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
-        """Return the answer to a device that came with a token.
-
-        Raises:
-            ConfigError: its CSR is invalid.
-        """
+        """Return the answer to a device that came with a token; raises ConfigError if its CSR is invalid."""
         request = authority.read_request(asking.csr)
         with self.registry.transaction() as statements:
             token = certificates.find_token(self.registry, token_id)
@@ -129,11 +125,7 @@ class Enrolment:
             return self._cloned(statements, registered, enrolment, asking, now_ns)
 
     def settle(self, waiting: EnrolmentRequest, now_ns: int) -> EnrolmentAnswer:
-        """Return the answer to an accepted request, and delete the request.
-
-        Raises:
-            ConfigError: the stored request cannot be read.
-        """
+        """Return the answer to an accepted request, and delete the request; raises ConfigError if the stored request cannot be read."""
         request = authority.read_request(waiting.csr)
         with self.registry.transaction() as statements:
             certificates.delete_request(statements, waiting.request)
@@ -333,11 +325,7 @@ class EnrolmentHandler:
         self.topics: tuple[str, ...] = (EVERY_REQUEST, EVERY_RENEW) if self._signing else ()
 
     def received(self, message: Message) -> None:
-        """Answer one request; an invalid one gets no answer.
-
-        Raises:
-            ConfigError: it is invalid.
-        """
+        """Answer one request; an invalid one gets no answer. Raises ConfigError if it is invalid."""
         now_ns = time.time_ns()
         asker = message.topic.rpartition("/")[0]
         try:

@@ -35,11 +35,7 @@ def ask_passphrase(secret: str, variable: str, *, is_new: bool = False, environ:
 
 
 def read_passphrase(path: Path) -> str:
-    """Return the first line of a file.
-
-    Raises:
-        ConfigError: it cannot be read, or has none.
-    """
+    """Return the first line of a file; raises ConfigError if it cannot be read, or has none."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

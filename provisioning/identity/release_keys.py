@@ -44,11 +44,7 @@ class ReleaseKeys:
 
 
 def read_keys(path: Path) -> ReleaseKeys:
-    """Return the keys in a file.
-
-    Raises:
-        ConfigError: it cannot be read or holds no public key.
-    """
+    """Return the keys in a file; raises ConfigError if it cannot be read or holds no public key."""
     try:
         text = path.read_bytes()
     except OSError as error:

@@ -25,11 +25,7 @@ class RestoreNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_note(folder: FleetFolder, note: RestoreNote) -> None:
-    """Note that the folder comes from a backup, until somebody deletes the file.
-
-    Raises:
-        UnavailableError: it cannot be written.
-    """
+    """Note that the folder comes from a backup, until somebody deletes the file; raises UnavailableError if it cannot be written."""
     durable_file.write(folder.restored, msgspec.json.encode(note))
 
 

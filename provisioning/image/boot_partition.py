@@ -46,11 +46,7 @@ class BootPartition(Readable, Protocol):
 
 
 def read_text(boot: Readable, path: str) -> str | None:
-    """Return a small file as text, None if there is none.
-
-    Raises:
-        ConfigError: it is not text.
-    """
+    """Return a small file as text, None if there is none; raises ConfigError if it is not text."""
     pieces = boot.content(path)
     if pieces is None:
         return None

@@ -83,11 +83,7 @@ def withdrawal(boot: Readable) -> list[Change]:
 
 
 def user_data(text: str, settings: FirstBootSettings, start: str, where: str) -> str:
-    """Return the user-data `text` with our start and settings in it.
-
-    Raises:
-        ConfigError: it is not a cloud-config.
-    """
+    """Return the user-data `text` with our start and settings in it; raises ConfigError if it is not a cloud-config."""
     text = without_ours(text)
     if not text.strip():
         text = f"{HEADER}\n"

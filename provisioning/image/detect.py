@@ -57,11 +57,7 @@ class ChosenFormat:
 
 
 def choose_format(boot: Readable, requested: BootFormat | None) -> ChosenFormat:
-    """Return `requested`, else the format that the boot partition shows.
-
-    Raises:
-        ConfigError: it shows none, or several.
-    """
+    """Return `requested`, else the format that the boot partition shows; raises ConfigError if it shows none, or several."""
     signs = _signs(boot)
     if requested is not None:
         return ChosenFormat(requested, "--format requests it")

@@ -49,11 +49,7 @@ def withdrawal(boot: Readable) -> list[Change]:
 
 
 def preseed(text: str, settings: FirstBootSettings, where: str) -> str:
-    """Return the file `text` with our start and settings in it.
-
-    Raises:
-        ConfigError: it has a section [runcmd] of its own.
-    """
+    """Return the file `text` with our start and settings in it; raises ConfigError if it has a section [runcmd] of its own."""
     text = without_ours(text)
     start = f'"{FROM_BOOT}"'
     if "runcmd" in sections(text):

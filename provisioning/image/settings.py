@@ -41,22 +41,14 @@ class FirstBootSettings:
 
 
 def checked_user(name: str) -> str:
-    """Return the name of an account.
-
-    Raises:
-        ConfigError: it is not allowed.
-    """
+    """Return the name of an account; raises ConfigError if it is not allowed."""
     if not USER.fullmatch(name) or name in ("root", "edgemeter"):
         raise ConfigError(f"invalid account name {name!r}: use lower-case letters, digits, - and _, but not root or edgemeter (--user)")
     return name
 
 
 def checked_hostname(name: str, device: str | None = None) -> str:
-    """Return a host name, with the name of `device` for `{device}`.
-
-    Raises:
-        ConfigError: it is not a host name.
-    """
+    """Return a host name, with the name of `device` for `{device}`; raises ConfigError if it is not a host name."""
     name = name.replace("{device}", device or "{device}")
     if not HOST.fullmatch(name):
         raise ConfigError(f"invalid host name {name!r}: use letters, digits and -, at most 63 characters (--hostname)")
@@ -64,11 +56,7 @@ def checked_hostname(name: str, device: str | None = None) -> str:
 
 
 def ssh_keys(path: Path) -> tuple[str, ...]:
-    """Return the public keys in a file, one per line.
-
-    Raises:
-        ConfigError: it cannot be read, holds none, or holds a private key.
-    """
+    """Return the public keys in a file, one per line; raises ConfigError if it cannot be read, holds none, or holds a private key."""
     lines = [line.strip() for line in _text(path, "--ssh-key").splitlines() if line.strip() and not line.startswith("#")]
     if any("PRIVATE KEY" in line for line in lines):
         raise ConfigError(f"{str(path)!r} is a private key, which must not leave this machine: give the public one ({path.name}.pub)")
@@ -93,11 +81,7 @@ def checked_wifi(ssid: str, phrase: str | None, country: str | None, where: str)
 
 
 def read_passphrase(path: Path) -> str:
-    """Return the passphrase in a file, without its newline.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
+    """Return the passphrase in a file, without its newline; raises ConfigError if it cannot be read."""
     return _text(path, "--wifi-psk-file").rstrip("\r\n")
 
 

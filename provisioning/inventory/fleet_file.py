@@ -131,11 +131,7 @@ def faults(fleet_file: FleetFile, _path: Path | None = None) -> Iterator[str]:
 
 
 def read_if_present(folder: FleetFolder) -> FleetFile | None:
-    """Return fleet.toml, None where there is none.
-
-    Raises:
-        ConfigError: it has a wrong or unknown key.
-    """
+    """Return fleet.toml, None where there is none; raises ConfigError if it has a wrong or unknown key."""
     return read(folder.fleet_file) if folder.fleet_file.exists() else None
 
 

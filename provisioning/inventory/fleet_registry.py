@@ -10,11 +10,7 @@ from edgemeter.provisioning.registry.registry import Registry
 
 
 def registry_place(folder: FleetFolder) -> Path | PostgresAddress:
-    """Return the file or the address of a fleet's registry.
-
-    Raises:
-        ConfigError: fleet.toml is wrong.
-    """
+    """Return the file or the address of a fleet's registry; raises ConfigError if fleet.toml is wrong."""
     inventory = read_if_present(folder)
     address = inventory.server.registry if inventory and inventory.server else None
     return PostgresAddress(address) if address else folder.registry

@@ -55,11 +55,7 @@ class _Token:
 
 
 def parse(text: str) -> Selection:
-    """Parse a selection.
-
-    Raises:
-        ConfigError: it is invalid; the message names the column.
-    """
+    """Parse a selection; raises ConfigError if it is invalid; the message names the column."""
     reader = _SelectionParser(text, _tokens(text))
     fits = reader.any_of(0)
     if reader.next is not None:
@@ -183,11 +179,7 @@ def merge_devices(registered: list[Device], written: FleetFile | None) -> list[D
 
 
 def select_devices(folder: FleetFolder, registry: Registry, text: str) -> list[Device]:
-    """Return the devices that match the selection, by fleet and name.
-
-    Raises:
-        ConfigError: it is invalid, or matches none.
-    """
+    """Return the devices that match the selection, by fleet and name; raises ConfigError if it is invalid, or matches none."""
     parsed = parse(text)
     everyone = read_devices(folder, registry)
     matching = [device for device in everyone if parsed.fits(device)]

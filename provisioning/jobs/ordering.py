@@ -38,11 +38,7 @@ class OrderTargets:
 
 
 def pick(folder: FleetFolder, registry: Registry, selection: str) -> OrderTargets:
-    """Return the accepted devices of a selection.
-
-    Raises:
-        ConfigError: it cannot be read, or none of its devices takes orders.
-    """
+    """Return the accepted devices of a selection; raises ConfigError if it cannot be read, or none of its devices takes orders."""
     devices = select_devices(folder, registry, selection)
     accepted = tuple(device for device in devices if device.trust == "accepted")
     left_out = [device for device in devices if device.trust != "accepted"]
@@ -104,11 +100,7 @@ def check_schedule(name: str, cron: str | None, suite: Path | None, *, is_end: b
 def schedule_work(
     folder: FleetFolder, name: str, cron: str | None, suite: Path | None, *, is_dry_run: bool = False
 ) -> tuple[Schedule, tuple[str, ...]]:
-    """Return the order, and notes on it; without `cron` it ends the schedule.
-
-    Raises:
-        EdgemeterError: as `packing.pack_file`.
-    """
+    """Return the order, and notes on it; without `cron` it ends the schedule. Raises EdgemeterError as `packing.pack_file`."""
     if suite is None:
         return Schedule(name=name, cron=cron or "", work=Canary()), ()
     packed = pack(folder, suite, is_dry_run=is_dry_run)

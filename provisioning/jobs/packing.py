@@ -131,11 +131,7 @@ class PackedSuite:
 
 
 def read_suite(path: Path) -> SuiteFile:
-    """Return the suite in a TOML file.
-
-    Raises:
-        ConfigError: there is none, or it is wrong.
-    """
+    """Return the suite in a TOML file; raises ConfigError if there is none, or it is wrong."""
     return read_toml(path, SuiteFile, "suite")
 
 

@@ -242,11 +242,7 @@ class WatchedRules:
 
 
 def read_rules(folder: FleetFolder, registry: Registry) -> StartRules:
-    """Return the rules as they are now.
-
-    Raises:
-        ConfigError: fleet.toml has a wrong or unknown key.
-    """
+    """Return the rules as they are now; raises ConfigError if fleet.toml has a wrong or unknown key."""
     written = read_if_present(folder)
     devices = read_devices(folder, registry)
     return StartRules(

@@ -104,11 +104,7 @@ def read_open(registry: Registry) -> list[Campaign]:
 
 
 def find(registry: Registry, campaign: str) -> Campaign:
-    """Return the campaign of that name.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Return the campaign of that name; raises ConfigError if there is none."""
     campaign_row = registry.row(Campaign, "SELECT * FROM campaigns WHERE campaign = ?", campaign)
     if campaign_row is None:
         raise ConfigError(f"no campaign is named {campaign!r}: `edgemeter fleet campaign list` lists them")
@@ -175,11 +171,7 @@ class Coverage:
 
 
 def read_coverage(registry: Registry, name: str) -> Coverage:
-    """Return a campaign with its cells, by model, mode and device.
-
-    Raises:
-        ConfigError: there is none of that name.
-    """
+    """Return a campaign with its cells, by model, mode and device; raises ConfigError if there is none of that name."""
     campaign = find(registry, name)
     executions = {(execution.job, execution.device): execution for execution in executions_of_campaign(registry, name)}
     cells = registry.rows(CampaignCell, "SELECT * FROM campaign_cells WHERE campaign = ? ORDER BY model, mode, device", name)

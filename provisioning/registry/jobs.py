@@ -228,11 +228,7 @@ def latest(registry: Registry, count: int = 30) -> list[Job]:
 
 
 def find_by_prefix(registry: Registry, text: str) -> Job:
-    """Return the job of that name, or whose name begins with it.
-
-    Raises:
-        ConfigError: there is none, or more than one.
-    """
+    """Return the job of that name, or whose name begins with it; raises ConfigError if there is none, or more than one."""
     candidates = registry.rows(Job, "SELECT * FROM jobs WHERE substr(job, 1, ?) = ? ORDER BY job LIMIT 3", len(text), text)
     exact = [candidate for candidate in candidates if candidate.job == text]
     if len(exact or candidates) != 1:

@@ -54,11 +54,7 @@ class AddedFile:
         return self.place.partition("==")[0] if self.is_requirement else self.name.split("-")[0]
 
     def local(self) -> Path:
-        """Return the file, verified.
-
-        Raises:
-            ConfigError: it does not exist, or is not what the hash says.
-        """
+        """Return the file, verified; raises ConfigError if it does not exist, or is not what the hash says."""
         path = Path(self.place)
         if not path.is_file():
             raise ConfigError(f"there is no file {self.place!r}: give a file of this machine, or for a wheel https://...#sha256=HEX")

@@ -111,11 +111,7 @@ def board_of_model(model: str) -> str | None:
 
 
 def find_board(name: str) -> BoardFamily:
-    """Return the board of this name.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """Return the board of this name; raises ConfigError if there is none."""
     families = all_boards()
     if name not in families:
         raise ConfigError(f"unknown board {name!r}: choose one of {', '.join(families)}; `edgemeter fleet boards` describes them")
@@ -156,11 +152,7 @@ def support_level(target: ReleaseTarget) -> str:
 
 
 def numbers(text: str) -> tuple[int, int]:
-    """Return `3.13` as (3, 13).
-
-    Raises:
-        ConfigError: it is not a version.
-    """
+    """Return `3.13` as (3, 13); raises ConfigError if it is not a version."""
     major, _, minor = text.partition(".")
     if not (major.isdecimal() and minor.isdecimal()):
         raise ConfigError(f"{text!r} is not a version such as 3.13")

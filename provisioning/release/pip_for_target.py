@@ -23,11 +23,7 @@ _names: Any = import_module("pip._vendor.packaging.utils")
 
 
 def become(environment: dict[str, str]) -> None:
-    """Read markers as a machine with this environment does.
-
-    Raises:
-        SystemExit: this pip ignores the environment.
-    """
+    """Read markers as a machine with this environment does; raises SystemExit if this pip ignores the environment."""
     _markers.default_environment = lambda: dict(environment)
     marker = _markers.Marker(
         f"python_version == '{environment['python_version']}' and platform_machine == '{environment['platform_machine']}'"

@@ -20,22 +20,14 @@ Sleep = Callable[[float], None]
 
 
 def wait_for_timer(switch: PowerSwitch, off_s: float, sleep: Sleep = time.sleep) -> None:
-    """Wait until the switch's own timer has restored the power, and restore it where it has not.
-
-    Raises:
-        EdgemeterError: as the switch.
-    """
+    """Wait until the switch's own timer has restored the power, and restore it where it has not; raises EdgemeterError as the switch."""
     sleep(off_s + MARGIN_S)
     if switch.state().is_on is not True:
         restore_power(switch, sleep)
 
 
 def restore_power(switch: PowerSwitch, sleep: Sleep = time.sleep) -> None:
-    """Switch on, and try again where that fails.
-
-    Raises:
-        UnavailableError: the board may be without power.
-    """
+    """Switch on, and try again where that fails; raises UnavailableError if the board may be without power."""
     for tries_left in range(TRIES - 1, -1, -1):
         try:
             switch.on()
@@ -58,11 +50,7 @@ class HttpSwitch:
         self._client = DeviceClient(self.who, wired.place, self.user, self.password, TIMEOUT_S)
 
     def password(self) -> str:
-        """Return the password from its file.
-
-        Raises:
-            ConfigError: there is none, or it cannot be read.
-        """
+        """Return the password from its file; raises ConfigError if there is none, or it cannot be read."""
         if self._password_file is None:
             raise ConfigError(
                 f"{self.who} requires a password: give it a [switch.NAME] with address and password_file, and write switch = 'switch:NAME'"

@@ -62,11 +62,7 @@ def wiring_of(device: str, written: FleetFile, folder: FleetFolder) -> Wiring | 
 
 
 def parse(text: str, device: str, written: FleetFile, folder: FleetFolder) -> Wiring:
-    """Return the switch that `text` writes down.
-
-    Raises:
-        ConfigError: as `wiring`.
-    """
+    """Return the switch that `text` writes down; raises ConfigError as `wiring`."""
     kind, _, name = text.partition(":")
     if kind in {"external", "switch"} and not name.startswith("//"):
         if name not in written.switch:
@@ -84,11 +80,7 @@ def parse(text: str, device: str, written: FleetFile, folder: FleetFolder) -> Wi
 
 
 def open_switch(wired: Wiring) -> PowerSwitch:
-    """Return the switch, ready for use, without contacting it.
-
-    Raises:
-        ConfigError: a setting of it is wrong.
-    """
+    """Return the switch, ready for use, without contacting it; raises ConfigError if a setting of it is wrong."""
     module, _, name = SWITCHES[wired.kind].partition(":")
     switch: PowerSwitch = getattr(import_module(module), name)(wired)
     return switch

@@ -72,11 +72,7 @@ def query_shape(case: Case, inputs: Sequence[TensorInfo]) -> QueryShape:
 
 
 def join_batch(items: Sequence[list[Array]]) -> list[Array]:
-    """Return one batch: the samples of `items`, input by input, along the first dimension.
-
-    Raises:
-        ConfigError: they differ in shape.
-    """
+    """Return one batch: the samples of `items`, input by input, along the first dimension; raises ConfigError if they differ in shape."""
     if any(len({item[index].shape for item in items}) > 1 for index in range(len(items[0]))):
         message = 'items of different lengths make no batch: pad them (padding = "tokens" in the card), or leave batch out'
         raise ConfigError(message)
