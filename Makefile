@@ -5,7 +5,7 @@
 #                draws, models and pictures made from nothing, what needs a quiet machine, emulated arm64 boards
 # make chaos     1,000 faults while 1,000,000 records are delivered (an hour); chaos-short: 40 faults; cluster: three brokers, one dies;
 #                with ARGS='--ledger postgresql' three collectors share one: 300 faults while 300,000 records are delivered
-# make fleet     1,000 replay devices enrol, take a job, a campaign and an update, while broker, service and collector are killed;
+# make fleet     1,000 replay devices take a job, a campaign and an update, while broker, service and collector are killed;
 #                with ARGS='--boards 10000 --registry postgresql' also the database, and of two services the active one is killed or frozen
 # make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (before a release; needs qemu; an hour);
 #                arm64-short: a release installs under qemu-user and measures, in 3 minutes of one core

@@ -18,13 +18,21 @@ def main() -> int:
     parser.add_argument("--registry", choices=["sqlite", "postgresql"], default="sqlite", help="postgresql: with two services")
     parser.add_argument("--run-s", type=float, default=2.0, help="how long a run takes, on average")
     parser.add_argument("--limit-s", type=float, default=900.0)
-    parser.add_argument("--enrolment", choices=["claims", "registry"], default="claims", help="by tokens, or written into the registry")
+    parser.add_argument(
+        "--enrolment",
+        choices=["claims", "registry"],
+        default="registry",
+        help="claims: by tokens, and no more: the broker takes orders to none without a certificate",
+    )
     parser.add_argument("--kills", type=int, help="so many, at random; default: at set points")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep-logs", metavar="DIR")
     args = parser.parse_args()
     with FleetWorld(args.boards, tally.measure_template(), args.run_s, args.enrolment, args.registry) as world:
         print(f"{args.boards} devices are there, enrolled in {world.enrolled_s} s", file=sys.stderr, flush=True)
+        if args.enrolment == "claims":
+            print(json.dumps({"enrolment": args.enrolment, "devices": args.boards, "enrolled_s": world.enrolled_s}))
+            return 0
         planned = world.kills if args.kills is None else drawn_kills(args.kills, args.seed)
         came = drill(world, args.limit_s, lambda text: print(text, file=sys.stderr, flush=True), planned=planned)
         for overlap in world.crowd.overlaps[:5]:
