@@ -2,6 +2,7 @@
 
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,6 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.record_accuracy import OutputCheck
-from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.engine.agreement import (
     INPUTS,
     OutputDifference,
@@ -23,9 +23,8 @@ from edgemeter.agent.engine.agreement import (
     output_difference,
     summarise_check,
 )
-from edgemeter.agent.engine.confinement import grant_for
 from edgemeter.agent.session import session
-from tests.fixtures.run_jobs import one_case
+from tests.fixtures.run_jobs import one_case, run_sandboxed_reference
 
 MODELS = Path(__file__).parents[2] / "fixtures" / "runtimes"
 PLAIN = {"graph_optimisation": "none"}
@@ -48,11 +47,7 @@ def timed(model, count=2, *, change=None, **settings):
 
 def agree_here(case, *arguments, **settings):
     """Compare as a session does: the reference runs in the sandbox of the run."""
-
-    def run_reference(folder, limit_s):
-        return isolation.run_reference(job.ReferenceWanted(folder=str(folder), limit_s=limit_s), grant_for(case), folder)
-
-    return agree(case, *arguments, run_reference, **settings)
+    return agree(case, *arguments, partial(run_sandboxed_reference, case), **settings)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,9 @@ def test_what_comes_back_is_what_was_there(backed_up, tmp_path):
     text = run_fleet(restored, "restore", backed_up / "fleet.age", "--passphrase-file", backed_up / "passphrase").stdout
     assert "restored the fleet 'default' as of" in text
     before = {name: content for name, content in files(backed_up / "fleet").items() if not name.startswith("content/")}
+    # What `serve` asks about after a restore, until it is deleted.
+    assert json.loads((restored / "restored.json").read_bytes())["is_broker_asked"] is False
+    (restored / "restored.json").unlink()
     assert files(restored) == before
     # The running broker finds newer lists of revoked certificates by these.
     assert any(link is not None for _, _, link in before.values())
