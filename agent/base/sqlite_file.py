@@ -1,6 +1,7 @@
 """SQLite files of our own: a commit is on the disk, files of others are recognised, and errors come with a remedy."""
 
 import contextlib
+import logging
 import shutil
 import sqlite3
 import tempfile
@@ -14,6 +15,8 @@ from typing import Any, Literal, TypeVar
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+
+logger = logging.getLogger(__name__)
 
 Access = Literal["write", "read"]
 _Opened = TypeVar("_Opened", bound="Database")
@@ -210,7 +213,8 @@ def _is_torso(path: Path, form: FileFormat) -> bool:
         _create(blank, form)
         is_new = pages == _pragma(blank, "page_count")
     if is_new:
-        path.replace(path.with_name(f"{path.name}.torso"))
+        aside = path.replace(path.with_name(f"{path.name}.torso"))
+        logger.warning("a full disk had cut short the %s %r as it was made: put aside as %r", form.what, str(path), aside.name)
     return is_new
 
 

@@ -36,7 +36,7 @@ def test_a_disk_that_fills_while_a_file_is_created_leaves_nothing_or_a_file_that
                 file.unlink()
 
 
-def test_a_torso_is_put_aside_and_a_used_file_is_not(tmp_path):
+def test_a_torso_is_put_aside_and_a_used_file_is_not(tmp_path, caplog):
     """A new file of which only some pages were written holds nothing; one that has grown may, and is refused."""
     path = tmp_path / "ledger.sqlite"
     sqlite_file.Database(path, FORM).close()
@@ -47,6 +47,7 @@ def test_a_torso_is_put_aside_and_a_used_file_is_not(tmp_path):
     with sqlite_file.Database(path, FORM) as database, database.transaction() as connection:
         connection.execute("INSERT INTO t0 VALUES (randomblob(100000))")
     assert (tmp_path / "ledger.sqlite.torso").read_bytes() == torso
+    assert "put aside as 'ledger.sqlite.torso'" in caplog.text
     path.write_bytes(path.read_bytes()[: 3 * PAGE_BYTES])
     with pytest.raises(ConfigError, match="malformed"):
         sqlite_file.Database(path, FORM)
