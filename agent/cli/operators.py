@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,10 @@ from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.agent.contract import suite as suites
-from edgemeter.agent.profile.operator_models import PEAK, STANDARD, OperatorModel, cut_slowest, prepare, write_shapes
+from edgemeter.agent.profile.operator_models import PEAK, STANDARD, OperatorModel, write_shapes
+
+if TYPE_CHECKING:
+    from edgemeter.agent.profile.profiler import RecordedProfile
 
 SUITE = "operators.toml"
 # What the runs of `edgemeter run` need besides: they are kept in this device's ledger, and delivered by a run of the suite.
@@ -72,15 +75,15 @@ def _written(
     if model is None:
         return write_shapes(STANDARD, folder), []
     from edgemeter.agent.cli.run_session import suite_of
+    from edgemeter.agent.profile.operator_cutting import cut_in_sandbox
     from edgemeter.agent.profile.profiler import ProfileJob, profile_in_child
 
-    # What is slow is found by ONNX Runtime's profiler, also where another runtime is to be timed.
-    with tempfile.TemporaryDirectory(prefix="edgemeter-operators-") as model_folder:
-        named = Path(model_folder) / "whole.onnx"
-        prepared = prepare(model, named)
+    def profile(named: Path) -> "RecordedProfile":
+        # What is slow is found by ONNX Runtime's profiler, also where another runtime is to be timed.
         (case,) = suite_of(None, named, {"threads": settings.get("threads"), "runtime": "onnx"}).cases
-        recorded = profile_in_child(ProfileJob(case=case, queries=queries))
-    operators, left_out = cut_slowest(prepared, recorded.events, sum(recorded.profiled_ns) / 1000, top, folder)
+        return profile_in_child(ProfileJob(case=case, queries=queries))
+
+    operators, left_out = cut_in_sandbox(model, profile, top, folder)
     if not operators:
         raise ConfigError(f"no operator of {str(model)!r} can be cut out: {'; '.join(left_out)}")
     return [*operators, *write_shapes([PEAK], folder)], left_out

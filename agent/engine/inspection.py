@@ -1,18 +1,16 @@
 """A model's facts as its runtime finds them, without running it: it is loaded in a sandboxed process of its own."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 
 from edgemeter.agent import runtimes
-from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, one_line
+from edgemeter.agent.base.errors import EdgemeterError, one_line
 from edgemeter.agent.engine import job
 from edgemeter.agent.engine.confinement import model_grant
-from edgemeter.agent.engine.isolation import ending, error_of, last_line
+from edgemeter.agent.engine.isolation import ask
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.sandbox.policy import started
 
 
 class Inspected(msgspec.Struct, frozen=True, tag=True):
@@ -23,23 +21,8 @@ class Inspected(msgspec.Struct, frozen=True, tag=True):
 
 def inspect(model: Path, runtime: str) -> Loaded:
     """Return the facts of the model; raises EdgemeterError if the runtime or a library is missing, or the file is broken."""
-    with started(
-        "edgemeter.agent.engine.inspection",
-        [runtime, str(model)],
-        model_grant(model, runtime),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        output, errors = process.communicate()
-    try:
-        answer = msgspec.json.decode(output, type=Inspected | job.Failed)
-    except msgspec.MsgspecError as error:
-        failure = f"the process that loaded {str(model)!r} with {runtime} {ending(process.returncode)}"
-        raise MeasurementError(f"{failure}: fetch or export it again{last_line(errors, '; its last output: ')}") from error
-    if isinstance(answer, job.Failed):
-        raise error_of(answer.kind, answer.message)
-    return answer.loaded
+    advice = f"the process that loaded {str(model)!r} with {runtime}", "fetch or export it again"
+    return ask("edgemeter.agent.engine.inspection", [runtime, str(model)], b"", Inspected, model_grant(model, runtime), advice).loaded
 
 
 def main() -> None:

@@ -7,11 +7,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 Follow = Callable[[job.Event, int], None]
+_Answer = TypeVar("_Answer")
 _KINDS = {kind.__name__: kind for kind in (errors.ConfigError, errors.UnavailableError, errors.TransientError, errors.MeasurementError)}
 LAST_LINE = 300
 # An event with its samples stays far below it; a process that sends more is no longer the one that was started.
@@ -56,6 +57,36 @@ def score_isolated(work: job.RunJob, follow: Follow) -> job.Scored:
     if not isinstance(event, job.Scored):
         raise errors.MeasurementError(f"the process that was to score {work.case.model!r} timed it")
     return event
+
+
+def ask(
+    module: str,
+    arguments: Sequence[str],
+    request: bytes,
+    answers: type[_Answer],
+    grant: policy.SandboxGrant,
+    advice: tuple[str, str],
+    scratch: Path | None = None,
+) -> _Answer:
+    """Return the one answer of `python -m MODULE ARGUMENTS`, which reads `request` and runs in the sandbox.
+
+    `advice` names the process, and the remedy where it crashed. Raises the EdgemeterError that it reports, or MeasurementError.
+    """
+    pipe = subprocess.PIPE
+    with policy.started(module, arguments, grant, scratch, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        output, stderr = process.communicate(request)
+    try:
+        answer: _Answer | job.Failed = msgspec.json.decode(output, type=answers | job.Failed, dec_hook=_converted)
+    except msgspec.MsgspecError as error:
+        last = last_line(stderr, "; its last output: ")
+        raise errors.MeasurementError(f"{advice[0]} {ending(process.returncode)}: {advice[1]}{last}") from error
+    if isinstance(answer, job.Failed):
+        raise error_of(answer.kind, answer.message)
+    return answer
+
+
+def _converted(kind: type[Any], value: Any) -> Any:
+    return kind(value)
 
 
 def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:

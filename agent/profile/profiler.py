@@ -3,7 +3,6 @@
 A profiler is one file here and one line in `PROFILERS`; a runtime without one has a line in `ABSENT` that names an alternative.
 """
 
-import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -12,14 +11,12 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from edgemeter.agent.base.errors import MeasurementError, UnavailableError
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine.confinement import grant_for
-from edgemeter.agent.engine.isolation import ending, error_of, last_line
-from edgemeter.agent.engine.job import Failed
+from edgemeter.agent.engine.isolation import ask
 from edgemeter.agent.engine.loading import LoadedModel
 from edgemeter.agent.runtimes import Array, Options, Runtime
-from edgemeter.agent.sandbox.policy import started
 
 PROFILERS: Mapping[str, str] = {
     "litert": "edgemeter.agent.profile.litert_profiler:LiteRtProfiler",
@@ -146,20 +143,9 @@ class RecordedProfile(ProfiledModel, frozen=True, kw_only=True, tag=True):
 
 
 decode_job = msgspec.json.Decoder(ProfileJob).decode
-decode_result = msgspec.json.Decoder(RecordedProfile | Failed).decode
 
 
 def profile_in_child(work: ProfileJob) -> RecordedProfile:
     """Profile a model in a process of its own; raises the EdgemeterError of that process, or MeasurementError if it crashed."""
-    with started(
-        "edgemeter.agent.profile.worker", [], grant_for(work.case), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        output, stderr = process.communicate(encode_message(work))
-    try:
-        result: RecordedProfile | Failed = decode_result(output)
-    except msgspec.MsgspecError as error:
-        failure = f"the process that profiled {Path(work.case.model).name!r} on {work.case.runtime} {ending(process.returncode)}"
-        raise MeasurementError(f"{failure}: measure it with `edgemeter run` instead{last_line(stderr, '; its last output: ')}") from error
-    if isinstance(result, Failed):
-        raise error_of(result.kind, result.message)
-    return result
+    advice = f"the process that profiled {Path(work.case.model).name!r} on {work.case.runtime}", "measure it with `edgemeter run` instead"
+    return ask("edgemeter.agent.profile.worker", [], encode_message(work), RecordedProfile, grant_for(work.case), advice)

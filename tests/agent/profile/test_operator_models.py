@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.profile import operator_models, operator_report
+from edgemeter.agent.profile import operator_cutting, operator_models, operator_report
 from edgemeter.agent.profile.operator_models import OperatorModel, operator_flops
-from edgemeter.agent.profile.profiler import ProfileEvent
+from edgemeter.agent.profile.profiler import ProfileEvent, RecordedProfile
 from tests.fixtures.record_factory import make_energy, make_record
 
 onnx = pytest.importorskip("onnx", reason="needs the extra `operators`")
@@ -51,6 +51,23 @@ def two_convolutions(tmp_path):
 def event(name, kind, duration_us, start_us):
     """Return an operator's event."""
     return ProfileEvent(name=name, type=kind, start_us=start_us, duration_us=duration_us)
+
+
+def test_a_model_is_cut_in_the_sandbox_alone(two_convolutions, tmp_path, monkeypatch):
+    """The process that asks cannot read it, and gets the operators."""
+    monkeypatch.setattr(onnx, "load", None)
+    events = [event("first", "Conv", 60, 0), event("Conv_2", "Conv", 20, 60)]
+    about = {"model": "m", "runtime": "onnx", "package": "p", "version": "1", "backend": "cpu", "threads": 1, "data": "noise"}
+    recorded = RecordedProfile(**about, plain_ns=[1], profiled_ns=[100_000], events=events)
+    (tmp_path / "out").mkdir()
+    (slowest,), left_out = operator_cutting.cut_in_sandbox(two_convolutions, lambda _named: recorded, 5, tmp_path / "out")
+    assert (slowest.file, slowest.count, slowest.profiled_ratio) == (tmp_path / "out" / slowest.file.name, 2, pytest.approx(0.8))
+    assert slowest.file.read_bytes()
+    assert left_out == []
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"no model")
+    with pytest.raises(ConfigError, match="cannot cut operators out of"):
+        operator_cutting.cut_in_sandbox(broken, lambda _named: recorded, 5, tmp_path / "out")
 
 
 def test_a_layer_alone_computes_what_it_computes_in_its_model(two_convolutions, tmp_path):
