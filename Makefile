@@ -44,12 +44,12 @@ test-all: test test-long
 	if [ $$made = 0 ]; then $(MAKE) arm64; elif [ $$made != 77 ]; then exit $$made; fi
 
 # The long tests without those of `test`; a board is emulated by `make arm64`.
-test-long: .venv/.dev
+test-long: .venv/.dev types
 	$(BIN)/python -m pytest $(TOGETHER) -m "(long or convert or release) and not (hardware or arm64 or alone)"
 	$(MAKE) test-alone
 
 # What `check` leaves out, slow and long: CI runs both.
-test-slow: .venv/.dev
+test-slow: .venv/.dev types
 	$(BIN)/python -m pytest $(TOGETHER) -m "not ($(FAST)) and not (hardware or arm64 or alone or release)"
 
 test-alone: .venv/.dev

@@ -11,11 +11,15 @@ MAY_IMPORT = {"agent": set(), "collector": {"agent"}, "models": {"agent"}, "prov
 CORE = ("base", "contract")
 OF_THE_AGENT = {
     "collector": {
-        "bundle.archive", "bundle.signature", "bundle.verify", "delivery.outbox", "delivery.publisher",
+        "bundle.archive", "bundle.signature", "bundle.verify", "bundle.write", "cli.run_table", "delivery.outbox",
+        "delivery.outbox_file", "delivery.publisher",
         "ledger.chunks", "ledger.ledger", "ledger.ledger_file", "ledger.presence", "ledger.quarantine", "ledger.retention",
-        "ledger.sqlite_ledger", "verdict.judge",
+        "ledger.run_history", "ledger.sqlite_ledger", "verdict.judge",
     },
+    # `edgemeter benchmark` measures what it converted, as `run` and `compare` do.
     "models": {
+        "cli.case_options", "cli.compare_models", "cli.run_session", "session.hopeless", "session.in_turn",
+        "ledger.own_runs",
         "datasets.dataset", "engine.confinement", "engine.inspection", "generators.gguf_file",
         "quality.gate", "quality.scoring", "recognition.recognise", "runtimes",
         "runtimes.noise", "runtimes.pte_file", "runtimes.torch_archive", "sandbox.confine", "sandbox.policy", "tasks", "vision.preprocess",

@@ -1,12 +1,13 @@
-"""The cost of a model on this device, from Python: five names.
+"""The cost of a model or a function on this device, from Python: seven names, and `edgemeter.plugin` for what is added to Edgemeter.
 
-- `measure(model, images=..., ...)` measures one model and returns its `Record`.
+- `measure(model, data=..., ...)` measures one model, `measure(function, inputs)` a function, and returns its `Record`.
+- `measured` is a decorator that measures a function at its first call; `watch` is a context that times the calls of a program.
 - `compare(a, b, ...)` measures models in turn and says which is faster, more accurate and more frugal, and how sure that is.
 - `energy()` is a context that measures the energy of any block of code.
 - `load(...)` reads stored runs as columns that pandas and polars take.
 
 These names, their parameters and the fields of what they return follow semantic versioning; everything below `edgemeter.agent`,
-`edgemeter.collector`, `edgemeter.models` and `edgemeter.provisioning` is internal. Errors are `edgemeter.agent.base.errors.EdgemeterError`.
+`edgemeter.collector`, `edgemeter.models` and `edgemeter.provisioning` is internal. Errors are `edgemeter.plugin.EdgemeterError`.
 
 Nothing is imported before a name is used.
 """
@@ -16,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from edgemeter._columns import load
-    from edgemeter._measuring import compare, measure
+    from edgemeter._measuring import compare, measure, measured
     from edgemeter._spent_energy import energy
+    from edgemeter._watching import watch
     from edgemeter.agent.contract.record import RunRecord as Record
 
 if __name__ != "edgemeter":
     raise ImportError(f"{__name__} is the package `edgemeter`: import that")
 
-__all__ = ("Record", "compare", "energy", "load", "measure")
+__all__ = ("Record", "compare", "energy", "load", "measure", "measured", "watch")
 
 _PLACES = {
     "Record": "edgemeter.agent.contract.record:RunRecord",
@@ -31,6 +33,9 @@ _PLACES = {
     "energy": "edgemeter._spent_energy:energy",
     "load": "edgemeter._columns:load",
     "measure": "edgemeter._measuring:measure",
+    "measured": "edgemeter._measuring:measured",
+    "plugin": "edgemeter.plugin",
+    "watch": "edgemeter._watching:watch",
 }
 
 
@@ -42,4 +47,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(_PLACES)

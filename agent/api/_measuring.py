@@ -1,9 +1,12 @@
-"""`edgemeter.measure` and `edgemeter.compare`: the commands `run` and `compare` as functions."""
+"""`edgemeter.measure` and `edgemeter.compare`: the commands `run` and `compare` as functions; `measure` takes functions too."""
 
 import logging
-from contextlib import nullcontext
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from edgemeter._environment import unset_options
 from edgemeter.agent.base import config
@@ -12,18 +15,51 @@ from edgemeter.agent.base.progress import quietly
 from edgemeter.agent.base.run_statistics import MATTERS_RATIO
 from edgemeter.agent.cli import compare_models, run_session
 from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.engine.call_trial import FunctionCall
 from edgemeter.agent.ledger.own_runs import saving
+from edgemeter.agent.session import in_process
 from edgemeter.agent.session.in_turn import MeasuredInTurn
 
 logger = logging.getLogger(__name__)
 
 Mode = Literal["rapid", "quick", "normal", "full"]
+P = ParamSpec("P")
+T_co = TypeVar("T_co", covariant=True)
 
 
+@overload
+def measure(
+    model: Callable[..., object],
+    inputs: object = (),
+    *,
+    name: str | None = None,
+    mode: Mode = "quick",
+    power: str | None = None,
+    save: bool = True,
+    progress: bool = False,
+    **settings: Any,
+) -> RunRecord: ...
+
+
+@overload
 def measure(
     model: str | Path,
     *,
-    images: str | Path | None = None,
+    data: str | Path | None = None,
+    annotations: str | Path | None = None,
+    mode: Mode = "quick",
+    power: str | None = None,
+    save: bool = True,
+    progress: bool = False,
+    **settings: Any,
+) -> RunRecord: ...
+
+
+def measure(
+    model: str | Path | Callable[..., object],
+    inputs: object = (),
+    *,
+    data: str | Path | None = None,
     annotations: str | Path | None = None,
     mode: Mode = "quick",
     power: str | None = None,
@@ -31,18 +67,21 @@ def measure(
     progress: bool = False,
     **settings: Any,
 ) -> RunRecord:
-    """Measure a model once, in a process of its own, and return the record of the run.
+    """Measure a model once, in a process of its own, or a function, in this process, and return the record of the run.
 
     Args:
-        model: path of the model, or its name in the catalogue.
-        images: data of any kind: a folder of images or recordings, or one file; without it the model runs on random inputs and has no
+        model: path of the model, or its name in the catalogue; or a function, a module of PyTorch, or anything else that can be called.
+            Results of JAX and of accelerators are waited for; a run of a function has the backend `in-process`.
+        inputs: what a function is called with: a tuple is its arguments, a dict its keyword arguments, anything else its one argument.
+        data: of any kind: a folder of images or recordings, or one file; without it the model runs on random inputs and has no
             accuracy.
-        annotations: ground truth of the images: COCO JSON, YOLO labels, or an index of classes.
+        annotations: ground truth of the data: COCO JSON, YOLO labels, or an index of classes.
         mode: how long: `rapid` 64 queries, `quick` 10 s, `normal` 60 s, `full` 600 s.
         power: power sensors by name (`NAME[,NAME]`), or `none`; without it the one of the widest scope, if there is one.
         save: whether the run is kept in this device's ledger too.
         progress: whether progress is shown on standard error.
-        settings: any other key of a case in a suite: `runtime`, `backend`, `threads`, `scenario`, `subset`, `seed`, ...
+        settings: any other key of a case in a suite: `runtime`, `backend`, `threads`, `scenario`, `subset`, `seed`, ...; of a function
+            `name`, `precision`, `role`, `seed`, `seconds`, `queries`, `idle_seconds`, `start_below_c` and `cool_down_limit_s`.
 
     Returns:
         The record; absent figures are None and have a reason (`energy_reason`, `accuracy_reason`). Read `verdict` before you use them.
@@ -50,7 +89,13 @@ def measure(
     Raises:
         EdgemeterError: the model, the data or a setting is wrong, or the run failed.
     """
-    options = _options(settings, images=images, annotations=annotations, mode=mode, power=power)
+    if callable(model):
+        wrong = "data" if data is not None else "annotations" if annotations is not None else None
+        return _measure_function(FunctionCall(model, inputs), settings | {"mode": mode}, power, wrong, save=save, progress=progress)
+    check_type(model)
+    if inputs != ():
+        raise TypeError("a model takes no inputs here: give data=FOLDER, or a function and its inputs")
+    options = _options(settings, data=data, annotations=annotations, mode=mode, power=power)
     cases = run_session.suite_of(None, Path(model), options | {"repeats": 1})
     options |= {"save": save, "if_no_broker": "keep", "delivery_timeout": 60.0}
     with nullcontext() if progress else quietly():
@@ -62,9 +107,94 @@ def measure(
     return outcome.records[0]
 
 
+def check_type(model: object) -> None:
+    """Raise TypeError for what is no path of a model."""
+    if not isinstance(model, str | os.PathLike):
+        raise TypeError(f"{model!r} cannot be measured: give the path or name of a model, or a function and its inputs")
+
+
+def _measure_function(
+    target: FunctionCall, settings: dict[str, Any], power: str | None, wrong: str | None, *, save: bool, progress: bool
+) -> RunRecord:
+    if wrong:
+        raise TypeError(f"unexpected keyword argument {wrong!r} for a function: give its inputs")
+    (record,) = function_runs(target, settings, power, 1, progress=progress)
+    with nullcontext() if progress else quietly(), keeping(save=save) as keep:
+        return keep(record)
+
+
+def function_runs(
+    target: FunctionCall,
+    settings: dict[str, Any],
+    power: str | None,
+    runs: int,
+    report: Callable[[str], None] = logger.warning,
+    *,
+    progress: bool = False,
+) -> list[RunRecord]:
+    """Return so many runs of a function, not kept yet; `report` hears of a wait for other runs. Raises EdgemeterError as `measure`."""
+    unknown = [key for key in settings if key not in in_process.SETTINGS]
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r} for a function: choose from {', '.join(sorted(in_process.SETTINGS))}")
+    options = unset_options()
+    options |= {"power": power or options["power"]}
+    case = in_process.case_of(target, {key: value for key, value in settings.items() if value is not None})
+    with nullcontext() if progress else quietly(), run_session.session_progress() as on_event:
+        return in_process.measure_function(target, case, options, report, on_event, runs)
+
+
+def keeping(*, save: bool = True) -> AbstractContextManager[Callable[[RunRecord], RunRecord]]:
+    """Return the context of what keeps runs in this device's ledger; a run is kept when it is over, so that nothing of ours disturbs it."""
+    return saving(config.read(unset_options()["config"]), logger.info, is_wanted=save)
+
+
+class MeasuredFunction(Protocol[P, T_co]):
+    """A function that was decorated; `record` is its run, None before its first call."""
+
+    record: RunRecord | None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        """Call the function."""
+
+
+@overload
+def measured(function: Callable[P, T_co], /) -> MeasuredFunction[P, T_co]: ...
+
+
+@overload
+def measured(**options: Any) -> Callable[[Callable[P, T_co]], MeasuredFunction[P, T_co]]: ...
+
+
+def measured(function: Callable[P, T_co] | None = None, /, **options: Any) -> Any:
+    """Measure the decorated function with the arguments of its first call, which is repeated for that; later calls are as without it.
+
+    Args:
+        function: what is decorated, as in `@edgemeter.measured`.
+        options: keywords of `measure`, as in `@edgemeter.measured(mode="rapid", name="decode")`.
+
+    Returns:
+        The function; its attribute `record` is the run, None before the first call.
+    """
+    if function is None:
+        return partial(measured, **options)
+    is_first = True
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T_co:
+        nonlocal is_first
+        if is_first:
+            # Before the run, for a function that calls itself.
+            is_first = False
+            setattr(call, "record", measure(partial(function, **kwargs) if kwargs else function, args, **options))  # noqa: B010
+        return function(*args, **kwargs)
+
+    setattr(call, "record", None)  # noqa: B010 - no attribute of a function, for mypy
+    return call
+
+
 def compare(
     *models: str | Path,
-    images: str | Path | None = None,
+    data: str | Path | None = None,
     annotations: str | Path | None = None,
     mode: Mode = "quick",
     power: str | None = None,
@@ -78,7 +208,7 @@ def compare(
 
     Args:
         models: two or more: paths, names of the catalogue, or suites (.toml) of one case.
-        images: as for `measure`, and so are `annotations`, `mode`, `power`, `save` and `settings`.
+        data: as for `measure`, and so are `annotations`, `mode`, `power`, `save` and `settings`.
         annotations: see there.
         mode: see there.
         power: see there.
@@ -86,7 +216,7 @@ def compare(
         runs: most runs of each; a clear result ends earlier.
         matters_ratio: smallest difference of latency and energy that matters.
         progress: as for `measure`.
-        settings: see there.
+        settings: see there; and `text`, the file for the perplexity of language models, or `none` (default: the text that ships).
 
     Returns:
         `sides` with the figures of each, and `contrasts`: for each but the first its `differences` and all of it as a `sentence`.
@@ -94,13 +224,18 @@ def compare(
     Raises:
         EdgemeterError: as for `measure`, or no two runs can be compared.
     """
-    options = _options(settings, images=images, annotations=annotations, mode=mode, power=power)
+    text = settings.pop("text", None)
+    options = _options(settings, data=data, annotations=annotations, mode=mode, power=power) | {"text": text and str(text)}
+    for model in models:
+        check_type(model)
     paths = [Path(model) for model in models]
     comparison = None
     try:
         quiet = nullcontext() if progress else quietly()
         with quiet, saving(config.read(options["config"]), logger.info, is_wanted=save) as keep:
-            comparison = compare_models.measure_models(paths, runs, matters_ratio, keep, options, logger.info)
+            cases = compare_models.cases_of(paths, options)
+            comparison = compare_models.measure_cases(cases, runs, matters_ratio, keep, options, logger.info)
+            compare_models.stop_if_interrupted(comparison)
     except EdgemeterError as error:
         if comparison is None:
             raise

@@ -1,5 +1,6 @@
 """Groups whose commands are imported when they are called, so that `--help` imports neither numpy nor a runtime."""
 
+import shlex
 from collections.abc import Mapping
 from pkgutil import resolve_name
 from typing import Any
@@ -7,12 +8,17 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from edgemeter.agent.base.suggestions import near
+
 # By section of the help and by name: where the command is (module:attribute), and its line in the help.
 Sections = Mapping[str, Mapping[str, tuple[str, str]]]
 
 
 class DefaultGroup(click.Group):
-    """A group that does something without a subcommand too; its options before the name of a subcommand are refused, not lost."""
+    """A group that names the commands that may have been meant.
+
+    Of one that does something without a subcommand too, options before the name of a subcommand are refused, not lost.
+    """
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the name, the command and its arguments."""
@@ -24,6 +30,8 @@ class DefaultGroup(click.Group):
                 raise click.UsageError(
                     f"write {early_options[0].opts[0]} after the subcommand: {ctx.command_path} {args[0]} {early_options[0].opts[0]} ..."
                 )
+        if not args[0].startswith("-") and not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            raise click.UsageError(f"no command is called {args[0]!r}: {near(args[0], self.list_commands(ctx))}", ctx)
         return super().resolve_command(ctx, args)
 
 
@@ -49,6 +57,26 @@ class CommandGroup(DefaultGroup):
         for title, commands in self._sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name, summary) for name, (_, summary) in commands.items()])
+
+
+def typed() -> str:
+    """Return the command that runs as one can type it again, without the options that only say how the result is printed."""
+    context = click.get_current_context(silent=True)
+    words = [] if context is None else [word for word in context.command_path.split() if not word.startswith("-")]
+    for param in context.command.params if context else ():
+        name = param.name or ""
+        if (
+            context is None
+            or name == "form"
+            or name not in context.params
+            or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE
+        ):
+            continue
+        values = context.params[name] if param.multiple or param.nargs == -1 else [context.params[name]]
+        for value in values:
+            text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            words += [text] if isinstance(param, click.Argument) else [param.opts[0], *([] if getattr(param, "is_flag", False) else [text])]
+    return shlex.join(words)
 
 
 class ModalCommand(click.Command):

@@ -15,6 +15,8 @@ from edgemeter.agent.base.types import Name
 
 # Settings that are options too.
 BROKER_FILES = ("broker_user_file", "broker_password_file", "broker_ca_file", "broker_certificate_file", "broker_key_file")
+# Settings of sensors that name a file.
+SENSOR_FILES = ("path", "password_file")
 EVERYONE = Path("/etc/edgemeter/config.toml")
 SERVICE_HOME = Path("/var/lib/edgemeter")
 SAMPLE = Path(__file__).with_name("sample_config.toml")
@@ -47,7 +49,23 @@ def read(path: Path | None = None) -> Config:
         ConfigError: it cannot be read, or has a wrong or unknown key (named with its path).
     """
     config_file = path or file_in_use()
-    return Config() if config_file is None else as_certified(read_toml(config_file, Config, "configuration"))
+    return Config() if config_file is None else as_certified(read_file(config_file))
+
+
+def read_file(path: Path) -> Config:
+    """Return what the configuration at `path` says, its files found from the folder that it is in; raises as `read`."""
+    written = read_toml(path, Config, "configuration")
+    folder = path.expanduser().absolute().parent
+
+    def absolute(name: str) -> str:
+        return str(folder / os.path.expanduser(name))  # noqa: PTH111 - one that cannot be expanded is no error
+
+    files = {name: absolute(value) for name in (*BROKER_FILES, "signing_key_file") if (value := getattr(written, name))}
+    sensors = {
+        sensor: {key: absolute(value) if key in SENSOR_FILES and isinstance(value, str) else value for key, value in table.items()}
+        for sensor, table in written.sensors.items()
+    }
+    return msgspec.structs.replace(written, **files, sensors=sensors)
 
 
 def places() -> list[Path]:

@@ -1,7 +1,7 @@
 """The decision whether a figure of B differs from A's, by the 95% interval of the change; and all figures in one sentence."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -9,7 +9,7 @@ import msgspec
 
 from edgemeter.agent.base.accuracy_bounds import SAME, DifferenceBounds
 from edgemeter.agent.base.figures import significant, span
-from edgemeter.agent.base.metrics import Better
+from edgemeter.agent.base.metrics import Better, gain, needed_value
 
 Outcome = Literal["lower", "higher", "alike", "not settled", "not judged"]
 # A ratio is decided on the log scale: exchanging A and B mirrors it.
@@ -18,6 +18,10 @@ Bounds = tuple[float, float]
 
 # Why nothing is settled by runs of one day: the next day's level may be another.
 ONE_DAY = "one day"
+
+# The two answers of a language model, by the names of their figures; what its quality is called, stated with both values.
+_RATES = {"ttft": "prefills", "tpot": "decodes"}
+_TEXT_QUALITY = ("perplexity", "bits per byte")
 
 # 0.625 - 0.620 is a little more than 0.005 to a computer.
 _ROUNDING = 1e-9
@@ -104,13 +108,82 @@ def sentence(name: str, other: str, differences: Sequence[Difference], doubts: S
 
     `doubts` is what speaks against believing it, such as runs that are suspect.
     """
-    compared = [(diff, diff.change) for diff in differences if diff.change is not None]
+    compared = [(diff, diff.change) for diff in differences if diff.change is not None and diff.figure not in _TEXT_QUALITY]
     claims = [_claim(diff, change, other) for diff, change in compared if diff.state in ("lower", "higher", "alike")]
     parts = [f"{name} {_listed(claims)}"] if claims else []
+    parts += [_text_quality(diff) for diff in differences if diff.change is not None and diff.figure in _TEXT_QUALITY]
     for state in ("not settled", "not judged"):
         texts = [_open(diff, change, other) for diff, change in compared if diff.state == state]
         parts += [f"{state}: {'; '.join(texts)}"] if texts else []
     return "; ".join([*(parts or [f"nothing of {name} and {other} could be compared"]), *doubts])
+
+
+def figure_name(figure: str) -> str:
+    """Return what people call a figure: TTFT, TPOT, latency."""
+    return figure.upper() if figure in _RATES else figure
+
+
+class Pick(msgspec.Struct, frozen=True, kw_only=True):
+    """The one to take, by name, null where all are out; `rivals` are not clearly slower, `refused` are out, by name with the reason."""
+
+    name: str | None
+    rivals: tuple[str, ...]
+    refused: dict[str, str]
+
+
+def pick(first: str, changes: Mapping[str, Sequence[Difference]], kept_accuracy: float, refused: Mapping[str, str]) -> Pick:
+    """Return which one to take: of those that keep so much (a ratio) of the first's accuracy, the fastest.
+
+    Of several that are as fast, as far as their intervals show, it is one with the best accuracy (within what matters), of these the one
+    with the least energy where all have one, else the lowest latency. `changes` are those of each other one against the first; `refused`
+    are out for another reason, by name.
+    """
+    figures = {name: {diff.figure: diff for diff in differences} for name, differences in changes.items()}
+    refused = {**{name: reason for name, of in figures.items() if (reason := _why_refused(of.get("accuracy"), kept_accuracy))}, **refused}
+    compared = {first: {}, **{name: of for name, of in figures.items() if _ratio(of, "latency") is not None}}
+    eligible = {name: of for name, of in compared.items() if name not in refused}
+    if not eligible:
+        return Pick(name=None, rivals=(), refused=refused)
+    matters = max((of["accuracy"].matters for of in figures.values() if "accuracy" in of), default=0.0)
+    fastest = min(eligible, key=lambda name: _ratio(eligible[name], "latency") or 1.0)
+    reach = _bounds(eligible[fastest])[1]
+    rivals = [name for name, of in eligible.items() if name == fastest or _bounds(of)[0] <= reach]
+    best_gain = max(_accuracy_gain(eligible[name]) for name in rivals)
+    accurate = [name for name in rivals if _accuracy_gain(eligible[name]) >= best_gain - matters]
+    cost = "energy" if all(name == first or _ratio(eligible[name], "energy") is not None for name in accurate) else "latency"
+    name = min(accurate, key=lambda name: _ratio(eligible[name], cost) or 1.0)
+    return Pick(name=name, rivals=tuple(rival for rival in rivals if rival != name), refused=refused)
+
+
+def _why_refused(accuracy: Difference | None, kept_accuracy: float) -> str:
+    """Return why an accuracy rules its model out; empty where it does not, or there is none to compare with."""
+    if accuracy is None or accuracy.a is None:
+        return ""
+    if accuracy.change is None or accuracy.b is None:
+        return f"its accuracy is unknown: {accuracy.note}"
+    least = needed_value(accuracy.a, kept_accuracy, accuracy.better)
+    return (
+        ""
+        if gain(accuracy.b, accuracy.better) >= gain(least, accuracy.better)
+        else f"{accuracy.unit} {accuracy.b:.4f} against {accuracy.a:.4f} keeps less than {percent(kept_accuracy)}"
+    )
+
+
+def _ratio(of: Mapping[str, Difference], figure: str) -> float | None:
+    return of[figure].change if figure in of else None
+
+
+def _bounds(of: Mapping[str, Difference]) -> Bounds:
+    """Return the interval of the latency's ratio: 1 for the first, without end where it is not judged."""
+    if "latency" not in of:
+        return 1.0, 1.0
+    low, high = of["latency"].low, of["latency"].high
+    return (0.0, math.inf) if low is None or high is None else (low, high)
+
+
+def _accuracy_gain(of: Mapping[str, Difference]) -> float:
+    accuracy = of.get("accuracy")
+    return 0.0 if accuracy is None or accuracy.change is None else gain(accuracy.change, accuracy.better)
 
 
 def change_text(diff: Difference) -> str:
@@ -128,6 +201,10 @@ def _claim(diff: Difference, change: float, other: str) -> str:
     doubt = _perhaps(diff, (low, high), "ratio", percent(diff.matters))
     if diff.figure == "energy":
         return _energy_claim(diff, change, (low, high), other, doubt)
+    if verb := _RATES.get(diff.figure):
+        fast = f"as fast as {other} within {percent(diff.matters)}" if diff.state == "alike" else f"{significant(1 / change)} times as fast"
+        bounds = f" ({diff.note})" * bool(diff.note) if diff.state == "alike" else f" (95% {span(1 / high, 1 / low)}{doubt})"
+        return f"{verb} {fast}{bounds}"
     # A rate is high where a time is low.
     is_faster = (diff.state == "lower") == (diff.figure == "latency")
     if diff.state == "alike":
@@ -152,13 +229,23 @@ def _accuracy_claim(diff: Difference, change: float, bounds: Bounds, other: str)
 
 def _energy_claim(diff: Difference, change: float, bounds: Bounds, other: str, doubt: str) -> str:
     low, high = bounds
+    energy = "energy a token" if diff.unit == "mJ/token" else "energy"
     if diff.state == "alike":
-        return f"costs as much energy as {other} within {percent(diff.matters)}{f' ({diff.note})' if diff.note else ''}"
+        return f"costs as much {energy} as {other} within {percent(diff.matters)}{f' ({diff.note})' if diff.note else ''}"
     if change >= 2:
-        return f"costs {significant(change)} times the energy (95% {span(low, high)}{doubt})"
+        return f"costs {significant(change)} times the {energy} (95% {span(low, high)}{doubt})"
     changed = f"{significant(abs(change - 1) * 100)}% {'more' if change > 1 else 'less'}"
     low, high = (low - 1, high - 1) if change > 1 else (1 - high, 1 - low)
-    return f"costs {changed} energy (95% {span(low * 100, high * 100)}%{doubt})"
+    return f"costs {changed} {energy} (95% {span(low * 100, high * 100)}%{doubt})"
+
+
+def _text_quality(diff: Difference) -> str:
+    """Return both values, and how sure their ratio is; by the byte where tokens are not the same."""
+    values = f"{significant(diff.b, 4)} against {significant(diff.a, 4)}"
+    if diff.figure != "perplexity":
+        return f"{values} {diff.figure} ({diff.note})"
+    bounds = "" if diff.low is None or diff.high is None else f" (95% of their ratio {span(diff.low, diff.high)})"
+    return f"perplexity {values}{bounds}"
 
 
 def _open(diff: Difference, change: float, other: str) -> str:
@@ -167,7 +254,7 @@ def _open(diff: Difference, change: float, other: str) -> str:
         bounds = "" if diff.low is None or diff.high is None else f", 95% {diff.low * 100:+.1f} to {diff.high * 100:+.1f}"
         return f"{diff.unit} ({change * 100:+.1f} points{bounds}{note})"
     bounds = "" if diff.low is None or diff.high is None else f", 95% {span(diff.low, diff.high)}"
-    return f"{diff.figure} ({significant(change)} times {other}'s{bounds}{note})"
+    return f"{figure_name(diff.figure)} ({significant(change)} times {other}'s{bounds}{note})"
 
 
 def _listed(texts: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
 """Errors, sorted by what the caller does next.
 
     EdgemeterError
-    |-- ConfigError        the file, option or model is wrong: fix it           (exit status 2)
+    |-- ConfigError        the file, option or model is wrong: fix it           (exit status USAGE, the others FAILED)
     |-- UnavailableError   it is not here: install it, plug it in, or go on without it
     |-- TransientError     it may work later: retry
     `-- MeasurementError   the measurement failed: publish no number
@@ -9,17 +9,30 @@
 Every message says what was tried, on what, and what to do.
 """
 
+from collections.abc import Mapping
+
+DONE, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+# How a command ends; the reference page shows this table. `edgemeter energy` ends as the command that it measures.
+EXIT_STATUSES: Mapping[int, str] = {
+    DONE: "Done.",
+    FAILED: "Failed; something is absent here (a runtime, a sensor, an extra, a broker); or a check that the command was asked for did "
+    "not hold: a gate, a verdict, a signature, a finding that is BAD.",
+    USAGE: "Wrong option, file, model or setting: correct it. Nothing was measured or changed.",
+    INTERRUPTED: "Interrupted (Ctrl-C): what had ended before is kept.",
+    TERMINATED: "Ended by a service manager or `kill`: what had ended before is kept.",
+}
+
 
 class EdgemeterError(Exception):
     """Anything that ends a command as one line instead of a traceback."""
 
-    exit_status = 1
+    exit_status = FAILED
 
 
 class ConfigError(EdgemeterError):
     """The user's input cannot be used: a file, an option or a model has to be fixed."""
 
-    exit_status = 2
+    exit_status = USAGE
 
 
 class UnavailableError(EdgemeterError):

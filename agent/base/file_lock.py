@@ -6,12 +6,14 @@ that measures at the same time publishes its records under an id of its own.
 
 The run lock says which process measures on this board, or does what would disturb that (an update's switch, a restart, a power cycle).
 There is one for all users of a board, and for its containers if they share the folder; where no such file can be made, one in the home.
+It goes to those that wait in the order in which they came.
 """
 
 import errno
 import fcntl
 import os
 import stat
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -56,7 +58,8 @@ class FileLock:
         # Who may only read the file holds the lock all the same.
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{holder} (pid {os.getpid()})\n".encode()[:_HOLDER_BYTES], 0)
+            since = time.strftime("%Y-%m-%d %H:%M")
+            os.pwrite(descriptor, f"{holder} (pid {os.getpid()}, since {since})\n".encode()[:_HOLDER_BYTES], 0)
         return True
 
     def _open(self) -> int:
@@ -91,13 +94,65 @@ class DeviceLock(FileLock):
         super().__init__(outbox.with_name(f"{outbox.name}.{device}.lock"))
 
 
+class _Queue:
+    """The order in which processes wait for the lock at `path`: each locks one byte of a file, at the time (monotonic, ns) when it came.
+
+    Such a lock of an open file needs no right to write, and goes with its process. Source: fcntl_locking(2).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(f"{path.name}.queue")
+        self._descriptor: int | None = None
+        self._came_ns = 0
+
+    def ahead(self) -> int:
+        """Join if this process has not yet; return how many wait that came before it, 0 where no file can be made."""
+        try:
+            if self._descriptor is None:
+                self._descriptor = _open_shared(self._path)
+                self._came_ns = time.monotonic_ns()
+                _ask(self._descriptor, fcntl.F_OFD_SETLK, fcntl.F_RDLCK, self._came_ns, 1)
+            count = start = 0
+            while start < self._came_ns:
+                kind, _, first, length, _ = _ask(self._descriptor, fcntl.F_OFD_GETLK, fcntl.F_WRLCK, start, self._came_ns - start)
+                if kind == fcntl.F_UNLCK:
+                    break
+                count, start = count + 1, first + length
+        except OSError:
+            return 0
+        return count
+
+    def leave(self) -> None:
+        """Wait no longer; may be called twice."""
+        if self._descriptor is not None:
+            # A forked child has the file open too.
+            _ask(self._descriptor, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, 0, 0)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _ask(descriptor: int, command: int, kind: int, start: int, length: int) -> tuple[int, ...]:
+    # Source: struct flock: l_type, l_whence, l_start, l_len, l_pid.
+    content = struct.pack("@hhqqi4x", kind, os.SEEK_SET, start, length, 0)
+    return struct.unpack("@hhqqi4x", fcntl.fcntl(descriptor, command, content))
+
+
 class RunLock(FileLock):
-    """The run lock of this board; where it cannot be made, the one in `home`, which other users of the board do not see."""
+    """The run lock of this board; where it cannot be made, the one in `home`, which other users of the board do not see.
+
+    Who did not get it waits for it, in turn, until `take` returns True or `release` is called.
+    """
 
     def __init__(self, home: Path) -> None:
         super().__init__(home / run_lock_file())
         self._home = home
         self._note: str | None = None
+        self._queue = _Queue(self.path)
+
+    def release(self) -> None:
+        """Let another process take it, and wait for it no longer; may be called twice."""
+        self._queue.leave()
+        super().release()
 
     def take(self, holder: str = "") -> bool:
         """Return whether this process holds the lock now; `holder` is shown to those that wait for it.
@@ -110,13 +165,20 @@ class RunLock(FileLock):
             # What is wrong with the folder shows when the lock is taken.
             with suppress(OSError):
                 self._home.mkdir(parents=True, exist_ok=True)
-            return super().take(holder)
+            return self._take_in_turn(holder)
         try:
-            return super().take(holder)
+            return self._take_in_turn(holder)
         except UnavailableError as error:
             self._note = f"{error}; using {str(home_lock)!r}, so runs of other users on this board do not wait for each other"
-            self.path = home_lock
+            self._queue.leave()
+            self.path, self._queue = home_lock, _Queue(home_lock)
             return self.take(holder)
+
+    def _take_in_turn(self, holder: str) -> bool:
+        is_held = not self._queue.ahead() and super().take(holder)
+        if is_held:
+            self._queue.leave()
+        return is_held
 
     def pop_note(self) -> str | None:
         """Return once why the lock of the board is not used; None if it is, or was not tried yet."""
@@ -124,26 +186,26 @@ class RunLock(FileLock):
         return note
 
     def _open(self) -> int:
-        """Open the file, owned by the user who created it; in a shared folder nobody may open another's with O_CREAT (proc_sys_fs(5))."""
-        flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        with suppress(FileNotFoundError):
-            return _open_regular(self.path, flags)
-        try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o666)
-        except FileExistsError:
-            return _open_regular(self.path, flags)
-        # For every user, whatever the umask.
-        os.fchmod(descriptor, 0o666)
-        return descriptor
+        return _open_shared(self.path)
 
     def wait(self, holder: str, report: Callable[[str], None], sleep: Callable[[float], None] = time.sleep) -> None:
-        """Return when it is ours; who holds it is reported once. Raises UnavailableError if the file cannot be made."""
+        """Return when it is ours; who holds it, and how many wait before, is reported once.
+
+        Raises:
+            UnavailableError: the file cannot be made.
+        """
         if self.take(holder):
             return
-        report(f"{self.holder()} is in progress: waiting, because parallel runs disturb each other")
-        sleep(POLL_S)
-        while not self.take(holder):
+        ahead = self._queue.ahead()
+        turn = f", and {ahead} more wait{'s' * (ahead == 1)} before this one" if ahead else ""
+        report(f"{self.holder()} is in progress{turn}: waiting, because parallel runs disturb each other")
+        try:
             sleep(POLL_S)
+            while not self.take(holder):
+                sleep(POLL_S)
+        except BaseException:
+            self.release()
+            raise
 
 
 @contextmanager
@@ -170,6 +232,20 @@ def run_lock_file() -> Path:
 def is_run_locked(home: Path) -> bool:
     """Return whether a measurement, or other work that must not be disturbed, is in progress on this board."""
     return any(is_locked(path) for path in {home / run_lock_file(), home / HOME_RUN_LOCK})
+
+
+def _open_shared(path: Path) -> int:
+    """Open a file that every user may lock, owned by its creator; others may not open it with O_CREAT (proc_sys_fs(5))."""
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    with suppress(FileNotFoundError):
+        return _open_regular(path, flags)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | flags, 0o666)
+    except FileExistsError:
+        return _open_regular(path, flags)
+    # For every user, whatever the umask.
+    os.fchmod(descriptor, 0o666)
+    return descriptor
 
 
 def _open_regular(path: Path, flags: int) -> int:

@@ -1,4 +1,4 @@
-"""The models that a command names: paths, or names of the catalogue.
+"""The models that a command names: paths, or names of the catalogue; and the text that ships for scoring language models.
 
 The catalogue is reached by its module's name here and nowhere else: the agent and the collector run without it until a model is named.
 """
@@ -8,6 +8,7 @@ from pkgutil import resolve_name
 
 _NAMES = "edgemeter.models.fetch.local_files:known_names"
 _FILE = "edgemeter.models.fetch.local_files:named_model"
+_TEXT = "edgemeter.models.catalogue.shipped_models:LANGUAGE_FOLDER"
 
 
 def model_names() -> list[str]:
@@ -28,3 +29,10 @@ def model_path(model: str | Path) -> Path:
         return path
     file: Path = resolve_name(_FILE)(path.name)
     return file
+
+
+def shipped_text() -> Path | None:
+    """Return the text on which language models are scored where none is named; None where it was left out of an installation."""
+    folder: Path = resolve_name(_TEXT)
+    text = folder / "held_out.txt"
+    return text if text.is_file() else None

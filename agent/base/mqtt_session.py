@@ -1,5 +1,6 @@
 """One client's session with an MQTT broker: MQTT 5, or 3.1.1 where the broker has only that; it reconnects by itself, with jitter."""
 
+import itertools
 import logging
 import random
 import socket
@@ -90,7 +91,7 @@ class Will:
 
 
 class Message(NamedTuple):
-    """One message as it came; by `mid`, `qos` and `generation` (which connection) the collector's feed acknowledges it later.
+    """One message as it came; by `mid`, `qos` and `generation` (which connection) it is acknowledged later.
 
     `arrived_s` is the monotonic time when the feed read it. A tuple, because a collector makes tens of thousands of them a second.
     """
@@ -105,15 +106,19 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionProfile:
-    """Who we are to the broker, and whether it keeps our subscriptions, and what comes to them, while we are away."""
+    """Who we are to the broker, and whether it keeps our subscriptions, and what comes to them, while we are away.
+
+    What is acknowledged `later`, by `MqttSession.acknowledge`, holds the broker back: it sends RECEIVE_MAXIMUM messages of QoS 1 ahead.
+    """
 
     client_id: str
     lasting: Literal["clean", "persistent"] = "clean"
     will: Will | None = None
+    acknowledges: Literal["at once", "later"] = "at once"
 
 
 class SessionEvents(Protocol):
-    """Callbacks from a session's network thread; none may raise, and only `received` may block (it stops the traffic)."""
+    """Callbacks from a session's network thread; none may raise, or block: a broker that hears nothing in the meantime ends the session."""
 
     def connected(self) -> None:
         """Take note that a connection is up: subscribe and publish here, each time."""
@@ -173,6 +178,9 @@ class OutstandingPublishes:
             self._early.clear()
 
 
+_GENERATIONS = itertools.count(1)
+
+
 class MqttSession:
     """A session; `connect` once, `close` once or more. Its methods may be called from any thread."""
 
@@ -191,6 +199,7 @@ class MqttSession:
         self._refusal: str | None = None
         self._failures = 0
         self._is_up = False
+        self._generation = 0
         self._tls: ssl.SSLContext | None = None
 
     def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
@@ -254,6 +263,12 @@ class MqttSession:
             if number is not None:
                 self._subscriptions[number] = topics
 
+    def acknowledge(self, message: Message) -> None:
+        """Acknowledge a message, of a profile that does so later; nothing if the connection that brought it is gone."""
+        client = self._client
+        if message.qos and self._is_up and message.generation == self._generation and client is not None:
+            client.ack(message.mid, message.qos)
+
     def room(self) -> int:
         """Return how many more QoS 1 messages the broker takes before it has answered earlier ones; 0 until a quarter is free."""
         free = self._window - len(self._outstanding)
@@ -290,6 +305,7 @@ class MqttSession:
             client_id=self.profile.client_id,
             clean_session=None if is_5 else self.profile.lasting == "clean",
             protocol=paho.MQTTv5 if is_5 else paho.MQTTv311,
+            manual_ack=self.profile.acknowledges == "later",
         )
         client.connect_timeout = CONNECT_TIMEOUT_S
         # The window is ours (`room`), because paho does not heed the broker's Receive Maximum.
@@ -344,6 +360,7 @@ class MqttSession:
             self._window = min(RECEIVE_MAXIMUM, getattr(properties, "ReceiveMaximum", RECEIVE_MAXIMUM))
             self._largest_bytes = min(LARGEST_MESSAGE_BYTES, getattr(properties, "MaximumPacketSize", LARGEST_MESSAGE_BYTES))
         self._failures = 0
+        self._generation = next(_GENERATIONS)
         self._is_up = True
         # paho-mqtt would send all of it again, beside the owners, who do so themselves: over a line that breaks often it piles up.
         client.drop_out_messages()
@@ -378,7 +395,7 @@ class MqttSession:
         except UnicodeDecodeError:
             topic = repr(message._topic)  # noqa: SLF001 - only for the message that says what was wrong
         self._acknowledge_quickly()
-        self._events.received(Message(topic, bytes(message.payload), qos=message.qos))
+        self._events.received(Message(topic, bytes(message.payload), message.mid, message.qos, self._generation))
 
     def _on_publish(self, _client: Any, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
         if self._outstanding.reported(mid):

@@ -3,13 +3,20 @@
 Other packages add their plug-ins by entry points.
 """
 
+import platform
+import re
+import sys
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires
+from importlib.util import find_spec
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, one_line
+from edgemeter.agent.base.suggestions import near
 
 # What importing a module, and taking an attribute of it, raises in practice.
 _BROKEN = (ImportError, AttributeError, NameError, OSError, RuntimeError, SyntaxError, TypeError, ValueError)
@@ -31,7 +38,7 @@ def find_plugin(kind: str, table: Mapping[str, str], name: str, group: str) -> A
         return resolve_name(table[name])
     registered = list(entry_points(group=group, name=name))
     if not registered:
-        raise ConfigError(f"no {kind} is called {name!r}: choose one of {', '.join(plugin_names(table, group))}")
+        raise ConfigError(f"no {kind} is called {name!r}: {near(name, plugin_names(table, group))}")
     if len({entry.value for entry in registered}) > 1:
         packages = " and ".join(sorted(_package(entry) for entry in registered))
         raise ConfigError(f"{kind} {name!r} is registered by {packages}: uninstall all but one of them")
@@ -45,12 +52,65 @@ def find_plugin(kind: str, table: Mapping[str, str], name: str, group: str) -> A
         ) from error
 
 
+CPU_FIRST = " (after PyTorch's build for the CPU, see its site: otherwise it brings gigabytes of CUDA)"
+
+
+_MARKER = re.compile(r"(python_version|platform_machine) (>=|!=) .([\w.]+)")
+
+
+def _lacking(extra: str, python: tuple[int, ...], machine: str) -> str:
+    """Return what every package of an extra needs and is not here, by the markers of the installed distribution; empty if one can come."""
+    try:
+        lines = [line.replace("'", '"') for line in requires("edgemeter") or () if not line.startswith("edgemeter")]
+    except PackageNotFoundError:
+        return ""
+    lacks = []
+    for line in lines:
+        if f'extra == "{extra}"' in line:
+            limits = {name: value for name, _, value in _MARKER.findall(line)}
+            oldest = limits.get("python_version", "0")
+            is_old = python < tuple(map(int, oldest.split(".")))
+            lacks.append(f"Python {oldest} or newer" if is_old else "a 64-bit system" if limits.get("platform_machine") == machine else "")
+    return lacks[0] if lacks and all(lacks) else ""
+
+
+def install_command(
+    extra: str,
+    nvidia_driver: Path = Path("/proc/driver/nvidia"),
+    python: tuple[int, ...] = sys.version_info[:2],
+    machine: str = platform.machine(),
+) -> str:
+    """Return the pip command of an extra, with what has to be here before it: another Python, or where no NVIDIA driver is PyTorch's build.
+
+    Source: torch 2.15 requires CUDA's libraries, gigabytes, wherever platform_system is Linux, whatever the processor.
+    """
+    takes_cpu_build = extra in {"torch", "executorch", "convert"} and not nvidia_driver.exists()
+    lacking = _lacking(extra, python, machine)
+    return f"{f'{lacking}, and there ' if lacking else ''}pip install 'edgemeter[{extra}]'{CPU_FIRST if takes_cpu_build else ''}"
+
+
 def import_extra(library: str, extra: str, need: str, kind: type[EdgemeterError] = UnavailableError) -> Any:
     """Return a library that an extra brings; raises `kind`, with what needs it and the pip command, if it is not installed."""
     try:
         return import_module(library)
     except ImportError as error:
-        raise kind(f"{need}: pip install 'edgemeter[{extra}]'") from error
+        raise kind(f"{need}: {install_command(extra)}") from error
+
+
+class ModuleOfExtra:
+    """A module of such a library, imported at its first use; raises as `import_extra`."""
+
+    def __init__(self, module: str, extra: str, need: str) -> None:
+        self._import = partial(import_extra, module, extra, need)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._import(), name)
+
+
+def require_extra(extra: str, need: str, *libraries: str) -> None:
+    """Raise UnavailableError, as `import_extra`, if one of an extra's libraries is not installed; imports none: called before long work."""
+    if any(find_spec(library) is None for library in libraries):
+        raise UnavailableError(f"{need}: {install_command(extra)}")
 
 
 def _package(entry: EntryPoint) -> str:

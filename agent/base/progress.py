@@ -1,5 +1,6 @@
 """Progress of long work on a terminal."""
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -8,10 +9,12 @@ from typing import Literal
 
 import click
 
+logger = logging.getLogger(__name__)
 # Called with what is being done, how much of it is done, and how much there is.
 Tell = Callable[[str, int, int], None]
-# The key of `--quiet` in what a command line keeps.
+# The key of `--quiet` in what a command line keeps, and its value where a function was called instead.
 QUIET = "edgemeter.quiet"
+CALLED = "called"
 
 
 def is_quiet() -> bool:
@@ -24,7 +27,7 @@ def is_quiet() -> bool:
 def quietly() -> Iterator[None]:
     """Show no progress and no notes within, as with `--quiet`: what is called as a function prints nothing."""
     with click.Context(click.Command("edgemeter")) as context:
-        context.meta[QUIET] = True
+        context.meta[QUIET] = CALLED
         yield
 
 
@@ -67,3 +70,12 @@ def progress_bar(of: Literal["steps", "bytes"] = "steps") -> Iterator[Tell]:
             bars.update(bar, description=step, completed=completed, total=total or None)
 
         yield report
+
+
+def wait_note(text: str) -> None:
+    """Say that this run waits for another: on standard error even where nothing else is shown, in the log where a function was called."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.meta.get(QUIET) == CALLED:
+        logger.warning("%s", text)
+    else:
+        click.echo(text, err=True)

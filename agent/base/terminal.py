@@ -1,35 +1,111 @@
 """Text and tables on a terminal, and the wait for the signal that ends a service."""
 
 import signal
+import textwrap
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from edgemeter.agent.base.figures import printable
+import click
+
+from edgemeter.agent.base.figures import ABSENT, printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
     from rich.text import Text
 
+BETWEEN_COLUMNS = 2
+NARROWEST_NAME = 8
+# The rank of a column that says the same in each row, or what stands elsewhere.
+REDUNDANT = 4
+# Longer lines of text are not read well.
+ENTRY_WIDTH = 100
+# No row is wrapped where no terminal limits it.
+PIPED_WIDTH = 1000
+
 
 def wide_console() -> "Console":
-    """Return the console of standard output; a file or another program gets lines that are not cut at 80 columns."""
+    """Return the console of standard output; a file or another program gets plain tables, one line a row, whatever their width."""
     from rich.console import Console  # noqa: PLC0415 - rich takes long to import
+    from rich.table import Table  # noqa: PLC0415
+
+    class PipedConsole(Console):
+        """Prints tables without rules and without spaces at the end of a line, for grep and awk."""
+
+        def print(self, *objects: Any, **how: Any) -> None:
+            """Print tables and lines."""
+            for table in objects:
+                if isinstance(table, Table):
+                    table.box, table.padding, table.pad_edge, table.title_justify = None, (0, 2, 0, 0), False, "left"
+            with self.capture() as captured:
+                super().print(*objects, **how)
+            lines = captured.get().split("\n")
+            click.echo("\n".join(line.rstrip(" ") for line in lines), nl=False)
 
     console = Console()
-    return console if console.is_terminal else Console(width=400)
+    return console if console.is_terminal else PipedConsole(width=PIPED_WIDTH)
 
 
-def plain_table(*headings: str, right: Collection[str] = (), overflow: Literal["fold", "ellipsis"] = "ellipsis") -> "Table":
-    """Return a table of a header line and rows, without frames, with these columns; those under `right` stand right."""
+def plain_table(*headings: str, right: Collection[str] = (), overflow: Literal["fold", "ellipsis"] = "fold") -> "Table":
+    """Return a table of a header line and rows, without frames, with these columns; those under `right` stand right.
+
+    The first column, which names the row, is not folded while another can be.
+    """
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for heading in headings:
-        table.add_column(heading, justify="right" if heading in right else "left", overflow=overflow)
+        justify: Literal["left", "right"] = "right" if heading in right else "left"
+        table.add_column(heading, justify=justify, overflow=overflow, no_wrap=heading == headings[0])
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column with all its cells. One without any figure is dropped unless it stays `always`; on a narrow terminal the highest rank goes.
+
+    Of one rank the last goes first, and rank `REDUNDANT` before anything is folded. A column of names `folds` where nothing else can go.
+    """
+
+    heading: str
+    cells: Sequence[str]
+    justify: Literal["left", "right"] = "right"
+    rank: int = 0
+    always: bool = False
+    folds: bool = False
+
+    @property
+    def full_width(self) -> int:
+        """The width of the column where nothing is folded."""
+        return max(map(len, (self.heading, *self.cells)))
+
+    @property
+    def width(self) -> int:
+        """The least width of the column."""
+        return min(NARROWEST_NAME, self.full_width) if self.folds else self.full_width
+
+
+def fitted_table(columns: Iterable[TableColumn], width: int, styles: Mapping[str, str] | None = None) -> "Table":
+    """Return a table of the columns that have something to show and fit; `styles` are those of cells, by their text."""
+    from rich.text import Text  # noqa: PLC0415
+
+    showing = fitting = [column for column in columns if column.always or any(cell not in ("", ABSENT) for cell in column.cells)]
+    if sum(column.full_width + BETWEEN_COLUMNS for column in fitting) > width:
+        fitting = [column for column in fitting if column.rank < REDUNDANT]
+    while sum(column.width + BETWEEN_COLUMNS for column in fitting) > width and any(column.rank for column in fitting):
+        last = max(reversed(fitting), key=lambda column: column.rank)
+        fitting = [column for column in fitting if column is not last]
+    table = plain_table()
+    if missing := [column.heading for column in showing if column.heading and column not in fitting and column.rank < REDUNDANT]:
+        table.caption, table.caption_justify = f"not shown on so narrow a terminal: {', '.join(missing)}", "left"
+    for column in fitting:
+        table.add_column(column.heading, justify=column.justify, min_width=column.width, no_wrap=not column.folds, overflow="fold")
+    for row in zip(*(column.cells for column in fitting), strict=True):
+        table.add_row(*(Text(cell, (styles or {}).get(cell, "")) for cell in row))
     return table
 
 
@@ -53,6 +129,30 @@ def writable(text: str, console: "Console") -> str:
 def print_text(console: "Console", text: str, style: str = "") -> None:
     """Print a line, which the terminal may fold."""
     console.print(safe_text(text, console, style), soft_wrap=True)
+
+
+def entry_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> "Table":
+    """Return a table of long texts: a terminal shows the first cell on a line and the others folded below it, as columns would cut them."""
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    class EntryTable(Table):
+        """A table as a list; in Markdown and LaTeX it has its columns."""
+
+        def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> "RenderResult":
+            lines = [f"{title}:"] if title else []
+            width = min(options.max_width, ENTRY_WIDTH)
+            for name, *texts in zip(*(column.cells for column in self.columns), strict=True):
+                lines.append(str(name))
+                for heading, text in zip(headings[1:], texts, strict=True):
+                    words = f"{heading}: {text}"
+                    lines += textwrap.wrap(words, width, initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False)
+            yield Text("\n".join(lines))
+
+    table = EntryTable(*headings, title=title or None)
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def print_lines(console: "Console", lines: Iterable[str]) -> None:

@@ -2,7 +2,6 @@
 
 import copy
 import datetime as dt
-import difflib
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
+from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.types import Name
 
 # Keys of tables and places in arrays, from the top of the document.
@@ -62,14 +62,6 @@ def section_of(keys: Place) -> str:
     names = ".".join(str(part) for part in keys if isinstance(part, str))
     numbers = [part for part in keys if isinstance(part, int)]
     return f"[[{names}]] number {numbers[-1] + 1}" if numbers else f"[{names}]"
-
-
-def near(word: str, known_words: Iterable[str]) -> str:
-    """Return the known words for one that is none of them, those that resemble it first: `did you mean ...? There are ...`."""
-    listed = list(known_words)
-    alike = difflib.get_close_matches(word, listed, 2, 0.6)
-    exist = f"there are {', '.join(listed)}" if len(listed) > 1 else f"there is {''.join(listed) or 'none'}"
-    return f"did you mean {' or '.join(alike)}? {exist.capitalize()}" if alike else exist
 
 
 def _walk(value: Any, kind: Any, keys: Place) -> Iterator[Mistake]:

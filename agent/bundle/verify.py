@@ -1,6 +1,7 @@
 """Verifies bundles: undamaged, signed by whom, and every figure recomputed from the raw samples; and what one holds, in words."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -110,6 +111,8 @@ def show_verifications(verifications: Sequence[Verification], version: str, cons
             console.print(_table(verification.differences, "recomputed"))
         if verification.other_method:
             console.print(_table([other for other in verification.other_method if SHOWN.search(other.field)], "by this version"))
+    for line in _left_lines([verification for verification in verifications if verification.error is None]):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _lines(verification: Verification, version: str) -> list[str]:
@@ -128,8 +131,13 @@ def _lines(verification: Verification, version: str) -> list[str]:
         lines.append(f"  {method}: from the same samples it computes what stands beside them; neither shows that the file was changed")
     if verification.written_by != version:
         lines.append(f"  written by edgemeter {verification.written_by}, recomputed by {version}: definitions may have changed in between")
-    lines.extend(f"  not recomputed: {part.field}: {part.why}" for part in verification.left)
     return lines
+
+
+def _left_lines(verifications: Sequence[Verification]) -> list[str]:
+    """Return a line for each field of bundles that was not recomputed, with its reason; where it is not of all, with how many."""
+    counts = Counter(f"{part.field}: {part.why}" for verification in verifications for part in verification.left)
+    return [f"not recomputed: {text}{f' (in {of} of them)' if of < len(verifications) else ''}" for text, of in counts.items()]
 
 
 def signature_text(signature: BundleSignature | None) -> str:
@@ -138,7 +146,7 @@ def signature_text(signature: BundleSignature | None) -> str:
         return "not signed" + (", though a key was expected" if signature and signature.expected is False else "")
     if signature.state in ("wrong", "unchecked"):
         return f"{'WRONG SIGNATURE' if signature.state == 'wrong' else 'signature not checked'}: {signature.detail}"
-    whose = {None: "; check the signer with --key", True: ", the expected key", False: ", NOT the expected key"}[signature.expected]
+    whose = {None: "; check the signer with --public-key", True: ", the expected key", False: ", NOT the expected key"}[signature.expected]
     return f"signed by {signature.fingerprint}{whose}"
 
 

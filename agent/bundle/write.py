@@ -31,7 +31,7 @@ from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job
 from edgemeter.agent.session import session
 
-_PATHS = ("model", "images", "annotations")
+_PATHS = ("model", "data", "annotations")
 
 
 def write_bundle(folder: Path, record: RunRecord, case: Case | None, suite: bytes | None = None, signer: Signer | None = None) -> Path:
@@ -103,7 +103,6 @@ class BundleRecorder:
     """Handles the events of a session before `on_event` does; collects failures in `errors`, since a run outweighs its bundle."""
 
     def __init__(self, folder: Path, on_event: session.OnEvent, suite: bytes | None = None, signer: Signer | None = None) -> None:
-        check_folder(folder)
         self.written: list[Path] = []
         self.errors: list[EdgemeterError] = []
         self._folder = folder

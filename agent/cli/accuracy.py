@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemeter.agent.base.errors import FAILED
 from edgemeter.agent.base.options import PATH, format_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -20,8 +21,8 @@ _IMAGES = {"help": "--model: data of any kind: a folder of images or recordings,
 
 @click.command()
 @click.option("--detections", type=PATH, help="COCO results: [{image_id, category_id, bbox: [x, y, w, h], score}].")
-@click.option("-m", "--model", type=PATH, help="Model file to score on --images, instead of detections.")
-@case_options(*MODEL_OPTIONS, "cluster_by", "subset", "seed", "corrupt", images=_IMAGES)
+@click.option("-m", "--model", type=PATH, help="Model file to score on --data, instead of detections.")
+@case_options(*MODEL_OPTIONS, "cluster_by", "subset", "seed", "corrupt", data=_IMAGES)
 @click.option(
     "--bounds",
     type=click.Choice(["auto", "always", "never"]),
@@ -58,7 +59,7 @@ def accuracy(*, with_classes: bool, form: Format | None, **options: Any) -> None
         for warning in scored.warnings:
             note(f"note: {warning}")
     if scored.verdict is not None and scored.verdict.state == "invalid":
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 def _check(options: Mapping[str, Any]) -> None:
@@ -70,11 +71,12 @@ def _check(options: Mapping[str, Any]) -> None:
         required = "annotations"
     else:
         idle = [name for name in ("bounds",) if options[name] is not None]
-        required = "images"
+        required = "data"
     if idle:
         raise click.UsageError(f"--{idle[0]} has no effect with --{'detections' if options['detections'] else 'model'}: leave it out")
     if options[required] is None:
-        raise click.UsageError(f"--{required} is missing")
+        example = "--annotations instances.json" if options["detections"] else "--data photos/ --annotations instances.json"
+        raise click.UsageError(f"--{required} is missing: what the score is made of, such as {example}")
 
 
 def _of_model(options: Mapping[str, Any]) -> "AccuracyScores":

@@ -10,14 +10,13 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import ABSENT
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.base.terminal import print_text
+from edgemeter.agent.base.terminal import plain_table, print_text
 from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy, Robustness
 from edgemeter.agent.contract.record_conditions import Subset, Verdict
 from edgemeter.agent.contract.suite import Case
@@ -242,9 +241,8 @@ def mean(values: Sequence[float | None]) -> float | None:
 
 
 def _table(title: str | None, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for index, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if index else "left", overflow="fold", no_wrap=index > 0)
+    table = plain_table(*headings, right=headings[1:])
+    table.title, table.title_justify = title, "left"
     for row in rows:
         table.add_row(*row)
     return table

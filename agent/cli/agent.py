@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base.options import FiniteRange, broker_files, delivery_timeout_option, format_option, names_and_config
+from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base.options import FiniteRange, broker_files, delivery_timeout_option, format_option, names_and_config, renamed_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, print_text
 
@@ -85,7 +86,7 @@ def _show(entries: "Sequence[JournalEntry]", schedules: "Sequence[Scheduled]", c
     if not entries and not schedules:
         console.print("no orders yet")
         return
-    table = plain_table("job", "state", "arrived", "took s", "runs", right=("took s", "runs"), overflow="fold")
+    table = plain_table("job", "state", "arrived", "took s", "runs", right=("took s", "runs"))
     for entry in entries:
         took = "" if entry.started_ns is None or entry.ended_ns is None else f"{(entry.ended_ns - entry.started_ns) / 1e9:.0f}"
         table.add_row(*map(Text, (_name(entry), entry.state.replace("_", " "), local(entry.arrived_ns)[:16], took, str(len(entry.runs)))))
@@ -101,7 +102,7 @@ def _show(entries: "Sequence[JournalEntry]", schedules: "Sequence[Scheduled]", c
         print_text(console, f"schedule {schedule.schedule.name}: {schedule.schedule.cron}, next {next_text}{remark}")
 
 
-@click.group()
+@click.group(cls=DefaultGroup)
 def agent() -> None:
     """Join a fleet and run the agent daemon, which delivers results whenever a broker is reachable.
 
@@ -164,7 +165,15 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
     show_default=True,
     help="Configuration file to write.",
 )
-@click.option("--wait", "patience_s", default=600.0, show_default=True, type=FiniteRange(1.0), help="Seconds to wait for approval.")
+@renamed_option(
+    "--timeout",
+    "patience_s",
+    former=["--wait"],
+    default=600.0,
+    show_default=True,
+    type=FiniteRange(1.0),
+    help="Seconds to wait for approval.",
+)
 def join(join_file: Path, home: Path | None, config: Path, patience_s: float) -> None:
     """Join a fleet with the token in JOIN_FILE.
 

@@ -8,18 +8,22 @@ import click
 import msgspec
 
 from edgemeter.agent.base.completion import completes
-from edgemeter.agent.base.options import PATH, FiniteRange, added
+from edgemeter.agent.base.options import PATH, FiniteRange, added, renamed_option
 from edgemeter.agent.contract.suite import MODES, PATHS, Settings, setting_texts
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Type: TypeAlias = "click.ParamType[Any]"
 
-CASE_OPTIONS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "options", "seconds", "queries", "idle_seconds"})
-MODEL_OPTIONS = ("images", "annotations", "reader", "runtime", "backend", "threads")
+CASE_OPTIONS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "seconds", "queries", "idle_seconds"})
+# Settings that mean nothing where models are measured in turn: `--repeats` stands for the repeats, and one round scores the accuracy.
+_NOT_IN_TURN = {"repeats", "minutes", "name", "sha256", "role", "corrupt", "accuracy", "reference_accuracy", "gate"}
+IN_TURN_OPTIONS = tuple(key for key in CASE_OPTIONS if key not in _NOT_IN_TURN)
+MODEL_OPTIONS = ("data", "annotations", "reader", "runtime", "backend", "threads")
 # For commands that measure many runs in turn.
 SHORT_MODES = {"type": click.Choice([mode for mode in MODES if mode != "sustained"])}
 
-_NAMES = {"images": ("-i", "--images"), "annotations": ("-a", "--annotations"), "rate_per_s": ("--rate",)}
+_NAMES = {"data": ("-d", "--data"), "annotations": ("-a", "--annotations"), "rate_per_s": ("--rate",), "options": ("--option",)}
+_FORMER = {"data": ("--images", "-i")}
 # Options that take several values where their key takes a list of them.
 _SWEPT = ("prompt_tokens", "output_tokens")
 
@@ -50,19 +54,43 @@ class CommaSeparated(click.ParamType):  # type: ignore[type-arg]
         return [self.item.convert(part.strip(), param, ctx) for part in value.split(",")]
 
 
+class KeyValue(click.ParamType):  # type: ignore[type-arg]
+    """A setting `KEY=VALUE` of a runtime."""
+
+    name = "KEY=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Return the key and the value."""
+        key, equals, text = value.partition("=")
+        if not (key and equals):
+            self.fail(f"{value!r} is not KEY=VALUE: give a setting such as kv_type=q8_0", param, ctx)
+        return key, text
+
+
+def _as_table(_ctx: click.Context, _param: click.Parameter, pairs: tuple[tuple[str, str], ...]) -> dict[str, str] | None:
+    return dict(pairs) or None
+
+
 def case_options(*keys: str, **changes: Mapping[str, Any]) -> Callable[[_Command], _Command]:
     """Return what adds the options of these keys of a case, in this order; `changes` are attributes of an option in this command only."""
     texts, annotations = setting_texts(), get_type_hints(Settings, include_extras=True)
     return added(
         *(
-            click.option(
+            renamed_option(
                 *_NAMES.get(key, (f"--{key.replace('_', '-')}",)),
                 key,
-                **{"type": _type_of(key, annotations[key]), "help": texts[key], **changes.get(key, {})},
+                former=_FORMER.get(key, ()),
+                **{**_form_of(key, annotations[key]), "help": texts[key], **changes.get(key, {})},
             )
             for key in keys
         )
     )
+
+
+def _form_of(key: str, annotation: Any) -> dict[str, Any]:
+    if key == "options":
+        return {"type": KeyValue(), "multiple": True, "callback": _as_table}
+    return {"type": _type_of(key, annotation)}
 
 
 def _type_of(key: str, annotation: Any) -> _Type:

@@ -6,71 +6,73 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import PATH, format_option, matters_option, names_and_config, quiet_option, save_option
-from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.options import PATH, format_option, matters_option, names_and_config, quiet_option, renamed_option, save_option
+from edgemeter.agent.base.progress import note, wait_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options, power_option
+from edgemeter.agent.cli.case_options import IN_TURN_OPTIONS, SHORT_MODES, case_options, power_option
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from edgemeter.agent.base.terminal import TableColumn
     from edgemeter.agent.contract.record import RunRecord
+    from edgemeter.agent.contract.suite import Case
     from edgemeter.agent.session.in_turn import MeasuredInTurn
     from edgemeter.agent.session.pairs import PairJudgement
 
+# One length for a side: a sweep would be several cases.
+_TOKENS = {"type": click.IntRange(1, 1 << 20)}
 # They are called A to Z.
 MOST_MODELS = 26
 
 
 @click.command(short_help="Measure models in turn on this device, and compare each with the first.")
 @click.argument("models", nargs=-1, required=True, type=PATH, metavar="A B...")
-@click.option("--runs", type=click.IntRange(2, 1000), default=10, show_default=True, help="Most runs of each; a clear result ends earlier.")
+@renamed_option(
+    "--repeats",
+    "runs",
+    former=["--runs"],
+    type=click.IntRange(2, 1000),
+    default=10,
+    show_default=True,
+    help="Most runs of each; a clear result ends earlier.",
+)
 @matters_option
-@case_options(*MODEL_OPTIONS, "cluster_by", "subset", "seed", "mode", mode=SHORT_MODES)
+@case_options(*IN_TURN_OPTIONS, mode=SHORT_MODES, prompt_tokens=_TOKENS, output_tokens=_TOKENS)
+@click.option(
+    "--text",
+    metavar="FILE",
+    help="Language models: UTF-8 text for the perplexity, or none. Default: the text that ships.",
+)
 @power_option
 @save_option
 @names_and_config
 @quiet_option
 @format_option("Print the comparison and its records as JSON.")
 def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form: Format | None, save: bool, **options: Any) -> None:
-    """Measure models in turn on this device, and compare each with the first: speed, accuracy and energy, in a table and a sentence.
+    """Measure models in turn on this device, and compare each with the first: speed, quality and energy, in a table and a sentence.
 
     A and B are model files, names of the catalogue, or suites (.toml) of one case each. They run alternately (AB BA BA AB ...), so that all
-    see the same machine, until the differences are clear. Accuracy needs --images and --annotations, energy a power sensor.
+    see the same machine, until the differences are clear. Accuracy needs --data and --annotations, energy a power sensor. Of language
+    models (.gguf, genai_config.json, .server) prefill and decoding are compared, and the perplexity on a text.
 
-    Example: edgemeter compare model_fp32.tflite model_int8.tflite --images photos/ --annotations coco.json
+    Example: edgemeter compare model_fp32.tflite model_int8.tflite --data photos/ --annotations coco.json
     """
     from edgemeter.agent.base import config
     from edgemeter.agent.ledger.own_runs import saving
 
     with saving(config.read(options["config"]), note, is_wanted=save) as keep:
-        comparison = measure_models(models, runs, matters, keep, options, note)
+        comparison = measure_cases(cases_of(models, options), runs, matters, keep, options, note)
         if not print_data(form, comparison, rows="sides"):
             show(comparison, console_for(form))
+        stop_if_interrupted(comparison)
 
 
-def measure_models(
-    models: Sequence[Path],
-    runs: int,
-    matters_ratio: float,
-    keep: "Callable[[RunRecord], RunRecord]",
-    options: Mapping[str, Any],
-    report: Callable[[str], None],
-) -> "MeasuredInTurn":
-    """Measure models (paths, names, or suites of one case) in turn, and return the comparison; notes on the way go to `report`.
-
-    There are at most `runs` of each, which `keep` stores; a ratio of latency or energy above `matters_ratio` matters.
-
-    Raises:
-        EdgemeterError: a model or an option is wrong, or no two runs can be compared.
-    """
-    from edgemeter.agent.base import config
-    from edgemeter.agent.base.file_lock import run_lock
+def cases_of(models: Sequence[Path], options: Mapping[str, Any]) -> "list[Case]":
+    """Return the cases of models (paths, names, or suites of one case); raises ConfigError if a model or an option is wrong."""
     from edgemeter.agent.cli import run_session
-    from edgemeter.agent.cli.run_plan import expectation
-    from edgemeter.agent.contract.suite import Suite
 
     if not 2 <= len(models) <= MOST_MODELS:
         raise ConfigError(f"give two models or more (at most {MOST_MODELS}), not {len(models)}: edgemeter compare A B")
@@ -78,88 +80,212 @@ def measure_models(
         raise ConfigError(
             f"{str(results[0])!r} is not a model: compare models with models, or results with results (`edgemeter run --output`)"
         )
+    return [run_session.single_case(path, options) for path in models]
+
+
+def check_cases(cases: "Sequence[Case]", options: Mapping[str, Any]) -> Mapping[int, EdgemeterError]:
+    """Return by its place why this machine cannot measure a case; raises EdgemeterError if it can measure none, or a sensor is absent."""
+    from edgemeter.agent.base import config
+    from edgemeter.agent.contract.suite import Suite
+    from edgemeter.agent.power.detect import check_sensors
+    from edgemeter.agent.session import in_turn, session
+
     settings = config.read(options["config"])
-    cases = [run_session.single_case(path, options) for path in models]
-    length = expectation(cases, [runs] * len(cases))
-    report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
-    # What comes now takes long to import on a small board.
+    check_sensors(options["power"], settings.power, settings.sensors)
+    suite = Suite("compare", tuple(cases))
+    refused = session.check(suite, opens=True)
+    in_turn.check_sides(suite, refused)
+    return refused
+
+
+def measure_cases(
+    cases: "Sequence[Case]",
+    runs: int,
+    matters_ratio: float,
+    keep: "Callable[[RunRecord], RunRecord]",
+    options: Mapping[str, Any],
+    report: Callable[[str], None],
+) -> "MeasuredInTurn":
+    """Measure cases in turn while no other run does on this board, and return the comparison; notes on the way go to `report`.
+
+    There are at most `runs` of each, which `keep` stores; a ratio of latency or energy above `matters_ratio` matters. The option `text` is
+    the file on which language models are scored, or none.
+
+    Raises:
+        EdgemeterError: they cannot be measured, or no two runs can be compared.
+    """
+    from edgemeter.agent.base import config
+    from edgemeter.agent.base.file_lock import run_lock
+    from edgemeter.agent.cli import run_session
+    from edgemeter.agent.cli.run_plan import expectation
+    from edgemeter.agent.contract.suite import Suite
+
+    settings = config.read(options["config"])
+    text = _text_of(options.get("text")) if any(case.output_tokens is not None for case in cases) else None
     from edgemeter.agent.energy.outlook import outlook
     from edgemeter.agent.power.detect import open_sensors
-    from edgemeter.agent.session import in_turn, session
+    from edgemeter.agent.session import in_turn, session, turn_figures
     from edgemeter.agent.verdict.precondition_rules import preflight_notes
 
     suite = Suite("compare", tuple(cases))
-    session.check(suite)
+    turn_figures.turn_figures(cases)
+    refused = check_cases(cases, options)
+    # One round more scores the accuracy.
+    rounds = runs + any(case.data is not None and case.accuracy != "never" for case in cases)
+    length = expectation(cases, [rounds] * len(cases))
+    report(f"measuring {len(cases)} models in turn: at most {length}; a clear result ends earlier")
     identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     with (
-        run_lock(config.home(), "edgemeter compare", report),
+        run_lock(config.home(), "edgemeter compare", wait_note),
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
         run_session.session_progress() as on_event,
     ):
         for remark in (*(f"power: {text}" for text in outlook(suite, sensors)), *preflight_notes()):
             report(f"note: {remark}")
         bench = in_turn.Bench(identity, sensors, why_no_power, on_event, keep)
-        return in_turn.measure_in_turn(cases, runs, bench, in_turn.Matters(ratio=matters_ratio))
+        return in_turn.measure_in_turn(cases, runs, bench, in_turn.Matters(ratio=matters_ratio), text, refused)
+
+
+def _text_of(named: str | None) -> str | None:
+    """Return the text on which language models are scored: that in a file, or the one that ships; None for `none`.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    from edgemeter.agent.base.model_names import shipped_text
+    from edgemeter.agent.quality.scoring import read_material
+
+    if named == "none":
+        return None
+    path = shipped_text() if named is None else Path(named).expanduser()
+    return None if path is None else read_material(path, None, None, 0).text
 
 
 def _is_result(path: Path) -> bool:
     """Return whether `path` can only be meant as results: a document, a ledger, a bundle or a folder of these."""
-    name = path.name.lower()
-    return name.endswith((".sqlite", ".edgemeter")) or (name.endswith(".json") and not name.endswith(".replay.json")) or path.is_dir()
+    from edgemeter.agent.contract.suite import is_model_file
+
+    if is_model_file(path):
+        return False
+    return path.suffix.lower() == ".json" or path.name.lower().endswith((".sqlite", ".edgemeter")) or path.is_dir()
 
 
 def show(comparison: "MeasuredInTurn", console: "Console") -> None:
-    """Print a row for each side, a sentence for each but the first, and what does not count, is missing or doubtful."""
+    """Print a sentence for each side but the first, a row for each, what does not count, is missing or doubtful, and where it holds."""
     from edgemeter.agent.base.terminal import print_text
 
-    console.print(_table(comparison))
-    for line in (*(f"{contrast.sentence}." for contrast in comparison.contrasts), *_notes(comparison)):
+    for contrast in comparison.contrasts:
+        print_text(console, f"{contrast.sentence}.")
+    console.print(sides_table(comparison, console.width))
+    for line in (*notes_of(comparison), elsewhere(comparison.runs[0])):
         print_text(console, line)
 
 
-def _table(comparison: "MeasuredInTurn") -> "Table":
-    from edgemeter.agent.base import decision
-    from edgemeter.agent.base.figures import plain_digits, span
-    from edgemeter.agent.base.metrics import metric_name
-    from edgemeter.agent.base.terminal import plain_table
+def stop_if_interrupted(comparison: "MeasuredInTurn") -> None:
+    """Raise KeyboardInterrupt if Ctrl-C ended the measurement, now that its result is printed."""
+    if comparison.is_interrupted:
+        raise KeyboardInterrupt(f"interrupted: {len(comparison.runs)} runs ended before and are compared")
 
-    metrics = {side.accuracy_metric for side in comparison.sides if side.accuracy_metric}
-    accuracy = metric_name(metrics.pop()) if len(metrics) == 1 else "accuracy"
+
+def elsewhere(run: "RunRecord") -> str:
+    """Return that a ratio is this board's, and the command that measures it on another."""
+    from edgemeter.agent.base.command_group import typed
+
+    board = run.environment.board or run.environment.cpu
+    where = f"{run.device}{f' ({board})' if board else ''}"
+    return (
+        f"ratios are of neighbouring runs on {where}, not of the medians, and need not hold on another board: measure it there: {typed()}"
+    )
+
+
+def sides_table(comparison: "MeasuredInTurn", width: int, *further: "TableColumn") -> "Table":
+    """Return the table of the sides, with further columns at its end."""
+    from edgemeter.agent.base import decision
+    from edgemeter.agent.base.terminal import TableColumn, fitted_table
+
     changes = {
         contrast.name: {difference.figure: decision.change_text(difference) for difference in contrast.differences}
         for contrast in comparison.contrasts
     }
-    table = plain_table()
-    for heading in ("", "model", "runs", "p50 ms", "95%", "", accuracy, "", "mJ gross", "", "peak MB"):
-        table.add_column(heading, justify="left" if heading == "model" else "right", overflow="fold", no_wrap=heading != "model")
-    for side in comparison.sides:
-        change = changes.get(side.name, {})
-        table.add_row(
-            side.name,
-            side.label,
-            str(len(side.p50_ms)),
-            plain_digits(side.median_ms),
-            "-" if side.low_ms is None or side.high_ms is None else span(side.low_ms, side.high_ms),
-            change.get("latency", ""),
-            "-" if side.accuracy_value is None else f"{side.accuracy_value:.4f}",
-            change.get("accuracy", ""),
-            plain_digits(side.gross_mj),
-            change.get("energy", ""),
-            plain_digits(side.peak_mb, 3),
-        )
-    return table
+    sides = comparison.sides
+    columns = _text_columns if any(side.text_figures for side in sides) else _query_columns
+    first = [
+        TableColumn("", [side.name for side in sides], "left"),
+        TableColumn("model", [side.label for side in sides], "left", folds=True),
+        TableColumn("runs", [str(len(side.p50_ms)) for side in sides], rank=3),
+    ]
+    return fitted_table(
+        [*first, *columns(comparison, lambda figure: [changes.get(side.name, {}).get(figure, "") for side in sides]), *further], width
+    )
 
 
-def _notes(comparison: "MeasuredInTurn") -> list[str]:
+def _query_columns(comparison: "MeasuredInTurn", changed: Callable[[str], list[str]]) -> "list[TableColumn]":
+    """Return the columns of models of one call; `changed` gives the changes of a figure against the first, side by side."""
+    from edgemeter.agent.base.figures import plain_digits, span
+    from edgemeter.agent.base.metrics import metric_name
+    from edgemeter.agent.base.terminal import TableColumn
+
+    sides = comparison.sides
+    metrics = {side.accuracy_metric for side in sides if side.accuracy_metric}
+    accuracy = metric_name(metrics.pop()) if len(metrics) == 1 else "accuracy"
+    intervals = ["-" if side.low_ms is None or side.high_ms is None else span(side.low_ms, side.high_ms) for side in sides]
+    return [
+        TableColumn("p50 ms", [plain_digits(side.median_ms) for side in sides]),
+        TableColumn("95%", intervals, rank=1),
+        TableColumn("", changed("latency")),
+        TableColumn(accuracy, ["-" if side.accuracy_value is None else f"{side.accuracy_value:.4f}" for side in sides]),
+        TableColumn("", changed("accuracy")),
+        TableColumn("mJ gross", [plain_digits(side.gross_mj) for side in sides]),
+        TableColumn("", changed("energy")),
+        TableColumn("peak MB", [plain_digits(side.peak_mb, 3) for side in sides], rank=2),
+    ]
+
+
+def _text_columns(comparison: "MeasuredInTurn", changed: Callable[[str], list[str]]) -> "list[TableColumn]":
+    """Return the columns of language models: their figures, each followed by its change where it is compared; quality; memory."""
+    from edgemeter.agent.base.figures import plain_digits
+    from edgemeter.agent.base.terminal import TableColumn
+    from edgemeter.agent.session.turn_figures import TEXT_FIGURES, TOKEN_ENERGY
+
+    sides = comparison.sides
+    columns: list[TableColumn] = []
+    for entry in TEXT_FIGURES:
+        if "terminal" in entry.views or entry.choice == TOKEN_ENERGY:
+            heading, name = ("mJ/token", "energy") if entry.choice == TOKEN_ENERGY else (entry.heading, entry.choice)
+            columns += [
+                TableColumn(heading, [plain_digits(side.text_figures.get(entry.choice)) for side in sides]),
+                TableColumn("", changed(name)),
+            ]
+    perplexities = [plain_digits(side.perplexity.value if side.perplexity else None) for side in sides]
+    peaks = [plain_digits(side.peak_mb, 3) for side in sides]
+    return [*columns, TableColumn("perplexity", perplexities), TableColumn("peak MB", peaks, rank=2)]
+
+
+def notes_of(comparison: "MeasuredInTurn") -> list[str]:
+    """Return what is missing and why, what was left out, and what is doubtful."""
+    from edgemeter.agent.base.decision import figure_name
+
     missing: dict[str, list[str]] = {}
     for contrast in comparison.contrasts:
         for difference in contrast.differences:
             if difference.change is None:
-                missing.setdefault(f"{difference.figure}: {difference.note}", []).append(contrast.name)
+                missing.setdefault(f"{figure_name(difference.figure)}: {difference.note}", []).append(contrast.name)
     of = {reason: f" of {' and '.join(names)}" if len(names) < len(comparison.contrasts) else "" for reason, names in missing.items()}
     notes = [f"no {reason.replace(':', f'{of[reason]}:', 1)}" for reason in missing]
-    notes += [note for contrast in comparison.contrasts if (note := _neighbours_note(contrast.name, contrast.latency))]
-    return [*notes, *(f"left out: {text}" for text in comparison.left_out), *(f"suspect: {text}" for text in comparison.doubts)]
+    notes += [note for contrast in comparison.contrasts if (note := _neighbours_note(contrast.name, contrast.decode or contrast.latency))]
+    if len(comparison.runs) < comparison.most_runs and not comparison.is_interrupted:
+        notes.append(f"{len(comparison.runs)} of at most {comparison.most_runs} runs")
+    suspect = [f"suspect: {', '.join(comparison.doubts)}"] if comparison.doubts else []
+    return [*notes, *_left_out(comparison), *suspect]
+
+
+def _left_out(comparison: "MeasuredInTurn") -> list[str]:
+    """Return a line for each reason why runs do not count, with the runs: `pair 1, B; pair 2, B`."""
+    titles: dict[str, list[str]] = {}
+    for text in comparison.left_out:
+        title, _, reason = text.partition(": ")
+        titles.setdefault(reason, []).append(title)
+    return [f"left out: {'; '.join(of)}: {reason}" for reason, of in titles.items()]
 
 
 def _neighbours_note(name: str, judged: "PairJudgement") -> str:
@@ -169,6 +295,6 @@ def _neighbours_note(name: str, judged: "PairJudgement") -> str:
     if judged.effective_pairs is not None and judged.effective_pairs < judged.pairs:
         return f"{name}: neighbouring pairs depend on each other: {judged.pairs} are worth {judged.effective_pairs:.1f} independent ones"
     if judged.rests_on_independence:
-        fewest = f"--runs {TELLING_NEIGHBOURS}"
+        fewest = f"--repeats {TELLING_NEIGHBOURS}"
         return f"{name}: too few pairs to show whether neighbours depend on each other, which would open the outcome: {fewest}"
     return ""

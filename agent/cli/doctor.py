@@ -1,13 +1,15 @@
 """The commands `edgemeter doctor`: check this device; measure the overhead of measuring on it."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base.errors import FAILED
 from edgemeter.agent.base.options import PATH, broker_files, config_option, format_option, json_option, names_and_config, quiet_option
-from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.progress import note, wait_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options, power_option
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 def doctor(context: click.Context, /, broker: str | None, share_folder: Path | None, *, form: Format | None, **options: Any) -> None:
     """Check this device (board, runtimes, sensors, clock, broker), and show how to fix what is wrong.
 
+    The exit status is 1 if a finding is BAD: nothing can be measured or delivered so.
+
     With --share, write a bundle of the newest run of each set-up that this device measured, and print its row of docs/boards.md.
 
     Example: edgemeter doctor --broker 192.0.2.7
@@ -41,6 +45,8 @@ def doctor(context: click.Context, /, broker: str | None, share_folder: Path | N
     findings = examination.examine(broker=broker or settings.broker, home=home(), settings=settings)
     if not print_data(form, examination.as_json(findings)):
         console_for(form).print(examination.render(findings))
+    if any(finding.state == "bad" for finding in findings):
+        sys.exit(FAILED)
 
 
 def _share(folder: Path) -> None:
@@ -87,7 +93,7 @@ def overhead(suite: Path | None, model: Path | None, pairs: int, *, as_json: boo
     identity = DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
     case = single_case(source, options)
     with (
-        run_lock(config.home(), "edgemeter doctor overhead", note),
+        run_lock(config.home(), "edgemeter doctor overhead", wait_note),
         open_sensors(options["power"], settings.power, settings.sensors) as (sensors, _),
         session_progress() as on_event,
     ):

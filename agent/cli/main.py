@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import click
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
-from edgemeter.agent.base.errors import EdgemeterError
+from edgemeter.agent.base.errors import DONE, FAILED, INTERRUPTED, TERMINATED, USAGE, EdgemeterError
 
 COMMANDS: Sections = {
     "Measure": {
         "run": ("edgemeter.agent.cli.run:run", "Measure a model, or a suite of cases."),
+        "benchmark": ("edgemeter.models.cli.benchmark:benchmark", "Measure a model in every format that this board runs, and pick one."),
         "energy": ("edgemeter.agent.cli.energy:energy", "Measure the energy of any command, or of a suite again and again."),
         "accuracy": ("edgemeter.agent.cli.accuracy:accuracy", "Score detections, or a model, without timing it."),
         "sensors": ("edgemeter.agent.cli.sensors:sensors", "List, read and calibrate power sensors."),
@@ -20,6 +21,7 @@ COMMANDS: Sections = {
     },
     "Compare and watch": {
         "compare": ("edgemeter.collector.cli.compare:compare", "Compare models, changes, devices, or edge and datacenter."),
+        "runs": ("edgemeter.collector.cli.runs:runs", "Find, show, note, exclude, delete and export runs."),
         "report": ("edgemeter.collector.cli.report:report", "Write a page that works offline, or all runs as CSV or Parquet."),
         "site": ("edgemeter.collector.cli.board:site", "Make a public board: a static site from signed bundles."),
         "trend": ("edgemeter.collector.cli.trend:trend", "Find changes over time; annotate them, send alerts for them."),
@@ -49,33 +51,33 @@ COMMANDS: Sections = {
 def cli() -> None:
     """Measure what a machine-learning model costs on an edge device: latency, accuracy and energy.
 
-    Example: edgemeter run --model model.tflite --images photos/ --annotations coco.json
+    Example: edgemeter run --model model.tflite --data photos/ --annotations coco.json
     """
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 failed, 2 wrong usage, 130 interrupted; an expected error is one line on standard error."""
+    """Run the command line and exit with one of EXIT_STATUSES; an expected error is one line on standard error."""
     # Ended by a service manager: unwind, so that no child process and no half-written file stays behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
         # A command that has the process for itself may start it anew, in a sandbox.
         caller = "process" if arguments is None else None
         status = cli.main(args=None if arguments is None else list(arguments), prog_name="edgemeter", standalone_mode=False, obj=caller)
     except click.UsageError as error:
         error.show()
-        sys.exit(2)
+        sys.exit(USAGE)
     except click.ClickException as error:
         error.show()
-        sys.exit(1)
+        sys.exit(FAILED)
     except EdgemeterError as error:
         click.echo(f"edgemeter: {' '.join(str(error).split())}", err=True)
         sys.exit(error.exit_status)
     except (click.Abort, KeyboardInterrupt) as error:
         click.echo(f"edgemeter: {str(error.__cause__ or error) or 'interrupted'}", err=True)
-        sys.exit(128 + signal.SIGINT)
+        sys.exit(INTERRUPTED)
     except OSError as error:
         _end_without_output(error)
-    sys.exit(status if isinstance(status, int) else 0)
+    sys.exit(status if isinstance(status, int) else DONE)
 
 
 def _end_without_output(error: OSError) -> None:
@@ -93,7 +95,7 @@ def _end_without_output(error: OSError) -> None:
     if not isinstance(error, BrokenPipeError):
         # A reader that has gone (`| head`) has what it wanted.
         click.echo(f"edgemeter: cannot write to standard output: {error.strerror}", err=True)
-    sys.exit(1)
+    sys.exit(FAILED)
 
 
 if __name__ == "__main__":

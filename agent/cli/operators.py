@@ -51,7 +51,9 @@ def measure_operators(
             suite_file = folder / SUITE
             suite_file.write_text(_suite_text(model, operators, settings), encoding="utf-8")
         except OSError as error:
-            raise ConfigError(f"cannot write operators to {str(folder)!r}: {error.strerror}; choose another folder with --out") from error
+            raise ConfigError(
+                f"cannot write operators to {str(folder)!r}: {error.strerror}; choose another folder with --output"
+            ) from error
         if out:
             note(f"the operators and their suite: {suite_file.resolve()}; deliver with `edgemeter run {suite_file} --broker HOST`")
         threads = settings.get("threads")

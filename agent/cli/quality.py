@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgemeter.agent.base.options import PATH, format_option, quiet_option
+from edgemeter.agent.base.errors import FAILED
+from edgemeter.agent.base.options import PATH, format_option, quiet_option, renamed_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import plain_table
 from edgemeter.agent.contract.suite import runtime_for
 
 if TYPE_CHECKING:
@@ -21,7 +23,13 @@ if TYPE_CHECKING:
 @click.option(
     "-m", "--model", required=True, type=PATH, help="Language model (.gguf, genai_config.json, .server), or name of the catalogue."
 )
-@click.option("--source", type=PATH, help="The 16-bit file that --model was quantised from: the gate compares the two.")
+@renamed_option(
+    "--unquantised",
+    "source",
+    former=["--source"],
+    type=PATH,
+    help="The 16-bit file that --model was quantised from: the gate compares the two.",
+)
 @click.option("--text", type=PATH, help="UTF-8 text for the perplexity.")
 @click.option("--choices", type=PATH, help='JSON Lines for multiple choice: {"id", "prompt", "choices": [...], "answer": index}.')
 @click.option("--questions", type=PATH, help='JSON Lines for exact match and F1: {"id", "prompt", "answers": [...]}.')
@@ -45,11 +53,11 @@ def quality(
     """Score a language model: perplexity, multiple choice, short answers.
 
     Perplexity is by the rule of llama-perplexity, multiple choice as lm-evaluation-harness scores it, exact match and F1 with SQuAD's
-    normalisation. With --source a perplexity above 1.05 times the source's, or an accuracy below 0.9 times, fails the gate.
+    normalisation. With --unquantised a perplexity above 1.05 times the source's, or an accuracy below 0.9 times, fails the gate.
 
     Exit status: 0 scored, 1 failed or the gate is not passed, 2 wrong option or file.
 
-    Example: edgemeter models quality --model model_q4_0.gguf --source model_f16.gguf --text held_out.txt
+    Example: edgemeter models quality --model model_q4_0.gguf --unquantised model_f16.gguf --text held_out.txt
     """
     from edgemeter.agent.base.model_names import model_path
     from edgemeter.agent.quality.gate import quality_gate
@@ -71,16 +79,13 @@ def quality(
         if gate:
             click.echo(f"gate: {'passed' if gate.passed else 'not passed'}")
     if gate is not None and not gate.passed:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 def _table(qualities: "dict[Path, Quality]") -> "Table":
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, caption="±: one standard error, tokens and questions taken as independent", caption_justify="left")
-    for heading in ("file", "perplexity", "bits/byte", "acc", "acc_norm", "exact match", "F1"):
-        table.add_column(heading, justify="left" if heading == "file" else "right")
+    figures = ("perplexity", "bits/byte", "acc", "acc_norm", "exact match", "F1")
+    table = plain_table("file", *figures, right=figures)
+    table.caption, table.caption_justify = "±: one standard error, tokens and questions taken as independent", "left"
     for path, scores in qualities.items():
         likely, choices, answered = scores.perplexity, scores.choices, scores.answers
         table.add_row(

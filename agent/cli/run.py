@@ -1,6 +1,7 @@
 """The command `edgemeter run`."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import click
 
 from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.durable_file import check_writable
-from edgemeter.agent.base.errors import TransientError
+from edgemeter.agent.base.errors import FAILED, TransientError
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import (
     PATH,
@@ -57,12 +58,13 @@ from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, power_o
     type=PATH,
     help="Key that signs bundles (see `edgemeter bundle keygen`). Default: the configuration's, or unsigned.",
 )
+@click.option("--why", is_flag=True, help="Show every run, and the evidence of each verdict.")
 @quiet_option
 @format_option('Print {"runs": [record, ...]}.')
 def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> None:
     """Measure a suite of cases (.toml), or models in turn.
 
-    Example: edgemeter run model.tflite --images photos/ --annotations coco.json --threads 4
+    Example: edgemeter run model.tflite --data photos/ --annotations coco.json --threads 4
     """
     from edgemeter.agent.cli import run_session
 
@@ -81,17 +83,17 @@ def run(sources: tuple[Path, ...], named: tuple[Path, ...], **options: Any) -> N
         if not print_data(options["form"], document):
             from edgemeter.agent.cli.run_table import print_runs
 
-            print_runs(outcome.records, console_for(options["form"]))
+            print_runs(outcome.records, console_for(options["form"]), why=options["why"])
     finally:
         # A full or closed standard output does not take the rest with it.
         if options["output"]:
             run_session.write_document(options["output"], document, outcome.errors)
         note(outcome.saved)
-        for error in outcome.errors:
-            click.echo(f"edgemeter: {error}", err=True)
+        for message, times in Counter(map(str, outcome.errors)).items():
+            click.echo(f"edgemeter: {message}{f' ({times} times)' if times > 1 else ''}", err=True)
     if outcome.interruption is not None:
         raise outcome.interruption
     if outcome.undelivered:
         raise TransientError(outcome.undelivered)
     if outcome.errors:
-        sys.exit(1)
+        sys.exit(FAILED)

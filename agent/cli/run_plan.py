@@ -11,11 +11,6 @@ SHORTEST_WARM_UP_S = 0.5
 LABELS_SHOWN = 3
 
 
-def expected_run_s(case: Case) -> float:
-    """Return how long a run is expected to take, without idle, accuracy and agreement: its warm-up is over half-way to the limit."""
-    return START_S + (SHORTEST_WARM_UP_S + case.warm_up_seconds) / 2 + case.seconds
-
-
 def announcement(cases: Sequence[Case]) -> str:
     """Return what will be measured, and how long that takes, in one line."""
     labels = [case.label for case in cases[:LABELS_SHOWN]]
@@ -40,7 +35,7 @@ def expectation(cases: Sequence[Case], runs: Sequence[int]) -> str:
         f"what {generated:,} queries of a language model take" if generated else "",
         f"{duration(idle_s)} of idle if there is a power sensor" if idle_s else "",
         f"at most {duration(cool_s)} of cooling down" if cool_s else "",
-        "the accuracy on the images" if any(case.images and case.accuracy != "never" for case in cases) else "",
+        "the accuracy on the images" if any(case.data and case.accuracy != "never" for case in cases) else "",
         "a check against other kernels" if any(case.agreement != "never" for case in cases) else "",
     ]
     text = ", ".join(filter(None, extras))

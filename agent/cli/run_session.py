@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,11 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.file_lock import run_lock
 from edgemeter.agent.base.model_names import model_path
-from edgemeter.agent.base.progress import is_quiet
+from edgemeter.agent.base.progress import is_quiet, wait_note
 from edgemeter.agent.cli.case_options import CASE_OPTIONS as CASE_OPTIONS  # noqa: PLC0414 - read from here by the functions of the API
 from edgemeter.agent.cli.run_plan import announcement
-from edgemeter.agent.contract.suite import PATHS, Case, Settings, Suite, SuiteFile, expand, read
+from edgemeter.agent.contract.model_file import of_folder
+from edgemeter.agent.contract.suite import PATHS, Case, Suite, SuiteFile, checked_settings, expand, read
 
 if TYPE_CHECKING:
     from edgemeter.agent.bundle.write import BundleRecorder
@@ -67,14 +69,11 @@ def suite_of(suite: Path | None, models: Path | Sequence[Path] | None, options: 
     # Paths of a suite are relative to its file, those of options to the working directory.
     case_settings |= {key: str(Path(case_settings[key]).absolute()) for key in PATHS if key in case_settings}
     named = [models] if isinstance(models, Path) else models or ()
-    files = [] if suite else [str(model_path(model)) for model in named]
+    files = [] if suite else [str(of_folder(model_path(model))) for model in named]
     one_only = [key for key in ("name", "sha256") if key in case_settings]
     if len(files) > 1 and one_only:
         raise ConfigError(f"--{one_only[0]} belongs to one model, {len(files)} are given: leave it out, or write a suite")
-    try:
-        settings = msgspec.convert(case_settings if suite else {"model": files, **case_settings}, Settings)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"wrong option: {error}") from error
+    settings = checked_settings(case_settings if suite else {"model": files, **case_settings})
     name = "one model" if len(files) == 1 else f"{len(files)} models"
     return read(suite, settings) if suite else expand(SuiteFile(name=name, case=[settings]), Path.cwd())
 
@@ -106,22 +105,29 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
     Raises:
         EdgemeterError: nothing could be measured, or no broker answered at the start.
     """
-    if all(Path(case.model).exists() for case in suite.cases):
-        report(announcement(suite.cases))
-    # From here on imports take long on a small board.
+    # Imports take long on a small board.
     from edgemeter.agent.delivery.delivery import open_delivery
+    from edgemeter.agent.ledger.own_runs import open_own_runs
+    from edgemeter.agent.power.detect import check_sensors
     from edgemeter.agent.session import session
 
     settings = config.from_options(options)
     identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
-    session.check(suite)
+    check_sensors(options["power"], settings.power, settings.sensors)
+    new_recorder = _new_recorder(options, settings)
+    suite, refused = session.runnable(suite)
+    own_runs = open_own_runs(settings) if options.get("save", True) else None
+    report(announcement(suite.cases))
     with ExitStack() as stack:
         delivery = open_delivery(identity, settings, options["broker"], options["if_no_broker"])
         if delivery:
             stack.callback(delivery.close)
-        keeping, interruption = _measure(suite, identity, settings, options, report, delivery)
+        keeping = RecordKeeping(delivery, own_runs, errors=refused)
+        interruption = _measure(suite, identity, settings, options, report, keeping, new_recorder)
         saved = keeping.finish()
         if keeping.errors and not keeping.records:
+            for text in list(dict.fromkeys(map(str, keeping.errors)))[1:]:
+                report(f"edgemeter: {text}")
             raise keeping.errors[0]
         undelivered = None
         if delivery is not None:
@@ -141,17 +147,17 @@ def _measure(
     settings: config.Config,
     options: Mapping[str, Any],
     report: Callable[[str], None],
-    delivery: "Delivery | None",
-) -> tuple["RecordKeeping", BaseException | None]:
-    """Measure the suite while no other run does on this board; return what was kept, and what interrupted it."""
+    keeping: "RecordKeeping",
+    new_recorder: "Callable[[session.OnEvent], BundleRecorder] | None",
+) -> BaseException | None:
+    """Measure the suite while no other run does on this board; return what interrupted it. `keeping` takes the records."""
     from edgemeter.agent.energy.outlook import outlook
-    from edgemeter.agent.ledger.own_runs import open_own_runs
     from edgemeter.agent.power.detect import open_sensors
     from edgemeter.agent.session import session
     from edgemeter.agent.verdict.precondition_rules import preflight_notes
 
     with ExitStack() as board:
-        board.enter_context(run_lock(config.home(), "edgemeter run", report))
+        board.enter_context(run_lock(config.home(), "edgemeter run", wait_note))
         sensors, why_no_power = board.enter_context(open_sensors(options["power"], settings.power, settings.sensors))
         if why_no_power and (sensors or settings.sensors) and options["power"] is None:
             report(f"power: {why_no_power}")
@@ -160,14 +166,14 @@ def _measure(
         for note in preflight_notes():
             report(f"note: {note}")
         on_event = board.enter_context(session_progress())
-        if delivery is not None:
-            on_event = _reported(suite.name, delivery, on_event)
-            board.callback(delivery.publisher.report_activity, None)
-        recorder = _recorder(options, settings, on_event)
-        keeping = RecordKeeping(delivery, open_own_runs(settings, report) if options.get("save", True) else None)
-        interruption = keeping.follow(session.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep))
+        if keeping.delivery is not None:
+            on_event = _reported(suite.name, keeping.delivery, on_event)
+            board.callback(keeping.delivery.publisher.report_activity, None)
+        recorder = new_recorder(on_event) if new_recorder else None
+        measured = session.measure(suite, identity, sensors, why_no_power, recorder or on_event, keeping.keep)
+        interruption = keeping.follow(measured)
     keeping.errors.extend(recorder.errors if recorder else [])
-    return keeping, interruption
+    return interruption
 
 
 def _reported(suite: str, delivery: "Delivery", on_event: "session.OnEvent") -> "session.OnEvent":
@@ -279,14 +285,16 @@ def _undelivered(remaining: int, delivery: "Delivery") -> str:
     return f"{remaining} records are not delivered: {delivery.publisher.why_left()}; `edgemeter agent publish` sends them later"
 
 
-def _recorder(options: Mapping[str, Any], settings: config.Config, on_event: "session.OnEvent") -> "BundleRecorder | None":
-    """Return what writes a bundle of each run, where a folder for them was named."""
+def _new_recorder(options: Mapping[str, Any], settings: config.Config) -> "Callable[[session.OnEvent], BundleRecorder] | None":
+    """Return what makes the writer of bundles, where a folder for them was named; raises ConfigError if they cannot be written there."""
     from edgemeter.agent.bundle import signature
-    from edgemeter.agent.bundle.write import BundleRecorder
+    from edgemeter.agent.bundle.write import BundleRecorder, check_folder
 
     folder = options.get("bundle")
     if folder is None:
         return None
+    check_folder(folder)
     key = options.get("signing_key_file") or settings.signing_key_file
     suite = options.get("suite_file")
-    return BundleRecorder(folder, on_event, None if suite is None else suite.read_bytes(), signature.signer(Path(key)) if key else None)
+    signer = signature.signer(Path(key)) if key else None
+    return partial(BundleRecorder, folder, suite=None if suite is None else suite.read_bytes(), signer=signer)

@@ -15,10 +15,12 @@ from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.file_lock import run_lock
 from edgemeter.agent.base.options import config_option, json_option, quiet_option
-from edgemeter.agent.base.progress import note, progress_bar
+from edgemeter.agent.base.progress import note, progress_bar, wait_note
 from edgemeter.agent.energy.load_steps import switched_load
 from edgemeter.agent.energy.self_test import judged, length_s, read_under_load, turns
+from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.board import storing_board_key
+from edgemeter.agent.machine.power_range import power_range
 from edgemeter.agent.power.stored import MeasuredProperty, SelfTest, contradictions, save_self_test
 
 
@@ -38,7 +40,7 @@ def check_sensor(name: str, seconds: float | None, config: Path | None, *, no_lo
     """
     board = storing_board_key("self-test")
     with (
-        run_lock(home(), "edgemeter sensors check", note),
+        run_lock(home(), "edgemeter sensors check", wait_note),
         closing(power.create(name, **read_config(config).sensors.get(name, {}))) as sensor,
         nullcontext(lambda _: None) if no_load else switched_load() as switch,
         progress_bar() as tell,
@@ -47,7 +49,7 @@ def check_sensor(name: str, seconds: float | None, config: Path | None, *, no_lo
         lengths_s = turns(random.Random(), seconds or length_s(description))  # noqa: S311 - spreads moments, guards nothing
         note(f"reading {name} for {sum(lengths_s):.0f} s{'' if no_load else ' while all cores are busy and idle in turns'} ...")
         readings = read_under_load(sensor, switch, lengths_s, tell)
-    test = judged(readings, description, board, is_loaded=not no_load)
+    test = judged(readings, description, board, power_range(fingerprint.read()), is_loaded=not no_load)
     contradicted = contradictions(test, description)
     if as_json:
         print_json({**msgspec.to_builtins(test), "contradictions": contradicted})

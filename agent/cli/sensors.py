@@ -15,7 +15,7 @@ from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.documents import print_json
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import config_option, format_option, json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
@@ -53,6 +53,8 @@ COUNTER_WARNING = "an energy counter: a single reading of it gives no power"
 def sensors(context: click.Context, config: Path | None, *, everything: bool, form: Format | None) -> None:
     """List the power sensors of this machine: power now, scope, what the scope excludes, and which one a run uses.
 
+    The exit status is 1 if the configuration has wrong settings of a sensor.
+
     Example: edgemeter sensors --all
     """
     if context.invoked_subcommand is not None:
@@ -78,6 +80,8 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, fo
         _print_list(readings, named, f"runs use {why}" if chosen_name else why, console_for(form))
         for date in dates:
             click.echo(date)
+    if any(sensor.is_misconfigured and sensor.is_configured for sensor in detected):
+        sys.exit(FAILED)
 
 
 sensors.add_command(check_sensor)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import TextIO
 
 from edgemeter.agent.base.errors import EdgemeterError
-from edgemeter.agent.base.figures import duration
-from edgemeter.agent.cli.run_plan import expected_run_s
+from edgemeter.agent.base.figures import count, duration
+from edgemeter.agent.cli.time_left import LIMITS, START, TimeLeft
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine import job
 from edgemeter.agent.session import session
@@ -19,9 +19,7 @@ from edgemeter.agent.session import session
 TICK_S = 1.0
 # In a file, a long pass over images is worth a line every so often.
 LINE_EVERY_S = 60.0
-LIMITS = frozenset({"warm-up", "cool-down", "agreement"})
 NARROWEST_LABEL = 8
-OUTSIDE = "processes and imports"
 
 
 class SessionProgress:
@@ -41,8 +39,9 @@ class SessionProgress:
         self._stopped = threading.Event()
         self._ticker = threading.Thread(target=self._tick, name="edgemeter-progress", daemon=True)
         self._begun: session.RunBegins | None = None
-        self._run_begun_s = self._phase_begun_s = self._line_s = clock()
-        self._ended_s: list[float] = []
+        self._phase_begun_s = self._line_s = clock()
+        self._time_left = TimeLeft(clock)
+        self._ended = 0
         self._spent_s: dict[str, float] = defaultdict(float)
         self._phase: job.Phase | None = None
         self._images: job.RunProgress | None = None
@@ -58,8 +57,8 @@ class SessionProgress:
             self._ticker.join()
             self._write("\r\x1b[K")
         self._spend(self._clock())
-        if self._ended_s:
-            self._write(f"{time_budget(self._spent_s)}\n")
+        if self._ended and self._begun is not None:
+            self._write(f"{self._ended} of {count(self._begun.total, 'run')} {time_budget(self._spent_s)}\n")
 
     def __call__(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
         """Show one event."""
@@ -77,20 +76,20 @@ class SessionProgress:
 
     def _note(self, event: session.RunBegins | job.Event | session.RunEnds) -> None:
         now_s = self._clock()
+        self._time_left.note(event)
         if isinstance(event, job.RunProgress):
             self._images = event
             return
         self._spend(now_s)
         if isinstance(event, session.RunBegins):
-            self._begun, self._run_begun_s = event, now_s
-        elif isinstance(event, session.RunEnds):
-            self._ended_s.append(now_s - self._run_begun_s)
+            self._begun = event
+        self._ended += isinstance(event, session.RunEnds)
         self._phase = event if isinstance(event, job.Phase) else None
         self._phase_begun_s, self._images = now_s, None
 
     def _spend(self, now_s: float) -> None:
         """Count the time since the phase began as the phase's; what is none is a process that starts, imports and is evaluated."""
-        self._spent_s[self._phase.name if self._phase else OUTSIDE] += now_s - self._phase_begun_s
+        self._spent_s[self._phase.name if self._phase else START] += now_s - self._phase_begun_s
         self._phase_begun_s = now_s
 
     def _place(self) -> str:
@@ -102,26 +101,25 @@ class SessionProgress:
         """Return the phase and the time that it still takes."""
         if self._phase is None:
             return "starting"
-        gone_s = self._clock() - self._phase_begun_s
-        if self._phase.name == "accuracy" and self._begun is not None and self._begun.case.images is None:
+        name, gone_s = self._phase.name, self._clock() - self._phase_begun_s
+        if name == "accuracy" and self._begun is not None and self._begun.case.data is None:
             return "checking outputs"
-        if self._images is not None and self._images.done:
-            left_s = gone_s / self._images.done * (self._images.total - self._images.done)
-            return f"{self._phase.name} {self._images.done}/{self._images.total} images, {duration(left_s)} left"
-        if self._phase.seconds is not None:
-            if self._phase.seconds < 1:
-                return self._phase.name
-            at_most = "at most " if self._phase.name in LIMITS else ""
-            return f"{self._phase.name}, {at_most}{duration(max(0.0, self._phase.seconds - gone_s))} left"
-        return self._phase.name if gone_s < TICK_S else f"{self._phase.name} for {duration(gone_s)}"
+        left_s = self._time_left.part_s()
+        if self._images is not None and self._images.done and left_s is not None:
+            return f"{name} {self._images.done}/{self._images.total} images, {duration(left_s)} left"
+        limit_s = self._phase.seconds
+        if name in LIMITS and limit_s is not None and gone_s < limit_s:
+            return f"{name}, at most {duration(limit_s - gone_s)} left" if limit_s >= 1 else name
+        if left_s is not None and left_s >= 1:
+            return f"{name}, {duration(left_s)} left"
+        return name if gone_s < TICK_S else f"{name} for {duration(gone_s)}"
 
     def _all_left(self) -> str:
-        """Return the time that all runs still take: as long as those before took, or as planned for the first."""
-        if self._begun is None:
+        """Return the time that all runs still take, as far as it is known."""
+        remaining = self._time_left.session_s()
+        if remaining is None:
             return ""
-        usual_s = sum(self._ended_s) / len(self._ended_s) if self._ended_s else expected_run_s(self._begun.case)
-        left_s = usual_s * (self._begun.total - len(self._ended_s)) - (self._clock() - self._run_begun_s)
-        return f"all: about {duration(max(0.0, left_s))} left"
+        return f"all: {'about' if remaining.is_all else 'more than'} {duration(remaining.seconds)} left"
 
     def _draw(self) -> None:
         # The last column stays free: some terminals begin a new line there.
@@ -177,5 +175,5 @@ def _summary(outcome: RunRecord | EdgemeterError) -> str:
     latency = outcome.latency
     p50 = f"p50 {latency.p50_ms:.4g} ms" if latency.p50_ms is not None else f"{latency.count} queries"
     accuracy = f", {outcome.accuracy.metric} {outcome.accuracy.value:.4f}" if outcome.accuracy else ""
-    verdict = outcome.verdict.state + (f" ({'; '.join(outcome.verdict.reasons)})" if outcome.verdict.reasons else "")
+    verdict = outcome.verdict.state + (f" ({', '.join(outcome.verdict.rules)})" if outcome.verdict.reasons else "")
     return f"{p50}{accuracy}, {verdict}"

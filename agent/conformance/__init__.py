@@ -1,11 +1,12 @@
 """Conformance: what every plug-in promises, as checks that run over yours as over ours.
 
-A module per family holds a case (`RuntimeCase`: the plug-in's name, a fixture, what is right for it) and `CHECKS`. A check takes a case and
-an empty folder, and raises a `ContractViolationError`, which is an AssertionError, if a promise is broken. With pytest:
+A module per family holds a case (`RuntimeCase`: the plug-in's name, a fixture, what is right for it) and `CHECKS`, `RUNTIME_CHECKS` in
+`edgemeter.plugin`. A check takes a case and an empty folder, and raises a `ContractViolationError`, which is an AssertionError, if a
+promise is broken. With pytest:
 
-    from edgemeter.agent.conformance.runtimes import CHECKS, RuntimeCase
+    from edgemeter.plugin import RUNTIME_CHECKS, RuntimeCase
 
-    @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+    @pytest.mark.parametrize("check", RUNTIME_CHECKS, ids=lambda check: check.__name__)
     def test_contract(check, tmp_path):
         check(RuntimeCase("mine", model=MODEL, inputs=(X,), outputs=(Y,)), tmp_path)
 """

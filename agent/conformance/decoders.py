@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.conformance.promise import refused, require
+from edgemeter.agent.conformance.promise import public_imports, refused, require
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision import decoders
@@ -88,6 +88,7 @@ def open_shapes_wait_for_the_first_query(case: DecoderCase, _folder: Path) -> No
 
 
 CHECKS: tuple[Check, ...] = (
+    public_imports("decoder", decoders.DECODERS, decoders.ENTRY_POINTS, lambda case: case.card.family),
     finds_the_known_objects,
     decoding_keeps_nothing_and_changes_nothing,
     a_broken_model_gives_no_box_that_is_no_number,

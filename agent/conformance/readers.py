@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edgemeter.agent import datasets
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.conformance.promise import is_one_line, refused, require
+from edgemeter.agent.conformance.promise import is_one_line, public_imports, refused, require
 from edgemeter.agent.datasets.dataset import open_folder
 
 
@@ -74,6 +74,7 @@ def spoilt_annotations_are_refused(case: ReaderCase, folder: Path) -> None:
 
 
 CHECKS: tuple[Check, ...] = (
+    public_imports("reader", datasets.READERS, datasets.ENTRY_POINTS, lambda case: case.name),
     recognises_its_own_and_nothing_else,
     names_its_items_and_is_found_by_them,
     spoilt_annotations_are_refused,

@@ -3,17 +3,19 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from unittest.mock import patch
 
 import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.conformance.promise import is_one_line, refused, require, require_declared
-from edgemeter.agent.runtimes import Array, Loaded, Options, Runtime, create
+from edgemeter.agent.conformance.promise import is_one_line, public_imports, refused, require, require_declared
+from edgemeter.agent.runtimes import ENTRY_POINTS, RUNTIMES, Array, Loaded, Options, Runtime, create
 
 _NO_MODELS = {
     "absent": None,
@@ -22,6 +24,13 @@ _NO_MODELS = {
     "pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n",
     "noise": bytes(range(256)) * 64,
 }
+
+
+# How often outputs are taken right after a call, and so much later. The medians are compared: on a busy machine a single one is too slow,
+# or too fast, because what the call started ended before the outputs were asked for.
+OUTPUT_TRIALS = 9
+OUTPUT_WAIT_S = 0.05
+LATE_NS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +66,11 @@ def _loaded(case: RuntimeCase) -> Iterator[tuple[Runtime, Loaded]]:
 
 def _require_outputs(case: RuntimeCase, runtime: Runtime, promise: str) -> None:
     outputs = runtime.outputs()
-    same = len(outputs) == len(case.outputs) and all(map(np.array_equal, outputs, case.outputs))
-    require(same, f"{promise}: outputs are {outputs}, {list(case.outputs)} is right")
+    require(_are_right(case, outputs), f"{promise}: outputs are {outputs}, {list(case.outputs)} is right")
+
+
+def _are_right(case: RuntimeCase, outputs: Sequence[Array]) -> bool:
+    return len(outputs) == len(case.outputs) and all(map(np.array_equal, outputs, case.outputs))
 
 
 def constructing_imports_no_library(case: RuntimeCase, _folder: Path) -> None:
@@ -164,6 +176,40 @@ def the_call_computes_and_outputs_are_copies(case: RuntimeCase, _folder: Path) -
         _require_outputs(case, runtime, "the call can be repeated")
 
 
+def the_call_does_the_work(case: RuntimeCase, _folder: Path) -> None:
+    """No other does it: neither bind before it, nor `outputs` afterwards, nor a thread that `outputs` waits for.
+
+    Not seen: a result that bind computes and the call only hands on, and what takes `outputs` less than a millisecond (`LATE_NS`).
+    """
+    with _loaded(case) as (runtime, _):
+        call = runtime.bind(case.inputs)
+        early: list[Array] = []
+        with suppress(Exception):  # nothing is promised of outputs before a call but that they are not there
+            early = list(runtime.outputs())
+        is_early = any(output.any() for output in case.outputs) and _are_right(case, early)
+        require(not is_early, "bind computes nothing: the outputs are there before the call")
+        at_once = [_call_and_output_ns(runtime, call, 0.0) for _ in range(OUTPUT_TRIALS)]
+        later = [_call_and_output_ns(runtime, call, OUTPUT_WAIT_S) for _ in range(OUTPUT_TRIALS)]
+        call_ns, at_once_ns = (median(column) for column in zip(*at_once, strict=True))
+        later_ns = median(output_ns for _, output_ns in later)
+        late = f"outputs take {at_once_ns / 1e6:.3g} ms right after the call, {later_ns / 1e6:.3g} ms somewhat later"
+        require(at_once_ns < 2 * later_ns + LATE_NS, f"the call waits until its results are there: {late}")
+        require(later_ns < call_ns + LATE_NS, f"outputs compute nothing: {late}, and the call {call_ns / 1e6:.3g} ms")
+        _require_outputs(case, runtime, "the call does the work")
+
+
+def _call_and_output_ns(runtime: Runtime, call: Callable[[], object], wait_s: float) -> tuple[int, int]:
+    """Return how long a call takes, and after a wait its outputs."""
+    begin = time.monotonic_ns()
+    call()
+    called = time.monotonic_ns()
+    if wait_s:
+        time.sleep(wait_s)
+    waited = time.monotonic_ns()
+    runtime.outputs()
+    return called - begin, time.monotonic_ns() - waited
+
+
 def bind_copies_its_inputs(case: RuntimeCase, _folder: Path) -> None:
     """Changing an array after bind changes nothing."""
     with _loaded(case) as (runtime, _):
@@ -222,6 +268,7 @@ def two_do_not_disturb_each_other(case: RuntimeCase, _folder: Path) -> None:
 
 
 CHECKS: tuple[Check, ...] = (
+    public_imports("runtime", RUNTIMES, ENTRY_POINTS, lambda case: case.name),
     constructing_imports_no_library,
     an_absent_library_is_unavailable,
     what_is_no_model_is_refused,
@@ -230,6 +277,7 @@ CHECKS: tuple[Check, ...] = (
     an_absent_backend_is_an_error,
     load_tells_what_it_found,
     the_call_computes_and_outputs_are_copies,
+    the_call_does_the_work,
     bind_copies_its_inputs,
     bind_takes_arrays_that_are_not_contiguous,
     bind_refuses_other_inputs,

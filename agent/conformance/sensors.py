@@ -3,17 +3,29 @@
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
 from edgemeter.agent import power
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
-from edgemeter.agent.conformance.promise import is_one_line, refused, require
+from edgemeter.agent.conformance.promise import ContractViolationError, is_one_line, public_imports, refused, require
 from edgemeter.agent.contract.record_figures import Scope
-from edgemeter.agent.power import AbsentError, PowerSensor
+from edgemeter.agent.power import AbsentError, PowerSensor, Reading
 from edgemeter.agent.power.recording import PowerRecording
+
+# From one unit to the next, as from mW to W; and where a recording that states no `reads_w` has to lie by its scope, W. These are no
+# bounds of what machines draw (`machine/power_range.py` has those): each is less than such a step wide, so that a wrong unit is outside.
+UNIT_STEP = 1000
+USUAL_W: Mapping[Scope, tuple[float, float]] = {
+    "wall-ac": (1.0, 999.0),
+    "board-input": (0.25, 249.0),
+    "module": (0.25, 249.0),
+    "soc-rails": (0.1, 99.0),
+    "cpu-package": (0.5, 499.0),
+    "gpu-board": (1.5, 1499.0),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +34,9 @@ class SensorCase:
 
     `settings` are those of its table in the configuration. `opens`, for a sensor that is read by a library, makes the sensor on a
     recording by itself (an empty folder: nothing is there); its recording is not spoilt then. `absent_error` is what it raises if there
-    is nothing to read: a ConfigError if it cannot be without a setting.
+    is nothing to read: a ConfigError if it cannot be without a setting. `reads_w` is between which powers the recording lies, as another
+    instrument or the meter's own display showed; without it, between those of the sensor's scope. `later`, which a counter needs, makes
+    of a copy of the recording what the source held later, and returns how many seconds later.
     """
 
     name: str
@@ -30,6 +44,8 @@ class SensorCase:
     settings: Mapping[str, str] = field(default_factory=dict)
     opens: Callable[[Path], PowerSensor] | None = None
     absent_error: type[EdgemeterError] = AbsentError
+    reads_w: tuple[float, float] | None = None
+    later: Callable[[Path], float] | None = None
 
 
 Check = Callable[[SensorCase, Path], None]
@@ -71,6 +87,40 @@ def says_what_it_is_and_reads(case: SensorCase, _folder: Path) -> None:
             require(value is not None and math.isfinite(value), f"a sensor of kind {description.kind!r} gives it, finite: {reading}")
         require(description.kind == "energy" or first.energy_mj is None, "a sensor of kind 'power' gives no energy")
         require(second.taken_ns >= first.taken_ns > 0, "readings are stamped by the monotonic clock, in order")
+
+
+def figures_are_in_watts_and_millijoules(case: SensorCase, folder: Path) -> None:
+    """Powers, and what a counter moves, lie where `reads_w` or the scope has them: 1,000 times too much or too little does not.
+
+    A smaller factor is not seen, nor a wrong unit that `reads_w` repeats: take it from another instrument.
+    """
+    copy = _copy(case, folder)
+    with _opened(case, copy) as sensor:
+        description, first = sensor.describe(), sensor.read()
+        powers = [] if first.power_w is None else [(first.power_w, f"reads {first.power_w:g} W")]
+        step, smallest = description.resolution_w, abs(first.power_w or 0.0)
+        if description.kind == "energy":
+            step, (smallest, seconds) = description.resolution_mj, _moved_mj(case, sensor, first, copy)
+            powers.append((smallest / 1000 / seconds, f"counts {smallest:g} mJ in {seconds:g} s, {smallest / 1000 / seconds:g} W"))
+    low_w, high_w = case.reads_w or USUAL_W[description.scope]
+    require(0 < low_w < high_w < UNIT_STEP * low_w, f"reads_w = {case.reads_w}: above 0, and less than {UNIT_STEP} times apart")
+    for power_w, reads in powers:
+        expected = f"where {low_w:g} to {high_w:g} W are expected: correct its unit (W, mJ), or state `reads_w`"
+        require(low_w <= abs(power_w) <= high_w, f"the sensor {reads}, {expected}")
+    require((step or 0.0) <= smallest, f"the resolution, {step}, is more than the reading, {smallest:g}: state it in W or mJ")
+
+
+def _moved_mj(case: SensorCase, sensor: PowerSensor, first: Reading, copy: Path) -> tuple[float, float]:
+    """Return what the counter moves from the recording to what follows it, and the seconds between."""
+    if case.later is None:
+        raise ContractViolationError(
+            "a counter's unit shows in what it moves: give the case `later`, else 1,000 times too much is not seen"
+        )
+    seconds = case.later(copy)
+    # A tree is read anew each time, and so is what a library plays; one file is read when it is opened.
+    is_tree = (copy / "sys").exists() or case.opens is not None
+    with nullcontext(sensor) if is_tree else _opened(case, copy) as following:
+        return (following.read().energy_mj or 0.0) - (first.energy_mj or 0.0), seconds
 
 
 def constructing_touches_nothing(case: SensorCase, folder: Path) -> None:
@@ -147,7 +197,9 @@ def foreign_recordings_are_not_recognised(case: SensorCase, _folder: Path) -> No
 
 
 CHECKS: tuple[Check, ...] = (
+    public_imports("power sensor", power.SENSORS, power.ENTRY_POINTS, lambda case: case.name),
     says_what_it_is_and_reads,
+    figures_are_in_watts_and_millijoules,
     constructing_touches_nothing,
     an_absent_sensor_says_so,
     a_spoilt_source_ends_in_an_error,

@@ -11,7 +11,7 @@ import numpy as np
 from edgemeter.agent import tasks
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import gain
-from edgemeter.agent.conformance.promise import refused, require, require_declared
+from edgemeter.agent.conformance.promise import public_imports, refused, require, require_declared
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
@@ -217,6 +217,7 @@ def an_item_that_cannot_be_read_is_refused_by_its_name(case: TaskCase, folder: P
 
 
 CHECKS: tuple[Check, ...] = (
+    public_imports("task", tasks.TASKS, tasks.ENTRY_POINTS, lambda case: case.card.task),
     prepared_inputs_are_as_the_model_declares,
     outputs_get_their_score,
     the_value_alone_is_the_same,

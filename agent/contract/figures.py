@@ -237,7 +237,7 @@ def is_throttled(run: RunRecord) -> bool | None:
 
     Under-voltage by itself is another figure.
     """
-    if any(reason.partition(":")[0] == "throttled" for reason in run.verdict.reasons):
+    if "throttled" in run.verdict.rules:
         return True
     return any_known(condition.throttled_now for condition in run.conditions)
 

@@ -110,3 +110,9 @@ def _text(members: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> Mapping
         return {name: content.decode("utf-8")} if len(content) <= _TEXT_BYTES else {}
     except BROKEN_ZIP:
         return {}
+
+
+def of_folder(path: Path) -> Path:
+    """Return the file that stands for a folder that is one model; any other path as it is."""
+    config = path / FOLDER_CONFIG
+    return config if config.is_file() else path

@@ -19,7 +19,19 @@ from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.data_archive import DataFolder
 from edgemeter.agent.contract.orders import FileName
 from edgemeter.agent.contract.record_conditions import Role
-from edgemeter.agent.contract.suite import AccuracyWhen, Case, ModeName, Scenario, Settings, Suite, SuiteFile, Threads, Tokens, set_keys
+from edgemeter.agent.contract.suite import (
+    FORMER_KEYS,
+    AccuracyWhen,
+    Case,
+    ModeName,
+    Scenario,
+    Settings,
+    Suite,
+    SuiteFile,
+    Threads,
+    Tokens,
+    set_keys,
+)
 
 LARGEST_BYTES = 256 << 10
 MOST_CASES = 1000
@@ -123,13 +135,13 @@ def expand(suite: OrderedSuite, models: Mapping[FileName, Path], folder: Path, d
 
 
 def _with_data(case: Case, data: Mapping[FileName, DataFolder]) -> Case:
-    if case.images is None:
+    if case.data is None:
         return case
-    name = Path(case.images).name
+    name = Path(case.data).name
     if name not in data:
         raise ConfigError(f"unknown photographs {name!r}: they are not among the order's ({', '.join(sorted(data)) or 'it has none'})")
     folder = data[name]
-    return msgspec.structs.replace(case, images=str(folder.images), annotations=str(folder.annotations) if folder.annotations else None)
+    return msgspec.structs.replace(case, data=str(folder.images), annotations=str(folder.annotations) if folder.annotations else None)
 
 
 def _link_shipped(path: Path) -> None:
@@ -143,7 +155,8 @@ def _link_shipped(path: Path) -> None:
 
 def _plain(case: OrderedSettings) -> Settings:
     try:
-        return msgspec.convert(set_keys(case), Settings)
+        # On the wire the key keeps its name: devices of earlier releases read it.
+        return msgspec.convert({FORMER_KEYS.get(key, key): value for key, value in set_keys(case).items()}, Settings)
     except msgspec.ValidationError as error:
         raise ConfigError(f"the ordered suite is refused: {error}") from error
 

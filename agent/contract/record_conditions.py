@@ -1,9 +1,11 @@
 """Parts of the record: what was measured (model, runtime, data set), on what and under which conditions, and the verdict."""
 
+from pathlib import PurePath
 from typing import Annotated, Literal
 
 import msgspec
 
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.types import Count, Name, Sha256
 
 # `replayed`: played back from a recording by the replay runtime or sensor; true of the recording, not of this run.
@@ -35,6 +37,10 @@ class Model(RecordPart, frozen=True, kw_only=True):
     family: str
     """Decoder family: how the outputs become predictions; ends in ? if the outputs may be those of another."""
 
+    def is_called(self, text: str) -> bool:
+        """Return whether `text` is the model's name, or the file that was run, with or without a folder."""
+        return text == self.name or PurePath(text).name == self.file
+
 
 class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
     """The runtime that executed the model."""
@@ -49,10 +55,22 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
     """Backend inside the runtime, e.g. xnnpack or cuda."""
     threads: Annotated[int, msgspec.Meta(ge=1)]
     """Number of threads of the runtime."""
+    threads_reason: str | None = None
+    """Why the number of threads is not known, as of a function's libraries; `threads` is 1 then and says nothing."""
     options: dict[str, str] = {}
     """Options the runtime was given."""
     facts: dict[str, str] = {}
     """Other facts that the runtime reports about the run, e.g. the clock of an Edge TPU or the number of operators on it."""
+
+    @property
+    def threads_text(self) -> str:
+        """The number of threads in words."""
+        return "unknown threads" if self.threads_reason else count(self.threads, "thread")
+
+    @property
+    def setting_text(self) -> str:
+        """Name and number of threads, e.g. `onnx 4T`."""
+        return f"{self.name} {'?' if self.threads_reason else self.threads}T"
 
 
 class Tensor(RecordPart, frozen=True, kw_only=True):
@@ -290,3 +308,13 @@ class Verdict(RecordPart, frozen=True, kw_only=True):
     """Violated rules, each as `rule: evidence`."""
     notes: tuple[str, ...] = ()
     """Observations worth knowing that do not lower the verdict, each as `rule: evidence`."""
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Return the names of the violated rules, each once."""
+        return tuple(dict.fromkeys(map(rule_of, self.reasons)))
+
+
+def rule_of(reason: str) -> str:
+    """Return the name of the rule of a reason, `rule: evidence`."""
+    return reason.partition(":")[0]

@@ -88,10 +88,10 @@ class ColdStart(RecordPart, frozen=True, kw_only=True):
 
     process_ms: float | None
     """Start of the process in ms."""
-    import_ms: float
-    """Import of the runtime in ms."""
-    load_ms: float
-    """Loading of the model in ms."""
+    import_ms: float | None
+    """Import of the runtime in ms; null for a function, whose process imported what it liked."""
+    load_ms: float | None
+    """Loading of the model in ms; null for a function, as above."""
     first_ms: float
     """First query in ms."""
     compiled_modules: Count | None = None

@@ -14,9 +14,12 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.field_texts import field_texts
+from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.toml import read_toml
+from edgemeter.agent.base.toml_mistakes import mistakes
 from edgemeter.agent.base.types import Name, Sha256
-from edgemeter.agent.contract.model_file import FOLDER_CONFIG
+from edgemeter.agent.contract.model_file import FOLDER_CONFIG, of_folder
 from edgemeter.agent.contract.record_accuracy import GATE_RATIO
 from edgemeter.agent.contract.record_conditions import Role
 
@@ -84,10 +87,13 @@ COOL_DOWN_LIMIT_S = 300.0
 AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens")
 
 # Settings for models of images: of the defaults they do not reach a language model.
-OF_IMAGES = ("images", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement")
+OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement")
 
 # Keys that name a file or folder: relative to the suite's own.
-PATHS = ("images", "annotations")
+PATHS = ("data", "annotations")
+
+# Keys by the name that they had before; a file may use it for one release.
+FORMER_KEYS = {"images": "data"}
 
 # Keys of one scenario or mode only: with another they have no effect.
 BELONGS = {"samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "minutes": "sustained"}
@@ -126,7 +132,7 @@ def corruption_names(names: Sequence[str]) -> tuple[str, ...]:
     """
     unknown = [name for name in names if name != "all" and name not in EVERY_CORRUPTION]
     if unknown:
-        raise ConfigError(f"no corruption is called {unknown[0]!r}: choose from {', '.join(EVERY_CORRUPTION)}, or all")
+        raise ConfigError(f"no corruption is called {unknown[0]!r}: {near(unknown[0], (*EVERY_CORRUPTION, 'all'))}")
     return tuple(name for name in EVERY_CORRUPTION if name in names or "all" in names)
 
 
@@ -138,7 +144,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     model: str | list[str] | None = None
     """Model file; {precision} in its name is replaced by each precision."""
-    images: str | None = None
+    data: str | None = None
     """Data of any kind: a folder of images or recordings, class folders, or one file. Default: random inputs, no accuracy."""
     annotations: str | None = None
     """Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, ..."""
@@ -153,7 +159,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     backend: str | list[str] | None = None
     """Backend of the runtime. litert: xnnpack, builtin; onnx: cpu, cuda, tensorrt, xnnpack, ...; edgetpu: usb, pci, usb:0, ..."""
     options: dict[str, str] | None = None
-    """Options of the runtime: see docs/reference/runtimes.md."""
+    """Options of the runtime, such as kv_type=q8_0: see docs/reference/runtimes.md."""
     threads: Threads | list[Threads] | None = None
     """Threads of the runtime."""
     subset: Annotated[int, msgspec.Meta(ge=1)] | None = None
@@ -238,7 +244,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 1
     scenario: Scenario = "single_stream"
     mode: ModeName = "quick"
-    images: str | None = None
+    data: str | None = None
     annotations: str | None = None
     accuracy: AccuracyWhen = "every"
     reference_accuracy: float | None = None
@@ -267,7 +273,14 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def label(self) -> str:
         """Return what a person calls the case."""
-        parts = [self.name or Path(self.model).name, self.runtime, self.backend or "", f"{self.threads} thread{'s' * (self.threads > 1)}"]
+        path = Path(self.model)
+        # In a folder that is one model, the folder has its name.
+        parts = [
+            self.name or (path.parent.name if path.name == FOLDER_CONFIG else path.name),
+            self.runtime,
+            self.backend or "",
+            f"{self.threads} thread{'s' * (self.threads > 1)}",
+        ]
         if self.output_tokens is not None:
             parts.append(f"{self.prompt_tokens}+{self.output_tokens} tokens")
         return " ".join([*filter(None, parts), *(["(reference)"] if self.role == "reference" else [])])
@@ -288,7 +301,19 @@ def read(path: Path, instead: Settings = Settings()) -> Suite:  # noqa: B008 - f
     Raises:
         ConfigError: it cannot be read, or a key is unknown or has a wrong value (named with its path).
     """
-    return expand(read_toml(path, SuiteFile, "suite"), path.resolve().parent, instead)
+    return expand(read_toml(path, SuiteFile, "suite", complete=renew_keys), path.resolve().parent, instead)
+
+
+def renew_keys(content: dict[str, Any]) -> None:
+    """Give keys of cases in a document, as read from TOML, the name that they have now."""
+    for former, key in FORMER_KEYS.items():
+        if former in content and key not in content:
+            content[key] = content.pop(former)
+            note(f"edgemeter: the key {former} is now called {key}, and stops working in the next release: write {key}")
+    for value in content.values():
+        for table in value if isinstance(value, list) else [value]:
+            if isinstance(table, dict):
+                renew_keys(table)
 
 
 def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> Suite:  # noqa: B008 - frozen
@@ -338,6 +363,8 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
             )
     if merged.scenario == "poisson" and merged.rate_per_s is None:
         raise ConfigError(f"{where}: poisson needs a rate: add rate_per_s = NUMBER (--rate NUMBER)")
+    if merged.annotations is not None and merged.data is None:
+        raise ConfigError(f"{where}: annotations are of data: add data = PATH (--data PATH), or leave them out")
 
 
 def _each(value: object) -> list[object]:
@@ -389,13 +416,33 @@ def _generating(merged: Settings, set_values: Collection[str], runtime: str, axe
     return msgspec.structs.replace(merged, **(dict.fromkeys(OF_IMAGES) | lengths | {"agreement": "never"}))
 
 
+def checked_settings(values: Mapping[str, Any]) -> Settings:
+    """Return the settings of a case; raises ConfigError, with the choices that there are, if one has a wrong value."""
+    wrong = mistakes(values, Settings)
+    if wrong:
+        raise ConfigError("; ".join(map(str, wrong)))
+    return msgspec.convert(dict(values), Settings)
+
+
 def runtime_for(model: Path) -> str:
     """Return the name of the runtime that reads this file; raises ConfigError if no runtime is known for its suffix."""
     if model.name == FOLDER_CONFIG:
         return "genai"
     if model.suffix.lower() in FORMATS:
         return FORMATS[model.suffix.lower()]
-    raise ConfigError(f"no runtime is known for {model.name!r}: use one of {', '.join((*FORMATS, FOLDER_CONFIG))}, or name the runtime")
+    if model.is_dir():
+        inside = next(filter(is_model_file, sorted(model.glob("*"))), None)
+        instead = "photographs and other data are given by --data" if inside is None else f"give a file in it, such as {inside.name}"
+        raise ConfigError(f"{model.name!r} is a folder, not a model: {instead}")
+    formats = ", ".join((*FORMATS, FOLDER_CONFIG))
+    raise ConfigError(f"no runtime is known for {model.name!r}: use one of {formats}, convert it to one of these, or name the runtime")
+
+
+def is_model_file(path: Path) -> bool:
+    """Return whether a path names a model by its suffix, or a folder that is one; of JSON files a replay and such a configuration."""
+    path = of_folder(path)
+    name = path.name.lower()
+    return name.endswith(".replay.json") or name == FOLDER_CONFIG or (path.suffix.lower() in FORMATS and path.suffix.lower() != ".json")
 
 
 def reads(runtime: str, model: Path) -> bool:

@@ -23,7 +23,7 @@ _TEST = ("test_batch.bin", "test_batch")
 
 
 class Cifar10:
-    """A batch (`--images test_batch.bin`), or the folder of all batches, of which the test batch counts; no annotations."""
+    """A batch (`--data test_batch.bin`), or the folder of all batches, of which the test batch counts; no annotations."""
 
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
         """Return whether it is named as a batch is, or holds the test batch."""

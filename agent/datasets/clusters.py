@@ -4,6 +4,7 @@ What is hard for one of them is hard for the others, so they tell less than as m
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -16,6 +17,8 @@ NAMING_FIELDS = (
     "video_id", "video", "sequence_id", "sequence", "clip_id", "clip", "speaker_id", "speaker", "client_id", "patient_id", "patient",
     "document_id", "document", "title",
 )  # fmt: skip
+# What COCO states of every image, which makes none belong to another.
+ATTRIBUTES = frozenset({"license", "coco_url", "flickr_url", "date_captured"})
 NONE, FOLDER, PREFIX = "none", "folder", "prefix:"
 
 
@@ -47,9 +50,19 @@ def clusters_of(items: Sequence[str], fields: Fields, by: str | None = None) -> 
     if by.startswith(PREFIX):
         return _of_prefix(items, by)
     if by not in fields:
-        has = f"have {', '.join(sorted(fields))}" if fields else "have none"
-        raise ConfigError(f"cluster_by: the annotations have no field {by!r} (they {has}): name one, or folder, prefix:_ or none")
+        raise ConfigError(f"cluster_by: the annotations have no field {by!r}: give {_choices(items, fields)}")
     return _of_field(items, fields, by)
+
+
+def _choices(items: Sequence[str], fields: Fields) -> str:
+    """Return what names clusters of several of these items, in words."""
+    able = []
+    for by in (*sorted(fields.keys() - ATTRIBUTES), FOLDER, f"{PREFIX}_"):
+        with suppress(ConfigError):
+            clusters = clusters_of(items, fields, by)
+            if clusters is not None and 1 < len(set(clusters.names.values())) < len(clusters.names):
+                able.append(by)
+    return f"{', '.join(able)} or none" if able else "prefix:SEPARATOR if the names of files tell, or none: nothing else does here"
 
 
 def _of_field(items: Sequence[str], fields: Fields, by: str) -> Clusters | None:

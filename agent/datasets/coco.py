@@ -178,10 +178,12 @@ def _whole(key: str, value: Any) -> Any:
 
 
 def decode_problem(content: bytes, error: Exception) -> str:
-    """Return the JSON error and, where Python writes a word that JSON does not know, that word."""
+    """Return the error and what to do; where Python writes a word that JSON does not know, that word."""
     at = re.search(r"\(byte (\d+)\)", str(error))
     word = _NO_NUMBER.match(content, int(at[1])) if at else None
-    return f"{word[0].decode()} at byte {word.start()} is not a number: find where it comes from" if word else str(error)
+    if word:
+        return f"{word[0].decode()} at byte {word.start()} is not a number: find where it comes from"
+    return f"{error}: {'it ends too early, fetch or export it again' if 'truncated' in str(error) else 'correct it'}"
 
 
 def annotation_oddities(document: CocoDocument) -> tuple[str, ...]:
@@ -272,7 +274,7 @@ def _decoded(annotation: Mapping[str, Any], key: str, form: Any, words: str) -> 
     try:
         return msgspec.json.decode(annotation[key], type=form)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(f"annotation {annotation['id']}: its {key} is not {words}: {error}") from error
+        raise ConfigError(f"annotation {annotation['id']}: its {key} is not {words}: {decode_problem(annotation[key], error)}") from error
 
 
 def _contradiction(document: CocoDocument) -> str | None:

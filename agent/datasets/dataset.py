@@ -67,6 +67,7 @@ def open_folder(
     seed: int = 0,
     reader: str | None = None,
     cluster_by: str | None = None,
+    first: int | None = None,
 ) -> Dataset:
     """Return the photographs of a folder, sorted by name; of one without photographs its recordings.
 
@@ -77,18 +78,22 @@ def open_folder(
 
     Of photographs that annotations name, only those of the subset need be there. `reader` names that of the format, where several
     recognise it or none does; `cluster_by` what names the clusters of the items, where not the first field of the annotations that does.
+    `first` reads only so many of the items, to see what they are: the hash is then another.
 
     Raises:
         ConfigError: no folder, no photograph in it, or annotations that are garbled or name photographs that are not there.
     """
     truth = _truth(images, annotations, reader)
     named = list_items(images) if truth is None else truth.named()
-    names_in_set, subset_of = _choose(named, subset, seed)
+    if not named:
+        raise ConfigError(f"the annotations {str(annotations)!r} name no files: give those of {str(images)!r}")
+    all_names, subset_of = _choose(named, subset, seed)
+    names_in_set = all_names[:first]
     inside = {} if truth is None else {item.name: item for item in truth.items}
     items = tuple(inside[name] if inside else item_of_file(images, name) for name in names_in_set)
     if truth is None:
         return Dataset(images.resolve().name, items, _sha256(items), subset=subset_of, needed=tuple(images / name for name in named))
-    needed_paths = [images / name for name in (names_in_set if truth.named_by == "annotations" else named)]
+    needed_paths = [images / name for name in (all_names if truth.named_by == "annotations" else named)]
     if inside:
         needed_paths = sorted({item.path for item in truth.items})
     else:
@@ -149,8 +154,6 @@ def _choose(named: list[str], count: int | None, seed: int) -> tuple[list[str], 
 
 
 def _check_named(folder: Path, annotations: Path | None, named: list[str], needed_paths: list[Path]) -> None:
-    if not named:
-        raise ConfigError(f"the annotations {str(annotations)!r} name no files: give those of {str(folder)!r}")
     present = set(photographs_in(folder))
     absent = [path for path in needed_paths if path.relative_to(folder).as_posix() not in present and not path.is_file()]
     if absent:

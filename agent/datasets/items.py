@@ -72,7 +72,7 @@ def read_bytes(path: Path, noun: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read {noun} {str(path)!r}: {error.strerror}") from error
+        raise ConfigError(f"cannot read {noun} {str(path)!r}: {error.strerror}; give a file that can be read") from error
 
 
 def read_text(path: Path, noun: str) -> str:

@@ -27,6 +27,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, Targets
+from edgemeter.agent.datasets.coco import decode_problem
 from edgemeter.agent.datasets.items import Item, read_bytes, read_text
 
 ClassMetric = Literal["accuracy", "f1", "matthews"]
@@ -59,7 +60,7 @@ class _ColumnLayout:
 
 
 class Glue:
-    """A table of texts (.tsv): `--images dev.tsv`, no annotations."""
+    """A table of texts (.tsv): `--data dev.tsv`, no annotations."""
 
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
         """Return whether the data is one .tsv file whose first line is one of these."""
@@ -161,7 +162,7 @@ class RightAnswers:
 
 
 class Squad:
-    """A file of SQuAD (.json): `--images dev-v1.1.json`, no annotations."""
+    """A file of SQuAD (.json): `--data dev-v1.1.json`, no annotations."""
 
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
         """Return whether the data is one .json file that begins as SQuAD's do."""
@@ -176,10 +177,11 @@ class Squad:
 
     def read(self, folder: Path, _annotations: Path | None) -> GroundTruth:
         """Return the questions with their passages and right answers."""
+        content = read_bytes(folder, "the questions").removeprefix(BOM_UTF8)
         try:
-            document = msgspec.json.decode(read_bytes(folder, "the questions").removeprefix(BOM_UTF8), type=_SquadDocument)
+            document = msgspec.json.decode(content, type=_SquadDocument)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{str(folder)!r} is not of SQuAD's form: {error}") from error
+            raise ConfigError(f"{str(folder)!r} is not of SQuAD's form: {decode_problem(content, error)}") from error
         questions = [(question, part.context) for article in document.data for part in article.paragraphs for question in part.qas]
         if not questions:
             raise ConfigError(f"{str(folder)!r} holds no question: give a file with at least one")

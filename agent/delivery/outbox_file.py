@@ -1,8 +1,9 @@
 """The outbox's file: its tables, what is dropped when it is full, and a reserve on the disk for a full one."""
 
+import contextlib
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -124,6 +125,34 @@ def has_disk_room(path: Path) -> bool:
     """Return whether the disk of the outbox at `path` has room for records that are kept only for safety."""
     disk = os.statvfs(path.parent)
     return disk.f_bavail >= KEPT_DISK_RATIO * disk.f_blocks
+
+
+def is_delivered(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:
+    """Return whether a collector confirmed one of these records (device, session, seq), as far as the outbox at `path` remembers."""
+    if not path.exists():
+        return False
+    query = "SELECT 1 FROM records JOIN receipted USING (row) WHERE (device, session, seq) = (?, ?, ?)"
+    with contextlib.closing(sqlite_file.connect(path, FORMAT, "read")) as connection, sqlite_file.mapped(path, FORMAT):
+        return any(connection.execute(query, number).fetchone() for number in numbers)
+
+
+def withdraw(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:
+    """Delete the records of these numbers (device, session, seq) from the outbox at `path`; return whether one of them was to be sent.
+
+    Raises:
+        EdgemeterError: there is an outbox, and it cannot be written.
+    """
+    if not path.exists():
+        return False
+    is_waiting = False
+    with sqlite_file.Database(path, FORMAT) as outbox, outbox.transaction() as connection:
+        for number in numbers:
+            query = "SELECT row, row IN (SELECT row FROM waiting) FROM records WHERE (device, session, seq) = (?, ?, ?)"
+            for row, is_to_be_sent in connection.execute(query, number).fetchall():
+                is_waiting = is_waiting or bool(is_to_be_sent)
+                for table in ("records", "samples", "unstamped", "waiting", "receipted"):
+                    connection.execute(f"DELETE FROM {table} WHERE row = ?", (row,))  # noqa: S608 - our own names
+    return is_waiting
 
 
 def waiting_count(connection: sqlite3.Connection, device: str | None = None) -> int:

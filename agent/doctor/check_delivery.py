@@ -1,4 +1,4 @@
-"""Checks of delivery for `edgemeter doctor`: space on the disk, the outbox, and the broker if one is configured."""
+"""Checks of delivery for `edgemeter doctor`: space on the disk, where ledger and outbox are, and the broker if one is configured."""
 
 import contextlib
 import secrets
@@ -15,6 +15,7 @@ from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfi
 from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.outbox_file import dropped_count
 from edgemeter.agent.doctor.checks import Finding
+from edgemeter.agent.ledger.ledger import LEDGER_FILE
 
 LITTLE_ROOM_MB = 500.0
 NO_ROOM_MB = 50.0
@@ -25,6 +26,8 @@ _finding = partial(Finding, "delivery")
 def check(home: Path, broker: str | None, settings: Config) -> Iterator[Finding]:
     """Yield the findings about delivery; without an address no broker is checked."""
     yield _room(home)
+    yield _place("ledger", home / LEDGER_FILE, "no run of this device is kept so far")
+    yield _place("outbox file", home / outbox_file.OUTBOX, "no result was to be delivered so far")
     yield _outbox(home / outbox_file.OUTBOX)
     if broker:
         yield _broker(broker, settings)
@@ -32,14 +35,28 @@ def check(home: Path, broker: str | None, settings: Config) -> Iterator[Finding]
         yield _finding("broker", "absent", "none is configured: results stay in the outbox")
 
 
+def _place(name: str, path: Path, absent: str) -> Finding:
+    """Return where results lie, and how large that file is with its log."""
+    if not path.exists():
+        return _finding(name, "ok", f"{path}: {absent}")
+    sizes_bytes = [part.stat().st_size for part in (path, path.with_name(f"{path.name}-wal")) if part.exists()]
+    return _finding(name, "ok", f"{path}: {sum(sizes_bytes) / 1e6:.1f} MB")
+
+
 def _room(home: Path) -> Finding:
     existing = next(path for path in (home, *home.absolute().parents) if path.exists())
     free_mb = shutil.disk_usage(existing).free / 1e6
-    text = f"{free_mb / 1000:.1f} GB are free for the outbox in {str(home)!r}"
+    text = f"{free_mb / 1000:.1f} GB are free for ledger and outbox in {str(home)!r}"
     remedy = "free some space, or set EDGEMETER_HOME to a folder on a larger disk"
     if free_mb < LITTLE_ROOM_MB:
         return _finding("disk", "bad" if free_mb < NO_ROOM_MB else "warn", text, remedy)
     return _finding("disk", "ok", text)
+
+
+def _of_error(name: str, error: EdgemeterError) -> Finding:
+    """Return the finding of an error, whose message ends with its remedy."""
+    what, _, remedy = str(error).rpartition(": ")
+    return _finding(name, "bad", what or remedy, remedy)
 
 
 def _outbox(path: Path) -> Finding:
@@ -53,7 +70,7 @@ def _outbox(path: Path) -> Finding:
         ):
             waiting, dropped = outbox_file.waiting_count(connection), dropped_count(connection, None)
     except EdgemeterError as error:
-        return _finding("outbox", "bad", str(error))
+        return _of_error("outbox", error)
     if dropped.traces or dropped.records:
         text = f"full: {dropped.traces} raw traces and {dropped.records} records were dropped so far; {waiting} wait"
         return _finding("outbox", "bad" if dropped.records else "warn", text, "start a collector, or raise outbox_limit_mb")
@@ -71,7 +88,7 @@ def _broker(address_text: str, settings: Config) -> Finding:
         with contextlib.closing(MqttSession(address, profile, _NoEvents())) as session:
             session.connect(BROKER_TIMEOUT_S)
     except EdgemeterError as error:
-        return _finding("broker", "bad", str(error))
+        return _of_error("broker", error)
     if version == "5":
         return _finding("broker", "ok", f"{address} accepts this device, MQTT 5")
     text = f"{address} accepts this device, but supports only MQTT 3.1.1: it drops rejected results silently, until they are sent again"

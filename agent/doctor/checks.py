@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from edgemeter.agent.base.plugins import install_command
 from edgemeter.agent.doctor import setups
 from edgemeter.agent.machine import board, clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.attached import accelerators, edge_tpus, is_on_usb_2
@@ -318,7 +319,8 @@ def _set_up(machine: Machine, accelerator: str) -> str:
 
 def _absent(name: str) -> Finding:
     first = {**RUNTIMES, **VISION}[name][0]
-    remedy = f"`pip install 'edgemeter[{first.extra}]'`"
+    command, separator, hint = install_command(first.extra).partition(" (")
+    remedy = f"`{command}`{separator}{hint}" if command.startswith("pip") else command
     state: FindingState = "absent" if name in RUNTIMES else "warn"
     return _software(name, state, f"{first.distribution} is not installed: {first.without}", remedy)
 

@@ -47,8 +47,12 @@ def _power(settings: Mapping[str, Mapping[str, str]], world: SensorWorld) -> Ite
     sensors = detect_sensors(settings, world=world)
     for sensor in sensors:
         if sensor.description is None:
-            state: FindingState = "absent" if sensor.is_absent and not sensor.is_configured else "warn"
-            yield Finding("power", sensor.name, state, sensor.reason or "")
+            usual: FindingState = "absent" if sensor.is_absent and not sensor.is_configured else "warn"
+            # A run refuses wrong settings, where an unconfigured sensor without what it needs is just not used.
+            state: FindingState = "bad" if sensor.is_misconfigured and sensor.is_configured else usual
+            where = f"correct [sensors.{sensor.name}] in the configuration, then " if sensor.is_configured else "once that is mended, "
+            remedy = None if state == "absent" else f"{where}`edgemeter sensors` shows what it reads"
+            yield Finding("power", sensor.name, state, sensor.reason or "", remedy)
         else:
             left_out = f", without {', '.join(sensor.description.excludes)}" if sensor.description.excludes else ""
             yield Finding("power", sensor.name, "ok", f"{sensor.description.id}: {sensor.description.scope}{left_out}")

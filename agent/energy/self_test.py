@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import MeasurementError, TransientError
 from edgemeter.agent.base.progress import Tell
+from edgemeter.agent.energy.refusals import power_refusal
 from edgemeter.agent.energy.renewal import Renewal, renewal_of
 from edgemeter.agent.energy.sensor_run import LARGEST_GAP_RATIO
 from edgemeter.agent.energy.step_response import SHORT_S, Estimate, StepResponse, Switched, step_response
+from edgemeter.agent.machine.power_range import ANY_MACHINE, PowerRange
 from edgemeter.agent.power import Description, PowerSensor
 from edgemeter.agent.power.stored import MeasuredProperty, SelfTest
 
@@ -115,8 +117,10 @@ def read_under_load(
     return LoadReadings(at, np.array(values)[first], failures, Switched(np.array(edges_s), (clock() - start_ns) / 1e9))
 
 
-def judged(readings: LoadReadings, description: Description, board: str, *, is_loaded: bool = True) -> SelfTest:
-    """Return what the readings show of the sensor; without a load only gaps, steps and what else needs none.
+def judged(
+    readings: LoadReadings, description: Description, board: str, draws: PowerRange = ANY_MACHINE, *, is_loaded: bool = True
+) -> SelfTest:
+    """Return what the readings show of the sensor, on a machine that `draws` so much; without a load only gaps, steps, units and hangs.
 
     Raises:
         MeasurementError: there are too few of them.
@@ -141,9 +145,17 @@ def judged(readings: LoadReadings, description: Description, board: str, *, is_l
         resolution=resolution,
         reading_interval_s=interval_s,
         longest_gap_s=float(np.diff(at_s).max()),
-        findings=(*findings, *_gaps(readings)),
+        findings=(*findings, *_wrong_unit(readings, description, draws), *_gaps(readings)),
         **_parts(answer, _renewal(readings, description.kind, resolution), interval_s, why, description.kind),
     )
+
+
+def _wrong_unit(readings: LoadReadings, description: Description, draws: PowerRange) -> list[str]:
+    """Return that no such machine draws the mean power, as a run would refuse it."""
+    at_s, values = readings.at_s, readings.values
+    power_w = float(values.mean()) if description.kind == "power" else float(values[-1] - values[0]) / float(at_s[-1] - at_s[0]) / 1000
+    refusal = power_refusal(description, power_w, "during the test", draws) if power_w > 0 else None
+    return [] if refusal is None else [refusal]
 
 
 def _followed(readings: LoadReadings, kind: str) -> tuple[StepResponse | None, str | None, list[str]]:

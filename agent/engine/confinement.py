@@ -39,16 +39,17 @@ def grant_for(case: Case) -> SandboxGrant:
     """
     model = Path(case.model)
     read = [*model_files(model), *(Path(value) for value in case.options.values() if Path(value).is_file())]
-    if case.images is not None:
-        read += data_files(Path(case.images), Path(case.annotations) if case.annotations else None)
+    if case.data is not None:
+        read += data_files(Path(case.data), Path(case.annotations) if case.annotations else None)
     if case.runtime == "server":
         return _server_grant(model, tuple(read))
-    return replace(model_grant(model, case.runtime), read=tuple(read), accelerator=not _is_on_cpu(case))
+    return replace(model_grant(model, case.runtime), read=tuple(read), accelerator=not is_on_cpu(case))
 
 
-def _is_on_cpu(case: Case) -> bool:
+def is_on_cpu(case: Case) -> bool:
     """Return whether a run needs no device node: the library's own kernels, without a delegate or provider from a file."""
-    is_plain = case.backend in {None, "cpu", "xnnpack"} and not any(".so" in value for value in case.options.values())
+    has_cpu = case.runtime == "litert" or case.backend in {None, "cpu", "xnnpack"}
+    is_plain = has_cpu and not any(".so" in value for value in case.options.values())
     return is_plain and case.runtime in _ON_CPU
 
 

@@ -79,8 +79,9 @@ def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_count
         before_mb = resident_mb()
         subject = _load(work.case, generator, emit)
         loaded_mb = resident_mb()
-        cold = cold_start(work, started_ns, subject.loaded, subject.warm().token_ns[-1], stop_counting)
-        timing = _time(work, subject, emit)
+        first_ns = subject.warm().token_ns[-1]
+        cold = cold_start(work, started_ns, subject.loaded, first_ns, stop_counting)
+        timing = _time(work, subject, emit, first_ns / 1e9)
         check = _repeat(subject, timing)
         memory = Memory(peak_mb=timing.peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
         return _measured(work, subject, timing, cold, memory, check)
@@ -97,16 +98,20 @@ def _load(case: Case, generator: Generator, emit: Emit) -> generation_queries.Ge
     return generation_queries.GenerationSubject(generator, loaded, synthetic, Limits(output_tokens, ignore_end=True))
 
 
-def _time(work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit) -> _GenerationTiming:
+def _time(work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit, first_s: float) -> _GenerationTiming:
     case = work.case
-    emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds))
-    warmed, query_s = warm_up(subject, case.warm_up_seconds)
     plan = None
     if case.scenario == "poisson":
         plan = TimingPlan(case.queries, case.seconds, expected_ns=0, seed=work.seed, rate_per_s=case.rate_per_s)
-    expected_s = poisson.seconds(plan) if plan else max(case.seconds, case.queries * query_s)
+
+    def timed_s(query_s: float) -> float:
+        return poisson.seconds(plan) if plan else max(case.seconds, case.queries * query_s)
+
+    emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s={"timed": timed_s(first_s)}))
+    warmed, query_s = warm_up(subject, case.warm_up_seconds)
+    expected_s = timed_s(query_s)
     idles = work.idle and expected_s >= UNSURE_RATIO * work.energy_from_s
-    before = idle("idle before", case, emit) if idles else None
+    before = idle("idle before", case, emit, {"timed": expected_s}) if idles else None
     emit(job.Phase(name="timed", seconds=expected_s))
     counted = read_scheduling()
     generation = (

@@ -1,16 +1,30 @@
-"""A model's facts as its runtime finds them, without running it: it is loaded in a sandboxed process of its own."""
+"""A model's facts as its runtime finds them, or why it cannot be run, without running it: in a sandboxed process of its own."""
 
+import os
 import sys
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from edgemeter.agent import runtimes
-from edgemeter.agent.base.errors import EdgemeterError, one_line
-from edgemeter.agent.engine import job
-from edgemeter.agent.engine.confinement import model_grant
+from edgemeter.agent import generators, runtimes
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.contract import model_file
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.engine import job, loading
+from edgemeter.agent.engine.confinement import grant_for, is_on_cpu, model_files
 from edgemeter.agent.engine.isolation import ask
 from edgemeter.agent.runtimes import Loaded
+
+# What is larger is not loaded to see whether it can be: that takes as long as a run's own load, and memory that another run may need.
+TRIED_BYTES = 256_000_000
+# On a small board the import of a library takes some of it. What takes longer is left to the first run.
+TRIED_S = 20.0
+# Of the data: enough to see what they are.
+TRIED_ITEMS = 8
+# A replay has no library, a server is another machine's, and the others open an accelerator that another run may be using.
+UNTRIED = ("replay", "server", "edgetpu", "tensorrt")
+_NICENESS = 5
 
 
 class Inspected(msgspec.Struct, frozen=True, tag=True):
@@ -19,27 +33,77 @@ class Inspected(msgspec.Struct, frozen=True, tag=True):
     loaded: Loaded
 
 
+class Checked(msgspec.Struct, frozen=True, tag=True):
+    """The answer where nothing speaks against the model, which was not loaded."""
+
+
+_Answer = TypeVar("_Answer", Inspected, Checked)
+
+
 def inspect(model: Path, runtime: str) -> Loaded:
     """Return the facts of the model; raises EdgemeterError if the runtime or a library is missing, or the file is broken."""
-    advice = f"the process that loaded {str(model)!r} with {runtime}", "fetch or export it again"
-    return ask("edgemeter.agent.engine.inspection", [runtime, str(model)], b"", Inspected, model_grant(model, runtime), advice).loaded
+    case = Case(model=str(model), runtime=runtime, repeats=1, queries=1, seconds=0, warm_up_seconds=0, idle_seconds=0)
+    return _ask(case, "load", Inspected).loaded
+
+
+def why_not(case: Case) -> EdgemeterError | None:
+    """Return why the case cannot be run, as far as it shows when model and data are opened; None if nothing speaks against it.
+
+    The process has a low priority: another run may be in progress. Models above `TRIED_BYTES`, language models and those on an accelerator
+    are not loaded: their head, their settings and the library's list of backends are checked.
+    """
+    if case.runtime in UNTRIED:
+        return None
+    files = {path for path in (*model_file.parts(Path(case.model)), *model_files(Path(case.model))) if path.is_file()}
+    is_loaded = case.output_tokens is None and is_on_cpu(case) and sum(path.stat().st_size for path in files) <= TRIED_BYTES
+    try:
+        if is_loaded:
+            _ask(case, "load", Inspected, TRIED_S)
+        else:
+            _ask(case, "check", Checked, TRIED_S)
+    except (ConfigError, UnavailableError) as error:
+        return error
+    except EdgemeterError:
+        # It crashed, or takes long: the first run shows why.
+        return None
+    return None
+
+
+def _ask(case: Case, how: str, answers: type[_Answer], limit_s: float | None = None) -> _Answer:
+    advice = f"the process that loaded {case.model!r} with {case.runtime}", "fetch or export it again"
+    return ask("edgemeter.agent.engine.inspection", [how], job.encode(case), answers, grant_for(case), advice, limit_s=limit_s)
+
+
+def _load(case: Case) -> Inspected:
+    runtime = runtimes.create(case.runtime)
+    try:
+        model = loading.load_model(case, runtime, TRIED_ITEMS)
+        model.calls_of(0, case.seed)
+        return Inspected(model.loaded)
+    finally:
+        runtime.close()
+
+
+def _check(case: Case) -> Checked:
+    is_of_text = case.output_tokens is not None
+    subject = generators.create(case.runtime) if is_of_text else runtimes.create(case.runtime)
+    if isinstance(subject, runtimes.Checks):
+        subject.check(Path(case.model), loading.options_of(case))
+    if not is_of_text:
+        loading.open_data(case, TRIED_ITEMS)
+    return Checked()
 
 
 def main() -> None:
-    """Load the model that the arguments name, and write what was found to standard output."""
+    """Load or check, as the argument says, the model of the case on standard input, and write what was found to standard output."""
     output = job.take_stdout()
-    name, model = sys.argv[1:]
-    answer: Inspected | job.Failed
+    os.nice(_NICENESS)
+    case = msgspec.json.decode(sys.stdin.buffer.read(), type=Case)
+    answer: Inspected | Checked | job.Failed
     try:
-        runtime = runtimes.create(name)
-        try:
-            answer = Inspected(runtime.load(Path(model), runtimes.Options()))
-        finally:
-            runtime.close()
-    except EdgemeterError as error:
-        answer = job.Failed(kind=type(error).__name__, message=str(error))
+        answer = _check(case) if sys.argv[1] == "check" else _load(case)
     except Exception as error:  # noqa: BLE001 - the outer loop, as in the process that measures
-        answer = job.Failed(kind="MeasurementError", message=f"{name} failed on {model!r}: {one_line(error)}")
+        answer = job.failure(error, case)
     with output:
         output.write(msgspec.json.encode(answer))
 

@@ -67,14 +67,19 @@ def ask(
     grant: policy.SandboxGrant,
     advice: tuple[str, str],
     scratch: Path | None = None,
+    limit_s: float | None = None,
 ) -> _Answer:
     """Return the one answer of `python -m MODULE ARGUMENTS`, which reads `request` and runs in the sandbox.
 
-    `advice` names the process, and the remedy where it crashed. Raises the EdgemeterError that it reports, or MeasurementError.
+    `advice` names the process, and the remedy where it crashed. Raises the EdgemeterError that it reports, MeasurementError, or
+    TransientError after `limit_s`.
     """
     pipe = subprocess.PIPE
     with policy.started(module, arguments, grant, scratch, stdin=pipe, stdout=pipe, stderr=pipe) as process:
-        output, stderr = process.communicate(request)
+        try:
+            output, stderr = process.communicate(request, timeout=limit_s)
+        except subprocess.TimeoutExpired as error:
+            raise errors.TransientError(f"{advice[0]} did not answer in {limit_s:g} s") from error
     try:
         answer: _Answer | job.Failed = msgspec.json.decode(output, type=answers | job.Failed, dec_hook=_converted)
     except msgspec.MsgspecError as error:

@@ -15,6 +15,8 @@ from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 
 encode = msgspec.json.Encoder().encode
+# Runtime and backend of a function that is measured in the process of its caller; every other run has a process of its own.
+FUNCTION_RUNTIME, IN_PROCESS = "python", "in-process"
 
 
 class RunJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,10 +44,16 @@ class RunJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The run has come to its next part; `seconds` is how long it will take, where that is known."""
+    """The run has come to its next part; `seconds` is how long it will take, where that is known.
 
-    name: Literal["cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy", "corruption", "agreement"]
+    `later_s` is about how long later parts of this run will take, by their names, as far as the process can tell by now.
+    """
+
+    name: Literal[
+        "cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", "accuracy", "corruption", "agreement", "perplexity"
+    ]
     seconds: float | None = None
+    later_s: dict[str, float] = {}
 
 
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -53,21 +53,32 @@ class LoadedModel:
         return [list(call.values()) for call in TextTokenizer(self.card, self.loaded).noise(seed, noise.COUNT)]
 
 
-def load_model(case: Case, runtime: runtimes.Runtime) -> LoadedModel:
-    """Return the model of a case, loaded, with its card and its data.
+def open_data(case: Case, first: int | None = None) -> Dataset | None:
+    """Return the data of a case, None without; `first` as of `open_folder`. Raises ConfigError if they cannot be used."""
+    if case.data is None:
+        return None
+    annotations = Path(case.annotations) if case.annotations else None
+    return open_folder(Path(case.data), annotations, case.subset, case.seed, case.reader, case.cluster_by, first)
+
+
+def options_of(case: Case) -> runtimes.Options:
+    """Return how the runtime is to run, with the hash that the case or the model's card names."""
+    card_file = card_path(Path(case.model))
+    sha256 = case.sha256 or (read_card(card_file).sha256 if card_file.exists() else None)
+    return runtimes.Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=sha256)
+
+
+def load_model(case: Case, runtime: runtimes.Runtime, first: int | None = None) -> LoadedModel:
+    """Return the model of a case, loaded, with its card and its data, or only the `first` items of these.
 
     Raises:
         EdgemeterError: the runtime or a library is missing, the file is broken, or model and data do not fit.
     """
-    card_file = card_path(Path(case.model))
-    sha256 = case.sha256 or (read_card(card_file).sha256 if card_file.exists() else None)
-    options = runtimes.Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=sha256)
-    loaded = runtime.load(Path(case.model), options)
-    if case.images is None:
+    loaded = runtime.load(Path(case.model), options_of(case))
+    data = open_data(case, first)
+    if data is None:
         card, guesses = _card_if_known(Path(case.model), loaded)
         return LoadedModel(runtime, loaded, card.beside(Path(case.model)) if card else None, guesses, None, None)
-    annotations = Path(case.annotations) if case.annotations else None
-    data = open_folder(Path(case.images), annotations, case.subset, case.seed, case.reader, case.cluster_by)
     card, guesses = recognise.card_for(Path(case.model), loaded)
     card = card.beside(Path(case.model))
     return LoadedModel(runtime, loaded, card, tuple(guesses), data, create(card, loaded, data))

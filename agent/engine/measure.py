@@ -2,9 +2,9 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -32,8 +32,11 @@ from edgemeter.agent.engine.scenarios.scenario import QueryShape, join_batch, jo
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
 from edgemeter.agent.engine.warm_up import Warmed, warm_up
 from edgemeter.agent.runtimes import Array
+from edgemeter.agent.vision.corruptions import SEVERITIES
 
 UNSURE_RATIO = 0.75
+# About what the score and its bounds cost an item.
+SCORED_ITEM_NS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +53,31 @@ class _Start:
 
 
 @dataclass(frozen=True, slots=True)
+class TimedPart:
+    """The timed queries, and what directly surrounds them."""
+
+    warmed: Warmed
+    timed: TimedQueries
+    scheduled: Scheduling
+    peak_mb: float
+    idle_before: Window | None
+    idle_after: Window | None
+
+    def surroundings(self) -> dict[str, Any]:
+        """Return the fields of a measured run that are about what surrounds its queries."""
+        warm_up = WarmUp(queries=self.warmed.queries, duration_ms=self.warmed.duration_ns / 1e6, steady=self.warmed.steady)
+        return {"warm_up": warm_up, "scheduling": self.scheduled, "idle_before": self.idle_before, "idle_after": self.idle_after}
+
+
+@dataclass(frozen=True, slots=True)
 class _Timing:
-    """The timed part and what directly surrounds it."""
+    """The inputs that were timed, and the timed part."""
 
     prepared: list[list[Array]]
     is_by_item: bool
     recorded_s: float | None
-    warmed: Warmed
-    timed: TimedQueries
-    scheduled: Scheduling
+    part: TimedPart
     memory: Memory
-    idle_before: Window | None
-    idle_after: Window | None
 
 
 def measure(
@@ -84,7 +100,7 @@ def measure(
         start = _start(work, started_ns, emit, runtime, stop_counting)
         timing = _time(work, start, emit)
         outputs = describe_tensors(start.model.loaded.outputs, runtime.outputs())
-        evaluated = evaluate(work, start.model, timing.prepared, timing.timed.kept, emit, is_by_item=timing.is_by_item)
+        evaluated = evaluate(work, start.model, timing.prepared, timing.part.timed.kept, emit, is_by_item=timing.is_by_item)
         measured = _measured(work, start, timing, evaluated, outputs)
     finally:
         # Before the reference loads the model too: a small board may not have the memory for both.
@@ -99,7 +115,7 @@ def _agree(
     if not work.agreement:
         return None, 'agreement with a reference was not requested for this repeat (agreement = "first" or "never")'
     emit(job.Phase(name="agreement", seconds=agreement.LIMIT_S))
-    queries = [agreement.TimedQuery(item, timing.prepared[item], outputs) for item, outputs in sorted(timing.timed.kept.items())]
+    queries = [agreement.TimedQuery(item, timing.prepared[item], outputs) for item, outputs in sorted(timing.part.timed.kept.items())]
     task = start.model.work if timing.is_by_item else None
     same = None if task is None else lambda item, timed, reference: task.same_predictions(item, [timed], [reference])
     return agreement.agree(work.case, start.model.loaded, p50_ms, queries, same, run_reference)
@@ -124,37 +140,75 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runt
 def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     case, runtime = work.case, start.model.runtime
     emit(job.Phase(name="prepare"))
+    begin_ns = time.monotonic_ns()
     ready = loading.prepare_calls(start.model, start.item, case.seed)
+    item_ns = (time.monotonic_ns() - begin_ns) / max(1, len(ready.calls) - 1)
     prepared = joined_batches(ready.calls, start.queries.joined, loading.PREPARED_BYTES, case.seed)
     is_by_item = ready.is_by_item and start.queries.joined == 1
-    subject = TimingSubject(runtime.bind, runtime.outputs, prepared)
-    emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds))
-    warmed = warm_up(subject, case.warm_up_seconds)
+    first_ns = round(start.cold.first_ms * 1e6)
+
+    def foresee(timed_s: float, call_ns: float) -> dict[str, float]:
+        return _later_s(work, start, timed_s, item_ns + call_ns)
+
+    part = time_queries(work, TimingSubject(runtime.bind, runtime.outputs, prepared), start.queries, emit, first_ns, foresee)
+    prepared_mb = sum(array.nbytes for arrays in prepared for array in arrays) / 1e6
+    memory = Memory(peak_mb=part.peak_mb, before_load_mb=start.before_mb, loaded_mb=start.loaded_mb, prepared_inputs_mb=prepared_mb)
+    recorded_s = ready.recorded_s if case.scenario == "single_stream" and start.queries.samples == 1 else None
+    return _Timing(prepared, is_by_item, recorded_s, part, memory)
+
+
+def timed_alone(timed_s: float, _call_ns: float) -> dict[str, float]:
+    """Return how long the parts from the timed one on take where it is the last."""
+    return {"timed": timed_s}
+
+
+def time_queries(
+    work: job.RunJob,
+    subject: TimingSubject,
+    queries: QueryShape,
+    emit: Emit,
+    first_ns: int,
+    foresee: Callable[[float, float], dict[str, float]] = timed_alone,
+) -> TimedPart:
+    """Warm up, idle, time the queries of the job's scenario, idle.
+
+    `first_ns` is what the first query took. `foresee` returns how long it and what follows take.
+    """
+    case = work.case
     plan = TimingPlan(
         queries=case.queries,
         seconds=case.seconds,
-        expected_ns=warmed.median_ns,
+        expected_ns=first_ns,
         seed=work.seed,
-        batch=start.queries.batch,
-        calls=start.queries.calls,
+        batch=queries.batch,
+        calls=queries.calls,
         rate_per_s=case.rate_per_s,
     )
     how = scenario.SCENARIOS[case.scenario]
+    foreseen = foresee(how.seconds(plan), first_ns)
+    emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))
+    warmed = warm_up(subject, case.warm_up_seconds)
+    plan = replace(plan, expected_ns=warmed.median_ns)
+    foreseen = foresee(how.seconds(plan), warmed.median_ns)
     idles = work.idle and may_give_energy(work, plan, how.seconds(plan))
     plan = replace(plan, pauses=idles and work.pauses)
-    idle_before = idle("idle before", case, emit) if idles else None
-    emit(job.Phase(name="timed", seconds=how.seconds(plan)))
+    idle_before = idle("idle before", case, emit, foreseen) if idles else None
+    emit(job.Phase(name="timed", seconds=how.seconds(plan), later_s=foreseen))
     before = read_scheduling()
     timed = how.run(subject, plan)
     scheduled = scheduling_between(before, read_scheduling())
-    prepared_mb = sum(array.nbytes for arrays in prepared for array in arrays) / 1e6
-    memory = Memory(
-        peak_mb=process_usage.peak_mb(), before_load_mb=start.before_mb, loaded_mb=start.loaded_mb, prepared_inputs_mb=prepared_mb
-    )
-    recorded_s = ready.recorded_s if case.scenario == "single_stream" and start.queries.samples == 1 else None
-    return _Timing(
-        prepared, is_by_item, recorded_s, warmed, timed, scheduled, memory, idle_before, idle("idle after", case, emit) if idles else None
-    )
+    peak_mb = process_usage.peak_mb()
+    return TimedPart(warmed, timed, scheduled, peak_mb, idle_before, idle("idle after", case, emit) if idles else None)
+
+
+def _later_s(work: job.RunJob, start: _Start, timed_s: float, item_ns: float) -> dict[str, float]:
+    """Return about how long the parts from the timed one on take, where an item takes `item_ns` to be prepared and predicted."""
+    later_s = {"timed": timed_s}
+    if work.accuracy and start.model.work is not None and start.model.data is not None:
+        later_s["accuracy"] = len(start.model.data.items) * (item_ns + SCORED_ITEM_NS) / 1e9
+    if work.corrupt and "accuracy" in later_s:
+        later_s["corruption"] = later_s["accuracy"] * len(work.case.corrupt) * len(SEVERITIES)
+    return later_s
 
 
 def may_give_energy(work: job.RunJob, plan: TimingPlan, expected_s: float) -> bool:
@@ -167,18 +221,19 @@ def may_give_energy(work: job.RunJob, plan: TimingPlan, expected_s: float) -> bo
     return expected_s >= UNSURE_RATIO * max(work.energy_from_s, work.energy_from_inferences * inference_s)
 
 
-def idle(name: Literal["idle before", "idle after"], case: Case, emit: Emit) -> Window | None:
+def idle(name: Literal["idle before", "idle after"], case: Case, emit: Emit, later_s: Mapping[str, float] | None = None) -> Window | None:
     """Sleep with the model loaded, for the idle power; return when, None where the case asks for none."""
     if case.idle_seconds == 0:
         return None
-    emit(job.Phase(name=name, seconds=case.idle_seconds))
+    later_s = {**(later_s or {}), "idle after": case.idle_seconds} if name == "idle before" else {}
+    emit(job.Phase(name=name, seconds=case.idle_seconds, later_s=later_s))
     begin = time.monotonic_ns()
     time.sleep(case.idle_seconds)
     return Window(begin, time.monotonic_ns())
 
 
 def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evaluation, outputs: Sequence[Tensor]) -> job.MeasuredRun:
-    model, timed, warmed = start.model, timing.timed, timing.warmed
+    model, timed = start.model, timing.part.timed
     load = load_of_timed(timed, start.queries.samples, start.queries.calls, work.case.rate_per_s)
     window = scenario.window(work.case.scenario, timed)
     return job.MeasuredRun(
@@ -194,7 +249,6 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
         preprocess=summarise_stage(evaluated.preprocess_ns),
         postprocess=summarise_stage(evaluated.postprocess_ns),
         cold_start=start.cold,
-        warm_up=WarmUp(queries=warmed.queries, duration_ms=warmed.duration_ns / 1e6, steady=warmed.steady),
         memory=timing.memory,
         accuracy=evaluated.accuracy,
         accuracy_reason=evaluated.reason,
@@ -207,11 +261,9 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
             samples.pack("postprocess", "ns", evaluated.postprocess_ns),
         ),
         timed=window,
-        scheduling=timing.scheduled,
-        idle_before=timing.idle_before,
-        idle_after=timing.idle_after,
         guesses=model.guesses,
         batch=start.queries.batch,
         load=load,
         cpus=tuple(sorted(os.sched_getaffinity(0))) if work.case.cpus else None,
+        **timing.part.surroundings(),
     )

@@ -189,7 +189,7 @@ def _score(model: LoadedModel, work: Task, case: Case, emit: Emit, *, corrupt: b
 def _robustness(model: LoadedModel, case: Case, clean: Accuracy, emit: Emit) -> Robustness:
     card, data = model.card, model.data
     if card is None or data is None:
-        message = "corruptions need data with ground truth: give --images and --annotations"
+        message = "corruptions need data with ground truth: give --data and --annotations"
         raise ConfigError(message)
     emit(job.Phase(name="corruption"))
 
@@ -260,7 +260,7 @@ def _no_accuracy(work: job.RunJob, model: LoadedModel, accuracy: Accuracy | None
     if accuracy is not None:
         return None
     if model.data is None:
-        return "no photographs were given (--images): the model was timed on noise"
+        return "no photographs were given (--data): the model was timed on noise"
     if not work.accuracy:
         return 'accuracy was not requested for this repeat (accuracy = "first" or "never")'
     return "the data set has no ground truth (--annotations)"
@@ -278,7 +278,7 @@ def score_untimed(work: job.RunJob, emit: Emit) -> job.Scored:
         emit(job.Phase(name="load"))
         model = loading.load_model(case, runtime)
         if model.work is None or model.data is None or not model.data.has_truth:
-            message = "there is no ground truth: give --images DIR and --annotations FILE (class folders need no annotations)"
+            message = "there is no ground truth: give --data DIR and --annotations FILE (class folders need no annotations)"
             raise ConfigError(message)
         emit(job.Phase(name="accuracy"))
         log = PredictionLog()

@@ -71,9 +71,13 @@ class LlamaCpp:
         self._batch = 0
         self._logits: dict[int, NDArray[np.float32]] = {}
 
+    def check(self, model: Path, options: Options) -> None:
+        """Raise if the header or a setting is wrong, or the file is not whole; see `Checks.check`."""
+        _Settings(options)
+        gguf_file.read(model)
+
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
         """Read the header, load the weights, allocate the cache; see `Generator.load`."""
-        check_options("llama", options, backends=("cpu", "gpu"), extra=_SETTINGS)
         settings = _Settings(options)
         library = load_library(_LIBRARIES, "llama")
         header = gguf_file.read(model)
@@ -337,9 +341,10 @@ class _Log:
 
 
 class _Settings:
-    """The settings of `Options.extra`, checked."""
+    """The settings of `Options.extra`; backend and settings are checked."""
 
     def __init__(self, options: Options) -> None:
+        check_options("llama", options, backends=("cpu", "gpu"), extra=_SETTINGS)
         extra = options.extra
         self.gpu_layers = _whole(extra, "gpu_layers", -1, lowest=0)
         self.batch = _whole(extra, "batch", _BATCH)

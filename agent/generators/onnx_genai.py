@@ -41,12 +41,14 @@ class OnnxGenai:
         self._vocabulary = 0
         self._ends: frozenset[int] = frozenset()
 
+    def check(self, model: Path, options: Options) -> None:
+        """Raise if the configuration or a setting is wrong; see `Checks.check`."""
+        _checked(model, options)
+
     def load(self, model: Path, options: Options, context_tokens: int) -> LoadedGenerator:
         """Read the configuration, load model and tokenizer; see `Generator.load`."""
-        check_options("genai", options, backends=("cpu", "config"))
-        config = _read(model)
+        described = _checked(model, options)
         library = load_library(_CANDIDATES, "genai")
-        described = _described(model, config)
         trained = _whole(described, "context_length", model)
         if context_tokens > trained:
             raise ConfigError(f"{str(model)!r} has a context of {trained} tokens, {context_tokens} are needed: shorten prompt or output")
@@ -197,8 +199,10 @@ def _read(model: Path) -> Mapping[str, Any]:
     return document
 
 
-def _described(model: Path, config: Mapping[str, Any]) -> Mapping[str, Any]:
-    described: Mapping[str, Any] = config["model"]
+def _checked(model: Path, options: Options) -> Mapping[str, Any]:
+    """Return the model's part of the configuration; raises ConfigError if a setting is wrong, or it cannot be run."""
+    check_options("genai", options, backends=("cpu", "config"))
+    described: Mapping[str, Any] = _read(model)["model"]
     if "decoder" not in described or "encoder" in described:
         raise ConfigError(f"{str(model)!r} does not generate token by token from a prompt alone: use a decoder-only model")
     return described

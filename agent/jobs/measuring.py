@@ -94,7 +94,6 @@ def measure(context: OrderContext, work: Measure) -> OrderOutcome:
             context.report("unpacking images", None, None)
         data = {archive.name: open_data(context.content(archive)) for archive in work.data}
         suite = order_suite.expand(ordered, models, folder, data=data)
-        session.check(suite)
         records, errors = _run(context, suite, keep_from=0)
     if errors and not records:
         # A runtime that is not installed, a model that none reads: the order is not for this board.
@@ -139,6 +138,7 @@ def _run(context: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunR
     who = session.DeviceIdentity(context.task.device, context.task.fleet)
     settings = context.settings
     records: list[RunRecord] = []
+    suite, refused = session.runnable(suite)
     with (
         Outbox(Path(context.task.home) / OUTBOX, settings.outbox_limit_mb << 20) as outbox,
         open_sensors(None, settings.power, settings.sensors) as (sensors, why_no_power),
@@ -153,12 +153,9 @@ def _run(context: OrderContext, suite: Suite, keep_from: int) -> tuple[list[RunR
             context.kept(numbered.id)
             return numbered
 
-        errors = [
-            outcome
-            for outcome in session.measure(suite, who, sensors, why_no_power, ProgressNotes(context, suite.name), keep)
-            if isinstance(outcome, EdgemeterError)
-        ]
-    return records[keep_from:], errors
+        outcomes = session.measure(suite, who, sensors, why_no_power, ProgressNotes(context, suite.name), keep)
+        errors = [outcome for outcome in outcomes if isinstance(outcome, EdgemeterError)]
+    return records[keep_from:], [*refused, *errors]
 
 
 class ProgressNotes:

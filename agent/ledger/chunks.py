@@ -39,6 +39,8 @@ class ArrivedBatch(NamedTuple):
     is_checked: bool = True
 
 
+# Stands in a chunk for a record that was excluded or deleted.
+REMOVED = b"{}"
 # A chunk composed here is full at this size; a message of many records becomes one chunk and may be larger.
 CHUNK_TEXT_BYTES = 256 << 10
 LARGEST_CHUNK_TEXT_BYTES = 4 << 20
@@ -86,7 +88,13 @@ class HeldChunk:
         """Yield row and JSON text of each record."""
         payloads = _texts_in(self.text)
         for row, index in self.rows:
-            yield row, payloads[index]
+            # It was removed since the rows were read.
+            if payloads[index] != REMOVED:
+                yield row, payloads[index]
+
+    def has_removed(self) -> bool:
+        """Return whether a record may have been removed from the array."""
+        return self.text.startswith(b"[{}") or b",{}" in self.text
 
 
 def without_samples(body: bytes) -> bytes:

@@ -57,9 +57,12 @@ class HeldRecord:
     record: RunRecord
 
 
+LEDGER_FILE = "ledger.sqlite"
+
+
 def default_path() -> Path:
     """Return the ledger of this machine: `ledger.sqlite` in $EDGEMETER_HOME."""
-    return config.home() / "ledger.sqlite"
+    return config.home() / LEDGER_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,8 @@ class Ledger(ABC):
 
     # Whether `commit` accepts records of which only the envelope was validated, and `check` validates them later.
     defers_checks = False
+    # The statement that gives a chunk another body: body, number of the chunk.
+    set_body = "UPDATE chunks SET body = ? WHERE chunk = ?"
     where: str
 
     def __enter__(self: _Opened) -> _Opened:  # noqa: PYI019 - Self needs Python 3.11
@@ -129,6 +134,14 @@ class Ledger(ABC):
     @abstractmethod
     def writing(self) -> AbstractContextManager[Statements]:
         """Give what executes statements in one transaction that no other writer's runs beside, durable when the block ends."""
+
+    @abstractmethod
+    def has_table(self, name: str) -> bool:
+        """Return whether there is a table of this name."""
+
+    @abstractmethod
+    def highest_row(self) -> int:
+        """Return the highest row that a record ever had, also one that was removed: it never falls, unless a backup was restored."""
 
     @abstractmethod
     def identity(self) -> str:

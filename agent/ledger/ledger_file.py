@@ -72,11 +72,30 @@ INSERT INTO identity VALUES (lower(hex(randomblob(8))));
 """
 
 
+# A file of an older version gets it when it is opened to write.
+RUN_EVENTS_SCHEMA = """CREATE TABLE IF NOT EXISTS run_events (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    action TEXT NOT NULL,
+    id TEXT NOT NULL,
+    device TEXT NOT NULL,
+    session INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    model TEXT NOT NULL,
+    started_at_ns INTEGER NOT NULL,
+    stamped_by TEXT NOT NULL,
+    received_ns INTEGER NOT NULL,
+    author TEXT NOT NULL,
+    at_ns INTEGER NOT NULL,
+    text TEXT NOT NULL,
+    body BLOB,
+    left_sinks TEXT NOT NULL DEFAULT ''
+);
+"""
 LEDGER_FORMAT = sqlite_file.FileFormat(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
     version=5,
-    schema=_TABLES + _SMALL_TABLES + quarantine.QUARANTINE_SCHEMA + presence.PRESENCE_SCHEMA + presence.RETAINED_SCHEMA,
+    schema=_TABLES + _SMALL_TABLES + quarantine.QUARANTINE_SCHEMA + presence.PRESENCE_SCHEMA + presence.RETAINED_SCHEMA + RUN_EVENTS_SCHEMA,
     elsewhere="give the path of a ledger, or set EDGEMETER_HOME to another folder",
 )
 

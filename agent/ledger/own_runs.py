@@ -6,6 +6,7 @@ file. A run that is also delivered has the numbers of the outbox here too, so a 
 
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +14,14 @@ from pathlib import Path
 import msgspec
 
 from edgemeter.agent.base import config, figures
-from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 
 _SESSION_BITS = 53
+# Less does not hold a short run with its samples.
+_LEAST_FREE_BYTES = 256 << 10
 _ID_LETTERS = 8
 _NAMED = 2
 
@@ -39,8 +42,10 @@ class OwnRuns:
         self._saved: list[str] = []
 
     def check(self) -> None:
-        """Create the ledger where it is missing, and check that it can be written; raises EdgemeterError if it cannot."""
+        """Create the ledger where it is missing, and check that it can be written and has space; raises EdgemeterError if it cannot."""
         SqliteLedger(self.path).close()
+        if shutil.disk_usage(self.path.parent).free < _LEAST_FREE_BYTES:
+            raise UnavailableError(f"the disk of {str(self.path.parent)!r} is full: free some space, or set another EDGEMETER_HOME")
         for path in (self.path, self.path.parent):
             if not os.access(path, os.W_OK):
                 raise UnavailableError(f"cannot write to {str(path)!r}: set EDGEMETER_HOME to a folder that can be written")
@@ -82,16 +87,16 @@ class OwnRuns:
 def saving(settings: config.Config, report: Callable[[str], None], *, is_wanted: bool = True) -> Iterator[Callable[[RunRecord], RunRecord]]:
     """Yield what stores a run in the ledger in $EDGEMETER_HOME and returns it numbered; nothing is stored unless `is_wanted`.
 
-    That the ledger cannot be written is reported at the beginning. What was stored is reported at the end, however the block ends: measure
-    and print within it.
+    What was stored is reported at the end, however the block ends: measure and print within it.
 
     Raises:
+        ConfigError: at the beginning, the ledger cannot be written.
         EdgemeterError: at the end, a run could not be stored.
     """
     if not is_wanted:
         yield lambda record: record
         return
-    own_runs = open_own_runs(settings, report)
+    own_runs = open_own_runs(settings)
     try:
         yield own_runs.keep
     finally:
@@ -101,11 +106,11 @@ def saving(settings: config.Config, report: Callable[[str], None], *, is_wanted:
         raise own_runs.error
 
 
-def open_own_runs(settings: config.Config, report: Callable[[str], None]) -> OwnRuns:
-    """Return what stores this machine's runs in the ledger in $EDGEMETER_HOME; report now where it cannot be written."""
+def open_own_runs(settings: config.Config) -> OwnRuns:
+    """Return what stores this machine's runs in the ledger in $EDGEMETER_HOME; raises ConfigError where it cannot be written."""
     own_runs = OwnRuns(default_path(), settings.ledger_limit_mb << 20)
     try:
         own_runs.check()
     except EdgemeterError as error:
-        report(f"note: the results cannot be saved: {error}")
+        raise ConfigError(f"the results cannot be saved: {error}; or keep none (--no-save, in Python save=False)") from error
     return own_runs

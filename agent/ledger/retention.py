@@ -117,6 +117,16 @@ def _delete(connection: sqlite3.Connection, before_ns: int, drained: int, *, is_
     return connection.execute("DELETE FROM runs WHERE row <= ?", (last_row,)).rowcount
 
 
+def recall(statements: Statements, device: str, session: int, seq: int) -> None:
+    """Take the number of one record out of the kept ranges, so that the record may come again."""
+    values = (device, session, seq, seq)
+    for first, last in statements.execute(f"SELECT first, last {_TOUCHING}", values).fetchall():
+        statements.execute(f"DELETE {_TOUCHING}", values)
+        for start, end in ((first, seq - 1), (seq + 1, last)):
+            if start <= end:
+                statements.execute("INSERT INTO forgotten VALUES (?, ?, ?, ?)", (device, session, start, end))
+
+
 def remember(statements: Statements, removed: Iterable[tuple[str, int, int]]) -> None:
     """Keep the numbers (device, session, seq) of removed records as ranges; those that touch a kept range become part of it."""
     sessions: dict[tuple[str, int], list[int]] = {}

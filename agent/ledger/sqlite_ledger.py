@@ -17,7 +17,7 @@ from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.agent.ledger import presence, quarantine
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, chunk_text
 from edgemeter.agent.ledger.ledger import Ledger, LedgerPart
-from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, LedgerWriter
+from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, RUN_EVENTS_SCHEMA, LedgerWriter
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved, apply_retention, bound_own
 
@@ -40,6 +40,9 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         # Tuples take less time than named rows, and a ledger has many.
         self.connection.row_factory = None
         self._writer = LedgerWriter(self.connection)
+        if access == "write":
+            with self.mapped() as connection:
+                connection.execute(RUN_EVENTS_SCHEMA)
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `Ledger`."""
@@ -101,6 +104,14 @@ class SqliteLedger(sqlite_file.Database, Ledger):
         with sqlite_file.mapped(self.path, LEDGER_FORMAT):
             for (row,) in self.connection.execute("SELECT row FROM runs"):
                 yield row
+
+    def has_table(self, name: str) -> bool:
+        """See `Ledger`."""
+        return bool(self.query("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
+
+    def highest_row(self) -> int:
+        """See `Ledger`."""
+        return int(self.query("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'runs'")[0][0])
 
     def identity(self) -> str:
         """See `Ledger`."""

@@ -58,7 +58,8 @@ def read_usage(machine: Machine, pid: int | None = None, agent_pid: int | None =
     waiting = counts[3] + counts[4]
     total = sum(counts)
     own_ticks = 0 if pid is None else ticks_of(machine, pid)
-    agent = 0 if agent_pid is None else ticks_of(machine, agent_pid, with_children=True) or 0
+    # A run in the process of its caller is the agent's own process: it counts once.
+    agent = 0 if agent_pid in (None, pid) else ticks_of(machine, agent_pid, with_children=True) or 0
     return ProcessorUsage(total, total - waiting - stolen, stolen, own_ticks, agent, time.monotonic_ns())
 
 

@@ -20,6 +20,8 @@ from edgemeter.agent.power.world import HERE, SensorWorld
 # It plays a recording: never taken for a sensor of this machine unless it was asked for.
 NEVER_FOUND = frozenset({"replay"})
 NO_SENSOR = "no power sensor on this machine"
+# Two processes that talk to one take each other's readings, or set it up anew; and the setting without which it opens nothing.
+EXCLUSIVE = {"ina_i2c": "bus", "um25c": "port", "joulescope": None, "fnirsi": None}
 # `pi5_pmic+desk` is the sensor pi5_pmic, promoted to a wider scope by the model `desk`.
 PROMOTED_BY = "+"
 # How long a counter is watched to measure its power: fifty times the slowest update of one that is worth reading (100 ms) would be better,
@@ -31,7 +33,8 @@ COUNTER_S = 1.0
 class DetectedSensor:
     """One supported sensor: its description if present, else the reason; `is_absent` is false where it is present but unreadable.
 
-    `is_chosen_unasked` is false of one that a run uses only when it was named; `is_configured` of one that has settings of the user's.
+    `is_chosen_unasked` is false of one that a run uses only when it was named; `is_configured` of one that has no settings of the user's;
+    `is_misconfigured` marks one whose settings are wrong.
     """
 
     name: str
@@ -40,6 +43,7 @@ class DetectedSensor:
     is_absent: bool = False
     is_chosen_unasked: bool = True
     is_configured: bool = False
+    is_misconfigured: bool = False
 
     @property
     def missed(self) -> str | None:
@@ -48,6 +52,8 @@ class DetectedSensor:
             return None
         if self.description is not None:
             return None if self.description.blocked is None else f"gives no energy as it is set up: {self.description.blocked}"
+        if self.is_misconfigured:
+            return f"is configured wrongly: {self.reason}"
         return f"{'is configured and absent' if self.is_absent else 'is here and cannot be read'}: {self.reason}"
 
 
@@ -103,7 +109,9 @@ def _inspect(name: str, settings: Mapping[str, str], world: SensorWorld) -> Dete
         with closing(power.create(name, **settings, **({} if world is HERE else {"world": world}))) as sensor:
             return DetectedSensor(name, sensor.describe(), None, is_chosen_unasked=unasked)
     except EdgemeterError as error:
-        return DetectedSensor(name, None, str(error), isinstance(error, AbsentError), unasked)
+        return DetectedSensor(
+            name, None, str(error), isinstance(error, AbsentError), unasked, is_misconfigured=isinstance(error, ConfigError)
+        )
 
 
 class MissingSensor(PowerSensor):
@@ -119,6 +127,26 @@ class MissingSensor(PowerSensor):
     def read(self) -> Reading:
         """Raise the error that explains why the sensor cannot be read."""
         raise UnavailableError(self._why)
+
+
+def check_sensors(requested: str | None, usual: tuple[str, ...], settings: Mapping[str, Mapping[str, str]]) -> None:
+    """Raise as `open_sensors` what can be known while another run may be reading the same meter."""
+    for name, table in settings.items():
+        power.check_settings(name, table)
+    for name in _names(requested, usual):
+        plain = name.partition(PROMOTED_BY)[0]
+        table = settings.get(plain, {})
+        kind = table.get("type", plain)
+        opens_nothing = EXCLUSIVE.get(kind) is not None and not table.get(EXCLUSIVE[kind] or "")
+        is_shared = kind in power.SENSORS and (kind not in EXCLUSIVE or opens_nothing)
+        with closing(open_sensor(name, settings) if is_shared else power.create(plain, **table)):
+            pass
+
+
+def _names(requested: str | None, usual: tuple[str, ...]) -> list[str]:
+    """Return the sensors that are named, `none` aside."""
+    names = [name.strip() for name in requested.split(",")] if requested else list(usual)
+    return [] if names == ["none"] else names
 
 
 @contextmanager
@@ -137,7 +165,7 @@ def open_sensors(
     if requested == "none":
         yield {}, "power was not to be measured (--power none)"
         return
-    names, why = [name.strip() for name in requested.split(",")] if requested else list(usual), ""
+    names, why = _names(requested, usual), ""
     sensors: dict[str, PowerSensor] = {}
     with ExitStack() as stack:
         if not names:
@@ -173,7 +201,12 @@ def open_sensor(name: str, settings: Mapping[str, Mapping[str, str]]) -> PowerSe
     with ExitStack() as stack:
         sensor = stack.enter_context(closing(power.create(plain, **settings.get(plain, {}))))
         # A sensor that was asked for by name and is not here ends the command before anything is measured.
-        description, board = sensor.describe(), board_key()
+        try:
+            description, board = sensor.describe(), board_key()
+        except AbsentError as error:
+            raise AbsentError(
+                f"{error}; see `edgemeter sensors` for those here; a run that names none (--power, `power`) takes the widest"
+            ) from error
         calibration, test = find_calibration(board, description, promotion or None), find_self_test(board, description.id)
         if calibration is None and promotion:
             raise ConfigError(

@@ -32,7 +32,8 @@ class Perplexity(msgspec.Struct, frozen=True, kw_only=True):
     """Perplexity of a model on a text, with all that it depends on.
 
     `standard_error` is that of `value`, from the spread of the predictions. `bits_per_byte` is the mean loss in bits times the tokens per
-    UTF-8 byte of the text. `text_sha256` is of those bytes.
+    UTF-8 byte of the text. `text_sha256` is of those bytes. `chunk_losses` is the mean loss of each chunk in nats: two files of one
+    tokeniser are compared chunk by chunk.
     """
 
     value: float
@@ -45,6 +46,7 @@ class Perplexity(msgspec.Struct, frozen=True, kw_only=True):
     counted_tokens: int
     text_tokens: int
     text_sha256: str
+    chunk_losses: tuple[float, ...] = ()
 
 
 def perplexity(
@@ -65,7 +67,8 @@ def perplexity(
     """
     parts = chunks(tokens, context_tokens, bos_token)
     first = context_tokens // 2
-    counted = np.concatenate([_checked(log_likelihoods(part), len(part))[first:] for part in parts])
+    by_chunk = [_checked(log_likelihoods(part), len(part))[first:] for part in parts]
+    counted = np.concatenate(by_chunk)
     loss = -float(counted.mean())
     spread = float(counted.std(ddof=1)) / math.sqrt(len(counted))
     own_tokens, content = len(tokens) - (bos_token is not None and tokens[0] == bos_token), text.encode()
@@ -80,6 +83,7 @@ def perplexity(
         counted_tokens=len(counted),
         text_tokens=len(tokens),
         text_sha256=hashlib.sha256(content).hexdigest(),
+        chunk_losses=tuple(-float(chunk.mean()) for chunk in by_chunk),
     )
 
 

@@ -36,7 +36,7 @@ class Material:
 def read_material(text: Path | None, choices: Path | None, questions: Path | None, context_tokens: int) -> Material:
     """Return what is in the files; raises ConfigError if none is given, or one cannot be read or is wrong."""
     if text is None and choices is None and questions is None:
-        raise ConfigError("nothing to score with: give a text, choices or questions")
+        raise ConfigError("nothing to score with: give a text (--text book.txt), --choices or --questions")
     try:
         words = None if text is None else text.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

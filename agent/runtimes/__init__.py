@@ -7,7 +7,7 @@ Others register theirs through the entry point group `edgemeter.runtimes`.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,6 +109,14 @@ class Runtime(Protocol):
 
     def close(self) -> None:
         """Release everything."""
+
+
+@runtime_checkable
+class Checks(Protocol):
+    """A runtime or generator that can refuse without loading a model or opening an accelerator, which another run may be using."""
+
+    def check(self, model: Path, options: Options) -> None:
+        """Raise as `load` what the head of the file, the options and the library's own listing of backends show."""
 
 
 def names() -> list[str]:

@@ -12,10 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError, one_line
+from edgemeter.agent.base.plugins import install_command
+from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
 
 # What the loader says of a library of the system that a wheel needs, and Debian's package of the usual ones.
@@ -49,6 +52,14 @@ class RuntimeLibrary:
         return Loaded(package=self.package, version=self.version, import_ns=self.import_ns, **fields)
 
 
+def why_absent(candidates: Sequence[LibraryCandidate], extra: str) -> str | None:
+    """Return why none of these libraries can be imported, without importing one; None where one is installed, broken or not."""
+    if any(find_spec(candidate.module.partition(".")[0]) for candidate in candidates):
+        return None
+    modules = " or ".join(candidate.module for candidate in candidates)
+    return f"no usable {modules} is installed; to install it: {install_command(extra)}"
+
+
 def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeLibrary:
     """Return the first of `candidates` that can be imported; `extra` is ours that installs it.
 
@@ -66,10 +77,12 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
             continue
         import_ns = time.monotonic_ns() - started_ns
         return RuntimeLibrary(module, *_distribution(candidate, module), import_ns)
+    if not broken and (why := why_absent(candidates, extra)):
+        raise UnavailableError(why)
     modules = " or ".join(candidate.module for candidate in candidates)
     missing = _MISSING_LIBRARY.search(broken)
     package = _PACKAGES.get(missing[1], f"the package that holds {missing[1]}") if missing else None
-    remedy = f"on Debian: sudo apt install {package}" if package else f"to install it: pip install 'edgemeter[{extra}]'"
+    remedy = f"on Debian: sudo apt install {package}" if package else f"to install it: {install_command(extra)}"
     raise UnavailableError(f"no usable {modules}{broken or ' is installed'}; {remedy}")
 
 
@@ -115,7 +128,7 @@ def check_options(runtime: str, options: Options, backends: Collection[str] | No
     if options.threads < 1:
         raise ConfigError(f"runtime {runtime!r} cannot run on {options.threads} threads: give 1 or more")
     if backends is not None and options.backend is not None and options.backend not in backends:
-        raise ConfigError(f"runtime {runtime!r} has no backend {options.backend!r}: choose one of {', '.join(backends)}, or none")
+        raise ConfigError(f"runtime {runtime!r} has no backend {options.backend!r}: {near(options.backend, backends)}; or name none")
     unknown = sorted(set(options.extra) - set(extra))
     if unknown:
         settings = f"it knows {', '.join(extra)}" if extra else "it knows none"
@@ -126,7 +139,7 @@ def chosen_setting(runtime: str, options: Options, name: str, choices: Collectio
     """Return the setting `name` of the options, None where it is left out; raises ConfigError if it is none of `choices`."""
     value = options.extra.get(name)
     if value is not None and value not in choices:
-        raise ConfigError(f"runtime {runtime!r} has no {name} {value!r}: choose one of {', '.join(choices)}")
+        raise ConfigError(f"runtime {runtime!r} has no {name} {value!r}: {near(value, choices)}")
     return value
 
 

@@ -1,16 +1,13 @@
 """ExecuTorch: programs (.pte) that PyTorch exported for devices, on the CPU by XNNPACK, or on what they were lowered to.
 
-Library: `pip install 'edgemeter[executorch]'`. Its wheels (x86-64 and aarch64) link PyTorch without declaring it; the extra does. They also
-declare what exporting needs, of which antlr4-python3-runtime has no wheel: a bundle for boards cannot hold this extra.
+Library: `pip install 'edgemeter[executorch]'`. Its wheels (x86-64 and aarch64) link PyTorch without declaring it; the extra does. A bundle
+for boards cannot hold this extra.
 Backend: fixed when the model was exported. `xnnpack` where a partitioner delegated to it, else `portable`, kernels of reference quality: a
 network of two convolutions at 64x64 took 9 ms with them, 0.06 ms delegated. So `operators_on_xnnpack` and `left_to_portable` are recorded,
 `models show` prints them, and `edgemeter models convert --to executorch-fp32` delegates what XNNPACK knows.
 Setting: `method` is the method of the program that runs. Default: forward.
-What is timed is `execute` of a loaded method, and before it `set_inputs` where the program plans its inputs' memory, as is usual: it uses
-that memory again for other values, so that a second `execute` alone would compute on what the first left there (4 us for 49 kB).
+What is timed is `execute` of a loaded method, and before it `set_inputs` where the program plans its inputs' memory.
 `get_outputs` comes after. A shape that was exported as open is run at its upper bound. Weights beside the program (.ptd) are not supported.
-A garbled program can end the process, which is the run's own. The thread pool belongs to the process and can be resized only while no
-program is loaded.
 Tested with executorch 1.5.1 and torch 2.13.0, x86-64.
 """
 

@@ -1,6 +1,6 @@
 """LiteRT: TensorFlow Lite models (.tflite) on the CPU, by ai-edge-litert or, where there is none, tflite-runtime.
 
-Library: `pip install 'edgemeter[litert]'`; `edgemeter[tflite]` for Python up to 3.11 with numpy 1.
+Library: `pip install 'edgemeter[litert]'`; on 32-bit ARM `edgemeter[tflite]`, for Python up to 3.11 with numpy 1.
 Backends: `xnnpack` (the library's own default), `builtin` (the kernels without a delegate) or `reference` (plain loops that define what an
 operator means: some forty times slower than XNNPACK, there to compare outputs with). Without a choice the backend is named for
 what happened: tflite-runtime 2.14 gives XNNPACK no quantised model, ai-edge-litert 2.3 does.

@@ -25,7 +25,7 @@ def inputs(loaded: Loaded, seed: int) -> list[list[Array]]:
     """
     if not loaded.inputs or any(size is None for info in loaded.inputs for size in info.shape[1:]):
         raise ConfigError(
-            "the model leaves its input shape open, so no input can be generated: give --images DIR, or a card FILE.toml beside the model"
+            "the model leaves its input shape open, so no input can be generated: give --data DIR, or a card FILE.toml beside the model"
         )
     draw = np.random.default_rng(seed)
     return [[_tensor(info, draw) for info in loaded.inputs] for _ in range(COUNT)]

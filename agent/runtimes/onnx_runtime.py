@@ -1,6 +1,7 @@
 """ONNX Runtime: ONNX models (.onnx, .ort) on the CPU, or on what an execution provider reaches.
 
-Library: `pip install 'edgemeter[onnx]'`, or a vendor's build that brings its providers (onnxruntime-gpu, onnxruntime-openvino).
+Library: `pip install 'edgemeter[onnx]'`, or a vendor's build that brings its providers (onnxruntime-gpu, onnxruntime-openvino). Its
+telemetry is switched off, unless ORT_DISABLE_TELEMETRY says otherwise.
 Backend: execution providers in order of preference, comma-separated, by full name or as cpu, cuda, tensorrt, xnnpack, acl, openvino, qnn;
 `cpu` when none is given. A provider that is absent or drops out is an error: ONNX Runtime alone would go on, on the CPU, without a message.
 Settings: `session.*` and `ep.*` are passed on as session configuration: `session.intra_op.allow_spinning = "0"` lets idle threads sleep,
@@ -11,8 +12,7 @@ to which provider is recorded where the library reports it (1.24 and newer); a p
 A vendor's plug-in provider (QNN, RKNN and others, a shared library of its own) is registered by `provider_library = "/path/lib.so"`; the
 backend is then the full name of the provider in it, on all of its devices (onnxruntime 1.23 and newer; no plug-in has been run with it).
 What is timed is `InferenceSession.run` on arrays that lie ready, as its users call it: it makes its own output arrays, and with an
-accelerator it copies to and from it. `run_with_iobinding` gives the same times to 0.5% from 7 ms on, but 40% less at 4 us, where
-it leaves out work that every user of `run` pays for; and it cannot take outputs whose size changes.
+accelerator it copies to and from it.
 `encoder_model.onnx` with `decoder_model.onnx` beside it (Whisper as Optimum exports it) is one model: see onnx_seq2seq.
 Tested with onnxruntime 1.31.1 on the CPU.
 """
@@ -38,6 +38,14 @@ _SHORT = {
     "acl": "ACLExecutionProvider",
     "openvino": "OpenVINOExecutionProvider",
     "qnn": "QNNExecutionProvider",
+}
+# What brings a provider that the usual build lacks.
+_BUILDS = {
+    "CUDAExecutionProvider": "onnxruntime-gpu",
+    "TensorrtExecutionProvider": "onnxruntime-gpu",
+    "OpenVINOExecutionProvider": "onnxruntime-openvino",
+    "QNNExecutionProvider": "onnxruntime-qnn",
+    "MIGraphXExecutionProvider": "onnxruntime-migraphx",
 }
 _ERRORS_ONLY = 3
 _CONFIGURATION = ("session.", "ep.")
@@ -111,6 +119,12 @@ class OnnxRuntime:
             precision=onnx_file.precision(model),
         )
 
+    def check(self, model: Path, options: Options) -> None:
+        """Raise if this build lacks a provider; those of a plug-in are not looked for. See `Checks.check`."""
+        model_file.head(model)
+        if _LIBRARY not in options.extra:
+            _present(_asked(options.backend or "cpu"), options.backend or "cpu", load_library(_CANDIDATES, "onnx"), [])
+
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs; return `InferenceSession.run` on the copies."""
         check_inputs(inputs, self._inputs)
@@ -173,9 +187,12 @@ def _present(requested: list[str], backend: str, runtime_library: RuntimeLibrary
     available = [*runtime_library.module.get_available_providers(), *dict.fromkeys(plugged_in)]
     absent = [provider for provider in requested if provider not in available]
     if absent or not requested:
+        packages = " or ".join(dict.fromkeys(_BUILDS[provider] for provider in absent if provider in _BUILDS)) or "a build that brings it"
+        # It sends to a service, and takes no operator of a model.
+        choices = ", ".join(_short(provider) for provider in available if provider != "AzureExecutionProvider")
         raise UnavailableError(
             f"{runtime_library.package} {runtime_library.version} has no provider {', '.join(absent) or repr(backend)}: "
-            f"it has {', '.join(available)}; choose one of these or install a build that brings it"
+            f"choose --backend {choices}, or install {packages} in place of {runtime_library.package}"
         )
     return requested
 

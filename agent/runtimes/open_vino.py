@@ -86,6 +86,12 @@ class OpenVino:
             precision=None if model.suffix.lower() == ".xml" else onnx_file.precision(model),
         )
 
+    def check(self, model: Path, options: Options) -> None:
+        """Raise if this build sees no such device; see `Checks.check`."""
+        model_file.head(model)
+        library = load_library(_CANDIDATES, "openvino")
+        _device(library.module.Core(), options.backend or "cpu", library)
+
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs into tensors of the request; return its `infer`."""
         check_inputs(inputs, self._inputs)

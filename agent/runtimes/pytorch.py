@@ -1,6 +1,6 @@
 """PyTorch: TorchScript archives (.pt, .pth, .torchscript) and exported programs (.pt2), on the CPU or a CUDA device.
 
-Library: `pip install 'edgemeter[torch]'`; on a Jetson, NVIDIA's own build of torch.
+Library: `pip install 'edgemeter[torch]'` (with CUDA, gigabytes, unless PyTorch's index for the CPU is named); on a Jetson, NVIDIA's build.
 Backend: `cpu` (the default), `cuda` or `cuda:N`. Setting `onednn = "off"` keeps oneDNN out, which leaves PyTorch's own kernels; it holds
 for the whole process. Never a pickle: `torch_archive` inspects the file first.
 TorchScript does not declare shapes: inputs are known only when the archive has a config.txt with `shape` (Ultralytics writes one), else
@@ -88,6 +88,11 @@ class PyTorch:
             load_ns=load_ns,
             facts=facts,
         )
+
+    def check(self, model: Path, options: Options) -> None:
+        """Raise if it is no archive of PyTorch's, or this build sees no such device; see `Checks.check`."""
+        torch_archive.read(model)
+        _device(load_library(_CANDIDATES, "torch").module, options.backend or "cpu")
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs to the device; return the module's call on them."""

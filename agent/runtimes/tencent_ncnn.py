@@ -6,7 +6,7 @@ Settings: `precision` is `fp32` (the default), `fp16`, `bf16`, or `auto`. Left t
 where the processor can, whatever the file holds; a precision other than fp32 is part of the record's backend (`cpu,fp16`).
 `input_shape` is the shape of the one input of a model without one: `1x3x640x640`. Else it comes from the file's Input, or from
 the `metadata.yaml` that Ultralytics writes beside it; where neither has it, any array is taken, as with TorchScript.
-ncnn knows no batches here: the leading 1 is ours, on inputs and outputs. Outputs are float32, in the order out0, out1 ... where so named.
+Outputs are float32, in the order out0, out1 ... where so named.
 What is timed is an Extractor made, fed and asked for every output, as its users do; an Extractor keeps what it computed, so that each query
 needs a new one.
 Tested with ncnn 1.0.20261020 on the CPU; Vulkan is untested.

@@ -1,11 +1,11 @@
 """Cases measured in turn on this machine (AB BA BA AB ...), each run in a fresh process, until the differences are clear or the end."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 from string import ascii_uppercase
-from typing import Literal
+from typing import Any
 
 import msgspec
 
@@ -13,6 +13,7 @@ from edgemeter.agent.base import run_statistics
 from edgemeter.agent.base.accuracy_bounds import BoundedFigure, difference_bounds
 from edgemeter.agent.base.decision import Difference, decide, decide_accuracy, difference, sentence
 from edgemeter.agent.base.errors import EdgemeterError, MeasurementError
+from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.run_statistics import MATTERS_ACCURACY, MATTERS_RATIO
 from edgemeter.agent.contract.case_identity import key_of
@@ -20,32 +21,16 @@ from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.contract.suite import Case, Suite
+from edgemeter.agent.engine import job
 from edgemeter.agent.power import PowerSensor
-from edgemeter.agent.session import session
-from edgemeter.agent.session.pairs import PairJudgement, is_settled, judge_pairs
+from edgemeter.agent.quality.perplexity import Perplexity
+from edgemeter.agent.session import session, turn_text
+from edgemeter.agent.session.hopeless import by_reason, has_failed, refusals
+from edgemeter.agent.session.pairs import PairJudgement, expected_end, is_settled, judge_pairs
+from edgemeter.agent.session.turn_figures import QUERY, TEXT_FIGURES, TPOT, TTFT, Side, TurnFigure, gross_mj, p50_ms, turn_figures
 
 # The round that scores accuracy; its latency does not count, because scoring parts its runs.
 SCORING = 0
-
-
-class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of those compared: the p50 of its runs with their median and its 95% interval (null below three runs), and the other figures.
-
-    `gross_mj` is the median of the runs; `accuracy_value` (0..1) and `peak_mb` are those of the run that was scored, else of the newest.
-    """
-
-    name: str
-    label: str
-    p50_ms: tuple[float, ...]
-    median_ms: float | None
-    low_ms: float | None
-    high_ms: float | None
-    gross_mj: float | None
-    energy_reason: str | None
-    accuracy_metric: str | None
-    accuracy_value: float | None
-    accuracy_reason: str | None
-    peak_mb: float | None
 
 
 class PairTests(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +42,11 @@ class PairTests(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contrast(msgspec.Struct, frozen=True, kw_only=True):
-    """One side against the first: what follows figure by figure, and in one sentence; `energy` is null where it was not measured."""
+    """One side against the first: what follows figure by figure, and in one sentence; `energy` is null where it was not measured.
+
+    Of language models `latency` is that of whole queries, `prefill` the time to the first token, `decode` the time of each further one,
+    and `energy` that of a token; what is null cannot be compared, and its difference has the reason.
+    """
 
     name: str
     latency: PairJudgement
@@ -65,16 +54,25 @@ class Contrast(msgspec.Struct, frozen=True, kw_only=True):
     differences: tuple[Difference, ...]
     tests: PairTests
     sentence: str
+    prefill: PairJudgement | None = None
+    decode: PairJudgement | None = None
 
 
 class MeasuredInTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """The result; `left_out` are the runs that do not count and why, `doubts` how many runs are suspect by which rule."""
+    """The result; `left_out` are the runs that do not count and why, `doubts` how many runs are suspect by which rule.
+
+    `most_runs` is how many runs there would have been without an early end; `invalid` are the sides whose scored (else first) run is
+    invalid, and why; `is_interrupted` states that Ctrl-C ended it early.
+    """
 
     sides: tuple[Side, ...]
     contrasts: tuple[Contrast, ...]
     left_out: tuple[str, ...]
     doubts: tuple[str, ...]
     runs: tuple[RunRecord, ...]
+    most_runs: int = 0
+    is_interrupted: bool = False
+    invalid: dict[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +115,11 @@ class _Tally:
 
     cases: Sequence[Case]
     has_scoring: bool
+    figures: Sequence[TurnFigure]
+    texts: Sequence[Perplexity | str]
+    most_runs: int
+    # By side, why this machine cannot measure it.
+    refused: Mapping[int, EdgemeterError]
     runs: list[_Run] = field(default_factory=list)
 
     def pairs(self, side: int) -> list[tuple[RunRecord, RunRecord]]:
@@ -126,6 +129,20 @@ class _Tally:
         both = [(sound.get((number, 0)), sound.get((number, side))) for number in rounds]
         return [(a, b) for a, b in both if isinstance(a, RunRecord) and isinstance(b, RunRecord)]
 
+    def log_ratios(self, side: int, figure: TurnFigure) -> list[float]:
+        """Return ln(other / first) of every round in which the figure compares."""
+        both = [(figure.value(a), figure.value(b)) for a, b in self.pairs(side) if not figure.why_unlike(a, b)]
+        return [math.log(b / a) for a, b in both if a and b]
+
+    def has_failed(self, side: int) -> bool:
+        """Return whether the side is refused, or `hopeless.has_failed`: it would fail in every round."""
+        return side in self.refused or has_failed([run.outcome for run in self.runs if run.side == side])
+
+    def is_round(self, number: int) -> bool:
+        """Return whether the round is over for every side that is still measured."""
+        over = {run.side for run in self.runs if run.round == number}
+        return all(side in over or self.has_failed(side) for side in range(len(self.cases)))
+
     def is_scoring(self, number: int) -> bool:
         """Return whether this round is the one that scores accuracy, if there is one."""
         return self.has_scoring and number == SCORING
@@ -133,6 +150,26 @@ class _Tally:
     def scored(self, side: int) -> RunRecord | EdgemeterError | None:
         """Return what came of the run that was scored, None where none was to be."""
         return next((run.outcome for run in self.runs if self.is_scoring(run.round) and run.side == side), None)
+
+
+class _Turns(Sequence[tuple[Case, int]]):
+    """The runs in their order, without those of cases that are dropped meanwhile; `current` is the one that is measured."""
+
+    def __init__(self, turns: Sequence[tuple[Case, int]], is_dropped: Callable[[Case], bool]) -> None:
+        self._turns, self._is_dropped = turns, is_dropped
+        self.current = turns[0]
+
+    def __len__(self) -> int:
+        return len(self._turns)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._turns[index]
+
+    def __iter__(self) -> Iterator[tuple[Case, int]]:
+        for turn in self._turns:
+            if not self._is_dropped(turn[0]):
+                self.current = turn
+                yield turn
 
 
 def order_of(cases: Sequence[Case], rounds: int, *, with_scoring: bool) -> list[tuple[Case, int]]:
@@ -144,35 +181,79 @@ def order_of(cases: Sequence[Case], rounds: int, *, with_scoring: bool) -> list[
     return [*((case, SCORING) for case in cases), *((case, number + 1) for case, number in turns)] if with_scoring else turns
 
 
-def measure_in_turn(cases: Sequence[Case], rounds: int, bench: Bench, matters: Matters = Matters()) -> MeasuredInTurn:
+def measure_in_turn(
+    cases: Sequence[Case],
+    rounds: int,
+    bench: Bench,
+    matters: Matters = Matters(),
+    text: str | None = None,
+    refused: Mapping[int, EdgemeterError] | None = None,
+) -> MeasuredInTurn:
     """Measure each case up to `rounds` times, fewer where all results are clear earlier, and compare each with the first.
 
     Where there are images, accuracy is scored in one more run of each, before the others: between the runs of a round it would part them.
+    So is the perplexity of language models on `text`, without a run.
+
+    `refused` is the outcome of `session.check`. A side whose first runs fail is measured no more. Ctrl-C ends it early, and
+    what is measured is compared.
 
     Raises:
-        EdgemeterError: no two runs can be compared.
+        EdgemeterError: no two runs can be compared, or language models are mixed with others.
+        KeyboardInterrupt: it was pressed before there were two.
     """
+    figures = turn_figures(cases)
     # Accuracy and agreement are for the round that scores.
     cases = [
         msgspec.structs.replace(
             case,
-            accuracy="never" if case.images is None or case.accuracy == "never" else "first",
-            agreement="never" if case.images is None or case.agreement == "never" else "first",
+            accuracy="never" if case.data is None or case.accuracy == "never" else "first",
+            agreement="never" if case.data is None or case.agreement == "never" else "first",
         )
         for case in cases
     ]
     has_scoring = any(case.accuracy != "never" for case in cases)
     order = order_of(cases, rounds, with_scoring=has_scoring)
     suite = Suite("/".join(names_of(cases)).lower(), tuple(cases))
-    measured = session.measure(suite, bench.identity, bench.sensors, bench.why_no_power, bench.on_event, bench.keep, order=order)
     sides = {id(case): side for side, case in enumerate(cases)}
-    tally = _Tally(cases, has_scoring)
-    for (case, number), outcome in zip(order, measured, strict=False):
-        tally.runs.append(_Run(sides[id(case)], number, outcome))
-        is_round = sum(run.round == number for run in tally.runs) == len(cases)
-        if not tally.is_scoring(number) and is_round and _is_clear(tally, rounds, matters.ratio):
-            break
-    return _compared(tally, matters)
+    refused = refusals(suite) if refused is None else refused
+    check_sides(suite, refused)
+    texts: list[Perplexity | str] = []
+    if cases[0].output_tokens is not None:
+        if text is not None:
+            bench.on_event(job.Phase(name="perplexity"))
+        texts = turn_text.score_texts(cases, text)
+    order = [(case, number) for case, number in order if sides[id(case)] not in refused]
+    tally = _Tally(cases, has_scoring, figures, texts, len(order), refused)
+
+    def on_event(event: session.RunBegins | job.Event | session.RunEnds) -> None:
+        if isinstance(event, session.RunBegins):
+            expected = _expected_runs(tally, rounds, matters.ratio)
+            event = replace(event, coming=event.coming[: max(0, expected - event.place)])
+        bench.on_event(event)
+
+    # Those that are refused were named with the others.
+    runnable = replace(suite, cases=tuple(case for side, case in enumerate(cases) if side not in refused))
+    turns = _Turns(order, lambda case: tally.has_failed(sides[id(case)]))
+    runs = session.measure(runnable, bench.identity, bench.sensors, bench.why_no_power, on_event, bench.keep, order=turns)
+    is_interrupted = False
+    try:
+        for outcome in runs:
+            case, number = turns.current
+            tally.runs.append(_Run(sides[id(case)], number, outcome))
+            if not tally.is_scoring(number) and tally.is_round(number) and _is_clear(tally, rounds, matters.ratio):
+                break
+    except KeyboardInterrupt as interruption:
+        if not any(tally.pairs(side) for side in range(1, len(cases))):
+            ended = count(sum(isinstance(run.outcome, RunRecord) for run in tally.runs), "run")
+            raise KeyboardInterrupt(f"interrupted before two could be compared: {ended} ended before") from interruption
+        is_interrupted = True
+    return msgspec.structs.replace(_compared(tally, matters), is_interrupted=is_interrupted)
+
+
+def check_sides(suite: Suite, refused: Mapping[int, EdgemeterError]) -> None:
+    """Raise the first reason why cases are refused, where that leaves no two to compare with the first."""
+    if 0 in refused or 0 < len(refused) == len(suite.cases) - 1:
+        raise by_reason(suite, refused)[0]
 
 
 def names_of(cases: Sequence[Case]) -> list[str]:
@@ -181,55 +262,59 @@ def names_of(cases: Sequence[Case]) -> list[str]:
 
 
 def _is_clear(tally: _Tally, rounds: int, matters_ratio: float) -> bool:
-    """Return whether every latency, and every energy that is measured, is settled."""
-    series = [_log_ratios(tally.pairs(side), figure) for side in range(1, len(tally.cases)) for figure in (_p50_ms, _gross_mj)]
-    return all(is_settled(ratios, rounds, matters_ratio) for ratios in series if ratios)
+    """Return whether every figure that is measured and compares is settled."""
+    series = [tally.log_ratios(side, figure) for side in range(1, len(tally.cases)) for figure in tally.figures]
+    return any(series) and all(is_settled(ratios, rounds, matters_ratio) for ratios in series if ratios)
 
 
-def _p50_ms(run: RunRecord) -> float | None:
-    return run.latency.p50_ms
-
-
-def _gross_mj(run: RunRecord) -> float | None:
-    """Return the energy where it was measured: an estimate or a model of it decides nothing."""
-    return run.energy.gross_mj if run.energy is not None and energy_provenance(run) in ("measured", "replayed") else None
-
-
-def _log_ratios(pairs: Sequence[tuple[RunRecord, RunRecord]], figure: Callable[[RunRecord], float | None]) -> list[float]:
-    both = [(figure(a), figure(b)) for a, b in pairs]
-    return [math.log(b / a) for a, b in both if a and b]
+def _expected_runs(tally: _Tally, rounds: int, matters_ratio: float) -> int:
+    """Return how many runs there will probably be, those that score included."""
+    series = [tally.log_ratios(side, figure) for side in range(1, len(tally.cases)) for figure in tally.figures]
+    ends = [expected_end(ratios, rounds, matters_ratio) for ratios in series if ratios] or [expected_end([], rounds, matters_ratio)]
+    return (max(ends) + tally.has_scoring) * len(tally.cases)
 
 
 def _compared(tally: _Tally, matters: Matters) -> MeasuredInTurn:
     names = names_of(tally.cases)
     unsound = [run for run in tally.runs if not run.is_sound]
     titles = ["the run to be scored" if tally.is_scoring(run.round) else f"pair {run.round + (not tally.has_scoring)}" for run in unsound]
-    left_out = tuple(f"{title}, {names[run.side]}: {run.why}" for title, run in zip(titles, unsound, strict=True))
+    left_out = (
+        *(f"{names[side]}: {error}" for side, error in tally.refused.items()),
+        *(f"{title}, {names[run.side]}: {run.why}" for title, run in zip(titles, unsound, strict=True)),
+    )
     other_sides = range(1, len(tally.cases))
     if not any(tally.pairs(side) for side in other_sides):
         raise MeasurementError(f"no pair of runs can be compared: {'; '.join(dict.fromkeys(left_out))}")
-    sound = [run.outcome for run in tally.runs if run.is_sound and isinstance(run.outcome, RunRecord)]
+    counted = [run for run in tally.runs if run.is_sound and not tally.is_scoring(run.round)]
     sides = tuple(_side(tally, side, names[side]) for side in range(len(tally.cases)))
     return MeasuredInTurn(
         sides=sides,
         contrasts=tuple(_contrast(tally, sides, side, matters) for side in other_sides if tally.pairs(side)),
         left_out=left_out,
-        doubts=_doubts(sound),
+        invalid=_invalid(tally, names),
+        doubts=_doubts([run.outcome for run in counted if isinstance(run.outcome, RunRecord)]),
         runs=tuple(run.outcome for run in tally.runs if isinstance(run.outcome, RunRecord)),
+        most_runs=tally.most_runs,
     )
+
+
+def _invalid(tally: _Tally, names: Sequence[str]) -> dict[str, str]:
+    """Return by side why its scored run, or else its first, is invalid."""
+    firsts = {run.side: run for run in reversed(tally.runs)}
+    return {names[side]: run.why for side, run in firsts.items() if not isinstance(run.outcome, EdgemeterError) and not run.is_sound}
 
 
 def _side(tally: _Tally, side: int, name: str) -> Side:
     runs = [run.outcome for run in tally.runs if run.side == side and run.is_sound and not tally.is_scoring(run.round)]
     records = [run for run in runs if isinstance(run, RunRecord)]
-    p50_ms = tuple(value for run in records if (value := _p50_ms(run)) is not None)
-    gross_mj = [value for run in records if (value := _gross_mj(run)) is not None]
-    interval = run_statistics.median_interval(p50_ms)
+    medians_ms = tuple(value for run in records if (value := p50_ms(run)) is not None)
+    energies_mj = [value for run in records if (value := gross_mj(run)) is not None]
+    interval = run_statistics.median_interval(medians_ms)
     scored = tally.scored(side)
     newest = scored if isinstance(scored, RunRecord) else records[-1] if records else None
     accuracy = newest.accuracy if newest else None
     energy_reason = accuracy_reason = None
-    if records and not gross_mj:
+    if records and not energies_mj:
         run = records[-1]
         origin = energy_provenance(run) or "of unknown origin"
         energy_reason = (run.energy_reason or "not measured") if run.energy is None else f"it is {origin}, not measured"
@@ -240,58 +325,79 @@ def _side(tally: _Tally, side: int, name: str) -> Side:
     return Side(
         name=name,
         label=tally.cases[side].label,
-        p50_ms=p50_ms,
-        median_ms=median(p50_ms) if p50_ms else None,
+        p50_ms=medians_ms,
+        median_ms=median(medians_ms) if medians_ms else None,
         low_ms=interval.low if interval else None,
         high_ms=interval.high if interval else None,
-        gross_mj=median(gross_mj) if gross_mj else None,
+        gross_mj=median(energies_mj) if energies_mj else None,
         energy_reason=energy_reason,
         accuracy_metric=accuracy.metric if accuracy else None,
         accuracy_value=accuracy.value if accuracy else None,
         accuracy_reason=accuracy_reason,
-        peak_mb=newest.memory.peak_mb if newest else None,
+        # A server's memory is not seen: the run's is that of the client.
+        peak_mb=newest.memory.peak_mb if newest and (newest.generation is None or newest.generation.is_local) else None,
+        text_figures=_text_figures(records),
+        perplexity=score if (score := tally.texts[side] if tally.texts else None) and not isinstance(score, str) else None,
     )
+
+
+def _text_figures(runs: Sequence[RunRecord]) -> dict[str, float]:
+    """Return the medians over the runs of the figures of language models, by their names in options."""
+    values = {entry.choice: [value for run in runs if (value := entry.value(run)) is not None] for entry in TEXT_FIGURES}
+    return {name: median(of_runs) for name, of_runs in values.items() if of_runs}
 
 
 def _contrast(tally: _Tally, sides: Sequence[Side], side: int, matters: Matters) -> Contrast:
     pairs, first, contender = tally.pairs(side), sides[0], sides[side]
-    latency = judge_pairs(_log_ratios(pairs, _p50_ms), matters.ratio)
-    energies = _log_ratios(pairs, _gross_mj)
-    energy = judge_pairs(energies, matters.ratio) if energies else None
-    differences = (
-        _of_pairs("latency", "ms", latency, (first.median_ms, contender.median_ms)),
-        _of_accuracy(tally, sides, side, matters.accuracy),
-        _of_energy(energy, first, contender, matters.ratio),
-    )
-    logs = [[math.log(value) for run in runs if (value := _p50_ms(run))] for runs in zip(*pairs, strict=True)]
+    judgements = {figure.name: _judged(tally, side, figure, matters.ratio) for figure in tally.figures}
+    differences = [_of_figure(figure, judgements[figure.name], pairs[-1], (first, contender), matters.ratio) for figure in tally.figures]
+    doubts = _why_doubt(tally, sides, side)
+    if tally.texts:
+        scores, names = (tally.texts[0], tally.texts[side]), (first.name, contender.name)
+        differences.append(turn_text.perplexity_difference(scores, pairs[-1]))
+        doubts = [*turn_text.text_doubts(pairs, names, scores), *doubts]
+    else:
+        differences.insert(1, _of_accuracy(tally, sides, side, matters.accuracy))
+    logs = [[math.log(value) for run in runs if (value := p50_ms(run))] for runs in zip(*pairs, strict=True)]
     return Contrast(
         name=contender.name,
-        latency=latency,
-        energy=energy,
-        differences=differences,
+        latency=judgements.get("latency") or judge_pairs(tally.log_ratios(side, QUERY), matters.ratio),
+        energy=judgements["energy"],
+        prefill=judgements.get(TTFT),
+        decode=judgements.get(TPOT),
+        differences=tuple(differences),
         tests=PairTests(
             welch_p=run_statistics.welch_p(*logs),
             mann_whitney_p=run_statistics.mann_whitney_p(*logs),
             hedges_g=run_statistics.hedges_g(*logs),
         ),
-        sentence=sentence(contender.name, first.name, differences, _why_doubt(tally, sides, side)),
+        sentence=sentence(contender.name, first.name, differences, doubts),
     )
 
 
-def _of_pairs(
-    figure: Literal["latency", "energy"], unit: str, judged: PairJudgement, values: tuple[float | None, float | None]
+def _judged(tally: _Tally, side: int, figure: TurnFigure, matters_ratio: float) -> PairJudgement | None:
+    ratios = tally.log_ratios(side, figure)
+    return judge_pairs(ratios, matters_ratio) if ratios else None
+
+
+def _of_figure(
+    figure: TurnFigure, judged: PairJudgement | None, pair: tuple[RunRecord, RunRecord], sides: tuple[Side, Side], matters_ratio: float
 ) -> Difference:
+    values = figure.of_side(sides[0]), figure.of_side(sides[1])
+    if judged is None:
+        reason = figure.why_unlike(*pair) or figure.why_absent(sides, pair)
+        return difference(figure.name, figure.unit, decide(None, None, matters_ratio, reason=reason), values)
     notes = []
     if judged.state == "not settled":
         number = f"about {judged.more_pairs} more" if judged.more_pairs else "not even a thousand"
         notes.append(f"{number} pairs would settle it")
     elif judged.state == "not judged":
-        notes.append(f"{judged.pairs} pair shows no spread: use --runs 10")
+        notes.append(f"{judged.pairs} pair shows no spread: use --repeats 10")
     if judged.are_taken_as_independent:
         notes.append("pairs taken as independent")
     return Difference(
-        figure=figure,
-        unit=unit,
+        figure=figure.name,
+        unit=figure.unit,
         state=judged.state,
         matters=judged.matters_ratio,
         a=values[0],
@@ -301,14 +407,6 @@ def _of_pairs(
         high=judged.high,
         note="; ".join(notes),
     )
-
-
-def _of_energy(judged: PairJudgement | None, first: Side, contender: Side, matters_ratio: float) -> Difference:
-    values = first.gross_mj, contender.gross_mj
-    if judged is None:
-        reason = first.energy_reason or contender.energy_reason or "no round has it on both sides"
-        return difference("energy", "mJ", decide(None, None, matters_ratio, reason=reason), values)
-    return _of_pairs("energy", "mJ", judged, values)
 
 
 def _of_accuracy(tally: _Tally, sides: Sequence[Side], side: int, matters: float) -> Difference:
@@ -337,7 +435,7 @@ def _why_doubt(tally: _Tally, sides: Sequence[Side], side: int) -> list[str]:
     pairs = tally.pairs(side)
     runs = [run for pair in pairs for run in pair]
     suspect = [run for run in runs if run.verdict.state == "suspect"]
-    rules = dict.fromkeys(reason.partition(":")[0] for run in suspect for reason in run.verdict.reasons)
+    rules = dict.fromkeys(rule for run in suspect for rule in run.verdict.rules)
     doubts = [f"{len(suspect)} of {len(runs)} runs are suspect ({', '.join(rules)})"] if suspect else []
     for scored_side in (0, side):
         scored = tally.scored(scored_side)
@@ -358,5 +456,5 @@ def _other_inputs(pair: tuple[RunRecord, RunRecord], name: str, other: str) -> l
 def _doubts(counted: Sequence[RunRecord]) -> tuple[str, ...]:
     """Return how many of the runs violate each rule."""
     suspect = [run for run in counted if run.verdict.state == "suspect"]
-    rules = [reason.partition(":")[0] for run in suspect for reason in run.verdict.reasons]
+    rules = [rule for run in suspect for rule in run.verdict.rules]
     return tuple(f"{rule}: {rules.count(rule)} of {len(counted)} runs" for rule in dict.fromkeys(rules))

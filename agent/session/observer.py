@@ -87,5 +87,5 @@ def _run(
     if verdict.state == "invalid" or outcome.latency.p50_ms is None:
         raise MeasurementError(f"a run of {case.label} cannot be used: {'; '.join(verdict.reasons)}")
     # An effect that was calibrated earlier does not concern this one.
-    doubts.extend(rule for reason in verdict.reasons if (rule := reason.partition(":")[0]) != "observer-effect")
+    doubts.extend(rule for rule in verdict.rules if rule != "observer-effect")
     return outcome.latency.p50_ms

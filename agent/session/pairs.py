@@ -94,6 +94,21 @@ def is_settled(log_ratios: Sequence[float], planned: int, matters_ratio: float =
     return state in ("lower", "higher", "alike") and state == _state(log_ratios, limit, DECISION, CONFIDENCE)
 
 
+def expected_end(log_ratios: Sequence[float], planned: int, matters_ratio: float = MATTERS_RATIO) -> int:
+    """Return after how many pairs the comparison will probably end, were the ratio and the spread what they seem; `planned` at most.
+
+    One pair shows no spread: then it is the middle between the first check and the end, as a ratio.
+    """
+    count = len(log_ratios)
+    if count < 2:
+        return round(math.sqrt(min(FIRST_CHECK, planned) * planned))
+    mean, spread = centre(log_ratios), stdev(log_ratios)
+    for end in range(max(FIRST_CHECK, count + 1), planned):
+        if is_settled([mean + (spread if index % 2 else -spread) for index in range(end)], planned, matters_ratio):
+            return end
+    return planned
+
+
 def _state(log_ratios: Sequence[float], limit: float, decision: float, confidence: float, least_widening: float = 1.0) -> Outcome:
     stated_outcome, decided = (_outcome(log_ratios, limit, level, least_widening) for level in (confidence, decision))
     return stated_outcome if stated_outcome == "alike" else decided

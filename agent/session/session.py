@@ -1,17 +1,18 @@
 """A session: every case of a suite, repeat by repeat in shuffled order; each run has its own process and becomes a record."""
 
-import difflib
 import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from edgemeter.agent import datasets
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.record import RunRecord
@@ -29,18 +30,20 @@ from edgemeter.agent.machine.power_range import power_range
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.power.detect import described
 from edgemeter.agent.session import run_record, sustained
+from edgemeter.agent.session.hopeless import by_reason, check_runtime, has_failed, refusals
 from edgemeter.agent.session.observation import Observation, Observing, find_observer_effect, wait_until_cool
 from edgemeter.agent.session.run_record import PlannedRun, SessionContext
 
 
 @dataclass(frozen=True, slots=True)
 class RunBegins:
-    """Run `place` (from 1) of `total` begins."""
+    """Run `place` (from 1) of `total` begins; `coming` are the runs expected after it, case and repeat."""
 
     case: Case
     repeat: int
     place: int
     total: int
+    coming: Sequence[tuple[Case, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,31 +92,56 @@ class ActivityReport:
             self._failed += 1
 
 
-def check(suite: Suite) -> None:
-    """Check a suite before anything is measured.
+def check(suite: Suite, *, opens: bool = False) -> Mapping[int, EdgemeterError]:
+    """Check a suite before anything is measured, and return what `refusals` does of the cases that this machine cannot measure.
 
     Raises:
-        ConfigError: a model, a data set or a core is missing, or a model has another hash than the suite says.
+        ConfigError: a model, a data set or a core is missing, no runtime or reader is called as a case says, or a model has another hash
+            than the suite says.
+        UnavailableError: this machine can measure none of the cases.
     """
     for case in suite.cases:
         check_affinity(case.cpus)
+        check_runtime(case)
+        if case.reader:
+            datasets.create(case.reader)
         if case.sha256 and (model_sha256 := sha256(case.model)) != case.sha256:
             raise ConfigError(f"{case.model!r} has sha256 {model_sha256}, not {case.sha256}: fetch it again, or correct the hash")
         if not case.sha256:
             _require_model(case.model)
-        for path, absent in ((case.images, "is no data"), (case.annotations, "are no annotations")):
+        for path, absent in ((case.data, "is no data"), (case.annotations, "are no annotations")):
             if path and not Path(path).exists():
                 raise ConfigError(f"there {absent} at {path!r}: correct the path")
+    refused = refusals(suite, opens=opens)
+    if len(refused) == len(suite.cases):
+        errors = by_reason(suite, refused)
+        raise type(errors[0])("; ".join(map(str, errors)))
+    return refused
+
+
+def runnable(suite: Suite) -> tuple[Suite, list[EdgemeterError]]:
+    """Return the suite without the cases that this machine cannot measure, and why; model and data of each are opened once.
+
+    Raises:
+        EdgemeterError: as `check`.
+    """
+    refused = check(suite, opens=True)
+    cases = tuple(case for number, case in enumerate(suite.cases) if number not in refused)
+    return replace(suite, cases=cases), by_reason(suite, refused)
 
 
 def _require_model(path: str) -> None:
     if Path(path).is_file():
+        if not os.access(path, os.R_OK):
+            raise ConfigError(f"the model {path!r} cannot be read: permission denied: `chmod a+r` it, or run as its owner")
+        if not Path(path).stat().st_size:
+            raise ConfigError(f"the model {path!r} is empty: copy or download it again")
         return
     folder = Path(path).parent
     if not folder.is_dir():
         raise ConfigError(f"there is no model at {path!r}, for there is no folder {str(folder)!r}: correct the path")
-    near = difflib.get_close_matches(Path(path).name, [file.name for file in folder.iterdir()] if os.access(folder, os.R_OK) else [], 2)
-    hint = f"did you mean {' or '.join(near)}?" if near else "correct the path, or see `edgemeter models list`"
+    files = [file.name for file in folder.iterdir()] if os.access(folder, os.R_OK) else []
+    hint = did_you_mean(Path(path).name, files) or "correct the path, or see `edgemeter models list`"
     raise ConfigError(f"there is no model at {path!r}: {hint}")
 
 
@@ -146,12 +174,17 @@ def measure(
 ) -> Iterator[RunRecord | EdgemeterError]:
     """Measure every repeat of every case, and yield each record as `keep` returned it, or the error that ended its run.
 
-    `order` gives case and repeat of every run where they are not to be shuffled; `observing` is what is sampled beside the runs.
+    Before them comes one error for each reason why this machine cannot measure a case. `order` gives case and repeat of every run where
+    they are not to be shuffled, and is read as they are measured; `observing` is what is sampled beside the runs. A case that `has_failed`
+    is measured no more.
 
     Raises:
         ConfigError: as `check`, or power is both estimated and measured.
     """
-    check(suite)
+    refused = check(suite)
+    hopeless = [suite.cases[number] for number in refused]
+    outcomes: list[list[object]] = [[] for _ in suite.cases]
+    yield from by_reason(suite, refused)
     if sensors and any(case.estimate_power_w is not None for case in suite.cases):
         raise ConfigError(
             f"estimate_power_w states the power, but the sensor {', '.join(sensors)!r} measures it: "
@@ -159,30 +192,44 @@ def measure(
         )
     seed = suite.cases[0].seed
     order_seed = seed if order is None else None
-    order = run_order(suite, seed) if order is None else order
+    if order is None:
+        order = [(case, repeat) for case, repeat in run_order(suite, seed) if case not in hopeless]
     environment = fingerprint.read()
     observer = find_observer_effect(environment, sensors) if observing == "all" else None
     context = SessionContext(suite.name, identity.device, identity.fleet, order_seed, environment, observing, observer)
     hashes: dict[str, str] = {}
     for number, (case, repeat) in enumerate(order, 1):
-        on_event(RunBegins(case, repeat, number, len(order)))
+        if case in hopeless:
+            continue
+        on_event(RunBegins(case, repeat, number, len(order), order[number:]))
         outcome: RunRecord | EdgemeterError
         try:
             hashes[case.model] = hashes.get(case.model) or sha256(case.model)
             run = PlannedRun(case, repeat, seed + repeat, number, hashes[case.model], context)
-            outcome = keep(_measure_run(run, sensors, why_no_power, on_event))
+            outcome = keep(measure_run(run, sensors, why_no_power, on_event))
         except EdgemeterError as error:
             outcome = error
+        of_case = outcomes[suite.cases.index(case)]
+        of_case.append(outcome)
+        if has_failed(of_case):
+            hopeless.append(case)
         on_event(RunEnds(outcome))
         yield outcome
 
 
-def _measure_run(run: PlannedRun, sensors: Mapping[str, PowerSensor], why_no_power: str, on_event: OnEvent) -> RunRecord:
+def measure_run(
+    run: PlannedRun,
+    sensors: Mapping[str, PowerSensor],
+    why_no_power: str,
+    on_event: OnEvent,
+    execute: Callable[[job.RunJob, isolation.Follow], job.MeasuredRun] = isolation.run_isolated,
+) -> RunRecord:
+    """Return the record of one run, which `execute` measures while power and conditions are read; raises EdgemeterError if it failed."""
     case = run.case
     work = job.RunJob(
         case=case,
         sha256=run.sha256,
-        size_bytes=sum(part.stat().st_size for part in model_file.parts(Path(case.model))),
+        size_bytes=sum(part.stat().st_size for part in model_file.parts(Path(case.model))) if Path(case.model).exists() else 0,
         seed=run.seed,
         accuracy=case.accuracy == "every" or (case.accuracy == "first" and run.repeat == 0),
         agreement=case.agreement == "every" or (case.agreement == "first" and run.repeat == 0),
@@ -206,7 +253,7 @@ def _measure_run(run: PlannedRun, sensors: Mapping[str, PowerSensor], why_no_pow
         on_event(event)
 
     try:
-        measured = isolation.run_isolated(work, follow)
+        measured = execute(work, follow)
     finally:
         observation.end()
     observation.inspect_after()

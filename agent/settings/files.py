@@ -17,8 +17,9 @@ from edgemeter.agent import power, runtimes
 from edgemeter.agent.base import config
 from edgemeter.agent.base.config import Config
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.toml import parse_toml, read_toml
-from edgemeter.agent.base.toml_mistakes import Mistake, mistakes, near, without
+from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.base.toml import parse_toml
+from edgemeter.agent.base.toml_mistakes import Mistake, mistakes, without
 from edgemeter.agent.base.variables import BROKER_FILE_VARIABLES
 from edgemeter.agent.contract import suite
 from edgemeter.agent.contract.suite import SuiteFile
@@ -61,6 +62,9 @@ FILES: Mapping[str, FileKind] = {
     ),
 }  # fmt: skip
 
+# Kinds that hold keys of cases.
+OF_CASES = ("suite", "mlperf-tiny", "campaign")
+
 
 def sample(kind: str) -> str:
     """Return a complete sample of a file: `##` explains, `#` is a commented default; the agent's has the table of every sensor.
@@ -89,6 +93,8 @@ def check_file(path: Path, kind: str | None = None) -> tuple[str, list[Mistake]]
     kind = kind or _kind_of(content)
     file_kind = _known(kind)
     document = resolve_name(file_kind.document)
+    if kind in OF_CASES:
+        suite.renew_keys(content)
     all_mistakes = mistakes(content, document)
     if kind == "agent":
         all_mistakes += [*_wrong_choice(content), *_wrong_sensors(content.get("sensors"))]
@@ -115,7 +121,7 @@ def faults_of_suite(document: SuiteFile, path: Path) -> Iterator[Mistake]:
                 yield Mistake(
                     section, "runtime", f"no runtime is called {single_case.runtime!r}: {near(single_case.runtime, runtimes.names())}"
                 )
-        for key in ("model", "images", "annotations"):
+        for key in ("model", "data", "annotations"):
             for name in dict.fromkeys(getattr(single_case, key) for single_case in single.cases):
                 if name is not None and not Path(name).exists():
                     yield Mistake(section, key, f"no file {name!r}: paths are relative to the suite")
@@ -212,7 +218,7 @@ def settings(path: Path | None, options: Mapping[str, Any], environ: Mapping[str
         ConfigError: the configuration cannot be read, or has a wrong or unknown key.
     """
     file = path or config.file_in_use()
-    written = Config() if file is None else read_toml(file, Config, "configuration")
+    written = Config() if file is None else config.read_file(file)
     certified, file_keys = config.as_certified(written), set(msgspec.toml.decode(file.read_bytes()) if file else ())
     home_variable = next((name for name in ("EDGEMETER_HOME", "XDG_DATA_HOME") if environ.get(name)), DEFAULT)
     all_settings = [Setting("home", str(config.home()), home_variable)]

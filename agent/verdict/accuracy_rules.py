@@ -53,7 +53,11 @@ class _OfOutputs:
         return self.evidence(facts.measured)
 
 
-@RULES.invalid("no output holds NaN or infinity", "a kernel that overflows may be fast, but its outputs are worthless")
+@RULES.invalid(
+    "no output holds NaN or infinity",
+    "a kernel that overflows may be fast, but its outputs are worthless",
+    "convert the model again; try fp32",
+)
 @_OfOutputs
 def _not_finite(run: Evaluated) -> str | None:
     answers = run.answers
@@ -66,6 +70,7 @@ def _not_finite(run: Evaluated) -> str | None:
 @RULES.invalid(
     f"{DIFFERENT_INPUTS} or more different photographs do not all have the same outputs",
     "the speed of a runtime that repeats its first output, or of a model broken by conversion, is worthless",
+    "compare with the source model; convert it again",
 )
 @_OfOutputs
 def _constant_output(run: Evaluated) -> str | None:
@@ -75,11 +80,12 @@ def _constant_output(run: Evaluated) -> str | None:
 @RULES.note(
     f"without photographs, {DIFFERENT_INPUTS} or more inputs of noise do not all have the same outputs",
     "a detector whose graph suppresses by itself may rightly find nothing in noise",
+    "give photographs",
 )
 @_OfOutputs
 def _constant_on_noise(run: Evaluated) -> str | None:
     evidence = None if _photographs(run) else _repeated(run)
-    return evidence and f"{evidence}; or it finds nothing in noise, as a detector that suppresses in its graph may: give --images to know"
+    return evidence and f"{evidence}; or it finds nothing in noise, as a detector that suppresses in its graph may: give --data to know"
 
 
 def _photographs(run: Evaluated) -> int:
@@ -98,6 +104,7 @@ def _repeated(run: Evaluated) -> str | None:
 @RULES.invalid(
     f"something is detected in photographs with annotated objects; with {FEW} objects, some score exceeds {LOWEST_SCORE}",
     "one output scale for boxes in pixels and scores of 0..1 rounds all scores to 0, which also leaves suppression without work",
+    "check card and data; quantise boxes and scores with scales of their own",
 )
 @_OfOutputs
 def _no_detections(run: Evaluated) -> str | None:
@@ -127,6 +134,7 @@ def _coarse_output(run: Evaluated) -> str:
 @RULES.invalid(
     f"every score is below {NO_SCORE:g}",
     "a threshold on logits drops boxes that the sigmoid would keep, so the AP is that of another model",
+    "export the model with its sigmoid, or correct `family` on the card",
 )
 @_OfOutputs
 def _no_scores(run: Evaluated) -> str | None:
@@ -143,6 +151,7 @@ def _no_scores(run: Evaluated) -> str | None:
     f"on {FEW} or more items a classifier's accuracy is at least {IMPLAUSIBLE} and that of guessing, mIoU at least {IMPLAUSIBLE}, "
     f"AbsRel below {_WORTHLESS['abs_rel']}, or a reference confirms it",
     "models in use reach twice that; below it, quantisation broke the model, or model, card and data do not match",
+    "check labels, normalisation and colour order on the card",
 )
 @_OfOutputs
 def _implausible_accuracy(run: Evaluated) -> str | None:
@@ -164,6 +173,7 @@ def _implausible_accuracy(run: Evaluated) -> str | None:
 @RULES.suspect(
     f"on {FEW} or more objects a detector's AP is at least {IMPLAUSIBLE}, or a reference confirms it",
     "detectors in use reach twice that; below it, the model is untrained or broken, its objects tiny, or card and data do not match",
+    "check card, classes and annotations",
 )
 @_OfOutputs
 def _low_ap(run: Evaluated) -> str | None:
@@ -194,6 +204,7 @@ def _chance(run: Evaluated) -> float:
 @RULES.invalid(
     "the accuracy reaches the gate's share of the reference accuracy, where that is known",
     "as in MLPerf, a result that misses the accuracy target does not count, however fast",
+    "use the more precise model, or set `--gate` to what you accept",
 )
 def _accuracy_gate(facts: RunFacts) -> str | None:
     gate = facts.measured.accuracy_gate
@@ -208,6 +219,7 @@ def _accuracy_gate(facts: RunFacts) -> str | None:
 @RULES.suspect(
     f"{MANY_BOXES} or more boxes have at least {FEW_SCORES} different scores; an output of boxes and scores has steps of at most 1/64",
     "with few quantisation steps for all scores, ties decide the AP, and suppression keeps whatever comes first",
+    "quantise boxes and scores as two outputs",
 )
 @_OfOutputs
 def _coarse_scores(run: Evaluated) -> str | None:
@@ -237,6 +249,7 @@ def _coarse_together(run: Evaluated) -> str | None:
 @RULES.suspect(
     f"{AGREED_RATIO:.0%} of the predictions (else a cosine of {AGREED_COSINE}) agree with reference kernels that run the same file",
     "a delegate with wrong kernels may be fast",
+    "another backend, and compare its accuracy",
 )
 def _disagrees(facts: RunFacts) -> str | None:
     agreement = facts.measured.agreement
@@ -256,6 +269,7 @@ def _disagrees(facts: RunFacts) -> str | None:
 @RULES.note(
     "a card, the file or its shapes confirm the model's family, and what the accuracy assumes",
     "a pose's head looks like a detector's, and a wrong assumption may cost accuracy without a trace; a card settles it",
+    "write a card beside the model",
 )
 def _unsure_model(facts: RunFacts) -> str | None:
     matters = " unsure: |" if facts.measured.accuracy is not None else ""

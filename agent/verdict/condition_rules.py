@@ -20,6 +20,7 @@ RULES = Rules()
 @RULES.suspect(
     "the requested start temperature was reached",
     "runs that start at different temperatures throttle at different times, so they are not repeats of each other",
+    "raise `--cool-down-limit-s`, or cool the room",
 )
 def _not_cooled(facts: RunFacts) -> str | None:
     cooled = facts.cool_down
@@ -34,6 +35,7 @@ def _not_cooled(facts: RunFacts) -> str | None:
 @RULES.invalid(
     "the board did not throttle: no flag is set, none was set during the run, no event counter rose",
     "under a reduced clock, the latency is a property of the heat sink rather than of the model",
+    "cool the board, or choose a lower power mode",
 )
 def _throttled(facts: RunFacts) -> str | None:
     rose = _events_that_rose(facts)
@@ -51,6 +53,7 @@ def _throttled(facts: RunFacts) -> str | None:
 @RULES.suspect(
     "the supply voltage was sufficient: no flag is set, none was set during the run, no event counter rose",
     "a weak supply lowers clocks briefly and falsifies energy figures",
+    "a stronger supply and a shorter cable",
 )
 def _under_voltage(facts: RunFacts) -> str | None:
     moments = [condition.when for condition in facts.at() if condition.under_voltage_now]
@@ -76,6 +79,7 @@ def _came_up(flags: Iterable[bool | None]) -> bool:
     "processes other than the measured one and the agent used at most 10% of the cores while queries were timed",
     "one busy core of four is 25%; a timed part that is too short for clock ticks (0.5 s of one core) is checked together with "
     "warm-up and loading",
+    "end what the reason names, then measure again",
 )
 def _busy_machine(facts: RunFacts) -> str | None:
     during = next((condition for condition in facts.at("during") if condition.other_load_ratio is not None), None)
@@ -85,7 +89,9 @@ def _busy_machine(facts: RunFacts) -> str | None:
     return f"other processes used {during.other_load_ratio:.0%} of the machine's cores during the run{named}"
 
 
-@RULES.suspect("a hypervisor took at most 2% of the processor time", "stolen time adds to latency one to one")
+@RULES.suspect(
+    "a hypervisor took at most 2% of the processor time", "stolen time adds to latency one to one", "measure on hardware of your own"
+)
 def _stolen_time(facts: RunFacts) -> str | None:
     steal = max((condition.steal_ratio for condition in facts.at("during") if condition.steal_ratio is not None), default=None)
     return None if steal is None or steal <= STEAL_RATIO else f"the hypervisor took {steal:.1%} of the processor time during the run"
@@ -94,6 +100,7 @@ def _stolen_time(facts: RunFacts) -> str | None:
 @RULES.suspect(
     "less than 16 MB went to swap during the run",
     "a query that waits for the disk takes milliseconds longer; a few unused pages may go to swap at any time",
+    "end other programs, or `sudo swapoff -a`",
 )
 def _swapping(facts: RunFacts) -> str | None:
     return swapping_evidence(facts, "during the run: close programs, or use a smaller model")
@@ -109,6 +116,7 @@ def swapping_evidence(facts: RunFacts, remedy: str) -> str | None:
 @RULES.suspect(
     "governor and power mode were the same before and after",
     "otherwise parts of the run were measured under different settings",
+    "stop what changes governor or power mode",
 )
 def _settings_changed(facts: RunFacts) -> str | None:
     before, after = facts.at("before"), facts.at("after")
@@ -125,6 +133,7 @@ def _settings_changed(facts: RunFacts) -> str | None:
 @RULES.note(
     "no Python module had to be compiled during the cold start",
     "compiling makes imports two to three times longer; only the cold start contains them, no timed query does",
+    "measure again: the modules are compiled now",
 )
 def _compiled_at_start(facts: RunFacts) -> str | None:
     modules = facts.measured.cold_start.compiled_modules
@@ -139,6 +148,7 @@ def _compiled_at_start(facts: RunFacts) -> str | None:
 @RULES.suspect(
     "`edgemeter doctor overhead` found that sampling adds at most 1% to p50 here",
     "1% is a third of the smallest difference that matters; checked only where it was calibrated, and beyond chance",
+    "measure power from outside, or `--power none`",
 )
 def _observer_effect(facts: RunFacts) -> str | None:
     effect = facts.observer

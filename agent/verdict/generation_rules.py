@@ -54,6 +54,7 @@ _RULES = Rules()
 @_RULES.invalid(
     "of each prompt at most one token (the begin of text) comes from a cache",
     "a cached prompt is not processed: its time to first token is that of a lookup",
+    "switch the engine's prompt cache off",
 )
 def _cached_prompt(_: RunFacts, generation: Generation) -> str | None:
     if generation.cached_tokens is None or generation.cached_tokens <= MOST_CACHED:
@@ -64,6 +65,7 @@ def _cached_prompt(_: RunFacts, generation: Generation) -> str | None:
 @_RULES.invalid(
     "less than 16 MB go to swap while tokens are timed",
     "every token reads all weights: what was swapped is read from the disk again and again",
+    "a smaller model, or more memory",
 )
 def _weights_swapped(facts: RunFacts, _: Generation) -> str | None:
     return swapping_evidence(facts, "while tokens were timed: use a smaller model or context")
@@ -72,6 +74,7 @@ def _weights_swapped(facts: RunFacts, _: Generation) -> str | None:
 @_RULES.suspect(
     "prefill rate x 2 x weights stays below what the cores could compute at most (CPU, where the clock is known)",
     "a prompt of random tokens has to be computed; a rate beyond the processor's means that it was not",
+    "check that the prompt is not cached and the model is the one meant",
 )
 def _prefill_above_compute(facts: RunFacts, generation: Generation) -> str | None:
     weights, rate = generation.model.read_parameters, generation.prefill_tokens_per_s
@@ -92,6 +95,7 @@ def _prefill_above_compute(facts: RunFacts, generation: Generation) -> str | Non
 @_RULES.suspect(
     "decode rate x bytes of weights stays below the memory bandwidth of the board (known boards, weights of 64 MB or more)",
     "a dense model reads every weight once per token, so the memory's bandwidth limits the rate",
+    "check that the file's weights are those that run",
 )
 def _decode_above_bandwidth(facts: RunFacts, generation: Generation) -> str | None:
     board = (facts.environment.board if facts.environment else None) or ""
@@ -108,6 +112,7 @@ def _decode_above_bandwidth(facts: RunFacts, generation: Generation) -> str | No
 @_RULES.suspect(
     "our rates and the engine's own lie within 5% (or 50 us a token, 1 ms a prompt beside the network)",
     "two clocks on one thing that disagree measure two things",
+    "measure again; if it stays, distrust both",
 )
 def _own_timings_differ(_: RunFacts, generation: Generation) -> str | None:
     network_ms = generation.network_round_trip_ms or 0.0
@@ -138,6 +143,7 @@ def _differs(phase: str, ours_per_s: float | None, own_per_s: float | None, allo
 @_RULES.suspect(
     "as many layers are on the GPU as were asked for",
     'the rest runs on the CPU: many a published "GPU" result was one of the CPU',
+    "a smaller model or type, or fewer `n_gpu_layers`",
 )
 def _fewer_gpu_layers(facts: RunFacts, _: Generation) -> str | None:
     runtime_facts = facts.measured.runtime.facts
@@ -150,6 +156,7 @@ def _fewer_gpu_layers(facts: RunFacts, _: Generation) -> str | None:
 @_RULES.suspect(
     "all queries generate as many tokens as were asked for",
     "nobody gets fast by stopping early; such queries are left out of TPOT",
+    "raise the context, or lower `--output-tokens`",
 )
 def _short_output(_: RunFacts, generation: Generation) -> str | None:
     if not generation.ended_early:
@@ -158,7 +165,11 @@ def _short_output(_: RunFacts, generation: Generation) -> str | None:
     return f"{queries} ended before {generation.output_tokens} tokens: let the engine ignore the end of text"
 
 
-@_RULES.suspect("tokens are counted by the engine, not estimated from chunks of text", "a chunk may hold a part of a token, or several")
+@_RULES.suspect(
+    "tokens are counted by the engine, not estimated from chunks of text",
+    "a chunk may hold a part of a token, or several",
+    "use an engine that reports `usage`",
+)
 def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
     return "the engine states no number of tokens, so they are estimated from chunks of text" if generation.counts == "estimated" else None
 
@@ -166,6 +177,7 @@ def _estimated_tokens(_: RunFacts, generation: Generation) -> str | None:
 @_RULES.suspect(
     "the median TPOT of the last third of queries is at most 10% above that of the first",
     "all queries begin at the same depth, so a slower decode is a slower machine: throttling, or other load",
+    "cool the board; end other programs",
 )
 def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
     series = {entry.name: samples.unpack(entry) for entry in facts.measured.samples if entry.name in MOMENTS}
@@ -187,6 +199,7 @@ def _decode_slowed(facts: RunFacts, generation: Generation) -> str | None:
 @_RULES.suspect(
     "prefill and decode add up to the energy of a request, within their uncertainties",
     "each is cut out of the readings by itself: what they lack together, or have twice, one of the three has wrong",
+    "a longer prompt, more tokens, or a faster sensor",
 )
 def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:
     energy, spent = generation.energy, next(iter(facts.energies), None)
@@ -207,7 +220,11 @@ def _parts_miss_request(facts: RunFacts, generation: Generation) -> str | None:
     )
 
 
-@_RULES.note("the engine runs in the measured process", "what the kernel counts for this process says nothing of a server's")
+@_RULES.note(
+    "the engine runs in the measured process",
+    "what the kernel counts for this process says nothing of a server's",
+    "nothing: a server is measured from outside",
+)
 def _served(facts: RunFacts, generation: Generation) -> str | None:
     if generation.is_local:
         return None
@@ -218,6 +235,7 @@ def _served(facts: RunFacts, generation: Generation) -> str | None:
 @_RULES.note(
     "the engine states how many prompt tokens came from a cache",
     "every prompt differs, but only the engine knows what it took from a cache",
+    "use an engine that reports it",
 )
 def _cache_unknown(_: RunFacts, generation: Generation) -> str | None:
     if generation.cached_tokens is not None:
@@ -225,7 +243,9 @@ def _cache_unknown(_: RunFacts, generation: Generation) -> str | None:
     return "the server does not state how many prompt tokens came from a cache: the prefill rate takes it that none did"
 
 
-@_RULES.note("tokens come one by one", "of tokens that come together only the mean time is known")
+@_RULES.note(
+    "tokens come one by one", "of tokens that come together only the mean time is known", "ask the server to stream token by token"
+)
 def _joined_tokens(_: RunFacts, generation: Generation) -> str | None:
     if generation.stamped_tokens_max <= 1:
         return None

@@ -9,27 +9,27 @@ from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.contract.record_conditions import Condition, Environment, ObserverEffect, Verdict
 from edgemeter.agent.contract.record_figures import CoolDown, Energy
 from edgemeter.agent.engine.job import MeasuredRun
-from edgemeter.agent.verdict import accuracy_rules, condition_rules, generation_rules, precondition_rules, run_rules
+from edgemeter.agent.verdict import accuracy_rules, condition_rules, generation_rules, in_process_rules, precondition_rules, run_rules
 from edgemeter.agent.verdict.rule import Rule, RunFacts, SensorFaults
 from edgemeter.agent.verdict.run_rules import ENERGY_RULES
 
 RULES: tuple[Rule, ...] = (
     *run_rules.RULES,
     *generation_rules.RULES,
+    *in_process_rules.RULES,
     *accuracy_rules.RULES,
     *condition_rules.RULES,
     *ENERGY_RULES,
     *precondition_rules.RULES,
 )
-INTRODUCTION = """# The rules of the verdict
+INTRODUCTION = """# My run is suspect: what now
 
-Every run gets a verdict on the device that measured it: `valid`, `suspect` or `invalid`. The verdict is part of the record; it states each
-reason as `rule: evidence`. The most severe violated rule decides; a `note` casts no doubt on the figures. A rule whose facts are unknown on
-a machine is not violated. `edgemeter compare` excludes invalid runs, lists them, and marks suspect ones.
-
-| rule | violated, a run is | requirement | rationale |
-|---|---|---|---|
+The verdict names each violated rule with its evidence, `rule: evidence`. Find the rule below and do what its last column states; then
+measure again. The figures of a suspect run may be right, but nothing proves it: `edgemeter compare` uses and marks it. An invalid run is
+listed and enters no statistic. A note casts no doubt on the figures. The most severe violated rule decides; a rule whose facts are
+unknown on a machine is not violated.
 """
+HEADINGS = {"invalid": "A run is invalid", "suspect": "A run is suspect", "note": "A note"}
 
 
 def judge(
@@ -61,17 +61,28 @@ class RuleRow(msgspec.Struct, frozen=True):
     state: str = msgspec.field(name="broken_is")
     requirement: str = msgspec.field(name="asks")
     rationale: str = msgspec.field(name="why")
+    remedy: str
 
 
 def rule_rows(rules: Sequence[Rule]) -> list[RuleRow]:
     """Return the rules, the most severe first."""
-    order = ("invalid", "suspect", "note")
-    return [RuleRow(rule.name, rule.state, rule.requirement, rule.rationale) for state in order for rule in rules if rule.state == state]
+    return [
+        RuleRow(rule.name, rule.state, rule.requirement, rule.rationale, rule.remedy)
+        for state in HEADINGS
+        for rule in rules
+        if rule.state == state
+    ]
 
 
 def rules_markdown(rules: Sequence[Rule]) -> str:
-    """Return the page that lists the rules."""
-    return INTRODUCTION + "".join(f"| `{row.name}` | {row.state} | {row.requirement} | {row.rationale} |\n" for row in rule_rows(rules))
+    """Return the page that lists the rules, each with what to do about it; a note, which casts no doubt, without its rationale."""
+    text = INTRODUCTION
+    for state, heading in HEADINGS.items():
+        text += f"\n## {heading}\n\nrule | requirement | what to do\n--- | --- | ---\n"
+        for row in (row for row in rule_rows(rules) if row.state == state):
+            why = "" if state == "note" else f": {row.rationale}"
+            text += f"`{row.name}` | {row.requirement}{why} | {row.remedy}\n"
+    return text
 
 
 def rules_json(rules: Sequence[Rule]) -> str:

@@ -30,6 +30,7 @@ PRECONDITIONS = Rules()
 @PRECONDITIONS.note(
     "the processor's governor is `performance`",
     "under other governors, the clock and so the latency depend on the load; the record holds the governor",
+    "`sudo cpupower frequency-set -g performance`",
 )
 def _governor(before: Condition, _: Environment | None) -> str | None:
     if before.governor in (None, "performance"):
@@ -40,6 +41,7 @@ def _governor(before: Condition, _: Environment | None) -> str | None:
 @PRECONDITIONS.note(
     "the board has not throttled or lacked voltage since boot",
     "such a flag stays set until the next boot, and hides a short event of the same kind",
+    "check supply and cooling, then reboot",
 )
 def _flags_since_boot(before: Condition, _: Environment | None) -> str | None:
     counted = ", ".join(f"{name} {count}" for name, count in before.throttle_events.items() if count)
@@ -54,6 +56,7 @@ def _flags_since_boot(before: Condition, _: Environment | None) -> str | None:
 @PRECONDITIONS.suspect(
     "every temperature is at least 5 C below its limit (80 C where it is unknown)",
     "a board warms by some degrees in the first seconds of load",
+    "`--start-below-c`, or wait",
 )
 def _hot_start(before: Condition, _: Environment | None) -> str | None:
     headrooms_c = {name: before.temperature_limits_c.get(name, ASSUMED_LIMIT_C) - value for name, value in before.temperatures_c.items()}
@@ -65,7 +68,11 @@ def _hot_start(before: Condition, _: Environment | None) -> str | None:
     return f"{nearest} is at {before.temperatures_c[nearest]:.0f} C, within {HEADROOM_C:.0f} C of {limit}: let it cool"
 
 
-@PRECONDITIONS.note("swap is off or unused", "what is in swap already may never be needed; growth during a run violates `swapping`")
+@PRECONDITIONS.note(
+    "swap is off or unused",
+    "what is in swap already may never be needed; growth during a run violates `swapping`",
+    "`sudo swapoff -a` if memory suffices",
+)
 def _swap_in_use(before: Condition, _: Environment | None) -> str | None:
     return (
         f"{before.swap_used_mb:.0f} MB are in swap: run `sudo swapoff -a` before measuring if the memory suffices"
@@ -74,13 +81,17 @@ def _swap_in_use(before: Condition, _: Environment | None) -> str | None:
     )
 
 
-@PRECONDITIONS.note("at least 300 MB of memory are available", "with less, a larger model makes the machine swap")
+@PRECONDITIONS.note("at least 300 MB of memory are available", "with less, a larger model makes the machine swap", "end other programs")
 def _little_memory(before: Condition, _: Environment | None) -> str | None:
     free_mb = before.memory_available_mb
     return None if free_mb is None or free_mb >= LITTLE_MEMORY_MB else f"only {free_mb:.0f} MB of memory are available: end other programs"
 
 
-@PRECONDITIONS.note("the wall clock is synchronised", "the timestamps of records depend on it, durations never do")
+@PRECONDITIONS.note(
+    "the wall clock is synchronised",
+    "the timestamps of records depend on it, durations never do",
+    "start a time service: `timedatectl set-ntp true`",
+)
 def _clock_unknown(before: Condition, _: Environment | None) -> str | None:
     if before.clock_synchronised:
         return None
@@ -92,6 +103,7 @@ def _clock_unknown(before: Condition, _: Environment | None) -> str | None:
 @PRECONDITIONS.note(
     "a USB Coral is on USB 3",
     "USB 2 moves inputs and weights at 480 Mbit/s instead of 5,000; runs that do not use the Coral are unaffected",
+    "use a blue USB 3 port, and Coral's own cable",
 )
 def _coral_on_usb_2(before: Condition, _: Environment | None) -> str | None:
     slow = [text for text in before.attached if is_on_usb_2(text)]
@@ -101,13 +113,18 @@ def _coral_on_usb_2(before: Condition, _: Environment | None) -> str | None:
 @PRECONDITIONS.note(
     "other processes use at most 10% of the cores",
     "checked for half a second before the first run; `busy-machine` checks the run itself",
+    "end other programs",
 )
 def _busy_before(before: Condition, _: Environment | None) -> str | None:
     load = before.other_load_ratio
     return None if load is None or load <= BUSY_RATIO else f"other processes use {load:.0%} of the machine's cores: end them first"
 
 
-@PRECONDITIONS.note("the machine is not a guest of a hypervisor or a container", "the load of other guests shows as `stolen-time` at best")
+@PRECONDITIONS.note(
+    "the machine is not a guest of a hypervisor or a container",
+    "the load of other guests shows as `stolen-time` at best",
+    "compare on hardware of your own",
+)
 def _shared_machine(_: Condition, environment: Environment | None) -> str | None:
     guest = environment.virtualisation if environment else None
     return f"the machine is a guest ({guest}): it shares the processor with others" if guest else None

@@ -57,27 +57,28 @@ class Rule:
     requirement: str
     evidence: Callable[..., str | None]
     rationale: str = ""
+    remedy: str = ""
 
 
 class Rules(list[Rule]):
     """The rules of one subject in the order of their functions, which return the evidence; a rule has the name of its function."""
 
-    def invalid(self, requirement: str, rationale: str) -> Callable[[Evidence], Evidence]:
+    def invalid(self, requirement: str, rationale: str, remedy: str) -> Callable[[Evidence], Evidence]:
         """Make a rule of the function below: a run that violates it is invalid."""
-        return self._added("invalid", requirement, rationale)
+        return self._added("invalid", requirement, rationale, remedy)
 
-    def suspect(self, requirement: str, rationale: str) -> Callable[[Evidence], Evidence]:
+    def suspect(self, requirement: str, rationale: str, remedy: str) -> Callable[[Evidence], Evidence]:
         """Make a rule of the function below: a run that violates it is suspect."""
-        return self._added("suspect", requirement, rationale)
+        return self._added("suspect", requirement, rationale, remedy)
 
-    def note(self, requirement: str, rationale: str) -> Callable[[Evidence], Evidence]:
+    def note(self, requirement: str, rationale: str, remedy: str) -> Callable[[Evidence], Evidence]:
         """Make a rule of the function below: it casts no doubt on a run that violates it."""
-        return self._added("note", requirement, rationale)
+        return self._added("note", requirement, rationale, remedy)
 
-    def _added(self, state: Effect, requirement: str, rationale: str) -> Callable[[Evidence], Evidence]:
+    def _added(self, state: Effect, requirement: str, rationale: str, remedy: str) -> Callable[[Evidence], Evidence]:
         def add(evidence: Evidence) -> Evidence:
             name = evidence.__name__.strip("_").replace("_", "-")
-            self.append(Rule(name, state, requirement, evidence, rationale))
+            self.append(Rule(name, state, requirement, evidence, rationale, remedy))
             return evidence
 
         return add

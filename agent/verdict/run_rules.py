@@ -38,6 +38,7 @@ RULES, ENERGY_RULES = Rules(), Rules()
 @RULES.invalid(
     "an open loop keeps up with the rate at which queries arrive",
     "beyond that rate the queue grows throughout the run, so that latency depends on how long the run is",
+    "lower `--rate`",
 )
 def _rate_not_sustained(facts: RunFacts) -> str | None:
     load = facts.measured.load
@@ -50,6 +51,7 @@ def _rate_not_sustained(facts: RunFacts) -> str | None:
 @RULES.invalid(
     "outputs of timed queries equal those for the same inputs later: within 0.1% of each channel's maximum, or in all boxes",
     "a latency counts only for correct outputs (the intent of MLPerf's TEST01); float kernels may sum in another order",
+    "another backend or release of the runtime; report the wrong kernel",
 )
 def _outputs_differ(facts: RunFacts) -> str | None:
     check = facts.measured.output_check
@@ -58,7 +60,11 @@ def _outputs_differ(facts: RunFacts) -> str | None:
     return f"{check.differing} of {check.compared} outputs kept while timing differ from those for the same input later"
 
 
-@RULES.invalid("there are at least 11 queries", "fewer do not support a median with 99% confidence (MLPerf's early stopping)")
+@RULES.invalid(
+    "there are at least 11 queries",
+    "fewer do not support a median with 99% confidence (MLPerf's early stopping)",
+    "`--mode normal`, or a smaller load per query",
+)
 def _too_few_queries(facts: RunFacts) -> str | None:
     latency = facts.measured.latency
     return None if latency.p50_ms is not None else f"{latency.count} queries do not support a median: it needs {latency.refused['p50']}"
@@ -67,6 +73,7 @@ def _too_few_queries(facts: RunFacts) -> str | None:
 @RULES.suspect(
     "latency had settled before timing began",
     "latency while caches fill and clocks rise differs from the latency in steady state",
+    "end other programs, then measure again",
 )
 def _not_steady(facts: RunFacts) -> str | None:
     warm = facts.measured.warm_up
@@ -76,6 +83,7 @@ def _not_steady(facts: RunFacts) -> str | None:
 @RULES.suspect(
     "the medians of the three thirds lie within 5%, or not further apart than chance (rank sum, z < 3.9)",
     "5% is about twice the smallest difference that matters; chance alone can move the median of a few queries by as much",
+    "measure longer (`--mode normal`) with a fixed governor and steady cooling",
 )
 def _drift(facts: RunFacts) -> str | None:
     """Compare the fastest and the slowest third: more than chance, and more than matters."""
@@ -109,6 +117,7 @@ def rank_sum_z(first: NDArray[np.float64], second: NDArray[np.float64]) -> float
 @RULES.suspect(
     "the 95% bounds of p50 are at most 10% of it apart; where queries depend on each other and leave it none, the middle half of them is",
     "a median with a larger uncertainty than 5% either way cannot be compared",
+    "`--mode normal`; end other programs",
 )
 def _wide_bounds(facts: RunFacts) -> str | None:
     latency = facts.measured.latency
@@ -116,7 +125,7 @@ def _wide_bounds(facts: RunFacts) -> str | None:
     if latency.p50_ms is not None and "p50" in latency.unbounded and latency_ms.size:
         low_ms, high_ms = np.quantile(latency_ms, (0.25, 0.75))
         is_wide = high_ms - low_ms > BOUND_RATIO * latency.p50_ms
-        evidence = f"queries depend on each other and leave p50 no bounds: time about {latency.unbounded['p50']:,} (a longer mode)"
+        evidence = f"queries depend on each other and leave p50 no bounds: time about {latency.unbounded['p50']:,} queries (a longer mode)"
         return evidence if is_wide else None
     if latency.p50_ms is None or latency.p50_low_ms is None or latency.p50_high_ms is None:
         return None
@@ -127,6 +136,7 @@ def _wide_bounds(facts: RunFacts) -> str | None:
 @RULES.suspect(
     "its threads waited for a free core in at most 3% of the timed part (not checked with more threads than cores)",
     "the kernel counts this in ns, so that it shows even in 64 queries of 0.2 ms; idle machines stay below 0.1%",
+    "fewer `--threads` than cores, and nothing else at work",
 )
 def _waited_for_core(facts: RunFacts) -> str | None:
     """Check how long threads waited for a core; a run with more threads than cores waits for itself."""
@@ -137,14 +147,16 @@ def _waited_for_core(facts: RunFacts) -> str | None:
     share = scheduling.waited_ms / (scheduling.window_ms * min(threads, scheduling.cores))
     if share <= WAITED_RATIO:
         return None
-    return (
-        f"its threads waited {scheduling.waited_ms:,.1f} ms for a core, {share:.0%} of the {scheduling.window_ms:,.1f} ms that were timed"
-    )
+    of_time = f"the {scheduling.window_ms:,.1f} ms that were timed" + (f", of {threads} threads" if threads > 1 else "")
+    # More threads wait than are stated where a library has its own.
+    part = f"{share:.0%} of" if share <= 1 else "longer than"
+    return f"its threads waited {scheduling.waited_ms:,.1f} ms for a core, {part} {of_time}"
 
 
 @RULES.note(
     "an ExecuTorch program leaves no operator to portable kernels",
     "they are of reference quality, a hundred times slower for a convolution: export the model with a partitioner that delegates them",
+    "`edgemeter models convert --to executorch-fp32`",
 )
 def _portable_kernels(facts: RunFacts) -> str | None:
     """Name the operators that an ExecuTorch program calls one by one."""
@@ -155,6 +167,7 @@ def _portable_kernels(facts: RunFacts) -> str | None:
 @ENERGY_RULES.suspect(
     "no power sensor of a narrower scope reads more than one of a wider scope, beyond both uncertainties (k = 2)",
     "a part cannot draw more than the whole, so one of the two is wrong; a sensor with unknown gain is allowed 10%",
+    "check wiring and shunt of both sensors; calibrate one",
 )
 def _implausible_power(facts: RunFacts) -> str | None:
     return "; ".join(filter(None, (_contradiction(energy, other) for energy, other in combinations(facts.energies, 2)))) or None
@@ -188,6 +201,7 @@ def _u_w(energy: Energy) -> float:
 @ENERGY_RULES.suspect(
     "no power sensor repeats one value while the machine idles and in all its readings under load",
     "a driver or plug that hangs repeats its last value, and a coarse step may hide the load: the energy is then not the load's",
+    "plug the sensor in again; `edgemeter sensors check`",
 )
 def _frozen_sensor(facts: RunFacts) -> str | None:
     frozen = [energy for energy in facts.energies if energy.sensor in facts.sensor_faults.frozen]
@@ -203,6 +217,7 @@ def _frozen_sensor(facts: RunFacts) -> str | None:
 @ENERGY_RULES.suspect(
     "no configured power sensor is absent or stops while the energy is taken from another of its scope, or a narrower one",
     "otherwise a series of energies at the wall would go on with those of a module, which leave out a part of the board",
+    "reconnect it; `edgemeter sensors` shows whether it is back",
 )
 def _lost_sensor(facts: RunFacts) -> str | None:
     if not facts.energies or not facts.sensor_faults.lost:
@@ -217,6 +232,7 @@ def _lost_sensor(facts: RunFacts) -> str | None:
 @ENERGY_RULES.note(
     "no mean power lies outside the load steps that its sensor was calibrated with",
     "beyond them the line is extrapolated; from a quarter of their span on there is no energy",
+    "calibrate over a wider span of load",
 )
 def _outside_calibration(facts: RunFacts) -> str | None:
     return "; ".join(filter(None, map(_beyond, facts.energies))) or None
@@ -242,6 +258,7 @@ def _beyond(energy: Energy) -> str | None:
 @ENERGY_RULES.note(
     "no power sensor warns about its own figures",
     "the sensor's driver knows what may be wrong: an unconfirmed shunt, a missing calibration, a coarse resolution",
+    "do what the warning names",
 )
 def _power_sensor_warning(facts: RunFacts) -> str | None:
     return "; ".join(facts.power_warnings) or None

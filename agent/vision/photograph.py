@@ -74,7 +74,7 @@ def read_map(path: Path) -> NDArray[Any]:
             with _opened(path) as picture:
                 values = np.asarray(picture)
     except (OSError, ValueError, EOFError) as error:
-        raise ConfigError(f"cannot read the map {str(path)!r}: {' '.join(str(error).split())[:200]}") from error
+        raise ConfigError(f"cannot read the map {str(path)!r}: {' '.join(str(error).split())[:200]}; fetch or export it again") from error
     if not isinstance(values, np.ndarray) or values.ndim != 2 or values.dtype.kind not in "iuf":
         raise ConfigError(f"the map {str(path)!r} holds more than one number a pixel, or none: save it as greys or with a palette")
     return values

@@ -189,8 +189,9 @@ def pixel_table(image: ImageInput, info: TensorInfo) -> Array:
     dtype = _dtype(info)
     # A float input is computed in its own precision, as the frameworks do it; what is quantised afterwards in double.
     precision = np.float32 if dtype.kind == "f" else np.float64
+    levels: Array = np.arange(256).astype(precision)
     mean, sd = np.array(image.mean, precision)[:, None], np.array(image.sd, precision)[:, None]
-    real = (np.arange(256, dtype=precision) - mean) / sd
+    real = (levels - mean) / sd
     if dtype.kind != "f":
         bounds = np.iinfo(dtype)
         real = np.clip(np.rint(real / (info.scale or 1.0)) + (info.zero_point or 0), bounds.min, bounds.max)

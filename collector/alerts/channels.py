@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from email.message import EmailMessage
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -21,6 +20,7 @@ from urllib.parse import urlencode, urlsplit
 from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile
+from edgemeter.agent.base.plugins import import_extra
 from edgemeter.collector.alerts.firing import Firing, page_address
 from edgemeter.collector.alerts.lifecycle import Alert
 from edgemeter.collector.alerts.rules import AlertEvent, Channel
@@ -303,10 +303,7 @@ class _BrokerAnswers:
 
 def _send_with_apprise(channel: Channel, notices: Sequence[Notice]) -> None:
     """Send notices as one message to one address of Apprise (`pip install 'edgemeter[apprise]'`, BSD-2)."""
-    try:
-        apprise = import_module("apprise")
-    except ImportError as error:
-        raise UnavailableError(f"channel {channel.name!r} needs Apprise: pip install 'edgemeter[apprise]'") from error
+    apprise = import_extra("apprise", "apprise", f"channel {channel.name!r} needs Apprise")
     target = apprise.Apprise()
     if not target.add(_url(channel)):
         raise ConfigError(f"channel {channel.name!r}: Apprise does not support its address: see its list of services")

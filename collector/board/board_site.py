@@ -75,7 +75,7 @@ def _clear(folder: Path) -> None:
     if not folder.exists() or not any(folder.iterdir()):
         return
     if not (folder / RUNS).exists():
-        raise ConfigError(f"{str(folder)!r} is not empty and holds no board: name an empty or a new folder with --out")
+        raise ConfigError(f"{str(folder)!r} is not empty and holds no board: name an empty or a new folder with --output")
     for subfolder in (folder / BUNDLES, folder / BADGES):
         shutil.rmtree(subfolder, ignore_errors=True)
     for file in (*folder.glob("*.html"), *folder.glob("charts-*.js")):

@@ -89,7 +89,7 @@ def _columns(links: Links, places: Mapping[str, tuple[str, str]]) -> list[ViewCo
             "runtime", "Runtime", lambda pair: f"{pair[1].runtime.name} {pair[1].runtime.version}",
             lambda pair: with_small(
                 f"{pair[1].runtime.name} {pair[1].runtime.version}",
-                f"{figures.count(pair[1].runtime.threads, 'thread')}, {pair[1].scenario.replace('_', ' ')}",
+                f"{pair[1].runtime.threads_text}, {pair[1].scenario.replace('_', ' ')}",
             ),
             is_text=True,
         ),

@@ -6,22 +6,33 @@ No other module knows the library. Nothing of it is fetched: the package holds a
 import contextlib
 import hashlib
 import json
+import platform
 import re
 from functools import lru_cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from edgemeter.agent.base import config, durable_file
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.plugins import import_extra, require_extra
 from edgemeter.collector.charts.chart import WIDTH_PX, Chart, Spec
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 VEGA_LITE = "6.4"
 # A picture has as many pixels for each of a drawing.
 PICTURE_SCALE = 2.0
 _SNIPPET = "window.vegaEmbed = vegaEmbed;"
+
+
+def check_installed() -> None:
+    """Check what pages and charts need, without importing it: called before long work.
+
+    Raises:
+        UnavailableError: it is not installed, or has no wheels for this machine.
+    """
+    need = "pages and charts need Jinja2 and vl-convert-python"
+    if platform.machine() == "armv7l":
+        need += ", which has no wheel for 32-bit ARM: copy the ledger to another machine, and there"
+    require_extra("report", need, "jinja2", "vl_convert")
 
 
 @lru_cache(maxsize=1)
@@ -98,9 +109,5 @@ def _packaged(name: str) -> str:
     return files("edgemeter.collector").joinpath(name).read_text(encoding="utf-8")
 
 
-def _library() -> "ModuleType | Any":
-    try:
-        import vl_convert  # noqa: PLC0415 - 33 MB that only charts need
-    except ImportError as error:
-        raise UnavailableError("charts need vl-convert-python: pip install 'edgemeter[collector]'") from error
-    return vl_convert
+def _library() -> Any:
+    return import_extra("vl_convert", "report", "charts need vl-convert-python")

@@ -3,12 +3,16 @@
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.options import PATH, format_option, json_option
+from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base.errors import FAILED
+from edgemeter.agent.base.options import PATH, format_option, json_option, renamed_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.collector.alerts import alerts_table, lifecycle
@@ -17,7 +21,7 @@ from edgemeter.collector.alerts.rules import USUAL, AlertRules, read_rules
 from edgemeter.collector.cli.stores import chosen_stores, existing_store, store_option
 from edgemeter.collector.index.history import open_history
 from edgemeter.collector.ledgers.place import ledger_place
-from edgemeter.collector.trend.watch_file import WatchStore, open_watch
+from edgemeter.collector.trend.watch_file import WatchStore, open_watch, watch_file_beside
 
 _rules_option = click.option(
     "--rules",
@@ -28,7 +32,11 @@ _rules_option = click.option(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, short_help="Evaluate alert rules and notify people and pagers.")
+@click.group(
+    cls=DefaultGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    short_help="Evaluate alert rules and notify people and pagers.",
+)
 def alerts() -> None:
     """Evaluate alert rules and notify people and pagers. Each alert opens once, is updated, and closes.
 
@@ -48,8 +56,11 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_
     """
     rules = _rules(rules_file)
     where = chosen_stores(stores)
-    with progress_bar() as progress, _file(where) as file:
-        history = open_history(where, progress)
+    with ExitStack() as stack:
+        # What a dry run has to write down lies outside the folder of the ledger, and goes with it.
+        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="edgemeter-"))) if is_dry else None
+        progress, file = stack.enter_context(progress_bar()), stack.enter_context(_file(where, scratch))
+        history = open_history(where, progress, scratch / "index" if scratch else None)
         result = checking.check_alerts(history, where[0], file, rules, time.time_ns(), is_dry=is_dry)
     plan = checking.planned_sends(rules, result.changes) if is_dry else {}
     click.echo(alerts_table.check_json(result, plan) if as_json else alerts_table.check_text(result, plan))
@@ -57,7 +68,7 @@ def check(rules_file: Path | None, stores: tuple[str, ...], *, is_dry: bool, as_
     for error in errors:
         click.echo(f"edgemeter: {error}", err=True)
     if errors:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 @alerts.command("list", short_help="List alerts.")
@@ -81,11 +92,11 @@ def listing(stores: tuple[str, ...], *, with_closed: bool, with_members: bool, f
 @alerts.command(short_help="Confirm an alert; a new level begins.")
 @click.argument("number", type=click.IntRange(1))
 @store_option
-@click.option("--remark", help="The cause.")
+@renamed_option("--reason", "remark", former=["--remark"], help="The cause.")
 def acknowledge(number: int, stores: tuple[str, ...], remark: str | None) -> None:
     """Confirm an alert: its day marks the start of a new level, history is kept, and the alert closes at the next check.
 
-    Example: edgemeter trend alerts acknowledge 7 --remark "new power supply"
+    Example: edgemeter trend alerts acknowledge 7 --reason "new power supply"
     """
     with _file(stores) as file:
         click.echo(lifecycle.acknowledge(file, number, remark), err=True)
@@ -94,11 +105,11 @@ def acknowledge(number: int, stores: tuple[str, ...], remark: str | None) -> Non
 @alerts.command(short_help="Dismiss a false alert; it does not open again.")
 @click.argument("number", type=click.IntRange(1))
 @store_option
-@click.option("--because", "remark", help="The reason.")
+@renamed_option("--reason", "remark", former=["--because"], help="Why it is false.")
 def dismiss(number: int, stores: tuple[str, ...], remark: str | None) -> None:
     """Dismiss a false alert: it closes and does not open again for the same day.
 
-    Example: edgemeter trend alerts dismiss 7 --because "the meter was moved"
+    Example: edgemeter trend alerts dismiss 7 --reason "the meter was moved"
     """
     with _file(stores) as file:
         click.echo(lifecycle.dismiss(file, number, remark), err=True)
@@ -137,5 +148,9 @@ def _rules(path: Path | None) -> AlertRules:
     return USUAL if path is None else read_rules(path)
 
 
-def _file(stores: Sequence[str]) -> WatchStore:
-    return open_watch(ledger_place(existing_store(chosen_stores(stores)[0])))
+def _file(stores: Sequence[str], scratch: Path | None = None) -> WatchStore:
+    ledger = ledger_place(existing_store(chosen_stores(stores)[0]))
+    if scratch is None:
+        return open_watch(ledger)
+    has_none = isinstance(ledger, Path) and not watch_file_beside(str(ledger)).exists()
+    return open_watch(scratch / "none", "write") if has_none else open_watch(ledger, "read")

@@ -6,16 +6,26 @@ from pathlib import Path
 
 import click
 
-from edgemeter.agent.base.options import PATH, quiet_option
+from edgemeter.agent.base.errors import FAILED
+from edgemeter.agent.base.options import PATH, quiet_option, renamed_option
 from edgemeter.agent.base.progress import note, progress_bar
 
 
 @click.command(short_help="Make a public board: a static site from signed bundles.")
 @click.argument("bundles", nargs=-1, required=True, type=PATH, metavar="BUNDLE|FOLDER...")
-@click.option("--out", default=Path("site"), type=click.Path(path_type=Path, file_okay=False), help="Folder to write to. Default: site.")
-@click.option(
-    "--key",
+@renamed_option(
+    "-o",
+    "--output",
+    "out",
+    former=["--out"],
+    default=Path("site"),
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder to write to. Default: site.",
+)
+@renamed_option(
+    "--public-key",
     "keys",
+    former=["--key"],
     multiple=True,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
@@ -33,7 +43,7 @@ def site(*, bundles: tuple[Path, ...], out: Path, keys: tuple[Path, ...], requir
 
     Every figure is computed again from the raw samples first; what does not recompute or is not signed stands apart.
 
-    Example: edgemeter site results/ --key labs/oslo.key.pub --out site
+    Example: edgemeter site results/ --public-key labs/oslo.key.pub --output site
     """
     from importlib.metadata import version
 
@@ -41,7 +51,9 @@ def site(*, bundles: tuple[Path, ...], out: Path, keys: tuple[Path, ...], requir
     from edgemeter.agent.bundle.archive import bundle_files
     from edgemeter.collector.board.board_site import write_board
     from edgemeter.collector.board.entries import lab_keys, read_entries
+    from edgemeter.collector.charts import vega
 
+    vega.check_installed()
     files, labs = bundle_files(bundles), lab_keys(keys)
     with progress_bar() as progress:
         entries = read_entries(files, labs, progress)
@@ -51,7 +63,7 @@ def site(*, bundles: tuple[Path, ...], out: Path, keys: tuple[Path, ...], requir
     fails = {"nothing": (), "recomputed": ("refused",), "verified": ("refused", "unproven")}[require]
     if failed := sum(entry.state in fails for entry in entries):
         note(f"{failed} of {figures.count(len(entries), 'bundle')} fail --require {require}: remove them, or ask their labs")
-        sys.exit(1)
+        sys.exit(FAILED)
     remark = f"Built on {figures.stamp(time.time_ns())} UTC; every figure recomputed by version {version('edgemeter')}."
     with progress_bar() as progress:
         pages = write_board(entries, out, remark, progress)

@@ -17,7 +17,7 @@ from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.options import PATH, FiniteRange, broker_files
+from edgemeter.agent.base.options import PATH, FiniteRange, broker_files, renamed_option
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.agent.ledger.retention import Retention
@@ -169,9 +169,10 @@ def collector() -> None:
 @click.command()
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Broker: HOST[:PORT], mqtt://... or mqtts://... Default: an embedded broker.")
 @broker_files
-@click.option(
-    "--fleet",
+@renamed_option(
+    "--folder",
     "fleet_folder",
+    former=["--fleet"],
     type=click.Path(path_type=Path, file_okay=False),
     help="Take address and certificate from the fleet's folder that `edgemeter fleet init` made.",
 )
@@ -289,7 +290,7 @@ def _broker_address(broker: str | None, folder: Path | None, files: dict[str, Pa
     from edgemeter.collector.receive.fleet_address import fleet_address
 
     if broker and folder:
-        raise click.UsageError("--fleet names the broker too: give it or --broker")
+        raise click.UsageError("--folder names the broker too: give it or --broker")
     if folder is not None:
         return fleet_address(folder)
     return address_with_files(broker, files) if broker else None

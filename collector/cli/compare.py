@@ -1,6 +1,5 @@
 """The command `edgemeter compare`; `compare BASELINE NEW` reviews a change, `compare --datacenter` is in its own file."""
 
-import difflib
 import re
 import sys
 import time
@@ -13,13 +12,15 @@ import click
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.command_group import ModalCommand
 from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.base.errors import FAILED, ConfigError
 from edgemeter.agent.base.model_names import model_names
-from edgemeter.agent.base.options import PATH, format_option, matters_option, quiet_option
+from edgemeter.agent.base.options import format_option, matters_option, quiet_option
 from edgemeter.agent.base.progress import note, progress_bar
+from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.tables import Format, console_for
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.figures import in_view
-from edgemeter.collector.cli.stores import all_days_option, chosen_stores, influx_token_option, stores_option
+from edgemeter.collector.cli.stores import all_days_option, chosen_stores, influx_token_option, page_option, stores_option
 from edgemeter.collector.compare import columns, views
 from edgemeter.collector.compare import comparison as comparing
 from edgemeter.collector.compare.comparison import Comparison
@@ -29,25 +30,24 @@ from edgemeter.collector.compare.summary import DaysCounted
 from edgemeter.collector.compare.trade_off import Cost, trade_offs
 from edgemeter.collector.index.rollup import RolledUp, compare_rolled_up, rolled_up
 from edgemeter.collector.index.stored_summaries import read_rests
-from edgemeter.collector.runs.store import RunStore, StoreContents, open_store
+from edgemeter.collector.runs.store import LedgerStore, RunStore, StoreContents, open_store
 from edgemeter.collector.show import matrix_table
 from edgemeter.collector.show.compare_table import shortened, show_comparison, show_verdicts
 
 # How alike a name and one of the catalogue are that is meant.
 NEARLY = 0.8
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-# Options whose value may look like the name of a model.
-VALUED = frozenset(
-    {"--reference", "--store", "--influx-token-file", "--view", "--figure", "--across", "--fail-on", "--matters", "--html", "--format"}
-)
 
 
 def review_change(
     sides: Sequence[str], matters: SmallestDifferences, form: Format | None, fail_on: str | None, days: DaysCounted, *, has_more: bool
 ) -> None:
-    """Print the review of two sides; exit 1 where the gate stays closed. `has_more` is whether options of other modes were given."""
+    """Print the review of two sides; exit 1 where the gate stays closed, or nothing is compared. `has_more`: options of other modes."""
     if len(sides) != 2:
-        raise click.UsageError("a review takes two sides: edgemeter compare BASELINE NEW --format markdown --fail-on slower:3%")
+        raise click.UsageError(
+            f"give two sides to compare, not {len(sides)} (each a run's id, a device, a file of runs, or '?model=NAME'): "
+            "edgemeter compare BASELINE NEW --fail-on slower:3%"
+        )
     if has_more:
         raise click.UsageError(
             "BASELINE and NEW take --format table, json or markdown, --fail-on, --matters and --all-days; "
@@ -55,11 +55,11 @@ def review_change(
         )
     from edgemeter.collector.review import document, gate
     from edgemeter.collector.review import review as reviewing
-    from edgemeter.collector.review.choice import choice_lines, find_choice
+    from edgemeter.collector.review.choice import find_choice
 
     limits = () if fail_on is None else gate.parse(fail_on)
     baseline, new = sides
-    contents = reviewing.read_side(baseline), reviewing.read_side(new)
+    contents = reviewing.read_sides(baseline, new)
     review = reviewing.review((baseline, contents[0]), (new, contents[1]), matters, days)
     choice = None if review.pairs else find_choice(*contents, matters, days)
     findings = gate.judge(review, limits)
@@ -68,10 +68,10 @@ def review_change(
     elif form == "json":
         click.echo(document.to_json(review, findings, choice))
     else:
-        for line in (*document.review_lines(review, findings), *(choice_lines(choice) if choice else ())):
+        for line in document.review_lines(review, findings, choice):
             click.echo(figures.printable(line))
-    if gate.state_of(findings) != "open":
-        sys.exit(1)
+    if gate.state_of(findings) != "open" or not (review.pairs or choice):
+        sys.exit(FAILED)
 
 
 class CompareCommand(ModalCommand):
@@ -80,27 +80,34 @@ class CompareCommand(ModalCommand):
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
         """Return the context of the command that the flags or the arguments choose."""
         # An option may be followed by its value: that is no positional argument.
+        valued = [option for option in self.params if isinstance(option, click.Option) and not option.is_flag]
+        names = {name for option in valued for name in (*option.opts, *getattr(option, "former", ()))}
         positional = [
-            argument for index, argument in enumerate(args) if not argument.startswith("-") and not (index and args[index - 1] in VALUED)
+            argument for index, argument in enumerate(args) if not argument.startswith("-") and not (index and args[index - 1] in names)
         ]
         if not any(flag in args for flag in self.modes) and any(map(is_model, positional)):
             args = ["--models", *args]
+        if "--models" in args and any(argument.partition("=")[0] == "--fail-on" for argument in args):
+            raise ConfigError(
+                "--fail-on judges runs of one model before and after a change: write them with `edgemeter run MODEL --output FILE`, "
+                "then edgemeter compare OLD.json NEW.json --fail-on slower:5%"
+            )
         return super().make_context(info_name, args, parent, **extra)
 
 
 def is_model(text: str) -> bool:
     """Return whether `text` names something to measure: a model's file, a suite, or a model of the catalogue; not a file of results."""
-    from edgemeter.agent.contract.suite import FORMATS
+    from edgemeter.agent.contract.suite import is_model_file
 
     path = Path(text)
-    if path.suffix.lower() == ".json":
-        return path.name.lower().endswith(".replay.json")
-    if path.suffix.lower() in (*FORMATS, ".toml"):
+    if path.suffix.lower() == ".toml" or is_model_file(path):
         return True
+    if path.suffix.lower() == ".json":
+        return False
     if path.exists() or not NAME.fullmatch(text):
         return False
     # A name that is nearly right gets the message about models.
-    return bool(difflib.get_close_matches(text, model_names(), cutoff=NEARLY))
+    return did_you_mean(text, model_names(), alike=NEARLY) is not None
 
 
 @click.command(
@@ -145,7 +152,7 @@ def is_model(text: str) -> bool:
     metavar="LIMITS",
     help="With BASELINE NEW: exit 1 if NEW exceeds a limit, such as slower:3%,energy:5%,memory:10%,ap:0.5 (ap in points of 100).",
 )
-@click.option("--html", type=PATH, metavar="FILE", help="Also write the page as one file that begins with this comparison.")
+@page_option("Also write the page as one file that begins with this comparison.")
 @click.option(
     "--models",
     is_flag=True,
@@ -177,18 +184,20 @@ def compare(
     """Compare models, the runs of NEW with those of BASELINE (ledger, document, bundle, folder), or every device with a reference.
 
     Models (edgemeter compare a.onnx b.tflite) are measured in turn on this device: see `edgemeter compare --models --help`.
+    BASELINE and NEW may be ids of runs, or devices. Without arguments, list the newest runs and the command that compares two cases.
 
-    Example: edgemeter compare --reference server-1 --html report.html
+    Example: edgemeter compare --reference server-1 --output report.html
     """
     if sides or fail_on is not None:
         has_more = bool(reference or stores or html) or view != "table" or form in ("csv", "latex")
         review_change(sides, SmallestDifferences(ratio=matters), form, fail_on, days, has_more=has_more)
         return
-    if view in ("table", "nearest") and reference is None:
-        raise click.UsageError(f"Missing option '--reference': the view {view} needs a device or role; models are compared as A B.")
-    if html is not None and view != "table":
-        raise click.UsageError(f"--html needs --view table, not {view}")
     where = chosen_stores(stores)
+    if view in ("table", "nearest") and reference is None:
+        _show_newest(where, influx_token_file, form, is_other=view != "table" or html is not None)
+        return
+    if html is not None and view != "table":
+        raise click.UsageError(f"--output needs --view table, not {view}")
     store = open_store(*where, influx_token_file=influx_token_file)
     limits = SmallestDifferences(ratio=matters)
     with progress_bar() as progress:
@@ -213,6 +222,16 @@ def compare(
         _show(comparison, form)
 
 
+def _show_newest(where: Sequence[str], influx_token_file: Path | None, form: Format | None, *, is_other: bool) -> None:
+    """List the newest runs of a ledger; UsageError: another view is asked for, or another store, which need a reference."""
+    store = open_store(*where, influx_token_file=influx_token_file)
+    if is_other or not isinstance(store, LedgerStore):
+        raise click.UsageError("Missing option '--reference': name a device or role to compare with; models are compared as A B.")
+    from edgemeter.collector.cli.runs import show_newest
+
+    show_newest(store.place, form)
+
+
 def _write_report(store: RunStore, path: Path, reference: str, matters: SmallestDifferences, days: DaysCounted) -> None:
     from edgemeter.collector.index.sources import source_of
     from edgemeter.collector.web.one_file import FileChoice, write_file_of
@@ -235,7 +254,7 @@ def _show(comparison: Comparison, form: Format | None) -> None:
     if hidden:
         click.echo(
             f"{hidden} more cases are not shown: those above differ most from their reference; "
-            "see them all with --format csv, --json, --html or `edgemeter collector web`",
+            "see them all with --format csv, --json, --output or `edgemeter collector web`",
             err=True,
         )
 

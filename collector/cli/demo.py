@@ -1,17 +1,22 @@
 """The command `edgemeter demo`."""
 
+import shutil
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import click
 
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.options import PATH, format_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.collector.cli.stores import page_option
 
 
 @click.command(short_help="Measure, deliver, compare and report on this machine.")
-@click.option("--html", type=PATH, default=Path("report.html"), help="File to write the report to. Default: report.html.")
+@page_option("File to write the report to (edgemeter[report]). Default: report.html.")
 @click.option("--home", type=PATH, help="Folder for the demo's ledger. Default: in $EDGEMETER_HOME.")
 @click.option(
     "--influx",
@@ -21,43 +26,83 @@ from edgemeter.agent.base.tables import Format, console_for, print_data
 @click.option("--influx-token-file", type=PATH, help="File with the token.")
 @quiet_option
 @format_option("Print the comparison as JSON.")
-def demo(html: Path, home: Path | None, influx: str | None, influx_token_file: Path | None, *, form: Format | None) -> None:
+def demo(html: Path | None, home: Path | None, influx: str | None, influx_token_file: Path | None, *, form: Format | None) -> None:
     """Measure the shipped models on every installed runtime, deliver the results by MQTT, compare them and write a report.
 
-    Example: edgemeter demo --html report.html
+    Without edgemeter[collector] the results go straight into the ledger; without edgemeter[report] the table is all.
+
+    Example: edgemeter demo --output report.html
     """
     from edgemeter.collector.demo.plan import begin_doctor
 
     # The rest is imported beside the doctor, and nothing of it while queries are timed.
     with begin_doctor() as doctor:
         from edgemeter.agent.base.config import home as default_home
+        from edgemeter.collector.charts import vega
         from edgemeter.collector.compare import columns
         from edgemeter.collector.compare import comparison as compare
         from edgemeter.collector.demo import demo as whole_way
         from edgemeter.collector.index.sources import source_of
         from edgemeter.collector.influx.influx_config import parse_influx
         from edgemeter.collector.ledgers.place import open_ledger
+        from edgemeter.collector.receive import embedded_broker
         from edgemeter.collector.runs.store import open_store
         from edgemeter.collector.show.compare_table import show_comparison
         from edgemeter.collector.web.one_file import FileChoice, write_file_of
 
         sink = parse_influx(influx, token_file=influx_token_file) if influx else None
+        if sink is not None:
+            embedded_broker.check_installed()
+        delivers, has_page = _is_installed(embedded_broker.check_installed), _is_installed(vega.check_installed)
+        html = html or Path("report.html")
         page = html.with_name(f"{html.stem}-fleet.html")
-        with whole_way.FleetPage() as fleet_page:
+        with ExitStack() as stack:
+            fleet_page = stack.enter_context(whole_way.FleetPage()) if has_page else None
             folder = home or default_home() / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
-            ledger = whole_way.run_demo(folder, sink, note, doctor, fleet_page)
-            # Nothing is measured any more: the two files are written beside each other.
-            fleet_page.begin(ledger, page)
+            stack.enter_context(nothing_left_by_a_failure(folder, html, page))
+            ledger = whole_way.run_demo(folder, sink, note, doctor, fleet_page, delivers=delivers)
             store = open_store(str(ledger))
+            if fleet_page is not None:
+                # Nothing is measured any more: the two files are written beside each other.
+                fleet_page.begin(ledger, page)
+                write_file_of(source_of(store), html, FileChoice(baseline="reference"))
             comparison = compare.compare(store.contents(), "reference")
-            write_file_of(source_of(store), html, FileChoice(baseline="reference"))
-            fleet_page.wait()
+            if fleet_page is not None:
+                fleet_page.wait()
     if not print_data(form, columns.to_json(comparison), rows="rows"):
         show_comparison(comparison, console_for(form))
     with open_ledger(ledger, "read") as opened:
         records = opened.last_row()
     where = f" and in InfluxDB at {sink}" if sink else ""
-    note(f"\n{records} records are delivered and stored in {ledger}{where}")
-    note(f"the report: {html.resolve()}")
-    note(f"the page, with a simulated fleet of 40 boards next to these runs: {page.resolve()}")
-    note("next: edgemeter run YOUR.onnx --images DIR --annotations COCO.json; edgemeter doctor; edgemeter models list")
+    note(f"\n{records} records are {'delivered and ' * delivers}stored in {ledger}{where}")
+    if has_page:
+        note(f"the report: {html.resolve()}")
+        note(f"the page, with a simulated fleet of 40 boards next to these runs: {page.resolve()}")
+    note("next: edgemeter run YOUR.onnx --data DIR --annotations COCO.json; edgemeter doctor; edgemeter models list")
+
+
+def _is_installed(check: Callable[[], None]) -> bool:
+    """Return whether a part of the demo can run; what it lacks is noted."""
+    try:
+        check()
+    except UnavailableError as error:
+        note(f"left out: {error}")
+        return False
+    return True
+
+
+@contextmanager
+def nothing_left_by_a_failure(folder: Path, *files: Path) -> Iterator[None]:
+    """Remove what came into being within, if it ends with an error or is interrupted: the folder, or what is new in it, and the files."""
+    before = {*folder.glob("*"), *(path for path in (folder, *folder.parents, *files) if path.exists())}
+    try:
+        yield
+    except BaseException:
+        for path in [*folder.glob("*"), *files]:
+            if path not in before:
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        with suppress(OSError):
+            for path in (folder, *folder.parents):
+                if path not in before:
+                    path.rmdir()
+        raise

@@ -16,10 +16,10 @@ from edgemeter.agent.base.broker_address import address_with_files
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.figures import count
-from edgemeter.agent.base.options import PATH, broker_files, format_option
+from edgemeter.agent.base.options import PATH, broker_files, format_option, renamed_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.agent.base.terminal import plain_table
+from edgemeter.agent.base.terminal import TableColumn, fitted_table, plain_table
 from edgemeter.agent.contract.messages import DeviceState
 from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange, SessionHeld, needs_attention
 from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_file, ledger_option, since_option, stamp
@@ -49,16 +49,29 @@ def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
     documents = [_devices_document(name, present, sessions, now.of(*name)) for name in names]
     if print_data(form, {"devices": documents}):
         return
-    from rich.table import Table
-
-    columns = ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at")
-    table = Table(*columns[:-2], "last record", "needs attention")
-    for document in documents:
-        table.add_row(*("" if document[name] is None else escape(figures.printable(str(document[name]))) for name in columns))
-    console_for(form).print(table)
+    # On a narrow terminal what tells devices apart stays, and what to look at.
+    ranks = {
+        "fleet": 1,
+        "device": 0,
+        "state": 0,
+        "since": 4,
+        "board": 3,
+        "agent": 3,
+        "records": 2,
+        "missing": 0,
+        "last_record": 2,
+        "look_at": 0,
+    }
+    titles = {"last_record": "last record", "look_at": "needs attention"}
+    cells = {name: ["" if document[name] is None else figures.printable(str(document[name])) for document in documents] for name in ranks}
+    columns = [
+        TableColumn(titles.get(name, name), cells[name], "left", rank, always=True, folds=name == "look_at") for name, rank in ranks.items()
+    ]
+    console = console_for(form)
+    console.print(fitted_table(columns, console.width))
     for device in now.devices:
         # A column for it would leave the others no room.
-        console_for(form).print(figures.printable(f"{device.device} measures {device.text}"), markup=False, highlight=False, soft_wrap=True)
+        console.print(figures.printable(f"{device.device} measures {device.text}"), markup=False, highlight=False, soft_wrap=True)
 
 
 @click.command()
@@ -122,7 +135,13 @@ def _devices_document(
     "--again", "starts_again", is_flag=True, help="Write records again, after a bucket was lost, restored or is to have more fields."
 )
 @since_option("received")
-@click.option("--store", metavar="URL", help="Only the InfluxDB at this URL. Default: every one that the ledger was drained to.")
+@renamed_option(
+    "--influx",
+    "store",
+    former=["--store"],
+    metavar="URL",
+    help="Only the InfluxDB at this URL. Default: every one that the ledger was drained to.",
+)
 @click.option("--json", "as_json", is_flag=True, help='Print {"sinks": [...]}.')
 def drain(ledger: LedgerPlace | None, *, starts_again: bool, since_ns: int | None, store: str | None, as_json: bool) -> None:
     """Show how far each InfluxDB has the records of the ledger, or with --again set it back: the running collector writes them again.
@@ -176,7 +195,7 @@ def changes(ledger: LedgerPlace | None, influx: str | None, influx_token_file: P
             raise ConfigError(f"InfluxDB rejects {len(rejected)} of {len(changes)} changes: {rejected[0].reason}")
     if print_data(form, {"changes": [asdict(change) for change in changes]}):
         return
-    table = plain_table("time", "device", "change", overflow="fold")
+    table = plain_table("time", "device", "change")
     for change in changes:
         table.add_row(figures.stamp(change.started_at_ns), escape(figures.printable(change.device)), escape(figures.printable(change.text)))
     if changes:
@@ -297,7 +316,7 @@ def restore(file: Path, ledger: LedgerPlace | None, sources: tuple[LedgerPlace, 
     """Restore the backup FILE as the ledger; nothing is overwritten. What was received after it comes from other ledgers and the devices.
 
     Other ledgers are imported as by `collector import`. InfluxDB holds the figures of records and not their raw samples, so that no record
-    is made from it; `compare --store URL` reads it.
+    is made from it; `compare --ledger URL` reads it.
 
     Example: edgemeter collector restore /backups/ledger-2026-11-20.sqlite --from /mnt/other-collector/ledger.sqlite
     """

@@ -6,12 +6,13 @@ import click
 
 from edgemeter.agent.base import broker_address
 from edgemeter.agent.base.errors import TransientError
-from edgemeter.agent.base.options import FiniteRange, broker_files, format_option
+from edgemeter.agent.base.options import FiniteRange, broker_files, format_option, renamed_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import plain_table
 from edgemeter.collector.load import load as loading
 from edgemeter.collector.load.load import LoadMode
-from edgemeter.collector.load.tally import LoadPlan, LoadResult, LoadTally, measure_template
+from edgemeter.collector.load.tally import LoadPlan, LoadResult, LoadTally, recorded_template
 
 SECONDS = 10.0
 
@@ -25,13 +26,23 @@ SECONDS = 10.0
 )
 @click.option("--seconds", type=FiniteRange(0, min_open=True), help=f"Duration. Default: {SECONDS:.0f}.")
 @click.option("--records", type=click.IntRange(1), help="Number of records in total, instead of --seconds.")
-@click.option(
-    "--mode",
+@renamed_option(
+    "--simulate",
+    "mode",
+    former=["--mode"],
     type=click.Choice(["agents", "crowd"]),
     help="agents: an outbox, a connection and a Will each. crowd: many devices over 8 connections, no outboxes. "
     "Default: agents for up to 100 devices, the most in one process.",
 )
-@click.option("--patience", type=FiniteRange(0), default=30.0, show_default=True, help="Seconds to wait for the last receipts.")
+@renamed_option(
+    "--delivery-timeout",
+    "patience",
+    former=["--patience"],
+    type=FiniteRange(0),
+    default=30.0,
+    show_default=True,
+    help="Seconds to wait for the last receipts.",
+)
 @format_option("Print one JSON document.")
 def load(
     *,
@@ -52,18 +63,16 @@ def load(
     if seconds is not None and records is not None:
         raise click.UsageError("give either --seconds or --records")
     if mode == "agents" and devices > loading.MOST_AGENTS:
-        raise click.UsageError(f"at most {loading.MOST_AGENTS} agents in one process: start several, or use --mode crowd")
+        raise click.UsageError(f"at most {loading.MOST_AGENTS} agents in one process: start several, or use --simulate crowd")
     plan = LoadPlan(devices, rate_per_s, records or max(1, round(rate_per_s * (seconds or SECONDS))), patience)
     address = broker_address.address_with_files(broker, files)
-    click.echo("measuring the record to send, with the replay runtime ...", err=True)
-    copied = measure_template()
     default_mode: LoadMode = "agents" if devices <= loading.MOST_AGENTS else "crowd"
     with progress_bar() as progress:
 
         def watch(tally: LoadTally) -> None:
             progress("receipts", tally.receipted, plan.records)
 
-        result = loading.run_load(address, plan, mode or default_mode, copied, watch)
+        result = loading.run_load(address, plan, mode or default_mode, recorded_template(), watch)
     if not print_data(form, result):
         _show(result, form)
     if result.missing:
@@ -72,8 +81,6 @@ def load(
 
 
 def _show(result: LoadResult, form: Format | None) -> None:
-    from rich.table import Column, Table
-
     how = (
         f"{result.devices} agents, each with outbox, connection and Will"
         if result.mode == "agents"
@@ -81,7 +88,8 @@ def _show(result: LoadResult, form: Format | None) -> None:
     )
     caption = f"requested: {result.rate_per_s:g} records/s of {result.record_bytes} bytes"
     names = ("sent", "receipted", "missing", "resent", "seconds", "records/s", "p50 ms", "p90 ms", "p99 ms", "max ms")
-    table = Table(*(Column(name, justify="right") for name in names), title=how, title_justify="left", caption=caption)
+    table = plain_table(*names, right=names)
+    table.title, table.title_justify, table.caption = how, "left", caption
     latencies = (result.latency_p50_ms, result.latency_p90_ms, result.latency_p99_ms, result.latency_max_ms)
     counts = (result.sent, result.receipted, result.missing, result.resent)
     table.add_row(

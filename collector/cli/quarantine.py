@@ -106,7 +106,7 @@ def _print_list(ledger: LedgerPlace | None, form: Format | None) -> None:
     entries = _entries(ledger)
     if print_data(form, {"quarantined": [_quarantine_document(entry) for entry in entries]}):
         return
-    table = plain_table("row", "last", "topic", "bytes", "times", "reason", right=("row", "bytes", "times"), overflow="fold")
+    table = plain_table("row", "last", "topic", "bytes", "times", "reason", right=("row", "bytes", "times"))
     for entry in entries:
         cells = (str(entry.row), stamp(entry.last_ns), entry.topic, str(entry.size_bytes), str(entry.times), entry.reason)
         table.add_row(*(escape(figures.printable(cell)) for cell in cells))

@@ -7,10 +7,11 @@ import click
 import msgspec
 
 from edgemeter.agent.base import figures
+from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.base.options import PATH, format_option, json_option
+from edgemeter.agent.base.options import PATH, format_option, json_option, renamed_option
 from edgemeter.agent.base.tables import Format, console_for, print_data, print_rows
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.collector.cli.stores import stored_summaries, stores_option
@@ -29,7 +30,7 @@ _store_option = stores_option("Where to read measured references from. Default: 
 ROWS_SHOWN = 20
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=DefaultGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def references() -> None:
     """Manage references: measured by the same agent, imported from official results, or published elsewhere.
 
@@ -39,7 +40,9 @@ def references() -> None:
 
 @references.command("import", short_help="Import an official MLPerf Inference summary_results.json.")
 @click.argument("file", type=PATH)
-@click.option("--source", help="Address it was retrieved from. Default: the repository that its rows name.")
+@renamed_option(
+    "--address", "source", former=["--source"], help="Address it was retrieved from. Default: the repository that its rows name."
+)
 @click.option("--retrieved", metavar="YYYY-MM-DD", help="Day of retrieval. Default: today.")
 @click.option("--unverified", is_flag=True, help="The results were not reviewed by MLCommons.")
 @click.option("--skip-refused", is_flag=True, help="Skip rows that are not understood, and list them.")
@@ -90,13 +93,17 @@ def import_(
 @references.command(short_help="Add published figures: one by options, or a TOML or CSV file of them.")
 @click.argument("file", required=False, type=PATH)
 @click.option("--source", help="Publisher.")
-@click.option("--version", help="Edition: a release or a commit. Part of the key.")
-@click.option("--date", metavar="YYYY-MM-DD", help="Day of retrieval. Part of the key.")
+@renamed_option("--edition", "version", former=["--version"], help="Edition: a release or a commit. Part of the key.")
+@renamed_option("--retrieved", "date", former=["--date"], metavar="YYYY-MM-DD", help="Day of retrieval. Part of the key.")
 @click.option("--address", help="Address of the source.")
 @click.option("-m", "--model", help="Model.")
 @click.option("--device", help="Device, as named there.")
-@click.option(
-    "--metric", type=click.Choice(["latency", "throughput", "energy", "power", "accuracy", "size"]), help="What the figure measures."
+@renamed_option(
+    "--figure",
+    "metric",
+    former=["--metric"],
+    type=click.Choice(["latency", "throughput", "energy", "power", "accuracy", "size"]),
+    help="What the figure measures.",
 )
 @click.option("--value", type=float, help="The figure, in --unit.")
 @click.option("--unit", help="Unit: ms, s, us; per s, fps; mJ, J; W; ratio, %; MB.")
@@ -106,7 +113,7 @@ def import_(
 @click.option("--batch", type=int, help="Batch size.")
 @click.option("--input-size", help="Input size, such as 640x640.")
 @click.option("--dataset", help="Data set.")
-@click.option("--images", type=int, help="Number of images of an accuracy.")
+@renamed_option("--image-count", "images", former=["--images"], type=int, help="Number of images of an accuracy.")
 @click.option("--licence", help="Licence of the source.")
 @_shelf_option
 def add(*, file: Path | None, shelf: Path | None, **options: str | float | None) -> None:
@@ -117,7 +124,7 @@ def add(*, file: Path | None, shelf: Path | None, **options: str | float | None)
     figure_options = {name: value for name, value in options.items() if value is not None}
     if (file is None) == (not figure_options):
         raise click.UsageError(
-            "give either a TOML or CSV file, or the options of one figure (--source, --version, --date, --address, --model, ...)"
+            "give either a TOML or CSV file, or the options of one figure (--source, --edition, --retrieved, --address, --model, ...)"
         )
     try:
         rows = published.read(file) if file else [msgspec.convert(figure_options, published.PublishedRow)]

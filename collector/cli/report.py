@@ -15,8 +15,8 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.options import PATH, quiet_option
 from edgemeter.agent.base.progress import Tell, note, progress_bar
 from edgemeter.agent.base.terminal import until_stopped
-from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.cli.stores import all_days_option, chosen_stores, only_options, store_option
+from edgemeter.agent.contract.record import RunRecord, encode
+from edgemeter.collector.cli.stores import all_days_option, chosen_stores, model_called, only_options, store_option
 from edgemeter.collector.ledgers.place import shown_place
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 FOLDER, STDOUT, PAGE = "/", "-", "report.html"
-SUFFIXES = (".html", ".csv", ".parquet", ".tex", ".zip", FOLDER)
+TABLES = (".csv", ".parquet", ".json")
+SUFFIXES = (".html", *TABLES, ".tex", ".zip", FOLDER)
 
 
 @click.command(short_help="Write a page that works offline, a table of all runs, or a paper's tables and plots.")
@@ -37,7 +38,7 @@ SUFFIXES = (".html", ".csv", ".parquet", ".tex", ".zip", FOLDER)
     "output_text",
     type=click.Path(allow_dash=True),
     default=PAGE,
-    help="File to write: .html; .csv or .parquet (edgemeter[parquet]); .tex, .zip or FOLDER/ for a paper; - is CSV. Default: report.html.",
+    help="File to write: .html; .csv, .json, .parquet (edgemeter[parquet]); .tex, .zip, FOLDER/ of a paper; - CSV. Default: report.html.",
 )
 @click.option("--latex", "is_latex", is_flag=True, help="Print a paper's tables on standard output: what a .tex file would hold.")
 @only_options("fleet", "model", "board", "device")
@@ -63,7 +64,7 @@ def report(
     .tex holds tables (LaTeX, booktabs). .zip, or a folder (FOLDER/), holds tables, a methods paragraph, plots as SVG and PDF,
     and the runs, with the commands that make all of it again.
 
-    SOURCE is the same as --store. For all but the page it may also be a bundle, a folder or an InfluxDB, and select runs:
+    SOURCE is the same as --ledger. For all but the page it may also be a bundle, a folder or an InfluxDB, and select runs:
     'ledger.sqlite?model=yolov8n&since=2026-10-01'.
 
     Example: edgemeter report ledger.sqlite -o runs.csv
@@ -82,7 +83,7 @@ def report(
             raise click.UsageError("--latex prints on standard output: for a file use --output FILE.tex alone")
         output, form = Path(STDOUT), ".tex"
     if form not in SUFFIXES:
-        raise click.UsageError(f"--output {str(output)!r} has no suffix that tells the format: use {', '.join(SUFFIXES)}")
+        raise click.UsageError(_unknown_format(output, SUFFIXES))
     conditions = {name: value for name, value in options.items() if value is not None}
     if columns is not None and form not in (".csv", ".parquet"):
         raise click.UsageError("--columns is for .csv and .parquet")
@@ -95,13 +96,15 @@ def report(
 
 
 def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted", runs: int) -> None:
+    from edgemeter.collector.charts import vega
     from edgemeter.collector.index.sources import source_of
     from edgemeter.collector.runs.store import open_store
     from edgemeter.collector.web.one_file import FileChoice, write_file_of
     from edgemeter.collector.web.queries import CaseFilter
 
+    vega.check_installed()
     of = conditions.get
-    case_filter = CaseFilter(of("fleet"), of("device"), of("board"), of("model"), level=days)
+    case_filter = CaseFilter(of("fleet"), of("device"), of("board"), model_called(where, of("model")), level=days)
     with progress_bar() as progress:
         size_bytes = write_file_of(source_of(open_store(*where)), output, FileChoice(case_filter, runs), progress)
     note(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
@@ -110,9 +113,12 @@ def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str
 def _write_paper(where: Sequence[str], output: Path, form: str, conditions: Mapping[str, str], days: "DaysCounted") -> None:
     from importlib.metadata import version
 
+    from edgemeter.collector.charts import vega
     from edgemeter.collector.paper import kit
 
     is_table = form == ".tex"
+    if not is_table:
+        vega.check_installed()
     selections, total = _selections(where, conditions)
     with progress_bar() as progress:
         every_run = chain.from_iterable(selection.runs(with_samples=not is_table) for selection in selections)
@@ -145,22 +151,55 @@ def _name_unreadable(selections: "Sequence[RunSelection]") -> None:
 
 
 def _write_table(where: Sequence[str], output: Path, form: str, conditions: Mapping[str, str], columns: str | None) -> None:
+    selections, total = _selections(where, conditions)
+    runs = _some(chain.from_iterable(selection.runs(with_samples=form == ".json") for selection in selections), where)
+    write_table(runs, total, str(output), columns)
+    _name_unreadable(selections)
+
+
+def _unknown_format(output: Path, suffixes: Sequence[str]) -> str:
+    reason = f"{output.suffix} is unknown" if output.suffix else "a suffix tells the format"
+    named = ", ".join("or a folder (FOLDER/)" if suffix == FOLDER else suffix for suffix in suffixes)
+    return f"--output {str(output)!r}: {reason}: use {named}"
+
+
+def write_table(runs: Iterable[RunRecord], total: int | None, output: str, columns: str | None = None) -> None:
+    """Write runs (how many there are at most, if that is known) to a file whose suffix tells the form, or as CSV to standard output (`-`).
+
+    Raises:
+        ConfigError: there is no such form, or column.
+        UnavailableError: the file cannot be written.
+    """
     from edgemeter.collector.export.run_table import chosen_columns, every_column, write_csv, write_parquet
 
+    form = ".csv" if output == STDOUT else Path(output).suffix.lower()
+    if form not in TABLES:
+        raise ConfigError(_unknown_format(Path(output), TABLES))
     chosen_run_columns = every_column() if columns == "all" else chosen_columns(columns.split(",") if columns else None)
-    selections, total = _selections(where, conditions)
     with progress_bar() as progress:
-        runs = _counted(_some(chain.from_iterable(selection.runs() for selection in selections), where), total, progress)
+        counted = _counted(runs, total, progress)
 
         def write(part: Path) -> int:
             if form == ".parquet":
-                return write_parquet(runs, chosen_run_columns, part)
+                return write_parquet(counted, chosen_run_columns, part)
+            if form == ".json":
+                return _write_document(counted, part)
             with part.open("w", newline="", encoding="utf-8") as file:
-                return write_csv(runs, chosen_run_columns, file)
+                return write_csv(counted, chosen_run_columns, file)
 
-        count = write_csv(runs, chosen_run_columns, sys.stdout) if str(output) == STDOUT else _put_in_place(output, write)
-    _name_unreadable(selections)
-    note(f"{count:,} run{'s' * (count != 1)}, {len(chosen_run_columns)} columns")
+        count = write_csv(counted, chosen_run_columns, sys.stdout) if output == STDOUT else _put_in_place(Path(output), write)
+    note(f"{figures.count(count, 'run')}{'' if form == '.json' else f', {len(chosen_run_columns)} columns'}")
+
+
+def _write_document(runs: Iterable[RunRecord], path: Path) -> int:
+    """Write what `edgemeter run --json` prints, with the raw samples, a run a line; return how many there are."""
+    count = 0
+    with path.open("wb") as file:
+        file.write(b'{"runs":[\n')
+        for count, run in enumerate(runs, start=1):
+            file.write((b",\n" if count > 1 else b"") + encode(run))
+        file.write(b"\n]}\n")
+    return count
 
 
 def _some(runs: Iterator[RunRecord], where: Sequence[str]) -> Iterable[RunRecord]:
@@ -168,7 +207,7 @@ def _some(runs: Iterator[RunRecord], where: Sequence[str]) -> Iterable[RunRecord
     first = next(runs, None)
     if first is None:
         places = ", ".join(map(shown_place, where))
-        raise UnavailableError(f"no run of {places!r} matches: nothing was written; list the devices with `edgemeter collector devices`")
+        raise UnavailableError(f"no run of {places!r} matches: nothing was written; `edgemeter runs list` shows what is kept")
     return chain((first,), runs)
 
 
@@ -203,14 +242,16 @@ def _counted(items: Iterable[Item], total: int | None, progress: Tell) -> Iterat
 def web(stores: tuple[str, ...], listen: str, port: int, token_file: Path | None) -> None:
     """Serve the page until Ctrl-C or SIGTERM. It only reads: a collector may run at the same time.
 
-    Example: edgemeter collector web --store ledger.sqlite --port 8080
+    Example: edgemeter collector web --ledger ledger.sqlite --port 8080
     """
+    from edgemeter.collector.charts import vega
     from edgemeter.collector.index.run_index import open_index
     from edgemeter.collector.index.sources import source_of
     from edgemeter.collector.runs.store import open_store
     from edgemeter.collector.web.events import TrendEvents
     from edgemeter.collector.web.server import PageServer
 
+    vega.check_installed()
     where = chosen_stores(stores)
     with contextlib.closing(open_index(source_of(open_store(*where)))) as index:
         server = PageServer(index, TrendEvents(index.source), listen, port, _token(token_file))

@@ -1,12 +1,10 @@
 """The command `edgemeter config rules`: the rules of the verdict, and what may be compared with what."""
 
-from typing import Any
-
 import click
-from rich.table import Table
 
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import entry_table
 from edgemeter.agent.verdict import judge
 from edgemeter.collector.compare.pairing import comparability_kinds, comparability_markdown, comparability_rules
 
@@ -24,17 +22,9 @@ def rules(*, form: Format | None, comparing: bool) -> None:
     elif not print_data(
         form, {"comparing": comparability_rules(), "kinds": comparability_kinds()} if comparing else judge.rules_json(judge.RULES)
     ):
-        _show(None if comparing else judge.rule_rows(judge.RULES), console_for(form))
-
-
-def _show(verdict_rules: Any, console: Any) -> None:
-    if verdict_rules is not None:
-        table = Table("rule", "violated, a run is", "requirement")
-        for row in verdict_rules:
-            table.add_row(row.name, row.state, row.requirement)
-        console.print(table)
-    for title, rows in (("what must match", comparability_rules()), ("which figures are compared with which", comparability_kinds())):
-        table = Table(*rows[0], title=title, title_justify="left")
-        for row in rows:
-            table.add_row(*row.values())
-        console.print(table)
+        console = console_for(form)
+        if not comparing:
+            verdict_rules = [(row.name, row.state, row.requirement, row.remedy) for row in judge.rule_rows(judge.RULES)]
+            console.print(entry_table("", ("rule", "violated, a run is", "requirement", "what to do"), verdict_rules))
+        for title, rows in (("what must match", comparability_rules()), ("which figures are compared with which", comparability_kinds())):
+            console.print(entry_table(title, tuple(rows[0]), [tuple(row.values()) for row in rows]))

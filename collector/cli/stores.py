@@ -1,23 +1,27 @@
 """Options that name a store or a ledger, and what commands read from them."""
 
+import re
+import time
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import PATH, added
+from edgemeter.agent.base.options import PATH, added, renamed_option
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.ledger.ledger import default_path
+from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
 
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import CaseSummary, DaysCounted
 
 
+DAY_S = 86_400
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -59,8 +63,11 @@ influx_token_option = click.option(
 
 
 def stores_option(text: str, metavar: str | None = "FILE|URL") -> Callable[[_Command], _Command]:
-    """Return what adds `--store`, repeatable, as `stores`."""
-    return click.option("--store", "stores", multiple=True, type=StorePath(), metavar=metavar, envvar="EDGEMETER_STORE", help=text)
+    """Return what adds `--ledger`, repeatable, as `stores`: where runs are read from."""
+    variables = ["EDGEMETER_STORE", "EDGEMETER_LEDGER"]
+    return renamed_option(
+        "--ledger", "stores", former=["--store"], multiple=True, type=StorePath(), metavar=metavar, envvar=variables, help=text
+    )
 
 
 store_option = stores_option(
@@ -71,16 +78,43 @@ store_option = stores_option(
 def since_option(event: str) -> Callable[[_Command], _Command]:
     """Return what adds `--since`, as `since_ns` (UTC, in ns since 1970; None: all): only records that were `event` since that day."""
 
-    def to_ns(_ctx: click.Context, _param: click.Parameter, day: datetime | None) -> int | None:
-        return None if day is None else int(day.replace(tzinfo=timezone.utc).timestamp()) * 1_000_000_000
+    def to_ns(context: click.Context, option: click.Parameter, text: str | None) -> int | None:
+        day = day_number(context, option, text)
+        # A ledger's integers have 64 bits.
+        return None if day is None else min(max(day, 0) * DAY_S * 1_000_000_000, 2**63 - 1)
 
-    text = f"Only records {event} since this day, UTC. Default: all."
-    return click.option("--since", "since_ns", metavar="DAY", type=click.DateTime(["%Y-%m-%d"]), callback=to_ns, help=text)
+    text = f"Only records {event} since this day, UTC: 2026-11-20, today, yesterday, or 7d ago. Default: all."
+    return click.option("--since", "since_ns", metavar="DAY", callback=to_ns, help=text)
+
+
+def day_number(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:
+    """Return the day in an option, as days since 1970 (UTC): a date, `today`, `yesterday`, or `7d` ago."""
+    if text is None:
+        return None
+    days_ago = {"today": "0d", "yesterday": "1d"}.get(text, text)
+    try:
+        if re.fullmatch(r"\d{1,5}d", days_ago, re.ASCII):
+            return int(time.time()) // DAY_S - int(days_ago[:-1])
+        return (date.fromisoformat(text) - date(1970, 1, 1)).days
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is not a day: write it as 2026-11-20, today, yesterday, or 7d (seven days ago)") from error
+
+
+def model_called(stores: Sequence[str], model: str | None) -> str | None:
+    """Return the name of a model: itself, or that of the newest run of the file that it names in the first ledger of `stores`."""
+    from edgemeter.collector.runs.store import LedgerStore, open_store
+
+    if model is None or not isinstance(store := open_store(stores[0]), LedgerStore):
+        return model
+    with open_ledger(store.place, "read") as ledger:
+        newest = LedgerRuns(ledger).runs({"model": model}, limit=1)
+    return newest[0].record.model.name if newest else model
 
 
 def only_options(*names: str) -> Callable[[_Command], _Command]:
     """Return what adds `--fleet`, `--device`, `--board`, `--model`, `--precision` or `--runtime`, which select the runs to look at."""
-    texts = {name: f"Only this {'board type' if name == 'board' else name}." for name in names}
+    words = {"board": "board type", "model": "model: its name, or a file that was run"}
+    texts = {name: f"Only this {words.get(name, name)}." for name in names}
     return added(*(click.option(*(["-m"] if name == "model" else []), f"--{name}", help=text) for name, text in texts.items()))
 
 
@@ -131,10 +165,24 @@ def existing_store(store: str) -> str:
     from edgemeter.collector.runs.store import LedgerStore, open_store
 
     if not is_postgres(store) and not Path(store).expanduser().is_file():
-        raise ConfigError(f"no store at {store!r}: name its file with --store")
+        raise ConfigError(f"no store at {store!r}: name its file with --ledger")
     opened = open_store(store)
     if isinstance(opened, LedgerStore):
         open_ledger(opened.place, "read").close()
     else:
         opened.contents()
     return store
+
+
+def page_path(_context: click.Context, _option: click.Parameter, path: Path | None) -> Path | None:
+    """Return the value of --output; raises UnavailableError, before anything is read or measured, if no page can be made."""
+    if path is not None:
+        from edgemeter.collector.charts import vega
+
+        vega.check_installed()
+    return path
+
+
+def page_option(help_text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option for the file that a page is written to, its argument `html`."""
+    return renamed_option("-o", "--output", "html", former=["--html"], type=PATH, callback=page_path, metavar="FILE", help=help_text)

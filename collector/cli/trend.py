@@ -3,19 +3,22 @@
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import date
 from typing import Any
 
 import click
+import msgspec
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import format_option, quiet_option
+from edgemeter.agent.base.options import format_option, quiet_option, renamed_option
 from edgemeter.agent.base.progress import progress_bar
+from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data
-from edgemeter.collector.cli.stores import chosen_stores, existing_store, only_options, store_option
+from edgemeter.collector.cli.stores import chosen_stores, day_number, existing_store, model_called, only_options, store_option
 from edgemeter.collector.index.history import open_history
 from edgemeter.collector.ledgers.place import ledger_place
+from edgemeter.collector.runs.cases import series_of
+from edgemeter.collector.runs.store import open_store
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.metrics import DEFAULT, METRICS
@@ -33,25 +36,19 @@ from edgemeter.collector.units import units_table
 from edgemeter.collector.units.board_types import board_types
 
 
-def _day(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    try:
-        return None if value is None else (date.fromisoformat(value) - date(1970, 1, 1)).days
-    except ValueError as error:
-        raise click.BadParameter(f"{value!r} is not a date: write it as 2026-11-20") from error
-
-
 def chosen_metrics(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
     """Return the names of metrics in an option, by default the usual ones."""
     names = DEFAULT if value is None else tuple(METRICS) if value == "all" else tuple(part.strip() for part in value.split(","))
     unknown = [name for name in names if name not in METRICS]
     if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is not a metric: choose from {', '.join(METRICS)}, or all")
+        raise click.BadParameter(f"{unknown[0]!r} is not a figure of the trend: {near(unknown[0], (*METRICS, 'all'))}")
     return names
 
 
-_metrics_option = click.option(
-    "--metric",
+_metrics_option = renamed_option(
+    "--figure",
     "metrics",
+    former=["--metric"],
     callback=chosen_metrics,
     metavar="NAME[,NAME]",
     help=f"{', '.join(METRICS)}, or all. Default: {', '.join(DEFAULT)}.",
@@ -69,8 +66,9 @@ COMMANDS: Sections = {
 @store_option
 @_metrics_option
 @only_options("fleet", "device", "board", "model", "precision", "runtime")
+@click.option("--run", "run_id", metavar="ID", help="Only the series of this run of the ledger.")
 @click.option("--by-type", is_flag=True, help="Analyse each board type with two or more devices, instead of each device.")
-@click.option("--until", callback=_day, metavar="DAY", help="The last day on which results were due. Default: the day of the newest run.")
+@click.option("--until", callback=day_number, metavar="DAY", help="The last day on which results were due. Default: that of the last run.")
 @click.option("--all", "with_quiet", is_flag=True, help="Include series without findings.")
 @click.option("--members", "with_members", is_flag=True, help="Show each finding of an event instead of the event.")
 @quiet_option
@@ -81,6 +79,7 @@ def trend(
     /,
     stores: tuple[str, ...],
     metrics: tuple[str, ...],
+    run_id: str | None,
     until: int | None,
     form: Format | None,
     *,
@@ -93,12 +92,17 @@ def trend(
 
     What hits several devices with the same change beside it, or several series of one device, is listed once, as an event.
 
-    Example: edgemeter trend --metric energy --device pi-7
+    Example: edgemeter trend --figure energy --device pi-7
     """
     if context.invoked_subcommand is not None:
         return
 
     where = chosen_stores(stores)
+    if run_id is not None:
+        (run,) = open_store(run_id).contents().runs
+        series = {name: value for name, value in msgspec.structs.asdict(series_of(run)).items() if name in selected}
+        selected = {name: value or series[name] for name, value in selected.items()}
+    selected["model"] = model_called(where, selected["model"])
     with progress_bar() as progress:
         history = open_history(where, progress)
         annotations = annotations_of(where[0])
@@ -121,9 +125,9 @@ def trend(
 @click.command(short_help="Annotate a day: an expected new level, or a remark.")
 @click.argument("text", required=False)
 @store_option
-@click.option("--day", callback=_day, metavar="DAY", help="The first day of the new level, as 2026-11-20. Default: today (UTC).")
+@click.option("--day", callback=day_number, metavar="DAY", help="The first day of the new level, as 2026-11-20. Default: today (UTC).")
 @only_options("fleet", "device", "model")
-@click.option("--metric", help="Only for this metric.")
+@renamed_option("--figure", "metric", former=["--metric"], help="Only for this figure.")
 @click.option("--author", help="Author of the annotation.")
 @click.option("--remark", is_flag=True, help="A remark only, which starts no new level.")
 @click.option("--remove", type=click.IntRange(1), metavar="NUMBER", help="Remove an annotation.")
@@ -137,12 +141,13 @@ def annotate(
     Example: edgemeter trend annotate --device pi-7 --day 2026-11-02 "new power supply"
     """
     if about["metric"] is not None and about["metric"] not in METRICS:
-        raise click.UsageError(f"{about['metric']!r} is not a metric: choose from {', '.join(METRICS)}")
+        raise click.UsageError(f"{about['metric']!r} is not a figure of the trend: {near(str(about['metric']), METRICS)}")
     if sum((text is not None, remove is not None, as_list or form is not None)) != 1:
         raise click.UsageError("give TEXT, --remove NUMBER or --list")
     if text is not None and not text.strip():
         raise click.UsageError("TEXT is empty: describe what happened on the day")
     where = chosen_stores(stores)
+    about["model"] = model_called(where, about["model"])
     with open_watch(ledger_place(existing_store(where[0]))) as file:
         if text is not None:
             _check_series(where, about)
@@ -179,11 +184,12 @@ def units(
 ) -> None:
     """Show the spread between boards of one type, between days and between runs; name outlying boards and what to check first.
 
-    Example: edgemeter trend units --board "Raspberry Pi 5 Model B Rev 1.0" --metric energy
+    Example: edgemeter trend units --board "Raspberry Pi 5 Model B Rev 1.0" --figure energy
     """
+    where = chosen_stores(stores)
     with progress_bar() as progress:
-        history = open_history(chosen_stores(stores), progress)
-        selection = watch.SeriesSelection(fleet=fleet, board=board, model=model)
+        history = open_history(where, progress)
+        selection = watch.SeriesSelection(fleet=fleet, board=board, model=model_called(where, model))
         keys = watch.keys_of(history, selection)
         units = [unit for name in metrics if name != "throttling" for unit in board_types(history, name, keys)]
     if not print_data(form, {"board_types": units}):

@@ -12,6 +12,7 @@ from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import FIGURES, Group, hottest_c, reader
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_accuracy import AccuracyClusters
+from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, point_of
 from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, EnergyClass, distinct, not_measured
@@ -243,11 +244,6 @@ def summaries_of(cases: Sequence[CaseRuns], days: DaysCounted = "current") -> li
 def environment(runs: Sequence[RunRecord], field: str) -> str | None:
     """Return one field of the environment (`board`, `governor`, ...) as text; values that differ between the runs are joined by ` | `."""
     return " | ".join(distinct(_text(getattr(run.environment, field)) for run in runs)) or None
-
-
-def rule_of(reason: str) -> str:
-    """Return the rule of a verdict's reason, which is `rule: evidence`."""
-    return reason.partition(":")[0]
 
 
 def _text(value: object) -> str | None:

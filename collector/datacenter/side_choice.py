@@ -97,14 +97,16 @@ def _edge_case(summaries: Sequence[CaseSummary], request: SideRequest, notes: li
     if not matching:
         available = ", ".join(sorted({f"{case.key.model} on {case.key.device}" for case in devices})) or "none"
         lengths = f"; lengths: {', '.join(_lengths(candidates))}" if _lengths(candidates) else ""
-        raise ConfigError(f"no device case matches --edge, --model, --precision and the numbers of tokens; available: {available}{lengths}")
+        raise ConfigError(
+            f"no device case matches --device, --model, --precision and the numbers of tokens; available: {available}{lengths}"
+        )
     why_not = {id(case): case.energy_reason or not_ranked(case, summaries) or why_no_tokens(case) for case in matching}
     sound = [case for case in matching if why_not[id(case)] is None and case.energy is not None]
     if not sound:
         why = "; ".join(dict.fromkeys(why or "" for why in why_not.values()))
         raise UnavailableError(f"no edge case has a usable energy figure: {why}")
     several = {name: sorted({getattr(case.key, name) for case in sound}) for name in ("model", "device")}
-    for name, option in (("model", "--model"), ("device", "--edge")):
+    for name, option in (("model", "--model"), ("device", "--device")):
         if len(several[name]) > 1:
             raise ConfigError(f"there are several, choose one with {option}: {', '.join(several[name])}")
     _check_one_workload(sound)
@@ -144,7 +146,7 @@ def _check_one_workload(cases: Sequence[CaseSummary]) -> None:
     datasets = sorted({case.newest.dataset.name for case in cases if case.newest.generation})
     if len(datasets) > 1:
         raise ConfigError(
-            f"there are several ways to generate ({'; '.join(datasets)}): give --store a document of `edgemeter run --json` with one"
+            f"there are several ways to generate ({'; '.join(datasets)}): give --ledger a document of `edgemeter run --json` with one"
         )
 
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from multiprocessing import get_context
@@ -34,42 +34,56 @@ END_S = 5.0
 Reporter = Callable[[str], None]
 
 
-def run_demo(folder: Path, influx: InfluxConfig | None, report: Reporter, doctor: "subprocess.Popen[bytes]", page: "FleetPage") -> Path:
-    """Measure, deliver and keep; return the ledger. `folder` takes suite, outbox and ledger. Neither `doctor` nor `page` works meanwhile.
+def run_demo(
+    folder: Path,
+    influx: InfluxConfig | None,
+    report: Reporter,
+    doctor: "subprocess.Popen[bytes]",
+    page: "FleetPage | None",
+    *,
+    delivers: bool,
+) -> Path:
+    """Measure and keep the runs, delivered by MQTT if it `delivers`; return the ledger. Neither `doctor` nor `page` works meanwhile.
+
+    `folder` takes suite, outbox and ledger.
 
     Raises:
-        UnavailableError: no runtime is installed, or the embedded broker is not.
+        UnavailableError: no runtime is installed.
         MeasurementError: the agent failed.
         TransientError: InfluxDB did not take everything in time.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        broker = EmbeddedBroker()
-        address = broker.start()
-        stack.callback(broker.stop)
-        collector = Collector(address, folder / "ledger.sqlite", influx)
-        collector.start()
-        stack.callback(collector.stop)
+        collector = None
+        options = ["--device", DEVICE, "--fleet", "demo"]
+        if delivers:
+            broker = EmbeddedBroker()
+            address = broker.start()
+            stack.callback(broker.stop)
+            collector = Collector(address, folder / "ledger.sqlite", influx)
+            collector.start()
+            stack.callback(collector.stop)
+            options += ["--broker", str(address), "--no-save"]
         plan = plan_of(doctor)
         for note in plan.left_out:
             report(f"left out: {note}")
         suite = folder / "demo.toml"
         suite.write_text(plan.suite)
-        page.wait()
-        report(f"broker and collector listen on {address}; measuring {plan.runs} runs, each in a process of its own ...")
-        _measure(suite, str(address), folder)
-        if not collector.settled(SETTLE_S):
+        if page is not None:
+            page.wait()
+        report(f"measuring {plan.runs} runs, each in a process of its own ...")
+        _measure(suite, options, folder)
+        if collector is not None and not collector.settled(SETTLE_S):
             raise TransientError(
                 f"not everything was passed on within {SETTLE_S:.0f} s: {collector.trouble() or 'the ledger is still busy'}"
             )
         return folder / "ledger.sqlite"
 
 
-def _measure(suite: Path, address: str, folder: Path) -> None:
+def _measure(suite: Path, options: Sequence[str], folder: Path) -> None:
     """Run the agent; its progress goes to our standard error."""
-    options = ["--device", DEVICE, "--fleet", "demo", "--broker", address, "--no-save", "--json"]
     agent = subprocess.Popen(
-        [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(suite), *options],
+        [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(suite), *options, "--json"],
         stdout=subprocess.DEVNULL,
         env={**os.environ, "EDGEMETER_HOME": str(folder)},
     )

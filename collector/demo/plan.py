@@ -90,7 +90,7 @@ name = "demo"
 
 [defaults]
 {length}
-images = {json.dumps(str(scenes / "images"))}
+data = {json.dumps(str(scenes / "images"))}
 annotations = {json.dumps(str(scenes / "annotations.json"))}
 
 [[case]]

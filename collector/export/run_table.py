@@ -15,6 +15,7 @@ from typing import Any, TextIO
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import in_view, reader, record_names
 from edgemeter.agent.contract.record import RunRecord
@@ -111,9 +112,5 @@ def write_parquet(runs: Iterable[RunRecord], columns: Sequence[RunColumn], path:
 
 
 def _library() -> tuple[Any, Any]:
-    try:
-        import pyarrow  # noqa: ICN001, PLC0415 - 55 MB that only this needs
-        from pyarrow import parquet  # noqa: PLC0415 - as above
-    except ImportError as error:
-        raise UnavailableError("Parquet needs pyarrow: pip install 'edgemeter[parquet]'; -o runs.csv needs nothing") from error
-    return pyarrow, parquet
+    need = "Parquet needs pyarrow (-o runs.csv needs nothing)"
+    return import_extra("pyarrow", "parquet", need), import_extra("pyarrow.parquet", "parquet", need)

@@ -195,8 +195,10 @@ def unavailable(path: Path, error: sqlite3.DatabaseError) -> UnavailableError:
     return UnavailableError(f"cannot use the index {str(path)!r} ({error}): {remedy}")
 
 
-def open_history(where: Sequence[str], progress: Progress = lambda *_: None) -> History:
+def open_history(where: Sequence[str], progress: Progress = lambda *_: None, index: Path | None = None) -> History:
     """Return the history of the store at `where`: of one ledger from its index, of documents (and several stores) in memory.
+
+    `index` is another place for that index than beside the ledger.
 
     Raises:
         ConfigError: a store is absent or invalid.
@@ -204,7 +206,7 @@ def open_history(where: Sequence[str], progress: Progress = lambda *_: None) -> 
     """
     store = open_store(*where)
     if isinstance(store, LedgerStore):
-        return LedgerHistory(store.place, progress=progress)
+        return LedgerHistory(store.place, index, progress)
     contents = store.contents()
     if not contents.runs and contents.left_out:
         raise ConfigError(f"no run in {', '.join(map(shown_place, where))} can be read: {contents.left_out[0].reason}")

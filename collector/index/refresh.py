@@ -75,7 +75,8 @@ class IndexRefresher:
         last = self._source.last_row()
         with self._writing():
             stored_identity, position = self._connection.execute("SELECT identity, position FROM place").fetchone()
-            if stored_identity != identity or position > last:
+            # What was removed at the end is dropped below; beyond the highest row a backup was restored, and rows are given anew.
+            if stored_identity != identity or position > self._source.highest_row():
                 empty_index(self._connection, identity)
                 self._known.clear()
         while True:

@@ -22,6 +22,11 @@ class LedgerSource:
         with open_ledger(self.place, "read") as ledger:
             return ledger.last_row()
 
+    def highest_row(self) -> int:
+        """Return the highest row that a record ever had."""
+        with open_ledger(self.place, "read") as ledger:
+            return ledger.highest_row()
+
     def count(self) -> int:
         """Return how many records the ledger holds."""
         with open_ledger(self.place, "read") as ledger:
@@ -73,6 +78,10 @@ class DocumentSource:
     records: Sequence[RunRecord]
 
     def last_row(self) -> int:
+        """Return the number of records."""
+        return len(self.records)
+
+    def highest_row(self) -> int:
         """Return the number of records."""
         return len(self.records)
 

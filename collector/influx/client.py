@@ -187,7 +187,7 @@ def query_rows(connection: InfluxHttp, config: InfluxConfig, query: str) -> Iter
 
 def execute_influxql(connection: InfluxHttp, config: InfluxConfig, statement: str) -> None:
     """Run a statement that returns nothing; raises as `query_rows` does."""
-    for _ in _results(connection, config, "POST", {"q": statement}):
+    for _ in _results(connection, config, "POST", {"db": config.database or "", "q": statement}):
         pass
 
 

@@ -18,8 +18,10 @@ from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientEr
 from edgemeter.agent.ledger.chunks import HeldChunk, is_position_of
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import Rejection, record_reference
+from edgemeter.agent.ledger.run_history import LedgerRuns
+from edgemeter.collector.influx.client import PointsRejectedError
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.influx.points import Points, TagValues
+from edgemeter.collector.influx.points import Points, TagValues, point_ns
 from edgemeter.collector.influx.sink import RejectedPoint, Sink, open_sink
 from edgemeter.collector.influx.status_points import CollectorStatus, collector_line, device_line
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger, path_beside
@@ -44,6 +46,8 @@ STATUS_EVERY_S = 60.0
 DEVICES_AGAIN_S = 3600.0
 # How often it is asked whether the bucket is still the same one.
 IDENTITY_EVERY_S = 60.0
+# How long a server that could not delete points is left alone.
+REMOVAL_EVERY_S = 3600.0
 
 
 @dataclass(slots=True)
@@ -83,6 +87,7 @@ class Drain:
         self._was_missing = False
         self._position = -1
         self._identity_due_s = 0.0
+        self._removal_due_s = 0.0
         self._share = 1.0
         self._failures = 0
         self._wake = threading.Event()
@@ -133,6 +138,7 @@ class Drain:
                 try:
                     if self._has_lease(ledger):
                         self._drain(ledger, writer)
+                        self._remove_withdrawn(ledger)
                         self._write_status(ledger)
                     else:
                         self._position = ledger.position(self._sink.name)
@@ -183,6 +189,19 @@ class Drain:
                 return
             read_to = batch.last_row
             in_progress = batch, writer.submit(self._sink.write, batch.lines)
+
+    def _remove_withdrawn(self, ledger: Ledger) -> None:
+        """Delete the points of runs that were excluded or deleted; a server that cannot is asked again in an hour."""
+        history = LedgerRuns(ledger)
+        withdrawn = history.withdrawn(self._sink.name) if time.monotonic() >= self._removal_due_s else []
+        for number, run in withdrawn:
+            try:
+                self._sink.remove(run.device, point_ns(run))
+            except (ConfigError, PointsRejectedError) as error:
+                logger.warning("the points of %d runs that were excluded or deleted stay in %s: %s", len(withdrawn), self._sink.name, error)
+                self._removal_due_s = time.monotonic() + REMOVAL_EVERY_S
+                return
+            history.note_removed(number, self._sink.name)
 
     def _claim(self, ledger: Ledger) -> None:
         now_s = time.monotonic()

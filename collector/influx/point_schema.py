@@ -24,6 +24,7 @@ from edgemeter.agent.contract.record_figures import PowerTrace
 FieldKind = Literal["float", "integer", "boolean", "text", "json"]
 
 MEASUREMENT = "run"
+HISTOGRAM = "latency_histogram"
 
 # Tag by what it holds in the record. Tags alone: a field of the same name would hide them.
 TAGS = {

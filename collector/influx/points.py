@@ -19,6 +19,7 @@ from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord, Series, decode
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.chunks import HeldChunk
+from edgemeter.agent.ledger.run_history import WithdrawnRun
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx.influx_config import Extent, Extra
 from edgemeter.collector.influx.point_schema import CASE_TAGS, FieldGroup, FieldKind, PointField, read_figures, trace_source
@@ -84,7 +85,7 @@ class TagValues:
             self._is_saved = True
 
 
-def start_ns(record: RunRecord) -> int:
+def start_ns(record: RunRecord | WithdrawnRun) -> int:
     """Return the start of the run as its points have it: the same at every collector that holds the record."""
     if record.stamped_by != "collector":
         return record.started_at_ns
@@ -92,7 +93,7 @@ def start_ns(record: RunRecord) -> int:
     return record.started_at_ns - record.started_at_ns % NS_PER_DAY + number % NS_PER_MINUTE
 
 
-def point_ns(record: RunRecord) -> int:
+def point_ns(record: RunRecord | WithdrawnRun) -> int:
     """Return the point's own time: the millisecond of the start, then a number from session and seq."""
     begun_ns = start_ns(record)
     return begun_ns - begun_ns % _KEPT_NS + (_session_hash(record.session or 0) + (record.seq or 0)) % _KEPT_NS
@@ -267,7 +268,7 @@ class Points:
         Raises:
             ConfigError: what was validated before is no record.
         """
-        if self.extent == "all" or self.also or not chunk.is_checked:
+        if self.extent == "all" or self.also or not chunk.is_checked or chunk.has_removed():
             for row, payload in chunk.payloads():
                 try:
                     lines = self.lines(payload, chunk.received_ns)
@@ -309,7 +310,7 @@ def _histogram(record: RunRecord, series: dict[str, Series], admitted: TagValues
     names = [*(f"to_{bound}_ns" for bound in BOUNDS_NS.tolist()), "above_ns"]
     fields = [f"{name}={count}i" for name, count in zip(names, counts, strict=True) if count]
     identity = _identity(record)
-    yield f"latency_histogram{record_tags(record, admitted)} {','.join(fields)},{identity} {point_ns(record)}"
+    yield f"{point_schema.HISTOGRAM}{record_tags(record, admitted)} {','.join(fields)},{identity} {point_ns(record)}"
 
 
 def _power(record: RunRecord, series: dict[str, Series], admitted: TagValues | None) -> Iterator[str]:

@@ -9,8 +9,17 @@ from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.collector.influx.bucket_client import BucketClient
-from edgemeter.collector.influx.client import InfluxHttp, NotFoundError, PointsRejectedError, execute_influxql, identifier, one_line
+from edgemeter.collector.influx.client import (
+    InfluxHttp,
+    NotFoundError,
+    PointsRejectedError,
+    execute_influxql,
+    identifier,
+    literal,
+    one_line,
+)
 from edgemeter.collector.influx.influx_config import InfluxConfig
+from edgemeter.collector.influx.point_schema import HISTOGRAM, MEASUREMENT
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +125,10 @@ class Sink:
             self._was_missing = self._was_missing or error.is_place
             raise
 
+    def remove(self, device: str, at_ns: int) -> None:
+        """Delete the points of a device's run that have this time; raises as `prepare`, also where the server cannot delete points."""
+        raise NotImplementedError
+
     def identity(self) -> str | None:
         """Return what tells this bucket from another one of its name; None where there is none, or the token may not read it."""
         return None
@@ -145,6 +158,11 @@ class _BucketSink(Sink):
 
     def close(self) -> None:
         self._bucket.close()
+
+    def remove(self, device: str, at_ns: int) -> None:
+        self.prepare()
+        for measurement in (MEASUREMENT, HISTOGRAM):
+            self._bucket.delete(measurement, device, at_ns)
 
     def identity(self) -> str | None:
         return self._bucket.bucket_id()
@@ -178,6 +196,11 @@ class _DatabaseSink(Sink):
                     f"{self.config.url} is an InfluxDB 2, and ?db= is of version 1: write ?org=ORG&bucket=BUCKET, and give a token"
                 ) from error
             raise
+
+    def remove(self, device: str, at_ns: int) -> None:
+        condition = f"time = {at_ns} AND device = {literal(device)}"
+        for measurement in (MEASUREMENT, HISTOGRAM):
+            execute_influxql(self._http, self.config, f"DELETE FROM {identifier(measurement)} WHERE {condition}")  # noqa: S608 - names of ours
 
     def close(self) -> None:
         self._http.close()

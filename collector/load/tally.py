@@ -1,35 +1,21 @@
 """The records that simulated devices send, and the result: how many were sent and receipted, and the time from due to receipt.
 
-One record, measured on this machine with the replay runtime, is renumbered for each device.
+One record, of a run that was replayed once (`record.json`), is renumbered for each device: no run is started.
 """
 
-import json
-import os
 import secrets
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 import uuid
 from array import array
 from dataclasses import dataclass, field
-from pathlib import Path
+from importlib.resources import files
 
 import msgspec
 import numpy as np
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.contract.record import RunRecord, decode, encode
 
-MEASURE_S = 120.0
-_RECORDING = {
-    "format": "edgemeter-replay",
-    "schema": 1,
-    "latencies_ms": [2.0, 2.1, 2.5, 2.2],
-    "inputs": [{"name": "x", "shape": [1, 2], "dtype": "float32"}],
-    "outputs": [{"name": "y", "shape": [1, 2], "dtype": "float32", "values": [0.25, 0.75]}],
-}
 _MARKS = ("\ufdd0id\ufdd0", "\ufdd0device\ufdd0", "\ufdd0fleet\ufdd0", 2**52 + 1, 2**52 + 2, 2**52 + 3)
 
 
@@ -63,31 +49,9 @@ class RecordTemplate:
         return b"".join(pieces)
 
 
-def measure_template() -> RecordTemplate:
-    """Return a template measured now, by `edgemeter run` in a separate process (some 3 s); raises MeasurementError if the agent failed."""
-    with tempfile.TemporaryDirectory(prefix="edgemeter-load-") as folder:
-        model = Path(folder) / "load.replay.json"
-        model.write_text(json.dumps(_RECORDING))
-        blank = Path(folder) / "config.toml"
-        blank.touch()
-        # No configuration of this machine may apply: the run would be published and take minutes.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("EDGEMETER_")}
-        environment["EDGEMETER_HOME"] = folder
-        command = [sys.executable, "-m", "edgemeter.agent.cli.main", "run", "--model", str(model), "--config", str(blank), "--json"]
-        options = ["--mode", "rapid", "--repeats", "1", "--power", "none", "--accuracy", "never", "--agreement", "never"]
-        try:
-            completed = subprocess.run([*command, *options], capture_output=True, check=False, timeout=MEASURE_S, env=environment)
-        except subprocess.TimeoutExpired as error:
-            reason = f"`edgemeter run` measured nothing to send within {MEASURE_S:g} s"
-            raise MeasurementError(f"{reason}: try again when this machine is less busy") from error
-    try:
-        (document,) = json.loads(completed.stdout)["runs"]
-        record = decode(json.dumps(document).encode())
-    except (ValueError, KeyError, ConfigError) as error:
-        stderr = completed.stderr.decode(errors="replace").strip()[-300:]
-        raise MeasurementError(f"`edgemeter run` measured nothing to send (status {completed.returncode}): {stderr}") from error
-    # The copies carry this machine's timestamps; without a synchronised clock the collector would stamp each copy.
-    return RecordTemplate(msgspec.structs.replace(record, clock_synchronised=None, session=None, seq=None))
+def recorded_template() -> RecordTemplate:
+    """Return the template that is part of the product."""
+    return RecordTemplate(decode(files(__package__).joinpath("record.json").read_bytes()))
 
 
 def _cut(measured: RunRecord) -> list[bytes]:

@@ -27,7 +27,7 @@ _README = """# {title}
 Made by Edgemeter {version} from {runs}. Every number here can be made again from the runs in this folder:
 
 ```console
-$ pip install 'edgemeter[collector]=={version}'
+$ pip install 'edgemeter[report,sign]=={version}'
 {verify}$ edgemeter report {sources} -o again/{options}
 $ diff tables.tex again/tables.tex && diff methods.tex again/methods.tex
 $ sha256sum -c SHA256SUMS

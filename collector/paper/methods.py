@@ -8,7 +8,7 @@ from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import hottest_c
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.collector.compare.summary import CaseSummary, rule_of
+from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.paper.paper_cases import PaperCases
 from edgemeter.collector.runs.cases import distinct
 from edgemeter.collector.show.wording import listed
@@ -99,10 +99,7 @@ def _generation(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def _software(runs: Sequence[RunRecord]) -> list[str]:
-    runtimes = distinct(
-        f"{run.runtime.package} {run.runtime.version} ({run.runtime.backend}, {figures.count(run.runtime.threads, 'thread')})"
-        for run in runs
-    )
+    runtimes = distinct(f"{run.runtime.package} {run.runtime.version} ({run.runtime.backend}, {run.runtime.threads_text})" for run in runs)
     agents = distinct(f"Edgemeter {run.environment.agent}" for run in runs)
     return [f"Models ran on {listed(runtimes, MOST)}, measured by {listed(agents, MOST)}."]
 
@@ -181,7 +178,7 @@ def _verdicts(paper: PaperCases, runs: Sequence[RunRecord]) -> list[str]:
     sentences = []
     suspect = [run for run in runs if run.verdict.state == "suspect"]
     if suspect:
-        rules = distinct(rule_of(reason) for run in suspect for reason in run.verdict.reasons)
+        rules = distinct(rule for run in suspect for rule in run.verdict.rules)
         sentences.append(
             f"{figures.count(len(suspect), 'run')} kept here violated measurement rules and count as suspect ({listed(rules, MOST)})."
         )

@@ -8,7 +8,8 @@ from edgemeter.agent.base import figures
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.base.tables import latex, latex_text
 from edgemeter.agent.contract.figures import Figure, Group, in_view
-from edgemeter.collector.compare.summary import CaseSummary, rule_of
+from edgemeter.agent.contract.record_conditions import rule_of
+from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.paper.paper_cases import PaperCases
 from edgemeter.collector.show.wording import Notes, telling_parts
 

@@ -49,6 +49,9 @@ class PostgresLedger(Ledger):
         UnavailableError: the server does not answer, or psycopg is missing.
     """
 
+    set_body = """UPDATE chunks SET (body, size_bytes) = (SELECT body, octet_length(body) FROM (SELECT CAST(? AS bytea) AS body) AS bodies)
+WHERE chunk = ?"""
+
     def __init__(self, address: PostgresAddress, access: Access = "write") -> None:
         self.where = str(address)
         self._session = LedgerSession(address, access)
@@ -80,6 +83,14 @@ class PostgresLedger(Ledger):
     def writing(self) -> AbstractContextManager[Statements]:
         """See `Ledger`."""
         return locked(self._session)
+
+    def has_table(self, name: str) -> bool:
+        """See `Ledger`."""
+        return bool(self.query("SELECT 1 WHERE to_regclass(?) IS NOT NULL", name))
+
+    def highest_row(self) -> int:
+        """See `Ledger`."""
+        return int(self.query("SELECT row FROM ledger")[0][0])
 
     def identity(self) -> str:
         """See `Ledger`; the same for all its collectors."""

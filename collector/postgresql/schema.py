@@ -114,24 +114,44 @@ CREATE TABLE unsent (
 );
 CREATE TABLE retained (topic {_TEXT} PRIMARY KEY, payload bytea NOT NULL, received_ns bigint NOT NULL)"""
 
+# A ledger of an older version gets it by `init-ledger`.
+_RUN_EVENTS = f"""CREATE TABLE IF NOT EXISTS run_events (
+    {_NUMBERED},
+    action {_TEXT},
+    id {_TEXT},
+    device {_TEXT},
+    session bigint NOT NULL,
+    seq bigint NOT NULL,
+    model {_TEXT},
+    started_at_ns bigint NOT NULL,
+    stamped_by {_TEXT},
+    received_ns bigint NOT NULL,
+    author {_TEXT},
+    at_ns bigint NOT NULL,
+    text {_TEXT},
+    body bytea,
+    left_sinks {_TEXT} DEFAULT ''
+)"""
 _SHARED = ("sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "unsent")
 # What each role may do: a writer adds records and never changes or removes one; a keeper also removes what retention does not keep.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "edgemeter_read": ("GRANT SELECT ON {tables} TO edgemeter_read",),
     "edgemeter_write": (
         "GRANT edgemeter_read TO edgemeter_write",
-        "GRANT INSERT ON runs, chunks, subjects TO edgemeter_write",
+        "GRANT INSERT ON runs, chunks, subjects, run_events TO edgemeter_write",
         "GRANT UPDATE (row, chunk, commits) ON ledger TO edgemeter_write",
+        "GRANT UPDATE (left_sinks) ON run_events TO edgemeter_write",
         f"GRANT INSERT, UPDATE, DELETE ON {', '.join(_SHARED)} TO edgemeter_write",
     ),
     "edgemeter_keep": (
         "GRANT edgemeter_write TO edgemeter_keep",
         "GRANT DELETE ON runs TO edgemeter_keep",
         "GRANT UPDATE, DELETE ON chunks TO edgemeter_keep",
+        "GRANT UPDATE ON run_events TO edgemeter_keep",
         "GRANT INSERT, UPDATE, DELETE ON forgotten TO edgemeter_keep",
     ),
 }
-_EVERY = ("ledger", "subjects", "chunks", "runs", "forgotten", *_SHARED)
+_EVERY = ("ledger", "subjects", "chunks", "runs", "run_events", "forgotten", *_SHARED)
 # One at a time prepares a ledger. Source: any number that no other program of the database uses.
 _LOCK = 0x45644C67
 
@@ -155,6 +175,7 @@ def init_ledger(session: LedgerSession) -> list[str]:
             steps.append("created the tables")
         version, min_version = statements.execute("SELECT version, min_version FROM ledger").fetchone()
         check_version(version, min_version, session.address)
+        statements.execute(_RUN_EVENTS)
     return steps + [_grant(session, role, "; ".join(grants)) for role, grants in ROLES.items()]
 
 

@@ -9,6 +9,7 @@ from edgemeter.collector.postgresql.writer import locked
 
 _TABLES = (
     "chunks", "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks", "leases", "annotations", "alerts", "unsent",
+    "run_events",
 )  # fmt: skip
 # What the records take, and what finds them: the part that retention makes smaller. The files of the tables do not shrink.
 _RECORD_BYTES = """SELECT coalesce(sum(size_bytes), 0) + (SELECT coalesce(sum(pg_column_size(runs.*)), 0) FROM runs) FROM chunks"""
@@ -30,7 +31,7 @@ def forget(session: LedgerSession, retention: Retention, now_ns: int) -> Retenti
 
 def table_bytes(session: LedgerSession) -> list[int]:
     """Return the size of each table with its indexes on the server's disk, the chunks first."""
-    return [int(session.query("SELECT pg_total_relation_size(?::regclass)", table)[0][0]) for table in _TABLES]
+    return [int(session.query("SELECT coalesce(pg_total_relation_size(to_regclass(?)), 0)", table)[0][0]) for table in _TABLES]
 
 
 def _strip(session: LedgerSession, values: tuple[object, ...]) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.plugins import require_extra
 
 if TYPE_CHECKING:
     from amqtt.broker import Broker
@@ -27,10 +28,16 @@ STOP_S = 5.0
 _Result = TypeVar("_Result")
 
 
+def check_installed() -> None:
+    """Raise UnavailableError, with the pip command, if the library of the broker is not installed."""
+    require_extra("collector", "the embedded broker (used without --broker ADDRESS) needs amqtt", "amqtt")
+
+
 class EmbeddedBroker:
     """A broker on 127.0.0.1; `start` once, `stop` once or more."""
 
     def __init__(self, port: int = 0) -> None:
+        check_installed()
         self.port = port
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="edgemeter-broker", daemon=True)
@@ -41,17 +48,12 @@ class EmbeddedBroker:
         """Return where the broker listens; port 0 has become a free one.
 
         Raises:
-            UnavailableError: amqtt is not installed, or the port is taken.
+            UnavailableError: the port is taken.
         """
-        try:
-            from amqtt.broker import Broker  # noqa: PLC0415 - 0.3 s, and the extra may be absent
-            from amqtt.contexts import BrokerConfig, ListenerConfig  # noqa: PLC0415 - as above
-            from amqtt.errors import BrokerError  # noqa: PLC0415 - as above
-        except ImportError as error:
-            self._loop.close()
-            raise UnavailableError(
-                "the embedded broker needs amqtt: pip install 'edgemeter[collector]', or give a broker's address with --broker"
-            ) from error
+        from amqtt.broker import Broker  # noqa: PLC0415 - 0.3 s, and the extra may be absent
+        from amqtt.contexts import BrokerConfig, ListenerConfig  # noqa: PLC0415 - as above
+        from amqtt.errors import BrokerError  # noqa: PLC0415 - as above
+
         # It logs every client that tries MQTT 5 first, as ours do, as an error.
         logging.getLogger("amqtt").setLevel(logging.CRITICAL)
         logging.getLogger("transitions").setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""The broker of a fleet whose folder is on this machine, with the collector's certificate: what `collector up --fleet` takes from there."""
+"""The broker as the folder of `edgemeter fleet init` names it, with the collector's certificate: what `collector up --folder` takes."""
 
 from pathlib import Path
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal, Protocol
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.http_server import LOOPBACK, HttpHandler, HttpServer
+from edgemeter.agent.base.plugins import import_extra
 
 REQUEST_TIMEOUT_S = 10.0
 PREFIX = "edgemeter_collector_"
@@ -113,11 +114,7 @@ def process_metrics() -> Iterator[MonitorMetric]:
 
 
 def _psutil() -> Any:
-    try:
-        import psutil  # noqa: PLC0415 - the extra may be absent
-    except ImportError as error:
-        raise UnavailableError("/metrics needs psutil: pip install 'edgemeter[collector]'") from error
-    return psutil
+    return import_extra("psutil", "collector", "/metrics needs psutil")
 
 
 class _MonitorHandler(HttpHandler):

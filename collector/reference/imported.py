@@ -161,7 +161,7 @@ def _repository(rows: tuple[MlperfRow, ...]) -> str:
     for row in rows:
         if address := re.match(r"https://[^/]*/[^/]*/[^/]*", row.details):
             return address[0]
-    raise ConfigError("no row names where the results were published: name the address with --source")
+    raise ConfigError("no row names where the results were published: name it with --address")
 
 
 ReferenceRow = dict[str, object]

@@ -10,9 +10,10 @@ from edgemeter.agent.base.decision import Difference, Scale, change_text, decide
 from edgemeter.agent.base.figures import significant
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.agent.contract.case_identity import relation
+from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.collector.compare.judgement import JUDGED, SmallestDifferences, decide_figure, ratios, speed_of, why_not_compared
 from edgemeter.collector.compare.spread import median_of
-from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, rule_of, summaries_of
+from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of
 from edgemeter.collector.runs.cases import group_cases, names_of
 from edgemeter.collector.runs.store import StoreContents
 

@@ -9,7 +9,7 @@ from edgemeter.agent.base.documents import json_document
 from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, Judgement, SmallestDifferences, speed_of, verdict_lines, within_of
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.review.choice import CaseChoice, case_sentence
+from edgemeter.collector.review.choice import CaseChoice, case_sentence, choice_lines
 from edgemeter.collector.review.gate import IN_DOUBT, GateFinding, state_of
 from edgemeter.collector.review.review import Review, ReviewPair, UnpairedCase
 
@@ -208,9 +208,11 @@ def to_json(review: Review, findings: Sequence[GateFinding], choice: CaseChoice 
     return json_document(document)
 
 
-def review_lines(review: Review, findings: Sequence[GateFinding]) -> list[str]:
-    """Return the review as lines for a terminal."""
-    lines: list[str] = []
+def review_lines(review: Review, findings: Sequence[GateFinding], choice: CaseChoice | None = None) -> list[str]:
+    """Return the review as lines for a terminal, the answer first; `choice` is between two cases, of which none is on both sides."""
+    lines = [] if choice is None else choice_lines(choice)
+    if not review.pairs and choice is None:
+        lines.append("nothing was compared: no case is on both sides; to compare two cases select one on each: see `edgemeter compare`")
     for pair in review.pairs:
         lines.append(f"{pair.name}: {worst(pair)}")
         lines += [f"    {line}" for line in verdict_lines(pair.case, pair.judgements)]
@@ -224,8 +226,9 @@ def review_lines(review: Review, findings: Sequence[GateFinding]) -> list[str]:
         for finding in findings
     ]
     lines += [f"gate: {state}"] if (state := state_of(findings)) != "open" else []
-    lines += [f"left out: {case.what} ({case.side}): {case.reason}" for case in review.left_out]
-    return lines
+    chosen_between = () if choice is None else (choice.a, choice.b)
+    unpaired = [case for case in review.left_out if case.is_lost or case.what not in chosen_between]
+    return [*lines, *(f"left out: {case.what} ({case.side}): {case.reason}" for case in unpaired)]
 
 
 def _sentence(pair: ReviewPair, matters: SmallestDifferences) -> str:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from edgemeter.agent.base.decision import decide
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.suggestions import near
 from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, judge_figure, speed_of, why_not_compared
 from edgemeter.collector.review.review import Review, ReviewPair
 
@@ -107,8 +108,8 @@ def _limit(part: str, text: str) -> GateLimit:
         value = -1.0
     is_share = by.endswith("%")
     if figure not in FIGURES or is_share == (figure == "ap") or not 0 <= value < 10:
-        relative = ", ".join(name for name in FIGURES if name != "ap")
-        raise ConfigError(f"{part!r} in {text!r} is not a limit: write {EXAMPLE}; {relative} take a percentage, ap takes points of 100")
+        takes = f"{figure} takes {'points of 100' if figure == 'ap' else 'a percentage'}" if figure in FIGURES else near(figure, FIGURES)
+        raise ConfigError(f"{part!r} in {text!r} is not a limit: {takes}; write {EXAMPLE}")
     return GateLimit(figure, value, part)
 
 

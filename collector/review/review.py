@@ -140,6 +140,18 @@ def _changed(case: CaseSummary, baseline: CaseSummary) -> tuple[str, ...]:
     return tuple(f"{name} {before or 'none'} to {after or 'none'}" for name, before, after in facts if before != after)
 
 
+def read_sides(baseline: str, new: str) -> tuple[StoreContents, StoreContents]:
+    """Return the runs of two sides; a single run is on its own side only, so that it can be compared with the others of its device."""
+    first, second = read_side(baseline), read_side(new)
+    if len(second.runs) == 1 < len(first.runs):
+        return _without(first, second), second
+    return first, _without(second, first) if len(first.runs) == 1 < len(second.runs) else second
+
+
+def _without(side: StoreContents, single: StoreContents) -> StoreContents:
+    return StoreContents([run for run in side.runs if run.id != single.runs[0].id], side.left_out)
+
+
 def read_side(text: str) -> StoreContents:
     """Return the runs of a side, `PATH[?KEY=VALUE&KEY=VALUE]`.
 

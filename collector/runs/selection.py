@@ -22,6 +22,7 @@ from edgemeter.collector.runs.store import LedgerStore, LeftOut, RunStore, open_
 
 ZIP_MAGIC = b"PK\x03\x04"
 SELECTORS: Mapping[str, Callable[[RunRecord], str | None]] = {
+    "id": lambda run: run.id,
     "device": lambda run: run.device,
     "fleet": lambda run: run.fleet,
     "role": lambda run: run.role,
@@ -32,6 +33,7 @@ SELECTORS: Mapping[str, Callable[[RunRecord], str | None]] = {
     "version": lambda run: run.runtime.version,
     "precision": lambda run: run.precision,
     "suite": lambda run: run.suite,
+    "case": lambda run: run.case,
     "agent": lambda run: run.environment.agent,
     "firmware": lambda run: run.environment.firmware,
     "verdict": lambda run: run.verdict.state,
@@ -102,6 +104,8 @@ class RunSelection:
 
     def _is_wanted(self, run: RunRecord) -> bool:
         tests: Mapping[str, Callable[[str], bool]] = {
+            "id": run.id.startswith,
+            "model": run.model.is_called,
             "since": lambda value: run.started_at_ns >= int(value),
             "until": lambda value: run.started_at_ns < int(value),
         }
@@ -113,6 +117,8 @@ def parse_selection(text: str) -> RunSelection:
     if "://" in text or Path(text).expanduser().exists():
         return RunSelection(text)
     where, mark, query = text.partition("?")
+    if not mark and _is_device(text):
+        return selections_of("", {"device": text})
     if not mark and "=" in text:
         raise ConfigError(f"no file {text!r}; to select runs of the ledger write '?{text}'")
     selectors = parse_qsl(query, keep_blank_values=True)
@@ -142,6 +148,14 @@ def _instant(value: str) -> str:
         raise ConfigError(f"{value!r} is not a time: write YYYY-MM-DD or YYYY-MM-DDTHH:MM:SS, in UTC") from error
     aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
     return str(int(aware.timestamp()) * 1_000_000_000)
+
+
+def _is_device(text: str) -> bool:
+    """Return whether this machine's ledger has runs of a device of that name."""
+    if not default_path().exists():
+        return False
+    with open_ledger(default_path(), "read") as ledger:
+        return bool(ledger.query("SELECT 1 FROM runs WHERE device = ? LIMIT 1", text))
 
 
 def _is_bundle(path: Path) -> bool:

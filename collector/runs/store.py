@@ -13,7 +13,9 @@ from edgemeter.agent.base.figures import count
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.contract.record_time import placed
+from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage
+from edgemeter.agent.ledger.run_history import ID, LedgerRuns, nothing_called, short_id
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place, open_ledger
 
 if TYPE_CHECKING:
@@ -175,14 +177,45 @@ def _open_file(where: str) -> RunStore:
         with path.open("rb") as file:
             start = file.read(len(SQLITE_MAGIC))
     except FileNotFoundError as error:
-        raise ConfigError(
-            f"no store at {where!r}: measure with `edgemeter run`, start `edgemeter collector up`, or name another file with --store"
-        ) from error
+        if (run_id := id_of_run(where)) is not None:
+            return OneRun(default_path(), run_id)
+        raise ConfigError(nothing_called(where)) from error
+    except IsADirectoryError as error:
+        raise ConfigError(f"{where!r} is a folder: name the ledgers and documents in it; `compare` and `site` take bundles") from error
     except OSError as error:
         raise ConfigError(f"cannot read the store {where!r}: {error.strerror}") from error
     if start == SQLITE_MAGIC:
         return LedgerStore(path)
     return RunDocument(path)
+
+
+@dataclass(frozen=True, slots=True)
+class OneRun:
+    """One run of the ledger in the file at `path`."""
+
+    path: Path
+    run_id: str
+
+    def contents(self, *, with_samples: bool = False) -> StoreContents:
+        """Return the run; raises ConfigError if it is excluded."""
+        with open_ledger(self.path, "read") as ledger:
+            history = LedgerRuns(ledger)
+            if not history.is_counted(self.run_id):
+                raise ConfigError(f"run {self.run_id} is excluded: count it again with `edgemeter runs include {short_id(self.run_id)}`")
+            entry = history.entry(self.run_id, with_samples=with_samples)
+            return StoreContents([placed(entry.record, entry.received_ns)])
+
+
+def id_of_run(text: str) -> str | None:
+    """Return the whole id of the run in this machine's ledger that `text`, letters of ids, begins; None if there is no such run.
+
+    Raises:
+        ConfigError: there are several, or it was deleted.
+    """
+    if not ID.fullmatch(text) or not default_path().exists():
+        return None
+    with open_ledger(default_path(), "read") as ledger:
+        return LedgerRuns(ledger).lookup(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from rich.text import Text
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.terminal import print_lines, print_notes, print_text, writable
 from edgemeter.agent.contract.figures import Figure, in_view
+from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow, comparable
 from edgemeter.collector.compare.judgement import verdict_lines
 from edgemeter.collector.compare.spread import median_of
-from edgemeter.collector.compare.summary import CaseSummary, rule_of
+from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.runs.cases import grouped, names_of
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.show.wording import Notes, accuracy_name, level_text, only, runtime_name
@@ -222,7 +223,9 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
         print_text(console, "No run could be compared.", "bold")
     if len(fitting) < len(printable):
         print_text(
-            console, f"{len(printable) - len(fitting)} columns do not fit: widen the terminal, or see --html, --format csv or --json", "dim"
+            console,
+            f"{len(printable) - len(fitting)} columns do not fit: widen the terminal, or see --output, --format csv or --json",
+            "dim",
         )
     print_notes(console, notes.texts)
     _show_left_out(comparison.left_out, console)

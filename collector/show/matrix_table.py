@@ -42,9 +42,9 @@ def show_matrix(matrix: Matrix, console: Console) -> None:
 
 def _grid(console: Console, down: Mapping[Down, str], across: Mapping[Over, str], cells: Mapping[tuple[Down, Over], str]) -> None:
     table = plain_table()
-    table.add_column("", overflow="fold")
+    table.add_column("")
     for name in across.values():
-        table.add_column(_text(name), justify="right", overflow="fold")
+        table.add_column(_text(name), justify="right")
     for row, name in down.items():
         table.add_row(_text(name), *(_text(cells[row, column]) for column in across))
     console.print(table, crop=False)
@@ -68,7 +68,7 @@ def show_trade_offs(trade_offs: Sequence[TradeOff], absent: Sequence[AbsentCase]
         header = f"{stage.task}, {stage.scenario}, {figures.count(stage.images, 'image')} of data {stage.dataset_sha256[:6]}{at}"
         print_text(console, header, "bold")
         numbers = ("p50 ms" if cost == "latency" else "mJ gross", metric_name(stage.metric))
-        table = plain_table("", "case", *numbers, "beaten by", right=numbers, overflow="fold")
+        table = plain_table("", "case", *numbers, "beaten by", right=numbers)
         names = names_of(placed.case.key for placed in trade_off.places)
         for placed in trade_off.places:
             doubt = " ?" if placed.case.suspect else ""

@@ -7,7 +7,7 @@
     latencies_ms = store.samples(runs[0])["latency"] / 1e6
     rows = store.compare("ledger.sqlite", reference="server-1")
 
-A place is what `edgemeter compare --store` takes: a ledger, a document of `edgemeter run --json`, a bundle, a folder of these, or the URL
+A place is what `edgemeter compare --ledger` takes: a ledger, a document of `edgemeter run --json`, a bundle, a folder of these, or the URL
 of an InfluxDB. Errors are `edgemeter.agent.base.errors.EdgemeterError`; their text names the remedy.
 """
 

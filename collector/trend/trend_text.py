@@ -201,7 +201,7 @@ def _steady(trend: SeriesTrend) -> str:
 
 def _notes(trends: Sequence[SeriesTrend], until: int) -> list[str]:
     if not trends:
-        return ["no series: no valid run has this metric"]
+        return ["no series: no valid run has this figure: measure some, or choose another --figure; `edgemeter runs` lists those kept"]
     quiet = sum(not finding_lines(trend, until) for trend in trends)
     notes = [
         f"{count(len(trends), 'series') if len(trends) == 1 else f'{len(trends):,} series'} up to {iso(until)}: {quiet:,} without a finding"
@@ -297,7 +297,7 @@ def annotations_table(annotations: Sequence[Annotation]) -> "Table":
     """Return the annotations as a table."""
     from rich.text import Text  # noqa: PLC0415
 
-    table = plain_table("#", "day", "text", "kind", "of", right="#", overflow="fold")
+    table = plain_table("#", "day", "text", "kind", "of", right="#")
     for note in annotations:
         about = ", ".join(value for value in (note.fleet, note.device, note.model, note.metric) if value is not None)
         cells = (f"{note.number}", iso(note.day), note.text, "new level" if note.begins_level else "remark", about or "everything")

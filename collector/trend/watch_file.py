@@ -88,10 +88,10 @@ class WatchStore(Protocol):
 class WatchFile:
     """The watch file at `path`, created if absent. One object per thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, access: sqlite_file.Access = "write") -> None:
         self.path = path
         self.where = str(path)
-        self.connection: sqlite3.Connection = sqlite_file.connect(path, WATCH_FORMAT)
+        self.connection: sqlite3.Connection = sqlite_file.connect(path, WATCH_FORMAT, access)
 
     def __enter__(self) -> "WatchFile":  # noqa: PYI034 - Self needs Python 3.11
         return self
@@ -129,16 +129,16 @@ def watch_file_beside(store: str) -> Path:
 
 
 def open_watch(ledger: LedgerPlace, access: sqlite_file.Access = "write") -> WatchStore:
-    """Return the annotations and alerts of the ledger (or document) at `ledger`; a file is created if absent.
+    """Return the annotations and alerts of the ledger (or document) at `ledger`; with access `write` a file is created if absent.
 
-    With access `read` a server may be a standby.
+    With access `read` nothing is written, and a server may be a standby.
 
     Raises:
         ConfigError: it is of a newer version, or not ours.
         UnavailableError: it cannot be opened.
     """
     if isinstance(ledger, Path):
-        return WatchFile(watch_file_beside(str(ledger)))
+        return WatchFile(watch_file_beside(str(ledger)), access)
     from edgemeter.collector.postgresql.postgres_watch import PostgresWatch  # noqa: PLC0415 - most ledgers are files
 
     return PostgresWatch(ledger, access)

@@ -16,6 +16,7 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import DevicePresence, PresenceChange
 from edgemeter.agent.ledger.quarantine import Rejection
+from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.collector.receive.envelope import read_envelope
 
 # Of one commit: some seconds of a slow disk's work at most.
@@ -76,7 +77,7 @@ class _Portion:
 def import_ledger(source: Ledger, target: Ledger, watch: ImportWatch = lambda *_: None) -> LedgerImport:
     """Commit what `source` holds to `target`, then read it back and compare; nothing is removed from either.
 
-    Records, presence of devices, and quarantine are imported. Positions of sinks are not: the records are drained again.
+    Records, their history, presence of devices, and quarantine are imported. Positions of sinks are not: the records are drained again.
 
     Raises:
         ConfigError: a record of the source cannot be read.
@@ -88,6 +89,7 @@ def import_ledger(source: Ledger, target: Ledger, watch: ImportWatch = lambda *_
     # What the target had before has to be looked for there.
     _find(target, last_row if all(expected.values()) else 0, expected, watch)
     result = _classified(source, target, result, expected)
+    LedgerRuns(target).copy(source)
     stored_entries = {(entry.topic, entry.reason, entry.payload) for entry in target.quarantined()}
     entries = [entry for entry in source.quarantined() if (entry.topic, entry.reason, entry.payload) not in stored_entries]
     # Devices that the target has not heard of since.

@@ -12,8 +12,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.figures import printable
+from edgemeter.agent.base.plugins import import_extra
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -64,15 +64,11 @@ def own_script_policy(scripts: Sequence[str], allowed: str) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> "Environment":
-    try:
-        from jinja2 import Environment, FunctionLoader, StrictUndefined  # noqa: PLC0415 - the extra may be absent
-    except ImportError as error:
-        raise UnavailableError("pages need Jinja2: pip install 'edgemeter[collector]'") from error
-
-    environment = Environment(
-        loader=FunctionLoader(lambda name: text_of(f"templates/{name}")),
+    jinja2 = import_extra("jinja2", "report", "pages need Jinja2")
+    environment: Environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(lambda name: text_of(f"templates/{name}")),
         autoescape=True,
-        undefined=StrictUndefined,
+        undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

@@ -10,7 +10,7 @@ import edgemeter
 
 def main(model: str, images: str | None = None, annotations: str | None = None) -> None:
     """Measure for a moment (`rapid`); take `normal` for a figure that you will quote."""
-    record = edgemeter.measure(model, images=images, annotations=annotations, mode="rapid")
+    record = edgemeter.measure(model, data=images, annotations=annotations, mode="rapid")
     print(f"{record.model.name} on {record.environment.board or record.device}: {record.verdict.state}")
     for reason in record.verdict.reasons:
         print(f"  {reason}")

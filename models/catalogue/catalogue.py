@@ -3,7 +3,6 @@
 An entry is one model file, what it takes and gives, where it comes from, and what of this was verified.
 """
 
-import difflib
 import fcntl
 import os
 import re
@@ -16,6 +15,7 @@ import msgspec
 
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.toml import read_toml, toml_document, write_toml
 from edgemeter.agent.base.types import Name, Sha256
 from edgemeter.agent.contract.model_card import IMAGE, Card, CardInput, CardOutput
@@ -193,10 +193,9 @@ def find_entry(name: str, path: Path | None = None) -> CatalogueEntry:
     entries = all_entries(path)
     if name in entries:
         return entries[name]
-    near = [entry.name for entry in entries.values() if name in (entry.model, entry.file)]
-    near = near or difflib.get_close_matches(name, entries, n=3, cutoff=0.5)
-    hint = f"did you mean {', '.join(near)}?" if near else "see `edgemeter models list`"
-    raise ConfigError(f"the catalogue has no model {name!r}: {hint}")
+    of_file = [entry.name for entry in entries.values() if name in (entry.model, entry.file)]
+    hint = f"did you mean {' or '.join(of_file)}?" if of_file else did_you_mean(name, entries, limit=3, alike=0.5)
+    raise ConfigError(f"the catalogue has no model {name!r}: {hint or 'see `edgemeter models list`'}")
 
 
 def label_maps() -> Mapping[str, LabelMap]:

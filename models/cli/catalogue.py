@@ -1,4 +1,4 @@
-"""The commands `edgemeter models list`, `show`, `verify` and `add`."""
+"""The commands `edgemeter models list`, `show`, `sample`, `verify` and `add`."""
 
 import re
 import sys
@@ -9,7 +9,7 @@ import click
 
 from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.documents import json_document
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import FAILED, ConfigError
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import format_option, json_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
@@ -88,7 +88,19 @@ def verify(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, fo
         problem = "is missing" if file.state == "absent" else f"has sha256 {file.actual}, expected {file.expected} ({file.by})"
         click.echo(f"edgemeter: {file.name}: {str(file.path)!r} {problem}: fetch or add it again", err=True)
     if wrong:
-        sys.exit(1)
+        sys.exit(FAILED)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+def sample(folder: Path) -> None:
+    """Write FOLDER with shipped models, photographs and annotations, as the pages of the documentation name them.
+
+    Example: edgemeter models sample trial
+    """
+    from edgemeter.models.catalogue.sample_folder import write_sample
+
+    click.echo(f"{folder}: {', '.join(write_sample(folder))}")
 
 
 def _checked_name(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:

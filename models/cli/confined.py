@@ -3,8 +3,8 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -31,21 +31,36 @@ def run_confined(source: Path, read: Iterable[Path | None], out: Path) -> None:
         for gap in protection.missing if protection else ():
             note(f"sandbox: {gap}")
         return
+    with confined(list(_words(context, source)), read, out) as process:
+        status = process.wait()
+    sys.exit(status if status >= 0 else 1)
+
+
+@contextmanager
+def confined(
+    words: Sequence[str], read: Iterable[Path | None], out: Path, *, stdout: int | None = None, stderr: int | None = None
+) -> "Iterator[subprocess.Popen[bytes]]":
+    """Yield `edgemeter WORDS`, which runs in a sandbox that may read `read` and write the folder `out`; it ends with the block.
+
+    Raises:
+        ConfigError: `out` is a home or above one: all of it would be open.
+    """
     if not is_narrow(out.resolve()):
-        raise ConfigError(f"--out {str(out)!r} would open that whole folder to the converters: give one for the files, --out converted")
+        raise ConfigError(
+            f"--output {str(out)!r} would open that whole folder to the converters: give one for the files, --output converted"
+        )
     is_new = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     programs = (Path(path) for name in PROGRAMS if (path := shutil.which(name)))
     grant = SandboxGrant(read=(*filter(None, read), *programs), write=(out,), processes=True)
     try:
-        with started("edgemeter.agent.cli", list(_words(context, source)), grant, stdin=subprocess.DEVNULL) as process:
-            status = process.wait()
+        with started("edgemeter.agent.cli", words, grant, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr) as process:
+            yield process
     finally:
         if is_new:
             with suppress(OSError):
                 # Only if nothing was written.
                 out.rmdir()
-    sys.exit(status if status >= 0 else 1)
 
 
 def _words(context: click.Context, source: Path) -> Iterator[str]:

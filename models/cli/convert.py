@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgemeter.agent.base.options import PATH, format_option, quiet_option
+from edgemeter.agent.base.errors import FAILED
+from edgemeter.agent.base.options import PATH, format_option, quiet_option, renamed_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 
@@ -21,12 +22,19 @@ _STYLE = {"ok": "green", "degraded": "yellow", "ruined": "bold red"}
 @click.command()
 @click.argument("source")
 @click.option("--to", "goals", multiple=True, required=True, help="Format: onnx-fp16, litert-int8, ... or all; repeatable.")
-@click.option("--out", type=PATH, default=Path("converted"), show_default=True, help="Output folder.")
+@renamed_option("-o", "--output", "out", former=["--out"], type=PATH, default=Path("converted"), show_default=True, help="Output folder.")
 @click.option("--calibration", type=PATH, help="Folder of images to measure int8 ranges on.")
 @click.option("--calibration-images", type=click.IntRange(1), default=200, show_default=True, help="Largest number of calibration images.")
-@click.option("-i", "--images", type=PATH, help="Folder of images to compare on. Default: the calibration images.")
-@click.option("-a", "--annotations", type=PATH, help="Ground truth of --images; the accuracy then decides.")
-@click.option("--limit", type=click.IntRange(1), help="Compare on a random subset of N images.")
+@renamed_option(
+    "-d",
+    "--data",
+    "images",
+    former=["--images", "-i"],
+    type=PATH,
+    help="Folder of images to compare on. Default: the calibration images.",
+)
+@click.option("-a", "--annotations", type=PATH, help="Ground truth of --data; the accuracy then decides.")
+@renamed_option("--subset", "limit", former=["--limit"], type=click.IntRange(1), help="Compare on a random subset of N images.")
 @click.option("--exclude", "keep", multiple=True, metavar="REGEX", help="Keep operations with matching names in float; repeatable.")
 @quiet_option
 @format_option('Print {"conversions": [...], "errors": [...], "left_out": [...]}.')
@@ -45,11 +53,15 @@ def convert(  # noqa: PLR0917 - click gives them by name
 ) -> None:
     """Convert a model to other formats and precisions, and report what each conversion costs in accuracy.
 
-    Example: edgemeter models convert model.pt2 --to onnx-int8 --to litert-int8 --calibration photos/ --images val/ --annotations val.json
+    Needs the extra convert: pip install 'edgemeter[convert]'.
+
+    Example: edgemeter models convert model.pt2 --to onnx-int8 --to litert-int8 --calibration photos/ --data val/ --annotations val.json
     """
     if annotations is not None and images is None:
-        raise click.UsageError("--annotations needs --images, the folder of the annotated images")
+        raise click.UsageError("--annotations needs --data, the folder of the annotated images")
+    from edgemeter.agent.base.plugins import require_extra
     from edgemeter.agent.base.progress import progress_bar
+    from edgemeter.agent.contract.suite import FORMATS
     from edgemeter.agent.datasets.dataset import open_folder
     from edgemeter.agent.engine.confinement import data_files, model_files
     from edgemeter.models.cli.confined import run_confined
@@ -61,6 +73,9 @@ def convert(  # noqa: PLR0917 - click gives them by name
         if goal != conversion.ALL_FORMATS:
             formats.find_format(goal)
     path = sources.find_source(source)
+    if FORMATS.get(path.suffix) == "pytorch":
+        extra = "executorch" if all("executorch" in goal for goal in goals) else "convert"
+        require_extra(extra, f"converting {source!r} needs PyTorch and its converters", "torch")
     data = data_files(images, annotations) if images else ()
     run_confined(path, (*model_files(path), calibration, *data), out)
     with progress_bar() as report:
@@ -98,7 +113,7 @@ def _print(outcome: "ConversionOutcome", request: "ConversionRequest", form: For
     for error in outcome.errors:
         click.echo(f"edgemeter: {' '.join(str(error).split())}", err=True)
     if ruined or outcome.errors:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 def _notes(outcome: "ConversionOutcome", request: "ConversionRequest") -> list[str]:
@@ -108,9 +123,9 @@ def _notes(outcome: "ConversionOutcome", request: "ConversionRequest") -> list[s
     if request.source.about is None:
         notes.append(f"note: compared on noise, outputs only: {request.source.unknown}")
     elif request.pictures is None:
-        notes.append("note: compared on noise: give --images FOLDER, and --annotations for the accuracy")
+        notes.append("note: compared on noise: give --data FOLDER, and --annotations for the accuracy")
     elif request.pictures.truth is None and request.pictures.classes is None:
-        notes.append("note: no ground truth: agreement of both files is reported, not accuracy (--images, --annotations)")
+        notes.append("note: no ground truth: agreement of both files is reported, not accuracy (--data, --annotations)")
     if count := max((int(conversion.made.get("calibration_images_also_scored", 0)) for conversion in outcome.written), default=0):
         notes.append(f"note: {count} of the compared images are also calibration images: int8 looks better on them than it is")
     notes += [f"{conversion.format.name}: compared was {conversion.stand_in}" for conversion in outcome.written if conversion.stand_in]
@@ -156,7 +171,7 @@ def _print_table(written: "list[Conversion]", request: "ConversionRequest", cons
 @click.command()
 @click.argument("source", type=PATH)
 @click.option("--to", "kinds", multiple=True, required=True, help="q8_0, q5_1, q5_0, q4_1 or q4_0; repeatable.")
-@click.option("--out", type=PATH, default=Path("quantised"), show_default=True, help="Output folder.")
+@renamed_option("-o", "--output", "out", former=["--out"], type=PATH, default=Path("quantised"), show_default=True, help="Output folder.")
 @click.option("--text", type=PATH, help="UTF-8 text to compare the perplexity of each file with the source's on; needs the extra llama.")
 @click.option("--context-tokens", type=click.IntRange(4), default=512, show_default=True, help="Tokens of a chunk of --text.")
 @quiet_option
@@ -189,4 +204,4 @@ def quantise(source: Path, kinds: tuple[str, ...], out: Path, text: Path | None,
             click.echo(f"{path}: {path.stat().st_size / 1e6:.3g} MB{f'; {gate.checks[0].sentence()}' if gate else ''}")
     print_data(form, {"files": rows})
     if any(row["gate"] is not None and not row["gate"].passed for row in rows):
-        sys.exit(1)
+        sys.exit(FAILED)

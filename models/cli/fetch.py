@@ -6,11 +6,12 @@ from typing import Any
 
 import click
 
+from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.completion import completes
 from edgemeter.agent.base.documents import json_document
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError
 from edgemeter.agent.base.model_names import model_names
-from edgemeter.agent.base.options import format_option, json_option, quiet_option
+from edgemeter.agent.base.options import format_option, json_option, quiet_option, renamed_option
 from edgemeter.agent.base.progress import note, progress_bar
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.models.catalogue.catalogue import all_entries, find_entry, is_address
@@ -36,7 +37,15 @@ def _mirrors(_ctx: click.Context, _param: click.Parameter, value: tuple[str, ...
     "--mirror", multiple=True, callback=_mirrors, envvar="EDGEMETER_MODEL_MIRRORS", help="Address of a folder to try first; repeatable."
 )
 @click.option("--proxy", envvar="EDGEMETER_PROXY", help="http://HOST:PORT. Default: http_proxy and https_proxy of the environment.")
-@click.option("--timeout-s", type=click.FloatRange(0.1), default=TIMEOUT_S, show_default=True, help="Time limit for a response in seconds.")
+@renamed_option(
+    "--timeout",
+    "timeout_s",
+    former=["--timeout-s"],
+    type=click.FloatRange(0.1),
+    default=TIMEOUT_S,
+    show_default=True,
+    help="Time limit for a response in seconds.",
+)
 @click.option("--accept-unverified", is_flag=True, help="Also fetch models without a sha256 in the catalogue; their hash is recorded.")
 @click.option("--archive", type=click.Path(path_type=Path), help="Read from this model archive (zip or folder) instead of the network.")
 @quiet_option
@@ -75,7 +84,7 @@ def fetch(name: tuple[str, ...], catalogue_file: Path, cache: ModelCache, *, as_
             failed = True
     _print_fetched(fetched, cache, as_json=as_json)
     if failed:
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 def _print_fetched(fetched: list[FetchedModel], cache: ModelCache, *, as_json: bool) -> None:
@@ -135,7 +144,7 @@ def import_archive(
     _print_fetched(imported, cache, as_json=as_json)
 
 
-@click.group()
+@click.group(cls=DefaultGroup)
 def cache() -> None:
     """List and clear the cache of fetched models.
 

@@ -8,6 +8,7 @@ COMMANDS: Sections = {
     "Find models": {
         "list": ("edgemeter.models.cli.catalogue:list_models", "List the shipped models, and those that you can fetch or make."),
         "show": ("edgemeter.models.cli.catalogue:show", "Show the card of a model file, or a catalogue entry."),
+        "sample": ("edgemeter.models.cli.catalogue:sample", "Write a folder with models, photographs and annotations to try commands on."),
         "add": ("edgemeter.models.cli.catalogue:add", "Add your own model file to your catalogue."),
     },
     "Fetch and convert": {

@@ -93,7 +93,7 @@ def convert(request: ConversionRequest, report: Tell) -> ConversionOutcome:
     try:
         request.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot write to {str(request.out)!r}: {error.strerror}; choose another folder with --out") from error
+        raise ConfigError(f"cannot write to {str(request.out)!r}: {error.strerror}; choose another folder with --output") from error
     with tempfile.TemporaryDirectory(prefix="edgemeter-") as name:
         folder, outputs, source = Path(name), Path(name) / "outputs", request.source.path
         outputs.mkdir()
@@ -232,7 +232,7 @@ class _Converter:
         request = self._request
         target = request.out / f"{request.source.name}{goal.ending}"
         if target.exists() and target.samefile(request.source.path):
-            raise ConfigError(f"{str(target)!r} is the source itself: choose another folder with --out")
+            raise ConfigError(f"{str(target)!r} is the source itself: choose another folder with --output")
         ruined = target.with_name(f"{target.stem}.RUINED{target.suffix}")
         path, stale = (ruined, target) if result.verdict.state == "ruined" else (target, ruined)
         digest = model_file.sha256(made_at)
@@ -244,7 +244,7 @@ class _Converter:
             for old in (stale, card_path(stale), plain_card(stale)):
                 old.unlink(missing_ok=True)
         except OSError as error:
-            raise ConfigError(f"cannot write {str(path)!r}: {error.strerror}; choose another folder with --out") from error
+            raise ConfigError(f"cannot write {str(path)!r}: {error.strerror}; choose another folder with --output") from error
         return conversion
 
     def _written(self, step: ModelFormat, base: Path, target: Path) -> ConversionFacts:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError, one_line
+from edgemeter.agent.base.plugins import install_command
 
 
 @contextmanager
@@ -83,7 +84,7 @@ def converter_errors(task: str, advice: str, extra: str = "convert") -> Iterator
     try:
         yield
     except ImportError as error:
-        raise UnavailableError(f"{task} failed: {one_line(error)}; to install what it needs: pip install 'edgemeter[{extra}]'") from error
+        raise UnavailableError(f"{task} failed: {one_line(error)}; to install what it needs: {install_command(extra)}") from error
     except _BUILT_IN as error:
         raise ConfigError(_words(task, error, advice)) from error
     except BaseException as error:

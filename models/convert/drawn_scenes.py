@@ -322,5 +322,5 @@ def write_scenes(folder: Path, seed: int, count: int, report: Tell, stream: Stre
             imaging.fromarray(scenes[-1].image).save(folder / IMAGES / file_name(index), "PNG", optimize=True)
             report(f"drawing {stream.name.lower()} scenes", index + 1, count)
     except OSError as error:
-        raise ConfigError(f"cannot write scenes to {str(folder)!r}: {error.strerror}; choose another folder with --out") from error
+        raise ConfigError(f"cannot write scenes to {str(folder)!r}: {error.strerror}; choose another folder with --output") from error
     return scenes

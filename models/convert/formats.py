@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.suggestions import near
 
 # A source file is of one of the formats, or a PyTorch program.
 TORCH = "torch"
@@ -48,7 +49,7 @@ def find_format(name: str) -> ModelFormat:
     """Return the format of this name; raises ConfigError if there is none."""
     if name in FORMATS:
         return FORMATS[name]
-    raise ConfigError(f"unknown format {name!r}: choose from {', '.join(FORMATS)}, or all")
+    raise ConfigError(f"no format is called {name!r}: {near(name, (*FORMATS, 'all'))}")
 
 
 def steps_to(start: str, goal: str) -> list[ModelFormat] | None:

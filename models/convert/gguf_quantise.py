@@ -40,14 +40,14 @@ def quantise(source: Path, kind: str, out: Path) -> Path:
         )
     target = out / f"{_PRECISION.sub('', source.stem)}_{kind}.gguf"
     if target.exists() and target.samefile(source):
-        raise ConfigError(f"{str(target)!r} would replace its own source: choose another folder with --out")
+        raise ConfigError(f"{str(target)!r} would replace its own source: choose another folder with --output")
     try:
         out.mkdir(parents=True, exist_ok=True)
         part = target.with_suffix(".part")
         _write(gguf, reader, kind, part)
         part.replace(target)
     except OSError as error:
-        raise ConfigError(f"cannot write {str(target)!r}: {error.strerror}; choose another folder with --out") from error
+        raise ConfigError(f"cannot write {str(target)!r}: {error.strerror}; choose another folder with --output") from error
     return target
 
 

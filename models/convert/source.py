@@ -10,6 +10,7 @@ import msgspec
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.model_names import model_path
 from edgemeter.agent.base.progress import Tell
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, card_path
@@ -70,7 +71,7 @@ class ModelSource:
 
 
 def find_source(source: str) -> Path:
-    """Return the file: a path, the name of a shipped file, or the shipped model's name for its PyTorch file.
+    """Return the file: a path, a name of the catalogue or of a shipped file, or the shipped model's name for its PyTorch file.
 
     Raises:
         ConfigError: there is no such file.
@@ -79,6 +80,7 @@ def find_source(source: str) -> Path:
     shipped = SHIPPED_FOLDER / f"{source}_fp32.torchscript"
     if not path.exists() and shipped.is_file():
         return shipped
+    path = path if path.is_file() else model_path(source)
     return path if path.is_file() else find_model(source).path
 
 

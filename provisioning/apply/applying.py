@@ -41,19 +41,6 @@ MB = 1e6
 SSH_PORT = 22
 # The token is used within minutes; one that is left unused expires soon.
 TOKEN_HOURS = 1.0
-GOVERNOR = """[Unit]
-Description=Edgemeter: the CPU governor that fleet.toml names
-After=cpufrequtils.service ondemand.service raspi-config.service nvpmodel.service
-Before=edgemeter-agent.service
-
-[Service]
-Type=oneshot
-RemainAfterExit=yes
-ExecStart=/bin/sh -c 'for file in /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor; do echo {} > $file; done'
-
-[Install]
-WantedBy=multi-user.target
-"""
 PYTHON_DROP_IN = "[Service]\nExecStart=\nExecStart={} /opt/edgemeter/supervisor.py\n"
 
 ApplyState: TypeAlias = Literal["ok", "changed", "skipped", "failed"]
@@ -250,7 +237,9 @@ class _Device:
             self._steps.add(ApplyStep("python", "changed", f"would install Python {tar.version}"))
             raise _DryRunEnds
         self._copy([FileToCopy(tar.path, "python.tar", tar.sha256, tar.path.stat().st_size)], tar.unpacked_bytes)
-        result = self._root.run(["sh", "-s", "--", f"{self._stage_seen}/python.tar", tar.folder(prefix)], offer.UNPACK, INSTALL_S)
+        result = self._root.run(
+            ["sh", "-s", "--", f"{self._stage_seen}/python.tar", tar.folder(prefix)], offer.UNPACK.read_bytes(), INSTALL_S
+        )
         if result.returncode != 0:
             raise UnavailableError(f"cannot unpack the Python there: {result.stderr[-300:]}: is it a CPython for {self._board.arch}?")
         self._steps.add(ApplyStep("python", "changed", f"Python {tar.version} in {tar.folder('')}"))
@@ -288,7 +277,7 @@ class _Device:
             "public_key": self._settings.public_key,
             "python": interpreter,
             "python_drop_in": PYTHON_DROP_IN.format(interpreter),
-            "governor_unit": GOVERNOR.format(self._request.governor or ""),
+            "governor_unit": (UNITS / "edgemeter-governor.service.in").read_text().format(self._request.governor or ""),
             "units": {path.name: path.read_text() for path in sorted(UNITS.glob("*.service"))},
             "rules": (UNITS / "70-edgemeter.rules").read_text(),
             "power_mode": self._request.power_mode,

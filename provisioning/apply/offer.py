@@ -16,17 +16,7 @@ from edgemeter.provisioning.release.install import FileEntry, Manifest
 from edgemeter.provisioning.release.manifest import read_release
 
 OLDEST_PYTHON = (3, 10)
-# Unpacks $1 into $2, whole or not at all; leftovers of an interruption are removed.
-UNPACK = b"""
-set -e
-[ -x "$2/bin/python3" ] && exit 0
-rm -rf "$2.new"; mkdir -p "$2.new"
-tar -xf "$1" -C "$2.new" --strip-components=1 --no-same-owner
-"$2.new/bin/python3" -c 'import ssl, venv'
-"$2.new/bin/python3" -m compileall -q -q --invalidation-mode unchecked-hash -x '/lib/python3[.][0-9]+/(.*/)?tests?/' \\
-    -s "$2.new" -p "$2" "$2.new/lib" || [ $? = 1 ]
-sync; mv "$2.new" "$2"
-"""
+UNPACK = Path(__file__).with_name("unpack_python.sh")
 
 
 @dataclass(frozen=True, slots=True)

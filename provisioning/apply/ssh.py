@@ -45,17 +45,7 @@ HostKeys = Literal["accept-new", "strict"]
 # The slowest line on which a file still counts as moving.
 SLOWEST_BYTES_PER_S = 20_000
 HASH_S = 600.0
-# Makes the folder, removes files that do not belong there, lists the others. $1: the folder, then the names that belong.
-_LIST = """
-set -e
-umask 077; mkdir -p "$1"; cd "$1"; shift
-find . -type f | while IFS= read -r path; do
-    path=${path#./}; known=
-    for name in "$@"; do [ "$name" = "$path" ] && known=yes; done
-    if [ -z "$known" ]; then rm -f "$path"; continue; fi
-    printf '%s %s %s\\n' "$(sha256sum <"$path" | cut -d ' ' -f 1)" "$(($(wc -c <"$path")))" "$path"
-done
-"""
+_LIST = Path(__file__).with_name("list_files.sh")
 _WRITE = 'umask 077; mkdir -p "$(dirname "$1")" && if [ "$2" = 0 ]; then cat > "$1"; else cat >> "$1"; fi'
 
 
@@ -171,7 +161,7 @@ def missing_files(connection: SshConnection, folder: str, files: Sequence[FileTo
         UnavailableError: the folder cannot be made or read there.
         TransientError: the connection was lost.
     """
-    result = connection.run(["sh", "-s", "--", folder, *(file.name for file in files)], _LIST.encode(), HASH_S)
+    result = connection.run(["sh", "-s", "--", folder, *(file.name for file in files)], _LIST.read_bytes(), HASH_S)
     if result.returncode != 0:
         raise _refused(connection, f"cannot use {folder!r}", result.stderr)
     # A login shell may have printed something of its own before.

@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Literal, TypeAlias
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.mqtt_session import Message
@@ -27,79 +29,57 @@ _EPSILON = 1e-9
 
 # By (group, state).
 Counts = Mapping[tuple[int, str], int]
-
+ChangeByHand: TypeAlias = Literal["pause", "resume", "cancel"]
 
 # A change by hand: what it does in words, and what is written (nothing where the campaign is None).
 _CampaignChange = tuple[str, Campaign | None, tuple[Execution, ...]]
 
 
+def change_campaign(registry: Registry, name: str, change: ChangeByHand, now_ns: int, *, is_dry_run: bool = False) -> str:
+    """Pause, resume or cancel a campaign by hand and return what was done; a dry run writes nothing.
+
+    Raises:
+        ConfigError: there is none of that name, or it is over; it may be cancelled already.
+    """
+    plan: Callable[[Registry, Campaign, int], _CampaignChange] = {"pause": _pause, "resume": _resume, "cancel": _cancel}[change]
+    with nullcontext() if is_dry_run else registry.transaction() as statements:
+        campaign = campaigns.find(registry, name)
+        if campaign.state in IS_OVER and (change, campaign.state) != ("cancel", "cancelled"):
+            raise ConfigError(f"campaign {name!r} is over ({campaign.state}): start another")
+        text, after, executions = plan(registry, campaign, now_ns)
+        if statements is not None and after is not None:
+            campaigns.write(statements, after)
+            update_executions(statements, executions)
+    return f"would be {text}" if is_dry_run and after else text
+
+
+def _pause(registry: Registry, campaign: Campaign, _now_ns: int) -> _CampaignChange:
+    executions = _held(registry, campaign.campaign)
+    text = f"paused; {len(executions)} executions held, those in flight continue"
+    return text, replace(campaign, state="paused", reason="paused by hand"), executions
+
+
+def _resume(registry: Registry, campaign: Campaign, _now_ns: int) -> _CampaignChange:
+    """Failures so far count for no abort rule any more."""
+    if campaign.state == "running":
+        return "already running", None, ()
+    released = _released(registry, campaign.campaign, campaign.wave)
+    text = f"resumed with group {campaign.wave + 1} of {campaign.waves}, {len(released)} executions queued"
+    return text, replace(campaign, state="running", reason=None, judged_from=last_serial(registry)), released
+
+
+def _cancel(registry: Registry, campaign: Campaign, now_ns: int) -> _CampaignChange:
+    if campaign.state == "cancelled":
+        return "already cancelled", None, ()
+    cancelled = tuple(jobs.cancelled(executions_of_campaign(registry, campaign.campaign), now_ns))
+    in_flight = sum(not execution.is_final for execution in cancelled)
+    text = f"cancelled; {len(cancelled) - in_flight} executions not started, {in_flight} being cancelled"
+    return text, replace(campaign, state="cancelled", reason="cancelled by hand", ended_ns=now_ns), cancelled
+
+
 def release_group(registry: Registry, connection: Statements, campaign: str, wave: int) -> None:
     """Queue the executions of every group up to `wave`, within the caller's transaction."""
     update_executions(connection, _released(registry, campaign, wave))
-
-
-def pause_campaign(registry: Registry, name: str, *, is_dry_run: bool = False) -> str:
-    """Pause a campaign and return what was done; a dry run writes nothing.
-
-    Raises:
-        ConfigError: there is none of that name, or it is over.
-    """
-
-    def plan() -> _CampaignChange:
-        campaign, executions = _open_campaign(registry, name), _held(registry, name)
-        text = f"paused; {len(executions)} executions held, those in flight continue"
-        return text, replace(campaign, state="paused", reason="paused by hand"), executions
-
-    return _make(registry, plan, is_dry_run=is_dry_run)
-
-
-def resume_campaign(registry: Registry, name: str, *, is_dry_run: bool = False) -> str:
-    """Resume a paused or aborted campaign and return what was done; earlier failures count for no abort rule.
-
-    Raises:
-        ConfigError: there is none of that name, or it is over.
-    """
-
-    def plan() -> _CampaignChange:
-        campaign = _open_campaign(registry, name)
-        if campaign.state == "running":
-            return "already running", None, ()
-        released = _released(registry, name, campaign.wave)
-        text = f"resumed with group {campaign.wave + 1} of {campaign.waves}, {len(released)} executions queued"
-        return text, replace(campaign, state="running", reason=None, judged_from=last_serial(registry)), released
-
-    return _make(registry, plan, is_dry_run=is_dry_run)
-
-
-def cancel_campaign(registry: Registry, name: str, now_ns: int, *, is_dry_run: bool = False) -> str:
-    """Cancel a campaign, with its executions in flight, and return what was done; it may be cancelled already.
-
-    Raises:
-        ConfigError: there is none of that name, or it has ended by itself.
-    """
-
-    def plan() -> _CampaignChange:
-        if campaigns.find(registry, name).state == "cancelled":
-            return "already cancelled", None, ()
-        campaign = _open_campaign(registry, name)
-        cancelled = tuple(jobs.cancelled(executions_of_campaign(registry, name), now_ns))
-        in_flight = sum(not execution.is_final for execution in cancelled)
-        text = f"cancelled; {len(cancelled) - in_flight} executions not started, {in_flight} being cancelled"
-        return text, replace(campaign, state="cancelled", reason="cancelled by hand", ended_ns=now_ns), cancelled
-
-    return _make(registry, plan, is_dry_run=is_dry_run)
-
-
-def _make(registry: Registry, plan: Callable[[], _CampaignChange], *, is_dry_run: bool) -> str:
-    if is_dry_run:
-        text, campaign, _ = plan()
-        return f"would be {text}" if campaign else text
-    with registry.transaction() as connection:
-        text, campaign, executions = plan()
-        if campaign is not None:
-            campaigns.write(connection, campaign)
-            update_executions(connection, executions)
-    return text
 
 
 def _released(registry: Registry, campaign: str, wave: int) -> tuple[Execution, ...]:
@@ -110,16 +90,8 @@ def _released(registry: Registry, campaign: str, wave: int) -> tuple[Execution, 
 
 
 def _held(registry: Registry, campaign: str) -> tuple[Execution, ...]:
-    return tuple(
-        replace(execution, state="held") for execution in executions_of_campaign(registry, campaign) if execution.state == "queued"
-    )
-
-
-def _open_campaign(registry: Registry, name: str) -> Campaign:
-    campaign = campaigns.find(registry, name)
-    if campaign.state in IS_OVER:
-        raise ConfigError(f"campaign {name!r} is over ({campaign.state}): start another")
-    return campaign
+    executions = executions_of_campaign(registry, campaign)
+    return tuple(replace(execution, state="held") for execution in executions if execution.state == "queued")
 
 
 def next_step(campaign: Campaign, counts: Counts, judged: Counts, now_ns: int) -> Campaign | None:

@@ -15,7 +15,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract.orders import JobId
-from edgemeter.agent.contract.suite import FORMATS, Settings, SuiteFile, reads
+from edgemeter.agent.contract.suite import FORMATS, Settings, SuiteFile, reads, renew_keys
 from edgemeter.provisioning.campaigns import starting
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory import selection
@@ -62,7 +62,7 @@ def read_campaign_file(path: Path) -> CampaignFile:
     Raises:
         ConfigError: it cannot be read, has a wrong or unknown key, or two modes have one name.
     """
-    campaign_file = read_toml(path, CampaignFile, "campaign file")
+    campaign_file = read_toml(path, CampaignFile, "campaign file", complete=renew_keys)
     for fault in faults(campaign_file):
         raise ConfigError(f"campaign file {str(path)!r}: {fault}")
     return campaign_file

@@ -14,16 +14,18 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import DONE, FAILED
 from edgemeter.agent.base.options import format_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table, print_text
 from edgemeter.provisioning.apply.applying import ApplyOutcome, ApplyRequest, ApplySettings, apply_all, make_join_file, of_fleet, of_host
 from edgemeter.provisioning.apply.offer import read_offer, read_python_tar
 from edgemeter.provisioning.apply.ssh import SshOptions
-from edgemeter.provisioning.cli.options import folder_option, open_registry
+from edgemeter.provisioning.cli.options import folder_option
+from edgemeter.provisioning.identity.passphrase import read_passphrase
 from edgemeter.provisioning.inventory.fleet_file import read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.inventory.selection import select_devices
 
 _STYLE = {"ok": "green", "changed": "cyan", "failed": "red"}
@@ -103,7 +105,7 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: b
             outcomes = apply_all(requests, settings, jobs, progress.report, progress.ended)
     if not print_data(form, {"dry_run": is_dry, "devices": [{**asdict(outcome), "result": outcome.state} for outcome in outcomes]}):
         _print_summary(outcomes, console_for(form), is_dry=is_dry)
-    sys.exit(1 if any(outcome.state == "failed" for outcome in outcomes) else 0)
+    sys.exit(FAILED if any(outcome.state == "failed" for outcome in outcomes) else DONE)
 
 
 def _requests(folder: FleetFolder, devices: tuple[str, ...], options: dict[str, Any]) -> list[ApplyRequest]:
@@ -127,12 +129,7 @@ def _password(file: Path | None, *, is_asked: bool) -> str | None:
         raise click.UsageError("give --ask-sudo-password or --sudo-password-file, not both")
     if is_asked:
         return str(click.prompt("sudo password of the devices", hide_input=True, err=True))
-    if file is None:
-        return None
-    try:
-        return file.read_text().split("\n")[0]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the password in {str(file)!r}: {error}") from error
+    return None if file is None else read_passphrase(file)
 
 
 class _ApplyProgress:

@@ -3,21 +3,22 @@
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from rich.console import Console
 
+from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
-from edgemeter.provisioning.campaigns.campaign_handler import cancel_campaign, pause_campaign, resume_campaign
-from edgemeter.provisioning.cli.options import change_options, folder_option, format_option, open_registry, print_notes
+from edgemeter.provisioning.campaigns.campaign_handler import ChangeByHand, change_campaign
+from edgemeter.provisioning.cli.options import change_options, folder_option, format_option, print_notes
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.inventory.formatting import day, narrow_table, stamp
 from edgemeter.provisioning.jobs.job_view import one_line
 from edgemeter.provisioning.registry import campaigns
@@ -26,7 +27,7 @@ from edgemeter.provisioning.registry.campaigns import CELL_STATES, CampaignCell,
 MOST_REASONS = 20
 
 
-@click.group()
+@click.group(cls=DefaultGroup)
 def campaign() -> None:
     """Carry out campaigns and updates group by group, with limits and coverage; a campaign measures models x devices x modes.
 
@@ -105,7 +106,7 @@ def pause(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> No
 
     Example: edgemeter fleet campaign pause autumn
     """
-    _change(pause_campaign, name, folder, dry_run=dry_run, as_json=as_json)
+    _change("pause", name, folder, dry_run=dry_run, as_json=as_json)
 
 
 @campaign.command(short_help="Resume a paused or aborted campaign.")
@@ -116,7 +117,7 @@ def resume(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> N
 
     Example: edgemeter fleet campaign resume autumn
     """
-    _change(resume_campaign, name, folder, dry_run=dry_run, as_json=as_json)
+    _change("resume", name, folder, dry_run=dry_run, as_json=as_json)
 
 
 @campaign.command()
@@ -127,12 +128,12 @@ def cancel(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> N
 
     Example: edgemeter fleet campaign cancel autumn
     """
-    _change(partial(cancel_campaign, now_ns=time.time_ns()), name, folder, dry_run=dry_run, as_json=as_json)
+    _change("cancel", name, folder, dry_run=dry_run, as_json=as_json)
 
 
-def _change(change: Callable[..., str], name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
+def _change(change: ChangeByHand, name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
     with open_registry(folder, read_only=dry_run) as registry:
-        outcome = change(registry, name, is_dry_run=dry_run)
+        outcome = change_campaign(registry, name, change, time.time_ns(), is_dry_run=dry_run)
     if as_json:
         print_json({"campaign": name, "done": outcome, "dry_run": dry_run})
     else:

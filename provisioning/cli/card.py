@@ -14,6 +14,7 @@ import click
 
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.options import renamed_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.provisioning.cli.options import folder_option
 from edgemeter.provisioning.write.image_file import is_compressed, read_image
@@ -52,7 +53,13 @@ def _size(_ctx: click.Context, _param: click.Parameter, value: str | None) -> in
     help="Join file of the board, from `edgemeter fleet token`; or a folder of such files: one image for each of their boards.",
 )
 @click.option("--public-key", type=FILE, help="Key to verify the release with. Default: release.pub in the fleet folder.")
-@click.option("--format", "form", type=click.Choice(FORMATS), help="First-boot format of the system. Default: detected on the card.")
+@renamed_option(
+    "--first-boot",
+    "form",
+    former=["--format"],
+    type=click.Choice(FORMATS),
+    help="First-boot format of the system. Default: detected on the card.",
+)
 @click.option("--user", help="Name of the first account; needs --ssh-key.")
 @click.option("--ssh-key", type=FILE, help="File with the public SSH keys that may log in.")
 @click.option("--hostname", help="Host name of the board; {device} in it is the board's name in the fleet. Default: that of the system.")
@@ -102,7 +109,7 @@ def _joins(path: Path) -> list[Path]:
         return []
     join_files = sorted(path.glob(f"*{_JOIN}"))
     if not join_files:
-        raise ConfigError(f"there is no *{_JOIN} in {str(path)!r}: `edgemeter fleet token DEVICE... --out {path}` writes them")
+        raise ConfigError(f"there is no *{_JOIN} in {str(path)!r}: `edgemeter fleet token DEVICE... --output {path}` writes them")
     return join_files
 
 
@@ -232,7 +239,13 @@ def _counting(step: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
 
 @click.command(short_help="Write an image to a card and read it back; disks in use are refused.")
 @click.argument("images", type=FILE, metavar="IMG...", nargs=-1, required=True)
-@click.option("--device", type=FILE, help="Device of the card: /dev/sdX, /dev/mmcblkN. Default: none; the disks are listed.")
+@renamed_option(
+    "--card",
+    "device",
+    former=["--device"],
+    type=FILE,
+    help="Device of the card: /dev/sdX, /dev/mmcblkN. Default: none; the disks are listed.",
+)
 @click.option("--force-large", is_flag=True, help="Allow disks of more than 512 GB.")
 @click.option("--yes-model", metavar="TEXT", help="Confirm with model and size of the card, as in the prompt, for scripts.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Check image and card, and write nothing.")
@@ -242,7 +255,7 @@ def write(images: tuple[Path, ...], device: Path | None, *, force_large: bool, y
 
     The first card is confirmed; each following one of the same model and size is written as soon as it is exchanged.
 
-    Example: edgemeter fleet write raspios.img.xz --device /dev/sdb
+    Example: edgemeter fleet write raspios.img.xz --card /dev/sdb
     """
     world = KernelTrees()
     if device is None:
@@ -325,4 +338,4 @@ def _choice(world: KernelTrees) -> str:
     for disk in all_disks(world):
         why = objections(disk, world, None, "refused")
         lines.append(f"  {disk.path}  {disk.words}" + (f"  no: {why[0]}" if why else ""))
-    return "which card? Give --device:\n" + ("\n".join(lines) or "  no disk found")
+    return "which card? Give --card:\n" + ("\n".join(lines) or "  no disk found")

@@ -6,7 +6,7 @@ import time
 import click
 
 from edgemeter.agent.base.documents import print_json
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import DONE, ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.cli.options import (
@@ -14,7 +14,6 @@ from edgemeter.provisioning.cli.options import (
     devices_argument,
     folder_option,
     format_option,
-    open_registry,
     print_notes,
     selection_option,
 )
@@ -26,6 +25,7 @@ from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory import selection as selecting
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.registry.canary_runs import read_canary_runs
 from edgemeter.provisioning.registry.devices import find_presence
 from edgemeter.provisioning.registry.jobs import executions_of_device, find_in_flight
@@ -156,7 +156,7 @@ def power(device: str, action: str, folder: FleetFolder, *, force: bool, dry_run
         click.echo(f"{device}: {outcome}{ {True: 'on', False: 'off', None: 'unknown'}[state.is_on] }")
         for warning in state.warnings:
             click.echo(f"edgemeter: {wired.text}: {warning}", err=True)
-    sys.exit(0)
+    sys.exit(DONE)
 
 
 def _check_power(wired: Wiring, written: FleetFile, registry: Registry) -> None:
@@ -176,10 +176,8 @@ def _switch_power(registry: Registry, wired: Wiring, switch: PowerSwitch, action
         if action == "cycle":
             click.echo(f"{wired.device}: power off for {off_s:g} s ...", err=True)
             switch.cycle(off_s)
-        elif action == "on":
-            switch.on()
         else:
-            switch.off()
+            switch.turn("on" if action == "on" else "off")
         outcome = "done"
     except EdgemeterError as error:
         outcome = str(error)

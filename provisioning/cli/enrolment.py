@@ -15,16 +15,17 @@ from rich.table import Table
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
-from edgemeter.agent.base.options import FiniteRange
+from edgemeter.agent.base.options import FiniteRange, renamed_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.identity import token_id
-from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, format_option, json_option, open_registry
+from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, format_option, json_option
 from edgemeter.provisioning.identity import admission, broker_files
 from edgemeter.provisioning.identity.admission import AdmissionDecision, Invitation
 from edgemeter.provisioning.identity.enforcement import Enforcement
 from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.registry.certificates import undecided_requests
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -32,8 +33,13 @@ from edgemeter.provisioning.registry.registry import Registry
 @click.command()
 @folder_option
 @click.option("--broker", help="Host name or address of the broker, as devices reach it. Required for a new fleet.")
-@click.option(
-    "--name", "names", multiple=True, metavar="NAME", help="Further name or address in the broker's certificate; may be repeated."
+@renamed_option(
+    "--broker-name",
+    "names",
+    former=["--name"],
+    multiple=True,
+    metavar="NAME",
+    help="Further name or address in the broker's certificate; may be repeated.",
 )
 @click.option("--fleet", help="Name of the fleet. Default: default.")
 @click.option("--port", type=click.IntRange(1, 65535), help="Port for clients with a certificate. Default: 8883.")
@@ -54,7 +60,7 @@ from edgemeter.provisioning.registry.registry import Registry
 def init(folder: FleetFolder, *, dry_run: bool, as_json: bool, **options: Any) -> None:
     """Create the fleet's authority, certificates, release key and broker configuration; existing files are kept.
 
-    Example: edgemeter fleet init --broker broker.example --name 192.0.2.10
+    Example: edgemeter fleet init --broker broker.example --broker-name 192.0.2.10
     """
     from edgemeter.provisioning.identity.fleet_init import InitOptions, after_init, init_steps
     from edgemeter.provisioning.identity.fleet_units import install_lines
@@ -100,15 +106,21 @@ def sample(kind: str) -> None:
 @devices_argument
 @folder_option
 @click.option("--hours", default=24.0, show_default=True, type=FiniteRange(0.01, 24 * 365), help="Validity, in hours.")
-@click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), default=".", help="Folder for the join files. Default: the current one."
+@renamed_option(
+    "-o",
+    "--output",
+    "out",
+    former=["--out"],
+    type=click.Path(path_type=Path, file_okay=False),
+    default=".",
+    help="Folder for the join files. Default: the current one.",
 )
 @dry_run_option
 @json_option
 def token(devices: tuple[str, ...], folder: FleetFolder, hours: float, out: Path, *, dry_run: bool, as_json: bool) -> None:
     """Create a one-time enrolment token for each device and write its join file; a previous token of the device ends.
 
-    Example: edgemeter fleet token pi5-01 pi5-02 --hours 48 --out cards
+    Example: edgemeter fleet token pi5-01 pi5-02 --hours 48 --output cards
     """
     inventory = fleet_file.read(folder.fleet_file)
     with open_registry(folder) as registry:

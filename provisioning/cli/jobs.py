@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 
 from edgemeter.agent.base.documents import print_json
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import FiniteRange
+from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
+from edgemeter.agent.base.options import FiniteRange, renamed_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.cli.options import (
@@ -19,12 +19,12 @@ from edgemeter.provisioning.cli.options import (
     dry_run_option,
     folder_option,
     format_option,
-    open_registry,
     print_notes,
     selection_option,
 )
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.jobs.job_view import counts_text, executions_table, follow_job, job_document, job_outline, summary_of
 from edgemeter.provisioning.jobs.scheduler import WaitReasons
@@ -148,7 +148,9 @@ def schedule(
 @click.argument("job", required=False)
 @click.option("--device", help="Show the jobs of this device, the newest first.")
 @click.option("--follow", "follows", is_flag=True, help="Show the progress of one job until it has ended; exit 1 if a device failed.")
-@click.option("--text", "with_text", is_flag=True, help="Print the text that devices answered: doctor reports, log lines.")
+@renamed_option(
+    "--answers", "with_text", former=["--text"], is_flag=True, help="Print the text that devices answered: doctor reports, log lines."
+)
 @format_option
 @folder_option
 def jobs(job: str | None, folder: FleetFolder, *, device: str | None, follows: bool, with_text: bool, form: Format | None) -> None:
@@ -236,7 +238,7 @@ def _follow_to_end(folder: FleetFolder, registry: Registry, job: str, form: Form
     """Follow a job, show how it ended, and exit 0 when all executions are done, else 1."""
     ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job}` shows it, `edgemeter fleet cancel {job}` cancels it")
     _show_job(registry, job, ended, {}, form)
-    sys.exit(0 if all(execution.state == "done" for execution in ended) else 1)
+    sys.exit(DONE if all(execution.state == "done" for execution in ended) else FAILED)
 
 
 def follow(folder: FleetFolder, registry: Registry, job: str, hint: str) -> list[Execution]:

@@ -1,4 +1,4 @@
-"""Options that the commands of `edgemeter fleet` share, and the registry as they open it."""
+"""Options that the commands of `edgemeter fleet` share."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 import click
 
 from edgemeter.agent.base import options
-from edgemeter.provisioning.inventory import fleet_folder, fleet_registry, selection
+from edgemeter.provisioning.inventory import fleet_folder, selection
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry.registry import Registry
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -44,16 +43,6 @@ def selection_option(purpose: str, otherwise: str | None = None) -> Callable[[_C
         # A default of None would be a value, and the option not required any more (click 8.3).
         return click.option("--on", "selection", metavar="SELECTION", required=True, help=text)
     return click.option("--on", "selection", metavar="SELECTION", default=otherwise, help=f"{text} Default: {otherwise}.")
-
-
-def open_registry(folder: FleetFolder, *, read_only: bool = False) -> Registry:
-    """Return the fleet's registry, to be used in a `with` block.
-
-    Raises:
-        ConfigError: there is none, it is damaged, or fleet.toml is wrong.
-        UnavailableError: its server does not answer.
-    """
-    return fleet_registry.open_registry(folder, "read" if read_only else "write")
 
 
 def print_notes(notes: Iterable[str]) -> None:

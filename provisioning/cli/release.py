@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.documents import json_document, print_json
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.options import renamed_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.orders import version_key
-from edgemeter.provisioning.cli.options import folder_option, format_option, json_option, open_registry
+from edgemeter.provisioning.cli.options import folder_option, format_option, json_option
 from edgemeter.provisioning.identity import release_keys
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.update import releases
 
@@ -27,7 +30,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _ROOT_HELP = "System such as the board's, a folder or tar, to import the packages in. Default: $EDGEMETER_ARM64/root."
 
 
-@click.group()
+@click.group(cls=DefaultGroup)
 def release() -> None:
     """Build, sign, check and add releases: all that a board needs to run the agent, in one signed file, installed without a network.
 
@@ -180,11 +183,15 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
     "and --root lacks comes with it. May be repeated.",
 )
 @click.option("--system-site-packages", is_flag=True, help="Let the release see the system's Python packages: JetPack's TensorRT.")
-@click.option(
-    "--key", type=_FILE, help="Key to sign with. Default: release.key in the fleet folder; if it is elsewhere, the release is signed there."
+@renamed_option(
+    "--signing-key-file",
+    "key",
+    former=["--key"],
+    type=_FILE,
+    help="Key to sign with. Default: release.key in the fleet folder; if it is elsewhere, the release is signed there.",
 )
 @click.option("--root", type=click.Path(path_type=Path), help=_ROOT_HELP)
-@click.option("--out", type=_FILE, help="Output file. Default: a name with version, board and Python.")
+@renamed_option("-o", "--output", "out", former=["--out"], type=_FILE, help="Output file. Default: a name with version, board and Python.")
 @click.option("--dry-run", is_flag=True, help="Collect and check everything, show the result, and write nothing.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def build(
@@ -237,7 +244,10 @@ def build(
     built = build_release(request, out, lambda step: click.echo(f"{step} ...", err=True) if sys.stderr.isatty() else None, is_dry=dry_run)
     _print_built(built, target, dry_run=dry_run, is_json=is_json)
     if signing is None and not dry_run:
-        click.echo(f"not signed yet: where the release key is, run `edgemeter fleet release sign {built.path} --key release.key`", err=True)
+        click.echo(
+            f"not signed yet: where the release key is, run `edgemeter fleet release sign {built.path} --signing-key-file release.key`",
+            err=True,
+        )
 
 
 def _print_built(built: "BuiltRelease", target: "ReleaseTarget", *, dry_run: bool, is_json: bool) -> None:
@@ -262,13 +272,15 @@ def _print_built(built: "BuiltRelease", target: "ReleaseTarget", *, dry_run: boo
 @release.command(short_help="Sign a release that was built elsewhere.")
 @folder_option
 @click.argument("path", metavar="RELEASE", type=_FILE)
-@click.option("--key", type=_FILE, help="Key to sign with. Default: release.key in the fleet folder.")
-@click.option("--out", type=_FILE, help="Output file. Default: the input file.")
+@renamed_option(
+    "--signing-key-file", "key", former=["--key"], type=_FILE, help="Key to sign with. Default: release.key in the fleet folder."
+)
+@renamed_option("-o", "--output", "out", former=["--out"], type=_FILE, help="Output file. Default: the input file.")
 @click.option("--dry-run", is_flag=True, help="Check the release and the key, and write nothing.")
 def sign(folder: FleetFolder, path: Path, key: Path | None, out: Path | None, *, dry_run: bool) -> None:
     """Sign a release that was built where the release key is not; needs no network and no fleet folder.
 
-    Example: edgemeter fleet release sign edgemeter-pi5.tar --key /media/stick/release.key
+    Example: edgemeter fleet release sign edgemeter-pi5.tar --signing-key-file /media/stick/release.key
     """
     from edgemeter.provisioning.release import manifest
     from edgemeter.provisioning.release.build import sign_release

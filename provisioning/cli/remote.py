@@ -8,16 +8,17 @@ import click
 from msgspec import structs
 
 from edgemeter.agent.base.documents import print_json
-from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.options import FiniteRange
+from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
+from edgemeter.agent.base.options import FiniteRange, renamed_option
 from edgemeter.agent.base.tables import console_for
 from edgemeter.agent.contract.orders import Doctor, Logs, Restart, Work
 from edgemeter.provisioning.cli.jobs import follow, print_would_order
-from edgemeter.provisioning.cli.options import change_options, devices_argument, open_registry, print_notes
+from edgemeter.provisioning.cli.options import change_options, devices_argument, print_notes
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.jobs.job_view import job_document
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.jobs import NewJob
@@ -66,7 +67,7 @@ def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s
 
 @click.command()
 @devices_argument
-@click.option("--board", is_flag=True, help="Reboot the board instead of restarting the agent.")
+@renamed_option("--reboot", "board", former=["--board"], is_flag=True, help="Reboot the board instead of restarting the agent.")
 @click.option(
     "--timeout", "timeout_s", type=FiniteRange(1, 86_400), default=RESTART_TIMEOUT_S, show_default=True, help="Time limit, in seconds."
 )
@@ -74,7 +75,7 @@ def logs(devices: tuple[str, ...], folder: FleetFolder, *, lines: int, timeout_s
 def restart(devices: tuple[str, ...], folder: FleetFolder, *, board: bool, timeout_s: float, dry_run: bool, as_json: bool) -> None:
     """Restart the agent of devices (names or selections), or reboot the boards; never during a run.
 
-    Example: edgemeter fleet restart pi5-01 --board
+    Example: edgemeter fleet restart pi5-01 --reboot
     """
     work = Restart(what="board" if board else "agent")
     _ask(folder, devices, work, f"restart {work.what}", timeout_s, as_json=as_json, is_dry_run=dry_run)
@@ -94,7 +95,7 @@ def _ask(folder: FleetFolder, names: Sequence[str], work: Work, title: str, time
             return
         with registry.transaction() as connection:
             job = jobs.add(connection, NewJob(work, title, timeout_s), picked.targets, time.time_ns())
-        ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job} --text` shows the answers")
+        ended = follow(folder, registry, job, f"`edgemeter fleet jobs {job} --answers` shows the answers")
         if as_json:
             print_json(job_document(jobs.find_by_prefix(registry, job), ended, {}))
         else:
@@ -104,7 +105,7 @@ def _ask(folder: FleetFolder, names: Sequence[str], work: Work, title: str, time
                 )
                 if execution.text:
                     _print_text(execution.text)
-    sys.exit(0 if all(execution.state == "done" for execution in ended) else 1)
+    sys.exit(DONE if all(execution.state == "done" for execution in ended) else FAILED)
 
 
 def _selection(text: str) -> str:

@@ -10,10 +10,12 @@ import msgspec
 from rich.console import Console
 
 from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.base.errors import DONE, FAILED
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import console_for
-from edgemeter.provisioning.cli.options import folder_option, json_option, open_registry, selection_option
+from edgemeter.provisioning.cli.options import folder_option, json_option, selection_option
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.jobs.job_view import follow_job
 from edgemeter.provisioning.registry import campaigns
@@ -104,7 +106,7 @@ def update(
             _print_json(name, state, ended, planned)
         else:
             _print_ended(ended)
-    sys.exit(1 if waits and (state != "done" or any(execution.state != "done" for execution in ended)) else 0)
+    sys.exit(FAILED if waits and (state != "done" or any(execution.state != "done" for execution in ended)) else DONE)
 
 
 def _follow(folder: FleetFolder, registry: Registry, name: str) -> list[Execution]:

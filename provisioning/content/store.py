@@ -3,15 +3,14 @@
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Collection
-from functools import partial
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
 from edgemeter.agent.base import durable_file
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.orders import Content, FileName, Measure, Schedule, Sha256, Update, Work
 
@@ -41,12 +40,7 @@ class ContentStore:
             ConfigError: `source` cannot be read, or its name is not valid in an order.
             UnavailableError: the store cannot be written.
         """
-        called = _named(name or source.name)
-        try:
-            with source.open("rb") as file:
-                return self._put(partial(_copy, file), called)
-        except OSError as error:
-            raise ConfigError(f"cannot read {str(source)!r}: {error.strerror}") from error
+        return self._put(lambda target: [target.write(data) for data in _pieces(source)], _named(name or source.name))
 
     def put_bytes(self, content: bytes, name: str) -> Content:
         """Store `content`, and return it as orders name it.
@@ -113,8 +107,6 @@ class ContentStore:
                 os.fsync(file.fileno())
             content = hashed.content(name)
             self._place(Path(unfinished), content.sha256, content.size_bytes)
-        except _SourceError as error:
-            raise error.reason from error
         except OSError as error:
             raise UnavailableError(f"cannot store {name!r} in the fleet's content, {str(self._folder)!r}: {error.strerror}") from error
         finally:
@@ -140,10 +132,7 @@ class DryRunStore(ContentStore):
 
     def _put(self, write: Callable[["HashingWriter"], object], name: str) -> Content:
         hashed = HashingWriter(None)
-        try:
-            write(hashed)
-        except _SourceError as error:
-            raise error.reason from error
+        write(hashed)
         return hashed.content(name)
 
 
@@ -173,23 +162,13 @@ class HashingWriter:
         return Content(sha256=self._digest.hexdigest(), size_bytes=self._size_bytes, name=name)
 
 
-class _SourceError(EdgemeterError):
-    """The source could not be read, as opposed to the store that could not be written."""
-
-    def __init__(self, reason: OSError) -> None:
-        super().__init__(str(reason))
-        self.reason = reason
-
-
-def _copy(source: BinaryIO, target: "HashingWriter") -> None:
-    while True:
-        try:
-            data = source.read(PIECE_BYTES)
-        except OSError as error:
-            raise _SourceError(error) from error
-        if not data:
-            return
-        target.write(data)
+def _pieces(source: Path) -> Iterator[bytes]:
+    try:
+        with source.open("rb") as file:
+            while data := file.read(PIECE_BYTES):
+                yield data
+    except OSError as error:
+        raise ConfigError(f"cannot read {str(source)!r}: {error.strerror}") from error
 
 
 def _is_whole(path: Path, sha256: str, size_bytes: int) -> bool:

@@ -1,9 +1,10 @@
 """A FAT file system: its files are read, and changed so that it works after a power cut at any moment.
 
-Written by hand, because no library writes FAT without root and in this order: (1) new content and new folders go into free clusters;
-(2) both copies of the table claim them; (3) directories name them, sector by sector: an entry lies within one sector, so that each file is
-either the old or the new one; (4) clusters that nothing names any more are freed. After an interruption some clusters may be unused, and
-the copies of the table may differ: the next change, even an empty one, repairs both, and the number of free clusters.
+Written by hand, because no library writes FAT without root and in the order below; with mtools, a cut between two of its writes may leave
+neither the old file nor the new one. (1) New content and new folders go into free clusters; (2) both copies of the table claim them; (3)
+directories name them, sector by sector: an entry lies within one sector, so that each file is either the old or the new one; (4) clusters
+that nothing names any more are freed. After an interruption some clusters may be unused, and the copies of the table may differ: the next
+change, even an empty one, repairs both, and the number of free clusters.
 """
 
 import io

@@ -270,11 +270,11 @@ def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOve
     for name, presence in heard.items():
         if name not in named:
             # It reports, so the broker accepted it, by other means than this fleet's enrolment.
-            named[name] = Device(name, presence.fleet, None, None, (), "expected", None, None, None, 0)
+            named[name] = Device(name, presence.fleet)
     status = read_status(folder)
     bans = active_bans(registry, now_ns)
     for name in bans.keys() - named.keys():
-        named[name] = Device(name, "", None, None, (), "expected", None, None, None, 0)
+        named[name] = Device(name, "")
     ends_ns: defaultdict[str, list[int]] = defaultdict(list)
     for row in registry.query("SELECT device, not_after_ns FROM certificates WHERE revoked_ns IS NULL"):
         ends_ns[row["device"]].append(row["not_after_ns"])

@@ -104,7 +104,7 @@ def server_issues(folder: FleetFolder, now_ns: int) -> list[str]:
     if status is None or now_ns - status.written_ns > STALE_S * NS_PER_S:
         return [f"the broker at {_broker(folder)} does not answer the fleet's service: look at its log and start it"]
     if not status.has_collector(now_ns):
-        return [f"no collector answers, so results stay on the devices: edgemeter collector up --fleet {folder.path}"]
+        return [f"no collector answers, so results stay on the devices: edgemeter collector up --folder {folder.path}"]
     return []
 
 

@@ -192,7 +192,7 @@ def revoke(registry: Registry, device: str, reason: str, fleet: str) -> Admissio
         return AdmissionDecision("already revoked", lambda _statements: None)
     check_device_name(device, registry)
     heard = devices.find_presence(registry, device)
-    before = registered or Device(device, heard.fleet if heard else fleet, None, None, (), "expected", None, None, None, now_ns)
+    before = registered or Device(device, heard.fleet if heard else fleet)
 
     def apply(statements: Statements) -> None:
         certificates.revoke(statements, device, now_ns, reason)
@@ -211,7 +211,7 @@ def _accept_enrolled(registry: Registry, statements: Statements, registered: Dev
     # A board's report is its own word: it takes no number of another.
     if serial is not None and (owner := devices.find_by_serial(registry, serial)) is not None and owner.device != heard.device:
         serial = None
-    before = registered or Device(heard.device, heard.fleet, None, None, (), "expected", None, None, None, now_ns)
+    before = registered or Device(heard.device, heard.fleet)
     board = before.board or (heard.board and (boards.board_of_model(heard.board) or heard.board))
     accepted = replace(before, serial=serial or before.serial, board=board, trust="accepted", enrolled_ns=now_ns, changed_ns=now_ns)
     devices.put(statements, accepted)

@@ -5,8 +5,6 @@ mosquitto reads without a certificate server beside it. All certificates are val
 past year.
 """
 
-# ruff: noqa: PLC0415 - the library belongs to an extra: it is imported when it is needed
-
 import hashlib
 import ipaddress
 import warnings
@@ -18,13 +16,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.base.plugins import ModuleOfExtra
 from edgemeter.provisioning.registry.certificates import Certificate
 
 if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
+    from cryptography import exceptions, x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+else:
+    _NEED = "a fleet's certificates need the library cryptography"
+    _NAMES = ("exceptions", "x509", "hazmat.primitives.hashes", "hazmat.primitives.serialization", "hazmat.primitives.asymmetric.ec")
+    exceptions, x509, hashes, serialization, ec = (ModuleOfExtra(f"cryptography.{name}", "sign", _NEED) for name in _NAMES)
 
 NOT_BEFORE = datetime(2020, 1, 1, tzinfo=timezone.utc)
 AUTHORITY_DAYS = 30 * 365
@@ -51,21 +55,16 @@ class SigningRequest:
 
     common_name: str | None
     key_sha256: str
-    public_key: "EllipticCurvePublicKey"
+    public_key: "ec.EllipticCurvePublicKey"
 
 
 class Authority:
     """Signs with the authority's key, which a passphrase may protect."""
 
     def __init__(self, pair: KeyPair, passphrase: str | None = None) -> None:
-        _require_library()
-        from cryptography import x509
-        from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
         try:
             self._certificate = x509.load_pem_x509_certificate(pair.certificate)
-            key = load_pem_private_key(pair.key, password=None if passphrase is None else passphrase.encode())
+            key = serialization.load_pem_private_key(pair.key, password=None if passphrase is None else passphrase.encode())
         except (ValueError, TypeError) as error:
             if passphrase is not None:
                 raise ConfigError("the passphrase does not open ca.key: give the one that `edgemeter fleet init` was given") from error
@@ -73,42 +72,34 @@ class Authority:
                 f"the authority's certificate or key cannot be read ({error}): restore ca.crt and ca.key from a backup"
             ) from error
         _check_name(self._certificate)
-        if not isinstance(key, EllipticCurvePrivateKey) or key.public_key() != self._certificate.public_key():
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != self._certificate.public_key():
             raise ConfigError("ca.key is not the key of ca.crt: restore both from the same backup")
         self._key = key
 
     def issue_server(self, name: str, names: Iterable[str], now: datetime) -> KeyPair:
         """Return a certificate for the broker `name` that is reached by `names` (host names and addresses), with a new key."""
-        from cryptography import x509
-        from cryptography.x509.oid import ExtendedKeyUsageOID
-
         key = _new_key()
         alternatives = x509.SubjectAlternativeName([_general_name(name) for name in sorted(set(names))])
-        certificate = self._sign(name[:LONGEST_NAME], key.public_key(), ExtendedKeyUsageOID.SERVER_AUTH, now, SERVER_DAYS, alternatives)
+        certificate = self._sign(
+            name[:LONGEST_NAME], key.public_key(), x509.oid.ExtendedKeyUsageOID.SERVER_AUTH, now, SERVER_DAYS, alternatives
+        )
         return KeyPair(_pem(certificate), _private_pem(key))
 
     def issue_client(self, common_name: str, now: datetime) -> KeyPair:
         """Return a certificate for a service of the fleet, with a new key."""
-        from cryptography.x509.oid import ExtendedKeyUsageOID
-
         key = _new_key()
-        certificate = self._sign(common_name, key.public_key(), ExtendedKeyUsageOID.CLIENT_AUTH, now, SERVER_DAYS)
+        certificate = self._sign(common_name, key.public_key(), x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH, now, SERVER_DAYS)
         return KeyPair(_pem(certificate), _private_pem(key))
 
     def issue_device(self, request: SigningRequest, device: str, serial: str, now_ns: int, days: int = DEVICE_DAYS) -> Certificate:
         """Return a certificate of the name `device` for the key of the request, whatever name that requests, on the board `serial`."""
-        from cryptography.x509.oid import ExtendedKeyUsageOID
-
         now = datetime.fromtimestamp(now_ns // NS_PER_S, timezone.utc)
-        certificate = self._sign(device, request.public_key, ExtendedKeyUsageOID.CLIENT_AUTH, now, days)
+        certificate = self._sign(device, request.public_key, x509.oid.ExtendedKeyUsageOID.CLIENT_AUTH, now, days)
         number, not_after_ns = f"{certificate.serial_number:x}", int(certificate.not_valid_after_utc.timestamp()) * NS_PER_S
         return Certificate(number, device, serial, request.key_sha256, _pem(certificate).decode(), now_ns, not_after_ns)
 
     def revoked_list(self, numbers: Iterable[str], now: datetime, previous: bytes | None) -> bytes:
         """Return the list (CRL, PEM) of the certificates with these numbers, newer than the `previous` one."""
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
-
         updated, count = now.replace(microsecond=0) - DATED_BACK, 1
         if previous is not None:
             old = x509.load_pem_x509_crl(previous)
@@ -128,32 +119,24 @@ class Authority:
 
         Source: X509_NAME_hash of OpenSSL 1.0 and newer: SHA-1 of the name in UTF-8, lower case, spaces collapsed, without the outer header.
         """
-        from cryptography import x509
-        from cryptography.x509.oid import NameOID
-
-        (name,) = self._certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        (name,) = self._certificate.subject.get_attributes_for_oid(x509.oid.NameOID.COMMON_NAME)
         plain = "".join(letter.lower() if letter.isascii() else letter for letter in " ".join(str(name.value).split()))
-        der = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, plain)]).public_bytes()
+        der = x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, plain)]).public_bytes()
         body = der[2 + (der[1] & 0x7F if der[1] & 0x80 else 0) :]
         return f"{int.from_bytes(hashlib.sha1(body, usedforsecurity=False).digest()[:4], 'little'):08x}"
 
     def _identifier(self) -> "x509.AuthorityKeyIdentifier":
-        from cryptography import x509
-
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
 
     def _sign(
         self,
         common_name: str,
-        key: "EllipticCurvePublicKey",
+        key: "ec.EllipticCurvePublicKey",
         usage: "x509.ObjectIdentifier",
         now: datetime,
         days: int,
         alternatives: "x509.SubjectAlternativeName | None" = None,
     ) -> "x509.Certificate":
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes
-
         builder = _builder(common_name, key, now, days).issuer_name(self._certificate.subject)
         builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         builder = builder.add_extension(_key_usage("leaf"), critical=True)
@@ -165,12 +148,10 @@ class Authority:
 
 
 def _check_name(certificate: "x509.Certificate") -> None:
-    from cryptography.x509.oid import NameOID
-
     with warnings.catch_warnings():
         # It warns of what is an error here.
         warnings.simplefilter("ignore")
-        names = [str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        names = [str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(x509.oid.NameOID.COMMON_NAME)]
     if len(names) != 1 or len(names[0].encode()) > LONGEST_NAME:
         raise ConfigError(
             f"the authority in ca.crt is named {', '.join(map(repr, names)) or 'nothing'}: it needs one common name of at most "
@@ -180,10 +161,6 @@ def _check_name(certificate: "x509.Certificate") -> None:
 
 def make_authority(name: str, now: datetime) -> KeyPair:
     """Return a new authority named `name`; raises UnavailableError if the library is not installed."""
-    _require_library()
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-
     key = _new_key()
     builder = _builder(name, key.public_key(), now, AUTHORITY_DAYS)
     builder = builder.issuer_name(_subject(name)).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -198,7 +175,6 @@ def encrypted(key: bytes, passphrase: str) -> bytes:
 
 def make_release_key() -> tuple[bytes, bytes]:
     """Return a new private key that signs releases, and its public key, PEM; raises UnavailableError if the library is not installed."""
-    _require_library()
     key = _new_key()
     return _private_pem(key), public_of(_private_pem(key))
 
@@ -206,9 +182,7 @@ def make_release_key() -> tuple[bytes, bytes]:
 def public_of(private: bytes) -> bytes:
     """Return the public half of a private key, PEM; raises ConfigError if it is not a private key."""
     key = _opened(private)
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
-    public: bytes = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    public: bytes = key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     return public
 
 
@@ -219,43 +193,28 @@ def signer(private: bytes) -> Callable[[bytes], bytes]:
         ConfigError: it is not a private key.
     """
     key = _opened(private)
-    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
-    from cryptography.hazmat.primitives.hashes import SHA256
-
-    return partial(key.sign, signature_algorithm=ECDSA(SHA256()))
+    return partial(key.sign, signature_algorithm=ec.ECDSA(hashes.SHA256()))
 
 
 def checked_public(pem: bytes, path: Path) -> bytes:
     """Return a public key that can check releases, PEM as openssl writes it; raises ConfigError if it is none, or not on P-256."""
-    _require_library()
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
-
     try:
-        key = load_pem_public_key(pem)
-    except (ValueError, UnsupportedAlgorithm) as error:
+        key = serialization.load_pem_public_key(pem)
+    except (ValueError, exceptions.UnsupportedAlgorithm) as error:
         raise ConfigError(f"{str(path)!r} holds no readable public key: make it with `openssl ec -in release.key -pubout`") from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise ConfigError(f"the public key in {str(path)!r} is not on P-256: make its pair with `openssl ecparam -name prime256v1 -genkey`")
-    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
 def read_request(pem: str) -> SigningRequest:
     """Return the parsed CSR; raises ConfigError if it is invalid, was not signed by its own key, or its key is not on P-256."""
-    _require_library()
-    from cryptography import x509
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-    from cryptography.x509.oid import NameOID
-
     try:
         request = x509.load_pem_x509_csr(pem.encode())
         key: Any = request.public_key()
-        names = [str(attribute.value) for attribute in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        names = [str(attribute.value) for attribute in request.subject.get_attributes_for_oid(x509.oid.NameOID.COMMON_NAME)]
         holds = request.is_signature_valid
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except (ValueError, exceptions.UnsupportedAlgorithm) as error:
         raise ConfigError(
             f"not a certificate signing request ({str(error).splitlines()[0] if str(error) else 'unreadable'}): make it with openssl"
         ) from error
@@ -265,14 +224,12 @@ def read_request(pem: str) -> SigningRequest:
         raise ConfigError("the certificate signing request was not signed by its own key: make a new one")
     if len(names) > 1:
         raise ConfigError(f"the certificate signing request has {len(names)} common names: give one")
-    key_sha256 = hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+    key_sha256 = hashlib.sha256(key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)).hexdigest()
     return SigningRequest(names[0] if names else None, key_sha256, key)
 
 
 def names_of(certificate: bytes) -> set[str]:
     """Return the host names and addresses that a server's certificate holds."""
-    from cryptography import x509
-
     with suppress(x509.ExtensionNotFound):
         alternatives = x509.load_pem_x509_certificate(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return {str(alternative.value) for alternative in alternatives}
@@ -281,16 +238,11 @@ def names_of(certificate: bytes) -> set[str]:
 
 def left_ratio(certificate: bytes, now: datetime, days: int) -> float:
     """Return the share of its `days` that a certificate has left."""
-    from cryptography import x509
-
     return (x509.load_pem_x509_certificate(certificate).not_valid_after_utc - now) / timedelta(days=days)
 
 
 def revoked_numbers(listed: bytes) -> set[str]:
     """Return the numbers of the certificates in a list of revoked ones; raises ConfigError if it is invalid."""
-    _require_library()
-    from cryptography import x509
-
     try:
         return {f"{entry.serial_number:x}" for entry in x509.load_pem_x509_crl(listed)}
     except ValueError as error:
@@ -298,46 +250,27 @@ def revoked_numbers(listed: bytes) -> set[str]:
 
 
 def _opened(private: bytes) -> Any:
-    _require_library()
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
     try:
-        return load_pem_private_key(private, password=None)
+        return serialization.load_pem_private_key(private, password=None)
     except (ValueError, TypeError) as error:
         raise ConfigError(f"it is not a private key in PEM without a passphrase ({error}): restore it from a backup") from error
 
 
-def _require_library() -> None:
-    try:
-        import cryptography  # noqa: F401
-    except ImportError as error:
-        raise UnavailableError("a fleet's certificates need the library cryptography: pip install 'edgemeter[sign]'") from error
-
-
-def _new_key() -> "EllipticCurvePrivateKey":
-    from cryptography.hazmat.primitives.asymmetric import ec
-
+def _new_key() -> "ec.EllipticCurvePrivateKey":
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def _builder(common_name: str, key: "EllipticCurvePublicKey", now: datetime, days: int) -> "x509.CertificateBuilder":
-    from cryptography import x509
-
+def _builder(common_name: str, key: "ec.EllipticCurvePublicKey", now: datetime, days: int) -> "x509.CertificateBuilder":
     builder = x509.CertificateBuilder(subject_name=_subject(common_name), public_key=key, serial_number=x509.random_serial_number())
     builder = builder.not_valid_before(NOT_BEFORE).not_valid_after(max(now, NOT_BEFORE) + timedelta(days=days))
     return builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
 
 
 def _subject(common_name: str) -> "x509.Name":
-    from cryptography import x509
-    from cryptography.x509.oid import NameOID
-
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    return x509.Name([x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, common_name)])
 
 
 def _key_usage(kind: Literal["authority", "leaf"]) -> "x509.KeyUsage":
-    from cryptography import x509
-
     is_authority = kind == "authority"
     unused = dict.fromkeys(
         ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only"), False
@@ -346,8 +279,6 @@ def _key_usage(kind: Literal["authority", "leaf"]) -> "x509.KeyUsage":
 
 
 def _general_name(name: str) -> "x509.GeneralName":
-    from cryptography import x509
-
     with suppress(ValueError):
         return x509.IPAddress(ipaddress.ip_address(name))
     try:
@@ -357,14 +288,10 @@ def _general_name(name: str) -> "x509.GeneralName":
 
 
 def _pem(document: Any) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    pem: bytes = document.public_bytes(Encoding.PEM)
+    pem: bytes = document.public_bytes(serialization.Encoding.PEM)
     return pem
 
 
-def _private_pem(key: "EllipticCurvePrivateKey", passphrase: str | None = None) -> bytes:
-    from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
-
-    protection = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase.encode())
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, protection)
+def _private_pem(key: "ec.EllipticCurvePrivateKey", passphrase: str | None = None) -> bytes:
+    protection = serialization.NoEncryption() if passphrase is None else serialization.BestAvailableEncryption(passphrase.encode())
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)

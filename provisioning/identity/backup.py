@@ -4,8 +4,6 @@ Whoever has its passphrase can also decrypt it without Edgemeter (`age --decrypt
 models, suites) is left out: releases are added again from their files. The broker's own data are no part of the fleet's state.
 """
 
-# ruff: noqa: PLC0415 - the library belongs to an extra: it is imported when it is needed
-
 import io
 import os
 import re
@@ -19,6 +17,7 @@ import msgspec
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.plugins import import_extra
 from edgemeter.provisioning.identity.restored import RestoreNote, write_note
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.fleet_registry import open_registry
@@ -195,8 +194,4 @@ def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> 
 
 
 def _library() -> Any:
-    try:
-        import pyrage
-    except ImportError as error:
-        raise UnavailableError("backups need the library pyrage: pip install 'edgemeter[sign]'") from error
-    return pyrage
+    return import_extra("pyrage", "sign", "backups need the library pyrage")

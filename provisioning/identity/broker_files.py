@@ -77,71 +77,7 @@ ENROLMENT_RULES: tuple[tuple[AclAccess, str], ...] = (("read", f"{ENROL}/+/reque
 LOG_RULES: tuple[tuple[AclAccess, str], ...] = (("read", "$SYS/broker/log/#"),)
 # A board holds a connection to the port for tokens for seconds, and tries again for minutes; a fleet with more devices has more brokers.
 MOST_TOKENS, MOST_CLIENTS = 250, 50_000
-_CONFIGURATION = """\
-## Written by `edgemeter fleet init`, which puts its own back: settings of yours go into a file in {broker}/conf.d.
-## Start it as the owner of this folder, or as root, which then becomes that owner: mosquitto -c {broker}/mosquitto.conf
-
-{user}pid_file {broker}/mosquitto.pid
-per_listener_settings false
-allow_anonymous false
-
-## Tokens and revoked devices, which the fleet's commands change in the running broker, without a reload; the ACL decides the rest.
-plugin {plugin}
-plugin_opt_config_file {broker}/access.json
-acl_file {broker}/acl
-
-## Devices and services. Every client shows a certificate; its common name is who it is. OpenSSL reads a further list of revoked
-## certificates from the folder of lists when it is there: no reload.
-listener {port}
-max_connections {most_clients}
-cafile {ca}
-capath {broker}/revoked
-certfile {broker}/broker.crt
-keyfile {broker}/broker.key
-crlfile {crl}
-tls_version tlsv1.2
-require_certificate true
-use_identity_as_username true
-
-## Devices that have a token and no certificate yet: few at a time, so that silent connections of strangers take no room from devices; the
-## broker ends them after a minute and a half. The user's name and the client's id are the token's id: nobody takes another's session.
-listener {enrol_port}
-max_connections {most_tokens}
-certfile {broker}/broker.crt
-keyfile {broker}/broker.key
-tls_version tlsv1.2
-require_certificate false
-use_username_as_clientid true
-
-## Without it the acknowledgements of collector and service wait for the kernel's.
-set_tcp_nodelay true
-
-## What a collector that is behind or away has to come is kept, up to a bound of memory; beyond that bound devices send again.
-max_inflight_messages 2000
-max_queued_messages 100000
-max_queued_bytes 268435456
-
-## The largest record with its raw samples; both ends refuse more.
-max_packet_size 16777216
-
-## Results do not depend on it (they stay on the device until a collector's receipt): it saves devices from sending again.
-persistence true
-persistence_location {broker}/data/
-autosave_interval 60
-
-## No persistent_client_expiration: 2.0.11 may die of a reload (SIGHUP) while a session that will expire waits for its client. Edgemeter
-## sends no reload, but other programs may. A device that never comes back leaves some kilobytes, a collector up to max_queued_bytes:
-## connect once with its client id (collector-...) and a clean session to end that.
-
-## The fleet's service reads the topic: it shows whose session was taken over.
-log_dest stderr
-log_dest topic
-log_type error
-log_type warning
-log_type notice
-
-include_dir {broker}/conf.d
-"""
+_CONFIGURATION = Path(__file__).with_name("mosquitto.conf.in")
 
 
 def hash_password(password: str, salt: bytes | None = None) -> str:
@@ -180,7 +116,7 @@ def configuration(folder: FleetFolder, server: ServerEntry) -> str:
     broker = str(folder.broker.absolute())
     if "\n" in broker or broker != broker.strip():
         raise ConfigError(f"the fleet's folder {broker!r} has a line break, or a space at the end, in its name: rename it")
-    return _CONFIGURATION.format(
+    return _CONFIGURATION.read_text(encoding="utf-8").format(
         broker=broker,
         user=_user(),
         port=server.broker_port,

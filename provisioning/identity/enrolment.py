@@ -10,6 +10,7 @@ import logging
 import time
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.log_limit import about
@@ -64,24 +65,23 @@ class Enrolment:
 
     def with_token(self, token_id: str, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
         """Return the answer to a device that came with a token; raises ConfigError if its CSR is invalid."""
-        request = authority.read_request(asking.csr)
+        request, enrolment = _read(asking, answer_topic(token_id), now_ns, token_id)
         with self.registry.transaction() as statements:
             token = certificates.find_token(self.registry, token_id)
             if token is None or token.closed_ns is not None or token.expires_ns <= now_ns:
-                return _refused(asking, now_ns, "this token was used or has expired: make another with `edgemeter fleet token`")
+                return _refused(enrolment, "this token was used or has expired: make another with `edgemeter fleet token`")
             if request.common_name not in {None, token.device}:
-                return _refused(asking, now_ns, f"this token is for device {token.device!r}, not for {request.common_name!r}")
+                return _refused(enrolment, f"this token is for device {token.device!r}, not for {request.common_name!r}")
             if token.key_sha256 not in {None, request.key_sha256}:
-                return _refused(asking, now_ns, "this token was used with another key: make another with `edgemeter fleet token`")
-            if (certificate := self._held(request, asking, token)) is not None:
-                return _accepted(asking.csr, certificate, token.fleet, now_ns)
-            topic = answer_topic(token.token_id)
-            enrolment = _enrolment_request(asking, request, topic, token.device, token.fleet, now_ns, token.token_id)
-            answer = self._decided_before(statements, enrolment, asking, now_ns) or self._judged(statements, enrolment, asking, now_ns)
+                return _refused(enrolment, "this token was used with another key: make another with `edgemeter fleet token`")
+            if (certificate := self._held(enrolment, token)) is not None:
+                return _accepted(enrolment, certificate, token.fleet)
+            enrolment = replace(enrolment, device=token.device, fleet=token.fleet)
+            answer = self._decided_before(statements, enrolment) or self._judged(statements, enrolment)
             if answer is not None:
                 return answer
             certificates.bind_token(statements, token.token_id, request.key_sha256)
-            return self._issue(statements, enrolment, request, token.device, now_ns)
+            return self._issue(statements, enrolment, request, token.device)
 
     def held(self, token_id: str, number: str, now_ns: int) -> bool:
         """Close the token of a device that holds its certificate; return whether it was open."""
@@ -97,8 +97,7 @@ class Enrolment:
     def uses(self, device: str, number: str, now_ns: int) -> bool:
         """Let a device's earlier certificates end, now that it has connected with this one; return whether it had any."""
         with self.registry.transaction() as statements:
-            valid = [certificate for certificate in certificates.of_device(self.registry, device) if certificate.revoked_ns is None]
-            used = next((certificate for certificate in valid if certificate.number == number), None)
+            used = next((certificate for certificate in self._valid(device) if certificate.number == number), None)
             return used is not None and certificates.end_previous(statements, used, now_ns + RENEWED_GRACE_NS, RENEWED) > 0
 
     def with_certificate(self, topic: Topic, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
@@ -107,22 +106,21 @@ class Enrolment:
         Raises:
             ConfigError: its CSR is invalid.
         """
-        request = authority.read_request(asking.csr)
+        request, enrolment = _read(asking, str(Topic(topic.fleet, topic.device, "certificate")), now_ns)
         if request.common_name != topic.device:
-            return _refused(asking, now_ns, f"device {topic.device!r} cannot ask for the name {request.common_name!r}")
+            return _refused(enrolment, f"device {topic.device!r} cannot ask for the name {request.common_name!r}")
         with self.registry.transaction() as statements:
             registered = devices.find(self.registry, topic.device)
             if registered is None or registered.trust != "accepted":
-                return _refused(asking, now_ns, f"{topic.device!r} is not an accepted device: ask the fleet's operator")
+                return _refused(enrolment, f"{topic.device!r} is not an accepted device: ask the fleet's operator")
             if registered.serial is None and devices.find_by_serial(self.registry, asking.serial) is None:
                 # Accepted after a restore, before the board reported its serial.
                 registered = replace(registered, serial=asking.serial)
                 devices.put(statements, registered)
+            enrolment = replace(enrolment, device=registered.device, fleet=registered.fleet)
             if registered.serial == asking.serial:
-                return self._renewed(statements, registered, request, asking, now_ns)
-            answers = str(Topic(topic.fleet, topic.device, "certificate"))
-            enrolment = _enrolment_request(asking, request, answers, registered.device, registered.fleet, now_ns, None)
-            return self._cloned(statements, registered, enrolment, asking, now_ns)
+                return self._renewed(statements, enrolment, request)
+            return self._cloned(statements, registered, enrolment)
 
     def settle(self, waiting: EnrolmentRequest, now_ns: int) -> EnrolmentAnswer:
         """Return the answer to an accepted request, and delete the request; raises ConfigError if the stored request cannot be read."""
@@ -131,106 +129,92 @@ class Enrolment:
             certificates.delete_request(statements, waiting.request)
             if waiting.token_id is not None:
                 certificates.bind_token(statements, waiting.token_id, waiting.key_sha256)
-            return self._issue(statements, waiting, request, waiting.name or waiting.device, now_ns)
+            return self._issue(statements, replace(waiting, asked_ns=now_ns), request, waiting.name or waiting.device)
 
-    def _renewed(
-        self, statements: Statements, registered: Device, request: SigningRequest, asking: CertificateRequest, now_ns: int
-    ) -> EnrolmentAnswer:
-        valid = [certificate for certificate in certificates.of_device(self.registry, registered.device) if certificate.revoked_ns is None]
+    def _valid(self, device: str) -> list[Certificate]:
+        return [certificate for certificate in certificates.of_device(self.registry, device) if certificate.revoked_ns is None]
+
+    def _renewed(self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest) -> EnrolmentAnswer:
+        valid, now_ns = self._valid(enrolment.device), enrolment.asked_ns
         # The same request again, because the answer was lost: no second certificate.
         if valid and valid[0].key_sha256 == request.key_sha256 and not _is_due(valid[0], now_ns):
-            return _accepted(asking.csr, valid[0], registered.fleet, now_ns)
+            return _accepted(enrolment, valid[0])
         if sum(now_ns - certificate.issued_ns < NS_PER_DAY for certificate in valid) >= MOST_A_DAY:
-            return _refused(
-                asking, now_ns, f"{MOST_A_DAY} certificates of {registered.device!r} were issued within a day: check what this board does"
-            )
-        issued = self.signing.issue_device(request, registered.device, asking.serial, now_ns)
+            reason = f"{MOST_A_DAY} certificates of {enrolment.device!r} were issued within a day: check what this board does"
+            return _refused(enrolment, reason)
+        issued = self.signing.issue_device(request, enrolment.device, enrolment.serial, now_ns)
         certificates.put(statements, issued)
-        return _accepted(asking.csr, issued, registered.fleet, now_ns)
+        return _accepted(enrolment, issued)
 
-    def _cloned(
-        self, statements: Statements, registered: Device, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
-    ) -> EnrolmentAnswer:
+    def _cloned(self, statements: Statements, registered: Device, enrolment: EnrolmentRequest) -> EnrolmentAnswer:
         owners = certificates.of_key(self.registry, enrolment.key_sha256)
-        if any(owner.serial != asking.serial for owner in owners):
+        if any(owner.serial != enrolment.serial for owner in owners):
             board = f"the board {registered.device!r} with serial {registered.serial!r}"
-            reason = f"this key belongs to {board}; a copied card needs a key of its own"
-            return EnrolmentAnswer(request=enrolment.request, state="again", now_ns=now_ns, reason=reason)
+            return _answer(enrolment, "again", f"this key belongs to {board}; a copied card needs a key of its own")
         certificate = next((owner for owner in owners if owner.revoked_ns is None), None)
         if certificate is not None:
             owner = devices.find(self.registry, certificate.device)
-            return _accepted(asking.csr, certificate, owner.fleet if owner else registered.fleet, now_ns)
-        before = self._decided_before(statements, enrolment, asking, now_ns)
-        if before is not None:
-            return before
+            return _accepted(enrolment, certificate, owner.fleet if owner else None)
         why = f"a copied card: it has the key of {registered.device!r}, whose board has serial {registered.serial!r}"
-        return self._pending(statements, enrolment, why, now_ns)
+        return self._decided_before(statements, enrolment) or self._pending(statements, enrolment, why)
 
-    def _held(self, request: SigningRequest, asking: CertificateRequest, token: EnrolmentToken) -> Certificate | None:
+    def _held(self, enrolment: EnrolmentRequest, token: EnrolmentToken) -> Certificate | None:
         """Return the certificate of this board for this key; it may have been accepted under another name than the token's."""
-        for certificate in certificates.of_key(self.registry, request.key_sha256):
-            is_of_claim = certificate.device == token.device or token.key_sha256 == request.key_sha256
-            if certificate.serial == asking.serial and is_of_claim and certificate.revoked_ns is None:
+        for certificate in certificates.of_key(self.registry, enrolment.key_sha256):
+            is_of_claim = certificate.device == token.device or token.key_sha256 == enrolment.key_sha256
+            if certificate.serial == enrolment.serial and is_of_claim and certificate.revoked_ns is None:
                 return certificate
         return None
 
-    def _decided_before(
-        self, statements: Statements, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
-    ) -> EnrolmentAnswer | None:
+    def _decided_before(self, statements: Statements, enrolment: EnrolmentRequest) -> EnrolmentAnswer | None:
         before = certificates.find_request_of_board(self.registry, enrolment.topic, enrolment.serial)
         if before is None:
             return None
         if before.decision == "rejected":
-            return _refused(asking, now_ns, "the fleet's operator rejected this board")
+            return _refused(enrolment, "the fleet's operator rejected this board")
         if before.key_sha256 != enrolment.key_sha256:
             # Another key was accepted.
             return None
-        return self._pending(statements, replace(enrolment, decision=before.decision, name=before.name), before.why, now_ns)
+        return self._pending(statements, replace(enrolment, decision=before.decision, name=before.name), before.why)
 
-    def _judged(
-        self, statements: Statements, enrolment: EnrolmentRequest, asking: CertificateRequest, now_ns: int
-    ) -> EnrolmentAnswer | None:
+    def _judged(self, statements: Statements, enrolment: EnrolmentRequest) -> EnrolmentAnswer | None:
         """Return a refusal or a pending answer; None where the token is enough."""
+        device, serial = enrolment.device, enrolment.serial
         owners = certificates.of_key(self.registry, enrolment.key_sha256)
         if owners:
             reason = f"this key belongs to device {owners[0].device!r} with serial {owners[0].serial!r}: make a new one"
-            return EnrolmentAnswer(request=enrolment.request, state="again", now_ns=now_ns, reason=reason)
-        registered = devices.find(self.registry, enrolment.device)
+            return _answer(enrolment, "again", reason)
+        registered = devices.find(self.registry, device)
         if registered is not None and registered.trust == "revoked":
-            return _refused(
-                asking,
-                now_ns,
-                f"device {enrolment.device!r} was revoked: `edgemeter fleet requests accept {enrolment.device}` re-admits it",
-            )
-        other = devices.find_by_serial(self.registry, asking.serial)
-        if other is not None and other.device != enrolment.device and other.trust != "revoked":
-            reason = f"the board with serial {asking.serial!r} is device {other.device!r}: make a token for that device"
-            if asking.serial_source == "installation":
+            return _refused(enrolment, f"device {device!r} was revoked: `edgemeter fleet requests accept {device}` re-admits it")
+        other = devices.find_by_serial(self.registry, serial)
+        if other is not None and other.device != device and other.trust != "revoked":
+            reason = f"the board with serial {serial!r} is device {other.device!r}: make a token for that device"
+            if enrolment.serial_source == "installation":
                 # Copies of one system or container image share it.
                 reason += "; or, if its system is a copy, give it an /etc/machine-id of its own (delete that, `systemd-machine-id-setup`)"
-            return _refused(asking, now_ns, reason)
-        why = self._doubt(registered, enrolment, asking)
-        return None if why is None else self._pending(statements, enrolment, why, now_ns)
+            return _refused(enrolment, reason)
+        why = self._doubt(registered, enrolment)
+        return None if why is None else self._pending(statements, enrolment, why)
 
-    def _doubt(self, registered: Device | None, enrolment: EnrolmentRequest, asking: CertificateRequest) -> str | None:
-        entry = self._entry(enrolment.device)
-        if entry.serial is not None and entry.serial != asking.serial:
-            return f"fleet.toml names serial {entry.serial!r}, the board reports {asking.serial!r}"
-        if registered is not None and registered.serial not in {None, asking.serial}:
-            doubtful = "; that number changes when the card is flashed again" if asking.serial_source in {"installation", "made"} else ""
-            return f"{enrolment.device!r} is the board with serial {registered.serial!r}, and {asking.serial!r} requests its name{doubtful}"
+    def _doubt(self, registered: Device | None, enrolment: EnrolmentRequest) -> str | None:
+        entry, serial = self._entry(enrolment.device), enrolment.serial
+        if entry.serial is not None and entry.serial != serial:
+            return f"fleet.toml names serial {entry.serial!r}, the board reports {serial!r}"
+        if registered is not None and registered.serial not in {None, serial}:
+            doubtful = "; that number changes when the card is flashed again" if enrolment.serial_source in {"installation", "made"} else ""
+            return f"{enrolment.device!r} is the board with serial {registered.serial!r}, and {serial!r} requests its name{doubtful}"
         if self.fleet_file.server is not None and self.fleet_file.server.accept == "hand":
             return "fleet.toml requires approval of every board (accept = 'hand')"
         return None
 
-    def _pending(self, statements: Statements, enrolment: EnrolmentRequest, why: str, now_ns: int) -> EnrolmentAnswer:
+    def _pending(self, statements: Statements, enrolment: EnrolmentRequest, why: str) -> EnrolmentAnswer:
         certificates.put_request(statements, replace(enrolment, why=why))
-        return EnrolmentAnswer(request=enrolment.request, state="pending", now_ns=now_ns, reason=why)
+        return _answer(enrolment, "pending", why)
 
-    def _issue(
-        self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest, device: str, now_ns: int
-    ) -> EnrolmentAnswer:
+    def _issue(self, statements: Statements, enrolment: EnrolmentRequest, request: SigningRequest, device: str) -> EnrolmentAnswer:
         """Give the board its name: earlier certificates of that name are revoked, and the board loses any other name."""
+        now_ns = enrolment.asked_ns
         issued = self.signing.issue_device(request, device, enrolment.serial, now_ns)
         before = devices.find(self.registry, device)
         if certificates.revoke(statements, device, now_ns, REFLASHED) and before is not None and before.serial != enrolment.serial:
@@ -240,19 +224,13 @@ class Enrolment:
         if other is not None and other.device != device:
             certificates.revoke(statements, other.device, now_ns, f"its board became {device!r}")
             devices.put(statements, replace(other, serial=None, trust="revoked", changed_ns=now_ns))
-        devices.put(statements, self._accepted_device(enrolment, device, now_ns))
-        certificates.put(statements, issued)
-        return _accepted(enrolment.csr, issued, enrolment.fleet, now_ns)
-
-    def _accepted_device(self, enrolment: EnrolmentRequest, device: str, now_ns: int) -> Device:
-        entry = self._entry(device)
-        registered = devices.find(self.registry, device)
-        previous = registered or Device(device, enrolment.fleet, None, None, (), "expected", None, None, None, now_ns)
-        return replace(
+        entry, previous = self._entry(device), before or Device(device, enrolment.fleet)
+        accepted_device = replace(
             previous,
             fleet=enrolment.fleet,
             serial=enrolment.serial,
-            board=entry.board or _board(enrolment.board) or previous.board,
+            # The name that releases and selections use; a board without one keeps the name that it reports.
+            board=entry.board or (enrolment.board and (boards.board_of_model(enrolment.board) or enrolment.board)) or previous.board,
             tags=entry.tags or previous.tags,
             trust="accepted",
             circuit=entry.circuit or previous.circuit,
@@ -260,14 +238,12 @@ class Enrolment:
             enrolled_ns=now_ns,
             changed_ns=now_ns,
         )
+        devices.put(statements, accepted_device)
+        certificates.put(statements, issued)
+        return _accepted(enrolment, issued)
 
     def _entry(self, device: str) -> DeviceEntry:
         return self.fleet_file.device.get(device, DeviceEntry())
-
-
-def _board(model: str | None) -> str | None:
-    # The name that releases and selections use; a board without one keeps the name that it reports.
-    return model and (boards.board_of_model(model) or model)
 
 
 def _is_due(certificate: Certificate, now_ns: int) -> bool:
@@ -275,15 +251,15 @@ def _is_due(certificate: Certificate, now_ns: int) -> bool:
     return now_ns - certificate.issued_ns > (certificate.not_after_ns - certificate.issued_ns) // 2
 
 
-def _enrolment_request(
-    asking: CertificateRequest, request: SigningRequest, topic: str, device: str, fleet: str, now_ns: int, token_id: str | None
-) -> EnrolmentRequest:
-    return EnrolmentRequest(
+def _read(asking: CertificateRequest, topic: str, now_ns: int, token_id: str | None = None) -> tuple[SigningRequest, EnrolmentRequest]:
+    """Return a parsed request, and as the registry keeps it, still without a device; raises ConfigError if its CSR is invalid."""
+    request = authority.read_request(asking.csr)
+    return request, EnrolmentRequest(
         request=request_id(asking.csr),
         topic=topic,
         token_id=token_id,
-        device=device,
-        fleet=fleet,
+        device="",
+        fleet="",
         serial=asking.serial,
         serial_source=asking.serial_source,
         board=asking.board,
@@ -294,21 +270,25 @@ def _enrolment_request(
     )
 
 
-def _accepted(csr: str, certificate: Certificate, fleet: str, now_ns: int) -> EnrolmentAnswer:
+def _accepted(enrolment: EnrolmentRequest, certificate: Certificate, fleet: str | None = None) -> EnrolmentAnswer:
     return EnrolmentAnswer(
-        request=request_id(csr),
+        request=enrolment.request,
         state="accepted",
-        now_ns=now_ns,
+        now_ns=enrolment.asked_ns,
         device=certificate.device,
-        fleet=fleet,
+        fleet=fleet or enrolment.fleet,
         number=certificate.number,
         certificate=certificate.pem,
         not_after_ns=certificate.not_after_ns,
     )
 
 
-def _refused(asking: CertificateRequest, now_ns: int, reason: str) -> EnrolmentAnswer:
-    return EnrolmentAnswer(request=request_id(asking.csr), state="refused", now_ns=now_ns, reason=reason)
+def _refused(enrolment: EnrolmentRequest, reason: str) -> EnrolmentAnswer:
+    return _answer(enrolment, "refused", reason)
+
+
+def _answer(enrolment: EnrolmentRequest, state: Literal["again", "pending", "refused"], reason: str) -> EnrolmentAnswer:
+    return EnrolmentAnswer(request=enrolment.request, state=state, now_ns=enrolment.asked_ns, reason=reason)
 
 
 class EnrolmentHandler:
@@ -328,27 +308,24 @@ class EnrolmentHandler:
         """Answer one request; an invalid one gets no answer. Raises ConfigError if it is invalid."""
         now_ns = time.time_ns()
         asker = message.topic.rpartition("/")[0]
+        token_id = message.topic.split("/")[2] if message.topic.startswith(f"{ENROL}/") else None
         try:
-            asking = decode_request(message.payload)
-            token_id = message.topic.split("/")[2] if message.topic.startswith(f"{ENROL}/") else None
+            asking, enrolment = decode_request(message.payload), self._enrolment()
             if isinstance(asking, CertificateHeld):
                 if token_id is not None:
-                    self._enrolment().held(token_id, asking.held, now_ns)
-                elif self._enrolment().uses(parse_topic(message.topic).device, asking.held, now_ns):
-                    logger.info(
-                        "%s uses certificate %s: its earlier ones end in %d days", asker, asking.held, RENEWED_GRACE_NS // NS_PER_DAY
-                    )
+                    enrolment.held(token_id, asking.held, now_ns)
+                elif enrolment.uses(parse_topic(message.topic).device, asking.held, now_ns):
+                    days = RENEWED_GRACE_NS // NS_PER_DAY
+                    logger.info("%s uses certificate %s: its earlier ones end in %d days", asker, asking.held, days)
                 return
             if token_id is not None:
-                answer, where = self._enrolment().with_token(token_id, asking, now_ns), answer_topic(token_id)
+                answer, where = enrolment.with_token(token_id, asking, now_ns), answer_topic(token_id)
             else:
                 topic = parse_topic(message.topic)
-                answer = self._enrolment().with_certificate(topic, asking, now_ns)
-                where = str(Topic(topic.fleet, topic.device, "certificate"))
+                answer, where = enrolment.with_certificate(topic, asking, now_ns), str(replace(topic, kind="certificate"))
         except ConfigError as error:
             raise ConfigError(f"rejected request from {asker}: {error}") from error
-        _log_answer(asker, answer)
-        self._publish(where, self._key.seal(encode_identity(answer)))
+        self._send(asker, where, answer)
 
     def poll(self, now_ns: int) -> None:
         """Answer requests accepted meanwhile, and bring the broker up to date with the registry."""
@@ -356,8 +333,7 @@ class EnrolmentHandler:
             return
         for waiting in certificates.decided_requests(self._registry):
             answer = self._enrolment().settle(waiting, now_ns)
-            _log_answer(waiting.topic, answer)
-            self._publish(waiting.topic, self._key.seal(encode_identity(answer)))
+            self._send(waiting.topic, waiting.topic, answer)
         self._enforcement.enforce(datetime.fromtimestamp(now_ns / NS_PER_S, timezone.utc))
 
     def close(self) -> None:
@@ -369,9 +345,9 @@ class EnrolmentHandler:
         # People edit the inventory while the service runs; where there is none, `read` names the remedy.
         return Enrolment(self._registry, self._signing, self._file.read() or fleet_file.read(self._folder.fleet_file))
 
-
-def _log_answer(asker: str, answer: EnrolmentAnswer) -> None:
-    if answer.state == "accepted":
-        logger.info("device %r has certificate %s", answer.device, answer.number)
-    else:
-        logger.warning("%s: %s: %s", asker, answer.state, answer.reason, extra=about(asker))
+    def _send(self, asker: str, where: str, answer: EnrolmentAnswer) -> None:
+        if answer.state == "accepted":
+            logger.info("device %r has certificate %s", answer.device, answer.number)
+        else:
+            logger.warning("%s: %s: %s", asker, answer.state, answer.reason, extra=about(asker))
+        self._publish(where, self._key.seal(encode_identity(answer)))

@@ -13,6 +13,7 @@ from edgemeter.agent.base import config, durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock
 from edgemeter.agent.base.nanoseconds import NS_PER_S
+from edgemeter.agent.base.plugins import require_extra
 from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.toml import toml_document
 from edgemeter.provisioning.identity import authority, broker_files, fleet_units
@@ -84,7 +85,9 @@ def init_steps(folder: FleetFolder, options: InitOptions, now: datetime) -> Iter
 
     Raises:
         ConfigError: one file of a pair is missing, or existing files contradict `options`.
+        UnavailableError: the library of certificates is not installed.
     """
+    require_extra("sign", "a fleet's certificates need the library cryptography", "cryptography")
     described_as = planned_fleet_file(folder, options)
     server = described_as.server or ServerEntry(broker=options.broker or "")
     for path, why in ((folder.path, "the fleet's folder"), (config.home(), "for the collector's ledger")):

@@ -5,7 +5,9 @@ import pwd
 import shlex
 import shutil
 import sys
+from pathlib import Path
 
+from edgemeter import provisioning
 from edgemeter.agent.base import config
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -17,60 +19,7 @@ SYSTEM_FOLDER = "/etc/systemd/system/"
 # Options by environment variable, one a line: EDGEMETER_INFLUX=...
 ENVIRONMENT_FILES = {SERVICE_UNIT: "/etc/edgemeter/fleet.env", COLLECTOR_UNIT: "/etc/edgemeter/collector.env"}
 
-_HEAD = "# Written by `edgemeter fleet init`, which puts its own back: settings of yours go into a drop-in (systemctl edit NAME).\n"
-
-_TARGET = """
-[Unit]
-Description=Edgemeter fleet: broker, service and collector
-Documentation=man:systemd.target(5)
-Wants={units}
-
-[Install]
-WantedBy=multi-user.target
-"""
-
-_SERVICE = """
-[Unit]
-Description=Edgemeter {what}
-Documentation=man:systemd.service(5)
-After=network-online.target{after}
-Wants=network-online.target
-PartOf={target}
-StartLimitIntervalSec=0
-
-[Service]
-{start}
-User={user}
-UMask=0077
-Restart=always
-RestartSec=2
-TimeoutStopSec=60
-LimitNOFILE=65536
-
-NoNewPrivileges=yes
-ProtectSystem=strict
-ProtectHome=read-only
-ReadWritePaths={writable}
-PrivateTmp=yes
-ProtectKernelTunables=yes
-ProtectKernelModules=yes
-ProtectKernelLogs=yes
-ProtectControlGroups=yes
-ProtectClock=yes
-ProtectHostname=yes
-RestrictAddressFamilies={families}
-RestrictNamespaces=yes
-RestrictRealtime=yes
-RestrictSUIDSGID=yes
-LockPersonality=yes
-SystemCallArchitectures=native
-SystemCallFilter=@system-service
-SystemCallErrorNumber=EPERM
-{more}
-[Install]
-WantedBy={target}
-"""
-
+_UNITS = Path(provisioning.__file__).with_name("units")
 # A process that hangs is ended and started again; a broker that is not up yet is waited for.
 _OURS = """\
 Type=notify
@@ -98,7 +47,7 @@ def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, 
     clear = f"rm -f {shlex.quote(str(folder.revoked_lists.absolute()))}/*.r*"
     broker = _BROKER.format(command=_words(mosquitto, "-c", f"{path}/broker/mosquitto.conf"), clear=_words(clear))
     serve = _words(program, "-m", "edgemeter.agent.cli", "fleet", "serve", "--folder", path)
-    collect = _words(program, "-m", "edgemeter.agent.cli", "collector", "up", "--fleet", path)
+    collect = _words(program, "-m", "edgemeter.agent.cli", "collector", "up", "--folder", path)
     home, after = str(config.home().absolute()), f" {BROKER_UNIT}"
     inside = "AF_INET AF_INET6 AF_UNIX"
     hardened = "PrivateDevices=yes\nCapabilityBoundingSet=\n"
@@ -116,7 +65,7 @@ def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, 
             families=inside,
             extra="PrivateDevices=yes\nCapabilityBoundingSet=\n",
         ),
-        TARGET: _HEAD + _TARGET.format(units=f"{BROKER_UNIT} {SERVICE_UNIT} {COLLECTOR_UNIT}"),
+        TARGET: _template("fleet.target").format(units=f"{BROKER_UNIT} {SERVICE_UNIT} {COLLECTOR_UNIT}"),
     }
 
 
@@ -136,10 +85,13 @@ def _ours(unit: str, command: str) -> str:
 
 def _service(description: str, start: str, writable: tuple[str, ...], after: str = "", *, families: str, extra: str = "") -> str:
     paths = " ".join(_quoted(path) for path in writable)
-    text = _SERVICE.format(
+    return _template("fleet.service").format(
         what=description, start=start, after=after, target=TARGET, user=_user(), writable=paths, families=families, more=extra
     )
-    return _HEAD + text
+
+
+def _template(name: str) -> str:
+    return (_UNITS / f"{name}.in").read_text(encoding="utf-8")
 
 
 def _words(*arguments: str) -> str:

@@ -60,16 +60,16 @@ def choose_format(boot: Readable, requested: BootFormat | None) -> ChosenFormat:
     """Return `requested`, else the format that the boot partition shows; raises ConfigError if it shows none, or several."""
     signs = _signs(boot)
     if requested is not None:
-        return ChosenFormat(requested, "--format requests it")
+        return ChosenFormat(requested, "--first-boot requests it")
     if len(signs) == 1:
         return signs[0]
     choices = ", ".join(BOOT_FORMATS)
     if signs:
         candidates = " and ".join(f"{sign.form} ({sign.why})" for sign in signs)
-        message = f"{boot.where} could be {candidates}: choose one (--format {choices})"
+        message = f"{boot.where} could be {candidates}: choose one (--first-boot {choices})"
     else:
         names = ", ".join(sorted(boot.names())[:8]) or "nothing"
-        message = f"cannot tell which first-boot format {boot.where} has (it holds {names}): choose one (--format {choices})"
+        message = f"cannot tell which first-boot format {boot.where} has (it holds {names}): choose one (--first-boot {choices})"
     raise ConfigError(message)
 
 

@@ -171,10 +171,7 @@ def merge_devices(registered: list[Device], written: FleetFile | None) -> list[D
         return registered
     devices_by_name = {device.device: device for device in registered}
     for name, entry in written.device.items():
-        registered_device = devices_by_name.get(name) or Device(
-            name, written.fleet, entry.serial, None, (), "expected", None, None, None, 0
-        )
-        devices_by_name[name] = _with(registered_device, entry)
+        devices_by_name[name] = _with(devices_by_name.get(name) or Device(name, written.fleet), entry)
     return sorted(devices_by_name.values(), key=lambda device: (device.fleet, device.device))
 
 

@@ -4,10 +4,9 @@ A decision is committed to the registry before it is published, so a kill at any
 answered from the device's journal, and reports come again until they are acknowledged. It polls for what changed, never for everything.
 """
 
-import heapq
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 
 from edgemeter.agent.base.errors import EdgemeterError
@@ -22,8 +21,7 @@ from edgemeter.provisioning.identity.service_key import ServiceKey
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import rules
 from edgemeter.provisioning.jobs.rules import Candidate, WatchedRules
-from edgemeter.provisioning.jobs.scheduler import JobQueue, apply_report, drop, expire, start_attempt
-from edgemeter.provisioning.jobs.waiting_reports import WaitingReports
+from edgemeter.provisioning.jobs.scheduler import JobQueue, WaitingReports, apply_report, drop, expire, start_attempt
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, find_execution, update_executions
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
@@ -57,7 +55,6 @@ class OrderSender:
         self._challenges: dict[str, dict[int, str]] = {}
         # By execution: what is being sent, how often it was, and when next.
         self._tries: dict[int, tuple[tuple[int, str | None], int, int]] = {}
-        self._due: list[tuple[int, int]] = []
 
     def is_online(self, device: str) -> bool:
         """Return whether the device last reported that it is online, and what orders to it have to repeat."""
@@ -97,7 +94,6 @@ class OrderSender:
     def begin(self, execution: Execution, now_ns: int) -> None:
         """Send what this execution has to tell its device, now and until it answers."""
         self._tries[execution.id] = (_content(execution), 0, now_ns)
-        heapq.heappush(self._due, (now_ns, execution.id))
 
     def end(self, execution: int) -> None:
         """Send nothing more for an execution."""
@@ -107,17 +103,13 @@ class OrderSender:
         """Return whether exactly this is being sent: this attempt, or the request to cancel it."""
         return execution.id in self._tries and self._tries[execution.id][0] == _content(execution)
 
-    def due(self, now_ns: int) -> Iterator[int]:
-        """Yield the executions to send for now, and note when next."""
-        while self._due and self._due[0][0] <= now_ns:
-            due_ns, execution = heapq.heappop(self._due)
-            content, tries, next_ns = self._tries.get(execution, (None, 0, 0))
-            if content is None or next_ns != due_ns:
-                continue
+    def due(self, now_ns: int) -> list[int]:
+        """Return the executions to send for now, and note when next."""
+        due = [(execution, content, tries) for execution, (content, tries, next_ns) in self._tries.items() if next_ns <= now_ns]
+        for execution, content, tries in due:
             again_ns = now_ns + int(min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0**tries) * NS_PER_S)
             self._tries[execution] = (content, min(tries + 1, MOST_DOUBLINGS), again_ns)
-            heapq.heappush(self._due, (again_ns, execution))
-            yield execution
+        return [execution for execution, _, _ in due]
 
 
 def needs_sending(execution: Execution) -> bool:
@@ -251,7 +243,8 @@ class JobHandler:
     def _report(self, topic: Topic, report: ExecutionReport) -> None:
         if self._unknown[topic.device] >= MOST_UNKNOWN:
             return
-        if find_execution(self._registry, report.job, topic.device) is None:
+        is_open = self._queue is not None and self._queue.find(report.job, topic.device) is not None
+        if not is_open and find_execution(self._registry, report.job, topic.device) is None:
             self._unknown[topic.device] += 1
             logger.info("%s reports on unknown job %s", topic.device, report.job, extra=about(topic.device))
             self._send(replace(topic, kind="command"), _report_receipt(report, None))
@@ -263,7 +256,6 @@ class JobHandler:
         self._unknown.clear()
         queue = self._loaded()
         if self._watched.poll(now_ns):
-            queue.set_rules(self._watched.rules)
             self._candidates_ns = 0
         out = [device for device in self._watched.rules.revoked if queue.of_device(device)]
         self._follow(queue, queue.refresh(), now_ns)
@@ -287,16 +279,14 @@ class JobHandler:
         if now_ns - self._polled_ns > int(PAUSE_S * NS_PER_S):
             self._patient_ns = now_ns + int(PATIENCE_S * NS_PER_S)
         self._polled_ns = now_ns
-        return [] if now_ns < self._patient_ns else list(queue.overdue(now_ns))
+        return [] if now_ns < self._patient_ns else queue.overdue(now_ns)
 
     def _loaded(self) -> JobQueue:
         if self._queue is None:
-            queue = JobQueue(self._registry)
-            queue.load(self._watched.rules)
+            self._queue = JobQueue(self._registry)
             self._ready.clear()
             self._moved = self._sender.all_online()
-            self._queue = queue
-            logger.info("%d open executions", len(queue))
+            logger.info("%d open executions", len(self._queue))
         return self._queue
 
     def _meet(self, queue: JobQueue, now_ns: int) -> None:
@@ -377,8 +367,7 @@ class JobHandler:
 
     def _start(self, queue: JobQueue, decisions: DecisionRound, now_ns: int) -> None:
         waiting = sorted(self._ready.values(), key=lambda candidate: (candidate.measures, candidate.due_ns, candidate.execution))
-        starting, _ = rules.choose(waiting, queue.busy, self._watched.rules, now_ns, BATCH_SIZE)
-        for candidate in starting:
+        for candidate in rules.choose(waiting, queue.busy(self._watched.rules), now_ns, BATCH_SIZE):
             decisions.start(candidate.execution)
             del self._ready[candidate.device]
         self._candidates_ns = now_ns + int(CANDIDATES_POLL_S * NS_PER_S)

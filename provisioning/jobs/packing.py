@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,7 +21,7 @@ from edgemeter.agent.contract import data_archive, model_file, order_suite
 from edgemeter.agent.contract.data_archive import ANNOTATIONS, IMAGES
 from edgemeter.agent.contract.model_card import TextInput, card_path, read_card, tokenizer_path
 from edgemeter.agent.contract.orders import LARGEST_DATA_BYTES, Content, Data, Measure
-from edgemeter.agent.contract.suite import FORMATS, Settings, SuiteFile, expand, set_keys
+from edgemeter.agent.contract.suite import FORMATS, FORMER_KEYS, Settings, SuiteFile, expand, renew_keys, set_keys
 from edgemeter.agent.datasets import dataset, dota, readers, yolo
 from edgemeter.provisioning.content.store import ContentStore
 
@@ -57,8 +58,8 @@ class DataPacker:
         """
         parts: dict[tuple[str, str | None], set[tuple[int | None, int, str | None]]] = {}
         for case in cases:
-            if case.images is not None:
-                parts.setdefault((case.images, case.annotations), set()).add((case.subset, case.seed or 0, case.reader))
+            if case.data is not None:
+                parts.setdefault((case.data, case.annotations), set()).add((case.subset, case.seed or 0, case.reader))
         packed = {}
         for (images, annotations), subsets in parts.items():
             of = DataUse(folder / images, None if annotations is None else folder / annotations, frozenset(subsets))
@@ -132,7 +133,7 @@ class PackedSuite:
 
 def read_suite(path: Path) -> SuiteFile:
     """Return the suite in a TOML file; raises ConfigError if there is none, or it is wrong."""
-    return read_toml(path, SuiteFile, "suite")
+    return read_toml(path, SuiteFile, "suite", complete=renew_keys)
 
 
 def pack_file(path: Path, store: ContentStore, find: FindModel | None = None) -> PackedSuite:
@@ -250,14 +251,19 @@ class _SuiteModels:
 
 def _with_data(case: Settings, packed: Mapping[tuple[str, str | None], Data]) -> Settings:
     """Return a case with the name of its images on devices."""
-    if case.images is None:
+    if case.data is None:
         return msgspec.structs.replace(case, annotations=None)
-    return msgspec.structs.replace(case, images=packed[case.images, case.annotations].name, annotations=None)
+    return msgspec.structs.replace(case, data=packed[case.data, case.annotations].name, annotations=None)
+
+
+def _wire_keys(case: Settings) -> dict[str, Any]:
+    former = {key: former for former, key in FORMER_KEYS.items()}
+    return {former.get(key, key): value for key, value in msgspec.structs.asdict(case).items()}
 
 
 def _document(name: str, cases: list[Settings], models: _SuiteModels) -> bytes:
     """Return the suite as TOML, after reading it as devices will."""
-    document = toml_document({"name": name, "case": [msgspec.structs.asdict(case) for case in cases]}).encode()
+    document = toml_document({"name": name, "case": [_wire_keys(case) for case in cases]}).encode()
     order_suite.read(document)
     expand(SuiteFile(name=name, case=[models.local(case) for case in cases]), models.folder)
     return document

@@ -19,11 +19,10 @@ from typing import Any
 
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.nanoseconds import NS_PER_S
-from edgemeter.provisioning.inventory.fleet_file import read_if_present
+from edgemeter.provisioning.inventory.fleet_file import FleetFile, WatchedFleetFile, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.selection import read_devices
-from edgemeter.provisioning.registry import campaigns
-from edgemeter.provisioning.registry.devices import suspects
+from edgemeter.provisioning.inventory.selection import merge_devices
+from edgemeter.provisioning.registry import campaigns, devices
 from edgemeter.provisioning.registry.registry import Registry
 
 logger = logging.getLogger(__name__)
@@ -81,97 +80,68 @@ class StartRules:
 
 
 class InFlight:
-    """The work in flight, counted by circuit, tag and campaign; `begin` and `end` keep it up to date."""
+    """The work in flight under these rules, counted by circuit, tag and campaign; `last_end_ns` is when each device last measured (UTC)."""
 
-    def __init__(self) -> None:
-        self._held: dict[str, tuple[Candidate, DevicePlace]] = {}
-        self._watts: dict[str, float] = defaultdict(float)
-        self._alone: Counter[str] = Counter()
-        self._on_circuit: Counter[str] = Counter()
+    def __init__(self, rules: StartRules, candidates: Iterable[Candidate] = (), last_end_ns: Mapping[str, int] | None = None) -> None:
+        self._rules = rules
+        self._last_end_ns = last_end_ns or {}
+        self._devices: set[str] = set()
+        self._powers_w: defaultdict[str, list[float | None]] = defaultdict(list)
         self._tags: Counter[str] = Counter()
         self._exclusive: Counter[str] = Counter()
-        self._campaigns: Counter[str] = Counter()
-        self.last_end_ns: dict[str, int] = {}
+        self._campaigns: Counter[str | None] = Counter()
+        for candidate in candidates:
+            self.begin(candidate)
 
-    def begin(self, candidate: Candidate, supply: DevicePlace) -> None:
+    def begin(self, candidate: Candidate) -> None:
         """Count an execution as in flight."""
-        self._held[candidate.device] = (candidate, supply)
-        self._count(candidate, supply, 1)
+        self._devices.add(candidate.device)
+        self._campaigns[candidate.campaign] += 1
+        if candidate.measures:
+            supply = self._rules.places.get(candidate.device, DevicePlace())
+            self._tags.update(supply.tags)
+            self._exclusive.update(tag for tag in supply.tags if tag in candidate.exclusive)
+            if supply.circuit is not None:
+                self._powers_w[supply.circuit].append(supply.power_w)
 
-    def end(self, device: str, now_ns: int) -> None:
-        """Stop counting what is in flight on a device, and note when it ended; an idle device stays idle."""
-        candidate = self.withdraw(device)
-        if candidate is not None and candidate.measures:
-            self.last_end_ns[device] = now_ns
-
-    def withdraw(self, device: str) -> Candidate | None:
-        """Stop counting what is in flight on a device, as if it had never started; return it."""
-        candidate, supply = self._held.pop(device, (None, DevicePlace()))
-        if candidate is not None:
-            self._count(candidate, supply, -1)
-        return candidate
-
-    def __contains__(self, device: str) -> bool:
-        return device in self._held
-
-    def watts(self, circuit: str) -> float:
-        """Return what the devices with a `power_w` draw on a circuit."""
-        return self._watts[circuit] if self._on_circuit[circuit] else 0.0
-
-    def why_not(self, candidate: Candidate, rules: StartRules, now_ns: int) -> str | None:
+    def why_not(self, candidate: Candidate, now_ns: int) -> str | None:
         """Return why an execution may not start at `now_ns` (UTC), None when it may."""
-        if candidate.device in self._held:
+        if candidate.device in self._devices:
             return "its device is busy"
         if candidate.due_ns > now_ns:
             return f"retry in {(candidate.due_ns - now_ns) / NS_PER_S:.0f} s"
-        if candidate.campaign is not None and self._campaigns[candidate.campaign] >= rules.most_in_flight.get(candidate.campaign, 1 << 30):
+        limit = None if candidate.campaign is None else self._rules.most_in_flight.get(candidate.campaign)
+        if limit is not None and self._campaigns[candidate.campaign] >= limit:
             return f"its campaign has {self._campaigns[candidate.campaign]} executions in flight, its limit"
-        return self._why_not_measure(candidate, rules, now_ns) if candidate.measures else None
+        return self._why_not_measure(candidate, now_ns) if candidate.measures else None
 
-    def _why_not_measure(self, candidate: Candidate, rules: StartRules, now_ns: int) -> str | None:
+    def _why_not_measure(self, candidate: Candidate, now_ns: int) -> str | None:
+        rules = self._rules
         if not candidate.is_golden and candidate.device in rules.suspects:
             return f"suspect: {rules.suspects[candidate.device]}"
         if window := quiet_window(rules.quiet, now_ns):
             return f"quiet hours {window}"
-        cool_ns = self.last_end_ns.get(candidate.device, 0) + int(candidate.cool_down_s * NS_PER_S)
+        cool_ns = self._last_end_ns.get(candidate.device, 0) + int(candidate.cool_down_s * NS_PER_S)
         if candidate.cool_down_s and cool_ns > now_ns:
             return f"cooling down for {(cool_ns - now_ns) / NS_PER_S:.0f} s"
         supply = rules.places.get(candidate.device, DevicePlace())
         for tag in supply.tags:
             if (tag in candidate.exclusive and self._tags[tag]) or self._exclusive[tag]:
                 return f"another of {tag!r} is measuring"
-        return self._why_no_power(supply, rules)
+        return why_never(supply, rules) or self._why_no_power(supply)
 
-    def _why_no_power(self, supply: DevicePlace, rules: StartRules) -> str | None:
-        limit_w = None if supply.circuit is None else rules.circuits_w.get(supply.circuit)
-        if supply.circuit is None or limit_w is None:
+    def _why_no_power(self, supply: DevicePlace) -> str | None:
+        limit_w = self._rules.circuits_w.get(supply.circuit or "")
+        powers_w = self._powers_w.get(supply.circuit or "")
+        if limit_w is None or not powers_w:
             return None
-        if why := why_never(supply, rules):
-            return why
-        draws_w = limit_w if supply.power_w is None else supply.power_w
-        if self._alone[supply.circuit]:
+        if None in powers_w:
             return f"circuit {supply.circuit!r} is taken by a device without power_w"
-        in_use_w = self.watts(supply.circuit)
-        if self._on_circuit[supply.circuit] and in_use_w + draws_w > limit_w + _EPSILON_W:
+        in_use_w = sum(power_w or 0.0 for power_w in powers_w)
+        if in_use_w + (limit_w if supply.power_w is None else supply.power_w) > limit_w + _EPSILON_W:
             unsaid = ", and this device has no power_w" if supply.power_w is None else ""
             return f"circuit {supply.circuit!r}: {in_use_w:g} of {limit_w:g} W are in use{unsaid}"
         return None
-
-    def _count(self, candidate: Candidate, supply: DevicePlace, by: int) -> None:
-        if candidate.campaign is not None:
-            self._campaigns[candidate.campaign] += by
-        if not candidate.measures:
-            return
-        for tag in supply.tags:
-            self._tags[tag] += by
-            if tag in candidate.exclusive:
-                self._exclusive[tag] += by
-        if supply.circuit is not None:
-            self._on_circuit[supply.circuit] += by
-            if supply.power_w is None:
-                self._alone[supply.circuit] += by
-            else:
-                self._watts[supply.circuit] += by * supply.power_w
 
 
 def why_never(supply: DevicePlace, rules: StartRules) -> str | None:
@@ -182,34 +152,25 @@ def why_never(supply: DevicePlace, rules: StartRules) -> str | None:
     return f"it draws {supply.power_w:g} W, but its circuit {supply.circuit!r} gives {limit_w:g} W"
 
 
-def choose(
-    candidates: Iterable[Candidate], busy: InFlight, rules: StartRules, now_ns: int, limit: int
-) -> tuple[list[Candidate], dict[int, str]]:
-    """Return up to `limit` executions to start now, in the order given, and why the others that were checked wait.
-
-    Afterwards `busy` counts those as in flight.
-    """
+def choose(candidates: Iterable[Candidate], busy: InFlight, now_ns: int, limit: int) -> list[Candidate]:
+    """Return up to `limit` executions to start now, in the order given; afterwards `busy` counts them as in flight."""
     starting: list[Candidate] = []
-    waiting: dict[int, str] = {}
     for candidate in candidates:
-        why = busy.why_not(candidate, rules, now_ns)
-        if why is not None:
-            waiting[candidate.execution] = why
-            continue
-        busy.begin(candidate, rules.places.get(candidate.device, DevicePlace()))
-        starting.append(candidate)
-        if len(starting) >= limit:
-            break
-    return starting, waiting
+        if busy.why_not(candidate, now_ns) is None:
+            busy.begin(candidate)
+            starting.append(candidate)
+            if len(starting) >= limit:
+                break
+    return starting
 
 
 class WatchedRules:
     """The rules as they are now, read again when they changed; an invalid fleet.toml leaves them as they were, and is logged once."""
 
     def __init__(self, folder: FleetFolder, registry: Registry) -> None:
-        self._folder = folder
+        self._file = WatchedFleetFile(folder)
         self._registry = registry
-        self._seen: Any = None
+        self._seen: tuple[Any, ...] | None = None
         self._due_ns = 0
         self.rules = StartRules()
 
@@ -218,42 +179,37 @@ class WatchedRules:
         if now_ns < self._due_ns:
             return False
         self._due_ns = now_ns + int(RULES_POLL_S * NS_PER_S)
-        signs = self._signs()
-        if signs == self._seen:
-            return False
-        self._seen = signs
         try:
-            fresh = read_rules(self._folder, self._registry)
+            written = self._file.read()
         except EdgemeterError as error:
             logger.warning("the previous rules stay in force: %s", error)
             return False
-        is_changed, self.rules = fresh != self.rules, fresh
-        return is_changed
-
-    def _signs(self) -> tuple[Any, ...]:
-        try:
-            file = self._folder.fleet_file.stat()
-            written: tuple[int, int] | None = (file.st_mtime_ns, file.st_size)
-        except OSError:
-            written = None
-        devices = self._registry.query("SELECT COUNT(*), MAX(changed_ns) FROM devices")[0]
-        running = [(campaign.campaign, campaign.rules.max_in_flight) for campaign in campaigns.read_open(self._registry)]
-        return written, tuple(devices), running, suspects(self._registry)
+        counts = tuple(self._registry.query("SELECT COUNT(*), MAX(changed_ns) FROM devices")[0])
+        present = (written, counts, _most_in_flight(self._registry), devices.suspects(self._registry))
+        if present == self._seen:
+            return False
+        self._seen, before = present, self.rules
+        self.rules = _rules(written, self._registry)
+        return self.rules != before
 
 
 def read_rules(folder: FleetFolder, registry: Registry) -> StartRules:
     """Return the rules as they are now; raises ConfigError if fleet.toml has a wrong or unknown key."""
-    written = read_if_present(folder)
-    devices = read_devices(folder, registry)
+    return _rules(read_if_present(folder), registry)
+
+
+def _rules(written: FleetFile | None, registry: Registry) -> StartRules:
+    merged = merge_devices(devices.read(registry), written)
     return StartRules(
         circuits_w={name: circuit.limit_w for name, circuit in written.circuit.items()} if written else {},
         quiet=written.quiet if written else (),
-        places={device.device: DevicePlace(device.circuit, device.power_w, device.tags) for device in devices},
-        suspects=suspects(registry),
-        most_in_flight={
-            campaign.campaign: campaign.rules.max_in_flight
-            for campaign in campaigns.read_open(registry)
-            if campaign.rules.max_in_flight is not None
-        },
-        revoked=frozenset(device.device for device in devices if device.trust == "revoked"),
+        places={device.device: DevicePlace(device.circuit, device.power_w, device.tags) for device in merged},
+        suspects=devices.suspects(registry),
+        most_in_flight=_most_in_flight(registry),
+        revoked=frozenset(device.device for device in merged if device.trust == "revoked"),
     )
+
+
+def _most_in_flight(registry: Registry) -> dict[str, int]:
+    limits = ((campaign.campaign, campaign.rules.max_in_flight) for campaign in campaigns.read_open(registry))
+    return {name: limit for name, limit in limits if limit is not None}

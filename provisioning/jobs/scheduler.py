@@ -6,16 +6,15 @@
 The queue is kept up to date by the serials of what changed. It decides nothing and can be lost: after a kill it is read again.
 """
 
-import heapq
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import OrderedDict, defaultdict, deque
 from dataclasses import replace
 
 from edgemeter.agent.base.nanoseconds import NS_PER_S
 from edgemeter.agent.contract.health import recently_refused
+from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.orders import FINAL, Canary, ExecutionReport
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.jobs.rules import Candidate, DevicePlace, InFlight, StartRules, read_rules
+from edgemeter.provisioning.jobs.rules import Candidate, InFlight, StartRules, read_rules
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.devices import read_presence
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, Job, executions_since, last_serial, unfinished_executions
@@ -27,6 +26,8 @@ INTERRUPTED = "interrupted"
 _RANK = {"sent": 0, "accepted": 1, "running": 2}
 _LAST_RANK = 3
 WAITS_FOR_DEVICE = "waiting for its device"
+# Reports of one device that wait for a commit; it sends again what was not acknowledged.
+MOST_OF_ONE = 32
 
 
 def start_attempt(execution: Execution, job: Job, now_ns: int) -> Execution:
@@ -145,19 +146,11 @@ class JobQueue:
         self._open: dict[int, Execution] = {}
         self._queued: dict[str, list[int]] = defaultdict(list)
         self._in_flight: dict[str, int] = {}
-        self._deadlines: list[tuple[int, int]] = []
-        self._serial = 0
-        self._rules = StartRules()
-        self.busy = InFlight()
-
-    def load(self, rules: StartRules) -> None:
-        """Read every open execution, and when each device last measured."""
-        self._rules = rules
-        self._serial = last_serial(self._registry)
-        for execution in unfinished_executions(self._registry):
-            self.take(execution)
         statement = "SELECT device, MAX(ended_ns) AS ended_ns FROM executions WHERE ended_ns IS NOT NULL GROUP BY device"
-        self.busy.last_end_ns.update({row["device"]: row["ended_ns"] for row in self._registry.query(statement)})
+        self._serial = last_serial(registry)
+        self._last_end_ns = {row["device"]: row["ended_ns"] for row in registry.query(statement)}
+        for execution in unfinished_executions(registry):
+            self.take(execution)
 
     def refresh(self) -> list[Execution]:
         """Read the executions changed since the last time, and return them."""
@@ -167,15 +160,6 @@ class JobQueue:
             self.take(execution)
         return changed
 
-    def set_rules(self, rules: StartRules) -> None:
-        """Count what is in flight by the circuits and tags of these rules."""
-        in_flight = [self._open[number] for number in self._in_flight.values()]
-        for execution in in_flight:
-            self.busy.withdraw(execution.device)
-        self._rules = rules
-        for execution in in_flight:
-            self.busy.begin(self.candidate(execution), rules.places.get(execution.device, DevicePlace()))
-
     def take(self, execution: Execution) -> None:
         """Apply an execution as it is now."""
         before = self._open.pop(execution.id, None)
@@ -183,12 +167,13 @@ class JobQueue:
             self._queued[before.device].remove(before.id)
         if execution.state not in IN_FLIGHT and self._in_flight.get(execution.device) == execution.id:
             del self._in_flight[execution.device]
-            self.busy.end(execution.device, execution.ended_ns or execution.due_ns)
+            if self.job(execution).is_measurement:
+                self._last_end_ns[execution.device] = execution.ended_ns or execution.due_ns
         if execution.is_final:
             return
         self._open[execution.id] = execution
         if execution.state in IN_FLIGHT:
-            self._begin(execution, before)
+            self._in_flight[execution.device] = execution.id
         elif execution.state == "queued" and (before is None or before.state != "queued"):
             self._queued[execution.device].append(execution.id)
 
@@ -239,24 +224,41 @@ class JobQueue:
         of_execution = (execution.id, execution.device, execution.due_ns)
         return Candidate(*of_execution, job.is_measurement, is_canary, job.cool_down_s, job.exclusive, job.campaign)
 
-    def overdue(self, now_ns: int) -> Iterator[Execution]:
-        """Yield the executions in flight whose deadline has passed."""
-        while self._deadlines and self._deadlines[0][0] <= now_ns:
-            deadline_ns, number = heapq.heappop(self._deadlines)
-            execution = self._open.get(number)
-            if execution is not None and execution.deadline_ns == deadline_ns and execution.state in IN_FLIGHT:
-                yield execution
+    def busy(self, rules: StartRules) -> InFlight:
+        """Return what is in flight, by these rules."""
+        return InFlight(rules, (self.candidate(self._open[number]) for number in self._in_flight.values()), self._last_end_ns)
+
+    def overdue(self, now_ns: int) -> list[Execution]:
+        """Return the executions in flight whose deadline has passed."""
+        in_flight = (self._open[number] for number in self._in_flight.values())
+        return [execution for execution in in_flight if execution.deadline_ns is not None and execution.deadline_ns <= now_ns]
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def _begin(self, execution: Execution, before: Execution | None) -> None:
-        if execution.deadline_ns is not None and (before is None or before.deadline_ns != execution.deadline_ns):
-            heapq.heappush(self._deadlines, (execution.deadline_ns, execution.id))
-        if self._in_flight.get(execution.device) != execution.id:
-            self._in_flight[execution.device] = execution.id
-            if execution.device not in self.busy:
-                self.busy.begin(self.candidate(execution), self._rules.places.get(execution.device, DevicePlace()))
+
+class WaitingReports:
+    """Reports that wait for a commit: devices take turns, and each has a bounded share; false where there is none."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, deque[tuple[Topic, ExecutionReport]]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, topic: Topic, report: ExecutionReport) -> None:
+        """Add a report of the topic's device; its oldest gives way where there are too many."""
+        self._waiting.setdefault(topic.device, deque(maxlen=MOST_OF_ONE)).append((topic, report))
+
+    def take(self, limit: int) -> list[tuple[Topic, ExecutionReport]]:
+        """Return and remove the next reports, at most `limit`."""
+        reports: list[tuple[Topic, ExecutionReport]] = []
+        while self._waiting and len(reports) < limit:
+            device, waiting = self._waiting.popitem(last=False)
+            reports.append(waiting.popleft())
+            if waiting:
+                self._waiting[device] = waiting
+        return reports
 
 
 class WaitReasons:
@@ -264,9 +266,8 @@ class WaitReasons:
 
     def __init__(self, folder: FleetFolder, registry: Registry) -> None:
         self._registry = registry
-        self._rules = read_rules(folder, registry)
         self._queue = JobQueue(registry)
-        self._queue.load(self._rules)
+        self._busy = self._queue.busy(read_rules(folder, registry))
 
     def why(self, execution: Execution, now_ns: int) -> str | None:
         """Return why it waits, None for one that does not."""
@@ -276,7 +277,7 @@ class WaitReasons:
             return self._refusal(execution)
         if execution.state != "queued":
             return None
-        return self._queue.busy.why_not(self._queue.candidate(execution), self._rules, now_ns) or WAITS_FOR_DEVICE
+        return self._busy.why_not(self._queue.candidate(execution), now_ns) or WAITS_FOR_DEVICE
 
     def _refusal(self, execution: Execution) -> str | None:
         """Return why its device refused an order of late, which may be this one; None where it reported none."""

@@ -41,14 +41,14 @@ class Device:
 
     device: str
     fleet: str
-    serial: str | None
-    board: str | None
-    tags: tuple[str, ...]
-    trust: TrustState = field(metadata={"column": "standing"})
-    circuit: str | None
-    power_w: float | None
-    enrolled_ns: int | None
-    changed_ns: int
+    serial: str | None = None
+    board: str | None = None
+    tags: tuple[str, ...] = ()
+    trust: TrustState = field(default="expected", metadata={"column": "standing"})
+    circuit: str | None = None
+    power_w: float | None = None
+    enrolled_ns: int | None = None
+    changed_ns: int = 0
 
 
 def put(statements: Statements, device: Device) -> None:

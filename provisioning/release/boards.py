@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.suggestions import near
 
 Python = Annotated[str, msgspec.Meta(pattern=r"^3\.[0-9]{1,2}\Z")]
 Glibc = Annotated[str, msgspec.Meta(pattern=r"^2\.[0-9]{1,2}\Z")]
@@ -114,7 +115,7 @@ def find_board(name: str) -> BoardFamily:
     """Return the board of this name; raises ConfigError if there is none."""
     families = all_boards()
     if name not in families:
-        raise ConfigError(f"unknown board {name!r}: choose one of {', '.join(families)}; `edgemeter fleet boards` describes them")
+        raise ConfigError(f"no board is called {name!r}: {near(name, families)}; `edgemeter fleet boards` describes them")
     return families[name]
 
 

@@ -28,7 +28,7 @@ def sign(document: bytes, key: Path) -> bytes:
     """
     if not key.is_file():
         raise ConfigError(
-            f"there is no release key {str(key)!r} to sign the release with: `edgemeter fleet init` makes one, or give --key FILE"
+            f"there is no release key {str(key)!r} to sign the release with: `edgemeter fleet init` makes one, or give --signing-key-file"
         )
     if b"prime256v1" not in _openssl("pkey", "-in", str(key), "-noout", "-text", task=f"read the release key {str(key)!r}"):
         raise ConfigError(f"the release key {str(key)!r} is not an ECDSA key on P-256: `edgemeter fleet init` makes one")

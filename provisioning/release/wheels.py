@@ -137,10 +137,11 @@ def _source_folder() -> Path | None:
 def _copy_source(source: Path, target: Path) -> None:
     try:
         target.mkdir()
-        for name in _SOURCE_FILES:
-            shutil.copy(source / name, target)
-        project = msgspec.toml.decode((source / "pyproject.toml").read_bytes())
-        for folder in {path.partition("/")[0] for path in project["tool"]["setuptools"]["package-dir"].values()}:
+        setup = msgspec.toml.decode((source / "pyproject.toml").read_bytes())["tool"]["setuptools"]
+        for name in (*_SOURCE_FILES, *(file for files in setup["data-files"].values() for file in files)):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source / name, target / name)
+        for folder in {path.partition("/")[0] for path in setup["package-dir"].values()}:
             shutil.copytree(source / folder, target / folder, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
     except (OSError, shutil.Error, msgspec.MsgspecError, KeyError) as error:
         raise ConfigError(f"cannot read edgemeter's source in {str(source)!r}: {error}: give a wheel with --wheel FILE") from error

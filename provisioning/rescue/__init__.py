@@ -5,7 +5,7 @@ A switch is one file here, one line in `SWITCHES` and a test against what its ma
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 SWITCHES: Mapping[str, str] = {
     "shelly": "edgemeter.provisioning.rescue.shelly:ShellySwitch",
@@ -29,11 +29,8 @@ class PowerSwitch(Protocol):
     Every method raises UnavailableError (it refuses, or is another kind of device), TransientError (it does not answer) or ConfigError.
     """
 
-    def on(self) -> None:
-        """Switch on."""
-
-    def off(self) -> None:
-        """Switch off, until `on`."""
+    def turn(self, to: Literal["on", "off"]) -> None:
+        """Switch on, or off until it is switched on."""
 
     def cycle(self, off_s: float) -> None:
         """Switch off for `off_s`, then on; by the switch's own timer where it has one, so that this server may die meanwhile."""

@@ -17,6 +17,7 @@ off = ["uhubctl", "-l", "1-1.4", "-p", "2", "-a", "off", "-r", "100"]
 import subprocess
 import time
 from collections.abc import Sequence
+from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.provisioning.rescue import Power
@@ -36,17 +37,13 @@ class External:
                 f"[switch.{wired.place}] has no commands: set on = [...] and off = [...] (or address = ..., and write switch:{wired.place})"
             )
 
-    def on(self) -> None:
-        """Switch on."""
-        self._run(self._wired.entry.on)
-
-    def off(self) -> None:
-        """Switch off."""
-        self._run(self._wired.entry.off)
+    def turn(self, to: Literal["on", "off"]) -> None:
+        """Run the command that switches on or off."""
+        self._run(self._wired.entry.on if to == "on" else self._wired.entry.off)
 
     def cycle(self, off_s: float, sleep: Sleep = time.sleep) -> None:
         """Switch off, wait, switch on: whatever happens in between, switching on is tried."""
-        self.off()
+        self.turn("off")
         try:
             sleep(off_s)
         finally:

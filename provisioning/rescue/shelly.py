@@ -34,17 +34,23 @@ class ShellySwitch:
             raise ConfigError(f"{self._http.who}: the channel is a number: shelly://{wired.place}/0")
         self._channel = int(wired.part or 0)
 
-    def on(self) -> None:
-        """Switch on."""
-        self._set("on")
-
-    def off(self) -> None:
-        """Switch off."""
-        self._set("off")
+    def turn(self, to: Literal["on", "off"], timer: str = "") -> None:
+        """Switch on or off, with the parameter of the Shelly's own timer, if any."""
+        tail = f"&{timer}" if timer else ""
+        if self._gen1():
+            answer = self._http.get(f"/relay/{self._channel}?turn={to}{tail}")
+            is_done = answer.get("ison") is (to == "on")
+        else:
+            answer = self._http.get(f"/rpc/Switch.Set?id={self._channel}&on={'true' if to == 'on' else 'false'}{tail}")
+            is_done = "was_on" in answer
+        if not is_done:
+            raise UnavailableError(
+                f"{self._http.who} does not turn {to} and answers {str(answer)[:80]!r}: check that it is a relay and not protected"
+            )
 
     def cycle(self, off_s: float, sleep: Sleep = time.sleep) -> None:
         """Switch off; the Shelly's own timer switches on again."""
-        self._set("off", f"timer={off_s:.0f}" if self._gen1() else f"toggle_after={off_s:g}")
+        self.turn("off", f"timer={off_s:.0f}" if self._gen1() else f"toggle_after={off_s:g}")
         wait_for_timer(self, off_s, sleep)
 
     def state(self) -> Power:
@@ -59,19 +65,6 @@ class ShellySwitch:
         if not isinstance(is_on, bool):
             raise UnavailableError(f"{self._http.who} does not report whether it is on: it has no such relay")
         return Power(is_on, (STAYS_OFF,) if default == "off" else ())
-
-    def _set(self, turn: Literal["on", "off"], timer: str = "") -> None:
-        tail = f"&{timer}" if timer else ""
-        if self._gen1():
-            answer = self._http.get(f"/relay/{self._channel}?turn={turn}{tail}")
-            is_done = answer.get("ison") is (turn == "on")
-        else:
-            answer = self._http.get(f"/rpc/Switch.Set?id={self._channel}&on={'true' if turn == 'on' else 'false'}{tail}")
-            is_done = "was_on" in answer
-        if not is_done:
-            raise UnavailableError(
-                f"{self._http.who} does not turn {turn} and answers {str(answer)[:80]!r}: check that it is a relay and not protected"
-            )
 
     def _gen1(self) -> bool:
         if self._is_gen1 is None:

@@ -30,7 +30,7 @@ def restore_power(switch: PowerSwitch, sleep: Sleep = time.sleep) -> None:
     """Switch on, and try again where that fails; raises UnavailableError if the board may be without power."""
     for tries_left in range(TRIES - 1, -1, -1):
         try:
-            switch.on()
+            switch.turn("on")
         except EdgemeterError as error:
             if not tries_left:
                 raise UnavailableError(f"the power is off and cannot be restored: {error}") from error

@@ -49,13 +49,10 @@ class _Tasmota:
         self.who = wired.who
         self.relay = f"Power{wired.part}"
 
-    def on(self) -> None:
-        """Switch on."""
-        self._set("On")
-
-    def off(self) -> None:
-        """Switch off."""
-        self._set("Off")
+    def turn(self, to: Literal["on", "off"]) -> None:
+        """Switch on or off."""
+        if self._is_on(self._ask(self.relay, to.capitalize())) is not (to == "on"):
+            raise UnavailableError(f"{self.who} did not turn {to.capitalize()}: is its relay interlocked?")
 
     def cycle(self, off_s: float, sleep: Sleep = time.sleep) -> None:
         """Switch off; the plug itself switches on again."""
@@ -67,10 +64,6 @@ class _Tasmota:
         is_on = self._is_on(self._ask(self.relay, ""))
         power_on_state = self._ask("PowerOnState", "").get("PowerOnState")
         return Power(is_on, () if power_on_state == ALWAYS_ON else (NOT_ALWAYS_ON.format(power_on_state),))
-
-    def _set(self, turn: Literal["On", "Off"]) -> None:
-        if self._is_on(self._ask(self.relay, turn)) is not (turn == "On"):
-            raise UnavailableError(f"{self.who} did not turn {turn}: is its relay interlocked?")
 
     def _is_on(self, answer: dict[str, Any]) -> bool:
         is_on = relay_state(answer, self.relay)

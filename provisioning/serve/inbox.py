@@ -10,7 +10,7 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract.identity import ENROL, RESERVED_PREFIX
 from edgemeter.agent.contract.messages import TOPIC_ROOT
 
-# The thousands of devices that report at once after a power cut fit; the broker holds back what comes beyond.
+# Of QoS 0; of QoS 1 the broker sends no more than the session has not acknowledged.
 MOST_WAITING = 20_000
 # Of one sender: a board has a few messages on their way. The newest count, and what is lost with the older ones is sent again.
 MOST_OF_ONE = 256
@@ -63,27 +63,28 @@ class ServiceInbox:
         self._flooders: set[MessageSender] = set()
         self._banned: Collection[str] = ()
         self._changed = threading.Condition()
-        self._is_closed = False
 
     def __len__(self) -> int:
         return self._count
 
-    def put(self, message: Message) -> None:
-        """Add a message, or drop it where its sender is banned or floods; wait while too many senders have something here."""
+    def put(self, message: Message) -> list[Message]:
+        """Add a message, and return those that nobody will take: of a sender who is banned, floods, or has newer ones than its share."""
         sender = sender_of(message.topic)
         with self._changed:
             if sender.name in self._banned:
                 self._dropped[message.qos] += 1
-                return
+                return [message]
             units = _REQUEST_UNITS if message.topic.endswith(_COSTLY) else 1.0
             if sender.kind is not None and not self._allowance.spend(sender.name, units + len(message.payload) / UNIT_BYTES):
                 self._dropped[message.qos] += 1
                 self._flooders.add(sender)
                 self._changed.notify_all()
-                return
-            self._changed.wait_for(lambda: self._count < MOST_WAITING or self._is_closed)
-            self._add(sender, message)
+                return [message]
+            if message.qos == 0 and self._count >= MOST_WAITING:
+                return [message]
+            superseded = self._add(sender, message)
             self._changed.notify_all()
+            return superseded
 
     def take(self, timeout_s: float) -> Message | None:
         """Return the next message of the sender whose turn it is, None where none comes within `timeout_s`, or somebody floods."""
@@ -100,7 +101,6 @@ class ServiceInbox:
                 self._turns.append(sender)
             else:
                 del self._waiting[sender]
-            self._changed.notify_all()
             return message
 
     def flooders(self) -> set[MessageSender]:
@@ -114,20 +114,14 @@ class ServiceInbox:
         self._banned = names
 
     def dropped(self) -> tuple[int, int]:
-        """Return how many messages of flooders were dropped since `open`: of QoS 0, and of QoS 1."""
+        """Return how many messages of flooders were dropped since `reset`: of QoS 0, and of QoS 1."""
         return self._dropped[0], self._dropped[1]
 
-    def close(self) -> None:
-        """Release the network's thread: `put` waits no more until `open`."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
+    def reset(self) -> None:
+        """Expect another session: count what is dropped anew."""
+        self._dropped = [0, 0]
 
-    def open(self) -> None:
-        """Expect another session."""
-        self._is_closed, self._dropped = False, [0, 0]
-
-    def _add(self, sender: MessageSender, message: Message) -> None:
+    def _add(self, sender: MessageSender, message: Message) -> list[Message]:
         waiting = self._waiting.get(sender)
         if waiting is None:
             waiting = self._waiting[sender] = _Share()
@@ -135,6 +129,9 @@ class ServiceInbox:
         waiting.messages.append(message)
         waiting.bytes += len(message.payload)
         self._count += 1
+        superseded = []
         while len(waiting.messages) > 1 and (len(waiting.messages) > MOST_OF_ONE or waiting.bytes > LARGEST_OF_ONE_BYTES):
-            waiting.bytes -= len(waiting.messages.popleft().payload)
+            superseded.append(waiting.messages.popleft())
+            waiting.bytes -= len(superseded[-1].payload)
             self._count -= 1
+        return superseded

@@ -55,7 +55,7 @@ class FleetService:
         self.address = address
         self._registry = open_registry(folder, owner=owner)
         self._client_id = client_id(folder)
-        self._session = MqttSession(address, SessionProfile(self._client_id, "persistent"), self)
+        self._session = MqttSession(address, SessionProfile(self._client_id, "persistent", acknowledges="later"), self)
         self._handlers = handler.make_handlers(folder, self._registry, self._publish)
         self._topics = sorted({topic for fleet_handler in self._handlers.values() for topic in fleet_handler.topics})
         self._receivers = lru_cache(TOPICS_REMEMBERED)(self._find_receivers)
@@ -78,7 +78,6 @@ class FleetService:
     def stop(self) -> None:
         """End the thread and close everything; may be called twice."""
         self._ended.set()
-        self._inbox.close()
         if self._thread.is_alive():
             self._thread.join()
         self._session.close()
@@ -111,7 +110,8 @@ class FleetService:
 
     def received(self, message: Message) -> None:
         """Session event: queue it for the thread."""
-        self._inbox.put(message)
+        for unread in self._inbox.put(message):
+            self._session.acknowledge(unread)
 
     def answered(self, refusal: str | None) -> None:
         """Session event: the broker's answer to a publish."""
@@ -130,6 +130,7 @@ class FleetService:
             if message is not None:
                 for name in self._receivers(message.topic):
                     self._do(name, self._handlers[name], message)
+                self._session.acknowledge(message)
             if flooders := self._inbox.flooders():
                 self._ban(flooders)
                 due_s = 0.0
@@ -163,15 +164,14 @@ class FleetService:
         lasting: Literal["clean", "persistent"] = "clean" if qos_1 > qos_0 else "persistent"
         self._renewed_s = time.monotonic()
         logger.info("dropped %d messages of a flood: connecting to the broker anew, without the others", qos_0 + qos_1)
-        self._inbox.close()
         self._session.close()
-        self._session = MqttSession(self.address, SessionProfile(self._client_id, lasting), self)
+        self._session = MqttSession(self.address, SessionProfile(self._client_id, lasting, acknowledges="later"), self)
         try:
             self._session.connect()
         except EdgemeterError as error:
             logger.warning("%s: trying again in %g s", error, RENEWAL_S)
             return
-        self._inbox.open()
+        self._inbox.reset()
 
     def _ban(self, flooders: set[MessageSender]) -> None:
         """Ban devices for a time; a token ends. The handler for enrolment makes the broker apply it at its next poll."""

@@ -69,19 +69,9 @@ def add_release(folder: FleetFolder, registry: Registry, verified_release: Verif
         verified_release.unpack(unpacked)
         manifest.pack_release(unpacked, packed)
         content = ContentStore(folder.content).put(packed)
-    release = Release(
-        content.sha256,
-        content.size_bytes,
-        name,
-        fields.version,
-        fields.board,
-        fields.arch,
-        fields.python,
-        fields.glibc,
-        fields.checked,
-        fields.built_ns,
-        time.time_ns(),
-    )
+    # Version, board, arch, Python and glibc come first in both.
+    built = (*fields[:5], fields.checked, fields.built_ns)
+    release = Release(content.sha256, content.size_bytes, name, *built, time.time_ns())
     with registry.transaction() as connection:
         insert_rows(connection, "releases", [release], conflict="ON CONFLICT DO NOTHING")
     return release

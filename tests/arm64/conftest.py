@@ -63,5 +63,5 @@ def board_files(tmp_path_factory):
 def server(tmp_path_factory):
     """A fleet's server with a release for the board's system."""
     with served(tmp_path_factory.mktemp("server")) as running:
-        running.command("release", "build", "--board", "pi4", "--python", "3.13", "--out", running.folder.parent / "pi4.tar")
+        running.command("release", "build", "--board", "pi4", "--python", "3.13", "--output", running.folder.parent / "pi4.tar")
         yield running

@@ -43,7 +43,7 @@ class FleetServer:
 
     def join_file(self, device: str) -> Path:
         """Return a file with a fresh token of a device."""
-        self.command("token", device, "--out", self.folder.parent / "join")
+        self.command("token", device, "--output", self.folder.parent / "join")
         return self.folder.parent / "join" / f"{device}.join.toml"
 
     def runs(self, device: str) -> list[RunRecord]:

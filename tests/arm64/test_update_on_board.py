@@ -63,7 +63,7 @@ def test_power_cut_at_any_moment_of_an_update_leaves_an_agent_that_works(board: 
     """Cuts while it goes to another release: one of the two works afterwards, and left alone it goes to the new one."""
     first = last_report(server)["release"]
     release = server.folder.parent / "second.tar"
-    server.command("release", "build", "--board", "pi4", "--python", "3.13", "--extras", "litert,i2c", "--out", release)
+    server.command("release", "build", "--board", "pi4", "--python", "3.13", "--extras", "litert,i2c", "--output", release)
     version = released(server, release)
     assert version != first
     server.command("update", version, "--on", f"device={DEVICE}", "--detach")
@@ -88,7 +88,7 @@ def test_a_release_whose_agent_does_not_start_is_rolled_back(board: Board, serve
     before = last_report(server)["release"]
     wheel = _broken(next(server.folder.parent.glob("second.tar")), tmp_path)
     release = tmp_path / "broken.tar"
-    server.command("release", "build", "--board", "pi4", "--python", "3.13", "--extras", "litert", "--wheel", wheel, "--out", release)
+    server.command("release", "build", "--board", "pi4", "--python", "3.13", "--extras", "litert", "--wheel", wheel, "--output", release)
     version = released(server, release)
     server.command("update", version, "--on", f"device={DEVICE}", "--even-if", "older", "--detach")
     assert awaited(board, lambda: version in str(last_report(server).get("bad_agents"))), board.said()[-3000:]

@@ -197,7 +197,7 @@ def fleet() -> Iterator[tuple[Lab, HonestBoard, Board, dict[str, int]]]:
         started = {}
         commands = {
             "service": [*base, "fleet", "serve", "--folder", str(lab.folder.path)],
-            "collector": [*base, "collector", "up", "--fleet", str(lab.folder.path)],
+            "collector": [*base, "collector", "up", "--folder", str(lab.folder.path)],
         }
         for name, command in commands.items():
             log = stack.enter_context(Path(folder, f"{name}.log").open("wb"))

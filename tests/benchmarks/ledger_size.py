@@ -23,13 +23,13 @@ from tests.fixtures.fleet_ledger import Fleet, write_ledger
 OURS = [sys.executable, "-m", "edgemeter.agent.cli.main"]
 PAGE = [sys.executable, "-m", "tests.benchmarks.ledger_size", "--page"]
 QUESTIONS = {
-    "trend of one device": [*OURS, "trend", "--device", "board-0007", "--store", "{path}"],
-    "trend": [*OURS, "trend", "--store", "{path}"],
+    "trend of one device": [*OURS, "trend", "--device", "board-0007", "--ledger", "{path}"],
+    "trend": [*OURS, "trend", "--ledger", "{path}"],
     "page, overview": [*PAGE, "{path}", "overview"],
     "page, compare": [*PAGE, "{path}", "compare"],
     "page, trend": [*PAGE, "{path}", "trend"],
     "page, device": [*PAGE, "{path}", "device?fleet=lab&device=board-0007"],
-    "compare": [*OURS, "compare", "--reference", "reference", "--store", "{path}"],
+    "compare": [*OURS, "compare", "--reference", "reference", "--ledger", "{path}"],
 }
 SCAN = "SELECT device, model, precision, count(*), avg(p50_ms), min(p50_ms), max(p50_ms) FROM {} GROUP BY device, model, precision"
 IN_SQLITE = "import sqlite3, sys; print(len(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchall()))"

@@ -1,53 +1,92 @@
-"""The sandbox beside the same process without one: the latency of a query, and the time to the start of the measuring process."""
+"""The sandbox beside the same process without one: the latency of a query, its CPU time, and the time to the start of the process.
+
+Two processes take turns in short blocks on one core, so that what else happens on the machine meets both; what the memory's layout of a
+process adds is told by seven pairs of processes. CPU time settles it on a machine that is not quiet, where latency is mostly waiting.
+"""
 
 import os
+import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
-from edgemeter.agent.engine import isolation, job
+from edgemeter.agent.engine.confinement import grant_for
+from edgemeter.agent.sandbox import policy
 from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
-from tests.benchmarks.comparison import Comparison, at_most, figure, interleaved
-from tests.fixtures.run_jobs import one_case, run_job
+from tests.benchmarks.comparison import ROOT, Comparison, at_most, figure, paired_by
+from tests.fixtures.run_jobs import one_case
 
 PAIRS = 7
+BLOCKS, QUERIES = 60, 50
 LATENCY_RATIO = 1.02
 MODELS = ("edgemeter-shapes_fp32.onnx", "edgemeter-shapes_int8.tflite")
+BLOCKS_MODULE = "tests.benchmarks.timed_blocks"
+Start = Callable[[], AbstractContextManager["subprocess.Popen[Any]"]]
 
 
-@contextmanager
-def _plain(module: str, arguments: list[str], *_: Any, **streams: Any) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start the process as `sandbox.policy.started` does, without the sandbox."""
-    with subprocess.Popen([sys.executable, "-m", module, *arguments], env={**os.environ, "PYTHONSAFEPATH": "1"}, **streams) as process:
-        yield process
+class _Timed:
+    """A process that times blocks; `begun_ms` after it was started it ran its first line."""
 
+    def __init__(self, process: "subprocess.Popen[Any]", spawned_ns: int) -> None:
+        self._process = process
+        self.begun_ms = (self._figures()[0] - spawned_ns) / 1e6
 
-def _measured(model: str, *, is_confined: bool) -> job.MeasuredRun:
-    case = one_case(SHIPPED_FOLDER / model, mode="rapid", queries=500, threads=1, agreement="never")
-    with mock.patch.object(isolation.policy, "started", isolation.policy.started if is_confined else _plain):
-        return isolation.run_isolated(run_job(case), lambda _event, _pid: None)
+    def block_ms(self) -> list[float]:
+        """Return p50 and the mean CPU time of one block."""
+        assert self._process.stdin
+        self._process.stdin.write(b"%d\n" % QUERIES)
+        self._process.stdin.flush()
+        return [figure_ns / 1e6 for figure_ns in self._figures()]
+
+    def _figures(self) -> list[float]:
+        assert self._process.stdout
+        return [float(word) for word in self._process.stdout.readline().split()]
+
+    def end(self) -> None:
+        """Let the process end."""
+        assert self._process.stdin
+        self._process.stdin.close()
 
 
 def comparisons() -> Iterator[Comparison]:
     """Yield the median latency of each model with and without the sandbox in pairs, and how much later the process begins."""
-    for model in MODELS:
-        begun_ms: list[float] = []
+    with mock.patch.dict(os.environ, PYTHONPATH=str(ROOT), PYTHONSAFEPATH="1"):
+        for model in MODELS:
+            case = one_case(SHIPPED_FOLDER / model, threads=1)
+            grant = grant_for(case)
+            grant = replace(grant, read=(*grant.read, ROOT / "tests"))
+            arguments = [case.runtime, case.model]
+            pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            confined: Start = partial(policy.started, BLOCKS_MODULE, arguments, grant, **pipes)
+            plain: Start = partial(subprocess.Popen, [sys.executable, "-m", BLOCKS_MODULE, *arguments], start_new_session=True, **pipes)
+            pairs = [_pair(confined, plain, number % 2) for number in range(PAIRS)]
+            for name, of in (("p50", 0), ("CPU time of a query", 1)):
+                values = iter([(inside[of], outside[of]) for inside, outside, _ in pairs])
+                paired = paired_by(partial(next, values), PAIRS)
+                yield at_most(f"{name} of {model} in the sandbox", "ms", "without", paired, LATENCY_RATIO)
+            yield figure(f"start of the process of {model}, later by", "ms", statistics.median(later_ms for *_, later_ms in pairs))
 
-        def confined(model: str = model, begun_ms: list[float] = begun_ms) -> float:
-            measured = _measured(model, is_confined=True)
-            begun_ms.append(measured.cold_start.process_ms)
-            return measured.latency.p50_ms or measured.latency.mean_ms
 
-        def plain(model: str = model, begun_ms: list[float] = begun_ms) -> float:
-            measured = _measured(model, is_confined=False)
-            begun_ms.append(-measured.cold_start.process_ms)
-            return measured.latency.p50_ms or measured.latency.mean_ms
-
-        yield at_most(f"p50 of {model} in the sandbox", "ms", "without", interleaved(confined, plain, PAIRS), LATENCY_RATIO)
-        # In each pair the one is later than the other by this much; a median of few, because processes start unevenly.
-        pairs = zip(sorted(value for value in begun_ms if value > 0), sorted(-value for value in begun_ms if value < 0), strict=True)
-        differences = sorted(confined_ms - plain_ms for confined_ms, plain_ms in pairs)
-        yield figure(f"start of the process of {model}, later by", "ms", differences[len(differences) // 2])
+def _pair(confined: Start, plain: Start, first: int) -> tuple[list[float], list[float], float]:
+    """Return the medians of p50 and of CPU time inside and outside, and by how many ms the process inside began later."""
+    with ExitStack() as stack:
+        timed: list[_Timed] = []
+        for start in (confined, plain) if first else (plain, confined):
+            spawned_ns = time.monotonic_ns()
+            timed.append(_Timed(stack.enter_context(start()), spawned_ns))
+            timed[-1].block_ms()
+        blocks: tuple[list[list[float]], ...] = ([], [])
+        for number in range(BLOCKS):
+            for turn in (0, 1) if number % 2 else (1, 0):
+                blocks[turn].append(timed[turn].block_ms())
+        for process in timed:
+            process.end()
+    figures = [[statistics.median(column) for column in zip(*rows, strict=True)] for rows in blocks]
+    inside, outside = (0, 1) if first else (1, 0)
+    return figures[inside], figures[outside], timed[inside].begun_ms - timed[outside].begun_ms

@@ -183,8 +183,10 @@ def _deployed(setting: Setting) -> Iterator[Deployment]:
 
 
 def _load(broker: Server, devices: int, how: list[str]) -> dict[str, float]:
-    command = [*EDGEMETER, "collector", "load", "--broker", f"{LOOPBACK}:{broker.port}", "--devices", str(devices), "--mode", "crowd"]
-    completed = subprocess.run([*command, "--patience", "120", "--json", *how], capture_output=True, text=True, check=False, timeout=900)
+    command = [*EDGEMETER, "collector", "load", "--broker", f"{LOOPBACK}:{broker.port}", "--devices", str(devices), "--simulate", "crowd"]
+    completed = subprocess.run(
+        [*command, "--delivery-timeout", "120", "--json", *how], capture_output=True, text=True, check=False, timeout=900
+    )
     if completed.returncode:
         raise RuntimeError(f"the load ended with {completed.returncode}: {completed.stderr[-1000:]}")
     load: dict[str, float] = json.loads(completed.stdout)

@@ -23,12 +23,12 @@ def refusal(command, *arguments):
 
 def test_an_unknown_device_is_named_with_those_that_exist(store):
     """A typo is no steady series."""
-    assert refusal(trend, "--store", store, "--device", "pi-3") == "no run has device 'pi-3'; known are pi-1, pi-2"
-    assert refusal(units, "--store", store, "--board", "Pi 6").startswith("no run has board 'Pi 6'; known are ")
+    assert refusal(trend, "--ledger", store, "--device", "pi-3") == "no run has device 'pi-3'; known are pi-1, pi-2"
+    assert refusal(units, "--ledger", store, "--board", "Pi 6").startswith("no run has board 'Pi 6'; known are ")
 
 
 def test_filters_without_a_common_run_are_reported(tmp_path):
     """Each matches runs, and no run matches both."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(*make_days(noisy(100, 5), fleet="a"), *make_days(noisy(100, 5, seed=2), device="pi-2", fleet="b")))
-    assert refusal(trend, "--store", str(path), "--device", "pi-2", "--fleet", "a").startswith("no run has fleet 'a', device 'pi-2'")
+    assert refusal(trend, "--ledger", str(path), "--device", "pi-2", "--fleet", "a").startswith("no run has fleet 'a', device 'pi-2'")

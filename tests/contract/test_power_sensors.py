@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,33 @@ from tests.fixtures.recordings import read_recording
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures" / "power"
 
+
+def _counted(name, moved):
+    """Return what adds `moved` to a number of the recording, and that a second passed meanwhile."""
+
+    def later(folder):
+        (path,) = [path for path in folder.rglob(name) if path.is_file()]
+        before, after = moved
+        assert before in path.read_text()
+        path.write_text(path.read_text().replace(before, after))
+        return 1.0
+
+    return later
+
+
+def _passed(_folder):
+    """Let the counter of the played GPU go on, which needs no file."""
+    begin = time.monotonic()
+    time.sleep(0.1)
+    return time.monotonic() - begin
+
+
+# What each counter showed a second later: 30 W of a processor, 4.6 W of a board.
+LATER = {
+    "rapl": _counted("intel-rapl:0/energy_uj", ("183204412871", "183234412871")),
+    "joulescope": _counted("value.json", ("22.95", "27.54")),
+    "nvml": _passed,
+}
 every_sensor = pytest.mark.parametrize("name", sorted(power.SENSORS))
 # A sensor that is read by a library has one in its fixture that plays the real one's part, and no recordings.
 RECORDED = [name for name in sorted(power.SENSORS) if not list((FIXTURES / name).glob("*.py"))]
@@ -51,7 +79,8 @@ def case(name, recording, monkeypatch):
         return power.create(name)
 
     opens = None if name in RECORDED else open_by_library
-    return SensorCase(name, recording, opens=opens, absent_error=ConfigError if name == "replay" else AbsentError)
+    absent = ConfigError if name == "replay" else AbsentError
+    return SensorCase(name, recording, opens=opens, absent_error=absent, later=LATER.get(name))
 
 
 def _files(folder):

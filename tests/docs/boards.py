@@ -7,15 +7,16 @@
 import argparse
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.bundle.archive import BUNDLE_SUFFIX
-from edgemeter.agent.doctor.setups import CPU, Setup, SetupPackage, SetupTable, Trial, as_toml, read_table
+from edgemeter.agent.doctor.setups import CPU, Setup, SetupTable, Trial, as_toml, read_table
 from edgemeter.agent.doctor.share import trial_of_bundle
+from tests.docs.reference.tables import table as markdown_table
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "agent/doctor/setups.toml"
@@ -25,21 +26,20 @@ INTRODUCTION = """# What is known to work
 
 <!-- Made from agent/doctor/setups.toml by `python -m tests.docs.boards`: change that file, not this page. -->
 
-No Raspberry Pi, Jetson or Coral has been on our bench. This page lists which packages belong together on which board and system,
-and who ran them. *Never tried* means that nobody has sent us a run. `edgemeter doctor` gives the commands for the machine it runs on.
+No Raspberry Pi, Jetson or Coral has been on our bench. This page lists which packages belong together on which board and system, and who
+ran them. `edgemeter doctor` prints the commands, files and hashes for the machine it runs on; `agent/doctor/setups.toml` has those of all.
 
-| tried | what it shows | what it does not show |
-|---|---|---|
-| name, date | a recorded run on that machine; its bundle is linked below | other versions of the packages |
-| emulated | a recorded run of the arm64 packages under qemu, on no board | speed, sensors, accelerators |
-| never tried | that their publishers, or somebody's installer, name these packages together | that they run |
+- **Name, date**: a recorded run on that machine, linked below. It shows nothing of other versions of the packages.
+- **Emulated**: a recorded run of the arm64 packages under qemu. It shows nothing of speed, sensors and accelerators.
+- **Never tried**: publishers, or somebody's installer, name these packages together. Nobody has sent us a run.
 """
 ACCELERATORS = """
 ## Accelerators
 
-libedgetpu is the community's: it builds Google's library against TensorFlow 2.19.1, and a public installer for Raspberry Pis uses that
-package with ai-edge-litert 2.2.0. The SHA-256 of Debian packages and of the Jetson AI Lab's wheels are those that public installers pin;
-nobody here has fetched these files. Those of other wheels are the package index's. Where none stands, ask the publisher.
+libedgetpu is the community's: it builds Google's library against TensorFlow 2.19.1, and a public installer for Raspberry Pis uses it with
+ai-edge-litert 2.2.0. Hashes of Debian packages and of the Jetson AI Lab's wheels are those that public installers pin; nobody
+here has fetched these files.
+
 """
 CONTRIBUTE = """
 ## Contribute a row
@@ -51,26 +51,18 @@ Measure a model with the runtime, then let the board write what it ran:
 $ edgemeter doctor --share shared
 ```
 
-It writes a bundle of the newest run of each set-up, with the record and its raw samples, and prints the rows that follow from them.
-Attach the bundles to an issue "A board or sensor". A row is taken only from a bundle whose figures recompute from its samples and whose
-run was measured and is not invalid. All of a row comes from the record, except the contributor's name and whether the machine was emulated.
-
-<!-- not run: changes the table -->
-```console
-$ python -m tests.docs.boards shared/*.edgemeter --by NAME
-```
+Attach the bundles to an issue "A board or sensor". A row is accepted if its figures recompute from the samples and its run was measured and
+is not invalid. All of it comes from the record, except your name and whether the machine was emulated.
 """
 PARTS = """
 ## What the tests show beside that
 
-| word | what it shows | what it does not show |
-|---|---|---|
-| run | the real thing ran here | - |
-| emulated | arm64 programs ran under qemu: install, enrol, first boot, update, power cuts | speed, sensors, accelerators |
-| recording | the real reader ran on what a real board or meter printed | that the board still prints it |
-| imitation | the real reader ran against a program that plays the device by its documentation | that the documentation is right |
+- **Run**: the real thing ran here. **Emulated**: arm64 programs ran under qemu: install, enrol, first boot, update, power cuts.
+- **Recording**: the real reader ran on what a real board or meter printed. **Imitation**: it ran against a program that plays the device by
+  its documentation.
 
-How each board is installed, and how far that was tested, is data: `edgemeter fleet boards`.
+`edgemeter fleet boards` shows how each board is installed, and how far that was tested.
+
 """
 
 
@@ -78,70 +70,49 @@ def page(table: SetupTable) -> str:
     """Return the page."""
     accelerated = [setup for setup in table.setups if setup.accelerator != CPU]
     processors = [setup for setup in table.setups if setup.accelerator == CPU]
-    trials = "".join(_trial_row(trial) for trial in sorted(table.trial, key=lambda trial: (trial.on, trial.record)))
+    trials = sorted(table.trial, key=lambda trial: (trial.on, trial.record))
+    notes = [f"- {_where(setup)}, {setup.runtime}: {setup.note}\n" for setup in accelerated if setup.note]
+    levels = [(name, level) for levels in table.part.values() for name, level in levels.items()]
+    head = ["runtime, packages", "systems", "tried"]
     return (
         INTRODUCTION
         + ACCELERATORS
-        + "\n| board and system | Python | accelerator | runtime | packages | tried |\n|---|---|---|---|---|---|\n"
-        + "".join(_setup_row(table, setup, setup.accelerator) for setup in accelerated)
-        + "".join(_commands(setup) for setup in accelerated)
-        + "\n## Processors\n\n| board and system | Python | accelerator | runtime | packages | tried |\n|---|---|---|---|---|---|\n"
-        + "".join(_setup_row(table, setup, "none") for setup in processors)
-        + "\n## Recorded runs\n\n| date | by | machine | system | Python | runtime | accelerator | packages | bundle |\n"
-        + f"|---|---|---|---|---|---|---|---|---|\n{trials}"
+        + markdown_table(head, _rows(table, accelerated))
+        + "\n"
+        + "".join(notes)
+        + "\n## Processors\n\n"
+        + markdown_table(head, _rows(table, processors))
+        + "\n## Recorded runs\n\n"
+        + markdown_table(["date, by", "machine, system, Python", "runtime", "packages", "bundle"], map(_trial_row, trials))
         + CONTRIBUTE
         + PARTS
-        + "".join(_part(kind, levels) for kind, levels in table.part.items())
+        + markdown_table(["what", "level"], levels)
     )
 
 
-def _setup_row(table: SetupTable, setup: Setup, accelerator: str) -> str:
-    packages = "<br>".join(f"{package.name} {package.version}" for package in setup.packages) or "none known"
-    return f"| {_where(setup)} | {setup.python} | {accelerator} | `{setup.runtime}` | {packages} | {table.tried(setup)} |\n"
+def _rows(table: SetupTable, setups: Sequence[Setup]) -> Iterator[tuple[str, ...]]:
+    """Yield what belongs together, its systems with their Pythons, and who tried it; systems of equal packages and outcome in one row."""
+    systems: dict[tuple[str, str], list[str]] = {}
+    for setup in setups:
+        packages = ", ".join(f"{package.name} {package.version}" for package in setup.packages) or "none known"
+        key = (f"`{setup.runtime}`: {packages}", table.tried(setup))
+        systems.setdefault(key, []).append(f"{_where(setup)} ({setup.python})")
+    yield from ((packages, "; ".join(names), tried) for (packages, tried), names in systems.items())
 
 
 def _where(setup: Setup) -> str:
     return setup.title if setup.models == ("*",) else f"{setup.board}, {setup.title}"
 
 
-def _commands(setup: Setup) -> str:
-    lines = [f"\n### {_where(setup)}: {setup.accelerator}, {setup.runtime}\n"]
-    lines += [f"- {_package_text(package)}" for package in setup.packages]
-    if setup.install:
-        commands = "".join(f"$ {command}\n" for command in setup.install)
-        lines.append(f"\n<!-- not run: needs the board -->\n```console\n{commands}```")
-    if setup.note:
-        lines.append(f"\n{setup.note}" if setup.packages else setup.note)
-    return "\n".join(lines) + "\n"
-
-
-def _package_text(package: SetupPackage) -> str:
-    file = f": `{package.file}`" if package.file else ""
-    digest = f", SHA-256 `{package.sha256}`" if package.sha256 else ""
-    return f"`{package.name}` {package.version}, from {package.source}{file}{digest}"
-
-
-def _trial_row(trial: Trial) -> str:
-    packages = "<br>".join(f"{name} {version}" for name, version in trial.packages.items())
+def _trial_row(trial: Trial) -> tuple[str, ...]:
     machine = trial.board if trial.level == "run" else f"{trial.board}, {trial.level}"
-    bundle = f"[{trial.record[:8]}](trials/{trial.record}{BUNDLE_SUFFIX})"
-    cells = (
-        str(trial.on),
-        trial.by,
-        machine,
-        trial.os,
-        trial.python,
-        f"{trial.runtime}, {trial.backend}",
-        trial.accelerator,
-        packages,
-        bundle,
+    return (
+        f"{trial.on}, {trial.by}",
+        f"{machine}, {trial.os}, {trial.python}",
+        f"{trial.runtime}, {trial.backend}, {trial.accelerator}",
+        ", ".join(f"{name} {version}" for name, version in trial.packages.items()),
+        f"[{trial.record[:8]}](trials/{trial.record}{BUNDLE_SUFFIX})",
     )
-    return f"| {' | '.join(cells)} |\n"
-
-
-def _part(kind: str, levels: dict[str, str]) -> str:
-    rows = "".join(f"| {name} | {level} |\n" for name, level in levels.items())
-    return f"\n### {kind}\n\n| what | level |\n|---|---|\n{rows}"
 
 
 def take(bundles: Sequence[Path], by: str, level: str, file: Path, trials: Path) -> list[Trial]:

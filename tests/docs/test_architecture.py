@@ -1,4 +1,4 @@
-"""Facts about docs/architecture.md: its drawing is the code's, and every file that it names exists.
+"""Facts about docs/internals/architecture.md: its drawing is the code's, and every file that it names exists.
 
 `python -m tests.docs.test_architecture` draws it again.
 """
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.fixtures.own_imports import FOLDER_OF, PACKAGES, ROOT, arrows, arrows_by_name
 
-PAGES = [ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md"]
-START = "```mermaid\n"
+PAGES = [ROOT / "docs" / "internals" / "architecture.md", ROOT / "CONTRIBUTING.md"]
+DRAWING = ROOT / "docs" / "internals" / "imports.mmd"
 
 
 def folder_arrows(arrows: list[tuple[str, str]]) -> dict[str, set[str]]:
@@ -57,15 +57,9 @@ def drawing() -> str:
     return "\n".join(lines) + "\n"
 
 
-def with_drawing(page: str) -> str:
-    """Return the page with the drawing as it has to be."""
-    before, _, after = page.partition(START)
-    return f"{before}{START}{drawing()}```{after.partition('```')[2]}"
-
-
 def test_the_drawing_shows_the_imports_as_they_are():
     """Whoever adds an arrow sees it here, and draws again (see above)."""
-    assert PAGES[0].read_text() == with_drawing(PAGES[0].read_text())
+    assert DRAWING.read_text() == drawing()
 
 
 def test_every_file_that_the_pages_name_exists():
@@ -77,4 +71,4 @@ def test_every_file_that_the_pages_name_exists():
 
 
 if __name__ == "__main__":
-    PAGES[0].write_text(with_drawing(PAGES[0].read_text()))
+    DRAWING.write_text(drawing())

@@ -6,18 +6,18 @@ from typing import get_args
 from edgemeter.agent.contract.messages import TopicKind
 from edgemeter.agent.settings.files import FILES
 from tests.docs.reference import messages, settings
-from tests.docs.reference.pages import FOLDER, PAGES, content
+from tests.docs.reference.pages import ATTACHMENTS, FOLDER, PAGES, content
 
 
 def test_a_page_is_made_from_the_code():
     """What was changed and not written down is found here."""
-    for name in PAGES:
-        assert (FOLDER / name).read_text(encoding="utf-8") == content(name), f"{name}: write it again: python -m tests.docs.reference"
+    for name in (*PAGES, *ATTACHMENTS):
+        assert (FOLDER / name).read_bytes().decode() == content(name), f"{name}: write it again: python -m tests.docs.reference"
 
 
 def test_there_is_no_other_page():
     """A page that nothing makes grows old."""
-    assert {path.name for path in FOLDER.iterdir()} == set(PAGES)
+    assert {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*") if path.is_file()} == {*PAGES, *ATTACHMENTS}
 
 
 def test_every_link_of_a_page_leads_somewhere():

@@ -105,5 +105,5 @@ def test_the_manual_names_every_limit_and_selector():
     assert all(f"`{figure}`" in text for figure in gate.FIGURES)
     from edgemeter.collector.runs.selection import SELECTORS, TIMES  # noqa: PLC0415
 
-    (listed,) = re.findall(r"with (device,[^;]*?) \(UTC\)", text.replace("\n", " "))
+    (listed,) = re.findall(r"with (id,[^;]*?) \(UTC\)", text.replace("\n", " "))
     assert listed.split(", ") == [*SELECTORS, *TIMES]

@@ -43,16 +43,16 @@ def folder(tmp_path):
 
 SOUND = SHIPPED / "edgemeter-shapes_fp32.onnx"
 CASES = [
-    ("a missing model", ("run", "-q", "--model", "gone.onnx", "--images", "photos"), "there is no model at"),
-    ("a truncated .tflite", ("run", "-q", "--model", "cut.tflite", "--images", "photos"), "is truncated or garbled"),
-    ("an .onnx that is text", ("run", "-q", "--model", "text.onnx", "--images", "photos"), "it is not an ONNX model"),
-    ("a folder without images", ("run", "-q", "--model", SOUND, "--images", "empty"), "no photographs"),
-    ("no folder", ("run", "-q", "--model", SOUND, "--images", "gone"), "there is no data at"),
-    ("annotations of absent images", ("run", "-q", "--model", SOUND, "--images", "photos", "--annotations", "absent.json"), "'gone.png'"),
+    ("a missing model", ("run", "-q", "--model", "gone.onnx", "--data", "photos"), "there is no model at"),
+    ("a truncated .tflite", ("run", "-q", "--model", "cut.tflite", "--data", "photos"), "is truncated or garbled"),
+    ("an .onnx that is text", ("run", "-q", "--model", "text.onnx", "--data", "photos"), "it is not an ONNX model"),
+    ("a folder without images", ("run", "-q", "--model", SOUND, "--data", "empty"), "no photographs"),
+    ("no folder", ("run", "-q", "--model", SOUND, "--data", "gone"), "there is no data at"),
+    ("annotations of absent images", ("run", "-q", "--model", SOUND, "--data", "photos", "--annotations", "absent.json"), "'gone.png'"),
     ("a suite with a typo", ("run", "typo.toml"), "[[case]] number 1 threds: no such key: did you mean threads?"),
     ("an unknown runtime", ("run", "-q", "--model", SOUND, "--runtime", "tensorrt9"), "no runtime is called 'tensorrt9'"),
-    ("a store that is not ours", ("compare", "--reference", "reference", "--store", "notes.txt"), "notes.txt"),
-    ("a store that is not there", ("compare", "--reference", "reference", "--store", "gone.sqlite"), "gone.sqlite"),
+    ("a store that is not ours", ("compare", "--reference", "reference", "--ledger", "notes.txt"), "notes.txt"),
+    ("a store that is not there", ("compare", "--reference", "reference", "--ledger", "gone.sqlite"), "gone.sqlite"),
 ]
 
 
@@ -72,7 +72,7 @@ def test_bad_input_is_one_line_that_names_the_remedy(folder, arguments, says):
 def test_no_broker_at_the_address_ends_before_anything_is_measured(folder):
     """The address is tried first, and the line names it and both ways out."""
     address = f"127.0.0.1:{free_port()}"
-    result = edgemeter("run", "--model", SOUND, "--images", "photos", "--broker", address, cwd=folder)
+    result = edgemeter("run", "--model", SOUND, "--data", "photos", "--broker", address, cwd=folder)
     assert result.returncode == 1
     assert f"no MQTT broker answers at {address}" in result.stderr
     assert "leave out --broker" in result.stderr
@@ -94,13 +94,13 @@ def test_a_runtime_that_is_not_installed_names_how_to_install_it(folder):
 @pytest.mark.parametrize(
     ("file", "says"),
     [
-        ("mobilenet_v1_0.25_128_quant_edgetpu.tflite", "is compiled for the Edge TPU (custom op edgetpu-custom-op)"),
+        ("mobilenet_v1_0.25_128_quant_edgetpu.tflite", "is compiled for an Edge TPU: measure it with --runtime edgetpu"),
         ("model_invoking_error.tflite", "fake-op-double"),
     ],
 )
 def test_a_real_model_that_cannot_run_here_states_why(realdata, folder, file, says):
     """An Edge TPU model on a processor, and one that fails at allocation by design."""
-    result = edgemeter("run", "-q", "--model", realdata / "models" / file, "--images", "photos", cwd=folder)
+    result = edgemeter("run", "-q", "--model", realdata / "models" / file, "--data", "photos", cwd=folder)
     assert result.returncode in (1, 2)
     assert says in result.stderr
     assert "Traceback" not in result.stderr

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.one_worker("demo")]
 def start_demo(folder: Path, *options: object, **environment: str) -> subprocess.Popen[str]:
     """Start the demo in a session of its own, with everything it writes below `folder`."""
     return subprocess.Popen(
-        [*EDGEMETER, "demo", "--html", str(folder / "report.html"), "--home", str(folder / "demo"), *map(str, options)],
+        [*EDGEMETER, "demo", "--output", str(folder / "report.html"), "--home", str(folder / "demo"), *map(str, options)],
         env={**os.environ, "EDGEMETER_HOME": str(folder), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

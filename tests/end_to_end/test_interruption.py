@@ -82,7 +82,8 @@ def test_before_the_first_run_has_ended_there_is_nothing_to_print(tmp_path):
     """Standard output stays empty, the last line of standard error says that there is no result."""
     run = start(tmp_path, "--minutes", "5", "--mode", "sustained")
     try:
-        time.sleep(2.0)
+        while "[1/1]" not in run.stderr.readline():
+            pass
         os.killpg(run.pid, signal.SIGINT)
         out, err = run.communicate(timeout=150)
     finally:

@@ -150,7 +150,7 @@ def test_replayed_power_becomes_the_energy_that_the_trace_holds(broker, tmp_path
     energy = json.loads(out)["runs"][0]["energy"]
     assert energy["gross_mj"] == pytest.approx(5.0 * energy["window_ms"] / energy["inferences"], rel=1e-6)
     assert energy["net_state"] == "not_resolvable"
-    status, out, err = finish(start(tmp_path, "compare", "--reference", "reference", "--store", ledger, "--json"))
+    status, out, err = finish(start(tmp_path, "compare", "--reference", "reference", "--ledger", ledger, "--json"))
     assert status == 0, err
     rows = json.loads(out)["rows"]
     assert [row["energy_provenance"] for row in rows] == ["replayed", "replayed"]

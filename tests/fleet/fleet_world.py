@@ -139,7 +139,7 @@ class FleetWorld:
         if self.database is None:
             return self._services[0]
         try:
-            with open_registry(self.folder, "read") as registry:
+            with open_registry(self.folder, read_only=True) as registry:
                 owner = registry.query("SELECT owner FROM service")[0][0]
         except EdgemeterError:
             owner = ""
@@ -161,7 +161,7 @@ class FleetWorld:
 
     def updates_done(self) -> int:
         """Return how many devices have done the update."""
-        with open_registry(self.folder, "read") as registry:
+        with open_registry(self.folder, read_only=True) as registry:
             return jobs.count_states(registry, self.update).get("done", 0)
 
     def memory_mb(self) -> float | None:
@@ -248,7 +248,7 @@ class FleetWorld:
     def _enrol(self) -> None:
         began_s = time.monotonic()
         cards = self.path / "cards"
-        self.call("token", *self.names, "--out", str(cards))
+        self.call("token", *self.names, "--output", str(cards))
         if enrolling.enrol(self.names, cards, self.path / "boards") != len(self.names):
             message = "two devices have one certificate"
             raise RuntimeError(message)

@@ -1,7 +1,8 @@
 """Replay devices: many devices over a few connections, each with a journal, the contract's own messages, and a real record for each run.
 
 What a device on a board does is `agent/jobs/`; here only its protocol is played: journal first, one order at a time, a report again and
-again until it is acknowledged, a record again and again until its receipt. Time is simulated by waiting a little for each run.
+again at growing intervals until it is acknowledged, a record until its receipt, none while the broker has yet to take the last one. Time
+is simulated by waiting a little for each run.
 """
 
 import heapq
@@ -18,10 +19,11 @@ from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfi
 from edgemeter.agent.contract import messages, orders
 from edgemeter.agent.contract.messages import DeviceState, Topic
 from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt, Update
+from edgemeter.agent.jobs.jobs_handler import FIRST_REPORT_PAUSE_S
 from edgemeter.collector.load.tally import RecordNumber, RecordTemplate
 from tests.fixtures.fleet_key import challenge, command_in
 
-AGAIN_S = 3.0
+LONGEST_PAUSE_S = 60.0
 TICK_S = 0.02
 CONNECTIONS = 4
 
@@ -50,6 +52,22 @@ class Device:
     sequence: int = 0
 
 
+class _Sent:
+    """A message by its number on the way to the broker, and when it is sent again unless it is answered: later each time, as boards do."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self._pause_s = FIRST_REPORT_PAUSE_S
+        self.again_s = time.monotonic() + FIRST_REPORT_PAUSE_S
+
+    def after(self, last: "_Sent | None") -> "_Sent":
+        """Return it as the next try after `last`."""
+        if last is not None:
+            self._pause_s = min(LONGEST_PAUSE_S, 2 * last._pause_s)
+            self.again_s = time.monotonic() + self._pause_s
+        return self
+
+
 class Crowd:
     """The devices `names` of a fleet at a broker; `start` once, `stop` once. Counts are read at any time."""
 
@@ -67,8 +85,9 @@ class Crowd:
         self._lock = threading.Lock()
         self._events: list[tuple[float, int, Device, tuple[str, int]]] = []
         self._turn = itertools.count()
-        self._receipts: dict[tuple[int, int], tuple[str, bytes, float]] = {}
-        self._unsaid: dict[tuple[str, tuple[str, int]], float] = {}
+        # What is sent again: whose it is, and how it stands.
+        self._receipts: dict[tuple[int, int], tuple[str, bytes, _Sent]] = {}
+        self._unsaid: dict[tuple[str, tuple[str, int]], _Sent] = {}
         self._ended = threading.Event()
         self._lines = [
             _Line(self, address, f"replay-{number}", names[number::CONNECTIONS]) for number in range(min(CONNECTIONS, len(names)))
@@ -165,8 +184,8 @@ class Crowd:
             runs=entry.runs if entry.said == "done" else (),
             reason=entry.reason,
         )
-        self._unsaid[device.name, key] = time.monotonic() + AGAIN_S
-        self._publish(device, "job", orders.encode_order(report))
+        number = self._publish(device, "job", orders.encode_order(report))
+        self._unsaid[device.name, key] = _Sent(number).after(self._unsaid.get((device.name, key)))
 
     def _later(self, device: Device, key: tuple[str, int], seconds: float) -> None:
         heapq.heappush(self._events, (time.monotonic() + seconds, next(self._turn), device, key))
@@ -194,13 +213,15 @@ class Crowd:
         device.sequence += 1
         number = RecordNumber(device.session, device.sequence, time.time_ns())
         payload = self._template.payload(device.name, self.fleet, number)
-        self._receipts[number.session, number.seq] = (device.name, payload, time.monotonic() + AGAIN_S)
-        self._publish(device, "result", payload)
+        self._receipts[number.session, number.seq] = (device.name, payload, _Sent(self._publish(device, "result", payload)))
         entry.runs = (f"{number.session}-{number.seq}",)
 
-    def _publish(self, device: Device, kind: str, payload: bytes) -> None:
+    def _publish(self, device: Device, kind: str, payload: bytes) -> int:
         self.sent += 1
-        self._by_name[device.name].session.publish(str(Topic(self.fleet, device.name, kind)), payload)
+        return self._by_name[device.name].session.publish(str(Topic(self.fleet, device.name, kind)), payload)
+
+    def _is_due(self, name: str, sent: "_Sent", now_s: float) -> bool:
+        return sent.again_s <= now_s and not self._by_name[name].session.is_on_its_way(sent.number)
 
     def _run(self) -> None:
         while not self._ended.wait(TICK_S):
@@ -209,13 +230,13 @@ class Crowd:
                 while self._events and self._events[0][0] <= now_s:
                     _, _, device, key = heapq.heappop(self._events)
                     self._advance(device, key)
-                for (name, key), due_s in list(self._unsaid.items()):
-                    if due_s <= now_s:
+                for (name, key), sent in list(self._unsaid.items()):
+                    if self._is_due(name, sent, now_s):
                         self._send_report(self.devices[name], self.devices[name].journal[key])
-                for number, (name, payload, due_s) in list(self._receipts.items()):
-                    if due_s <= now_s:
-                        self._receipts[number] = (name, payload, now_s + AGAIN_S)
-                        self._publish(self.devices[name], "result", payload)
+                for record, (name, payload, sent) in list(self._receipts.items()):
+                    if self._is_due(name, sent, now_s):
+                        repeated = _Sent(self._publish(self.devices[name], "result", payload)).after(sent)
+                        self._receipts[record] = (name, payload, repeated)
 
 
 class _Line:

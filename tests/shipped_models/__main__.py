@@ -1,4 +1,4 @@
-"""Makes the shipped models again from nothing: `python -m tests.shipped_models --out FOLDER` (`make models`)."""
+"""Makes the shipped models again from nothing: `python -m tests.shipped_models --output FOLDER` (`make models`)."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,9 @@ from tests.shipped_models import build
 
 
 @click.command()
-@click.option("--out", type=click.Path(path_type=Path), default=Path("edgemeter-models"), show_default=True, help="Output folder.")
+@click.option(
+    "--output", "out", type=click.Path(path_type=Path), default=Path("edgemeter-models"), show_default=True, help="Output folder."
+)
 @click.option("--steps", type=click.IntRange(1), help="Training steps of each model. Default: those of the shipped models.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of data and first networks. Default: that of the shipped models.")
 @click.option("--threads", type=click.IntRange(1), help="Training threads; the result depends on their number. Default: 1.")
@@ -19,7 +21,7 @@ from tests.shipped_models import build
 def build_models(out: Path, only: str | None, **changes: int | None) -> None:
     """Draw the scenes and write the notes, train detector and language model, and write, quantise and score every model file.
 
-    Example: python -m tests.shipped_models --out /tmp/models
+    Example: python -m tests.shipped_models --output /tmp/models
     """
     build.require(build.NEEDED)
     # PyTorch comes with an extra and takes seconds to import.

@@ -160,5 +160,5 @@ def _folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot write models to {str(path)!r}: {error.strerror}; choose another folder with --out") from error
+        raise ConfigError(f"cannot write models to {str(path)!r}: {error.strerror}; choose another folder with --output") from error
     return path

@@ -17,5 +17,5 @@ def test_build_names_the_extra_that_is_missing(monkeypatch, tmp_path):
     """Before anything is drawn or written."""
     monkeypatch.setattr(build, "find_spec", lambda name: None if name in ("torch", "litert_torch") else object())
     with pytest.raises(UnavailableError, match=r"torch, litert_torch: pip install 'edgemeter\[convert\]'"):
-        CliRunner().invoke(build_models, ["--out", str(tmp_path / "out")], catch_exceptions=False)
+        CliRunner().invoke(build_models, ["--output", str(tmp_path / "out")], catch_exceptions=False)
     assert not (tmp_path / "out").exists()

@@ -53,5 +53,5 @@ def test_written_scenes_are_read_back_as_drawn(tmp_path):
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     """A file stands where the folder should be."""
     (tmp_path / "taken").write_text("")
-    with pytest.raises(ConfigError, match=r"taken.*--out"):
+    with pytest.raises(ConfigError, match=r"taken.*--output"):
         build.write_annotated(tmp_path / "taken", 5, 1, no_progress)

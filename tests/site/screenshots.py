@@ -1,6 +1,7 @@
-"""Takes the pictures of the documentation: the real page of `make demo`, in Debian's chromium, light and dark, into docs/images/.
+"""Takes the pictures of the documentation in Debian's chromium, light and dark, into docs/images/.
 
-python -m tests.site.screenshots                      runs the demo first (two minutes)
+python -m tests.site.screenshots                      runs the demo first (two minutes), and makes those of the README
+python -m tests.site.screenshots readme               makes those of the README only: a trend and an answer, of a simulated fleet
 python -m tests.site.screenshots report-fleet.html    of a page that is there
 python -m tests.site.screenshots ledger.sqlite        of the page served while a suite is measured into that ledger; the demo's has it too
 """
@@ -10,17 +11,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Mapping
 from contextlib import ExitStack
+from html import escape
 from pathlib import Path
 
+import msgspec
 from PIL import Image
 
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.collector.demo.simulated_fleet import records_of
 from edgemeter.collector.index.run_index import open_index
-from edgemeter.collector.index.sources import LedgerSource
+from edgemeter.collector.index.sources import DocumentSource, LedgerSource
 from edgemeter.collector.receive.embedded_broker import EmbeddedBroker
 from edgemeter.collector.receive.service import Collector
+from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import PageServer
+from edgemeter.models.catalogue.sample_folder import write_sample
 from tests.fixtures.browser import Browser, find_chromium
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
@@ -35,12 +44,65 @@ VIEWS = {
 }
 
 
-def take(page: Path, folder: Path) -> list[Path]:
+# Of the README: what is seen without scrolling.
+README_VIEWS = {"trend": ("trend?metric=p50_ms&model=edgemeter-shapes", 850)}
+ANSWER_CSS = (
+    "body{margin:0;padding:20px 24px;background:Canvas;color:CanvasText;color-scheme:light dark;font:15px/1.5 monospace}"
+    "pre{margin:0;font:inherit;white-space:pre-wrap}b{font-weight:600}"
+)
+QUIET_P50_MS = 1.5
+PICTURED = ("simulated-server", "simulated-pi5-0")
+
+
+def simulated_runs(home: Path) -> list[RunRecord]:
+    """Return the runs of nine boards and a server of the demo's simulated fleet, made from one run of this machine."""
+    sample = home / "sample"
+    write_sample(sample)
+    command = [*EDGEMETER, "run", str(sample / "model.tflite"), "--images", str(sample / "photos")]
+    command += ["--annotations", str(sample / "instances.json"), "--mode", "rapid", "--repeats", "1", "--json"]
+    completed = subprocess.run(command, env={**os.environ, "EDGEMETER_HOME": str(home)}, check=True, capture_output=True, timeout=600)
+    (template,) = (msgspec.convert(run, RunRecord) for run in msgspec.json.decode(completed.stdout)["runs"])
+    # As on a quiet machine: the pictures do not show how busy this one is.
+    template = msgspec.structs.replace(template, latency=msgspec.structs.replace(template.latency, p50_ms=QUIET_P50_MS))
+    return [run for run in records_of(template, end_ns=time.time_ns()) if run.device.startswith(PICTURED)]
+
+
+def take_readme(folder: Path) -> list[Path]:
+    """Return the pictures of the README: the trend of simulated boards, and what `compare` answers about two models on one of them."""
+    with tempfile.TemporaryDirectory() as name:
+        runs = simulated_runs(Path(name))
+        page = Path(name) / "fleet.html"
+        one_file.write_file_of(DocumentSource(tuple(runs)), page, one_file.FileChoice())
+        for precision in ("fp32", "int8"):
+            newest = [run for run in runs if run.device == "simulated-pi5-03" and run.precision == precision][-20:]
+            (Path(name) / f"{precision}.json").write_bytes(msgspec.json.encode({"runs": newest}))
+        command = [*EDGEMETER, "compare", "fp32.json", "int8.json"]
+        environment = {**os.environ, "EDGEMETER_HOME": name, "COLUMNS": "104"}
+        answer = subprocess.run(command, cwd=name, env=environment, check=True, capture_output=True, text=True, timeout=600).stdout
+        lines = ["<b>$ edgemeter compare fp32.json int8.json</b>", *map(escape, answer.rstrip().splitlines())]
+        terminal = Path(name) / "answer.html"
+        terminal.write_text(f"<!doctype html><meta charset=utf-8><style>{ANSWER_CSS}</style><pre>{chr(10).join(lines)}</pre>")
+        return take(page, folder, README_VIEWS) + _take_file(terminal, folder, 40 + 23 * (len(lines) + 1))
+
+
+def _take_file(page: Path, folder: Path, height: int) -> list[Path]:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, Browser(find_chromium(), Path(profile)) as browser:
+        return [
+            _small(
+                browser.open(page.as_uri(), width=1000, height=height, dark=theme == "dark", offline=True).screenshot(
+                    folder / f"{page.stem}-{theme}.png"
+                )
+            )
+            for theme in ("light", "dark")
+        ]
+
+
+def take(page: Path, folder: Path, views: Mapping[str, tuple[str, int]] = VIEWS) -> list[Path]:
     """Return the pictures of a page of one file, a light and a dark one of each view."""
     pictures = []
     # What the browser starts may write to its profile while it ends.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, Browser(find_chromium(), Path(profile)) as browser:
-        for name, (address, height) in VIEWS.items():
+        for name, (address, height) in views.items():
             for theme in ("light", "dark"):
                 tab = browser.open(f"{page.resolve().as_uri()}#/{address}", width=WIDTH, height=height, dark=theme == "dark", offline=True)
                 tab.drawn()
@@ -93,12 +155,15 @@ def main(arguments: list[str]) -> None:
     """Take the pictures of the page named, or of the demo's."""
     with tempfile.TemporaryDirectory() as folder:
         page_path = Path(arguments[0]) if arguments else None
+        IMAGES.mkdir(exist_ok=True)
+        pictures = take_readme(IMAGES) if arguments in ([], ["readme"]) else []
+        if arguments == ["readme"]:
+            return
         if page_path is None:
-            command = [*EDGEMETER, "demo", "--html", f"{folder}/report.html", "--home", f"{folder}/home"]
+            command = [*EDGEMETER, "demo", "--output", f"{folder}/report.html", "--home", f"{folder}/home"]
             subprocess.run(command, check=True, timeout=1200)
         page = page_path or Path(folder) / "report-fleet.html"
-        IMAGES.mkdir(exist_ok=True)
-        pictures = [] if page.suffix == ".sqlite" else take(page, IMAGES)
+        pictures += [] if page.suffix == ".sqlite" else take(page, IMAGES)
         if page_path is None or page.suffix == ".sqlite":
             pictures += take_live(page_path or Path(folder) / "home" / "ledger.sqlite", IMAGES)
         for path in pictures:

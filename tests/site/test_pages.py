@@ -18,12 +18,19 @@ from edgemeter.collector.alerts.check import check_alerts
 from edgemeter.collector.alerts.rules import read_rules
 from edgemeter.collector.trend.history import RunHistory
 from edgemeter.collector.trend.watch_file import WatchFile
+from tests.fixtures.environments import Environments
 from tests.fixtures.rows import table_row
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 from tests.fixtures.servers import Influx, free_port, mosquitto
 from tests.site import screenshots, walk
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 ROOT = Path(__file__).resolve().parents[2]
+EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 DOCS = ROOT / "docs"
 # An example's README is no page.
 IN_DOCS = [path for path in DOCS.rglob("*.md") if DOCS / "examples" not in path.parents]
@@ -32,6 +39,12 @@ WALKED = sorted(path for path in PAGES if path.parent.name in ("start", "tasks",
 WITHOUT_BROKER = [path for path in WALKED if "broker.example" not in path.read_text()]
 # Whose page judges times: beside other tests they may differ sixfold.
 TIMED = "pull-requests"
+
+
+@pytest.fixture(scope="session")
+def environments(tmp_path_factory):
+    """Return the environments of the pages: pages with the same install line share one."""
+    return Environments(tmp_path_factory.mktemp("environments"))
 
 
 def name_of(path):
@@ -54,6 +67,20 @@ def test_every_command_runs_in_a_test_or_states_why_not():
         assert not re.search(r"^    edgemeter ", page.read_text(), re.MULTILINE), page.name
 
 
+def test_a_page_whose_commands_run_states_its_extras():
+    """Each exists, and the line stands above the first heading; a contributor's page sets up the project's own environment."""
+    for page in (path for path in WALKED if path.parent.name in ("start", "tasks") and path.stem not in ("contributor", "all-tasks")):
+        with table_row(page.name):
+            assert set((walk.extras(page) or "").split(",")) <= EXTRAS
+
+
+def test_the_table_of_extras_has_each_extra_once():
+    """A row for each, but for those that only a developer installs."""
+    rows = re.findall(r"^\| .+? \| (`[^|]+`) \|", (DOCS / "install.md").read_text(), re.MULTILINE)
+    names = [name for row in rows for name in re.findall(r"`([a-z0-9]+)`", row)]
+    assert sorted(names) == sorted(EXTRAS - {"bench", "dev"})
+
+
 def test_a_block_is_found_with_its_mark_and_title(tmp_path):
     """Else a page would pass because nothing in it was seen."""
     (tmp_path / "page.md").write_text(
@@ -70,9 +97,10 @@ def test_a_block_is_found_with_its_mark_and_title(tmp_path):
 @pytest.mark.parametrize(
     "page", [pytest.param(path, marks=pytest.mark.alone if path.stem == TIMED else ()) for path in WITHOUT_BROKER], ids=name_of
 )
-def test_a_page_does_what_it_promises(page, tmp_path):
-    """From the first command to the last; none prints a traceback."""
-    with walk.walk(tmp_path) as reader:
+def test_a_page_does_what_it_promises(page, environments, tmp_path):
+    """From the first command to the last, in an environment with the extras that the page names, and no others."""
+    extras = walk.extras(page)
+    with walk.walk(tmp_path, programs=environments.programs(extras) if extras else None) as reader:
         if page.stem == "contributor":
             # Whose folder is the project.
             reader.folder = ROOT
@@ -84,13 +112,14 @@ def test_a_page_does_what_it_promises(page, tmp_path):
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.mosquitto
-def test_the_page_about_the_collector_does_what_it_promises(tmp_path):
+def test_the_page_about_the_collector_does_what_it_promises(environments, tmp_path):
     """With a mosquitto in the place of the reader's broker."""
-    broker = mosquitto(tmp_path)
+    page, broker = DOCS / "tasks" / "collector.md", mosquitto(tmp_path)
     broker.start()
     try:
-        with walk.walk(tmp_path, {"broker.example:1883": f"127.0.0.1:{broker.port}"}) as reader:
-            printed = [output for _, output in reader.page(DOCS / "tasks" / "collector.md")]
+        replaced = {"broker.example:1883": f"127.0.0.1:{broker.port}"}
+        with walk.walk(tmp_path, replaced, environments.programs(walk.extras(page))) as reader:
+            printed = [output for _, output in reader.page(page)]
     finally:
         broker.kill()
     assert any("online" in output or "offline" in output for output in printed)
@@ -99,11 +128,12 @@ def test_the_page_about_the_collector_does_what_it_promises(tmp_path):
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.mosquitto
-def test_the_page_about_a_fleet_brings_a_result_to_its_collector(tmp_path):
+def test_the_page_about_a_fleet_brings_a_result_to_its_collector(environments, tmp_path):
     """Broker, service and collector from the files of `fleet init`; a board joins and delivers."""
+    page = DOCS / "tasks" / "fleet.md"
     ports = {"18883": str(free_port()), "18884": str(free_port())}
-    with walk.walk(tmp_path, ports) as reader:
-        printed = "".join(output for _, output in reader.page(DOCS / "tasks" / "fleet.md"))
+    with walk.walk(tmp_path, ports, environments.programs(walk.extras(page))) as reader:
+        printed = "".join(output for _, output in reader.page(page))
         runs = list(csv.DictReader((reader.folder / "trial.csv").read_text().splitlines()))
     assert "1 device: " in printed
     assert {run["device"] for run in runs} == {"board-1"}
@@ -113,7 +143,7 @@ def test_the_page_about_a_fleet_brings_a_result_to_its_collector(tmp_path):
 @pytest.mark.long
 @pytest.mark.mosquitto
 @pytest.mark.influx
-def test_the_page_about_twenty_boards_does_what_it_promises(influxd, tmp_path):
+def test_the_page_about_twenty_boards_does_what_it_promises(influxd, environments, tmp_path):
     """With a mosquitto and an InfluxDB in the place of the reader's, and what was delivered is in the bucket."""
     (tmp_path / "influx").mkdir()
     broker, server = mosquitto(tmp_path), Influx(influxd, tmp_path / "influx")
@@ -126,9 +156,10 @@ def test_the_page_about_twenty_boards_does_what_it_promises(influxd, tmp_path):
             "http://influx.example:8086": server.url,
             "org=lab": f"org={server.org}",
         }
-        with walk.walk(tmp_path, replaced) as reader:
+        page = DOCS / "start" / "fleet-grafana.md"
+        with walk.walk(tmp_path, replaced, environments.programs(walk.extras(page))) as reader:
             (reader.folder / "admin.token").write_text(server.token)
-            printed = "".join(output for _, output in reader.page(DOCS / "start" / "fleet-grafana.md"))
+            printed = "".join(output for _, output in reader.page(page))
             reader.stop()
             devices = server.query('SELECT count(distinct("device")) FROM (SELECT seq, device FROM run)', "edgemeter")
     finally:
@@ -156,11 +187,13 @@ def test_the_alert_of_the_page_opens_beyond_five_per_cent(tmp_path):
 def test_the_pictures_are_of_the_page_as_it_is(tmp_path):
     """`make demo`'s own page gives them, light and dark, with no complaint of the browser; those of the documentation have their sizes."""
     page = tmp_path / "report-fleet.html"
-    files = ["--html", str(tmp_path / "report.html"), "--home", str(tmp_path / "h")]
+    files = ["--output", str(tmp_path / "report.html"), "--home", str(tmp_path / "h")]
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "demo", *files]
     subprocess.run(command, check=True, capture_output=True, timeout=1200, env={**os.environ, "EDGEMETER_HOME": str(tmp_path)})
     pictures = screenshots.take(page, tmp_path)
-    assert {path.name for path in pictures} == {path.name for path in screenshots.IMAGES.glob("*.png") if not path.name.startswith("now-")}
+    elsewhere = ("now-", "answer-", "trend-")
+    names = {path.name for path in screenshots.IMAGES.glob("*.png") if not path.name.startswith(elsewhere)}
+    assert {path.name for path in pictures} == names
     for path in pictures:
         with Image.open(path) as new, Image.open(screenshots.IMAGES / path.name) as old:
             assert new.size == old.size
@@ -168,6 +201,18 @@ def test_the_pictures_are_of_the_page_as_it_is(tmp_path):
             assert len(new.convert("RGB").getcolors(1 << 20)) > 50, path.name
             is_dark = sum(new.convert("RGB").getpixel((5, new.height - 5))) < 3 * 128
         assert is_dark == path.stem.endswith("-dark"), path.name
+
+
+@pytest.mark.chromium
+@pytest.mark.slow
+@pytest.mark.release
+def test_the_pictures_of_the_readme_show_a_step_and_an_answer_without_doubt(tmp_path):
+    """A trend with its cause, and a comparison with its interval: neither page calls a run suspect."""
+    pictures = screenshots.take_readme(tmp_path)
+    assert sorted(path.name for path in pictures) == ["answer-dark.png", "answer-light.png", "trend-dark.png", "trend-light.png"]
+    for path in pictures:
+        with Image.open(path) as picture:
+            assert len(picture.convert("RGB").getcolors(1 << 20)) > 20, path.name
 
 
 @pytest.mark.chromium

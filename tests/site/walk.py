@@ -6,13 +6,12 @@ A block of the language `console` is run line by line (`$ ...`), unless a commen
     <!-- until stopped -->        it runs until the walk ends, in the background
     <!-- exits 1 -->              its last command ends with this status
 
-A block with a title (```toml title="suite.toml") is a file that the reader writes; python without one is run. What a reader brings along
-lies in the folder from the start: model.onnx, model.tflite, model_int8.tflite, photos/ and instances.json (models and scenes that ship).
+A block with a title (```toml title="suite.toml") is a file that the reader writes; python without one is run. The reader
+stands in the folder that `edgemeter models sample` writes.
 """
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -21,17 +20,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgemeter.models.catalogue.sample_folder import write_sample
+
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(
     r"(?:^ *<!-- (?P<mark>not run: [^\n]+?|until stopped|exits \d+|compared) -->\n)?"
     r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
-SHIPPED = {
-    "model.onnx": "edgemeter-shapes_fp32.onnx",
-    "model.tflite": "edgemeter-shapes_fp32.tflite",
-    "model_int8.tflite": "edgemeter-shapes_int8.tflite",
-}
+INSTALL = re.compile(
+    r"^Install: `pip install 'edgemeter\[([a-z0-9,]+)\]'` \(\[which extra for what\]\(\.\./install\.md\)\)\.", re.MULTILINE
+)
 LIMIT_S = 590.0
 
 
@@ -65,30 +64,24 @@ def blocks(page: Path) -> list[Block]:
 
 
 class Walk:
-    """A reader with an empty home and a folder; `replaced` maps names of examples (broker.example) to what stands in for them."""
+    """A reader with an empty home and a folder; `replaced` maps names of examples (broker.example) to what stands in for them.
 
-    def __init__(self, folder: Path, replaced: dict[str, str] | None = None, **environment: str) -> None:
+    `programs` is the folder of the reader's `edgemeter` and `python`; without it they are those of the tests.
+    """
+
+    def __init__(self, folder: Path, replaced: dict[str, str] | None = None, programs: Path | None = None, **environment: str) -> None:
         self.folder = folder / "work"
         self._replaced = replaced or {}
         self._running: list[subprocess.Popen[bytes]] = []
-        programs, home = folder / "bin", folder / "home"
-        for path in (self.folder, programs, home):
-            path.mkdir(parents=True)
-        for name, command in (("edgemeter", f'{sys.executable} -m edgemeter.agent.cli.main "$@"'), ("python", f'{sys.executable} "$@"')):
-            (programs / name).write_text(f"#!/bin/sh\nexec {command}\n")
-            (programs / name).chmod(0o755)
-        inherited = {name: os.environ[name] for name in ("PYTHONPATH", "TMPDIR") if name in os.environ}
+        home = folder / "home"
+        home.mkdir(parents=True)
+        write_sample(self.folder)
+        # An environment of its own must not see the packages of the tests.
+        names = ("PYTHONPATH", "TMPDIR") if programs is None else ("TMPDIR",)
+        inherited = {name: os.environ[name] for name in names if name in os.environ}
+        programs = programs or _own_programs(folder / "bin")
         path = f"{programs}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
         self._environment = {**inherited, "PATH": path, "HOME": str(home), "COLUMNS": "100", "LANG": "C.UTF-8", **environment}
-        self._bring()
-
-    def _bring(self) -> None:
-        models = ROOT / "models"
-        for name, source in SHIPPED.items():
-            shutil.copy(models / "shipped" / source, self.folder / name)
-            shutil.copy(models / "shipped" / f"{source}.toml", self.folder / f"{name}.toml")
-        shutil.copytree(models / "scenes" / "images", self.folder / "photos")
-        shutil.copy(models / "scenes" / "annotations.json", self.folder / "instances.json")
 
     def page(self, page: Path) -> Iterator[tuple[Block, str]]:
         """Do what the page says, and yield each block that was run with what it printed.
@@ -158,10 +151,24 @@ class Walk:
             process.wait(100)
 
 
+def _own_programs(folder: Path) -> Path:
+    folder.mkdir()
+    for name, command in (("edgemeter", f'{sys.executable} -m edgemeter.agent.cli.main "$@"'), ("python", f'{sys.executable} "$@"')):
+        (folder / name).write_text(f"#!/bin/sh\nexec {command}\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def extras(page: Path) -> str | None:
+    """Return the extras of the install line at a page's top, None without one."""
+    line = INSTALL.search(page.read_text().partition("\n## ")[0])
+    return line and line[1]
+
+
 @contextmanager
-def walk(folder: Path, replaced: dict[str, str] | None = None, **environment: str) -> Iterator[Walk]:
+def walk(folder: Path, replaced: dict[str, str] | None = None, programs: Path | None = None, **environment: str) -> Iterator[Walk]:
     """Open a walk whose background commands end with it."""
-    walk = Walk(folder, replaced, **environment)
+    walk = Walk(folder, replaced, programs, **environment)
     try:
         yield walk
     finally:

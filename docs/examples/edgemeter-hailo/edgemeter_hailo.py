@@ -22,10 +22,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
-from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
-from edgemeter.agent.runtimes.adapter import check_inputs, check_options
+from edgemeter.plugin import (
+    Array,
+    ConfigError,
+    Loaded,
+    MeasurementError,
+    Options,
+    TensorInfo,
+    UnavailableError,
+    check_inputs,
+    check_options,
+    model_head,
+    one_line,
+)
 
 _HEADER = struct.Struct(">III")
 _MAGIC = 0x01484546
@@ -38,7 +47,7 @@ _ABOUT_THE_FILE = ("HailoRTInvalidHEFException", "HailoRTHEFNotCompatibleWithDev
 
 
 class Hailo:
-    """Runs one compiled model; the contract is `edgemeter.agent.runtimes.Runtime`."""
+    """Runs one compiled model; the contract is `edgemeter.plugin.Runtime`."""
 
     _device: ClassVar[Any] = None
     _device_id: ClassVar[str] = _ANY
@@ -170,7 +179,7 @@ def _check_header(model: Path) -> None:
     Raises:
         ConfigError: it is not.
     """
-    start = model_file.head(model)
+    start = model_head(model)
     if len(start) < _HEADER.size or _HEADER.unpack_from(start)[0] != _MAGIC:
         raise ConfigError(f"{str(model)!r} is no model of Hailo, it lacks the identifier HEF: give a .hef file")
     _, _, size = _HEADER.unpack_from(start)

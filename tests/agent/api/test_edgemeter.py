@@ -1,4 +1,4 @@
-"""Facts about `import edgemeter`: five names, nothing else imported, and what they return."""
+"""Facts about `import edgemeter`: seven names, nothing else imported, and what they return."""
 
 import importlib
 import inspect
@@ -30,9 +30,9 @@ def home(tmp_path, monkeypatch):
     return tmp_path / "home"
 
 
-def test_there_are_five_names_sorted_and_each_is_there():
+def test_there_are_seven_names_sorted_and_each_is_there():
     """What is promised is short; each has a page of help."""
-    assert edgemeter.__all__ == ("Record", "compare", "energy", "load", "measure")
+    assert edgemeter.__all__ == ("Record", "compare", "energy", "load", "measure", "measured", "watch")
     assert set(edgemeter.__all__) <= set(dir(edgemeter))
     assert all(inspect.getdoc(getattr(edgemeter, name)) for name in edgemeter.__all__)
     assert edgemeter.Record is RunRecord
@@ -56,6 +56,13 @@ def test_importing_it_imports_nothing_else():
 
 @pytest.mark.long
 @pytest.mark.slow
+def test_errors_are_there_without_an_import_of_their_own():
+    """As the page on Python names them: `edgemeter.plugin.EdgemeterError`; and what is listed is what is promised."""
+    code = "import edgemeter; print(edgemeter.plugin.EdgemeterError.__name__, *dir(edgemeter))"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.split() == ["EdgemeterError", *edgemeter.__all__[:-1], "plugin", "watch"]
+
+
 def test_a_type_checker_knows_the_names(tmp_path):
     """The package is typed: parameters and results of all five are checked."""
     (tmp_path / "use.py").write_text(
@@ -67,7 +74,7 @@ def test_a_type_checker_knows_the_names(tmp_path):
     command = [sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", tmp_path / "use.py"]
     completed = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert completed.stdout.count("error:") == 1
-    assert "has incompatible type \"Literal['fast']\"" in completed.stdout
+    assert 'No overload variant of "measure" matches' in completed.stdout
     revealed = ('"float | None"', '"float | None"', '"str"', "ndarray")
     assert all(
         text in line
@@ -101,6 +108,15 @@ def test_a_wrong_model_or_setting_is_an_error_of_ours_or_of_python(tmp_path):
         edgemeter.measure(tmp_path / "none.onnx")
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'thread': choose from .*threads"):
         edgemeter.measure(tmp_path / "none.onnx", thread=4)
+    for wrong, name in ((5, "5"), (None, "None")):
+        with pytest.raises(TypeError, match=f"^{name} cannot be measured: give the path or name of a model, or a function and its inputs$"):
+            edgemeter.measure(wrong)
+    (tmp_path / "none.onnx").touch()
+    for target, inputs in ((tmp_path / "none.onnx", ()), (abs, (1,))):
+        with pytest.raises(ConfigError, match=r"^mode: 'fast' is unknown: there are rapid, quick, normal, full"):
+            edgemeter.measure(target, inputs, mode="fast")
+    with pytest.raises(ConfigError, match=r"is a folder, not a model: give a file in it, such as none\.onnx"):
+        edgemeter.measure(tmp_path)
     with pytest.raises(ConfigError, match="give two models or more"):
         edgemeter.compare(tmp_path / "none.onnx")
 
@@ -113,7 +129,7 @@ def test_compare_returns_a_sentence(tmp_path):
     comparison = edgemeter.compare(tmp_path / "a.replay.json", tmp_path / "b.replay.json", mode="rapid", runs=2, save=False)
     assert [side.name for side in comparison.sides] == ["A", "B"]
     assert "times" in comparison.contrasts[0].sentence
-    with pytest.raises(ConfigError, match="no store at"):
+    with pytest.raises(ConfigError, match="no run is kept in"):
         edgemeter.load()
 
 

@@ -29,7 +29,7 @@ def test_help_lists_the_sections_in_their_order_and_imports_no_command(tmp_path,
 
 
 def test_an_unknown_command_is_wrong_usage():
-    """With click's own sentence."""
+    """With the commands that there are."""
     result = CliRunner().invoke(tool, ["tow"])
     assert result.exit_code == 2
-    assert "No such command 'tow'" in result.output
+    assert "no command is called 'tow': there are one, gone, alpha" in result.output

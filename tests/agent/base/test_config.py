@@ -26,7 +26,11 @@ def test_an_option_beats_the_file(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text('broker_ca_file = "file.pem"\nbroker_key_file = "file.key"\n')
     settings = config.from_options({"config": path, "broker_ca_file": Path("option.pem"), "broker_user_file": None})
-    assert (settings.broker_ca_file, settings.broker_key_file, settings.broker_user_file) == ("option.pem", "file.key", None)
+    assert (settings.broker_ca_file, settings.broker_key_file, settings.broker_user_file) == (
+        "option.pem",
+        str(tmp_path / "file.key"),
+        None,
+    )
 
 
 def test_a_wrong_key_or_value_is_named(tmp_path):
@@ -97,3 +101,17 @@ def test_settings_of_a_sensor_are_read_as_they_are_written(tmp_path):
     path = tmp_path / "config.toml"
     path.write_text("[sensors.ina2xx]\nshunt_ohm = 0.1\n")
     assert config.read(path).sensors == {"ina2xx": {"shunt_ohm": 0.1}}
+
+
+def test_paths_are_relative_to_the_configuration(tmp_path, monkeypatch):
+    """As in a suite, from whatever folder a command is called; an absolute one and one below the home stay what they are."""
+    monkeypatch.setenv("HOME", "/home/ada")
+    (tmp_path / "config.toml").write_text(
+        'broker_ca_file = "tls/ca.pem"\nsigning_key_file = "~/lab.key"\nbroker_user_file = "/etc/user"\n'
+        '[sensors.replay]\npath = "power.json"\nscope = "board-input"\n'
+    )
+    monkeypatch.chdir("/")
+    settings = config.read(tmp_path / "config.toml")
+    assert settings.broker_ca_file == str(tmp_path / "tls/ca.pem")
+    assert (settings.signing_key_file, settings.broker_user_file) == ("/home/ada/lab.key", "/etc/user")
+    assert settings.sensors == {"replay": {"path": str(tmp_path / "power.json"), "scope": "board-input"}}

@@ -121,3 +121,44 @@ def test_all_figures_make_one_sentence():
 def test_a_change_alone_fits_a_table(diff, text):
     """A ratio as a factor, an accuracy in points."""
     assert decision.change_text(diff) == text
+
+
+def picked(*, energy=None, refused=None, **contenders):
+    """Return the pick among A and others, each `(latency ratio, low, high, accuracy of A's 0.5)`."""
+    changes = {
+        name: [of("latency", *bounds), accuracies(accuracy - 0.5, DifferenceBounds((accuracy - 0.5, accuracy - 0.5)))]
+        + ([of("energy", *[energy[name]] * 3)] if energy else [])
+        for name, (*bounds, accuracy) in contenders.items()
+    }
+    return decision.pick("A", changes, 0.9, refused or {})
+
+
+def test_the_pick_is_the_fastest_that_keeps_the_accuracy():
+    """Half the accuracy rules out whatever the speed; where intervals overlap the more accurate one is taken, then the cheaper one."""
+    fast, slow = (0.5, 0.48, 0.52), (1.3, 1.2, 1.4)
+    for expected, candidates in (
+        ("B", {"B": (*fast, 0.49), "C": (*slow, 0.5)}),
+        ("A", {"B": (*fast, 0.25), "C": (*slow, 0.5)}),
+        ("C", {"B": (*fast, 0.48), "C": (0.53, 0.51, 0.55, 0.499)}),
+        ("B", {"B": (*fast, 0.498), "C": (0.53, 0.51, 0.55, 0.5)}),
+        ("A", {"B": (0.97, 0.9, 1.04, 0.47)}),
+    ):
+        with table_row(candidates):
+            assert picked(**candidates).name == expected
+    assert picked(B=(*fast, 0.5), C=(0.53, 0.51, 0.55, 0.5), energy={"B": 0.9, "C": 0.6}).name == "C"
+    assert picked(B=(*fast, 0.5), C=(0.53, 0.51, 0.55, 0.5)).rivals == ("C",)
+
+
+def test_what_is_refused_is_not_picked_and_states_why():
+    """An accuracy that is too low or unknown where the first has one, or what the caller names."""
+    fast = (0.5, 0.48, 0.52)
+    assert picked(B=(*fast, 0.25)).refused == {"B": "AP 0.2500 against 0.5000 keeps less than 90%"}
+    assert picked(B=(*fast, 0.5), refused={"B": "invalid"}).name == "A"
+    # The first one too, which the others are compared with.
+    assert picked(B=(1.5, 1.4, 1.6, 0.5), refused={"A": "invalid"}).name == "B"
+    assert picked(B=(*fast, 0.5), refused={"A": "invalid", "B": "invalid"}).name is None
+    unknown = difference("accuracy", "AP", decide(None, None, 0.005, "difference", "not scored"), (0.5, None))
+    assert decision.pick("A", {"B": [of("latency", *fast), unknown]}, 0.9, {}).refused == {"B": "its accuracy is unknown: not scored"}
+    # Nobody named data: speed alone decides.
+    unscored = msgspec.structs.replace(unknown, a=None)
+    assert decision.pick("A", {"B": [of("latency", *fast), unscored]}, 0.9, {}).name == "B"

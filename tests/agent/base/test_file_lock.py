@@ -1,11 +1,13 @@
 """Facts about the run lock (one holder, gone with its process, handed to a child; one for all users of a board) and the device lock."""
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import textwrap
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -75,6 +77,42 @@ def test_a_waiting_run_reports_once_and_goes_on_when_the_lock_is_free(tmp_path):
     assert "edgemeter run (pid" in lines[0]
     assert len(pauses) == 3
     second.release()
+
+
+def test_those_that_wait_get_the_lock_in_the_order_in_which_they_came(tmp_path):
+    """However often each of them asks; a later one is told how many wait before it."""
+    holder, *waiting = (RunLock(tmp_path) for _ in range(4))
+    assert holder.take("edgemeter run")
+    assert not any(lock.take(f"job {number}") for number, lock in enumerate(waiting))
+    late, lines = RunLock(tmp_path), []
+    with pytest.raises(KeyboardInterrupt):
+        late.wait("edgemeter compare", lines.append, mock.Mock(side_effect=KeyboardInterrupt))
+    assert re.fullmatch(
+        r"edgemeter run \(pid \d+, since [-\d]{10} [:\d]{5}\) is in progress, and 3 more wait before this one: .*", lines[0]
+    )
+    holder.release()
+    assert not late.take("edgemeter compare")
+    for turn, lock in enumerate(waiting):
+        assert not any(later.take("x") for later in waiting[turn + 1 :])
+        assert lock.take("job")
+        lock.release()
+    assert late.take("edgemeter compare")
+    late.release()
+
+
+def test_a_waiting_process_that_is_killed_keeps_nobody_waiting(tmp_path):
+    """Its place goes with it."""
+    lock, later = RunLock(tmp_path), RunLock(tmp_path)
+    assert lock.take("edgemeter run")
+    waiting = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE)
+    assert waiting.stdout.readline() == b"False\n"
+    lock.release()
+    assert not later.take("edgemeter run")
+    waiting.kill()
+    waiting.wait()
+    waiting.stdout.close()
+    assert later.take("edgemeter run")
+    later.release()
 
 
 def test_a_folder_that_may_not_be_written_is_reported(tmp_path):

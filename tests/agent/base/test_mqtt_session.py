@@ -122,6 +122,58 @@ def test_what_went_with_a_connection_is_not_waited_for():
         assert len(outstanding) == 0
 
 
+class Slow(SessionEvents):
+    """Takes messages and acknowledges none by itself."""
+
+    def __init__(self):
+        self.session = None
+        self.messages = []
+        self.reasons = []
+
+    def connected(self):
+        """Subscribe."""
+        self.session.subscribe(["a/#"])
+
+    def disconnected(self, reason):
+        """Remember why."""
+        self.reasons.append(reason)
+
+    def answered(self, refusal):
+        """Nothing is published."""
+
+    def received(self, message):
+        """Remember it."""
+        self.messages.append(message)
+
+
+@pytest.mark.mosquitto
+@pytest.mark.slow
+def test_who_acknowledges_later_holds_the_broker_back_and_keeps_the_connection(tmp_path, monkeypatch):
+    """Longer than its keep-alive allows silence: a service behind 10,000 boards was cut off each time, and given everything again."""
+    monkeypatch.setattr(mqtt_session, "KEEP_ALIVE_S", 1)
+    monkeypatch.setattr(mqtt_session, "RECEIVE_MAXIMUM", 5)
+    server = mosquitto(tmp_path)
+    server.start()
+    events = Slow()
+    session = events.session = MqttSession(address_of(server), SessionProfile("slow", "persistent", acknowledges="later"), events)
+    session.connect()
+    sender = Peer(address_of(server), client_id="sender")
+    for number in range(12):
+        sender.session.publish(f"a/{number}", b"x")
+    assert wait_until(lambda: len(events.messages) == 5)
+    assert not wait_until(lambda: len(events.messages) > 5 or bool(events.reasons), 4.0, patience=1.0)
+    while len(events.messages) < 12:
+        count = len(events.messages)
+        session.acknowledge(events.messages[count - 5])
+        assert wait_until(lambda count=count: len(events.messages) > count)
+    assert [message.topic for message in events.messages] == [f"a/{number}" for number in range(12)]
+    server.kill()
+    assert wait_until(lambda: len(events.reasons) == 1)
+    session.acknowledge(events.messages[-1])
+    sender.close()
+    session.close()
+
+
 @pytest.mark.mosquitto
 def test_a_broker_that_is_gone_is_not_an_unspecified_error(tmp_path):
     """Killed: a sentence that says what may be the matter."""

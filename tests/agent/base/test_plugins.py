@@ -77,7 +77,7 @@ def test_a_plug_in_of_another_package_is_listed_last_and_made(group):
 @pytest.mark.parametrize("group", FAMILIES)
 def test_a_missing_plug_in_is_refused_with_those_there_are(group):
     """Those of other packages among them."""
-    with pytest.raises(ConfigError, match=r"is called 'tinier': choose one of \w.*, tiny$"):
+    with pytest.raises(ConfigError, match=r"is called 'tinier': did you mean tiny\? There are \w.*, tiny$"):
         create(group, "tinier")
 
 

@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from edgemeter.agent.base.toml_mistakes import mistakes, near
+from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.base.toml_mistakes import mistakes
 from edgemeter.agent.base.types import Name
 
 

@@ -151,12 +151,12 @@ def test_wrong_usage_is_one_line_with_the_remedy():
         ((), "give either --detections FILE or --model FILE"),
         (("--detections", "a", "--model", "b"), "give either"),
         (("--detections", "a"), "--annotations is missing"),
-        (("--model", "b.onnx"), "--images is missing"),
+        (("--model", "b.onnx"), "--data is missing: what the score is made of, such as --data photos/"),
         (("--detections", "a", "--annotations", "b", "--corrupt", "all"), "--corrupt has no effect with --detections"),
-        (("--model", "b.onnx", "--images", "c", "--bounds", "never"), "--bounds has no effect with --model"),
+        (("--model", "b.onnx", "--data", "c", "--bounds", "never"), "--bounds has no effect with --model"),
         (("--detections", "absent.json", "--annotations", "absent.json"), "cannot read the annotations 'absent.json'"),
-        (("--model", "absent.tflite", "--images", "."), "there is no model at"),
-        (("--model", "b.tflite", "--images", ".", "--corrupt", "rain"), "no corruption is called 'rain'"),
+        (("--model", "absent.tflite", "--data", "."), "there is no model at"),
+        (("--model", "b.tflite", "--data", ".", "--corrupt", "rain"), "no corruption is called 'rain'"),
     ]:
         with table_row(arguments):
             result = run(*arguments)
@@ -179,7 +179,7 @@ def test_a_model_is_scored_clean_and_corrupted(suffix):
     """The shipped detector: the accuracy of its card's kind, falling with noise; the same again from the same seed."""
     pytest.importorskip({"tflite": "ai_edge_litert", "onnx": "onnxruntime"}[suffix])
     model = ROOT / "models" / "shipped" / f"edgemeter-shapes_fp32.{suffix}"
-    arguments = ("--model", model, "--images", SCENES / "images", "--annotations", SCENES / "annotations.json")
+    arguments = ("--model", model, "--data", SCENES / "images", "--annotations", SCENES / "annotations.json")
     first, second = (run(*arguments, "--subset", 12, "--seed", 3, "--corrupt", "gaussian_noise", "--json") for _ in range(2))
     assert first.returncode == 0, first.stderr
     assert first.stdout == second.stdout
@@ -201,7 +201,7 @@ def test_a_model_with_worthless_outputs_has_a_note_with_its_figure(tmp_path):
     model.write_bytes(shipped.read_bytes())
     card = shipped.with_name(shipped.name + ".toml").read_text()
     model.with_name(model.name + ".toml").write_text(card.replace("[input]\n", "[input]\nsd = [1e-37, 1e-37, 1e-37]\n"))
-    arguments = ("--model", model, "--images", SCENES / "images", "--annotations", SCENES / "annotations.json")
+    arguments = ("--model", model, "--data", SCENES / "images", "--annotations", SCENES / "annotations.json")
     result = run(*arguments, "--json")
     scores = json.loads(result.stdout)
     assert (scores["ap"], scores["verdict"]) == (0.0, "invalid")
@@ -216,7 +216,7 @@ def test_a_run_keeps_the_corruptions_in_its_record(tmp_path):
     """`edgemeter run --corrupt`: timed once, scored clean and corrupted; the subset stands in the data set."""
     pytest.importorskip("ai_edge_litert")
     model = ROOT / "models" / "shipped" / "edgemeter-shapes_int8.tflite"
-    data = ("--images", SCENES / "images", "--annotations", SCENES / "annotations.json", "--subset", "10", "--corrupt", "contrast")
+    data = ("--data", SCENES / "images", "--annotations", SCENES / "annotations.json", "--subset", "10", "--corrupt", "contrast")
     result = edgemeter("run", "--model", model, *data, "--mode", "rapid", "--repeats", "1", "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     (record,) = json.loads(result.stdout)["runs"]
@@ -277,7 +277,7 @@ def test_frames_of_videos_are_bounded_by_video(tmp_path):
     assert "24 videos" in run(*options).stdout
     result = run(*options, "--cluster-by", "camera")
     assert result.returncode == 2
-    assert "no field 'camera' (they have video_id)" in result.stderr
+    assert "no field 'camera': give video_id, prefix:_ or none" in result.stderr
 
 
 def test_four_videos_are_too_few_for_bounds(tmp_path):

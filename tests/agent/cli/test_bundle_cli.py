@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures import command as in_process
-from tests.fixtures.bundle_factory import rezip, write_bundle
+from tests.fixtures.bundle_factory import make_sound_record, rezip, write_bundle
 
 MODEL = Path(__file__).resolve().parents[2] / "fixtures" / "runtimes" / "replay.replay.json"
 
@@ -46,7 +46,7 @@ def test_a_run_writes_bundles_that_verify(tmp_path):
     ids = {run["id"] for run in json.loads(result.stdout)["runs"]}
     assert {path.name for path in bundles} == {f"{run_id}.edgemeter" for run_id in ids}
     assert len(ids) == 2
-    verified = edgemeter("bundle", "verify", tmp_path / "results", "--key", tmp_path / "lab.key.pub", "--json")
+    verified = edgemeter("bundle", "verify", tmp_path / "results", "--public-key", tmp_path / "lab.key.pub", "--json")
     assert verified.returncode == 0, verified.stdout
     for bundle in json.loads(verified.stdout)["bundles"]:
         assert (bundle["state"], bundle["differences"], bundle["signature"]["expected"]) == ("same", [], True)
@@ -90,6 +90,14 @@ def test_a_difference_is_a_row_of_a_table(tmp_path):
     assert "not recomputed: memory" in verified.stdout
 
 
+def test_a_field_that_is_not_recomputed_is_one_line_for_all_bundles(tmp_path):
+    """A line for each field, whatever the number of bundles; of some of them with their number."""
+    sides = [write_bundle(tmp_path, make_sound_record(id=name)) for name in ("first", "second")]
+    both, single = (edgemeter("bundle", "verify", *paths).stdout for paths in (sides, sides[:1]))
+    lines = [[line for line in text.splitlines() if line.startswith("not recomputed")] for text in (both, single)]
+    assert lines[0] == lines[1] != []
+
+
 def test_a_damaged_bundle_fails_in_one_line(tmp_path):
     """Next to a sound one, whose result is still reported."""
     sound = write_bundle(tmp_path)
@@ -107,7 +115,7 @@ def test_a_damaged_bundle_fails_in_one_line(tmp_path):
     ("arguments", "says"),
     [
         (("bundle", "verify"), "Missing argument 'BUNDLE|FOLDER...'"),
-        (("bundle", "verify", "x.edgemeter", "--key", "none.pub"), "cannot read the key 'none.pub'"),
+        (("bundle", "verify", "x.edgemeter", "--public-key", "none.pub"), "cannot read the key 'none.pub'"),
         (("bundle", "keygen", "/nonexistent/key"), "cannot write the key '/nonexistent/key'"),
         (("run", "--model", str(MODEL), "--bundle", str(MODEL)), "cannot write bundles to"),
         (("run", "--model", str(MODEL), "--bundle", "{tmp}", "--signing-key-file", "none.key"), "cannot read the key 'none.key'"),

@@ -27,8 +27,8 @@ def _given(*words):
 def test_every_setting_is_an_option_of_run():
     """A key that a suite learns is an option too, unless it is left out by name."""
     options = {option.name: option for option in run.params if isinstance(option, click.Option)}
-    assert {*Settings.__struct_fields__} - {*options} == {"options", "queries", "seconds", "idle_seconds", "model"}
-    assert options["images"].opts == ["-i", "--images"]
+    assert {*Settings.__struct_fields__} - {*options} == {"queries", "seconds", "idle_seconds", "model"}
+    assert options["data"].opts == ["-d", "--data"]
     assert options["rate_per_s"].opts == ["--rate"]
     assert all(options[key].help for key in CASE_OPTIONS)
 
@@ -40,9 +40,10 @@ def test_a_value_is_of_the_type_that_its_key_has():
         (("--rate", "2.5"), {"rate_per_s": 2.5}),
         (("--start-below-c", "-5"), {"start_below_c": -5.0}),
         (("--scenario", "offline"), {"scenario": "offline"}),
-        (("-i", "photos"), {"images": "photos"}),
+        (("-d", "photos"), {"data": "photos"}),
         (("--prompt-tokens", "128,512"), {"prompt_tokens": [128, 512]}),
         (("--cpus", "0"), {"cpus": [0]}),
+        (("--option", "kv_type=q8_0", "--option", "batch=64"), {"options": {"kv_type": "q8_0", "batch": "64"}}),
         (("--corrupt", "contrast, jpeg_compression"), {"corrupt": ["contrast", "jpeg_compression"]}),
     ]:
         with table_row(words):
@@ -57,6 +58,7 @@ def test_a_value_outside_the_limits_of_its_key_is_a_wrong_option():
         (("--gate", "0"), "0<x<=1"),
         (("--minutes", "inf"), "not a finite number"),
         (("--cpus", "0,4096"), "0<=x<=4095"),
+        (("--option", "kv_type"), "'kv_type' is not KEY=VALUE: give a setting such as kv_type=q8_0"),
         (("--mode", "fast"), "'rapid', 'quick', 'normal', 'full', 'sustained'"),
     ]:
         with table_row(words):

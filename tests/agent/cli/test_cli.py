@@ -70,7 +70,7 @@ def test_wrong_usage_is_one_line_with_the_remedy(tmp_path):
             (("run", "none.toml"), "cannot read the suite 'none.toml': No such file"),
             (("run", "--model", "x.onnx", "--threads", "0"), "threads"),
             (("run", "--model", "x.onnx", "--mode", "fast"), "'fast' is not one of"),
-            (("frobnicate",), "No such command 'frobnicate'"),
+            (("frobnicate",), "no command is called 'frobnicate': there are "),
             (("doctor", "--config", "none.toml"), "cannot read the configuration 'none.toml'"),
             (("agent", "publish"), "no broker is named"),
             (("agent", "publish", "--broker", "b", "--device", "a/b"), "'a/b' is not a valid device name"),

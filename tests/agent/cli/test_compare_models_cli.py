@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 
 import pytest
 
@@ -54,10 +55,12 @@ def test_a_suite_of_two_cases_is_refused(tmp_path):
 def test_results_and_models_are_distinguished(tmp_path, monkeypatch):
     """A model's file, a suite, a replay or a name is measured; a document, a ledger, a bundle or a folder is read."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "folder").mkdir()
-    measured = ["a.onnx", "b.TFLITE", "suite.toml", "x.replay.json", "yolox-nano"]
+    for folder in ("folder", "genai"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "genai" / "genai_config.json").touch()
+    measured = ["a.onnx", "b.TFLITE", "suite.toml", "x.replay.json", "yolox-nano", "notes/genai_config.json", "genai", "a_q4.gguf"]
     read = ["runs.json", "ledger.sqlite?device=pi-1", "a.edgemeter.zip", "folder", "server-1"]
-    assert [is_model(name) for name in (*measured, *read)] == [True] * 5 + [False] * 5
+    assert [is_model(name) for name in (*measured, *read)] == [True] * 8 + [False] * 5
 
 
 def test_wrong_usage_names_the_remedy(tmp_path):
@@ -81,12 +84,27 @@ def test_wrong_usage_names_the_remedy(tmp_path):
         assert says in result.stderr, f"{arguments!r}"
 
 
+@pytest.mark.slow
+@pytest.mark.needs(module="xllamacpp")
+def test_two_language_models_are_compared_by_their_two_rates_and_their_perplexity(tmp_path):
+    """Files of four and of eight bits: the options of `run`, both perplexities as the index of the shipped files has them."""
+    names = [SHIPPED_FOLDER.parent / "language" / f"edgemeter-notes_{bits}.gguf" for bits in ("q4_0", "q8_0")]
+    lengths = ("--prompt-tokens", 32, "--output-tokens", 8, "--option", "kv_type=f32")
+    result = run(*names, *lengths, "--mode", "rapid", "--runs", 2, "--json", env=os.environ | {"EDGEMETER_HOME": str(tmp_path)})
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert "perplexity 1.478 against 1.496 (95% of their ratio 0.98" in document["contrasts"][0]["sentence"]
+    assert {difference["figure"] for difference in document["contrasts"][0]["differences"]} == {"ttft", "tpot", "energy", "perplexity"}
+    assert {run["generation"]["model"]["kv_type"] for run in document["runs"]} == {"f32"}
+    assert "[4/4]" in result.stderr
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_models_are_compared_by_speed_and_accuracy_and_saved(tmp_path):
     """The shipped int8 against fp32, by name, on the shipped scenes: a row each, one sentence, the runs in the ledger."""
     scenes = SHIPPED_FOLDER.parent / "scenes"
-    data = ("--images", scenes / "images", "--annotations", scenes / "annotations.json")
+    data = ("--data", scenes / "images", "--annotations", scenes / "annotations.json")
     names = ("edgemeter-shapes_fp32.tflite", "edgemeter-shapes_int8.tflite")
     result = run(*names, *data, "--mode", "rapid", "--runs", 2, env=os.environ | {"EDGEMETER_HOME": str(tmp_path)})
     assert result.returncode == 0, result.stderr
@@ -95,3 +113,17 @@ def test_models_are_compared_by_speed_and_accuracy_and_saved(tmp_path):
     assert "AP points (95% " in result.stdout
     assert "no energy: " in result.stdout
     assert "saved as" in result.stderr
+
+
+@pytest.mark.slow
+def test_the_answer_comes_first_and_where_it_holds_last(tmp_path):
+    """The sentence, the table, what is missing, and the command that measures the ratio on another board: it is the one that was typed."""
+    replay_case(tmp_path, "a b", 1.0)
+    words = ("a b.replay.json", "a b.replay.json", "--repeats", "2", "--mode", "rapid")
+    result = run(*words, "--quiet", cwd=tmp_path, env=os.environ | {"EDGEMETER_HOME": str(tmp_path)})
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith(("not settled: latency (", "B is "))
+    assert [line.split()[0] for line in lines[1:4]] == ["model", "A", "B"]
+    assert "need not hold on another board" in lines[-1]
+    _, _, command = lines[-1].rpartition(": ")
+    assert shlex.split(command) == ["edgemeter", "compare", *words]

@@ -54,7 +54,7 @@ def test_a_command_that_is_not_there_is_one_line(configuration):
 @pytest.mark.alone
 def test_the_energy_of_a_command_is_shown(configuration):
     """Twelve seconds at 5 W: 60 J, of two runs 30 J each."""
-    result = run("--idle", 2, "--repeat", 2, "--config", configuration, "--", "sleep", "6")
+    result = run("--idle", 2, "--repeats", 2, "--config", configuration, "--", "sleep", "6")
     assert result.returncode == 0, result.stderr
     assert "gross 30" in result.stdout
     assert "(no interval: the sensor states no gain uncertainty: calibrate it with `edgemeter sensors calibrate`" in result.stdout

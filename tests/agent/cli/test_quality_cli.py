@@ -49,4 +49,4 @@ def test_something_to_score_with_has_to_be_given():
     """A mistake of the user, and what to give."""
     result = ask("-m", SHIPPED / "edgemeter-notes_q8_0.gguf")
     assert isinstance(result.exception, ConfigError)
-    assert "give a text, choices or questions" in str(result.exception)
+    assert "give a text (--text book.txt), --choices or --questions" in str(result.exception)

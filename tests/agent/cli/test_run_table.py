@@ -11,14 +11,75 @@ from edgemeter.agent.contract.record_accuracy import AccuracyClusters
 from edgemeter.agent.contract.record_conditions import Verdict
 from edgemeter.agent.contract.record_figures import CurvePoint, Load, Stage, Stretch, Sustained, Windows
 from edgemeter.agent.contract.record_generation import GenerationEnergy, TokenEnergy
+from edgemeter.agent.ledger.run_history import short_id
 from tests.fixtures.record_factory import make_accuracy, make_energy, make_generation, make_latency, make_model, make_record
 
+EVIDENCE = "--why shows the evidence, later `edgemeter runs show ID`; `edgemeter config rules` says what to do\n"
 
-def printed(*runs, width=80):
+
+def printed(*runs, width=80, why=False):
     """Return what is printed of the runs."""
     out = io.StringIO()
-    run_table.print_runs(runs, Console(file=out, width=width))
+    run_table.print_runs(runs, Console(file=out, width=width), why=why)
     return out.getvalue()
+
+
+def repeats(*p50s_ms, **changes):
+    """Return runs of one case with these latencies."""
+    return [make_record(id=f"{index:032x}", latency=make_latency(p50_ms=p50_ms), **changes) for index, p50_ms in enumerate(p50s_ms, 1)]
+
+
+def test_the_first_line_of_repeats_is_the_median_with_its_interval_and_the_verdict():
+    """Three runs and more have the interval over runs, two their range, one the bounds within it; the table has one row."""
+    for runs, words in (
+        (repeats(2.0, 2.1, 2.2), "p50 2.1 ms (95% 1.86 to 2.36 over 3 runs)"),
+        (repeats(2.0, 2.2), "p50 2.1 ms (2.00 to 2.20 in 2 runs, 3 give an interval)"),
+        (
+            [make_record(latency=make_latency(p50_ms=2.0, p50_low_ms=1.9, p50_high_ms=2.3))],
+            "p50 2 ms (one run; 95% 1.90 to 2.30 within it)",
+        ),
+        (repeats(None), "too few queries for a median"),
+    ):
+        first, *lines = printed(*runs).splitlines()
+        assert first.startswith("tiny-detector fp32 ")
+        assert words in first
+        assert first.endswith(f": {runs[0].verdict.state}")
+        assert len([line for line in lines if line.rstrip().endswith(" valid")]) == 1
+
+
+def test_invalid_runs_are_left_out_of_the_median_unless_all_are():
+    """A run that failed its gate moves no figure, and the line below says by which rule it does not count."""
+    runs = repeats(2.0, 2.1, 2.2, 9.0)
+    runs[-1] = msgspec.structs.replace(runs[-1], verdict=Verdict(state="invalid", reasons=("accuracy-gate: 0.1",)))
+    text = printed(*runs)
+    assert "over 3 runs)" in text.splitlines()[0]
+    assert f"\ninvalid: 1 of 4 runs: accuracy-gate; {EVIDENCE}" in text
+    assert printed(runs[-1]).splitlines()[0].endswith(": invalid")
+
+
+def test_cases_have_a_row_each_and_runs_a_row_each_where_the_reasons_are_asked_for():
+    """Two models of three runs: two rows, with `why` six."""
+    runs = [*repeats(2.0, 2.1, 2.2), *repeats(4.0, 4.1, 4.2, model=make_model(name="other"))]
+    for why, rows in ((False, 2), (True, 6)):
+        text = printed(*runs, why=why)
+        assert "2 cases, 6 runs" in text.splitlines()[0]
+        assert len([line for line in text.splitlines() if line.rstrip().endswith(" valid")]) == rows
+
+
+def test_reasons_are_one_line_until_they_are_asked_for():
+    """How many runs by which rules; the evidence stands with `why` only."""
+    reasons = [("busy-machine: 30%", "hot: 90 °C"), ("busy-machine: 40%",), ()]
+    runs = [
+        msgspec.structs.replace(run, verdict=Verdict(state="suspect" if reason else "valid", reasons=reason))
+        for run, reason in zip(repeats(2.0, 2.1, 2.2), reasons, strict=True)
+    ]
+    assert f"\nsuspect: 2 of 3 runs: busy-machine, hot in 1; {EVIDENCE}" in printed(*runs, width=200)
+    assert "30%" not in printed(*runs)
+    explained = printed(*runs, width=200, why=True)
+    assert "busy-machine: 30%" in explained
+    assert "\n`edgemeter config rules` says what to do\n" in explained
+    assert all(f"\n{short_id(run.id)} " in explained for run in runs)
+    assert f"\nsuspect: busy-machine, hot; {EVIDENCE}" in printed(runs[0], width=200)
 
 
 def test_no_figure_and_no_verdict_is_cut_on_a_narrow_terminal():
@@ -41,7 +102,8 @@ def test_no_figure_and_no_verdict_is_cut_on_a_narrow_terminal():
 def test_an_energy_and_a_verdict_are_shown_before_what_can_be_done_without(width, missing):
     """On a narrow terminal memory and rate give way; the record holds them."""
     run = make_record(energy=make_energy(net_mj=None, net_state="not_resolvable"))
-    heading, cells = (line.split("  ") for line in printed(run, width=width).splitlines()[1:4:2])
+    other = msgspec.structs.replace(run, model=make_model(name="other"))
+    heading, cells = (line.split("  ") for line in printed(run, other, width=width).splitlines()[1:4:2])
     assert {"Peak MB", "per s"} - {cell.strip() for cell in heading} == missing
     assert {"62.5 ±1.2", "not resolvable", run.verdict.state} <= {cell.strip() for cell in cells}
 
@@ -60,7 +122,8 @@ def test_a_language_model_is_shown_by_its_tokens(width):
     text = printed(run, width=width)
     for text_part in ("512+11", "TTFT ms", "100", "tokens/s", "62.5 ±1.2", run.verdict.state):
         assert text_part in text
-    assert ("TPOT ms" in text) == (width == 200)
+    assert text.startswith("tiny-detector 512+11 fp32 onnx 2T on pi-1: TTFT 100 ms (one run")
+    assert "TPOT ms" in text
     assert "none a prompt token (too short), 12.5 ±0.5 mJ gross a token decoded" in text
     assert "TTFT" not in printed(make_record(), width=width)
     served = msgspec.structs.replace(run, energy=make_energy(window_ms=8000.0, between_ms=2000.0))
@@ -79,7 +142,7 @@ def test_columns_that_nobody_fills_are_left_out():
 def test_a_refused_percentile_states_once_what_it_needs():
     """Repeats of one case that differ in their count of queries are one note."""
     runs = [make_record(latency=make_latency(count=count, refused={"p99": 662})) for count in (130, 131)]
-    assert printed(*runs, width=200).count("not stated: p99 (needs 662 queries) of tiny-detector") == 1
+    assert printed(*runs, width=200, why=True).count("not stated: p99 (needs 662 queries) of tiny-detector") == 1
 
 
 def test_an_energy_that_was_not_measured_is_marked():
@@ -107,7 +170,7 @@ def test_a_rule_that_repeats_violate_is_one_line_with_their_count():
     """The evidence of the first; another rule has a line of its own."""
     reasons = [("busy-machine: 30%", "hot: 90 °C"), ("busy-machine: 40%",), ("busy-machine: 50%",)]
     runs = [make_record(verdict=Verdict(state="suspect", reasons=reason)) for reason in reasons]
-    lines = [line for line in printed(*runs, width=200).splitlines() if line.startswith("suspect: ")]
+    lines = [line for line in printed(*runs, width=200, why=True).splitlines() if line.startswith("suspect: ")]
     assert [line.partition(" on ")[2].partition(": ")[2] for line in lines] == [
         "busy-machine: 30% (and in 2 more of its runs)",
         "hot: 90 °C",
@@ -199,9 +262,17 @@ def test_an_accuracy_states_what_its_bounds_take_as_independent():
         assert words in printed(make_record(accuracy=accuracy), width=200)
 
 
+def test_the_accuracies_of_a_suite_are_one_line():
+    """Each score once, with the models that have it, told apart by their precision."""
+    scores = [make_accuracy(value=value, low=value - 0.1, high=value + 0.1) for value in (0.5, 0.6, 0.6)]
+    runs = [make_record(case=f"{number:012x}", model=make_model(name=f"m{number}"), accuracy=score) for number, score in enumerate(scores)]
+    (line,) = [line for line in printed(*runs, width=300).splitlines() if line.startswith("accuracy")]
+    assert (line.count("AP 0.5"), line.count("AP 0.6"), [f"m{number} fp32" in line for number in range(3)]) == (1, 1, [True] * 3)
+
+
 def test_queries_that_depend_are_named_with_what_they_are_worth():
     """One line for all repeats of a case: the effective queries of each percentile, and those without bounds."""
     latency = make_latency(early_stopping_reason="they depend", effective={"p50": 300, "p99_9": 20}, unbounded={"p99_9": 90000}, count=1024)
-    text = printed(make_record(id="1" * 32, latency=latency), make_record(id="2" * 32, latency=latency), width=250)
-    assert text.count("1,024 queries of tiny-detector depend on each other and are worth fewer") == 1
+    text = printed(make_record(id="1" * 32, latency=latency), make_record(id="2" * 32, latency=latency), width=250, why=True)
+    assert text.count("1,024 queries of tiny-detector depend on each other, worth fewer") == 1
     assert "300 for p50, 20 for p99.9; no bounds of p99.9 (time about 90,000 queries)" in text

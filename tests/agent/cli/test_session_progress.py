@@ -31,11 +31,11 @@ class Clock:
 
 
 def test_a_pipe_gets_one_line_a_phase_with_the_time_left():
-    """Before the first run has ended as planned, after it as long as it took."""
+    """Before the first run has ended as planned, after it as long as its parts took."""
     stream, clock, case = io.StringIO(), Clock(), one_case("a.onnx")
     with SessionProgress(stream, clock) as progress:
         for event, seconds in (
-            (RunBegins(case, 0, 1, 2), 1.0),
+            (RunBegins(case, 0, 1, 2, [(case, 1)]), 1.0),
             (Phase(name="load"), 1.0),
             (Phase(name="warm-up", seconds=10.0), 2.0),
             (Phase(name="timed", seconds=10.0), 16.0),
@@ -48,20 +48,20 @@ def test_a_pipe_gets_one_line_a_phase_with_the_time_left():
             clock.now_s += seconds
     first, second = "[1/2] a.onnx onnx 1 thread, repeat 1: ", "[2/2] a.onnx onnx 1 thread, repeat 2: "
     load, warm_up, timed, ended, second_timed, failed, budget = stream.getvalue().splitlines()
-    assert load == f"{first}load, all: about 32 s left"
-    assert warm_up == f"{first}warm-up, at most 10 s left, all: about 30 s left"
-    assert timed == f"{first}timed, 10 s left, all: about 28 s left"
+    assert load == f"{first}load, all: about 35 s left"
+    assert warm_up == f"{first}warm-up, at most 10 s left, all: about 35 s left"
+    assert timed == f"{first}timed, 10 s left, all: about 26 s left"
     assert ended.startswith(f"{first}p50 12.25 ms")
-    assert second_timed == f"{second}timed, 10 s left, all: about 15 s left"
+    assert second_timed == f"{second}timed, 16 s left, all: about 16 s left"
     assert failed == f"{second}failed: it broke"
-    assert budget == "took 26 s: timed 17 s, processes and imports 6.0 s, warm-up 2.0 s, load 1.0 s"
+    assert budget == "2 of 2 runs took 26 s: timed 17 s, processes and imports 6.0 s, warm-up 2.0 s, load 1.0 s"
 
 
 def test_a_long_pass_over_images_gets_a_line_now_and_then():
     """A log of 5,000 images has no 5,000 lines."""
     stream, clock = io.StringIO(), Clock()
     with SessionProgress(stream, clock) as progress:
-        progress(RunBegins(one_case("a.onnx", images="photos"), 0, 1, 1))
+        progress(RunBegins(one_case("a.onnx", data="photos"), 0, 1, 1))
         progress(Phase(name="accuracy"))
         for scored in range(1, 100):
             clock.now_s += LINE_EVERY_S / 40
@@ -105,6 +105,6 @@ def test_what_will_be_done_and_how_long_it_takes_is_one_line():
         "a check against other kernels"
     )
     assert announcement([rapid]) == "measuring a.onnx onnx 1 thread; mode rapid; 3 runs, 4 s to 12 s"
-    scored = one_case("a.onnx", mode="rapid", images="photos", start_below_c=50.0)
+    scored = one_case("a.onnx", mode="rapid", data="photos", start_below_c=50.0)
     assert expectation([scored], [2]).endswith("plus at most 10 min of cooling down, the accuracy on the images")
     assert announcement([rapid] * 5).startswith("measuring a.onnx onnx 1 thread, a.onnx onnx 1 thread, a.onnx onnx 1 thread and 2 more;")

@@ -3,6 +3,8 @@
 
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -156,3 +158,124 @@ def test_the_checks_need_no_test_framework():
     modules = ", ".join(f"edgemeter.agent.conformance.{name}" for name in ("decoders", "readers", "runtimes", "sensors", "tasks"))
     code = f"import sys, {modules}; print('pytest' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+class Misscaled:
+    """A sensor of a board that draws 5 W, with its figures multiplied: power, energy, the counter's present power, its resolution."""
+
+    def __init__(self, world=None, *, kind="power", power=1.0, energy=1.0, resolution=0.001):
+        self._kind, self._power, self._energy, self._resolution = kind, power, energy, resolution
+        self._counted_mj = 0.0
+
+    def describe(self):
+        """Return a board's input, in steps of mW or mJ."""
+        steps = {"resolution_w": self._resolution} if self._kind == "power" else {"resolution_mj": 1000 * self._resolution}
+        return Description("misscaled", "board-input", (), self._kind, 100.0, **steps)
+
+    def read(self):
+        """Return 5 W, or a counter a second later."""
+        self._counted_mj += 5000.0
+        return Reading(1, 5.0 * self._power, self._counted_mj * self._energy if self._kind == "energy" else None)
+
+    def close(self):
+        """Hold nothing."""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({}, None),
+        ({"kind": "energy"}, None),
+        ({"power": 1e3}, "reads 5000 W"),
+        ({"power": 1e-3}, "reads 0.005 W"),
+        ({"resolution": 10.0}, "resolution"),
+        ({"kind": "energy", "energy": 1e3}, "counts 5e\\+06 mJ in 1 s, 5000 W"),
+        ({"kind": "energy", "energy": 1e-3}, "counts 5 mJ in 1 s, 0.005 W"),
+        ({"kind": "energy", "power": 1e3}, "reads 5000 W"),
+    ],
+)
+def test_a_sensor_that_is_off_by_a_thousand_is_found(wrong, words, tmp_path):
+    """In either direction, in each of its figures; the right ones are not accused."""
+    for folder in ("recording", "case"):
+        (tmp_path / folder).mkdir()
+    case = of_sensors.SensorCase("misscaled", tmp_path / "recording", opens=lambda _: Misscaled(**wrong), later=lambda _: 1.0)
+    if words is None:
+        of_sensors.figures_are_in_watts_and_millijoules(case, tmp_path / "case")
+    else:
+        with pytest.raises(ContractViolationError, match=words):
+            of_sensors.figures_are_in_watts_and_millijoules(case, tmp_path / "case")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"reads_w": (0.1, 100.0)}, "less than 1000 times apart"),
+        ({"reads_w": (4.0, 4.4)}, "4 to 4.4 W are expected"),
+        ({"later": None}, "give the case `later`"),
+    ],
+)
+def test_a_case_by_which_no_unit_can_be_judged_is_refused(changes, words, tmp_path):
+    """A range as wide as the fault, and a counter that is read once; a narrower range than the scope's judges closer."""
+    for folder in ("recording", "case"):
+        (tmp_path / folder).mkdir()
+    settings = {"opens": lambda _: Misscaled(kind="energy"), "later": lambda _: 1.0, **changes}
+    with pytest.raises(ContractViolationError, match=words):
+        of_sensors.figures_are_in_watts_and_millijoules(
+            of_sensors.SensorCase("misscaled", tmp_path / "recording", **settings), tmp_path / "case"
+        )
+
+
+class Elsewhere:
+    """A runtime that doubles its input, where `at` says: when bound, in a thread that the call starts, in the call, or for `outputs`."""
+
+    at = "call"
+
+    def load(self, _model, _options):
+        """Load nothing."""
+
+    def bind(self, inputs):
+        """Return the call."""
+        self._output, self._worker, self._compute = np.zeros_like(inputs[0]), None, None
+
+        def compute():
+            time.sleep(0.01)
+            self._output = 2 * inputs[0]
+
+        def start():
+            self._worker = threading.Thread(target=compute)
+            self._worker.start()
+
+        if self.at == "bind":
+            compute()
+
+        def postpone():
+            self._compute = compute
+
+        return {"bind": lambda: None, "thread": start, "call": compute, "outputs": postpone}[self.at]
+
+    def outputs(self):
+        """Return the result, once it is there."""
+        if self._worker is not None:
+            self._worker.join()
+        if self._compute is not None:
+            self._compute()
+        return [self._output.copy()]
+
+    def close(self):
+        """Hold nothing."""
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [("bind", "bind computes nothing"), ("thread", "the call waits"), ("outputs", "outputs compute nothing"), ("call", None)],
+)
+def test_a_runtime_that_works_outside_its_call_is_found(at, words, tmp_path, monkeypatch):
+    """Before the call, or after it has returned."""
+    monkeypatch.setitem(runtimes.RUNTIMES, "elsewhere", f"{__name__}:Elsewhere")
+    monkeypatch.setattr(Elsewhere, "at", at)
+    case = of_runtimes.RuntimeCase("elsewhere", tmp_path, (X,), (2 * X,))
+    if words is None:
+        of_runtimes.the_call_does_the_work(case, tmp_path)
+    else:
+        with pytest.raises(ContractViolationError, match=words):
+            of_runtimes.the_call_does_the_work(case, tmp_path)

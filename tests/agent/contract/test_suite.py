@@ -57,9 +57,9 @@ def test_every_key_of_a_case_has_a_text_with_its_real_default(tmp_path):
 
 def test_lengths_of_a_language_model_are_swept_and_have_defaults(tmp_path):
     """Prompts x outputs, 512+128 where nothing is set; what the defaults have for images does not reach it."""
-    text = 'name = "m"\n[defaults]\nimages = "i"\n[[case]]\nmodel = "a.gguf"\n{}\n[[case]]\nmodel = "b.onnx"\n'
+    text = 'name = "m"\n[defaults]\ndata = "i"\n[[case]]\nmodel = "a.gguf"\n{}\n[[case]]\nmodel = "b.onnx"\n'
     suite = _suite(tmp_path, text.format("prompt_tokens = [128, 512]\noutput_tokens = [1, 64]"))
-    lengths_of_cases = [(case.prompt_tokens, case.output_tokens, case.runtime, case.images is None) for case in suite.cases]
+    lengths_of_cases = [(case.prompt_tokens, case.output_tokens, case.runtime, case.data is None) for case in suite.cases]
     lengths = [(128, 1), (128, 64), (512, 1), (512, 64)]
     assert lengths_of_cases == [*((*pair, "llama", True) for pair in lengths), (None, None, "onnx", False)]
     plain = _suite(tmp_path, text.format("")).cases[0]
@@ -79,9 +79,10 @@ def test_what_a_language_model_cannot_have_is_refused(tmp_path):
     for keys, says in [
         ('model = "a.onnx"\nprompt_tokens = 8', "onnx runs one call"),
         ('model = "a.gguf"\nscenario = "offline"', "single_stream, .* not offline"),
+        ('model = "a.onnx"\nannotations = "truth.json"', "annotations are of data: add data"),
         ('model = "a.gguf"\nscenario = "poisson"\nrate_per_s = 2', "llama answers one query after the other"),
         ('model = "a.json"\nprompt_tokens = 8\nscenario = "poisson"\nrate_per_s = 2', "replay answers one query after the other"),
-        ('model = "a.gguf"\nimages = "i"', "images is not for language models"),
+        ('model = "a.gguf"\ndata = "i"', "data is not for language models"),
         ('model = "a.gguf"\nprompt_tokens = 0', "at least 1"),
     ]:
         with table_row(keys), pytest.raises(ConfigError, match=says):
@@ -124,5 +125,5 @@ def test_a_missing_suite_is_one_line(tmp_path):
 
 def test_paths_are_relative_to_the_suite(tmp_path):
     """A suite works from any working directory."""
-    suite = _suite(tmp_path, 'name = "m"\n[[case]]\nmodel = "a.onnx"\nimages = "photos"\n')
-    assert (suite.cases[0].model, suite.cases[0].images) == (str(tmp_path / "a.onnx"), str(tmp_path / "photos"))
+    suite = _suite(tmp_path, 'name = "m"\n[[case]]\nmodel = "a.onnx"\ndata = "photos"\n')
+    assert (suite.cases[0].model, suite.cases[0].data) == (str(tmp_path / "a.onnx"), str(tmp_path / "photos"))

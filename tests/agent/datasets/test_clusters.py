@@ -33,13 +33,17 @@ def test_a_file_name_names_its_cluster_by_rule():
 def test_a_rule_that_names_no_cluster_is_refused():
     """One line with the remedy."""
     for rule, words in (
-        ("camera", r"no field 'camera' \(they have none\)"),
+        ("camera", "no field 'camera': give folder or none$"),
         ("prefix:_", "has fewer than 1 '_' in its name"),
         ("prefix:", "names no separator"),
         ("prefix:-:x", "names no separator"),
     ):
         with table_row(rule), pytest.raises(ConfigError, match=words):
             clusters_of(ITEMS, {}, rule)
+    # What each item has of its own, or all have in common, or COCO states of every image, names no cluster.
+    fields = {"license": ["1", "1", "2"], "video": ["a", "a", "b"], "hash": ["x", "y", "z"], "year": ["2020"] * 3}
+    with pytest.raises(ConfigError, match=r"no field 'planet': give video, folder or none$"):
+        clusters_of(ITEMS, {name: dict(zip(ITEMS, values, strict=True)) for name, values in fields.items()}, "planet")
 
 
 def test_coco_names_the_videos_of_its_images(tmp_path):

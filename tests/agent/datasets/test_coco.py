@@ -38,6 +38,8 @@ def test_what_is_neither_is_refused(tmp_path):
     for content in ["", "no json", "[]", "[1, 2]", '"text"', '{"a.jpg": "cat"}', '{"a.jpg": -1}', '{"images": []}', "[" * 100_000]:
         with table_row(content[:20]), pytest.raises(ConfigError, match=r"truth\.json.* neither COCO's .* nor an index"):
             coco.read_annotations(written(tmp_path, content))
+    with pytest.raises(ConfigError, match="truncated: it ends too early, fetch or export it again"):
+        coco.read_annotations(written(tmp_path, '{"images": [{"id": 1, '))
 
 
 def test_a_garbled_document_names_the_wrong_value(tmp_path):

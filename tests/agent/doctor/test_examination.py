@@ -178,7 +178,16 @@ def test_a_file_that_is_no_outbox_is_bad(tmp_path):
     (tmp_path / "outbox.sqlite").write_text("shopping list")
     assert (finding := _delivery(tmp_path)["outbox"]).state == "bad"
     assert "is not" in finding.what
-    assert "EDGEMETER_HOME" in finding.what
+    assert "EDGEMETER_HOME" in finding.remedy
+    assert "EDGEMETER_HOME" not in finding.what
+
+
+def test_a_sensor_that_is_configured_wrongly_or_cannot_be_read_has_a_remedy(tmp_path):
+    """What is merely not there has none."""
+    settings = Config(sensors={"ina_i2c": {"bus": "one"}, "rapl": {"path": str(tmp_path)}})
+    findings = doctor.examine(broker=None, home=tmp_path, settings=settings)
+    assert all(finding.remedy for finding in findings if finding.state in ("warn", "bad"))
+    assert [finding.state for finding in findings if finding.name == "ina_i2c"] == ["warn"]
 
 
 def test_a_broker_is_judged_by_what_it_answers(tmp_path):
@@ -191,7 +200,7 @@ def test_a_broker_is_judged_by_what_it_answers(tmp_path):
     ):
         with table_row(text), tiny_broker.answering(answers) as address:
             finding = _delivery(tmp_path, address)["broker"]
-            assert (finding.state, text in finding.what) == (state, True)
+            assert (finding.state, text in finding.what, bool(finding.remedy)) == (state, True, state != "ok")
     for address, text in (("127.0.0.1:1", "no MQTT broker answers at 127.0.0.1:1"), ("http://x", "not a broker address")):
         finding = _delivery(tmp_path, address)["broker"]
         assert (finding.state, text in finding.what) == ("bad", True)

@@ -12,6 +12,7 @@ from edgemeter.agent.base.errors import MeasurementError, TransientError
 from edgemeter.agent.energy.load_steps import switched_load
 from edgemeter.agent.energy.self_test import judged, length_s, read_under_load, turns
 from edgemeter.agent.energy.step_response import Switched
+from edgemeter.agent.machine.power_range import ANY_MACHINE, PowerRange
 from edgemeter.agent.power import Description, Reading
 from tests.fixtures.rows import table_row
 from tests.fixtures.tested_sensors import SENSORS, SyntheticSensor, readings_of
@@ -79,6 +80,21 @@ def test_what_makes_a_sensor_unfit_is_named():
             assert finding in measured.findings[0]
             assert measured.delay_s.value is None
             assert measured.delay_s.reason
+
+
+PI_5 = PowerRange("Raspberry Pi 5", 1.0, 40)
+
+
+@pytest.mark.parametrize(
+    ("factor", "machine", "is_wrong"),
+    [(1, PI_5, False), (1000, PI_5, True), (0.001, PI_5, True), (100, ANY_MACHINE, False), (2000, ANY_MACHINE, False)],
+)
+def test_a_wrong_unit_is_named(factor, machine, is_wrong):
+    """A Pi 5 draws neither kilowatts nor milliwatts; a workstation of some hundred watts and a server of ten kilowatts are not accused."""
+    sensor = SENSORS["at once"]
+    readings = readings_of(sensor, 0, 40.0)
+    findings = judged(dataclasses.replace(readings, values=readings.values * factor), sensor.describe(), "board", machine).findings
+    assert any("it counts in another unit" in finding for finding in findings) == is_wrong
 
 
 def test_too_few_readings_are_no_test():

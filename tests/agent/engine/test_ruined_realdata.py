@@ -32,7 +32,7 @@ def broken_rules(model: Path, realdata: Path) -> tuple[float, list[str]]:
     measured = rapid_run(
         model,
         agreement=True,
-        images=str(realdata / "images" / "coco_tiny_80"),
+        data=str(realdata / "images" / "coco_tiny_80"),
         annotations=str(realdata / "annotations" / "coco_tiny_80_instances_val2017.json"),
     )
     accuracy_rules = {"outputs-differ", *(rule.name for rule in judge.accuracy_rules.RULES)}

@@ -91,7 +91,7 @@ def test_killed_at_any_moment_it_joins_the_next_time(lab):
     """SIGKILL after 0 to 1.2 seconds, twelve times; the token serves, one certificate is valid, and the card is clean."""
     lab.start()
     path = lab.token("pi-1")
-    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "join", str(path), "--wait", "30"]
+    command = [sys.executable, "-m", "edgemeter.agent.cli.main", "agent", "join", str(path), "--timeout", "30"]
     command += ["--home", str(lab.path / "home"), "--config", str(lab.path / "config.toml")]
     for tenth in range(12):
         with subprocess.Popen(command, env={**os.environ}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:

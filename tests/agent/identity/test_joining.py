@@ -119,7 +119,7 @@ def test_the_configuration_keeps_what_was_there(tmp_path):
     assert settings.fleet == "lab"
     assert settings.broker == BROKER
     assert settings.content_url == "https://content.example"
-    assert (settings.power, settings.sensors) == (("replay",), {"replay": {"path": "trace.csv", "device": "x"}})
+    assert (settings.power, settings.sensors) == (("replay",), {"replay": {"path": str(tmp_path / "trace.csv"), "device": "x"}})
     assert settings.broker_key_file == str(tmp_path / "home/identity/device.key")
     assert "# mine" in text
 

@@ -182,7 +182,7 @@ def test_a_device_measures_the_accuracy_that_is_measured_here(folder, agent, sce
     assert device_runs[0]["accuracy"]["robustness"]["corruptions"][0]["name"] == "brightness"
     assert device_runs[0]["dataset"]["subset"]["images"] == 24
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "compare", "--reference", "server-1", "--json"]
-    stores = [word for name in ("here", "there") for word in ("--store", str(scenes / f"{name}.json"))]
+    stores = [word for name in ("here", "there") for word in ("--ledger", str(scenes / f"{name}.json"))]
     compared = json.loads(subprocess.run([*command, *stores], capture_output=True, check=True).stdout)
     assert {row["device"] for row in compared["rows"]} == {"server-1", DEVICE}, compared["left_out"]
     contents = {path.name.partition(".")[0] for path in (agent.home / "content").iterdir()}

@@ -31,7 +31,7 @@ def stored_records(path):
 def test_a_run_is_in_the_default_ledger_with_its_samples_and_numbers(tmp_path, monkeypatch):
     """Home is made where it is missing; what is returned is what is stored."""
     monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path / "new" / "home"))
-    own_runs = open_own_runs(config.Config(), pytest.fail)
+    own_runs = open_own_runs(config.Config())
     runs = [own_runs.keep(unnumbered(samples=(make_series(),))) for _ in range(3)]
     assert stored_records(tmp_path / "new" / "home" / "ledger.sqlite") == runs
     assert [run.seq for run in runs] == [1, 2, 3]

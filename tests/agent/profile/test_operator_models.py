@@ -241,7 +241,19 @@ def test_a_sum_with_an_unknown_part_is_unknown():
 def test_operators_are_measured_and_kept_as_runs_of_their_own_task(two_convolutions, tmp_path):
     """By the command: verdicts, the ledger, and a suite that `edgemeter run` delivers."""
     environment = {**os.environ, "EDGEMETER_HOME": str(tmp_path / "home"), "COLUMNS": "200"}
-    command = ["models", "profile", "--model", two_convolutions, "--operators", "--top", "1", "--queries", "5", "--out", tmp_path / "out"]
+    command = [
+        "models",
+        "profile",
+        "--model",
+        two_convolutions,
+        "--operators",
+        "--top",
+        "1",
+        "--queries",
+        "5",
+        "--output",
+        tmp_path / "out",
+    ]
     completed = subprocess.run(
         [sys.executable, "-m", "edgemeter.agent.cli.main", *map(str, command), "--power", "none", "--json"],
         capture_output=True,

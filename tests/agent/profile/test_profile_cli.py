@@ -132,7 +132,7 @@ def test_photographs_and_outputs_of_open_size_are_taken(realdata):
     if importlib.util.find_spec("ai_edge_litert") is None:
         pytest.skip("ai_edge_litert is not installed")
     model = realdata / "models" / "coco_ssd_mobilenet_v1_1.0_quant_2018_06_29.tflite"
-    document = profiled("--model", model, "--images", realdata / "images" / "coco_tiny_80", "--threads", 2)
+    document = profiled("--model", model, "--data", realdata / "images" / "coco_tiny_80", "--threads", 2)
     assert document["data"] == "coco_tiny_80"
     assert "TFLite_Detection_PostProcess" in {row["type"] for row in document["types"]}
     assert document["coverage_ratio"] > 0.8

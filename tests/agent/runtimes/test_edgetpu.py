@@ -106,7 +106,7 @@ def test_a_device_that_cannot_be_meant_is_refused(opened):
 
 def test_a_performance_that_cannot_be_meant_is_refused(opened):
     """The words are named."""
-    with pytest.raises(ConfigError, match="'turbo': choose one of low, medium, high, max"):
+    with pytest.raises(ConfigError, match="'turbo': there are low, medium, high, max"):
         opened(extra={"performance": "turbo"})
 
 

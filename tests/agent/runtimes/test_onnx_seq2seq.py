@@ -103,7 +103,7 @@ def test_a_missing_or_wrong_part_ends_in_one_line(tmp_path):
 def test_speech_is_scored_from_end_to_end(tmp_path, librispeech):
     """From LibriSpeech's folders: of 13 words one is wrong and one was not heard; noise makes it no better."""
     model = write_model(tmp_path / "model")
-    result = edgemeter("accuracy", "--model", model, "--images", librispeech, "--corrupt", "white_noise", "--json")
+    result = edgemeter("accuracy", "--model", model, "--data", librispeech, "--corrupt", "white_noise", "--json")
     assert result.returncode == 0, result.stderr
     accuracy = json.loads(result.stdout)
     assert accuracy["wer"] == pytest.approx(2 / 13)
@@ -118,7 +118,7 @@ def test_a_run_holds_the_real_time_factor_and_the_rule(tmp_path, librispeech):
     """Latency over a second of sound; the gate is passed from above, since less is better."""
     model = write_model(tmp_path / "model")
     options = ("--mode", "rapid", "--repeats", "1", "--reference-accuracy", "0.2")
-    result = edgemeter("run", model, "--images", librispeech, *options, "--json")
+    result = edgemeter("run", model, "--data", librispeech, *options, "--json")
     assert result.returncode == 0, result.stderr
     (run,) = json.loads(result.stdout)["runs"]
     assert run["real_time_factor"] == pytest.approx(run["latency"]["mean_ms"] / 1000, rel=1e-6)
@@ -132,7 +132,7 @@ def test_recordings_without_transcripts_are_timed(tmp_path, librispeech):
     """The real-time factor needs the length of the recordings only; without transcripts there is no word error rate, with the reason."""
     model, clips = write_model(tmp_path / "model"), librispeech / "7" / "1"
     (clips / "7-1.trans.txt").unlink()
-    result = edgemeter("run", model, "--images", clips, "--mode", "rapid", "--repeats", "1", "--json")
+    result = edgemeter("run", model, "--data", clips, "--mode", "rapid", "--repeats", "1", "--json")
     assert result.returncode == 0, result.stderr
     (run,) = json.loads(result.stdout)["runs"]
     assert run["real_time_factor"] > 0

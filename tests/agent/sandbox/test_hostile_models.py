@@ -81,7 +81,7 @@ def attacks(folder, key):
     (pictures / "link.png").symlink_to(key)
     names = sorted(path.name for path in folder.iterdir() if path.suffix not in {".toml", ""})
     assert len(names) >= 15
-    return [[name] for name in names] + [["text.onnx", "--images", "pictures"], ["custom.tflite", "--images", "pictures"]]
+    return [[name] for name in names] + [["text.onnx", "--data", "pictures"], ["custom.tflite", "--data", "pictures"]]
 
 
 @pytest.mark.slow

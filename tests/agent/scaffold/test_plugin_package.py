@@ -1,23 +1,23 @@
 """Facts about `edgemeter new`: each kind's package installs, is found, and passes the contract as it is written."""
 
+import ast
 import os
-import re
 import subprocess
 import sys
-from importlib import import_module
-from importlib.util import find_spec
 
 import pytest
 from click.testing import CliRunner
 
+import edgemeter.plugin
 from edgemeter.agent.cli.main import cli
 from edgemeter.agent.scaffold.plugin_package import KINDS, TEMPLATES
+from tests.fixtures.own_imports import ROOT
 from tests.fixtures.rows import table_row
 
 
 def written(kind, name, folder):
     """Return what `edgemeter new` ended with."""
-    return CliRunner().invoke(cli, ["new", kind, name, "--out", str(folder)])
+    return CliRunner().invoke(cli, ["new", kind, name, "--output", str(folder)])
 
 
 @pytest.fixture
@@ -33,14 +33,36 @@ def install(package, site):
     subprocess.run([*command, "--target", site, package], check=True, capture_output=True)
 
 
-def test_what_a_template_imports_is_there():
-    """A name that has moved is found at once, not by the slow test below."""
-    for template in sorted(TEMPLATES.glob("*.in")):
-        with table_row(template):
-            for module, names in re.findall(r"^from (edgemeter[\w.]*) import ([\w, ]+)$", template.read_text(), re.MULTILINE):
-                for name in names.split(", "):
-                    imported = import_module(module)
-                    assert hasattr(imported, name) or find_spec(f"{module}.{name}"), f"{module} has no {name}"
+def imported_of_ours(source):
+    """Return what Python code imports of Edgemeter, as (module, name)."""
+    statements = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    return {(node.module, alias.name) for node in statements if node.module.startswith("edgemeter") for alias in node.names}
+
+
+def test_a_template_imports_the_public_module_alone(tmp_path):
+    """No internal module, in no kind's package nor in the example's; and each name is there."""
+    for kind in KINDS:
+        written(kind, "mine", tmp_path / kind)
+    folders = (tmp_path, ROOT / "docs" / "examples" / "edgemeter-hailo")
+    for path in (path for folder in folders for path in folder.rglob("*.py")):
+        with table_row(path):
+            for module, name in imported_of_ours(path.read_text()):
+                assert module == "edgemeter.plugin"
+                assert hasattr(edgemeter.plugin, name)
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_new_package_passes_a_strict_type_checker(tmp_path):
+    """As its owner would check it, with the names that the wheel brings."""
+    for kind in KINDS:
+        assert written(kind, f"my-{kind}", tmp_path).exit_code == 0
+    modules = sorted(tmp_path.glob("edgemeter-*/edgemeter_*.py"))
+    assert len(modules) == len(KINDS)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", *modules]
+    environment = {**os.environ, "MYPYPATH": str(ROOT / ".types")}
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert completed.returncode == 0, completed.stdout
 
 
 @pytest.mark.long
@@ -79,7 +101,7 @@ def test_a_new_runtime_is_measured(tmp_path, site):
 def test_a_name_that_no_plug_in_can_have_is_refused(tmp_path):
     """Before anything is written."""
     for name in ["My", "1st", "a b", "-a", "a-", "a/b", "a.b", ""]:
-        result = CliRunner().invoke(cli, ["new", "--out", str(tmp_path), "sensor", "--", name])
+        result = CliRunner().invoke(cli, ["new", "--output", str(tmp_path), "sensor", "--", name])
         assert "cannot be the name of a sensor" in str(result.exception), f"{name!r}"
         assert list(tmp_path.iterdir()) == [], f"{name!r}"
 

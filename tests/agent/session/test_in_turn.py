@@ -1,12 +1,13 @@
 """Facts about `edgemeter.agent.session.in_turn`: order, what counts of the runs (of a script of outcomes), the sentence."""
 
 import io
+from pathlib import Path
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
 from edgemeter.agent.cli import compare_models
 from edgemeter.agent.contract.record_conditions import Tensor, Verdict
 from edgemeter.agent.session import in_turn, session
@@ -35,7 +36,7 @@ def compare(monkeypatch, tmp_path):
     """Return a comparison whose runs come from functions of the round, from 1: `compare(a, b, ...)`; with images 0 is the scored one."""
 
     def compared(*sides, rounds=10, images=None):
-        cases = [msgspec.structs.replace(replay_case(tmp_path, f"side{n}", 1.0), images=images) for n in range(len(sides))]
+        cases = [msgspec.structs.replace(replay_case(tmp_path, f"side{n}", 1.0), data=images) for n in range(len(sides))]
 
         def measure(_suite, _identity, _sensors, _why, _on_event, _keep, *, order):
             for case, n in order:
@@ -149,7 +150,7 @@ def test_the_sentence_names_the_doubtful_runs(compare):
         images="photos",
         rounds=3,
     )
-    assert comparison.doubts == ("busy-machine: 3 of 7 runs",)
+    assert comparison.doubts == ("busy-machine: 3 of 6 runs",)
     assert comparison.contrasts[0].sentence.endswith("; 3 of 6 runs are suspect (busy-machine); B is invalid (accuracy-gate: 0.1 of 0.4)")
 
 
@@ -189,4 +190,51 @@ def test_an_outcome_that_rests_on_independent_pairs_is_printed_as_such(compare):
     comparison = compare(lambda _: run_of(10.0), lambda _: run_of(10.0 * (1 + next(noise))), rounds=10)
     out = io.StringIO()
     compare_models.show(comparison, Console(file=out, width=200))
-    assert "B: too few pairs to show whether neighbours depend on each other, which would open the outcome: --runs 30" in out.getvalue()
+    assert "B: too few pairs to show whether neighbours depend on each other, which would open the outcome: --repeats 30" in out.getvalue()
+
+
+def test_a_side_that_cannot_run_is_dropped_after_its_second_failure(compare):
+    """The others go on, end early as if it were not there, and its reason stands once a failure."""
+    begun = []
+
+    def broken(n):
+        begun.append(n)
+        return MeasurementError("no kernel for it")
+
+    comparison = compare(lambda n: run_of(9.99 + 0.01 * n), lambda n: run_of(15.01 - 0.01 * n), broken)
+    assert begun == [1, 2]
+    assert [side.label for side in comparison.sides if not side.p50_ms] == ["side2.replay.json replay 1 thread"]
+    assert (len(comparison.sides[0].p50_ms), [contrast.name for contrast in comparison.contrasts]) == (5, ["B"])
+    assert comparison.left_out == ("pair 1, C: no kernel for it", "pair 2, C: no kernel for it")
+
+
+def test_an_interruption_keeps_what_is_measured(compare):
+    """Ctrl-C after a pair: that pair is compared, and the result states it; before one there is nothing."""
+
+    def interrupted(n):
+        if n == 3:
+            raise KeyboardInterrupt
+        return run_of(15.0)
+
+    comparison = compare(lambda _: run_of(10.0), interrupted)
+    assert (comparison.is_interrupted, len(comparison.sides[1].p50_ms)) == (True, 2)
+    with pytest.raises(KeyboardInterrupt):
+        compare(lambda _: run_of(10.0), lambda _: interrupted(3))
+
+
+def test_a_session_measures_in_the_order_that_it_is_given(monkeypatch, tmp_path):
+    """Each outcome is that of its side, with what session makes of the order; what cannot run here is left out and named."""
+
+    def measured(run, *_):
+        return run_of({"a": 10.0, "b": 15.0}[Path(run.case.model).name[0]])
+
+    monkeypatch.setattr(session, "measure_run", measured)
+    cases = [replay_case(tmp_path, name, 1.0) for name in "ab"]
+    hopeless = msgspec.structs.replace(replay_case(tmp_path, "c", 1.0), runtime="litert", model=str(tmp_path / "c_edgetpu.tflite"))
+    Path(hopeless.model).write_bytes(b"TFL3")
+    comparison = in_turn.measure_in_turn([*cases, hopeless], 5, BENCH)
+    assert [side.p50_ms for side in comparison.sides] == [(10.0,) * 5, (15.0,) * 5, ()]
+    assert comparison.left_out[0].startswith("C: ")
+    assert "is compiled for an Edge TPU" in comparison.left_out[0]
+    with pytest.raises(ConfigError, match="is compiled for an Edge TPU"):
+        in_turn.measure_in_turn([cases[0], hopeless], 5, BENCH)

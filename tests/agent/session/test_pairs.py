@@ -118,3 +118,12 @@ def test_a_machine_that_wanders_or_drifts_leaves_the_interval_as_good():
             result = pair_worlds.coverage(world, planned, 150, stops=False)
             assert result.covered >= 0.9
             assert result.differs <= 0.03
+
+
+def test_the_expected_end_lies_where_a_clear_result_ends_it():
+    """Before there is a spread in the middle; then at the first check of what is clear, and at the end of what never is."""
+    assert pairs.expected_end([], 10) == 7
+    assert pairs.expected_end([0.4], 3) == 3
+    clear, open_result = (0.4 + 0.2 * NOISE[:3]).tolist(), (0.02 + 5 * NOISE[:4]).tolist()
+    assert pairs.expected_end(clear, 10) == 5
+    assert pairs.expected_end(open_result, 10) == 10

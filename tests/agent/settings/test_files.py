@@ -100,13 +100,13 @@ def test_every_case_of_a_suite_is_checked(tmp_path):
     (tmp_path / "here.onnx").touch()
     path = tmp_path / "suite.toml"
     path.write_text(
-        'name = "s"\n[[case]]\nmodel = "here.onnx"\n[[case]]\nmodel = "gone.onnx"\nimages = "photos"\n[[case]]\nmodel = "here.onnx"\n'
+        'name = "s"\n[[case]]\nmodel = "here.onnx"\n[[case]]\nmodel = "gone.onnx"\ndata = "photos"\n[[case]]\nmodel = "here.onnx"\n'
         'runtime = "onxx"\n[[case]]\nmodel = "a.doc"\n[[case]]\nmodel = "here.onnx"\nbatch = 2\n'
     )
     kind, all_mistakes = files.check_file(path)
     assert (kind, [(mistake.section[-1], mistake.key) for mistake in all_mistakes]) == (
         "suite",
-        [("2", "model"), ("2", "images"), ("3", "runtime"), ("4", ""), ("5", "")],
+        [("2", "model"), ("2", "data"), ("3", "runtime"), ("4", ""), ("5", "")],
     )
     assert "batch is for offline" in all_mistakes[-1].what
 

@@ -143,7 +143,7 @@ def test_image_classification_of_the_suite_runs_on_either_layout(realdata, tmp_p
     else:
         (tmp_path / layout).mkdir()
         (tmp_path / layout / "test_batch.bin").write_bytes(batch(pixels, truth))
-        case = case.replace('images = "ic01"\nannotations = "ic01/y_labels.csv"', f'images = "{layout}"')
+        case = case.replace('data = "ic01"\nannotations = "ic01/y_labels.csv"', f'data = "{layout}"')
     suite = tmp_path / "suite.toml"
     suite.write_text(f'name = "ic"\n[defaults]\nmode = "rapid"\ngate = 1.0\nrepeats = 1\n[[case]]{case.partition("##")[0]}')
     command = [sys.executable, "-m", "edgemeter.agent.cli", "run", str(suite), "--json"]

@@ -80,7 +80,7 @@ def measured(tmp_path):
     def run(card):
         (tmp_path / "ears.replay.json.toml").write_text(card)
         return subprocess.run(
-            [sys.executable, "-m", "edgemeter.agent.cli", "run", "--model", "ears.replay.json", "--images", "clips",
+            [sys.executable, "-m", "edgemeter.agent.cli", "run", "--model", "ears.replay.json", "--data", "clips",
              "--annotations", "truth.words", "--mode", "rapid", "--repeats", "1", "--json"],
             capture_output=True, text=True, check=False, cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(tmp_path / "site"), "EDGEMETER_HOME": str(tmp_path / "home")},

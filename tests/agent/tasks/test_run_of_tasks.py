@@ -17,7 +17,7 @@ from tests.fixtures.task_data import CARD, outlined_photographs, photographed_pe
 
 def measured(folder, model, annotations):
     """Return the record of a rapid run, as `edgemeter run` prints it."""
-    command = ["run", "--model", str(model), "--images", str(folder / "images"), "--annotations", str(annotations), "--mode", "rapid"]
+    command = ["run", "--model", str(model), "--data", str(folder / "images"), "--annotations", str(annotations), "--mode", "rapid"]
     completed = subprocess.run(
         [sys.executable, "-m", "edgemeter.agent.cli", *command, "--repeats", "1", "--json"],
         capture_output=True, text=True, check=False, env={**os.environ, "EDGEMETER_HOME": str(folder / "home")},

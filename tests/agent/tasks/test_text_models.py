@@ -24,7 +24,7 @@ def scored(folder, name, data, corrupt=(), tokens=24, text_settings=""):
     """Return the accuracy of an encoder on a file of data, through its runtime."""
     pytest.importorskip(RUNTIMES[name[name.index(".") :]])
     place_model(folder, name, tokens, text_settings)
-    suite = f'name = "text"\n[[case]]\nmodel = "{name}"\nimages = "{data.name}"\ncorrupt = {json.dumps(list(corrupt))}\n'
+    suite = f'name = "text"\n[[case]]\nmodel = "{name}"\ndata = "{data.name}"\ncorrupt = {json.dumps(list(corrupt))}\n'
     (folder / "suite.toml").write_text(suite)
     (case,) = expand(read_toml(folder / "suite.toml", SuiteFile, "suite"), folder).cases
     work = job.RunJob(case=case, sha256="0" * 64, size_bytes=1, seed=0, accuracy=True, idle=False, spawned_ns=0)
@@ -123,7 +123,7 @@ def test_a_run_states_how_texts_became_inputs_and_two_lengths_are_two_cases(tmp_
         folder.mkdir()
         model = place_model(folder, "text-classification.onnx", tokens)
         completed = subprocess.run(
-            [sys.executable, "-m", "edgemeter.agent.cli.main", "run", "--model", model, "--images", sentences, "--mode", "rapid",
+            [sys.executable, "-m", "edgemeter.agent.cli.main", "run", "--model", model, "--data", sentences, "--mode", "rapid",
              "--repeats", "1", "--json"],
             capture_output=True, text=True, check=False, timeout=900, cwd=folder,
         )  # fmt: skip

@@ -131,7 +131,7 @@ def test_the_same_outputs_for_noise_are_a_note():
     assert (judgement.state, judgement.reasons) == ("valid", ())
     (note,) = judgement.notes
     assert note.startswith("constant-on-noise: 8 different inputs got the same outputs")
-    assert note.endswith("give --images to know")
+    assert note.endswith("give --data to know")
 
 
 def test_a_low_ap_has_its_evidence_by_size_of_the_objects():

@@ -1,6 +1,7 @@
 """Facts about `edgemeter.agent.verdict.judge`, the rules on the run and its conditions and the command `edgemeter config rules`."""
 
 import json
+import re
 
 import msgspec
 import numpy as np
@@ -11,7 +12,7 @@ from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.contract.record_conditions import Condition, ObserverEffect, OtherProcess, RuntimeInfo, Scheduling
 from edgemeter.agent.contract.record_figures import CoolDown, Load, WarmUp
 from edgemeter.agent.engine.scenarios import latency_statistics
-from edgemeter.agent.verdict import accuracy_rules, generation_rules, judge, precondition_rules, run_rules
+from edgemeter.agent.verdict import accuracy_rules, generation_rules, in_process_rules, judge, precondition_rules, run_rules
 from edgemeter.agent.verdict import judge as verdict
 from edgemeter.collector.cli.rules import rules
 from tests.fixtures.measured_factory import measured, measured_of
@@ -86,6 +87,12 @@ def test_a_violated_rule_gives_its_state_and_evidence():
             assert judged.notes == ()
 
 
+def test_how_long_to_measure_is_given_in_queries():
+    """Where queries depend on each other so that the median has no bounds."""
+    reasons = verdict.judge(measured_of(SLOW_IN_TURN), QUIET).reasons
+    assert any(re.search(r"leave p50 no bounds: time about [\d,]+ queries \(a longer mode\)", reason) for reason in reasons)
+
+
 def test_a_sound_run_on_a_quiet_machine_is_valid():
     """Nothing violated: valid, without a reason or a note."""
     judged = verdict.judge(measured(scheduling=scheduled(0.1)), QUIET, make_environment())
@@ -101,11 +108,20 @@ def test_a_run_that_began_too_warm_is_suspect():
         assert state == "valid" or "after 300 s the hottest sensor still read 63 C, not below 50 C" in judged.reasons[0], f"{is_reached!r}"
 
 
+def test_every_rule_states_what_to_do():
+    """And the page has it: whoever reads `suspect` needs the way on, not the reason only."""
+    page = judge.rules_markdown(judge.RULES)
+    for rule in judge.RULES:
+        with table_row(rule.name):
+            assert 4 <= len(rule.remedy) <= 100
+            assert f" | {rule.remedy}\n" in page
+
+
 def test_every_rule_has_a_test():
     """A rule without a test of its own is not shown to work; the other files of rules have tests of their own."""
     in_cases = {case[0] for case in CASES} | {"observer-effect", "not-cooled", "compiled-at-start", "portable-kernels"}
-    other_rules = (*accuracy_rules.RULES, *run_rules.ENERGY_RULES, *precondition_rules.RULES, *generation_rules.RULES)
-    elsewhere = {rule.name for rule in other_rules}
+    files = (accuracy_rules, precondition_rules, generation_rules, in_process_rules)
+    elsewhere = {rule.name for rules in (*(file.RULES for file in files), run_rules.ENERGY_RULES) for rule in rules}
     assert {rule.name for rule in verdict.RULES} - elsewhere == in_cases
 
 
@@ -172,6 +188,18 @@ def test_a_run_with_more_threads_than_cores_may_wait_for_itself():
     assert verdict.judge(measured(runtime=four, scheduling=scheduled(200.0)), QUIET).state == "valid"
     assert verdict.judge(measured(runtime=four, scheduling=scheduled(10.0, cores=4)), QUIET).state == "valid"
     assert verdict.judge(measured(runtime=four, scheduling=scheduled(60.0, cores=4)), QUIET).state == "suspect"
+
+
+def test_a_wait_is_no_larger_share_than_all():
+    """Of two threads it is the share of both; where a library has more threads than are stated, no share can be told."""
+    for threads, waited_ms, text in (
+        (1, 48.0, "48.0 ms for a core, 48% of the 100.0 ms that were timed"),
+        (2, 102.0, "102.0 ms for a core, 51% of the 100.0 ms that were timed, of 2 threads"),
+        (1, 157.0, "157.0 ms for a core, longer than the 100.0 ms that were timed"),
+    ):
+        runtime = RuntimeInfo(name="onnx", package="onnxruntime", version="1", backend="cpu", threads=threads)
+        (reason,) = verdict.judge(measured(runtime=runtime, scheduling=scheduled(waited_ms)), QUIET).reasons
+        assert reason.endswith(text)
 
 
 def test_the_culprit_is_named():

@@ -156,5 +156,5 @@ def test_names_are_taken_in_the_order_of_the_table():
     """All, some, and never one that there is not."""
     assert OF_KINDS["image"] == tuple(CORRUPTIONS)
     assert corruption_names(["contrast", "gaussian_noise"]) == ("gaussian_noise", "contrast")
-    with pytest.raises(ConfigError, match="no corruption is called 'rain': choose from gaussian_noise"):
+    with pytest.raises(ConfigError, match="no corruption is called 'rain': there are gaussian_noise"):
         corruption_names(["gaussian_noise", "rain"])

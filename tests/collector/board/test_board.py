@@ -194,11 +194,13 @@ def test_what_a_bundle_must_be_can_be_required(bundles, labs, tmp_path):
     """The command fails and writes nothing, so that a pull request fails; without it the board is written."""
     out = tmp_path / "site"
     for need, fails in (("verified", 5), ("recomputed", 4)):
-        result = CliRunner().invoke(site, [str(bundles), "--out", str(out), "--require", need])
+        result = CliRunner().invoke(site, [str(bundles), "--output", str(out), "--require", need])
         assert result.exit_code == 1
         assert f"{fails} of 8 bundles fail --require {need}" in result.stderr
         assert not out.exists()
-    result = CliRunner().invoke(site, [str(bundles), "--out", str(out), "--key", str(labs["oslo"][1]), "--key", str(labs["lima"][1])])
+    result = CliRunner().invoke(
+        site, [str(bundles), "--output", str(out), "--public-key", str(labs["oslo"][1]), "--public-key", str(labs["lima"][1])]
+    )
     assert result.exit_code == 0
     assert "3 of 8 bundles verified" in result.stderr
     assert (out / "index.html").exists()

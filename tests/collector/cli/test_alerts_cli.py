@@ -5,6 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.contract import record_conditions
+from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.alerts import alerts
 from edgemeter.collector.cli.trend import units
 from tests.fixtures.comparison_factory import document, make_run
@@ -28,34 +29,34 @@ def run(*arguments, command=alerts):
 
 def test_an_alert_goes_its_way_on_the_command_line(store):
     """Checked, listed, dismissed, and it does not come again; the health of its rule says so."""
-    assert "opened" in run("check", "--store", store).stdout
+    assert "opened" in run("check", "--ledger", store).stdout
     (energy, *_) = (
         alert
-        for alert in json.loads(run("list", "--store", store, "--json").stdout)["alerts"]
+        for alert in json.loads(run("list", "--ledger", store, "--json").stdout)["alerts"]
         if "energy" in {part["facts"]["metric"] for part in (alert, *alert["members"]) if "metric" in part["facts"]}
     )
     assert (energy["state"], energy["severity"]) == ("open", "critical")
-    assert run("dismiss", str(energy["number"]), "--because", "moved", "--store", store).exit_code == 0
-    second = json.loads(run("check", "--store", store, "--json").stdout)
+    assert run("dismiss", str(energy["number"]), "--reason", "moved", "--ledger", store).exit_code == 0
+    second = json.loads(run("check", "--ledger", store, "--json").stdout)
     assert [change for change in second["changes"] if change["alert"]["number"] == energy["number"]] == []
     (rule, *_) = (
         rule_health
-        for rule_health in json.loads(run("health", "--store", store, "--json").stdout)["rules"]
+        for rule_health in json.loads(run("health", "--ledger", store, "--json").stdout)["rules"]
         if rule_health["rule"] == "confirmed step"
     )
     assert rule["dismissed"] == 1
-    assert "moved" in run("list", "--all", "--store", store, "--json").stdout
-    assert "confirmed step" in run("health", "--store", store).stdout
-    assert "dismissed" in run("list", "--all", "--store", store).stdout
+    assert "moved" in run("list", "--all", "--ledger", store, "--json").stdout
+    assert "confirmed step" in run("health", "--ledger", store).stdout
+    assert "dismissed" in run("list", "--all", "--ledger", store).stdout
 
 
 def test_acknowledging_closes_at_the_next_check(store):
     """A new level begins; the alert is over and confirmed."""
-    run("check", "--store", store)
-    numbers = [alert["number"] for alert in json.loads(run("list", "--store", store, "--json").stdout)["alerts"]]
+    run("check", "--ledger", store)
+    numbers = [alert["number"] for alert in json.loads(run("list", "--ledger", store, "--json").stdout)["alerts"]]
     for number in numbers:
-        assert "a new level begins" in run("acknowledge", str(number), "--remark", "new supply", "--store", store).stderr
-    report = json.loads(run("check", "--store", store, "--json").stdout)
+        assert "a new level begins" in run("acknowledge", str(number), "--reason", "new supply", "--ledger", store).stderr
+    report = json.loads(run("check", "--ledger", store, "--json").stdout)
     assert {change["event"] for change in report["changes"]} == {"closed"}
     assert {change["alert"]["outcome"] for change in report["changes"]} == {"confirmed"}
 
@@ -66,12 +67,22 @@ def test_a_dry_run_names_where_it_would_send(store, tmp_path):
     rules.write_text(
         "[[rule]]\nname = 's'\nkind = 'step'\nchannels = ['c']\n[[channel]]\nname = 'c'\nkind = 'webhook'\nurl = 'http://127.0.0.1:1'\n"
     )
-    result = run("check", "--rules", str(rules), "--store", store, "--dry-run")
+    result = run("check", "--rules", str(rules), "--ledger", store, "--dry-run")
     assert result.exit_code == 0
     assert "would send" in result.stdout
-    failed = run("check", "--rules", str(rules), "--store", store)
+    failed = run("check", "--rules", str(rules), "--ledger", store)
     assert failed.exit_code == 1
     assert "cannot be reached" in failed.stderr
+
+
+def test_a_dry_run_writes_nothing(tmp_path, monkeypatch):
+    """Neither an index nor a file of alerts beside the ledger; what it would do is printed all the same."""
+    monkeypatch.setattr(time, "time_ns", lambda: (FIRST_DAY + 71) * DAY_NS)
+    path = tmp_path / "ledger.sqlite"
+    SqliteLedger(path).close()
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert run("check", "--ledger", str(path), "--dry-run").exit_code == 0
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_a_channel_is_tested(tmp_path):
@@ -85,22 +96,22 @@ def test_a_channel_is_tested(tmp_path):
 
 def test_units_show_spread_and_that_few_boards_are_not_judged(store):
     """One board supports nothing about its type, and the table notes it."""
-    result = run("--store", store, "--metric", "energy", command=units)
+    result = run("--ledger", store, "--figure", "energy", command=units)
     assert "this board only" in result.stdout
     assert "too few to find outliers" in result.stdout
-    (board_type,) = json.loads(run("--store", store, "--metric", "energy", "--json", command=units).stdout)["board_types"]
+    (board_type,) = json.loads(run("--ledger", store, "--figure", "energy", "--json", command=units).stdout)["board_types"]
     assert (board_type["boards"], board_type["sick"]) == (1, None)
 
 
 def test_nothing_to_list_is_reported_without_an_empty_table(store):
     """No alert is open."""
-    assert (run("list", "--store", store).stdout, run("list", "--store", store).stderr) == ("", "0 alerts open\n")
+    assert (run("list", "--ledger", store).stdout, run("list", "--ledger", store).stderr) == ("", "0 alerts open\n")
 
 
 def test_board_types_without_a_valid_run_are_reported(tmp_path):
     """Suspect runs do not count, and an empty table explains nothing."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(make_run(verdict=record_conditions.Verdict(state="suspect", reasons=("drift: x",)))))
-    result = run("--store", str(path), command=units)
+    result = run("--ledger", str(path), command=units)
     assert "No board type has a valid run" in result.stdout
     assert "━" not in result.stdout

@@ -10,6 +10,7 @@ from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.collector import store as python_store
 from edgemeter.collector.cli.compare import compare
 from tests.fixtures.collecting import EDGEMETER
+from tests.fixtures.command import edgemeter
 from tests.fixtures.comparison_factory import document, make_reference, make_run
 from tests.fixtures.level_factory import level_runs, stepped_ms
 from tests.fixtures.rows import table_row
@@ -30,7 +31,7 @@ def run(*arguments):
 
 def test_json_prints_rows_and_what_was_left_out(store):
     """One document on standard output and nothing else."""
-    result = run("--reference", "reference", "--store", store, "--json")
+    result = run("--reference", "reference", "--ledger", store, "--json")
     assert result.exit_code == 0
     printed = json.loads(result.stdout)
     assert [row["device"] for row in printed["rows"]] == ["server-1", "pi-1"]
@@ -39,14 +40,14 @@ def test_json_prints_rows_and_what_was_left_out(store):
 
 def test_csv_prints_a_header_and_a_line_per_row(store):
     """The device is compared with the reference in its line."""
-    result = run("--reference", "server-1", "--store", store, "--format", "csv")
+    result = run("--reference", "server-1", "--ledger", store, "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(result.stdout)))
     assert [(row["device"], row["latency_p50_ratio"]) for row in rows] == [("server-1", "1.0"), ("pi-1", "5.0")]
 
 
 def test_the_table_is_not_cut_where_it_goes_into_a_pipe(store):
     """Every column is there for what reads it."""
-    result = run("--reference", "reference", "--store", store)
+    result = run("--reference", "reference", "--ledger", store)
     assert all(heading in result.stdout for heading in ("p50 ms", "p90 ms", "per s", "AP", "Peak MB", "Gross mJ", "Net mJ", "Verdict"))
 
 
@@ -54,7 +55,7 @@ def test_the_table_is_not_cut_where_it_goes_into_a_pipe(store):
 def test_html_writes_a_page_and_prints_where(store, tmp_path):
     """The place goes to standard error, so that standard output stays the result."""
     page = tmp_path / "report.html"
-    result = run("--reference", "reference", "--store", store, "--json", "--html", str(page))
+    result = run("--reference", "reference", "--ledger", store, "--json", "--output", str(page))
     assert json.loads(result.stdout)["rows"]
     assert f"the report: {page}" in result.stderr
     assert page.read_text().startswith("<!doctype html>")
@@ -65,7 +66,7 @@ def test_stores_may_be_given_several_times(tmp_path):
     board, server = tmp_path / "board.json", tmp_path / "server.json"
     board.write_bytes(document(make_run()))
     server.write_bytes(document(make_reference()))
-    result = run("--reference", "server-1", "--store", str(board), "--store", str(server), "--json")
+    result = run("--reference", "server-1", "--ledger", str(board), "--ledger", str(server), "--json")
     assert len(json.loads(result.stdout)["rows"]) == 2
 
 
@@ -76,21 +77,29 @@ def test_without_a_store_the_ledger_below_the_home_is_read(tmp_path, monkeypatch
         run("--reference", "reference")
 
 
+def test_a_limit_on_models_is_refused_with_what_to_do():
+    """Before anything is measured, in one line."""
+    for words in (["a.onnx", "b.onnx", "--fail-on", "slower:5%"], ["--models", "a.onnx", "b.onnx", "--fail-on=slower:5%"]):
+        outcome = edgemeter("compare", *words)
+        assert (outcome.returncode, len(outcome.stderr.splitlines())) == (2, 1)
+        assert "then edgemeter compare OLD.json NEW.json --fail-on slower:5%" in outcome.stderr
+
+
 @pytest.mark.slow
 def test_an_empty_store_and_an_unwritable_page_are_errors_of_ours(store, tmp_path):
     """Each with its remedy, none with a traceback."""
     empty = tmp_path / "empty.json"
     empty.write_text('{"runs": []}')
     with pytest.raises(UnavailableError, match="has no run yet"):
-        run("--reference", "reference", "--store", str(empty))
+        run("--reference", "reference", "--ledger", str(empty))
     with pytest.raises(ConfigError, match="cannot write the report"):
-        run("--reference", "reference", "--store", store, "--html", str(tmp_path / "no" / "report.html"))
+        run("--reference", "reference", "--ledger", store, "--output", str(tmp_path / "no" / "report.html"))
 
 
 @pytest.mark.parametrize(("reference", "status"), [("nobody", 2), ("reference", 0)])
 def test_the_command_as_installed_ends_an_error_as_one_line(store, reference, status):
     """Exit status and standard error as a script sees them."""
-    command = [*EDGEMETER, "compare", "--reference", reference, "--store", store]
+    command = [*EDGEMETER, "compare", "--reference", reference, "--ledger", store]
     completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert completed.returncode == status
     assert len(completed.stderr.splitlines()) == (1 if status else 0)
@@ -103,8 +112,8 @@ def test_a_case_whose_level_changed_states_since_when_in_every_view(tmp_path):
     path.write_bytes(document(*changed, make_reference(id="r")))
     for view in ("table", "matrix", "pareto"):
         with table_row(view):
-            now = run("--reference", "reference", "--store", str(path), "--view", view).stdout
-            all_days = run("--reference", "reference", "--store", str(path), "--view", view, "--all-days").stdout
+            now = run("--reference", "reference", "--ledger", str(path), "--view", view).stdout
+            all_days = run("--reference", "reference", "--ledger", str(path), "--view", view, "--all-days").stdout
             assert "since 2024-11-13, firmware 1 to 2 (latency +" in " ".join(now.split())
             assert "since" not in all_days
 

@@ -30,7 +30,7 @@ def run(*arguments):
 
 def test_the_table_ends_with_verdicts_and_the_nearest_case(store):
     """In words, with the interval and what it rests on."""
-    output = run("--reference", "reference", "--store", store).stdout
+    output = run("--reference", "reference", "--ledger", store).stdout
     assert "latency: slower: 5 times as long (95%:" in output
     assert "3 days against 3 days; within this board" in output
     assert "nearest to tiny-detector fp32 on onnx, pi-2 is tiny-detector fp32 on onnx, server-1, which differs in data" in output
@@ -38,7 +38,7 @@ def test_the_table_ends_with_verdicts_and_the_nearest_case(store):
 
 def test_a_row_carries_its_interval_and_verdict(store):
     """For scripts: the state in one word, and the words."""
-    row = json.loads(run("--reference", "reference", "--store", store, "--json").stdout)["rows"][1]
+    row = json.loads(run("--reference", "reference", "--ledger", store, "--json").stdout)["rows"][1]
     assert row["latency_verdict"] == "higher"
     assert row["latency_p50_ratio_low"] < 5 < row["latency_p50_ratio_high"]
     assert (row["interval_over"], row["latency_p50_low_ms"] < 10 < row["latency_p50_high_ms"]) == ("3 days", True)
@@ -52,7 +52,7 @@ def test_every_view_is_shown_as_a_table_as_json_and_as_csv(store):
     ):
         with table_row(view, form):
             reference = ["--reference", "reference"] if view == "nearest" else []
-            result = run("--view", view, "--store", store, *reference, *(["--format", form] if form else []))
+            result = run("--view", view, "--ledger", store, *reference, *(["--format", form] if form else []))
             assert result.exit_code == 0
             if form == "json":
                 assert json.loads(result.stdout)[view]
@@ -67,14 +67,14 @@ def test_what_makes_no_sense_is_wrong_usage(store):
     for arguments in (
         (),
         ("--view", "nearest"),
-        ("--view", "matrix", "--html", "x.html"),
+        ("--view", "matrix", "--output", "x.html"),
         ("--view", "pareto", "--figure", "throughput"),
         ("--view", "matrix", "--matters", "much"),
         ("--view", "matrix", "--matters", "0%"),
         ("--view", "matrix", "--stale-days", "0"),
     ):
         with table_row(arguments):
-            result = run("--store", store, *arguments)
+            result = run("--ledger", store, *arguments)
             assert (result.exit_code, result.stdout) == (2, "")
 
 
@@ -85,7 +85,7 @@ def test_what_matters_is_a_percentage_or_a_ratio(tmp_path):
     path.write_bytes(document(*runs))
     findings = []
     for text in ("3%", "30%", "0.3"):
-        row = json.loads(run("--reference", "reference", "--store", str(path), "--matters", text, "--json").stdout)["rows"][1]
+        row = json.loads(run("--reference", "reference", "--ledger", str(path), "--matters", text, "--json").stdout)["rows"][1]
         findings.append(row["latency_verdict"])
     assert findings == ["higher", "alike", "alike"]
 
@@ -95,13 +95,13 @@ def test_an_empty_store_has_no_view(tmp_path):
     empty = tmp_path / "empty.json"
     empty.write_text('{"runs": []}')
     with pytest.raises(UnavailableError, match="has no run yet"):
-        run("--view", "matrix", "--store", str(empty))
+        run("--view", "matrix", "--ledger", str(empty))
 
 
 def test_a_fleet_stands_below_each_other_in_the_matrix(tmp_path):
     """Twenty devices side by side would leave a character for each: the matrix is turned, its cells are the same."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(*(make_run(f"pi-{unit:02}", p50_ms=10.0 + unit) for unit in range(20))))
-    lines = run("--view", "matrix", "--store", str(path)).stdout.splitlines()
+    lines = run("--view", "matrix", "--ledger", str(path)).stdout.splitlines()
     assert [line.split()[0] for line in lines if line.startswith("pi-")] == [f"pi-{unit:02}" for unit in range(20)]
     assert "29.0~ (1 run)" in next(line for line in lines if line.startswith("pi-19"))

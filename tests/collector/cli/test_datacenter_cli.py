@@ -69,11 +69,11 @@ def run(*arguments):
 def test_single_stream_and_batch_saturated_servers_stand_apart(store):
     """Each has its own table, break-evens and cost."""
     where = store(*edge_runs(), *server_runs(), *server_runs("single_stream", 500.0))
-    printed = json.loads(run("--store", where, "--json").stdout)
+    printed = json.loads(run("--ledger", where, "--json").stdout)
     assert [part["server"]["load"] for part in printed["against"]] == ["batch-saturated", "single stream"]
     batched, single = (part["gross_by_utilisation"][0]["energy_mj"]["value"] for part in printed["against"])
     assert single / batched == pytest.approx(12, rel=1e-6)
-    output = run("--store", where).stdout
+    output = run("--ledger", where).stdout
     assert output.count("equal where:") == 2
     assert "PUE 1.1 to 1.6; 100,000 bytes a request" in output
 
@@ -81,30 +81,30 @@ def test_single_stream_and_batch_saturated_servers_stand_apart(store):
 def test_energies_come_from_the_records(store):
     """The numbers by hand: 150 mJ gross at full speed, 3,075 mJ at one a second; the server at 80% and a PUE of 1.1."""
     where = store(*edge_runs(), *server_runs())
-    printed = json.loads(run("--store", where, "--json", "--rate", 1).stdout)
+    printed = json.loads(run("--ledger", where, "--json", "--rate", 1).stdout)
     assert printed["edge_gross_mj"]["value"] == pytest.approx(3075.0)
     at_80 = printed["against"][0]["gross_by_utilisation"][-1]["energy_mj"]
     assert at_80["low"] < 1.1 * (300 + 600 * 0.8) / (0.8 * 6000) * 1000 < at_80["value"] < at_80["high"]
-    assert json.loads(run("--store", where, "--json").stdout)["edge_gross_mj"]["value"] == pytest.approx(150.0)
+    assert json.loads(run("--ledger", where, "--json").stdout)["edge_gross_mj"]["value"] == pytest.approx(150.0)
 
 
 def test_only_what_is_alike_is_compared(store):
     """A server on other data is left out and named; with no other there is an error that says what to measure."""
     odd = server_runs(data=OTHER_DATA)
-    printed = json.loads(run("--store", store(*edge_runs(), *server_runs("single_stream", 500.0), *odd), "--json").stdout)
+    printed = json.loads(run("--ledger", store(*edge_runs(), *server_runs("single_stream", 500.0), *odd), "--json").stdout)
     assert [part["server"]["load"] for part in printed["against"]] == ["single stream"]
     assert "differs in data" in printed["notes"][0]
     with pytest.raises(
         UnavailableError, match=r"no server 'reference' has an energy figure.*--role reference, also with --scenario offline"
     ):
-        run("--store", store(*edge_runs(), *odd))
+        run("--ledger", store(*edge_runs(), *odd))
 
 
 def test_imported_published_and_estimated_figures_are_no_server(store):
     """A published energy is left out with the reason."""
     published = server_runs(provenance={"latency": "measured", "energy": "published"})
     with pytest.raises(UnavailableError, match="imported and published figures do not count"):
-        run("--store", store(*edge_runs(), *published))
+        run("--ledger", store(*edge_runs(), *published))
 
 
 def test_a_processor_and_a_gpu_that_were_read_apart_add_up(store):
@@ -117,27 +117,27 @@ def test_a_processor_and_a_gpu_that_were_read_apart_add_up(store):
         idle_after_w=300.0,
     )  # fmt: skip
     runs = [make_reference(scenario="offline", throughput_per_s=6000.0, energy=gpu, other_energies=(energy,)) for _ in NOISE]
-    server = json.loads(run("--store", store(*edge_runs(), *runs), "--json").stdout)["against"][0]["server"]
+    server = json.loads(run("--ledger", store(*edge_runs(), *runs), "--json").stdout)["against"][0]["server"]
     assert (server["idle_w"]["value"], server["max_w"]["value"]) == (pytest.approx(350.0), pytest.approx(1000.0))
     assert (server["scope"], server["excludes"]) == ("gpu-board + cpu-package", ["fans", "board"])
     alone = [make_reference(scenario="offline", throughput_per_s=6000.0, energy=gpu) for _ in NOISE]
-    server = json.loads(run("--store", store(*edge_runs(), *alone, runs[0]), "--json").stdout)["against"][0]["server"]
+    server = json.loads(run("--ledger", store(*edge_runs(), *alone, runs[0]), "--json").stdout)["against"][0]["server"]
     assert (server["max_w"]["value"], server["scope"]) == (pytest.approx(900.0), "gpu-board")
 
 
 def test_a_ruined_model_is_no_edge(store):
     """However little energy it takes: it is below the accuracy gate of the server's."""
     with pytest.raises(UnavailableError, match="its speed is not ranked"):
-        run("--store", store(*edge_runs(ap=0.1, precision="int8"), *server_runs()))
+        run("--ledger", store(*edge_runs(ap=0.1, precision="int8"), *server_runs()))
 
 
 def test_a_server_may_be_stated_and_is_called_so(store, tmp_path):
     """716 mJ at full load and a PUE of 1.54 is the published case; here over the bands."""
     constants = tmp_path / "own.toml"
     constants.write_text(STATED)
-    output = run("--store", store(*edge_runs()), "--constants", constants).stdout
+    output = run("--ledger", store(*edge_runs()), "--constants", constants).stdout
     assert "stated: our data sheet: stated, not measured; the same holds for every figure derived from it" in output
-    printed = json.loads(run("--store", store(*edge_runs()), "--constants", constants, "--json").stdout)
+    printed = json.loads(run("--ledger", store(*edge_runs()), "--constants", constants, "--json").stdout)
     at_20 = next(row for row in printed["against"][0]["gross_by_utilisation"] if row["utilisation_ratio"] == 0.2)["energy_mj"]
     assert (at_20["low"], at_20["high"]) == (pytest.approx(1513.91 / 1.54 * 1.1, rel=1e-4), pytest.approx(1513.91 / 1.54 * 1.6, rel=1e-4))
 
@@ -164,22 +164,22 @@ def test_what_is_absent_is_reported_with_what_is_available(store):
         (("--rate", "1000"), r"reaches 40 inferences per second, not 1000"),
     ):
         with table_row(arguments), pytest.raises(ConfigError, match=message):
-            run("--store", path, *arguments)
+            run("--ledger", path, *arguments)
 
 
 def test_several_models_have_to_be_distinguished(store):
     """And devices; the lowest energy of several cases is taken and noted."""
     where = store(*edge_runs(), *edge_runs(model="other"), *server_runs())
     with pytest.raises(ConfigError, match="choose one with --model: other, tiny-detector"):
-        run("--store", where)
-    printed = json.loads(run("--store", store(*edge_runs(), *edge_runs(threads=4), *server_runs()), "--json").stdout)
+        run("--ledger", where)
+    printed = json.loads(run("--ledger", store(*edge_runs(), *edge_runs(threads=4), *server_runs()), "--json").stdout)
     assert printed["notes"][0].startswith("of 2 edge cases, the one with the lowest energy")
 
 
 def test_a_device_without_energy_states_why(store):
     """The error repeats the reason that the run's record states."""
     with pytest.raises(UnavailableError, match="no power sensor here"):
-        run("--store", store(make_run(**no_energy()), *server_runs()))
+        run("--ledger", store(make_run(**no_energy()), *server_runs()))
 
 
 def test_constants_are_shown_with_their_sources():
@@ -190,10 +190,10 @@ def test_constants_are_shown_with_their_sources():
 def test_a_server_of_the_same_class_of_precision_stands_against_the_edge(store):
     """Its int8 takes less, and is another thing than the edge's fp32; only where there is no fp32 it stands there, and that is noted."""
     int8 = server_runs(rate=12000.0, precision="int8")
-    printed = json.loads(run("--store", store(*edge_runs(), *server_runs(), *int8), "--json").stdout)
+    printed = json.loads(run("--ledger", store(*edge_runs(), *server_runs(), *int8), "--json").stdout)
     assert "fp32" in printed["against"][0]["server"]["name"]
     assert not any("like with like" in note for note in printed["notes"])
-    printed = json.loads(run("--store", store(*edge_runs(), *int8), "--json").stdout)
+    printed = json.loads(run("--ledger", store(*edge_runs(), *int8), "--json").stdout)
     assert "int8" in printed["against"][0]["server"]["name"]
     assert any("not like with like" in note for note in printed["notes"])
 
@@ -203,7 +203,7 @@ def test_what_is_no_number_is_wrong_usage(store):
     path = store(*edge_runs(), *server_runs())
     for arguments in (("--rate", "nan"), ("--rate", "inf"), ("--bytes", "nan")):
         with table_row(arguments):
-            result = run("--store", path, *arguments)
+            result = run("--ledger", path, *arguments)
             assert result.exit_code == 2
             assert "is not a finite number" in result.stderr
 
@@ -211,7 +211,7 @@ def test_what_is_no_number_is_wrong_usage(store):
 def test_the_energy_is_of_the_level_that_the_board_has_now(store):
     """Sixty days of which the last twenty take a tenth more: 110 mJ and not 100; the caution says since when."""
     where = store(*make_days(noisy(100, 60, step_at=40, step_ratio=1.1)), *server_runs())
-    now, all_days = (json.loads(run("--store", where, "--json", *options).stdout) for options in ((), ("--all-days",)))
+    now, all_days = (json.loads(run("--ledger", where, "--json", *options).stdout) for options in ((), ("--all-days",)))
     assert now["edge_gross_mj"]["value"] == pytest.approx(110, rel=0.01)
     assert all_days["edge_gross_mj"]["value"] == pytest.approx(101, rel=0.02)
     assert "since 2024-11-13" in json.dumps(now)

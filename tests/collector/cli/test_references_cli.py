@@ -48,7 +48,7 @@ def test_the_three_kinds_are_blocks_of_their_own_and_only_the_measured_rank(fold
     store = folder / "runs.json"
     store.write_bytes(document(make_run(), make_reference(), make_reference()))
     run("import", folder / "summary_results.json")
-    blocks = json.loads(run("list", "--store", store, "--json").stdout)
+    blocks = json.loads(run("list", "--ledger", store, "--json").stdout)
     assert {name: (block["ranks"], len(block["rows"])) for name, block in blocks.items()} == {
         "measured": (True, 1),
         "imported": (False, 2),

@@ -27,7 +27,7 @@ def test_report_writes_one_file_of_a_ledger_and_of_documents(tmp_path, capsys):
     printed.write_bytes(document(make_run(), make_reference()))
     for store in (ledger, printed):
         file = tmp_path / f"{store.stem}.html"
-        assert run(capsys, "report", "--store", str(store), "-o", str(file))[0] == 0
+        assert run(capsys, "report", "--ledger", str(store), "-o", str(file))[0] == 0
         text = whole_text(file)
         assert "pi-1" in text
         assert not re.search(r"(?:src|href)=.https?:", text)
@@ -36,16 +36,23 @@ def test_report_writes_one_file_of_a_ledger_and_of_documents(tmp_path, capsys):
 def test_report_of_one_device_holds_no_other(tmp_path, capsys):
     """What was not picked is not in the file."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run(), make_run(device="pi-2", sha256="c" * 64), make_reference()])
-    assert run(capsys, "report", "--store", str(ledger), "-o", str(tmp_path / "one.html"), "--device", "pi-1")[0] == 0
+    assert run(capsys, "report", "--ledger", str(ledger), "-o", str(tmp_path / "one.html"), "--device", "pi-1")[0] == 0
     text = whole_text(tmp_path / "one.html")
     assert "pi-1" in text
     assert 'data-device="pi-2"' not in text
 
 
+def test_a_format_that_is_none_is_named_with_those_that_are(capsys):
+    """By its suffix, or the want of one; a folder in words."""
+    for output, words in (("r.docx", "'r.docx': .docx is unknown: use .html, "), ("r", "'r': a suffix tells the format: use .html, ")):
+        status, printed = run(capsys, "report", "-o", output)
+        assert (status, words in printed, ".zip, or a folder (FOLDER/)\n" in printed) == (2, True, True), output
+
+
 def test_a_report_of_nothing_is_not_written(tmp_path, capsys):
     """A device's name with a typo is an error, and no empty page."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run()])
-    status, output = run(capsys, "report", "--store", str(ledger), "-o", str(tmp_path / "out.html"), "--device", "pi-9")
+    status, output = run(capsys, "report", "--ledger", str(ledger), "-o", str(tmp_path / "out.html"), "--device", "pi-9")
     assert (status, output.count("\n"), "no run has device 'pi-9'" in output) == (2, 1, True)
     assert not (tmp_path / "out.html").exists()
 
@@ -55,19 +62,19 @@ def test_wrong_stores_and_tokens_are_one_line(tmp_path, capsys):
     (tmp_path / "garbled").write_bytes(b"\x00\xff" * 50)
     (tmp_path / "empty").write_bytes(b"")
     for store in ("absent", "garbled", "empty"):
-        status, output = run(capsys, "report", "--store", str(tmp_path / store), "-o", str(tmp_path / "out.html"))
+        status, output = run(capsys, "report", "--ledger", str(tmp_path / store), "-o", str(tmp_path / "out.html"))
         assert (status, output.count("\n")) == (2, 1)
     ledger = fill(tmp_path / "ledger.sqlite", [make_run()])
-    status, output = run(capsys, "collector", "web", "--store", str(ledger), "--token-file", str(tmp_path / "empty"))
+    status, output = run(capsys, "collector", "web", "--ledger", str(ledger), "--token-file", str(tmp_path / "empty"))
     assert (status, output.count("\n")) == (2, 1)
-    status, output = run(capsys, "collector", "web", "--store", str(ledger), "--listen", "192.0.2.1")
+    status, output = run(capsys, "collector", "web", "--ledger", str(ledger), "--listen", "192.0.2.1")
     assert (status, output.count("\n")) == (2, 1)
 
 
 def test_web_serves_until_a_signal_ends_it(tmp_path):
     """The real command: it prints where, serves, and ends with status 0."""
     ledger = fill(tmp_path / "ledger.sqlite", [make_run(), make_reference()])
-    command = [*EDGEMETER, "collector", "web", "--store", str(ledger), "--port", "0"]
+    command = [*EDGEMETER, "collector", "web", "--ledger", str(ledger), "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "EDGEMETER_HOME": str(tmp_path)}) as process:
         try:
             url = re.search(r"http://[^ ;]+", process.stderr.readline()).group()

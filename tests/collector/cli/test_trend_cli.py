@@ -28,19 +28,19 @@ def run(command, *arguments):
 
 def test_the_table_shows_the_step_in_words(store):
     """Who, what, how much, since when, what changed beside it; the steady board is counted."""
-    result = run(trend, "--store", store, "--metric", "energy")
+    result = run(trend, "--ledger", store, "--figure", "energy")
     assert result.exit_code == 0
     assert "step, worse" in result.stdout
     assert "2024-11-23" in result.stdout
     assert "firmware a to b" in result.stdout
     assert "pi-2" not in result.stdout
     assert "2 series up to 2024-12-12: 1 without a finding" in result.stdout
-    assert "pi-2" in run(trend, "--store", store, "--metric", "energy", "--all").stdout
+    assert "pi-2" in run(trend, "--ledger", store, "--figure", "energy", "--all").stdout
 
 
 def test_json_has_every_figure_of_the_findings(store):
     """One document; days as people write them."""
-    document = json.loads(run(trend, "--store", store, "--device", "pi-1", "--json").stdout)
+    document = json.loads(run(trend, "--ledger", store, "--device", "pi-1", "--json").stdout)
     energy = next(series for series in document["series"] if series["metric"] == "energy")
     (step,) = energy["steps"]
     assert step["day"] == "2024-11-23"
@@ -54,7 +54,7 @@ def test_csv_has_a_line_a_day(store):
     """The points themselves, for whoever draws them elsewhere."""
     rows = list(
         csv.DictReader(
-            io.StringIO(run(trend, "--store", store, "--metric", "energy,latency", "--device", "pi-2", "--format", "csv").stdout)
+            io.StringIO(run(trend, "--ledger", store, "--figure", "energy,latency", "--device", "pi-2", "--format", "csv").stdout)
         )
     )
     assert len(rows) == 140
@@ -64,55 +64,55 @@ def test_csv_has_a_line_a_day(store):
 
 def test_an_annotation_on_the_command_line_begins_a_new_level(store):
     """The step is declared from then on; taken back, it is a finding again."""
-    assert run(annotate, "--store", store, "--device", "pi-1", "--day", "2024-11-23", "update of the fleet").exit_code == 0
-    declared = json.loads(run(trend, "--store", store, "--metric", "energy", "--device", "pi-1", "--json").stdout)["series"][0]["steps"]
+    assert run(annotate, "--ledger", store, "--device", "pi-1", "--day", "2024-11-23", "update of the fleet").exit_code == 0
+    declared = json.loads(run(trend, "--ledger", store, "--figure", "energy", "--device", "pi-1", "--json").stdout)["series"][0]["steps"]
     assert [(step["state"], step["candidates"]) for step in declared] == [("declared", ["update of the fleet"])]
-    listed = json.loads(run(annotate, "--store", store, "--json").stdout)["annotations"]
+    listed = json.loads(run(annotate, "--ledger", store, "--json").stdout)["annotations"]
     assert (listed[0]["day"], listed[0]["device"]) == ("2024-11-23", "pi-1")
-    assert "update of the fleet" in run(annotate, "--store", store, "--list").stdout
-    assert run(annotate, "--store", store, "--remove", str(listed[0]["number"])).exit_code == 0
-    steps = json.loads(run(trend, "--store", store, "--metric", "energy", "--device", "pi-1", "--json").stdout)["series"][0]["steps"]
+    assert "update of the fleet" in run(annotate, "--ledger", store, "--list").stdout
+    assert run(annotate, "--ledger", store, "--remove", str(listed[0]["number"])).exit_code == 0
+    steps = json.loads(run(trend, "--ledger", store, "--figure", "energy", "--device", "pi-1", "--json").stdout)["series"][0]["steps"]
     assert [step["state"] for step in steps] == ["confirmed"]
 
 
 def test_what_makes_no_sense_is_wrong_usage(store):
     """Exit status 2, and what would be right."""
-    for arguments in (("--metric", "speed"), ("--until", "soon")):
+    for arguments in (("--figure", "speed"), ("--until", "soon")):
         with table_row(arguments):
-            result = run(trend, "--store", store, *arguments)
+            result = run(trend, "--ledger", store, *arguments)
             assert result.exit_code == 2
 
 
 def test_an_annotation_has_one_action(store):
     """A text, or a number to take back, or the list."""
-    for arguments in ((), ("text", "--list"), ("text", "--metric", "speed")):
-        assert run(annotate, "--store", store, *arguments).exit_code == 2, arguments
+    for arguments in ((), ("text", "--list"), ("text", "--figure", "speed")):
+        assert run(annotate, "--ledger", store, *arguments).exit_code == 2, arguments
 
 
 def test_an_empty_result_is_reported(tmp_path):
     """A store whose runs have no such figure."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(*make_days([100.0, 101.0], energy=None, energy_reason="no sensor")))
-    result = run(trend, "--store", str(path), "--metric", "energy")
+    result = run(trend, "--ledger", str(path), "--figure", "energy")
     assert result.exit_code == 0
-    assert "no series" in result.stdout
+    assert result.stdout.rstrip().endswith("choose another --figure; `edgemeter runs` lists those kept")
     assert "1970" not in result.stdout
 
 
 def test_a_day_before_the_newest_run_is_no_end(store):
     """Trends are of all days: a table `up to` an earlier day with later findings in it would contradict itself."""
-    result = run(trend, "--store", store, "--until", "2024-11-01")
+    result = run(trend, "--ledger", store, "--until", "2024-11-01")
     assert result.exit_code == 2
     assert "before the newest run, of 2024-12-12" in result.stderr
 
 
 def test_an_annotation_of_nothing_is_refused(store):
     """An empty text, or a device that no run is of: it would begin a level everywhere, or nowhere."""
-    result = run(annotate, "--store", store, "  ")
+    result = run(annotate, "--ledger", store, "  ")
     assert (result.exit_code, "is empty" in result.stderr) == (2, True)
     with pytest.raises(ConfigError, match="no run has device 'pi-9'; known are pi-"):
-        run(annotate, "--store", store, "--device", "pi-9", "new power supply")
-    assert run(annotate, "--store", store, "--list").stdout.strip() in ("", "no annotation")
+        run(annotate, "--ledger", store, "--device", "pi-9", "new power supply")
+    assert run(annotate, "--ledger", store, "--list").stdout.strip() in ("", "no annotation")
 
 
 def test_a_narrow_terminal_folds_a_device_and_cuts_none():

@@ -68,7 +68,7 @@ def compared(tmp_path, sides, *options):
     """Return what `edgemeter compare --reference` prints of the same figures, of a device against another."""
     of_reference = {"device": "server-1", "role": "reference"}
     runs = [*(msgspec.structs.replace(run_of_side, **of_reference) for run_of_side in sides[0]), *sides[1]]
-    return run(tmp_path, "--reference", "reference", "--store", tmp_path / "both.json", *options, both=runs).stdout
+    return run(tmp_path, "--reference", "reference", "--ledger", tmp_path / "both.json", *options, both=runs).stdout
 
 
 def judged_line(printed, figure):
@@ -92,7 +92,7 @@ def check_every_view(tmp_path, sides, figure, outcome, word, sentence, limit):
     for state in ("violated", "not judged"):
         assert (f"  - {state}: tiny-detector" in comment) == (f" {state}: " in finding)
 
-    assert judged_line(compared(tmp_path, sides, "--html", tmp_path / "page.html"), figure).startswith(word)
+    assert judged_line(compared(tmp_path, sides, "--output", tmp_path / "page.html"), figure).startswith(word)
     assert f">{word}</small>" in (tmp_path / "page.html").read_text(encoding="utf-8")
     row = json.loads(compared(tmp_path, sides, "--json"))["rows"][-1]
     (listed,) = list(csv.DictReader(io.StringIO(compared(tmp_path, sides, "--format", "csv"))))[1:]
@@ -152,14 +152,14 @@ def test_a_suspected_step_is_named_in_every_view(tmp_path):
     assert reviewed(tmp_path, sides).count(words) == 2
     assert words in reviewed(tmp_path, sides, "--format", "markdown")
     assert words in json.loads(reviewed(tmp_path, sides, "--json"))["pairs"][0]["verdicts"]["latency"]
-    printed = compared(tmp_path, sides, "--html", tmp_path / "page.html")
+    printed = compared(tmp_path, sides, "--output", tmp_path / "page.html")
     assert printed.count(words) == 2
     assert words in (tmp_path / "page.html").read_text(encoding="utf-8")
     row = json.loads(compared(tmp_path, sides, "--json"))["rows"][-1]
     assert "step suspected" in row["marks"]
     assert words in row["latency_verdict_words"]
     assert row["latency_p50_ratio_low"] < 1.04 < 1.04 * 1.06 < row["latency_p50_ratio_high"]
-    matrix = run(tmp_path, "--view", "matrix", "--store", tmp_path / "b.json", "--json", b=sides[1]).stdout
+    matrix = run(tmp_path, "--view", "matrix", "--ledger", tmp_path / "b.json", "--json", b=sides[1]).stdout
     assert json.loads(matrix)["matrix"][0]["suspicion"] == "a step is suspected on 2024-10-24"
 
 
@@ -173,7 +173,7 @@ def test_one_day_is_named_in_every_view(tmp_path):
     assert "limit slower:3% not judged: " in printed
     assert "    slower: " not in printed
     assert run(tmp_path, tmp_path / "a.json", tmp_path / "b.json", "--fail-on", "slower:3%").exit_code == 1
-    row = json.loads(compared(tmp_path, sides, "--json", "--html", tmp_path / "page.html"))["rows"][-1]
+    row = json.loads(compared(tmp_path, sides, "--json", "--output", tmp_path / "page.html"))["rows"][-1]
     assert ("one day" in row["marks"], row["latency_verdict"]) == (True, "not settled")
     assert "times as long as the reference (fp32 on onnx 1.22.1, server-1), not settled: one day." in (tmp_path / "page.html").read_text(
         encoding="utf-8"

@@ -69,7 +69,7 @@ def run(tmp_path):
     def command(runs, *arguments, constants=""):
         (tmp_path / "runs.json").write_bytes(document(*runs))
         (tmp_path / "own.toml").write_text(constants)
-        options = ["--store", str(tmp_path / "runs.json"), "--constants", str(tmp_path / "own.toml"), *arguments]
+        options = ["--ledger", str(tmp_path / "runs.json"), "--constants", str(tmp_path / "own.toml"), *arguments]
         return CliRunner().invoke(datacenter, options, catch_exceptions=False).stdout
 
     return command
@@ -222,4 +222,5 @@ def test_the_page_explains_every_field_by_the_token(run):
     page = (ROOT / "docs" / "tasks" / "datacenter.md").read_text()
     printed = run([*edge_runs(), *server_runs()], "--json")
     fields = {name for name in re.findall(r'"(\w+)":', printed) if name.endswith("_per_output_token")}
-    assert fields == set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    ((suffix, rows),) = re.findall(r"^field of `--json`, `\.\.\.(_\w+)` \| .*\n--- .*\n((?:`.*\n)+)", page, re.MULTILINE)
+    assert fields == {f"{name}{suffix}" for row in rows.splitlines() for name in re.findall(r"`(\w+)`", row.partition(" | ")[0])}

@@ -6,6 +6,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.cli.demo import nothing_left_by_a_failure
 from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.demo.demo import FleetPage
 from tests.fixtures.record_factory import make_record
@@ -40,3 +41,35 @@ def test_percentiles_of_the_simulated_fleet_are_those_of_its_samples():
     for run in runs[::20]:
         samples_ms = unpack(run.samples[0]) / 1e6
         assert (run.latency.p50_ms, run.latency.p90_ms) == pytest.approx(tuple(np.quantile(samples_ms, (0.5, 0.9))), rel=1e-5)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(143), ConfigError("no runtime")])
+def test_a_demo_that_fails_leaves_nothing(error, tmp_path):
+    """Neither its folder nor a page; what was there before stays."""
+    folder, page = tmp_path / "home" / "demo", tmp_path / "report.html"
+    (tmp_path / "mine").touch()
+
+    def fail():
+        with nothing_left_by_a_failure(folder, page):
+            folder.mkdir(parents=True)
+            (folder / "ledger.sqlite").touch()
+            page.touch()
+            raise error
+
+    with pytest.raises(type(error)):
+        fail()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_demo_that_fails_in_a_folder_of_the_user_keeps_what_was_there(tmp_path):
+    """Only what is new in it goes."""
+    (tmp_path / "mine").touch()
+
+    def fail():
+        with nothing_left_by_a_failure(tmp_path):
+            (tmp_path / "ledger.sqlite").touch()
+            raise ConfigError("no runtime")
+
+    with pytest.raises(ConfigError):
+        fail()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]

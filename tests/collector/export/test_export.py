@@ -173,7 +173,7 @@ def test_an_option_selects_runs_as_a_selector_does(tmp_path):
     path = tmp_path / "ledger.sqlite"
     write_ledger(path, Fleet(devices=3, days=2, cases=1))
     run = CliRunner().invoke
-    by_option = run(cli, ["report", "--store", str(path), "--device", "board-0002", "-o", "-"], catch_exceptions=False).stdout
+    by_option = run(cli, ["report", "--ledger", str(path), "--device", "board-0002", "-o", "-"], catch_exceptions=False).stdout
     assert by_option == run(cli, ["report", f"{path}?device=board-0002", "-o", "-"], catch_exceptions=False).stdout
     assert len(by_option.splitlines()) == 3
     sources = [f"{path}?device=board-0002", f"{path}?device=board-0001"]
@@ -229,7 +229,7 @@ def test_a_notebook_compares_as_the_command_does(tmp_path):
     """Row for row, and what is left out."""
     path = tmp_path / "runs.json"
     path.write_bytes(document(make_run(), make_reference(), make_run("pi-2", data="0b" * 32)))
-    printed = json.loads(CliRunner().invoke(cli, ["compare", "--reference", "reference", "--store", str(path), "--json"]).stdout)
+    printed = json.loads(CliRunner().invoke(cli, ["compare", "--reference", "reference", "--ledger", str(path), "--json"]).stdout)
     assert json.loads(msgspec.json.encode(store.compare(str(path), reference="reference"))) == printed["rows"]
     assert [{"run": run, "reason": reason} for run, reason in store.left_out(str(path), reference="reference")] == printed["left_out"]
 

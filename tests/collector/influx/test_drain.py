@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from edgemeter.agent.ledger import quarantine
+from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.influx import drain as influx_drain
@@ -18,7 +19,7 @@ from edgemeter.collector.runs.store import InfluxStore
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.ledgers import fill
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.record_factory import make_accuracy, make_record
+from tests.fixtures.record_factory import STARTED_AT_NS, make_accuracy, make_record
 from tests.fixtures.servers import Influx, running
 
 
@@ -59,6 +60,31 @@ def test_a_ledger_is_drained_in_order_with_bad_points_in_the_quarantine(influx_p
     assert "unable to parse" in entry.reason
     assert quarantine.read_reference(entry.payload).seq == 13
     assert sorted(run.seq for run in InfluxStore(influx_place.config()).contents().runs) == [seq for seq in range(1, 36) if seq != 13]
+
+
+def test_a_run_that_is_excluded_or_deleted_leaves_influxdb_and_comes_back_when_it_is_included(influx_place, sink_of, path):
+    """Its point and its histogram, of a wrong clock too; other runs stay, of another device at the same nanosecond too."""
+    runs = [make_record(session=5, seq=seq, started_at_ns=2 * 10**18 if seq == 2 else STARTED_AT_NS + seq * 10**9) for seq in range(1, 5)]
+    fill(path, [*runs, make_record(session=5, seq=3, started_at_ns=runs[2].started_at_ns, device="another")])
+    points = Points(also=frozenset({"latency_histogram"}))
+
+    def seqs_in_influx():
+        return sorted(run.seq for run in InfluxStore(influx_place.config()).contents().runs)
+
+    drained(path, sink_of(influx_place.config()), points)
+    assert seqs_in_influx() == [1, 2, 3, 3, 4]
+    with SqliteLedger(path) as ledger:
+        history = LedgerRuns(ledger)
+        history.withdraw(runs[1].id, "deleted", "ada@lab", "")
+        history.withdraw(runs[2].id, "excluded", "ada@lab", "the fan was off")
+        sink = sink_of(influx_place.config())
+        with draining(Drain(path, sink, points)):
+            assert wait_until(lambda: not history.withdrawn(sink.name), 60)
+        assert seqs_in_influx() == [1, 3, 4]
+        assert len(list(influx_place.query("SELECT * FROM latency_histogram"))) == 3
+        history.include(runs[2].id, "ada@lab", "")
+    drained(path, sink_of(influx_place.config()), points)
+    assert seqs_in_influx() == [1, 3, 3, 4]
 
 
 def test_an_idle_sink_gets_a_small_batch_and_a_busy_one_whole_batches(influx_place, sink_of, path, monkeypatch):
@@ -160,12 +186,12 @@ def test_a_bucket_that_was_emptied_is_filled_by_drain_again(influx_place, sink_o
         url = influx_place.server.url
         result = CliRunner().invoke(collector, ["drain", "--ledger", str(path), "--json"], catch_exceptions=False)
         assert [sink["records_to_write"] for sink in json.loads(result.stdout)["sinks"]] == [0]
-        arguments = ["drain", "--again", "--ledger", str(path), "--store", url, "--since", "1970-01-01"]
+        arguments = ["drain", "--again", "--ledger", str(path), "--influx", url, "--since", "1970-01-01"]
         result = CliRunner().invoke(collector, arguments, catch_exceptions=False)
         assert "8 records to write" in result.stdout
         drain.wake()
         assert wait_until(lambda: seqs(influx_place) == list(range(1, 9)))
-    other = CliRunner().invoke(collector, ["drain", "--again", "--ledger", str(path), "--store", "http://other:1"])
+    other = CliRunner().invoke(collector, ["drain", "--again", "--ledger", str(path), "--influx", "http://other:1"])
     assert "was not drained to http://other:1" in str(other.exception)
 
 

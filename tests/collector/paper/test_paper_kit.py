@@ -48,7 +48,7 @@ def test_the_commands_of_the_archive_make_the_same_tables_in_an_empty_home(tmp_p
     with zipfile.ZipFile(tmp_path / "paper.zip") as packed:
         packed.extractall(unpacked)
     lines = re.findall(r"^\$ (.+)$", (unpacked / "README.md").read_text(), re.MULTILINE)
-    assert lines[0].startswith("pip install 'edgemeter[collector]==")
+    assert lines[0].startswith("pip install 'edgemeter[report,sign]==")
     environment = {"HOME": str(home), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for line in lines[1:]:
         completed = subprocess.run(

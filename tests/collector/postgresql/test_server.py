@@ -139,12 +139,12 @@ def test_no_reader_writes_the_password_anywhere(lab, tmp_path, monkeypatch):
         ledger.commit([arrival(make_reference(session=5, seq=1)), arrival(make_run(session=5, seq=1))])
     remarks = []
     for command in (
-        ["compare", "--store", where, "--reference", "reference", "--html", str(tmp_path / "compare.html")],
+        ["compare", "--ledger", where, "--reference", "reference", "--output", str(tmp_path / "compare.html")],
         ["report", where, "-o", str(tmp_path / "report.html")],
         ["report", where, "-o", "-"],
         ["report", where, "-o", "-", "--device", "nobody"],
-        ["trend", "--store", where],
-        ["trend", "annotate", "--store", where, "moved"],
+        ["trend", "--ledger", where],
+        ["trend", "annotate", "--ledger", where, "moved"],
         ["collector", "stats", "--ledger", where],
     ):
         result = CliRunner().invoke(cli, command)

@@ -62,7 +62,7 @@ def test_a_port_in_use_is_reported_with_the_remedy():
 
 def test_without_amqtt_the_extra_is_named(monkeypatch):
     """The pip command stands in the message."""
-    monkeypatch.setitem(sys.modules, "amqtt.broker", None)
+    monkeypatch.setitem(sys.modules, "amqtt", None)
     with pytest.raises(UnavailableError, match=r"pip install 'edgemeter\[collector\]'"):
         EmbeddedBroker().start()
 

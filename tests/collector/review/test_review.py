@@ -326,7 +326,7 @@ def test_the_command_prints_the_comment_and_fails_where_a_limit_is_violated(tmp_
     document_of_review = json.loads(run(cli, ["compare", str(before), str(after), "--json", "--fail-on", LIMITS]).stdout)
     assert document_of_review["is_broken"] is True
     assert document_of_review["pairs"][0]["latency_p50_ratio"]["value"] == pytest.approx(1.2, rel=0.02)
-    for wrong in ([str(before)], [str(before), str(after), "--reference", "x"], ["--format", "markdown"], ["--fail-on", LIMITS]):
+    for wrong in ([str(before)], [str(before), str(after), "--reference", "x"], ["--fail-on", LIMITS]):
         assert run(cli, ["compare", *wrong]).exit_code == 2
 
 
@@ -434,6 +434,16 @@ def test_what_has_nothing_in_common_is_no_choice(tmp_path):
         with table_row(other):
             paths = written(tmp_path, a=make_side(agent="1"), b=make_side(agent="1", start=100, model="other", **other))
             assert json.loads(CliRunner().invoke(cli, ["compare", *paths, "--json"]).stdout)["choice"] is None
+            outcome = CliRunner().invoke(cli, ["compare", *paths])
+            # A caller in CI must not read it as good.
+            assert (outcome.exit_code, outcome.stdout.splitlines()[0].partition(":")[0]) == (1, "nothing was compared")
+
+
+def test_what_is_chosen_between_is_not_called_left_out(tmp_path):
+    """Two models, a run of each: the answer begins the output, and is all of it."""
+    paths = written(tmp_path, a=make_side(agent="1", model="a"), b=make_side(agent="1", start=100, model="b"))
+    outcome = CliRunner().invoke(cli, ["compare", *paths], catch_exceptions=False)
+    assert (outcome.exit_code, outcome.stdout[:3], "left out" in outcome.stdout) == (0, "A: ", False)
 
 
 def test_a_change_is_one_sentence_with_its_doubts(tmp_path):

@@ -75,7 +75,7 @@ def test_compare_gives_the_same_document_from_the_ledger_and_from_influxdb(influ
     """The same document, to the byte."""
     path = tmp_path / "ledger.sqlite"
     drain_to(path, influx_place.config(), fleet())
-    options = ["--reference", "reference", "--format", form, "--store"]
+    options = ["--reference", "reference", "--format", form, "--ledger"]
     from_ledger = CliRunner().invoke(compare, [*options, str(path)])
     from_influx = CliRunner().invoke(compare, [*options, url_of(influx_place), *token])
     assert from_ledger.exit_code == from_influx.exit_code == 0, from_influx.output

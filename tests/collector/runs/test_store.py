@@ -124,13 +124,13 @@ def test_a_database_of_somebody_else_is_refused_and_left_as_it_was(tmp_path):
 
 def test_a_missing_store_names_what_would_make_one(tmp_path):
     """The remedy is in the message."""
-    with pytest.raises(ConfigError, match=r"no store at .*collector up"):
+    with pytest.raises(ConfigError, match=r"there is no file .*nothing.sqlite': correct the path"):
         open_store(str(tmp_path / "nothing.sqlite"))
 
 
 def test_a_folder_and_a_broker_are_no_stores(tmp_path):
     """Both are refused with what a store is."""
-    with pytest.raises(ConfigError, match="cannot read the store"):
+    with pytest.raises(ConfigError, match="is a folder: name the ledgers and documents in it"):
         open_store(str(tmp_path))
     with pytest.raises(ConfigError, match=r"'mqtt://host' is not a store: .*an InfluxDB"):
         open_store("mqtt://host")

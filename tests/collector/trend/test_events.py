@@ -90,7 +90,7 @@ def store(tmp_path):
 
 def test_the_command_shows_the_event_and_its_members_on_demand(store):
     """A row each for the fleet and the board that is gone; with --members twelve, and no event."""
-    words = ["--store", store, "--metric", ",".join(METRICS), "--format", "markdown"]
+    words = ["--ledger", store, "--figure", ",".join(METRICS), "--format", "markdown"]
     printed = CliRunner().invoke(trend, words, catch_exceptions=False).stdout
     assert printed.count("step, ") == printed.count("no run for") == 0
     (fleet,) = [line for line in printed.splitlines() if "fleet, worse" in line]
@@ -105,7 +105,7 @@ def test_the_command_shows_the_event_and_its_members_on_demand(store):
 
 def test_json_has_the_events_beside_the_series(store):
     """Each with its members by series, day and size."""
-    result = CliRunner().invoke(trend, ["--store", store, "--metric", "energy", "--json"], catch_exceptions=False)
+    result = CliRunner().invoke(trend, ["--ledger", store, "--figure", "energy", "--json"], catch_exceptions=False)
     document = json.loads(result.stdout)
     (event,) = document["events"]
     assert (event["kind"], event["cause"], len(event["members"])) == ("fleet", "firmware a to b", 5)

@@ -50,6 +50,6 @@ def test_without_jinja2_a_page_names_the_extra(monkeypatch):
     """The error is the one line that says what to install."""
     monkeypatch.setitem(sys.modules, "jinja2", None)
     markup._environment.cache_clear()
-    with pytest.raises(UnavailableError, match=r"edgemeter\[collector\]"):
+    with pytest.raises(UnavailableError, match=r"edgemeter\[report\]"):
         part("facts", {})
     markup._environment.cache_clear()

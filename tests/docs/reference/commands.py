@@ -1,4 +1,4 @@
-"""Every command with its arguments and options."""
+"""Every command: one line each for the page, and all arguments and options for the man page that ships in the wheel."""
 
 import inspect
 import re
@@ -9,21 +9,50 @@ from typing import Any
 import click
 
 from edgemeter.agent.base.command_group import ModalCommand
+from edgemeter.agent.base.errors import EXIT_STATUSES
+from edgemeter.agent.base.variables import VARIABLES
 from edgemeter.agent.cli.main import cli
-from tests.docs.reference.tables import table
 
 HEAD = """# Commands
 
-`edgemeter COMMAND --help` prints the same. Results go to standard output, everything else to standard error; `--json` is for machines.
-Exit status: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Environment variables stand below the options that they replace; see
-[configuration](configuration.md).
+`edgemeter COMMAND --help` shows the options of a command. `man edgemeter` shows all of them; the man page is part of the installation, and
+[in this folder](edgemeter.1).
+"""
+FOOT = f"""
+## Exit status
+
+{"".join(f"- {status}: {meaning}{chr(10)}" for status, meaning in EXIT_STATUSES.items())}
+Results go to standard output, everything else to standard error. `--json` prints for machines.
 """
 
 
 def page() -> str:
-    """Return the page."""
-    sections = "".join(f"\n{'#' * min(2 + path.count(' ') - 1, 4)} {path}\n\n{_command(path, command)}" for path, command in commands(cli))
-    return f"{HEAD}{sections}"
+    """Return the page: each command with its sentence, those of the first level with their example."""
+    lines = [HEAD]
+    for path, command in commands(cli):
+        _, name, *inner = path.split(maxsplit=2)
+        sentence, example = _sentence_and_example(command)
+        if not inner:
+            lines.append(f"\n## {name}\n\n{sentence}" + ("\n\n" if _subcommands(command) else f" `{example}`\n"))
+        else:
+            lines.append(f"- `{inner[0]}`: {_first_clause(sentence)}\n")
+    return "".join(lines) + FOOT
+
+
+def man_page() -> str:
+    """Return the man page, in roff."""
+    lines = ['.TH EDGEMETER 1 "" "Edgemeter" "User Commands"', ".SH NAME", r"edgemeter \- measure what a model costs on a device"]
+    lines += [".SH SYNOPSIS", r"\fBedgemeter\fR COMMAND [OPTIONS]", ".SH COMMANDS"]
+    for path, command in commands(cli):
+        lines += _man_section(path, command)
+    lines.append(".SH EXIT STATUS")
+    for status, meaning in EXIT_STATUSES.items():
+        lines += [".TP", str(status), _roff(meaning)]
+    lines.append(".SH ENVIRONMENT")
+    for group in VARIABLES.values():
+        for name, variable in group.items():
+            lines += [".TP", rf"\fB{name}\fR", _roff(f"{variable.meaning}. Default: {variable.default}.")]
+    return "\n".join(lines) + "\n"
 
 
 def commands(group: click.Group, path: str = "edgemeter") -> Iterator[tuple[str, click.Command]]:
@@ -39,19 +68,42 @@ def commands(group: click.Group, path: str = "edgemeter") -> Iterator[tuple[str,
             yield from commands(command, f"{path} {name}")
 
 
-def _command(path: str, command: click.Command) -> str:
+def _subcommands(command: click.Command) -> bool:
+    return isinstance(command, (click.Group, ModalCommand))
+
+
+def _first_clause(sentence: str) -> str:
+    """Return a sentence up to what only explains it: a colon, a semicolon or a full stop outside brackets, after four words or more."""
+    clause = re.match(r"(?:[^\s(]+ ){3,}?(?:\([^)]*\)|[^:;(])*?(?=[:;] |\. |\.?$)", sentence)
+    return f"{clause[0]}." if clause else sentence
+
+
+def _sentence_and_example(command: click.Command) -> tuple[str, str]:
+    words, _, example = inspect.cleandoc(command.help or "").partition("Example: ")
+    return " ".join(words.split("\n\n")[0].split()), " ".join(example.split())
+
+
+def _man_section(path: str, command: click.Command) -> Iterator[str]:
     words, _, example = inspect.cleandoc(command.help or "").partition("Example: ")
     arguments = [_argument(param) for param in command.params if isinstance(param, click.Argument)]
-    usage = " ".join([path, *arguments, *(["COMMAND"] if isinstance(command, click.Group) else [])])
-    options = [_option(param) for param in command.params if isinstance(param, click.Option)]
-    text = f"{_prose(words)}\n\n```text\n{usage}{' [OPTIONS]' if options else ''}\n```\n"
-    text += f"\nExample: `{' '.join(example.split())}`\n" if example else ""
-    return text + (f"\n{table(['option', 'meaning'], options)}" if options else "")
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    usage = " ".join([*arguments, *(["COMMAND"] if isinstance(command, click.Group) else []), *(["[OPTIONS]"] if options else [])])
+    yield f".SS {_roff(path)}"
+    for paragraph in re.split(r"\n{2,}", words.strip()):
+        as_it_is = paragraph.startswith("\b\n")
+        yield ".PP"
+        yield from (".nf", *map(_roff, paragraph.splitlines()[1:]), ".fi") if as_it_is else (_roff(" ".join(paragraph.split())),)
+    yield from (".PP", rf"Usage: \fB{_roff(path)}\fR {_roff(usage)}".rstrip())
+    if example:
+        yield from (".PP", f"Example: {_roff(' '.join(example.split()))}")
+    for option in options:
+        name, meaning = _option(option)
+        yield from (".TP", rf"\fB{_roff(name)}\fR", _roff(meaning))
 
 
-def _prose(words: str) -> str:
-    """Return help without click's mark for text that is not to be wrapped."""
-    return re.sub(r"^\b\n", "", words.replace("\b\n", ""), flags=re.MULTILINE).strip()
+def _roff(text: str) -> str:
+    """Return text in which roff reads no command: backslashes, hyphens that are to be copied, and a dot or quote that begins a line."""
+    return re.sub(r"^([.'])", r"\\&\1", text.replace("\\", r"\e").replace("-", r"\-"), flags=re.MULTILINE)
 
 
 def _argument(argument: click.Argument) -> str:
@@ -64,9 +116,9 @@ def _option(option: click.Option) -> tuple[str, str]:
     kind = "" if option.is_flag or option.count else f" {option.metavar or _kind(option.type)}"
     default = f" Default: {option.default}." if option.show_default and option.default is not None and not callable(option.default) else ""
     variables = [option.envvar] if isinstance(option.envvar, str) else list(option.envvar or ())
-    environment = f" Environment: {', '.join(f'`{name}`' for name in variables)}." if variables else ""
+    environment = f" Environment: {', '.join(variables)}." if variables else ""
     required = " Required." if option.required else ""
-    return f"`{names}{kind}`", f"{(option.help or '').strip()}{default}{required}{environment}".replace("<", "&lt;")
+    return f"{names}{kind}", f"{' '.join((option.help or '').split())}{default}{required}{environment}"
 
 
 def _kind(kind: Any) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from edgemeter.agent.base.documents import csv_document
 from edgemeter.agent.contract import record
 from edgemeter.collector.influx import point_schema, status_points
 from edgemeter.collector.influx.points import BOUNDS_NS
@@ -9,10 +10,19 @@ from tests.docs.reference.tables import table
 
 HEAD = """# InfluxDB fields
 
-Names, types and units are stable: a field is never renamed, and never changes its type. New ones may come. \\* is written with
-`--influx-fields figures` too. What is one series, and what limits names: [InfluxDB and Grafana](../influxdb.md).
+Names, types and units are stable: a field is never renamed, and never changes its type. New ones may come. What is one series, and what
+limits names: [InfluxDB and Grafana](../influxdb.md). [influxdb-fields.csv](influxdb-fields.csv) lists every tag and field with its type
+and meaning.
+
+## Measurement run
+
+A field of the [record](record.md) has the record's name; inside a part, the part's name comes first: `p50_ms` of `latency` is
+`latency_p50_ms`. A list or a map is JSON text. `exact_TAG` is the exact text of a tag that cannot hold it. With `--influx-fields figures`
+only these fields are written: {figures}.
 
 """
+# Ends the name of a field that is written with `--influx-fields figures`.
+STAR = " *"
 TEXTS = {
     "energy_source": "scope, sensor and provenance of the energy: `board-input, ina219, measured`; of `power_trace` those of the readings",
     "variant": "what else distinguishes the case: backend, threads, batch, input shapes, load, power mode, `replayed` of a replay, "
@@ -40,7 +50,7 @@ def rows() -> Iterator[tuple[str, ...]]:
         yield "run", "tag", name, "text", TEXTS.get(name) or f"`{point_schema.TAGS[name]}` of the record"
     meaning = dict(descriptions("RunRecord"))
     for point_field in point_schema.every_field(point_schema.RECORD):
-        star = " \\*" if point_field.name in point_schema.FIGURES else ""
+        star = STAR if point_field.name in point_schema.FIGURES else ""
         yield (
             "run",
             "field",
@@ -51,8 +61,8 @@ def rows() -> Iterator[tuple[str, ...]]:
         for key, name in point_field.by_name.items():
             yield "run", "field", name, point_field.by_name_kind or "", f"`{key}` of `{point_field.name}`"
     for figure in point_schema.WORKED_OUT:
-        yield "run", "field", f"{figure.name} \\*", "boolean" if figure.is_truth else "float", f"{figure.title}, worked out from the record"
-    yield "run", "field", f"{point_schema.ENERGY_PROVENANCE} \\*", "text", "measured, replayed, estimated, modelled or published"
+        yield "run", "field", figure.name + STAR, "boolean" if figure.is_truth else "float", f"{figure.title}, worked out from the record"
+    yield "run", "field", point_schema.ENERGY_PROVENANCE + STAR, "text", "measured, replayed, estimated, modelled or published"
     for tag, name in point_schema.EXACT.items():
         yield "run", "field", name, "text", f"the exact text of the tag `{tag}`, where the tag does not hold it"
     for measurement, tags, fields in (
@@ -76,6 +86,21 @@ def rows() -> Iterator[tuple[str, ...]]:
         yield "power_trace", "field", name, kind, text
 
 
+def csv_file() -> str:
+    """Return every row as CSV; those of `figures` have a 1 in the last column."""
+    head = ["measurement", "kind", "name", "type", "meaning", "figures"]
+    return csv_document(head, ([*row[:2], row[2].removesuffix(STAR), *row[3:], "1" if row[2].endswith(STAR) else ""] for row in rows()))
+
+
 def page() -> str:
-    """Return the page."""
-    return HEAD + table(["measurement", "", "name", "type", "meaning"], rows())
+    """Return the page: the tags, how the fields of a run are named, and the other measurements."""
+    all_rows = list(rows())
+    figures = ", ".join(f"`{row[2].removesuffix(STAR)}`" for row in all_rows if row[2].endswith(STAR))
+    tags = ((f"`{row[2]}`", row[4]) for row in all_rows if row[:2] == ("run", "tag"))
+    text = HEAD.format(figures=figures) + table(["tag", "meaning"], tags)
+    for measurement in dict.fromkeys(row[0] for row in all_rows if row[0] != "run"):
+        fields_and_tags = [row for row in all_rows if row[0] == measurement]
+        names = ", ".join(f"`{row[2]}`" for row in fields_and_tags if row[1] == "tag")
+        text += f"\n## Measurement {measurement}\n\nTags: {names.replace('`as `run``', 'as `run`')}.\n\n"
+        text += table(["field", "meaning"], ((f"`{row[2]}` {row[3]}", row[4]) for row in fields_and_tags if row[1] == "field"))
+    return text

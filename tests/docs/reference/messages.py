@@ -1,7 +1,9 @@
 """MQTT topics with their messages, and the metrics that a collector serves."""
 
 import inspect
+import json
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -15,13 +17,14 @@ from edgemeter.collector.home_assistant import discovery
 from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.provisioning.identity.broker_files import DEVICE_READS, DEVICE_WRITES, SERVICE_RULES
-from tests.docs.reference.tables import anchor, table, unit_of
+from tests.docs.reference.tables import anchor, table
 
 METRICS_HEAD = """# Metrics
 
 ## The collector's /metrics
 
-`edgemeter collector up --metrics [HOST:]PORT` serves them in Prometheus' text format (0.0.4), on the loopback unless a host is given.
+`edgemeter collector up --metrics [HOST:]PORT` serves them in Prometheus' text format (0.0.4), on the loopback unless a host is given,
+with the `process_*` that clients of Prometheus have.
 """
 HEALTH = """
 ## The collector's /healthz
@@ -32,7 +35,7 @@ For a container's health check or a load balancer.
 TRENDS = """
 ## Metrics of trends, comparisons over time and alerts
 
-What `--metric` and the `metrics` of an alert's rule may name. A difference below the smallest one never counts; it is in per cent, or in
+What `--figure` and the `metrics` of an alert's rule may name. A difference below the smallest one never counts; it is in per cent, or in
 points (hundredths) where the figure is a share.
 
 """
@@ -40,7 +43,8 @@ TOPICS_HEAD = f"""# MQTT topics
 
 All topics are `{TOPIC_ROOT}/FLEET/DEVICE/KIND`; messages are JSON, QoS 1 (`activity` and `progress`: QoS 0).
 `edgemeter collector deploy-files` and `edgemeter fleet init` write access rules for mosquitto in which a device may use its own topics
-only. Readers of what devices report ignore fields that they do not know; orders with unknown fields are refused.
+only. Readers of what devices report ignore fields that they do not know; orders with unknown fields are refused. A field
+without a type below is text. [messages.schema.json](messages.schema.json) has all messages; below are those that your programs may read.
 
 """
 # What travels on each kind of topic; the result's message is the record.
@@ -60,6 +64,8 @@ MESSAGES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "certificate": (sealed.SealedMessage, identity.EnrolmentAnswer),
     "challenge": (sealed.Challenge,),
 }
+# Those that others than devices and fleet may want to read.
+FOR_READERS = ("birth", "state", "receipt", "activity", "progress", "health")
 RETAINED = ("birth", "state", "activity", "health", "challenge")
 RESULT = "[run record](record.md), or a list of them; the samples travel inside"
 
@@ -73,6 +79,7 @@ def metrics_page() -> str:
     rows = [
         (f"`{metric.prefix}{metric.name}`", metric.kind, f"`{metric.label}`" if metric.label else "", metric.description)
         for metric in metrics
+        if metric.prefix != "process_"
     ]
     trends = [
         (f"`{name}`", metric.title, metric.figure.unit or "1", f"{metric.worse} is worse", f"{metric.rule.matters:g}")
@@ -85,13 +92,22 @@ def metrics_page() -> str:
 
 
 def topics_page() -> str:
-    """Return the page of topics, and of every message with its fields."""
+    """Return the page of topics, and of every message that others than devices and fleet read, with its fields."""
     rows = [(f"`{kind}`", _direction(kind), "yes" if kind in RETAINED else "no", _links(kind)) for kind in get_args(TopicKind)]
     text = TOPICS_HEAD + table(["kind", "direction", "retained", "message"], rows)
     text += "\n## Other topics\n\n" + table(["topic", "direction", "message"], _others())
-    for struct in _structs():
-        text += f"\n## {struct.__name__}\n\n{inspect.cleandoc(struct.__doc__ or '')}\n\n{_fields(struct)}"
+    for struct in _structs(FOR_READERS):
+        text += f"\n## {struct.__name__}\n\n{inspect.cleandoc(struct.__doc__ or '')}\n\n{_fields(struct)}".rstrip() + "\n"
     return text
+
+
+def schema_file() -> str:
+    """Return the JSON Schema of every message."""
+    schemas, components = msgspec.json.schema_components(_structs(tuple(MESSAGES)))
+    names = [schema["$ref"].rsplit("/", 1)[1] for schema in schemas]
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Edgemeter messages", "messages": names}
+    text = json.dumps({**head, "$defs": components}, indent=1, ensure_ascii=False).replace("#/components/schemas/", "#/$defs/")
+    return f"{text}\n"
 
 
 def _others() -> list[tuple[str, str, str]]:
@@ -121,11 +137,12 @@ def _links(kind: str) -> str:
 
 
 def _named(struct: type) -> str:
-    return f"[{struct.__name__}](#{anchor(struct.__name__)})"
+    return f"[{struct.__name__}](#{anchor(struct.__name__)})" if struct in _structs(FOR_READERS) else f"`{struct.__name__}`"
 
 
-def _structs() -> list[type[msgspec.Struct]]:
-    """Return the messages, each followed by the structs in it that were not shown before."""
+@cache
+def _structs(kinds: tuple[str, ...]) -> list[type[msgspec.Struct]]:
+    """Return the messages of these kinds of topic, each followed by the structs in it that were not shown before."""
     structs: dict[type[msgspec.Struct], None] = {}
 
     def add(struct: type[msgspec.Struct]) -> None:
@@ -136,9 +153,8 @@ def _structs() -> list[type[msgspec.Struct]]:
             for inner in _inside(annotation):
                 add(inner)
 
-    for kind in (*MESSAGES.values(), (messages.CampaignProgress,)):
-        for struct in kind:
-            add(struct)
+    for message in (*(message for kind in kinds for message in MESSAGES[kind]), messages.CampaignProgress):
+        add(message)
     return list(structs)
 
 
@@ -150,13 +166,13 @@ def _inside(annotation: Any) -> list[type[msgspec.Struct]]:
 
 def _fields(struct: type[msgspec.Struct]) -> str:
     hints = get_type_hints(struct)
-    rows = [
-        (f"`{field.encode_name}`", _type(hints[field.name]), unit_of(field.name), "required" if field.required else "")
-        for field in msgspec.structs.fields(struct)
-    ]
+    fields = msgspec.structs.fields(struct)
+    named = {field.encode_name: f"`{field.encode_name}` {_type(hints[field.name])}".removesuffix(" text") for field in fields}
+    required = [named[field.encode_name] for field in fields if field.required]
+    optional = [named[field.encode_name] for field in fields if not field.required]
     tag = struct.__struct_config__.tag
-    rows = [("`type`", f"`{tag}`", "", "required"), *rows] if tag else rows
-    return table(["field", "type", "unit", ""], rows) if rows else ""
+    lines = ["; ".join([*([f"`type` `{tag}`"] if tag else []), *required]), "Optional: " + "; ".join(optional) if optional else ""]
+    return "\n\n".join(line for line in lines if line) + "\n"
 
 
 def _type(annotation: Any) -> str:

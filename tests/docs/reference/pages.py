@@ -1,22 +1,31 @@
 """Which pages there are, and what makes each."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 
+from edgemeter.agent.settings.files import FILES, sample
 from edgemeter.agent.verdict import judge
-from edgemeter.collector.compare.pairing import comparability_markdown
+from edgemeter.collector.compare.pairing import comparability_kinds, comparability_rules
 from tests.docs.reference import commands, figures, influx_fields, messages, parts, records, settings
+from tests.docs.reference.tables import table
 
 FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
 NOTE = "<!-- Made from the code by `python -m tests.docs.reference`: change the code, not this page. -->\n\n"
 
 
 def comparability() -> str:
-    """Return what must match for two cases to be compared."""
-    return (
-        "# What is compared with what\n\nWhat must match before two cases stand beside each other, and which figures rank with each other. "
-        "A case without a match is listed, not dropped.\n\n" + comparability_markdown()
-    )
+    """Return what must match for two cases to be compared: rules that ask the same of several things together."""
+    text = "# What is compared with what\n\nA case without a match is listed, not dropped.\n"
+    for (requirement, otherwise), group in groupby(comparability_rules(), key=lambda row: (row["asked"], row["otherwise"])):
+        rows = [(row["what"], row["why"]) for row in group]
+        if len(rows) > 1:
+            text += f"\nHas to be {requirement}; otherwise {otherwise}:\n\n{table(['what', 'why'], rows)}"
+        else:
+            text += f"\n**{rows[0][0]}**: {requirement}; otherwise {otherwise} ({rows[0][1]}).\n"
+    kinds = [tuple(row.values()) for row in comparability_kinds()]
+    return f"{text}\n## Kinds of figures\n\n{table(list(comparability_kinds()[0]), kinds)}"
 
 
 def index() -> str:
@@ -28,14 +37,18 @@ def index() -> str:
 # By file: title, what it is about, and what makes it.
 PAGES: Mapping[str, tuple[str, str, Callable[[], str]]] = {
     "index.md": ("Reference", "this list", index),
-    "commands.md": ("Commands", "every command with its options", commands.page),
-    "configuration.md": ("Configuration and environment", "files with every key, environment variables, precedence", settings.page),
+    "commands.md": ("Commands", "every command in one line; `man edgemeter` has all options", commands.page),
+    "configuration.md": ("Configuration and environment", "environment variables, precedence, samples of files", settings.page),
     "sensors.md": ("Power sensors", "what each measures, needs and is set by", parts.sensors_page),
     "runtimes.md": ("Runtimes", "libraries, backends, settings, and what is timed", parts.runtimes_page),
     "generators.md": ("Generators", "what generates text, its settings, and what is timed", parts.generators_page),
     "decoders.md": ("Decoders", "from a detector's outputs to boxes", parts.decoders_page),
     "record.md": ("The run record", "every field with its unit", records.page),
-    "rules.md": ("Rules of the verdict", "when a run is valid, suspect or invalid", lambda: judge.rules_markdown(judge.RULES)),
+    "rules.md": (
+        "My run is suspect: what now",
+        "every rule of the verdict, with its reason and what to do",
+        lambda: judge.rules_markdown(judge.RULES),
+    ),
     "comparability.md": ("What is compared with what", "which cases and figures stand beside each other", comparability),
     "figures.md": ("Figures", "every figure of a run, and its name in each view", figures.page),
     "metrics.md": ("Metrics", "`/metrics` and `/healthz` of the collector, and the metrics of trends and alerts", messages.metrics_page),
@@ -44,6 +57,16 @@ PAGES: Mapping[str, tuple[str, str, Callable[[], str]]] = {
 }
 
 
+# Files for programs, which pages link to.
+ATTACHMENTS: Mapping[str, Callable[[], str]] = {
+    "edgemeter.1": commands.man_page,
+    "record.schema.json": records.schema_file,
+    "messages.schema.json": messages.schema_file,
+    "influxdb-fields.csv": influx_fields.csv_file,
+    **{f"samples/{kind}.toml": partial(sample, kind) for kind in FILES},
+}
+
+
 def content(name: str) -> str:
-    """Return a page as it has to be."""
-    return NOTE + PAGES[name][2]()
+    """Return a page, or a file for programs, as it has to be."""
+    return ATTACHMENTS[name]() if name in ATTACHMENTS else NOTE + PAGES[name][2]()

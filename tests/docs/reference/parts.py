@@ -1,6 +1,7 @@
 """The plug-ins: sensors, runtimes and decoders, each in the words of its data sheet."""
 
 import inspect
+import re
 from collections.abc import Mapping
 from pkgutil import resolve_name
 from types import ModuleType
@@ -13,7 +14,8 @@ from tests.docs.reference.tables import anchor, table
 SENSORS_HEAD = """# Power sensors
 
 `edgemeter sensors` shows which of them are on this machine; the one with the widest scope is used unless `--power NAME` or `power` in the
-configuration names others. All values of `[sensors.NAME]` are texts. For two sensors of one kind, name the tables yourself and add
+configuration names others. The source of each, `agent/power/NAME.py`, begins with its
+whole data sheet. All values of `[sensors.NAME]` are texts. For two sensors of one kind, name the tables yourself and add
 `type = "NAME"`.
 
 """
@@ -44,9 +46,8 @@ def sensors_page() -> str:
     ]
     text = SENSORS_HEAD + table(["sensor", "what it reads", "keys"], rows)
     for names in dict.fromkeys(_beside(name) for name in power.SENSORS):
-        text += f"\n## {', '.join(names)}\n\n{_words(_module(power.SENSORS[names[0]]))}\n"
-        for name in names:
-            text += f"\n{_sensor(name, 3 if len(names) > 1 else 0)}"
+        text += f"\n## {', '.join(names)}\n\n{_sheet(_module(power.SENSORS[names[0]]).__doc__)}\n"
+        text += "".join(map(_sensor, names))
     return text
 
 
@@ -58,14 +59,14 @@ def runtimes_page() -> str:
         for name, address in runtimes.RUNTIMES.items()
     ]
     text = RUNTIMES_HEAD + table(["runtime", "reads", "what it is"], rows)
-    return text + "".join(f"\n## {name}\n\n{_words(_module(address))}\n" for name, address in runtimes.RUNTIMES.items())
+    return text + "".join(f"\n## {name}\n\n{_after_first(_module(address))}\n" for name, address in runtimes.RUNTIMES.items())
 
 
 def generators_page() -> str:
     """Return the page of generators."""
     rows = [(f"[`{name}`](#{anchor(name)})", _first(_module(address).__doc__)) for name, address in generators.GENERATORS.items()]
     text = GENERATORS_HEAD + table(["generator", "what it is"], rows)
-    return text + "".join(f"\n## {name}\n\n{_words(_module(address))}\n" for name, address in generators.GENERATORS.items())
+    return text + "".join(f"\n## {name}\n\n{_after_first(_module(address))}\n" for name, address in generators.GENERATORS.items())
 
 
 def decoders_page() -> str:
@@ -74,19 +75,17 @@ def decoders_page() -> str:
     for name, address in decoders.DECODERS.items():
         by_module.setdefault(address.partition(":")[0], []).append(name)
     rows = [
-        (f"[`{name}`](#{anchor(', '.join(names))})", _first(_module(f"{module}:").__doc__))
+        (", ".join(f"[`{name}`](#{anchor(', '.join(names))})" for name in names), _first(_module(f"{module}:").__doc__))
         for module, names in by_module.items()
-        for name in names
     ]
     text = DECODERS_HEAD + table(["family", "outputs"], rows)
-    return text + "".join(f"\n## {', '.join(names)}\n\n{_words(_module(f'{module}:'))}\n" for module, names in by_module.items())
+    return text + "".join(f"\n## {', '.join(names)}\n\n{_after_first(_module(f'{module}:'))}\n" for module, names in by_module.items())
 
 
-def _sensor(name: str, level: int) -> str:
-    rows = [(f"`{key}`", f"`{value}`" if value else "none") for key, value in power.defaults(name).items()]
-    text = f"{'#' * level} {name}\n\n" if level else ""
-    text += f"{inspect.cleandoc(power.sensor_class(name).__doc__ or '')}\n"
-    return text + (f"\nKeys of `[sensors.{name}]`:\n\n{table(['key', 'default'], rows)}" if rows else "")
+def _sensor(name: str) -> str:
+    """Return what the sensor's class adds to its first sentence, which the overview has."""
+    words = _sheet(power.sensor_class(name).__doc__).partition("\n\n")[2]
+    return f"\n### {name}\n\n{words}\n" if words else ""
 
 
 def _beside(name: str) -> tuple[str, ...]:
@@ -100,8 +99,25 @@ def _module(address: str) -> ModuleType:
     return module
 
 
-def _words(module: ModuleType) -> str:
-    return inspect.cleandoc(module.__doc__ or "")
+# Ends of a part of a data sheet that only makers of readers need: where the kernel has the files, sources, what it was tested with.
+FOR_MAKERS = re.compile(
+    r"""^Where:.*?(?=^[A-Z][a-z ]+:|^$|\Z)
+    |^[ ]{4}INA.*?(?=^$|\Z)
+    |(?:^|(?<=\.[ ]))(?:Source|Tested|Contract-tested|Configuration:[ ]nothing|The[ ]class[ ]of[ ]each).*?(?=^$|\Z)""",
+    re.MULTILINE | re.DOTALL | re.VERBOSE,
+)
+
+
+def _sheet(words: str | None) -> str:
+    """Return a data sheet without what only makers of readers need."""
+    return re.sub(r"\n{3,}", "\n\n", FOR_MAKERS.sub("", inspect.cleandoc(words or ""))).strip()
+
+
+def _after_first(module: ModuleType) -> str:
+    """Return the data sheet after its first sentence, which the overview has; of a replay, whose format is for tests, where it is."""
+    if module.__name__.endswith(".replay"):
+        return f"The format is in `{module.__name__.removeprefix('edgemeter.').replace('.', '/')}.py`."
+    return _sheet(module.__doc__).partition("\n\n")[2]
 
 
 def _first(text: str | None) -> str:
@@ -109,4 +125,4 @@ def _first(text: str | None) -> str:
 
 
 def _codes(keys: Mapping[str, str]) -> str:
-    return ", ".join(f"`{key}`" for key in keys) or "none"
+    return ", ".join(f"`{key}={value}`" if value else f"`{key}`" for key, value in keys.items()) or "none"

@@ -1,5 +1,6 @@
-"""The record's schema: every part with its fields."""
+"""The record's schema: the page shows how it is built, the JSON Schema beside it has every field's type, unit and meaning."""
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -8,23 +9,40 @@ from tests.docs.reference.tables import anchor, table, unit_of
 
 HEAD = """# The run record
 
-{stability}
+One measurement of one case in one process. Its schema number is {number}.
 
-`edgemeter config schema` prints the JSON Schema. A field whose name ends in a unit is in that unit; `1` is a ratio, 0..1. Absent is null,
-never 0.
+- **Stable within a schema number**: no property is removed or renamed, and none changes its type, unit or meaning.
+- **May grow**: new properties are optional; readers ignore those that they do not know.
+- **Free texts** (reasons, notes, warnings, evidence) may change.
+- **Units** end the names. A ratio is 0..1. Absent is null, never 0.
+
+[record.schema.json](record.schema.json) has the type, unit and meaning of every field, as `edgemeter config schema` prints it. Below, the
+fields of a run have their meaning; of the parts inside it, the names show the structure.
+
 """
 
 
 def page() -> str:
-    """Return the page: `RunRecord` first, the others in the order in which they are first referred to."""
+    """Return the page: a run's own fields with their meaning, then each part once, in the order in which they are first referred to."""
     schema = record.json_schema()
     parts = schema["$defs"]
-    text = HEAD.format(stability=schema["description"])
-    for name in _in_order(parts, schema["$ref"].rsplit("/", 1)[1]):
-        part = parts[name]
-        rows = [(f"`{field}`", _type(kind), unit_of(field), kind["description"]) for field, kind in part["properties"].items()]
-        text += f"\n## {name}\n\n{part.get('description', '')}\n\n{table(['field', 'type', 'unit', 'meaning'], rows)}"
+    first, *inner = _in_order(parts, schema["$ref"].rsplit("/", 1)[1])
+    run = ((f"`{name}` {_link(kind)}", kind["description"]) for name, kind in parts[first]["properties"].items())
+    text = HEAD.format(number=record.SCHEMA) + table(["field", "meaning"], run)
+    for name in inner:
+        fields = ", ".join(f"`{field}`{_link(kind, ' ')}" for field, kind in parts[name]["properties"].items())
+        text += f"\n## {name}\n\n{parts[name].get('description', '')}\n\n{fields}\n"
     return text
+
+
+def schema_file() -> str:
+    """Return the JSON Schema, with the unit of each field that has one."""
+    schema = record.json_schema()
+    for part in schema["$defs"].values():
+        for name, kind in part["properties"].items():
+            if unit := unit_of(name):
+                kind["x-unit"] = unit
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
 def _in_order(parts: Mapping[str, Any], first: str) -> Iterator[str]:
@@ -46,22 +64,6 @@ def _references(kind: Mapping[str, Any]) -> list[str]:
     return [name for part in [*inner, *kind.get("prefixItems", ())] for name in _references(part)]
 
 
-def _type(kind: Mapping[str, Any]) -> str:
-    if "$ref" in kind:
-        name = kind["$ref"].rsplit("/", 1)[1]
-        return f"[{name}](#{anchor(name)})"
-    if "anyOf" in kind:
-        return " or ".join(_type(option) for option in kind["anyOf"])
-    if "enum" in kind:
-        return ", ".join(f"`{word}`" for word in kind["enum"])
-    if kind.get("type") == "array":
-        pair = [_type(item) for item in kind.get("prefixItems", ())]
-        return (
-            f"list of {', '.join(pair)}" if pair else f"list of {_type(kind['items'])}" if isinstance(kind.get("items"), dict) else "list"
-        )
-    if kind.get("type") == "object":
-        values = kind.get("additionalProperties")
-        return f"map to {_type(values)}" if isinstance(values, dict) and values else "object"
-    return {"string": "text", "number": "number", "integer": "integer", "boolean": "boolean", "null": "null"}.get(
-        kind.get("type", ""), "any"
-    )
+def _link(kind: Mapping[str, Any], before: str = "") -> str:
+    names = ", ".join(f"[{name}](#{anchor(name)})" for name in _references(kind))
+    return f"{before}({names})" if names else ""

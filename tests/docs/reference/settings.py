@@ -1,7 +1,7 @@
 """The files that people write, and the environment."""
 
 from edgemeter.agent.base.variables import VARIABLES
-from edgemeter.agent.settings.files import FILES, sample
+from edgemeter.agent.settings.files import FILES
 from tests.docs.reference.tables import table
 
 HEAD = """# Configuration and environment
@@ -22,13 +22,19 @@ Collector and fleet take options and environment variables; their files are thos
 
 A variable that begins with `EDGEMETER_` and is not in these tables is reported by `edgemeter config show`. Secrets are better in files.
 """
+FILES_HEAD = """
+## Files
+
+`edgemeter config sample KIND` prints a sample with every key: `##` explains, `#` is a commented default.
+
+"""
 PURPOSES = {
-    "agent": "Read by every command that measures or delivers.",
-    "suite": "Run with `edgemeter run FILE`.",
+    "agent": "Configuration of the agent, read by every command that measures or delivers.",
+    "suite": "Suite of cases, run with `edgemeter run FILE`.",
     "mlperf-tiny": "MLPerf Tiny's four tasks with their quality targets, unofficial: see [Sound](../tasks/audio.md).",
-    "alerts": "Given by `--rules FILE` to the commands of alerts.",
-    "fleet": "`fleet.toml` in the fleet's folder; `edgemeter fleet init` writes the first one.",
-    "campaign": "Started with `edgemeter fleet campaign`.",
+    "alerts": "Rules and channels of alerts, `--rules FILE`.",
+    "fleet": "Devices and server of a fleet, `fleet.toml` in its folder; `edgemeter fleet init` writes the first one.",
+    "campaign": "Campaign, started with `edgemeter fleet campaign`.",
 }
 
 
@@ -40,7 +46,4 @@ def page() -> str:
             (f"`{name}`", variable.meaning + (" (secret)" if variable.secret else ""), variable.default) for name, variable in group.items()
         ]
         text += f"\nRead by {reader}:\n\n{table(['variable', 'what it sets', 'default'], rows)}"
-    for kind, file in FILES.items():
-        text += f"\n## File: {file.what}\n\n{PURPOSES[kind]} `edgemeter config sample {kind}` prints this sample:\n"
-        text += f"\n```toml\n{sample(kind)}```\n"
-    return text
+    return text + FILES_HEAD + table(["sample", "what it is"], ((f"[{kind}](samples/{kind}.toml)", PURPOSES[kind]) for kind in FILES))

@@ -13,9 +13,9 @@ UNITS = {
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table; a bar in a cell is escaped."""
+    """Return a Markdown table of two columns or more, without bars at its edges; a bar in a cell is escaped."""
     lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(' '.join(cell.split()).replace('|', chr(92) + '|') for cell in row)} |\n" for row in lines)
+    return "".join(" | ".join(" ".join(cell.split()).replace("|", chr(92) + "|") for cell in row).rstrip() + "\n" for row in lines)
 
 
 def unit_of(name: str) -> str:

@@ -1,6 +1,7 @@
 """`edgemeter models convert`: what is refused before anything is imported or written, and what is printed."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract import model_file
+from edgemeter.models.catalogue.shipped_models import SHIPPED_FOLDER
 from edgemeter.models.cli.convert import convert
 from tests.fixtures.rows import table_row
 
@@ -28,13 +30,13 @@ def test_a_format_is_asked_for():
 def test_annotations_need_their_pictures():
     """Ground truth alone scores nothing."""
     result = invoke("model.onnx", "--to", "onnx-fp16", "--annotations", "val.json")
-    assert (result.exit_code, "--annotations needs --images" in result.output) == (2, True)
+    assert (result.exit_code, "--annotations needs --data" in result.output) == (2, True)
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):
     """Before the model is looked for."""
     with pytest.raises(ConfigError, match=r"'onnx-fp8'.*litert-int8"):
-        invoke("nowhere.onnx", "--to", "onnx-fp8", "--out", tmp_path / "out")
+        invoke("nowhere.onnx", "--to", "onnx-fp8", "--output", tmp_path / "out")
 
 
 def test_a_source_that_is_no_model_is_one_line(tmp_path):
@@ -45,14 +47,14 @@ def test_a_source_that_is_no_model_is_one_line(tmp_path):
             if content is not None:
                 model.write_bytes(content)
             with pytest.raises(EdgemeterError, match=r"model\.pt2"):
-                invoke(model, "--to", "onnx-fp16", "--out", tmp_path / "out")
+                invoke(model, "--to", "onnx-fp16", "--output", tmp_path / "out")
             assert not (tmp_path / "out").exists()
 
 
 def test_a_missing_converter_is_named_with_its_extra(monkeypatch, tmp_path):
     """One line with what to install; no file is written."""
     monkeypatch.setitem(sys.modules, "onnx", None)
-    result = invoke(FIXTURES / "onnx.onnx", "--to", "onnx-fp16", "--out", tmp_path / "out")
+    result = invoke(FIXTURES / "onnx.onnx", "--to", "onnx-fp16", "--output", tmp_path / "out")
     assert (result.exit_code, "pip install 'edgemeter[convert]'" in result.stderr) == (1, True)
     assert not list((tmp_path / "out").iterdir())
 
@@ -61,7 +63,7 @@ def test_a_missing_converter_is_named_with_its_extra(monkeypatch, tmp_path):
 def test_the_json_has_every_figure(tmp_path):
     """One document on stdout: verdict, accuracy before and after, every output, how it was made."""
     pytest.importorskip("onnx")
-    result = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8-dynamic", "--out", tmp_path, "--json")
+    result = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8-dynamic", "--output", tmp_path, "--json")
     assert result.exit_code == 0
     (row,) = json.loads(result.stdout)["conversions"]
     assert (row["verdict"], row["accuracy_before"] - row["accuracy_after"] < 0.03) == ("ok", True)
@@ -78,7 +80,7 @@ def test_a_ruined_conversion_is_loud_and_fails(tmp_path):
     imaging = pytest.importorskip("PIL.Image")
     (tmp_path / "black").mkdir()
     imaging.new("RGB", (160, 160)).save(tmp_path / "black" / "black.png")
-    result = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8", "--calibration", tmp_path / "black", "--out", tmp_path / "out")
+    result = invoke("edgemeter-shapes_fp32.onnx", "--to", "onnx-int8", "--calibration", tmp_path / "black", "--output", tmp_path / "out")
     assert result.exit_code == 1
     assert any(line.startswith("RUINED: edgemeter-shapes_int8.RUINED.onnx: accuracy 0.7495 before") for line in result.stderr.splitlines())
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
@@ -91,10 +93,23 @@ def test_a_ruined_conversion_is_loud_and_fails(tmp_path):
 def test_an_unknown_model_is_compared_on_noise_and_that_is_reported(tmp_path):
     """What its outputs mean is not known: tensors only, and no card that a runtime would read."""
     pytest.importorskip("onnx")
-    result = invoke(FIXTURES / "onnx.onnx", "--to", "onnx-fp16", "--out", tmp_path / "out")
+    result = invoke(FIXTURES / "onnx.onnx", "--to", "onnx-fp16", "--output", tmp_path / "out")
     assert result.exit_code == 0
     assert "compared on noise" in result.stderr
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["onnx_fp16.onnx", "onnx_fp16.onnx.made.toml"]
+
+
+@pytest.mark.convert
+@pytest.mark.slow
+def test_a_quantiser_works_in_its_sandbox(tmp_path):
+    """The real command in a process of its own, as a user calls it: its files are written, and nobody may execute them."""
+    pytest.importorskip("ai_edge_quantizer")
+    command = ["-m", "edgemeter.agent.cli", "models", "convert", SHIPPED_FOLDER / "edgemeter-shapes_fp32.tflite"]
+    command += ["--to", "litert-int8-dynamic", "--to", "litert-fp16", "--output", tmp_path / "out"]
+    completed = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    files = sorted((tmp_path / "out").glob("*.tflite"))
+    assert [path.stat().st_mode & 0o777 for path in files] == [0o644, 0o644]
 
 
 @pytest.mark.convert
@@ -106,8 +121,8 @@ def test_a_real_detector_keeps_its_accuracy_in_int8(realdata, tmp_path):
     pytest.importorskip("onnx")
     result = invoke(
         realdata / "models" / "yolov8n.onnx", "--to", "onnx-int8", "--calibration", realdata / "images" / "imagenet_60",
-        "--images", realdata / "images" / "coco_tiny_80", "--annotations", realdata / "annotations" / "coco_tiny_80_instances_val2017.json",
-        "--out", tmp_path, "--json",
+        "--data", realdata / "images" / "coco_tiny_80", "--annotations", realdata / "annotations" / "coco_tiny_80_instances_val2017.json",
+        "--output", tmp_path, "--json",
     )  # fmt: skip
     (row,) = json.loads(result.stdout)["conversions"]
     assert row["accuracy_before"] == pytest.approx(0.4018, abs=0.003)

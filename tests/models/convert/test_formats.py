@@ -25,7 +25,7 @@ def test_no_way_leads_back_or_across():
 
 def test_an_unknown_format_is_named_with_the_known_ones():
     """One line that says what to choose from."""
-    with pytest.raises(ConfigError, match=r"'onnx-int4'.*onnx-fp16.*litert-int8.*or all"):
+    with pytest.raises(ConfigError, match=r"'onnx-int4': did you mean onnx-int8.*\? There are .*onnx-fp16.*litert-int8.*, all$"):
         formats.find_format("onnx-int4")
 
 

@@ -73,7 +73,7 @@ def test_the_extra_is_named(tmp_path, monkeypatch):
 def test_the_command_compares_before_and_after(tmp_path):
     """Each file with the ratio of its perplexity; a type that does not exist is named with those that do."""
     pytest.importorskip("gguf")
-    command = ["models", "quantise", str(SOURCE), "--out", str(tmp_path)]
+    command = ["models", "quantise", str(SOURCE), "--output", str(tmp_path)]
     result = CliRunner().invoke(cli, [*command, "--to", "q8_0", "--to", "q4_0", "--text", str(LANGUAGE_FOLDER / "held_out.txt"), "--json"])
     assert result.exit_code == 0, result.output
     ratios = [row["gate"]["checks"][0]["ratio"] for row in json.loads(result.stdout)["files"]]

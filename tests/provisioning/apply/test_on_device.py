@@ -48,7 +48,7 @@ class Inside:
             "join": None,
             "rejoin": False,
             "python_drop_in": applying.PYTHON_DROP_IN.format(plan.get("python", "")),
-            "governor_unit": applying.GOVERNOR.format(plan.get("governor", "")),
+            "governor_unit": (applying.UNITS / "edgemeter-governor.service.in").read_text().format(plan.get("governor", "")),
             **plan,
         }
         source = f"import json\nPLAN = json.loads({json.dumps(json.dumps(program))})\n{applying.ON_DEVICE.read_text()}"

@@ -40,7 +40,7 @@ def start_service(lab):
 
 
 def start_collector(lab):
-    """Start a collector as `collector up --fleet` does."""
+    """Start a collector as `collector up --folder` does."""
     ledger, address = lab.path / "ledger.sqlite", fleet_address(lab.folder.path)
     service = Collector(address, ledger)
     presence = CollectorPresence(address, lambda: service.name, lambda: service.unwell() is None)

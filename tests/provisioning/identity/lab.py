@@ -69,7 +69,7 @@ class Lab:
 
     def token(self, device: str, hours: float = 24.0) -> Path:
         """Return a new join file of `device`."""
-        self.run("token", device, "--hours", hours, "--out", self.path / "cards")
+        self.run("token", device, "--hours", hours, "--output", self.path / "cards")
         return self.path / "cards" / f"{device}.join.toml"
 
     def board(self, name: str, serial: str) -> "Board":

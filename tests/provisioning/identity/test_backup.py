@@ -20,7 +20,7 @@ def backed_up(tmp_path_factory):
     path = tmp_path_factory.mktemp("made")
     (path / "passphrase").write_text("a long passphrase\n")
     run_fleet(path / "fleet", "init", "--broker", "127.0.0.1")
-    run_fleet(path / "fleet", "token", "pi-1", "pi-2", "--out", path / "cards")
+    run_fleet(path / "fleet", "token", "pi-1", "pi-2", "--output", path / "cards")
     run_fleet(path / "fleet", "revoke", "pi-2")
     content = path / "fleet/content/ab"
     content.mkdir(parents=True)
@@ -138,12 +138,12 @@ def test_a_key_of_the_authority_that_a_passphrase_protects(tmp_path, monkeypatch
     monkeypatch.delenv("EDGEMETER_CA_PASSPHRASE_FILE", raising=False)
     assert b"ENCRYPTED" in folder.ca_key.read_bytes()
     with pytest.raises(ConfigError, match="no terminal to ask on"):
-        run_fleet(folder.path, "token", "pi-1", "--out", tmp_path)
+        run_fleet(folder.path, "token", "pi-1", "--output", tmp_path)
     monkeypatch.setenv("EDGEMETER_CA_PASSPHRASE_FILE", str(tmp_path / "wrong"))
     with pytest.raises(ConfigError, match=r"does not open ca\.key"):
-        run_fleet(folder.path, "token", "pi-1", "--out", tmp_path)
+        run_fleet(folder.path, "token", "pi-1", "--output", tmp_path)
     monkeypatch.setenv("EDGEMETER_CA_PASSPHRASE_FILE", str(tmp_path / "passphrase"))
-    run_fleet(folder.path, "token", "pi-1", "--out", tmp_path)
+    run_fleet(folder.path, "token", "pi-1", "--output", tmp_path)
     run_fleet(folder.path, "revoke", "pi-1")
     assert "nothing to make" in run_fleet(folder.path, "init").stdout
     command = ["openssl", "pkey", "-in", folder.ca_key, "-passin", f"file:{tmp_path / 'passphrase'}", "-noout"]

@@ -18,8 +18,8 @@ from tests.fixtures.rows import table_row
 
 def test_a_token_stands_in_its_join_file_alone(lab, tmp_path):
     """Not in the table and not in the JSON; the file is its owner's alone; the device is expected from then on."""
-    text = lab.run("token", "pi-1", "pi-2", "pi-1", "--out", tmp_path / "cards", "--hours", "48")
-    document = json.loads(lab.run("token", "pi-3", "--out", tmp_path / "cards", "--json"))
+    text = lab.run("token", "pi-1", "pi-2", "pi-1", "--output", tmp_path / "cards", "--hours", "48")
+    document = json.loads(lab.run("token", "pi-3", "--output", tmp_path / "cards", "--json"))
     for name in ("pi-1", "pi-2", "pi-3"):
         path = tmp_path / "cards" / f"{name}.join.toml"
         token = identity.read_join_file(path).token
@@ -33,11 +33,11 @@ def test_a_token_stands_in_its_join_file_alone(lab, tmp_path):
 
 def test_a_token_whose_file_cannot_be_written_does_not_end_the_one_before(lab, tmp_path):
     """A card may hold that one already."""
-    lab.run("token", "pi-1", "--out", tmp_path / "cards")
+    lab.run("token", "pi-1", "--output", tmp_path / "cards")
     before = certificates.open_tokens(lab.registry, 0)
     (tmp_path / "file").touch()
     with pytest.raises(EdgemeterError, match="cannot write"):
-        lab.run("token", "pi-1", "--out", tmp_path / "file" / "in")
+        lab.run("token", "pi-1", "--output", tmp_path / "file" / "in")
     assert certificates.open_tokens(lab.registry, 0) == before
 
 
@@ -45,7 +45,7 @@ def test_a_device_that_can_have_no_token_stops_no_other(lab, tmp_path):
     """Something stands where the file of the second would be: the others have theirs, what there is is listed, and it can be repeated."""
     cards = tmp_path / "cards"
     (cards / "pi-2.join.toml").mkdir(parents=True)
-    arguments = ["token", "pi-1", "pi-2", "pi-3", "--folder", str(lab.folder.path), "--out", str(cards)]
+    arguments = ["token", "pi-1", "pi-2", "pi-3", "--folder", str(lab.folder.path), "--output", str(cards)]
     result = CliRunner().invoke(fleet, arguments)
     assert "no token for 1 of 3 devices, the others have theirs: repeat it for pi-2" in str(result.exception)
     lines = result.stdout.splitlines()
@@ -69,7 +69,7 @@ def test_a_device_that_can_have_no_token_stops_no_other(lab, tmp_path):
 def test_a_dry_run_makes_no_token(lab, tmp_path):
     """No file, no claim, no device; and nobody waits in a new fleet."""
     assert json.loads(lab.run("requests", "--json")) == []
-    lab.run("token", "pi-1", "--out", tmp_path / "cards", "--dry-run")
+    lab.run("token", "pi-1", "--output", tmp_path / "cards", "--dry-run")
     assert not (tmp_path / "cards").exists()
     assert certificates.open_tokens(lab.registry, 0) == []
     assert devices.find(lab.registry, "pi-1") is None
@@ -79,7 +79,7 @@ def test_hours_that_are_no_number_are_a_wrong_use(lab, tmp_path):
     """NaN is within no bounds."""
     for hours in ("nan", "inf", "-inf", "0"):
         with table_row(hours):
-            run_fleet(lab.folder.path, "token", "pi-1", "--hours", hours, "--out", tmp_path, code=2)
+            run_fleet(lab.folder.path, "token", "pi-1", "--hours", hours, "--output", tmp_path, code=2)
             assert list(tmp_path.glob("*.join.toml")) == []
 
 

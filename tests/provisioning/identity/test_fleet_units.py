@@ -84,7 +84,7 @@ def test_every_unit_starts_again_and_belongs_to_the_target(tmp_path):
 
 @pytest.mark.parametrize(
     ("unit", "option", "expected"),
-    [(SERVICE_UNIT, "--folder", "Run the fleet's service until stopped"), (COLLECTOR_UNIT, "--fleet", "Receive results until")],
+    [(SERVICE_UNIT, "--folder", "Run the fleet's service until stopped"), (COLLECTOR_UNIT, "--folder", "Receive results until")],
 )
 def test_its_command_is_one_of_ours(tmp_path, unit, option, expected):
     """Its words, read as systemd reads them, begin the service of that folder; here with `--help` behind them."""

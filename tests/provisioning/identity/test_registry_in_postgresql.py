@@ -38,7 +38,7 @@ def use(folder, address):
 def moved(tmp_path, postgresql):
     """Return the folder of a fleet with a device, whose registry was moved."""
     run_fleet(tmp_path / "fleet", "init", "--broker", "127.0.0.1")
-    run_fleet(tmp_path / "fleet", "token", "pi-1", "--out", tmp_path)
+    run_fleet(tmp_path / "fleet", "token", "pi-1", "--output", tmp_path)
     use(tmp_path / "fleet", postgresql)
     assert "moved to postgresql://" in run_fleet(tmp_path / "fleet", "init").stdout
     return tmp_path / "fleet"
@@ -52,7 +52,7 @@ def test_a_registry_is_moved_once_and_comes_back_from_a_backup(moved, tmp_path, 
     assert "nothing to make" in run_fleet(moved, "init").stdout
     (tmp_path / "passphrase").write_text("a long passphrase\n")
     run_fleet(moved, "backup", tmp_path / "fleet.age", "--passphrase-file", tmp_path / "passphrase")
-    run_fleet(moved, "token", "pi-2", "--out", tmp_path)
+    run_fleet(moved, "token", "pi-2", "--output", tmp_path)
     run_fleet(tmp_path / "restored", "restore", tmp_path / "fleet.age", "--passphrase-file", tmp_path / "passphrase")
     with pytest.raises(ConfigError, match="move that file away if the database is newer"):
         run_fleet(tmp_path / "restored", "init")

@@ -54,8 +54,11 @@ def test_a_release_is_signed_where_the_key_is(server, offline, tmp_path):
         run_fleet(server, "release", "add", unsigned)
     by_openssl = tmp_path / "by-openssl.tar"
     by_openssl.write_bytes(unsigned.read_bytes())
-    assert "would sign 0.0.1" in run_fleet(server, "release", "sign", unsigned, "--key", offline / "release.key", "--dry-run").stdout
-    run_fleet(server, "release", "sign", unsigned, "--key", offline / "release.key")
+    assert (
+        "would sign 0.0.1"
+        in run_fleet(server, "release", "sign", unsigned, "--signing-key-file", offline / "release.key", "--dry-run").stdout
+    )
+    run_fleet(server, "release", "sign", unsigned, "--signing-key-file", offline / "release.key")
     assert "0.0.1 for pc" in run_fleet(server, "release", "add", unsigned).stdout
     script = (
         f"tar xf {by_openssl} manifest.json && openssl dgst -sha256 -sign {offline}/release.key -out manifest.sig manifest.json"

@@ -32,7 +32,7 @@ def restored(tmp_path_factory):
         stack.callback(lab.broker.kill)
         service = lab.serve()
         boards = {"pi-1": lab.joined("pi-1", "1001"), "pi-3": lab.joined("pi-3", "1003")}
-        lab.run("token", "pi-2", "--out", path / "early")
+        lab.run("token", "pi-2", "--output", path / "early")
         lab.run("backup", path / "fleet.age", "--passphrase-file", path / "passphrase")
         boards["pi-2"] = lab.board("pi-2", "1002")
         boards["pi-2"].join(path / "early/pi-2.join.toml")
@@ -93,7 +93,7 @@ def test_a_board_does_not_take_the_serial_of_another(restored):
     """What it reports of itself is its own word."""
     lab, folder, _, _ = restored
     board = lab.board("pi-6", "1006")
-    run_fleet(folder.path, "token", "pi-6", "--out", lab.path / "late")
+    run_fleet(folder.path, "token", "pi-6", "--output", lab.path / "late")
     board.join(lab.path / "late/pi-6.join.toml")
     with Registry(folder.registry) as registry:
         with registry.transaction() as statements:

@@ -56,14 +56,14 @@ def test_the_first_trixie_is_recognised_by_its_date(tmp_path):
     card = boot(tmp_path / "boot", {"cmdline.txt": TRIXIE, "issue.txt": ISSUE.format("2025-10-01")})
     assert detect.choose_format(card, None).form == "firstrun"
     boot(tmp_path / "boot", {"issue.txt": ISSUE.format("2025-12-04")})
-    with pytest.raises(ConfigError, match=r"cannot tell .*\(--format cloudinit, preseed, firstrun, cidata\)"):
+    with pytest.raises(ConfigError, match=r"cannot tell .*\(--first-boot cloudinit, preseed, firstrun, cidata\)"):
         detect.choose_format(card, None)
 
 
 def test_a_card_of_two_formats_asks(tmp_path):
     """Which of them the system reads cannot be seen from outside."""
     card = boot(tmp_path / "boot", {**RECOGNISED["cloudinit"], "rpi-preseed.toml": ""})
-    with pytest.raises(ConfigError, match=r"could be preseed .* and cloudinit .*\(--format"):
+    with pytest.raises(ConfigError, match=r"could be preseed .* and cloudinit .*\(--first-boot"):
         detect.choose_format(card, None)
 
 

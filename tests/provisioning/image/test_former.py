@@ -105,7 +105,7 @@ def test_a_dry_run_lists_what_goes_and_leaves_it(tmp_path, card_options):
     image = cards.disk(tmp_path / "card.img", BOOKWORM)
     cards.prepare(image, *card_options)
     before = image.read_bytes()
-    result = cards.edgemeter("fleet", "image", image, *card_options, "--format", "cloudinit", "--dry-run")
+    result = cards.edgemeter("fleet", "image", image, *card_options, "--first-boot", "cloudinit", "--dry-run")
     assert result.returncode == 0, result.stderr
     assert "earlier preparation for another format: cmdline.txt, firstrun.sh" in result.stderr
     assert "warning" not in result.stderr

@@ -293,9 +293,9 @@ def test_an_image_of_jetpack_is_refused_and_apply_named(tmp_path, card_options, 
     cards.run("sfdisk", "-q", image, input=f"label: gpt\n{layout}")
     cards.run("mkfs.vfat", "-F", "16", "-s", "1", "--offset", str(starts["esp"]), image, "4096")
     refused(image, card_options, "is an image of JetPack")
-    refused(image, card_options, "then run `edgemeter fleet apply`", "--format", "cidata")
+    refused(image, card_options, "then run `edgemeter fleet apply`", "--first-boot", "cidata")
     number = str(names.index("esp") + 1)
-    process = cards.edgemeter("fleet", "image", image, *card_options, "--partition", number, "--format", "cidata", "--dry-run")
+    process = cards.edgemeter("fleet", "image", image, *card_options, "--partition", number, "--first-boot", "cidata", "--dry-run")
     assert "JetPack" not in process.stderr
 
 

@@ -21,7 +21,7 @@ STAGES = ("init --local", "init", "modules --mode=config", "modules --mode=final
 
 
 class Root:
-    """A root of Debian's in a folder; programs run in it by chroot, with /proc and /dev of their own."""
+    """A root of Debian's in a folder; programs run in it by chroot, with /proc and a host name of their own (cloud-init sets one)."""
 
     def __init__(self, tar: Path, path: Path) -> None:
         self.path = path
@@ -32,7 +32,7 @@ class Root:
         """Return what a command printed in there; it has to end well."""
         inside = f"mount -t proc proc {self.path}/proc && exec chroot {self.path} /bin/sh -c '{command}'"
         completed = subprocess.run(
-            ["unshare", "--mount", "--pid", "--fork", "sh", "-c", inside],
+            ["unshare", "--mount", "--pid", "--uts", "--fork", "sh", "-c", inside],
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SYSTEMD_OFFLINE": "1", **environment},
             capture_output=True,
             text=True,

@@ -143,7 +143,7 @@ FORMS = (maps, dota, coco, nothing, index, table, text, class_folders, class_lis
 
 def packed(store, folder, images, annotations, **settings):
     """Return what an order calls the data set of one case."""
-    return DataPacker(store).pack([Settings(images=images, annotations=annotations, **settings)], folder)[images, annotations]
+    return DataPacker(store).pack([Settings(data=images, annotations=annotations, **settings)], folder)[images, annotations]
 
 
 def identity(data, images):
@@ -180,7 +180,7 @@ def test_of_a_subset_only_its_photographs_travel(store, tmp_path):
     photographs(tmp_path / "p", *names)
     write(tmp_path / "t.json", json.dumps(dict.fromkeys(names, 1)))
     subsets = [(5, 0), (3, 0), (2, 9), (5, None)]
-    cases = [Settings(images="p", annotations="t.json", subset=subset, seed=seed) for subset, seed in subsets]
+    cases = [Settings(data="p", annotations="t.json", subset=subset, seed=seed) for subset, seed in subsets]
     (content,) = DataPacker(store).pack(cases, tmp_path).values()
     opened = [dataset.open_folder(tmp_path / "p", tmp_path / "t.json", subset, seed or 0) for subset, seed in subsets]
     expected = {f"images/p/{path.name}" for part in opened for path in part.needed}
@@ -237,7 +237,7 @@ def test_thousands_of_photographs_are_one_content(store, tmp_path):
     (tmp_path / "p").mkdir()
     for number in range(3000):
         (tmp_path / "p" / f"{number:012}.jpg").write_bytes(b"%d" % number)
-    suite = SuiteFile(name="n", case=[Settings(model=MODEL, images="p", mode="rapid")])
+    suite = SuiteFile(name="n", case=[Settings(model=MODEL, data="p", mode="rapid")])
     work = packing.pack(suite, tmp_path, store).work
     assert len(work.data) == 1
     assert len(encode_order(Order(job="j", attempt=1, version=0, work=work, timeout_s=1.0))) < LARGEST_ORDER_BYTES / 10
@@ -246,7 +246,7 @@ def test_thousands_of_photographs_are_one_content(store, tmp_path):
 def test_a_schedule_keeps_its_photographs(tmp_path):
     """On the device, and on the server as long as it stands."""
     images, annotations = coco(tmp_path)
-    write(tmp_path / "suite.toml", f'name = "n"\n[[case]]\nmodel = "{MODEL}"\nimages = "{images}"\nannotations = "{annotations}"\n')
+    write(tmp_path / "suite.toml", f'name = "n"\n[[case]]\nmodel = "{MODEL}"\ndata = "{images}"\nannotations = "{annotations}"\n')
     folder = FleetFolder(tmp_path / "fleet")
     work, notes = ordering.schedule_work(folder, "nightly", "@daily", tmp_path / "suite.toml")
     (data,) = work.work.data
@@ -267,7 +267,7 @@ def test_a_campaign_packs_a_data_set_once(store, tmp_path, monkeypatch):
     opened = []
     open_folder = dataset.open_folder
     monkeypatch.setattr(dataset, "open_folder", lambda *arguments: opened.append(arguments) or open_folder(*arguments))
-    modes = tuple(CampaignMode(name=mode, case=Settings(mode=mode, images=images, annotations=annotations)) for mode in ("rapid", "quick"))
+    modes = tuple(CampaignMode(name=mode, case=Settings(mode=mode, data=images, annotations=annotations)) for mode in ("rapid", "quick"))
     written = CampaignFile(name="c", on="all", models=(MODEL, "edgemeter-shapes_fp32.tflite"), modes=modes)
     plan = planning.plan(written, tmp_path, None, store, [PI])
     assert len(opened) == 1

@@ -139,7 +139,7 @@ def test_photographs_are_packed_reported_and_missed_before_anything_is_ordered(l
     scenes = order_suite.SHIPPED.parent / "scenes"
     shutil.copytree(scenes, lab.path / "scenes")
     with lab.suite.open("a") as file:
-        file.write('images = "scenes/images"\nannotations = "scenes/annotations.json"\n')
+        file.write('data = "scenes/images"\nannotations = "scenes/annotations.json"\n')
     text, notes = lab.run("--dry-run")
     assert re.search(r"would send [0-9a-f]{8}-images\.zip \(3\d{6} bytes, sha256 ", text)
     assert "each device downloads up to 3.8 MB, 3.5 MB of it images" in notes

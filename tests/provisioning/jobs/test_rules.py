@@ -52,14 +52,6 @@ def test_quiet_hours_are_local(monkeypatch):
     assert rules.quiet_window(["22:00-06:00"], at("23:00")) is None
 
 
-def busy_with(*candidates, rule):
-    """Return what is in flight when these are."""
-    busy = InFlight()
-    for candidate in candidates:
-        busy.begin(candidate, rule.places.get(candidate.device, DevicePlace()))
-    return busy
-
-
 def test_a_circuit_gives_what_it_gives():
     """Sums as people write them; nothing for a device that does not report."""
     for power_a, power_b, limit_w, message in (
@@ -74,46 +66,41 @@ def test_a_circuit_gives_what_it_gives():
     ):
         with table_row(power_a, power_b, limit_w):
             rule = StartRules(circuits_w={"x": limit_w}, places={"a": DevicePlace("x", power_a), "b": DevicePlace("x", power_b)})
-            busy = busy_with(A, rule=rule)
-            why = busy.why_not(B, rule, 1)
+            why = InFlight(rule, [A]).why_not(B, 1)
             assert why is None if message is None else message in why
-            busy.end("a", 1)
-            assert busy.why_not(B, rule, 1) is None or (power_b or 0) > limit_w
+            assert InFlight(rule).why_not(B, 1) is None or (power_b or 0) > limit_w
 
 
 def test_a_device_without_a_circuit_or_a_circuit_without_a_limit_is_free():
     """No limit is made up where the inventory gives none."""
     rule = StartRules(circuits_w={"x": 1.0}, places={"a": DevicePlace(None, 99.0), "b": DevicePlace("y", 99.0)})
-    assert busy_with(A, rule=rule).why_not(B, rule, 1) is None
+    assert InFlight(rule, [A]).why_not(B, 1) is None
 
 
 def test_of_devices_with_an_exclusive_tag_one_measures():
     """Whether this job or the one in flight asked for it; what is no measurement passes."""
     rule = StartRules(places={"a": DevicePlace(tags=("box",)), "b": DevicePlace(tags=("box", "coral")), "c": DevicePlace(tags=("coral",))})
     exclusive = Candidate(1, "a", 0, exclusive=("box",))
-    assert busy_with(exclusive, rule=rule).why_not(B, rule, 1) == "another of 'box' is measuring"
-    assert busy_with(Candidate(2, "b", 0), rule=rule).why_not(exclusive, rule, 1) == "another of 'box' is measuring"
-    assert busy_with(exclusive, rule=rule).why_not(Candidate(3, "c", 0), rule, 1) is None
-    assert busy_with(A, rule=rule).why_not(B, rule, 1) is None
-    assert busy_with(exclusive, rule=rule).why_not(Candidate(4, "b", 0, measures=False), rule, 1) is None
+    assert InFlight(rule, [exclusive]).why_not(B, 1) == "another of 'box' is measuring"
+    assert InFlight(rule, [Candidate(2, "b", 0)]).why_not(exclusive, 1) == "another of 'box' is measuring"
+    assert InFlight(rule, [exclusive]).why_not(Candidate(3, "c", 0), 1) is None
+    assert InFlight(rule, [A]).why_not(B, 1) is None
+    assert InFlight(rule, [exclusive]).why_not(Candidate(4, "b", 0, measures=False), 1) is None
 
 
 def test_cool_down_suspects_quiet_hours_and_the_most_in_flight():
     """Each with its reason; a canary run is for suspects."""
     rule = StartRules(quiet=("22:00-06:00",), suspects={"a": "p50 is 9% above its band"}, most_in_flight={"c": 1})
-    assert InFlight().why_not(A, rule, at("12:00")) == "suspect: p50 is 9% above its band"
-    assert InFlight().why_not(Candidate(1, "a", 0, is_golden=True), rule, at("12:00")) is None
-    assert InFlight().why_not(B, rule, at("23:00")) == "quiet hours 22:00-06:00"
-    assert InFlight().why_not(Candidate(2, "b", 0, measures=False), rule, at("23:00")) is None
-    of_campaign = busy_with(Candidate(1, "a", 0, campaign="c"), rule=rule)
-    assert (
-        of_campaign.why_not(Candidate(2, "b", 0, campaign="c"), rule, at("12:00")) == "its campaign has 1 executions in flight, its limit"
-    )
-    cooling = busy_with(B, rule=rule)
-    cooling.end("b", at("12:00"))
-    assert cooling.why_not(Candidate(3, "b", 0, cool_down_s=60.0), rule, at("12:00") + 20 * S) == "cooling down for 40 s"
-    assert cooling.why_not(Candidate(3, "b", 0, cool_down_s=60.0), rule, at("12:00") + 60 * S) is None
-    assert cooling.why_not(B, rule, at("12:00")) is None
+    assert InFlight(rule).why_not(A, at("12:00")) == "suspect: p50 is 9% above its band"
+    assert InFlight(rule).why_not(Candidate(1, "a", 0, is_golden=True), at("12:00")) is None
+    assert InFlight(rule).why_not(B, at("23:00")) == "quiet hours 22:00-06:00"
+    assert InFlight(rule).why_not(Candidate(2, "b", 0, measures=False), at("23:00")) is None
+    of_campaign = InFlight(rule, [Candidate(1, "a", 0, campaign="c")])
+    assert of_campaign.why_not(Candidate(2, "b", 0, campaign="c"), at("12:00")) == "its campaign has 1 executions in flight, its limit"
+    cooling = InFlight(rule, last_end_ns={"b": at("12:00")})
+    assert cooling.why_not(Candidate(3, "b", 0, cool_down_s=60.0), at("12:00") + 20 * S) == "cooling down for 40 s"
+    assert cooling.why_not(Candidate(3, "b", 0, cool_down_s=60.0), at("12:00") + 60 * S) is None
+    assert cooling.why_not(B, at("12:00")) is None
 
 
 def random_day(draw):
@@ -151,11 +138,10 @@ def run_a_day(seed):
     """Start and end at random for a day: what is in flight is counted anew each time, and checked against the rules."""
     draw = random.Random(seed)  # noqa: S311 - a test
     rule, candidates = random_day(draw)
-    busy, flying, ended_ns, waiting, now_ns = InFlight(), {}, {}, list(candidates), at("00:00")
+    flying, ended_ns, waiting, now_ns = {}, {}, list(candidates), at("00:00")
     for _ in range(150):
         now_ns += draw.randint(1, 1200) * S
-        starting, why = rules.choose(waiting, busy, rule, now_ns, draw.randint(1, 5))
-        for candidate in starting:
+        for candidate in rules.choose(waiting, InFlight(rule, flying.values(), ended_ns), now_ns, draw.randint(1, 5)):
             assert candidate.device not in flying
             assert candidate.due_ns <= now_ns
             if candidate.measures:
@@ -164,23 +150,18 @@ def run_a_day(seed):
                 assert ended_ns.get(candidate.device, -(1 << 60)) + candidate.cool_down_s * S <= now_ns
             waiting.remove(candidate)
             flying[candidate.device] = candidate
-        assert set(why).isdisjoint(candidate.execution for candidate in starting)
         check(flying, rule)
         for device in draw.sample(sorted(flying), draw.randint(0, len(flying))):
-            candidate = flying.pop(device)
-            busy.end(device, now_ns)
-            if candidate.measures:
+            if flying.pop(device).measures:
                 ended_ns[device] = now_ns
     # With nobody in flight and noon of the next day, only what is never allowed still waits.
-    for device in list(flying):
-        busy.end(device, now_ns)
     noon_ns = at("12:00") + 2 * 24 * 3600 * S
     for candidate in waiting:
         supply = rule.places[candidate.device]
         never = candidate.measures and (
             candidate.device in rule.suspects or (supply.power_w or 0) > rule.circuits_w.get(supply.circuit, 1e9)
         )
-        assert (busy.why_not(candidate, rule, noon_ns) is not None) is bool(never), (candidate, supply)
+        assert (InFlight(rule, last_end_ns=ended_ns).why_not(candidate, noon_ns) is not None) is bool(never), (candidate, supply)
 
 
 def test_no_rule_is_ever_violated_and_nothing_waits_for_nothing():

@@ -59,7 +59,7 @@ def test_a_release_is_built_checked_and_installs(releases, offline, tmp_path):
 def test_the_same_wheels_make_the_same_version(releases, offline, tmp_path):
     """What the release holds is in its version, so that the same edgemeter with another runtime is another release."""
     first, second = (
-        json.loads(run(release_command, "build", *offline, "--json", "--out", tmp_path / name).stdout) for name in ("1.tar", "2.tar")
+        json.loads(run(release_command, "build", *offline, "--json", "--output", tmp_path / name).stdout) for name in ("1.tar", "2.tar")
     )
     assert first["version"] == second["version"]
     built = build.check_release(tmp_path / "1.tar", releases.public, None, None)[0].manifest
@@ -76,7 +76,7 @@ def test_a_rehearsed_release_is_the_one_that_is_built_then_and_no_file(offline, 
     rehearsed = run(release_command, "build", *offline, "--dry-run", "--json")
     assert rehearsed.exit_code == 0, rehearsed.output
     document = json.loads(rehearsed.stdout)
-    listed = run(release_command, "build", *offline, "--dry-run", "--out", tmp_path / "kept.tar")
+    listed = run(release_command, "build", *offline, "--dry-run", "--output", tmp_path / "kept.tar")
     assert f"would write {tmp_path / 'kept.tar'}" in listed.stdout
     assert folder_bytes.read(tmp_path) == before
     built = json.loads(run(release_command, "build", *offline, "--json").stdout)
@@ -93,7 +93,7 @@ def test_a_rehearsed_release_fails_where_a_built_one_would(offline, tmp_path):
     with pytest.raises(ConfigError, match="no release key"):
         run(release_command, "build", *offline[:-1], tmp_path / "no.key", "--dry-run")
     with pytest.raises(ConfigError, match="there is no folder"):
-        run(release_command, "build", *offline, "--dry-run", "--out", tmp_path / "absent" / "a.tar")
+        run(release_command, "build", *offline, "--dry-run", "--output", tmp_path / "absent" / "a.tar")
 
 
 @pytest.mark.slow

@@ -19,9 +19,9 @@ def test_a_switch_of_the_network_turns_off_and_on_and_reports_it(played, wired):
     """What it was ordered, it is."""
     switch = open_switch(wired(f"{played.scheme}://{played.meter.address}"))
     assert switch.state().is_on is True
-    switch.off()
+    switch.turn("off")
     assert (played.state["on"], switch.state().is_on) == (False, False)
-    switch.on()
+    switch.turn("on")
     assert (played.state["on"], switch.state().is_on) == (True, True)
 
 
@@ -59,7 +59,7 @@ def test_a_switch_that_does_not_reply_or_wants_a_password_is_one_line(wired, kin
     """No traceback, and the board keeps its power."""
     for played in serve(kind, **how):
         with pytest.raises((TransientError, ConfigError)) as raised:
-            open_switch(wired(f"{played.scheme}://{played.meter.address}")).off()
+            open_switch(wired(f"{played.scheme}://{played.meter.address}")).turn("off")
         assert "\n" not in str(raised.value)
         assert played.state["on"] is True
 
@@ -71,11 +71,11 @@ def test_a_password_comes_from_a_file_and_right_or_wrong_decides(wired, tmp_path
     for played in serve("shelly gen2", protect=protect):
         entry = f'[switch.plug]\naddress = "shelly://{played.meter.address}"\npassword_file = "{path}"\n'
         path.write_text("secret\n")
-        open_switch(wired("switch:plug", entry)).off()
+        open_switch(wired("switch:plug", entry)).turn("off")
         assert played.state["on"] is False
         path.write_text("wrong\n")
         with pytest.raises(UnavailableError, match="refuses the password"):
-            open_switch(wired("switch:plug", entry)).on()
+            open_switch(wired("switch:plug", entry)).turn("on")
 
 
 @pytest.mark.parametrize("kind", ["shelly gen2", "shelly gen1", "tasmota"])
@@ -92,7 +92,7 @@ def test_an_absent_channel_is_reported(wired):
     """The message repeats what the device reports."""
     for played in serve("shelly gen2"):
         with pytest.raises(UnavailableError, match="value 3 not found"):
-            open_switch(wired(f"shelly://{played.meter.address}/3")).off()
+            open_switch(wired(f"shelly://{played.meter.address}/3")).turn("off")
 
 
 def test_nothing_there_is_transient(wired):
@@ -138,8 +138,8 @@ def test_an_external_switch_runs_its_words_without_a_shell(program, wired, tmp_p
     """`{device}` stands for the device; a semicolon is a letter."""
     path = program("poe", '#!/bin/sh\n[ "$1" = state ] && echo ON\nprintf "%s|" "$@" >> "$0.asked"\n')
     switch = open_switch(wired("external:poe", EXTERNAL.format(path, tmp_path / "shell")))
-    switch.on()
-    switch.off()
+    switch.turn("on")
+    switch.turn("off")
     assert switch.state().is_on is True
     assert path.with_name("poe.asked").read_text() == f"on|pi-1|off|pi-1; touch {tmp_path / 'shell'}|state|"
     assert not (tmp_path / "shell").exists()

@@ -78,12 +78,12 @@ def plug(broker):
 def test_it_turns_off_and_on_and_reports_its_setting(broker, plug, wired):
     """Each is requested and replied to; PowerOnState 3 is warned of."""
     switch = TasmotaMqtt(wired("tasmota-mqtt://plug-7"), str(address_of(broker)))
-    switch.off()
+    switch.turn("off")
     assert plug.is_on is False
     power = switch.state()
     assert power.is_on is False
     assert "PowerOnState is 3" in power.warnings[0]
-    switch.on()
+    switch.turn("on")
     assert plug.is_on is True
 
 
@@ -98,7 +98,7 @@ def test_a_cycle_is_one_message_that_the_plug_carries_out_by_itself(broker, plug
 def test_nothing_is_left_retained(broker, wired):
     """A plug that starts would obey it: ghost switching."""
     switch = TasmotaMqtt(wired("tasmota-mqtt://plug-7"), str(address_of(broker)))
-    switch.off()
+    switch.turn("off")
     late = Plug(address_of(broker), "DVES_000002")
     # What is retained comes before the answer to what is asked afterwards.
     late.session.publish("cmnd/plug-7/Marker", b"")
@@ -113,4 +113,4 @@ def test_a_plug_that_is_not_there_is_transient(broker, wired, monkeypatch):
     """With what to check."""
     monkeypatch.setattr("edgemeter.provisioning.rescue.tasmota.ANSWER_S", 0.3)
     with pytest.raises(TransientError, match="is its Topic 'plug-8'"):
-        TasmotaMqtt(wired("tasmota-mqtt://plug-8"), str(address_of(broker))).off()
+        TasmotaMqtt(wired("tasmota-mqtt://plug-8"), str(address_of(broker))).turn("off")

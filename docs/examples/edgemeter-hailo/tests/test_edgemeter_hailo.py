@@ -12,9 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent / "stand_in"))
 
 import hailo_platform
 
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.agent.conformance.runtimes import CHECKS, RuntimeCase
-from edgemeter.agent.runtimes import Options, create
+from edgemeter.plugin import RUNTIME_CHECKS, ConfigError, Options, RuntimeCase, UnavailableError, create_runtime
 
 MODEL = Path(__file__).parent / "fixture" / "model.hef"
 X = np.array([[[[0, 1, 2, 3]]]], np.uint8)
@@ -31,12 +29,12 @@ def written(path, streams):
 @pytest.fixture
 def runtime():
     """Return a runtime that is closed at the end."""
-    runtime = create("hailo")
+    runtime = create_runtime("hailo")
     yield runtime
     runtime.close()
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", RUNTIME_CHECKS, ids=lambda check: check.__name__)
 def test_contract(check, tmp_path):
     """Each check has its promise as its docstring."""
     check(CASE, tmp_path)

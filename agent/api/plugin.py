@@ -1,0 +1,29 @@
+"""The names that a plug-in imports: protocols, what they pass, helpers, and the checks of the contract, of every kind of plug-in.
+
+The names stand in `plugin.pyi`, and follow semantic versioning as those of `edgemeter` do. A module is imported when a name of it is used:
+a plug-in for a sensor imports nothing that decodes photographs.
+"""
+
+import ast
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+_PLACES = {
+    (alias.asname or alias.name).lstrip("_"): f"{statement.module}:{alias.name}"
+    for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
+    if isinstance(statement, ast.ImportFrom)
+    for alias in statement.names
+}
+__all__ = tuple(sorted(_PLACES))
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    attribute = globals()[name] = resolve_name(_PLACES[name])
+    return attribute
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,130 @@
+"""One case of a session with all its runs, and what they come to in one sentence: median, interval and verdict."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import median
+
+from edgemeter.agent.base.figures import ABSENT, plain_digits, span
+from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.base.run_statistics import FEWEST, median_interval
+from edgemeter.agent.contract.case_identity import key_of
+from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.figures import TOO_FEW_QUERIES, Figure, in_view
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.record_accuracy import Accuracy
+from edgemeter.agent.contract.record_conditions import VerdictState
+
+# The figures that answer for a case, by name: of a language model its tokens.
+ANSWERS = ("latency_p50_ms",)
+TEXT_ANSWERS = ("generation_ttft_p50_ms", "generation_decode_tokens_per_s")
+
+
+@dataclass(frozen=True)
+class MeasuredCase:
+    """The runs of one case in the order of measuring. Invalid ones do not count, unless all of them are."""
+
+    runs: tuple[RunRecord, ...]
+
+    @cached_property
+    def counted(self) -> tuple[RunRecord, ...]:
+        """The runs that its figures are of."""
+        return tuple(run for run in self.runs if run.verdict.state != "invalid") or self.runs
+
+    @property
+    def state(self) -> VerdictState:
+        """The worst verdict of the runs that count."""
+        states = {run.verdict.state for run in self.counted}
+        return "invalid" if "invalid" in states else "suspect" if "suspect" in states else "valid"
+
+    def middle(self, value: Callable[[RunRecord], float | None]) -> RunRecord | None:
+        """Return the run whose value is the median, of an even number the lower of the two in the middle; None where none has one."""
+        valued = sorted(((number, index) for index, run in enumerate(self.counted) if (number := value(run)) is not None))
+        return self.counted[valued[(len(valued) - 1) // 2][1]] if valued else None
+
+    @property
+    def typical(self) -> RunRecord:
+        """The run with the median latency, the first where none has a p50."""
+        return self.middle(lambda run: run.latency.p50_ms) or self.counted[0]
+
+    def median_text(self, entry: Figure) -> str:
+        """Return the median of a figure over the runs, "-" where none has it."""
+        values = self._values(entry)
+        return plain_digits(median(values) if values else None)
+
+    def interval_text(self, entry: Figure) -> str:
+        """Return the 95% interval of the median over the runs; empty where they are too few."""
+        interval = median_interval(self._values(entry))
+        return span(interval.low, interval.high) if interval else ""
+
+    def sentence(self) -> str:
+        """Return the answer: figure with interval, accuracy, energy, and the verdict."""
+        run = self.counted[0]
+        names = TEXT_ANSWERS if run.generation else ANSWERS
+        figures = [self._figure_text(entry) for entry in in_view("run") if entry.name in names and self._values(entry)]
+        scored = self.middle(lambda run: run.accuracy.value if run.accuracy else None)
+        energetic = self.middle(lambda run: run.energy.gross_mj if run.energy else None)
+        parts = [
+            *(figures or [f"{TOO_FEW_QUERIES} ({run.latency.count:,})"]),
+            accuracy_text(scored.accuracy) if scored and scored.accuracy else "",
+            gross_text(energetic, " mJ gross") if energetic else "",
+        ]
+        return f"{model_text(run)} {setting_text(run)} on {run.device}: {', '.join(filter(None, parts))}: {self.state}"
+
+    def _values(self, entry: Figure) -> list[float]:
+        return [value for run in self.counted if (value := entry.value(run)) is not None]
+
+    def _figure_text(self, entry: Figure) -> str:
+        name = entry.heading.removesuffix(entry.unit).strip()
+        return f"{name} {self.median_text(entry)} {entry.unit} ({self._certainty(entry)})".lstrip()
+
+    def _certainty(self, entry: Figure) -> str:
+        values = self._values(entry)
+        if interval_text := self.interval_text(entry):
+            return f"95% {interval_text} over {len(values)} runs"
+        if len(values) > 1:
+            return f"{span(min(values), max(values))} in {len(values)} runs, {FEWEST} give an interval"
+        bounds = entry.bounds(self.counted[0])
+        return f"one run; 95% {span(*bounds)} within it" if bounds else "one run"
+
+
+def cases_of(runs: Iterable[RunRecord]) -> list[MeasuredCase]:
+    """Return the cases of the runs, in the order of their first run."""
+    cases: dict[object, list[RunRecord]] = {}
+    for run in runs:
+        cases.setdefault(key_of(run), []).append(run)
+    return [MeasuredCase(tuple(of_case)) for of_case in cases.values()]
+
+
+def model_text(run: RunRecord) -> str:
+    """Return the model's name, of a language model with the lengths of prompt and output."""
+    return f"{run.model.name} {run.generation.prompt_tokens or '?'}+{run.generation.output_tokens}" if run.generation else run.model.name
+
+
+def setting_text(run: RunRecord) -> str:
+    """Return precision, runtime and threads."""
+    return f"{run.precision} {run.runtime.setting_text}"
+
+
+def accuracy_text(accuracy: Accuracy) -> str:
+    """Return an accuracy with its bounds and what they take as independent, e.g. `AP 0.3720 (0.3410 to 0.4000; 25 videos)`."""
+    value = f"{metric_name(accuracy.metric)} {accuracy.value:.4f}"
+    if accuracy.low is None or accuracy.high is None:
+        return f"{value}, no bounds: {accuracy.interval_reason}" if accuracy.clusters else value
+    return f"{value} ({accuracy.low:.4f} to {accuracy.high:.4f}{f'; {accuracy.over}' if accuracy.over else ''})"
+
+
+def gross_text(run: RunRecord, unit: str = "") -> str:
+    """Return the gross energy in mJ with its expanded uncertainty, the unit, and its origin where it was not measured."""
+    if run.energy is None:
+        return ABSENT
+    provenance = energy_provenance(run)
+    if provenance in ("estimated", "modelled"):
+        return f"{plain_digits(run.energy.gross_mj)}{unit} ({provenance})"
+    text = energy_text(run.energy.gross_mj, run.energy.gross_u_mj) + unit
+    return text if provenance == "measured" else f"{text} ({provenance})"
+
+
+def energy_text(energy_mj: float, u_mj: float | None) -> str:
+    """Return an energy with its expanded uncertainty, `?` where that is not known."""
+    return f"{plain_digits(energy_mj)} ±{'?' if u_mj is None else plain_digits(u_mj, 2)}"

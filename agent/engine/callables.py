@@ -1,0 +1,133 @@
+"""The identity of a callable: its name, a hash of what it does, and the arrays among what it takes and returns.
+
+No framework is imported here: an array is what has a shape and a dtype.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from types import CodeType, ModuleType
+from typing import Any
+
+from edgemeter.agent.runtimes import TensorInfo
+
+DEEPEST = 4
+# Arrays that are looked for in what a function returns, and values that are hashed of one container.
+MOST_VALUES = 1000
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_NO_NAME = re.compile(r"[^A-Za-z0-9 ._:@-]+")
+
+
+def is_array(value: object) -> bool:
+    """Return whether `value` is an array or a tensor of any library: not numpy itself, whose `shape` is a function."""
+    return not isinstance(value, type | ModuleType) and hasattr(value, "dtype") and hasattr(getattr(value, "shape", None), "__len__")
+
+
+def leaves(value: object, depth: int = 0) -> Iterator[object]:
+    """Yield the values within tuples, lists, mappings and dataclasses, in their order; a leaf yields itself."""
+    items: Any = ()
+    if depth >= DEEPEST or is_array(value):
+        yield value
+        return
+    if isinstance(value, tuple | list | set):
+        items = value
+    elif isinstance(value, Mapping):
+        items = value.values()
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        items = vars(value).values() if hasattr(value, "__dict__") else ()
+    else:
+        yield value
+        return
+    for index, item in enumerate(items):
+        if index >= MOST_VALUES:
+            return
+        yield from leaves(item, depth + 1)
+
+
+def tensors(value: object, name: str) -> tuple[TensorInfo, ...]:
+    """Return the arrays within `value` as a record describes tensors, `name_0`, `name_1`, ..."""
+    arrays: list[Any] = [leaf for leaf in leaves(value) if is_array(leaf)]
+    return tuple(
+        TensorInfo(f"{name}_{index}", tuple(int(size) for size in array.shape), str(array.dtype).removeprefix("torch."))
+        for index, array in enumerate(arrays)
+    )
+
+
+def name_of(callable_: Callable[..., object]) -> str:
+    """Return what a case of the callable is named: its module and name; a lambda has none and is named after its hash."""
+    inner: Any = callable_
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    qualified = getattr(inner, "__qualname__", None) or type(inner).__qualname__
+    if qualified.endswith("<lambda>"):
+        return f"lambda {sha256_of(callable_)[:8]}"
+    module = getattr(inner, "__module__", None) or type(inner).__module__
+    full = qualified if module in ("__main__", "builtins") else f"{module}.{qualified}"
+    return _NO_NAME.sub("-", full.replace("<locals>.", "")).lstrip(" ._:@-")[-128:] or "function"
+
+
+def sha256_of(value: object) -> str:
+    """Return a hash of what a callable does, or of inputs: code with the values it refers to, of arrays only shape and dtype."""
+    return hashlib.sha256(_text(value, 0).encode(errors="replace")).hexdigest()
+
+
+def _text(value: Any, depth: int) -> str:
+    """Return a text that is the same in every process for values that do the same work."""
+    if isinstance(value, _PLAIN):
+        return repr(value)
+    with suppress(Exception):  # an object of the caller may refuse to be looked at, as a proxy outside its context does
+        if is_array(value):
+            return f"{value.dtype}{tuple(value.shape)}"
+        if isinstance(value, type | ModuleType) or depth >= DEEPEST:
+            return str(getattr(value, "__name__", type(value).__qualname__))
+        return _text_of_container(value, depth) or _text_of_callable(value, depth)
+    return type(value).__qualname__
+
+
+def _text_of_container(value: Any, depth: int) -> str:
+    """Return the text of a mapping, a set or a sequence; empty of anything else."""
+    if isinstance(value, Mapping):
+        return str({_text(key, depth + 1): _text(item, depth + 1) for key, item in [*value.items()][:MOST_VALUES]})
+    if isinstance(value, set | frozenset):
+        # In an order that no process's hashes decide.
+        return str(sorted(_text(item, depth + 1) for item in value))
+    if isinstance(value, tuple | list):
+        return str([_text(item, depth + 1) for item in value[:MOST_VALUES]])
+    return ""
+
+
+def _text_of_callable(value: Any, depth: int) -> str:
+    if isinstance(value, functools.partial):
+        return f"partial{_text((value.func, value.args, value.keywords), depth)}"
+    if inspect.ismethod(value):
+        return f"{_text(value.__func__, depth)} of {_text(value.__self__, depth + 1)}"
+    wrapped = getattr(value, "__wrapped__", None)
+    if wrapped is not None and wrapped is not value:
+        return f"{type(value).__qualname__} {_text(wrapped, depth + 1)}"
+    code = getattr(value, "__code__", None)
+    if isinstance(code, CodeType):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if not _is_empty(cell)]
+        names = [value.__globals__[name] for name in code.co_names if name in value.__globals__]
+        return f"{_text_of_code(code)} {_text([cells, names, value.__defaults__, value.__kwdefaults__], depth + 1)}"
+    if hasattr(value, "named_parameters"):
+        # A module of PyTorch shows its layers; the values of its weights take no time.
+        return f"{value!r} {'training' if getattr(value, 'training', False) else ''}"
+    parts = vars(value) if hasattr(value, "__dict__") else {}
+    return f"{type(value).__qualname__} {_text({name: parts[name] for name in sorted(parts, key=str)}, depth + 1)}"
+
+
+def _is_empty(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - whether it raises is the question
+    except ValueError:
+        return True
+    return False
+
+
+def _text_of_code(code: CodeType) -> str:
+    constants = [_text_of_code(constant) if isinstance(constant, CodeType) else _text(constant, 0) for constant in code.co_consts]
+    return f"{code.co_code.hex()} {constants} {code.co_names}"

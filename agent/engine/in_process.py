@@ -1,0 +1,260 @@
+"""A function measured in the process of its caller, by the clock, warm-up and statistics of every run.
+
+A process of its own keeps runs apart from everything else; here the caller's threads, imports and garbage are part of the process. What
+can mislead is looked for in the first calls, and stated as facts of the run that rules of the verdict read (`in_process_rules.py`).
+"""
+
+import gc
+import math
+import platform
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import repeat
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, one_line
+from edgemeter.agent.contract.record_accuracy import OutputCheck
+from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, Tensor
+from edgemeter.agent.contract.record_figures import ColdStart, Memory
+from edgemeter.agent.engine import job
+from edgemeter.agent.engine.call_trial import LONG_FIRST, CallTrial, FunctionCall, note_stored_results, note_threads, ran_ns, try_call
+from edgemeter.agent.engine.callables import leaves, sha256_of, tensors
+from edgemeter.agent.engine.loading import describe_precision, describe_runtime
+from edgemeter.agent.engine.measure import TimedPart, time_queries
+from edgemeter.agent.engine.predictions import Emit
+from edgemeter.agent.engine.process_usage import peak_mb, read_scheduling, resident_mb, scheduling_between
+from edgemeter.agent.engine.scenarios import scenario
+from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
+from edgemeter.agent.engine.scenarios.scenario import QueryShape, load_of_timed
+from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingSubject, no_collection
+from edgemeter.agent.engine.waiting import waits_for
+from edgemeter.agent.engine.warm_up import Warmed, looks_settled
+from edgemeter.agent.runtimes import Loaded, TensorInfo
+
+# Reading the clock twice is to be at most 1% of a query; queries that are shorter are made of so many calls that it is 0.1%.
+SHORTEST_IN_CLOCKS, BATCHED_IN_CLOCKS = 100, 1000
+CLOCK_TRIALS = 200
+# What a call leaves in cycles is freed between queries, this often: the collector is off while they are timed.
+COLLECTED_EVERY_NS = 100_000_000
+# Of the calls of a program: the first, and those that are timed.
+FEWEST_CALLS = 2
+T = TypeVar("T")
+
+
+def measure_call(work: job.RunJob, target: FunctionCall, emit: Emit) -> job.MeasuredRun:
+    """Measure a function in this process; `emit` is called in its thread, never between two clock reads.
+
+    Raises:
+        ConfigError: it cannot be called with these inputs, or a call leaves its work to be done later.
+        MeasurementError: a call failed.
+    """
+    other_threads = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+    emit(job.Phase(name="load"))
+    before_mb = resident_mb()
+    try:
+        trial = try_call(target)
+        loaded_mb = resident_mb()
+        calls, empty_ns = _calls_per_query(trial)
+        cpu_before_ns = ran_ns(other_threads)
+        begin_ns = time.monotonic_ns()
+        part = time_queries(work, _subject(trial, calls), QueryShape(calls, 1, 1), emit, trial.again_ns * calls)
+        passed_ns = time.monotonic_ns() - begin_ns
+        # There is none; the phase ends what is sampled beside the run.
+        emit(job.Phase(name="accuracy", seconds=0.0))
+    except EdgemeterError:
+        raise
+    except Exception as error:  # the function is the caller's, and may raise anything
+        raise MeasurementError(f"the function raised {type(error).__name__}: {one_line(error)}: correct it, or its inputs") from error
+    if calls > 1:
+        trial.facts["calls_per_query"] = (
+            f"a call takes less than {SHORTEST_IN_CLOCKS} times as long as reading the clock: each query is {calls} calls in a row, and "
+            f"the percentiles are those of their means; calling an empty function so takes {empty_ns:.0f} ns"
+        )
+    note_threads(trial, cpu_before_ns, ran_ns(other_threads), passed_ns)
+    note_stored_results(trial, target, part.timed.latency_ns.min() / calls)
+    memory = Memory(peak_mb=part.peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
+    return _measured(work, target, trial, part, calls, memory)
+
+
+@dataclass(slots=True)
+class ProgramCalls:
+    """Calls of functions as a program makes them, timed one by one until their results are there: starts and durations, monotonic ns."""
+
+    starts_ns: list[int] = field(default_factory=list)
+    durations_ns: list[int] = field(default_factory=list)
+    # Resident memory after the first call.
+    loaded_mb: float = 0.0
+    _waits: dict[object, Sequence[Callable[[Any], object]]] = field(default_factory=dict)
+
+    def time(self, function: Callable[..., T], *positional: object, **named: object) -> T:
+        """Return what the function returns; raises ConfigError if it leaves its work to be done later."""
+        waits = self._waits.get(function)
+        begin = time.monotonic_ns()
+        result = function(*positional, **named)
+        if waits is None:
+            waits = self._waits[function] = waits_for(result, (positional, named), function)
+        for wait in waits:
+            wait(result)
+        end = time.monotonic_ns()
+        self.starts_ns.append(begin)
+        self.durations_ns.append(end - begin)
+        self.loaded_mb = self.loaded_mb or resident_mb()
+        return result
+
+
+def measure_program(work: job.RunJob, calls: ProgramCalls, begins: threading.Event, ended: threading.Event, emit: Emit) -> job.MeasuredRun:
+    """Return the run of the calls that a program makes between two events; the first is its cold start, the others are timed.
+
+    Raises:
+        MeasurementError: there are fewer than two.
+    """
+    emit(job.Phase(name="load"))
+    before_mb, before = resident_mb(), read_scheduling()
+    emit(job.Phase(name="timed"))
+    begins.set()
+    ended.wait()
+    scheduled, peak = scheduling_between(before, read_scheduling()), peak_mb()
+    emit(job.Phase(name="accuracy", seconds=0.0))
+    if len(calls.starts_ns) < FEWEST_CALLS:
+        raise MeasurementError(f"the block timed {len(calls.starts_ns)} calls, a run takes {FEWEST_CALLS}: time more of them")
+    first_ns, durations = calls.durations_ns[0], np.array(calls.durations_ns[1:], np.int64)
+    starts = np.array(calls.starts_ns[1:], np.int64)
+    warmed = Warmed(1, first_ns, looks_settled(calls.durations_ns[1:]), int(np.median(durations)))
+    timed = TimedQueries(starts, durations, {}, int(starts[0]), int(starts[-1] + durations[-1]))
+    target = FunctionCall(ProgramCalls.time, ())
+    trial = CallTrial(target.function, first_ns, first_ns, None, None)
+    memory = Memory(peak_mb=peak, before_load_mb=before_mb, loaded_mb=calls.loaded_mb)
+    return _measured(work, target, trial, TimedPart(warmed, timed, scheduled, peak, None, None), 1, memory)
+
+
+def _calls_per_query(trial: CallTrial) -> tuple[int, float]:
+    """Return how many calls make a query that is long against reading the clock, and the ns that an empty call takes among as many."""
+
+    def spent_ns(call: Callable[[], object], calls: int) -> int:
+        batched = _repeated(call, calls)
+        durations = []
+        for _ in range(3):
+            start = time.monotonic_ns()
+            batched()
+            durations.append(time.monotonic_ns() - start)
+        return min(durations)
+
+    empty = partial(int)
+    with no_collection():
+        clock_ns = max(1, sorted(spent_ns(empty, 1) for _ in range(CLOCK_TRIALS))[CLOCK_TRIALS // 2])
+        calls = 1
+        spent = spent_ns(trial.call, 1) if trial.again_ns < SHORTEST_IN_CLOCKS * clock_ns * LONG_FIRST else trial.again_ns
+        if spent >= SHORTEST_IN_CLOCKS * clock_ns:
+            return 1, 0.0
+        while spent < BATCHED_IN_CLOCKS * clock_ns:
+            calls = max(2 * calls, math.ceil(calls * min(100.0, BATCHED_IN_CLOCKS * clock_ns / max(1, spent))))
+            spent = spent_ns(trial.call, calls)
+        return calls, spent_ns(empty, calls) / calls
+
+
+def _repeated(call: Callable[[], object], calls: int) -> Callable[[], object]:
+    if calls == 1:
+        return call
+
+    def batch() -> None:
+        for _ in repeat(None, calls):
+            call()
+
+    return batch
+
+
+def _subject(trial: CallTrial, calls: int) -> TimingSubject:
+    """Return what the scenarios time; between queries it frees what calls left in cycles."""
+    query = _repeated(trial.call, calls)
+    due_ns = 0
+
+    def bind(_: object) -> Callable[[], object]:
+        nonlocal due_ns
+        if trial.leaves_garbage and time.monotonic_ns() >= due_ns:
+            gc.collect()
+            due_ns = time.monotonic_ns() + COLLECTED_EVERY_NS
+        return query
+
+    return TimingSubject(bind, list, [[]])
+
+
+def _measured(work: job.RunJob, target: FunctionCall, trial: CallTrial, part: TimedPart, calls: int, memory: Memory) -> job.MeasuredRun:
+    samples = int(part.timed.latency_ns.size) * calls
+    of_queries = load_of_timed(part.timed, 1, calls, None)
+    throughput_per_s = scenario.throughput_per_s(work.case.scenario, part.timed, samples)
+    # Of a query of several calls the latency is that of one: their mean, in fractions of a nanosecond.
+    latency_ns: Any = part.timed.latency_ns if calls == 1 else part.timed.latency_ns / calls
+    timed = replace(part.timed, latency_ns=latency_ns)
+    window = scenario.window(work.case.scenario, timed)
+    loaded = _loaded(target, trial)
+    threads = _threads(trial)
+    case = msgspec.structs.replace(work.case, threads=threads or 1, options={"device": trial.device} if trial.device else {})
+    return job.MeasuredRun(
+        model=_model(work, target),
+        runtime=msgspec.structs.replace(
+            describe_runtime(case, loaded), threads_reason=None if threads else "only PyTorch tells how many a function computes with"
+        ),
+        precision=work.case.precision or describe_precision(loaded),
+        inputs=tuple(map(_tensor, loaded.inputs)),
+        outputs=tuple(map(_tensor, loaded.outputs)),
+        dataset=DatasetInfo(name="inputs of the call", sha256=sha256_of(target.inputs), images=0, annotated=False),
+        latency=summarise_latency(timed.latency_ns),
+        throughput_per_s=throughput_per_s,
+        preprocess=None,
+        postprocess=None,
+        cold_start=ColdStart(process_ms=None, import_ms=None, load_ms=None, first_ms=trial.first_ns / 1e6),
+        memory=memory,
+        accuracy=None,
+        accuracy_reason="a function has no accuracy here: score what it returns",
+        output_check=OutputCheck(compared=0, identical=0, worst_ratio=None),
+        samples=scenario.time_series(timed, window.start_ns),
+        timed=window,
+        guesses=(),
+        load=msgspec.structs.replace(of_queries, samples=samples),
+        **part.surroundings(),
+    )
+
+
+def _loaded(target: FunctionCall, trial: CallTrial) -> Loaded:
+    return Loaded(
+        package="python",
+        version=platform.python_version(),
+        backend=job.IN_PROCESS,
+        inputs=tensors(target.inputs, "input"),
+        outputs=tensors(trial.result, "output"),
+        metadata={},
+        import_ns=0,
+        load_ns=0,
+        facts=trial.facts,
+    )
+
+
+def _threads(trial: CallTrial) -> int | None:
+    """Return the threads that PyTorch computes with, where it is in the results; of other libraries they are not known: None."""
+    torch = sys.modules.get("torch")
+    computes = torch is not None and any(type(leaf).__module__.startswith("torch") for leaf in leaves(trial.result))
+    return int(torch.get_num_threads()) if torch is not None and computes else None
+
+
+def _tensor(info: TensorInfo) -> Tensor:
+    return Tensor(name=info.name, shape=tuple(size or 0 for size in info.shape), dtype=info.dtype)
+
+
+def _model(work: job.RunJob, target: FunctionCall) -> Model:
+    return Model(
+        name=work.case.name or "function",
+        sha256=work.sha256,
+        file=Path(getattr(getattr(target.function, "__code__", None), "co_filename", "") or "function").name,
+        format="python",
+        size_bytes=0,
+        task="unknown",
+        family="unknown",
+    )

@@ -1,0 +1,70 @@
+"""The perplexity of a language model on a text, in a sandboxed process of its own: one job on standard input, one answer."""
+
+import signal
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from edgemeter.agent import generators
+from edgemeter.agent.base.errors import MeasurementError
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.engine import job
+from edgemeter.agent.engine.confinement import grant_for
+from edgemeter.agent.engine.isolation import ask
+from edgemeter.agent.quality.perplexity import Perplexity
+from edgemeter.agent.quality.scoring import Material, score_generator
+from edgemeter.agent.runtimes import Options
+
+
+class _TextJob(msgspec.Struct, frozen=True, kw_only=True):
+    case: Case
+    text: str
+    context_tokens: int
+
+
+class _ScoredText(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    perplexity: Perplexity
+
+
+def text_perplexity(case: Case, text: str, context_tokens: int) -> Perplexity:
+    """Return the perplexity of the case's model on `text`, with the case's settings, in chunks of `context_tokens`.
+
+    Raises:
+        UnavailableError: the engine gives no likelihoods, or is not installed.
+        ConfigError: the text is too short, or the model has no room for such chunks.
+        MeasurementError: the engine failed.
+    """
+    work = _TextJob(case=case, text=text, context_tokens=context_tokens)
+    advice = f"the process that scored {Path(case.model).name!r}", "use a smaller model, or leave the perplexity out (--text none)"
+    return ask("edgemeter.agent.engine.text_scoring", [], job.encode(work), _ScoredText, grant_for(case), advice).perplexity
+
+
+def _score(work: _TextJob) -> Perplexity:
+    case = work.case
+    options = Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
+    with closing(generators.create(case.runtime)) as generator:
+        loaded = generator.load(Path(case.model), options, work.context_tokens)
+        perplexity = score_generator(generator, loaded, Material(work.text, (), (), work.context_tokens)).perplexity
+    if perplexity is None:
+        raise MeasurementError(f"{loaded.package} gave no perplexity: check the text")
+    return perplexity
+
+
+def main() -> None:
+    """Score the job on standard input, and write the answer to standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    output = job.take_stdout()
+    work = msgspec.json.decode(sys.stdin.buffer.read(), type=_TextJob)
+    answer: _ScoredText | job.Failed
+    try:
+        answer = _ScoredText(perplexity=_score(work))
+    except Exception as error:  # noqa: BLE001 - the outer loop, as in the process that measures
+        answer = job.failure(error, work.case)
+    with output:
+        output.write(job.encode(answer))
+
+
+if __name__ == "__main__":
+    main()

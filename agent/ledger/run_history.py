@@ -1,0 +1,307 @@
+"""The history of a ledger's runs: notes, and which runs people excluded, included again or deleted; who did it, when and why.
+
+A run that is excluded or deleted leaves the rows that every statistic, page and export reads. Its number is remembered, as those that
+retention removes: a device that delivers the record again gets a receipt, and the record does not come back. The record of an excluded run
+stays here until it is included again or deleted.
+"""
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path, PurePath
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import stamp
+from edgemeter.agent.base.statements import Statements
+from edgemeter.agent.contract.messages import Topic
+from edgemeter.agent.contract.record import RunRecord, decode
+from edgemeter.agent.contract.record_time import AHEAD_NS, EARLIEST_NS, placed
+from edgemeter.agent.ledger.chunks import REMOVED, Arrival, pack_chunk, unpack_chunk
+from edgemeter.agent.ledger.ledger import HeldRecord, Ledger, default_path
+from edgemeter.agent.ledger.retention import recall, remember
+
+RunAction = Literal["noted", "excluded", "included", "deleted"]
+RunState = Literal["counted", "excluded"]
+# What a list may be narrowed to, each a column of the rows.
+NARROWED = ("device", "fleet", "model", "runtime", "precision", "verdict")
+# Letters of an id that are shown: enough to be one of many, as the ids are random.
+_ID_LETTERS, _RANDOM_ID = 8, 32
+# Shorter beginnings of an id are taken by `edgemeter runs` only: they may as well be a mistyped file.
+ID = re.compile(r"[A-Za-z0-9-]{4,}")
+# So many candidates are named where an id is ambiguous.
+_NAMED = 5
+
+_EVENT_COLUMNS = ("number", "action", "id", "device", "model", "author", "at_ns", "text")
+_EVENTS = f"SELECT {', '.join(_EVENT_COLUMNS)} FROM run_events"  # noqa: S608 - our own names
+# Which run it was, kept with each event.
+_ABOUT = "id, device, session, seq, model, started_at_ns, stamped_by, received_ns"
+_ADD = f"INSERT INTO run_events (action, {_ABOUT}, author, at_ns, text, body) VALUES ({', '.join('?' * 13)})"  # noqa: S608 - our own names
+_JOINED = "FROM runs JOIN subjects USING (subject) JOIN chunks USING (chunk)"
+_ROWS = f"SELECT row, received_ns, chunk, place {_JOINED} WHERE id = ? ORDER BY row"
+_COPIED = f"SELECT action, {_ABOUT}, author, at_ns, text, body FROM run_events ORDER BY number"  # noqa: S608 - our own names
+_WITHDRAWN = f"SELECT number, left_sinks, {_ABOUT} FROM run_events WHERE action IN ('excluded', 'deleted') ORDER BY number"  # noqa: S608 - as above
+_EXCLUDED = "SELECT number, id, received_ns, body FROM run_events WHERE body IS NOT NULL"
+# Where the stated time cannot be true, that of the receipt (`record_time.off_by_ns`).
+_AT = f"""CASE WHEN received_ns >= {EARLIEST_NS} AND (started_at_ns > received_ns + {AHEAD_NS} OR started_at_ns < {EARLIEST_NS})
+THEN received_ns ELSE started_at_ns END"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """Something that `author` did with a run; `text` is a note, or the reason."""
+
+    number: int
+    action: RunAction
+    id: str
+    device: str
+    model: str
+    author: str
+    at_ns: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """A run of the ledger without its samples, at the time of its receipt where its own cannot be true; `events` are oldest first."""
+
+    record: RunRecord
+    state: RunState
+    events: tuple[RunEvent, ...]
+
+
+class WithdrawnRun(NamedTuple):
+    """A run that was excluded or deleted: what tells where a sink has it."""
+
+    id: str
+    device: str
+    session: int
+    seq: int
+    model: str
+    started_at_ns: int
+    stamped_by: str
+    received_ns: int
+
+
+def short_id(run_id: str) -> str:
+    """Return the beginning of a run's id that commands accept in its place; an id that is not random is returned whole."""
+    return run_id[:_ID_LETTERS] if len(run_id) == _RANDOM_ID else run_id
+
+
+def nothing_called(text: str) -> str:
+    """Return what to do where `text` is neither a file nor a run: what it may have been meant as."""
+    if Path(text).expanduser() == default_path():
+        return f"no run is kept in {text!r} yet: measure with `edgemeter run MODEL`, or name another file with --ledger"
+    if text.isalnum() and not ID.fullmatch(text):
+        return f"there is no file {text!r}, and it is too short for a run's id: write 4 letters of it or more, see `edgemeter runs list`"
+    if ID.fullmatch(text):
+        return f"{text!r} is neither a file, a model nor the beginning of a run's id: `edgemeter runs list` lists the runs"
+    return f"there is no file {text!r}: correct the path, or give the id of a run, see `edgemeter runs list`"
+
+
+class LedgerRuns:
+    """The runs of `ledger` and their history."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        # A file that an older version made and nobody has written since, and a database, may not have the table yet.
+        self._has_events = ledger.has_table("run_events")
+
+    def events(self, run_id: str | None = None) -> list[RunEvent]:
+        """Return the history, oldest first, of one run or of all."""
+        if not self._has_events:
+            return []
+        condition, values = ("", ()) if run_id is None else ("WHERE id = ?", (run_id,))
+        return [RunEvent(*row) for row in self._ledger.query(f"{_EVENTS} {condition} ORDER BY number", *values)]
+
+    def runs(self, conditions: Mapping[str, str], since_ns: int | None = None, limit: int | None = None) -> list[ListedRun]:
+        """Return the runs that fulfil `conditions` (columns of `NARROWED`) and are not older, newest first, with those excluded."""
+        # What has a suffix and is no model's name is the file of one, which is no column: records are read until enough fit.
+        is_file = bool(PurePath(conditions.get("model", "")).suffix) and conditions["model"] not in self.models()
+        columns = [name for name in NARROWED if name in conditions and not (is_file and name == "model")]
+        where = " AND ".join([f"{_AT} >= ?", *(f"{name} = ?" for name in columns)])
+        values = [since_ns or 0, *(conditions[name] for name in columns)]
+        bound = "" if limit is None or is_file else f"LIMIT {limit}"
+        query = f"SELECT row {_JOINED} WHERE {where} ORDER BY {_AT} DESC, row DESC {bound}"
+        rows = [int(row) for (row,) in self._ledger.query(query, *values)]
+        placed_runs = (_placed(entry) for row in rows for entry in self._entries(row))
+        counted = [(record, "counted") for record in islice((run for run in placed_runs if _matches(run, conditions)), limit)]
+        excluded = [
+            (record, "excluded")
+            for record in map(_placed, self._excluded())
+            if record.started_at_ns >= (since_ns or 0) and _matches(record, conditions)
+        ]
+        by_id: dict[str, list[RunEvent]] = {}
+        for event in self.events():
+            by_id.setdefault(event.id, []).append(event)
+        newest = sorted([*counted, *excluded], key=lambda entry: entry[0].started_at_ns, reverse=True)[:limit]
+        return [ListedRun(record, state, tuple(by_id.get(record.id, ()))) for record, state in newest]  # type: ignore[arg-type]
+
+    def models(self) -> list[str]:
+        """Return the names of the models that have runs, sorted."""
+        return [name for (name,) in self._ledger.query("SELECT DISTINCT model FROM runs JOIN subjects USING (subject) ORDER BY model")]
+
+    def find(self, prefix: str) -> str:
+        """Return the id that begins with `prefix`, of a run that is counted or excluded.
+
+        Raises:
+            ConfigError: there is none, or several.
+        """
+        if (run_id := self.lookup(prefix)) is None:
+            raise ConfigError(f"no run's id begins with {prefix!r} in {self._ledger.where}: list the runs with `edgemeter runs list`")
+        return run_id
+
+    def lookup(self, prefix: str) -> str | None:
+        """Return the id as `find`, None if no run has it or had it.
+
+        Raises:
+            ConfigError: there are several, or it was deleted.
+        """
+        query = "SELECT DISTINCT id FROM runs WHERE substr(id, 1, ?) = ?"
+        ids = {run_id for (run_id,) in self._ledger.query(query, len(prefix), prefix)}
+        ids |= {entry.record.id for entry in self._excluded() if entry.record.id.startswith(prefix)}
+        if prefix in ids:
+            return prefix
+        if len(ids) == 1:
+            return str(ids.pop())
+        if ids:
+            named = ", ".join(sorted(ids)[:_NAMED]) + (f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else "")
+            raise ConfigError(f"{prefix!r} begins the ids of {len(ids)} runs ({named}): write more of it")
+        deleted = [event for event in self.events() if event.action == "deleted" and event.id.startswith(prefix)]
+        if deleted and prefix:
+            event = deleted[-1]
+            raise ConfigError(f"run {event.id} was deleted by {event.author} on {stamp(event.at_ns)} ({event.text or 'no reason stated'})")
+        return None
+
+    def entry(self, run_id: str, *, with_samples: bool = False) -> HeldRecord:
+        """Return the record of a run as it is stored; the row of an excluded one is 0."""
+        for row, *_ in self._ledger.query(_ROWS, run_id):
+            for entry in self._entries(row, with_samples=with_samples):
+                return entry
+        return next(entry for entry in self._excluded(with_samples=with_samples) if entry.record.id == run_id)
+
+    def is_counted(self, run_id: str) -> bool:
+        """Return whether statistics count the run."""
+        return bool(self._ledger.query("SELECT 1 FROM runs WHERE id = ? LIMIT 1", run_id))
+
+    def note(self, run_id: str, text: str, author: str) -> None:
+        """Add a note to a run, counted or excluded."""
+        entry = self.entry(run_id)
+        with self._ledger.writing() as statements:
+            _add(statements, "noted", _about(entry.record, entry.received_ns), author, text)
+
+    def withdraw(self, run_id: str, action: Literal["excluded", "deleted"], author: str, reason: str) -> list[tuple[str, int, int]]:
+        """Take a run out of every statistic; return its numbers (device, session, seq). Of a deleted one the record is gone for good."""
+        numbers = []
+        with self._ledger.writing() as statements:
+            bodies = [] if action == "excluded" else statements.execute(f"{_EXCLUDED} AND id = ?", (run_id,)).fetchall()
+            withdrawn = [(unpack_chunk(bytes(body))[0], received_ns) for _, _, received_ns, body in bodies]
+            for row, received_ns, chunk, index in statements.execute(_ROWS, (run_id,)).fetchall():
+                withdrawn.append((self._take_out(statements, chunk, index), received_ns))
+                statements.execute("DELETE FROM runs WHERE row = ?", (row,))
+            statements.execute("UPDATE run_events SET body = NULL WHERE id = ?", (run_id,))
+            for payload, received_ns in withdrawn:
+                record = decode(payload)
+                numbers.append((record.device, record.session or 0, record.seq or 0))
+                remember(statements, numbers[-1:])
+                body = pack_chunk([payload]) if action == "excluded" else None
+                _add(statements, action, _about(record, received_ns), author, reason, body)
+        return numbers
+
+    def include(self, run_id: str, author: str, reason: str) -> None:
+        """Count an excluded run again. It gets a new row, so that every sink receives it.
+
+        Raises:
+            ConfigError: its number belongs to another record meanwhile.
+        """
+        for number, _, received_ns, body in self._ledger.query(f"{_EXCLUDED} AND id = ?", run_id):
+            (payload,) = unpack_chunk(bytes(body))
+            record = decode(payload)
+            # Ended in between, the run is still excluded, and included by the same call again.
+            with self._ledger.writing() as statements:
+                recall(statements, record.device, record.session or 0, record.seq or 0)
+            committed = self._ledger.commit([Arrival(record, payload, str(Topic(record.fleet, record.device, "result")), received_ns)])
+            if committed.collisions:
+                raise ConfigError(f"run {run_id} cannot be included: another record has its number, see `edgemeter collector quarantine`")
+            with self._ledger.writing() as statements:
+                statements.execute("UPDATE run_events SET body = NULL WHERE number = ?", (number,))
+                _add(statements, "included", _about(record, received_ns), author, reason)
+
+    def copy(self, source: Ledger) -> None:
+        """Add the history of another ledger, whose records this one has by now; what is counted here stays so."""
+        if not source.has_table("run_events"):
+            return
+        present = {(event.action, event.id, event.at_ns) for event in self.events()}
+        for action, *about, author, at_ns, text, body in source.query(_COPIED):
+            run = WithdrawnRun(*about)
+            if (action, run.id, at_ns) in present:
+                continue
+            is_removed = action in ("excluded", "deleted") and not self.is_counted(run.id)
+            with self._ledger.writing() as statements:
+                if is_removed:
+                    remember(statements, [(run.device, run.session, run.seq)])
+                _add(statements, action, run, author, text, body if is_removed else None, at_ns)
+
+    def withdrawn(self, sink: str) -> list[tuple[int, WithdrawnRun]]:
+        """Return the runs that the `sink` may still have although they were excluded or deleted, by the number of the event."""
+        events = self._ledger.query(_WITHDRAWN) if self._has_events else ()
+        remaining = [(number, WithdrawnRun(*about)) for number, sinks, *about in events if sink not in sinks.split("\n")]
+        return [(number, run) for number, run in remaining if not self.is_counted(run.id)]
+
+    def note_removed(self, number: int, sink: str) -> None:
+        """Note that the sink has the run of an event no more."""
+        with self._ledger.writing() as statements:
+            statements.execute("UPDATE run_events SET left_sinks = left_sinks || ? WHERE number = ?", (f"{sink}\n", number))
+
+    def _take_out(self, statements: Statements, chunk: int, index: int) -> bytes:
+        """Return the JSON text of a record, which is in its chunk no more."""
+        (body,) = statements.execute("SELECT body FROM chunks WHERE chunk = ?", (chunk,)).fetchone()
+        payloads = unpack_chunk(bytes(body))
+        payload, payloads[index] = payloads[index], REMOVED
+        statements.execute(self._ledger.set_body, (pack_chunk(payloads), chunk))
+        return payload
+
+    def _entries(self, row: int, *, with_samples: bool = False) -> Iterator[HeldRecord]:
+        return self._ledger.records(with_samples=with_samples, after_row=row - 1, limit=1)
+
+    def _excluded(self, *, with_samples: bool = False) -> Iterator[HeldRecord]:
+        for _, _, received_ns, body in self._ledger.query(_EXCLUDED) if self._has_events else ():
+            record = decode(unpack_chunk(bytes(body))[0])
+            yield HeldRecord(0, received_ns, record if with_samples else msgspec.structs.replace(record, samples=()))
+
+
+def _placed(entry: HeldRecord) -> RunRecord:
+    return placed(entry.record, entry.received_ns)
+
+
+def _matches(record: RunRecord, conditions: Mapping[str, str]) -> bool:
+    nested: Mapping[str, str] = {"runtime": record.runtime.name, "verdict": record.verdict.state}
+    plain = {name: value for name, value in conditions.items() if name in NARROWED and name != "model"}
+    is_of_model = "model" not in conditions or record.model.is_called(conditions["model"])
+    return is_of_model and all((nested.get(name) or getattr(record, name)) == value for name, value in plain.items())
+
+
+def _about(record: RunRecord, received_ns: int) -> WithdrawnRun:
+    record_in_time = placed(record, received_ns)
+    number = (record.session or 0, record.seq or 0)
+    return WithdrawnRun(
+        record.id, record.device, *number, record.model.name, record_in_time.started_at_ns, record_in_time.stamped_by, received_ns
+    )
+
+
+def _add(
+    statements: Statements,
+    action: RunAction,
+    run: WithdrawnRun,
+    author: str,
+    text: str,
+    body: bytes | None = None,
+    at_ns: int | None = None,
+) -> None:
+    # PostgreSQL stores no NUL in a text.
+    words = [word.replace("\0", "\ufffd") for word in (author, text)]
+    statements.execute(_ADD, (action, *run, words[0], time.time_ns() if at_ns is None else at_ns, words[1], body))

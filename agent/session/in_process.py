@@ -1,0 +1,66 @@
+"""A run of a function in the process of its caller: observed, judged and recorded as every run."""
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from edgemeter.agent.base import config
+from edgemeter.agent.base.file_lock import run_lock
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.contract.suite import Case, SuiteFile, checked_settings, expand
+from edgemeter.agent.engine import isolation, job
+from edgemeter.agent.engine.call_trial import FunctionCall
+from edgemeter.agent.engine.callables import name_of, sha256_of
+from edgemeter.agent.engine.in_process import measure_call
+from edgemeter.agent.machine import fingerprint
+from edgemeter.agent.power.detect import open_sensors
+from edgemeter.agent.session.run_record import PlannedRun, SessionContext
+from edgemeter.agent.session.session import OnEvent, measure_run
+
+# The settings of a case that concern a function; the others are of models, of data or of a process of its own.
+SETTINGS = ("mode", "seconds", "queries", "idle_seconds", "name", "precision", "role", "seed", "start_below_c", "cool_down_limit_s")
+
+Execute = Callable[[job.RunJob, isolation.Follow], job.MeasuredRun]
+
+
+def case_of(target: FunctionCall, settings: Mapping[str, Any]) -> Case:
+    """Return the case of a function; raises ConfigError if a setting has a wrong value."""
+    named = {"name": name_of(target.function), **settings}
+    written = checked_settings({"model": "function", "runtime": job.FUNCTION_RUNTIME, "agreement": "never", **named})
+    return expand(SuiteFile(name="function", case=[written]), Path.cwd()).cases[0]
+
+
+def measure_function(
+    target: FunctionCall,
+    case: Case,
+    options: Mapping[str, Any],
+    report: Callable[[str], None],
+    on_event: OnEvent = lambda _: None,
+    runs: int = 1,
+    execute: Execute | None = None,
+) -> list[RunRecord]:
+    """Return the records of so many runs of a function, measured while no other run is in progress on this board.
+
+    `report` hears of a wait for others. `execute` measures a run, by default `measure_call`. `options` name device, fleet and power
+    sensors, and hold the `config`uration's file.
+
+    Raises:
+        EdgemeterError: the function cannot be measured, or failed.
+    """
+    settings = config.from_options(options)
+    with (
+        run_lock(config.home(), "edgemeter.measure", report),
+        open_sensors(options["power"], settings.power, settings.sensors) as (sensors, why_no_power),
+    ):
+        device, fleet = config.names(options["device"], options["fleet"], settings)
+        # What sampling costs was calibrated for a process of its own.
+        context = SessionContext("function", device, fleet, None, fingerprint.read(), "all", None)
+        sha256 = sha256_of(target.function)
+        planned_runs = [PlannedRun(case, repeat, case.seed + repeat, repeat + 1, sha256, context) for repeat in range(runs)]
+        return [measure_run(run, sensors, why_no_power, on_event, execute or partial(_execute, target)) for run in planned_runs]
+
+
+def _execute(target: FunctionCall, work: job.RunJob, follow: isolation.Follow) -> job.MeasuredRun:
+    return measure_call(work, target, lambda event: follow(event, os.getpid()))

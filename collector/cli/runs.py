@@ -1,0 +1,340 @@
+"""The commands `edgemeter runs`: find, show, note, exclude, delete and export the runs of a ledger."""
+
+import getpass
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from edgemeter.agent.base import config as settings
+from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.figures import count, plain_digits, stamp
+from edgemeter.agent.base.options import added, config_option, format_option, json_option, quiet_option
+from edgemeter.agent.base.progress import note
+from edgemeter.agent.base.suggestions import near
+from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table, plain_table, print_text, safe_text, writable
+from edgemeter.agent.contract.figures import in_view
+from edgemeter.agent.contract.record import RunRecord
+from edgemeter.agent.ledger.ledger import default_path
+from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun, RunEvent, short_id
+from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, since_option
+from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
+
+NEWEST = 20
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _list_options(command: _Command) -> _Command:
+    return added(
+        ledger_option,
+        only_options("device", "model", "runtime", "precision"),
+        click.option("--verdict", type=click.Choice(["valid", "suspect", "invalid"]), help="Only this verdict."),
+        since_option("measured"),
+        click.option("-n", "--limit", type=click.IntRange(0), default=NEWEST, show_default=True, help="Number of runs; 0: all."),
+        click.option("--deleted", "is_deleted", is_flag=True, help="List deleted runs instead: who deleted them, when and why."),
+        format_option('Print {"runs": [...]} or {"deleted": [...]}'),
+    )(command)
+
+
+@click.group(cls=DefaultGroup, invoke_without_command=True)
+@_list_options
+@click.pass_context
+def runs(context: click.Context, /, **options: Any) -> None:
+    """List the runs of a ledger, newest first; show, note, exclude, delete or export some. The beginning of an id is enough.
+
+    Example: edgemeter runs show 3f2a1b9c
+    """
+    if context.invoked_subcommand is None:
+        _list(**options)
+
+
+@runs.command("list", short_help="List runs, newest first.")
+@_list_options
+def list_(**options: Any) -> None:
+    """List runs, newest first, with those that are excluded and their notes.
+
+    Example: edgemeter runs list --model yolov8n --since 2026-11-01
+    """
+    _list(**options)
+
+
+@runs.command(short_help="Show a run, its notes and its history.")
+@click.argument("run_id", metavar="ID")
+@ledger_option
+@json_option('Print {"run": {...}, "state": "counted" or "excluded", "history": [...]}, without raw samples.')
+def show(run_id: str, ledger: LedgerPlace | None, *, as_json: bool) -> None:
+    """Show a run as `edgemeter run` does, with its notes and its history.
+
+    Example: edgemeter runs show 3f2a1b9c
+    """
+    with _opened(ledger) as history:
+        full_id = history.find(run_id)
+        record, events, is_counted = history.entry(full_id).record, history.events(full_id), history.is_counted(full_id)
+    if as_json:
+        print_data("json", {"run": record, "state": "counted" if is_counted else "excluded", "history": events})
+        return
+    from edgemeter.agent.cli.run_table import print_runs
+
+    console = console_for(None)
+    print_text(console, f"run {record.id}, measured {stamp(record.started_at_ns)} UTC{'' if is_counted else ', EXCLUDED from statistics'}")
+    print_runs([record], console, why=True)
+    for event in events:
+        print_text(console, f"{stamp(event.at_ns)} {event.author} {event.action} it{f': {event.text}' if event.text else ''}")
+
+
+@runs.command("note", short_help="Add a note to a run.")
+@click.argument("run_id", metavar="ID")
+@click.argument("text")
+@ledger_option
+def add_note(run_id: str, text: str, ledger: LedgerPlace | None) -> None:
+    """Add a note to a run; it stays beside the run with your name and the time.
+
+    Example: edgemeter runs note 3f2a1b9c "second fan connected"
+    """
+    with _opened(ledger, is_written=True) as history:
+        full_id = history.find(run_id)
+        history.note(full_id, text, _author())
+    note(f"noted on {short_id(full_id)}")
+
+
+@runs.command(short_help="Take runs out of every statistic; they stay in the list.")
+@click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--reason", required=True, help="Why; it is listed with the runs.")
+@ledger_option
+def exclude(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -> None:
+    """Take runs out of every statistic, page and export. They stay in the list with the reason; `include` brings them back.
+
+    Example: edgemeter runs exclude 3f2a1b9c --reason "the fan was off"
+    """
+    with _opened(ledger, is_written=True) as history:
+        full_ids = _chosen(history, run_ids)
+        for full_id in full_ids:
+            if history.is_counted(full_id):
+                elsewhere = _elsewhere(ledger, full_id, "exclude", history.withdraw(full_id, "excluded", _author(), reason))
+                note(f"excluded {short_id(full_id)}; undo with `edgemeter runs include {short_id(full_id)}`{elsewhere}")
+            else:
+                note(f"{short_id(full_id)} is excluded already")
+
+
+@runs.command(short_help="Count excluded runs again.")
+@click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--reason", default="", help="Why; it is kept in the history.")
+@ledger_option
+def include(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None) -> None:
+    """Count excluded runs again, as they were.
+
+    Example: edgemeter runs include 3f2a1b9c
+    """
+    with _opened(ledger, is_written=True) as history:
+        for full_id in _chosen(history, run_ids):
+            history.include(full_id, _author(), reason)
+            note(f"{short_id(full_id)} counts")
+
+
+@runs.command(short_help="Delete runs for good.")
+@click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--reason", default="", help="Why; it is kept in the history.")
+@click.option("-y", "--yes", "is_confirmed", is_flag=True, help="Do not ask.")
+@ledger_option
+def delete(run_ids: tuple[str, ...], reason: str, ledger: LedgerPlace | None, *, is_confirmed: bool) -> None:
+    """Delete runs for good: their records are gone, and no device brings them back. Who did it, when and why is kept.
+
+    Example: edgemeter runs delete 3f2a1b9c --reason "wrong model"
+    """
+    from edgemeter.agent.delivery.outbox_file import OUTBOX, withdraw
+
+    with _opened(ledger) as history:
+        records = [history.entry(full_id).record for full_id in _chosen(history, run_ids)]
+    if not is_confirmed:
+        for record in records:
+            click.echo(f"{short_id(record.id)}  {stamp(record.started_at_ns)}  {record.device}  {record.model.name}", err=True)
+        if not sys.stdin.isatty():
+            raise click.UsageError("deleting asks first, and there is no terminal: give --yes")
+        click.confirm(f"Delete {count(len(records), 'run')} for good?", abort=True, err=True)
+    is_own = chosen_ledger(ledger) == default_path()
+    with _opened(ledger, is_written=True) as history:
+        for record in records:
+            numbers = history.withdraw(record.id, "deleted", _author(), reason)
+            elsewhere = _elsewhere(ledger, record.id, "delete", numbers)
+            is_waiting = is_own and withdraw(settings.home() / OUTBOX, numbers)
+            note(f"deleted {short_id(record.id)}{'; it was not delivered yet, and will not be' if is_waiting else elsewhere}")
+
+
+@runs.command(short_help="Write runs as a table, a document or bundles.")
+@click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
+@click.option(
+    "-o", "--output", type=click.Path(allow_dash=True), required=True, help=".csv, .parquet or .json; FOLDER/ takes bundles; - is CSV."
+)
+@ledger_option
+@config_option
+@quiet_option
+def export(run_ids: tuple[str, ...], output: str, ledger: LedgerPlace | None, config: Path | None) -> None:
+    """Write runs as a table (.csv, .parquet), as what `edgemeter run --json` prints (.json), or as bundles into a folder (FOLDER/).
+
+    Example: edgemeter runs export 3f2a1b9c -o results/
+    """
+    from edgemeter.agent.bundle.signature import signer
+    from edgemeter.agent.bundle.write import check_folder, write_bundle
+    from edgemeter.collector.cli.report import write_table
+
+    is_folder = output.endswith("/") or Path(output).is_dir()
+    with _opened(ledger) as history:
+        full_ids = _chosen(history, run_ids)
+        records = (history.entry(full_id, with_samples=is_folder or output.endswith(".json")).record for full_id in full_ids)
+        if not is_folder:
+            write_table(records, len(full_ids), output)
+            return
+        key = settings.read(config).signing_key_file
+        check_folder(Path(output))
+        for record in records:
+            note(f"wrote {write_bundle(Path(output), record, None, signer=signer(Path(key)) if key else None)}")
+
+
+@contextmanager
+def _opened(ledger: LedgerPlace | None, *, is_written: bool = False) -> Iterator[LedgerRuns]:
+    address = chosen_ledger(ledger)
+    if isinstance(address, Path) and not address.exists():
+        raise ConfigError(f"no run is kept in {str(address)!r} yet: measure with `edgemeter run MODEL`, or name another file with --ledger")
+    with open_ledger(address, "write" if is_written else "read") as opened:
+        yield LedgerRuns(opened)
+
+
+def _chosen(history: LedgerRuns, run_ids: Sequence[str]) -> list[str]:
+    """Return the whole ids, each once; nothing is done to any run where one of them is wrong."""
+    return list(dict.fromkeys(map(history.find, run_ids)))
+
+
+def _author() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def _elsewhere(ledger: LedgerPlace | None, run_id: str, command: str, numbers: Sequence[tuple[str, int, int]]) -> str:
+    """Return that a collector has the run too, and what to do there; empty where none confirmed it to this machine."""
+    from edgemeter.agent.delivery.outbox_file import OUTBOX, is_delivered
+
+    if chosen_ledger(ledger) != default_path() or not is_delivered(settings.home() / OUTBOX, numbers):
+        return ""
+    return f"; the collector's copy stays: on its machine `edgemeter runs {command} {short_id(run_id)}`"
+
+
+def _list(
+    ledger: LedgerPlace | None, since_ns: int | None, limit: int, form: Format | None, *, is_deleted: bool, **options: str | None
+) -> None:
+    conditions = {name: value for name, value in options.items() if value is not None}
+    with _opened(ledger) as history:
+        if is_deleted:
+            deleted = [event for event in reversed(history.events()) if event.action == "deleted"]
+            _show_deleted(deleted[: limit or None], form)
+            return
+        # One more, to know whether there are more.
+        listed = history.runs(conditions, since_ns, limit + 1 if limit else None)
+        models = history.models()
+    if listed or form not in (None, "table"):
+        show_list(listed[: limit or None], form)
+    if limit and len(listed) > limit:
+        note(f"there are more: -n 0 lists all, -n {2 * limit} twice as many")
+    elif not listed and (conditions or since_ns):
+        model = conditions.get("model")
+        note("no run matches" if model is None or model in models else f"no run is of a model or file {model!r}: {near(model, models)}")
+    elif not listed:
+        note("no run is kept yet: measure with `edgemeter run MODEL`")
+
+
+def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:
+    """Print runs in the order given, with the figures that any of them has."""
+    if print_data(form, {"runs": [_entry(run) for run in listed]}):
+        return
+    console = console_for(form)
+
+    def safe(cells: list[str]) -> list[str]:
+        return [writable(cell, console) for cell in cells]
+
+    figures = [entry for entry in in_view("run") if not entry.rank and any(entry.value(run.record) is not None for run in listed)]
+    records = [run.record for run in listed]
+    states = [run.record.verdict.state if run.state == "counted" else "excluded" for run in listed]
+    names = {
+        "id": [short_id(record.id) for record in records],
+        "measured (UTC)": [stamp(record.started_at_ns) for record in records],
+        "device": [record.device for record in records],
+        "model": [record.model.name for record in records],
+        "": [f"{record.precision} {record.runtime.setting_text}" for record in records],
+    }
+    ranks = {"device": REDUNDANT if len(set(names["device"])) == 1 else 3}
+    # On a narrow terminal what tells runs apart stays, and what is the same or stands in `runs show` goes.
+    columns = [
+        *(TableColumn(name, safe(cells), "left", ranks.get(name, 0), folds=name == "model") for name, cells in names.items()),
+        *(TableColumn(entry.heading, [plain_digits(entry.value(record)) for record in records], rank=1) for entry in figures),
+        TableColumn("verdict", states, "left"),
+        TableColumn("remark", safe([_remark(run) for run in listed]), "left", rank=2),
+    ]
+    console.print(fitted_table(columns, console.width, {"excluded": "dim"}))
+
+
+def two_newest(listed: Sequence[ListedRun]) -> tuple[RunRecord, RunRecord] | None:
+    """Return a run of each of the two cases that were measured last, the older case first; None where there is one case only."""
+    newest: dict[str, RunRecord] = {}
+    for run in listed:
+        if run.state == "counted" and run.record.verdict.state != "invalid":
+            newest.setdefault(run.record.case, run.record)
+    if len(newest) <= 1:
+        return None
+    first, second, *_ = newest.values()
+    return second, first
+
+
+def show_newest(ledger: LedgerPlace, form: Format | None) -> None:
+    """Print the newest runs of a ledger, and the command that compares the two cases that were measured last."""
+    with _opened(ledger) as history:
+        listed = history.runs({}, limit=NEWEST)
+    show_list(listed, form)
+    pair = two_newest(listed)
+    if pair is None:
+        note("nothing to compare yet: `edgemeter compare MODEL_A MODEL_B` measures two models in turn")
+        return
+    where = "" if ledger == default_path() else str(ledger)
+    sides = " ".join(f"'{where}?case={record.case}'" for record in pair)
+    note(f"compare the two newest cases: edgemeter compare {sides}")
+    if len({run.record.device for run in listed}) > 1:
+        note(f"compare the devices with one of them: edgemeter compare --reference {pair[1].device}")
+
+
+def _entry(run: ListedRun) -> Mapping[str, Any]:
+    record = run.record
+    return {
+        **{name: getattr(record, name) for name in ("id", "started_at_ns", "device", "fleet", "case", "suite", "precision", "scenario")},
+        "model": record.model.name,
+        "runtime": record.runtime.name,
+        "verdict": record.verdict.state,
+        "state": run.state,
+        **{entry.name: entry.value(record) for entry in in_view("run")},
+        "history": [msgspec.to_builtins(event) for event in run.events],
+    }
+
+
+def _remark(run: ListedRun) -> str:
+    """Return the reason why the run is excluded, and its notes."""
+    reasons = [event.text for event in run.events if event.action == "excluded"][-1:] if run.state == "excluded" else []
+    return "; ".join((*reasons, *(event.text for event in run.events if event.action == "noted")))
+
+
+def _show_deleted(events: Sequence[RunEvent], form: Format | None) -> None:
+    if print_data(form, {"deleted": events}):
+        return
+    console = console_for(form)
+    table = plain_table("id", "device", "model", "deleted (UTC)", "by", "reason")
+    for event in events:
+        cells = (short_id(event.id), event.device, event.model, stamp(event.at_ns), event.author, event.text)
+        table.add_row(*(safe_text(cell, console) for cell in cells))
+    console.print(table)

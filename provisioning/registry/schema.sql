@@ -1,0 +1,208 @@
+-- The tables of the registry, in the words of SQLite. First the service that is active (empty where none is), and how often it has reported so.
+CREATE TABLE IF NOT EXISTS service AS SELECT '' AS owner, 0 AS beat;
+CREATE TABLE devices (
+    device TEXT PRIMARY KEY,
+    fleet TEXT NOT NULL,
+    serial TEXT UNIQUE,
+    board TEXT,
+    tags TEXT NOT NULL DEFAULT '[]',
+    standing TEXT NOT NULL,
+    circuit TEXT,
+    power_w REAL,
+    enrolled_ns INTEGER,
+    changed_ns INTEGER NOT NULL
+);
+CREATE TABLE jobs (
+    job TEXT PRIMARY KEY,
+    title TEXT NOT NULL,
+    work BLOB NOT NULL,
+    timeout_s REAL NOT NULL,
+    retries INTEGER NOT NULL,
+    retry_pause_s REAL NOT NULL,
+    cool_down_s REAL NOT NULL,
+    exclusive TEXT NOT NULL,
+    campaign TEXT,
+    made_ns INTEGER NOT NULL
+);
+CREATE INDEX jobs_by_time ON jobs (made_ns);
+CREATE TABLE executions (
+    id INTEGER PRIMARY KEY,
+    serial INTEGER NOT NULL UNIQUE,
+    job TEXT NOT NULL,
+    device TEXT NOT NULL,
+    fleet TEXT NOT NULL,
+    state TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    wish TEXT,
+    reason TEXT,
+    due_ns INTEGER NOT NULL,
+    sent_ns INTEGER,
+    accepted_ns INTEGER,
+    running_ns INTEGER,
+    ended_ns INTEGER,
+    deadline_ns INTEGER,
+    done_ratio REAL,
+    doing TEXT,
+    runs TEXT NOT NULL,
+    figures TEXT NOT NULL,
+    text TEXT,
+    campaign TEXT,
+    wave INTEGER,
+    UNIQUE (job, device)
+);
+CREATE INDEX executions_of_device ON executions (device, id);
+CREATE INDEX executions_of_campaign ON executions (campaign, wave, state, serial) WHERE campaign IS NOT NULL;
+CREATE UNIQUE INDEX executions_in_flight ON executions (device) WHERE state IN ('sent', 'accepted', 'running');
+CREATE INDEX executions_open ON executions (id) WHERE ended_ns IS NULL;
+CREATE TABLE campaigns (
+    campaign TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    reason TEXT,
+    wave INTEGER NOT NULL,
+    waves INTEGER NOT NULL,
+    rules BLOB NOT NULL,
+    made_ns INTEGER NOT NULL,
+    judged_from INTEGER NOT NULL,
+    ended_ns INTEGER
+);
+CREATE TABLE campaign_cells (
+    campaign TEXT NOT NULL,
+    model TEXT NOT NULL,
+    mode TEXT NOT NULL,
+    device TEXT NOT NULL,
+    wave INTEGER NOT NULL,
+    job TEXT,
+    impossible TEXT,
+    PRIMARY KEY (campaign, model, mode, device)
+) WITHOUT ROWID;
+-- `password` is the token as the broker's password file holds it, salted and hashed; `key_sha256` whose key it was used for.
+CREATE TABLE claims (
+    claim TEXT PRIMARY KEY,
+    password TEXT NOT NULL,
+    device TEXT NOT NULL,
+    fleet TEXT NOT NULL,
+    made_ns INTEGER NOT NULL,
+    expires_ns INTEGER NOT NULL,
+    key_sha256 TEXT,
+    closed_ns INTEGER
+);
+-- `serial` is the board's, `number` the certificate's own.
+CREATE TABLE certificates (
+    number TEXT PRIMARY KEY,
+    device TEXT NOT NULL,
+    serial TEXT NOT NULL,
+    key_sha256 TEXT NOT NULL,
+    pem TEXT NOT NULL,
+    issued_ns INTEGER NOT NULL,
+    not_after_ns INTEGER NOT NULL,
+    revoked_ns INTEGER,
+    reason TEXT
+);
+CREATE INDEX certificates_by_key ON certificates (key_sha256);
+-- `topic` is where the answer goes, `name` the accepted name; `decision` is NULL until there is one.
+CREATE TABLE requests (
+    request TEXT PRIMARY KEY,
+    topic TEXT NOT NULL,
+    claim TEXT,
+    device TEXT NOT NULL,
+    fleet TEXT NOT NULL,
+    serial TEXT NOT NULL,
+    serial_source TEXT NOT NULL,
+    board TEXT,
+    csr TEXT NOT NULL,
+    key_sha256 TEXT NOT NULL,
+    why TEXT NOT NULL,
+    asked_ns INTEGER NOT NULL,
+    decision TEXT,
+    name TEXT
+);
+CREATE TABLE expulsions (
+    device TEXT PRIMARY KEY,
+    since_ns INTEGER NOT NULL
+);
+CREATE TABLE presence (
+    device TEXT PRIMARY KEY,
+    fleet TEXT NOT NULL,
+    state TEXT,
+    session INTEGER,
+    since_ns INTEGER,
+    birth BLOB,
+    health BLOB,
+    heard_ns INTEGER NOT NULL,
+    activity BLOB,
+    activity_ns INTEGER
+);
+CREATE INDEX presence_lost ON presence (since_ns) WHERE state = 'lost';
+CREATE TABLE standings (
+    device TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    reason TEXT,
+    since_ns INTEGER NOT NULL,
+    good_runs INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX standings_suspect ON standings (device) WHERE state = 'suspect';
+CREATE TABLE golden_runs (
+    job TEXT NOT NULL,
+    device TEXT NOT NULL,
+    ended_ns INTEGER NOT NULL,
+    figures TEXT NOT NULL,
+    beside TEXT NOT NULL,
+    doubted TEXT NOT NULL,
+    is_kept INTEGER NOT NULL,
+    PRIMARY KEY (device, ended_ns, job)
+) WITHOUT ROWID;
+CREATE TABLE golden_plan (
+    device TEXT PRIMARY KEY,
+    fleet TEXT NOT NULL,
+    due_ns INTEGER NOT NULL,
+    boot_id TEXT,
+    is_first INTEGER NOT NULL,
+    failures INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX golden_plan_due ON golden_plan (due_ns);
+CREATE TABLE health_position (serial INTEGER NOT NULL);
+INSERT INTO health_position VALUES (0);
+CREATE TABLE rescues (
+    device TEXT PRIMARY KEY,
+    attempts INTEGER NOT NULL,
+    next_ns INTEGER NOT NULL,
+    needs_hand INTEGER NOT NULL,
+    reason TEXT
+);
+CREATE TABLE power_actions (
+    id INTEGER PRIMARY KEY,
+    device TEXT NOT NULL,
+    switch TEXT NOT NULL,
+    action TEXT NOT NULL,
+    asked_by TEXT NOT NULL,
+    began_ns INTEGER NOT NULL,
+    ended_ns INTEGER,
+    outcome TEXT
+);
+CREATE INDEX power_actions_of_device ON power_actions (device, id);
+CREATE INDEX power_actions_open ON power_actions (id) WHERE ended_ns IS NULL;
+CREATE TABLE heard_measuring (
+    device TEXT PRIMARY KEY,
+    heard_ns INTEGER NOT NULL
+);
+CREATE TABLE releases (
+    sha256 TEXT PRIMARY KEY,
+    size_bytes INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    version TEXT NOT NULL,
+    board TEXT NOT NULL,
+    arch TEXT NOT NULL,
+    python TEXT NOT NULL,
+    glibc TEXT NOT NULL,
+    checked TEXT NOT NULL,
+    built_ns INTEGER NOT NULL,
+    added_ns INTEGER NOT NULL
+);
+CREATE TABLE bans (
+    device TEXT PRIMARY KEY,
+    count INTEGER NOT NULL,
+    since_ns INTEGER NOT NULL,
+    until_ns INTEGER NOT NULL,
+    reason TEXT NOT NULL
+);

@@ -1,0 +1,102 @@
+"""Facts about functions measured from Python: kept like every run, marked in comparisons, and as a decorator."""
+
+import time
+
+import pytest
+from msgspec.structs import replace
+
+import edgemeter
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.contract.case_identity import key_of, relation
+from tests.fixtures.comparison_factory import make_run
+
+SHORT = {"mode": "rapid", "seconds": 0.0, "queries": 16, "power": "none"}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Return an empty home."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    monkeypatch.setenv("EDGEMETER_RUN_LOCK", "run.lock")
+
+
+def pause(seconds, *, result=None):
+    """Wait, and return a result."""
+    time.sleep(seconds)
+    return result
+
+
+@pytest.mark.slow
+def test_a_function_is_measured_and_kept():
+    """One call of `measure`; the record says in every view that it ran in this process."""
+    record = edgemeter.measure(pause, 0.002, **SHORT)
+    assert record.model.name.endswith("pause")
+    assert record.latency.min_ms >= 2.0
+    assert record.case == edgemeter.measure(pause, 0.002, save=False, **SHORT).case
+    columns = edgemeter.load(columns=["model", "runtime", "backend"])
+    assert [values.tolist() for name, values in columns.items() if name != "started_at"] == [
+        [record.model.name],
+        ["python"],
+        ["in-process"],
+    ]
+    assert any(note.startswith("in-process: ") for note in record.verdict.notes)
+    assert [condition.when for condition in record.conditions] == ["before", "during", "after"]
+    assert record.conditions[1].agent_load_ratio in (None, 0.0)
+
+
+def test_a_run_in_process_is_not_alike_without_a_mark():
+    """Compared with a run of the same name in a process of its own it carries the mark of its backend."""
+    own_process = make_run("pi-1", p50_ms=5.0)
+    in_process = make_run("pi-1", p50_ms=5.0)
+    in_process = replace(in_process, runtime=replace(in_process.runtime, name="python", backend="in-process"))
+    assert relation(key_of(in_process), key_of(own_process)).kind == "like"
+    assert {"other backend", "other runtime"} <= set(relation(key_of(in_process), key_of(own_process)).marks)
+
+
+def test_settings_of_models_are_refused_for_functions():
+    """And inputs for models: as a function has it, a TypeError."""
+    for keyword in ({"data": "x"}, {"threads": 4}, {"runtime": "onnx"}):
+        with pytest.raises(TypeError, match=f"unexpected keyword argument '{next(iter(keyword))}' for a function"):
+            edgemeter.measure(pause, 0.001, **keyword)
+    with pytest.raises(TypeError, match="a model takes no inputs here"):
+        edgemeter.measure("model.onnx", 1)
+
+
+@pytest.mark.slow
+def test_a_decorated_function_is_measured_at_its_first_call():
+    """It returns what it did before, keeps its name, and has the record."""
+    decorated = edgemeter.measured(save=False, **SHORT)(pause)
+    assert (decorated.record, decorated.__name__) == (None, "pause")
+    assert decorated(0.001, result=7) == 7
+    record = decorated.record
+    assert record.latency.min_ms >= 1.0
+    assert decorated(0.001) is None
+    assert decorated.record is record
+    assert edgemeter.measured(pause).record is None
+
+
+@pytest.mark.slow
+def test_the_calls_of_a_program_are_timed_as_it_makes_them():
+    """Each once, with what it returns; the first is the cold start."""
+    with edgemeter.watch("steps", power="none") as watch:
+        results = [watch(pause, 0.002, result=step) for step in range(20)]
+    assert results == list(range(20))
+    record = watch.record
+    assert (record.model.name, record.latency.count, record.runtime.backend) == ("steps", 19, "in-process")
+    assert record.latency.min_ms >= 2.0
+    assert record.cold_start.first_ms >= 2.0
+    # What nobody measured is absent, and not 0.
+    assert (record.cold_start.import_ms, record.cold_start.load_ms) == (None, None)
+    assert record.memory.before_load_mb <= record.memory.loaded_mb <= record.memory.peak_mb
+    assert edgemeter.load(columns=["model"])["model"].tolist() == ["steps"]
+
+
+@pytest.mark.slow
+def test_a_block_that_fails_or_times_nothing_leaves_no_run():
+    """The program's own error comes through; without calls a line says what is missing."""
+    with pytest.raises(ZeroDivisionError), edgemeter.watch("failing", power="none") as watch:
+        watch(lambda: 1 / 0)
+    with pytest.raises(MeasurementError, match="the block timed 0 calls"), edgemeter.watch("nothing", power="none"):
+        pass
+    with pytest.raises(ConfigError, match="no run is kept in"):
+        edgemeter.load()

@@ -1,0 +1,58 @@
+"""Facts about how commands end: one table of exit statuses, which every command uses."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+import edgemeter.agent.cli.main as main_module
+from edgemeter.agent.base.errors import DONE, EXIT_STATUSES, FAILED, USAGE
+from tests.fixtures.command import edgemeter
+
+ROOT = Path(main_module.__file__).resolve().parents[2]
+WRONG_SENSOR = '[sensors.rapl]\nscopee = "1"\n'
+
+
+def test_no_command_ends_with_a_number_of_its_own():
+    """Every status has its name, and stands in the table that the reference shows."""
+    for path in [*ROOT.glob("*/cli/*.py")]:
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) == "sys.exit":
+                assert not any(isinstance(part, ast.Constant) for part in ast.walk(call.args[0]) if part is call.args[0]), path
+    assert sorted(EXIT_STATUSES) == [0, 1, 2, 130, 143]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["--version"], DONE),
+        (["sensors"], DONE),
+        (["rnu"], USAGE),
+        (["run", "nowhere.onnx"], USAGE),
+        (["sensors", "read", "rapll"], USAGE),
+        (["bundle", "verify", "nowhere"], USAGE),
+    ],
+)
+def test_a_status_means_what_the_table_states(arguments, status, tmp_path):
+    """0 done, 2 where the user has to correct something."""
+    assert edgemeter(*arguments, cwd=tmp_path).returncode == status
+
+
+def test_sensors_with_a_wrong_key_fail(tmp_path):
+    """The list is printed, and a script sees that the configuration is wrong."""
+    (tmp_path / "config.toml").write_text(WRONG_SENSOR)
+    listed = edgemeter("sensors", "--config", tmp_path / "config.toml", "--json")
+    assert listed.returncode == FAILED
+    assert "has no setting 'scopee'" in next(row["error"] for row in json.loads(listed.stdout)["sensors"] if row["sensor"] == "rapl")
+
+
+@pytest.mark.slow
+def test_a_doctor_that_finds_something_bad_fails(tmp_path):
+    """As with a broker that does not answer, or wrong settings of a sensor."""
+    (tmp_path / "config.toml").write_text(WRONG_SENSOR)
+    examined = edgemeter("doctor", "--config", tmp_path / "config.toml", "--json", env={"EDGEMETER_HOME": str(tmp_path), "PATH": ""})
+    assert examined.returncode == FAILED
+    findings = {finding["name"]: finding for finding in json.loads(examined.stdout)["findings"]}
+    assert findings["rapl"]["state"] == "bad"
+    assert str(tmp_path / "ledger.sqlite") in findings["ledger"]["what"]

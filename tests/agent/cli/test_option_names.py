@@ -1,0 +1,176 @@
+"""Facts about the names of options over all commands: one name for one thing, and the names of the release before."""
+
+from collections import defaultdict
+
+import click
+import pytest
+
+from edgemeter.agent.base.options import RenamedOption
+from tests.fixtures.command import edgemeter
+from tests.fixtures.command_lines import every_command, parsed
+
+# What a name means on every command that has it. A new meaning takes a new name; a new name for one of these things is a synonym.
+MEANINGS = {
+    "--accept-unverified": "models without a known hash too",
+    "--address": "web address that something was retrieved from",
+    "--agreement": "repeats that compare outputs with reference kernels",
+    "--all": "list what is left out by default too",
+    "--all-days": "count the days before the last change of level too",
+    "--annotations": "ground truth of --data",
+    "--as": "name to take something as",
+    "--backend": "backend of the runtime",
+    "--batch": "samples in a batch",
+    "--board": "type of board",
+    "--broker": "address of the broker",
+    "--broker-ca-file": "trusted CA of the broker",
+    "--broker-certificate-file": "client certificate for the broker",
+    "--broker-key-file": "key of that certificate",
+    "--broker-password-file": "password for the broker",
+    "--broker-user-file": "user for the broker",
+    "--cache": "folder of fetched models",
+    "--calibration": "folder of images to measure int8 ranges on",
+    "--calibration-images": "largest number of calibration images",
+    "--catalogue": "the user's own catalogue of models",
+    "--cluster-by": "what makes items dependent",
+    "--config": "configuration file of the agent",
+    "--context-tokens": "tokens of a chunk of --text",
+    "--cool-down-limit-s": "longest wait for --start-below-c",
+    "--corrupt": "corruptions to score on as well",
+    "--cpus": "cores that a run is pinned to",
+    "--data": "what the model runs on: photographs, recordings, texts",
+    "--deleted": "list deleted runs instead",
+    "--delivery-timeout": "seconds to wait for receipts",
+    "--device": "name of a device",
+    "--dry-run": "change and send nothing",
+    "--estimate-power-w": "assumed power without a sensor",
+    "--even-if": "objection to be overruled",
+    "--figure": "figure by its name",
+    "--fleet": "name of a fleet",
+    "--folder": "folder of the fleet's server",
+    "--format": "form of what is printed",
+    "--from": "what to read from",
+    "--home": "data folder",
+    "--influx": "address of an InfluxDB",
+    "--influx-token-file": "token of the InfluxDB",
+    "--json": "print JSON",
+    "--keep-days": "days after which data is deleted",
+    "--kind": "kind of entry or file",
+    "--ledger": "where runs are kept",
+    "--licence": "licence of what is added",
+    "--limit": "number of entries listed",
+    "--limit-mb": "limit of the cache",
+    "--list": "list instead of writing",
+    "--matters": "smallest difference that matters",
+    "--members": "the findings of an event",
+    "--mode": "length of a run",
+    "--model": "the model",
+    "--name": "name of the model in records and catalogue",
+    "--no-save": "keep no run in the ledger",
+    "--on": "selection of devices",
+    "--option": "options of the runtime",
+    "--output": "file or folder to write to",
+    "--output-tokens": "tokens generated",
+    "--passphrase-file": "passphrase of a backup",
+    "--port": "TCP port",
+    "--power": "power sensors",
+    "--precision": "precision of the model",
+    "--prompt-tokens": "tokens of the prompt",
+    "--public-key": "key to verify with",
+    "--quiet": "the result and errors only",
+    "--rate": "how many a second",
+    "--reader": "reader of the ground truth",
+    "--reason": "why, in the user's words",
+    "--reference": "device or role that others are compared with",
+    "--release": "release of the agent for a board",
+    "--repeats": "how often the same is measured",
+    "--replace": "replace an entry of the same name",
+    "--retrieved": "day of retrieval",
+    "--root": "system to check packages in",
+    "--rules": "rules of alerts",
+    "--runtime": "runtime by its name",
+    "--samples-per-query": "samples in a query of multi_stream",
+    "--scenario": "how queries arrive",
+    "--seconds": "length of one measurement or test",
+    "--seed": "seed of what is random",
+    "--shelf": "folder of imported and published figures",
+    "--signing-key-file": "private key to sign with",
+    "--since": "from this day on",
+    "--source": "who or where something comes from",
+    "--start-below-c": "temperature below which a run starts",
+    "--subset": "size of a random subset of --data",
+    "--text": "UTF-8 text for a perplexity",
+    "--threads": "threads of the runtime",
+    "--timeout": "seconds to wait for an answer or an end",
+    "--to": "format to convert to",
+    "--user": "account on the board",
+    "--verdict": "only this verdict",
+    "--wait": "wait for the end, or detach",
+}
+# A text may be checked by the command (a list, a place with an address in it); a flag is never a value.
+OPTIONS = [
+    (" ".join(path), option)
+    for path, command in every_command()
+    for option in command.params
+    if isinstance(option, click.Option) and not option.hidden
+]
+
+
+def test_a_name_that_several_commands_have_means_one_thing():
+    """The list above says what; a name that is new on a second command needs its line."""
+    commands = defaultdict(set)
+    for command, option in OPTIONS:
+        for name in option.opts:
+            commands[name].add(command)
+    shared = {name for name, its in commands.items() if len(its) > 1 and name.startswith("--")}
+    assert sorted(shared ^ set(MEANINGS)) == []
+
+
+def test_a_name_is_a_flag_on_all_commands_or_on_none():
+    """`--board NAME` on one command and `--board` on another would be two things."""
+    for name in MEANINGS:
+        kinds = {option.is_flag for _, option in OPTIONS if name in option.opts}
+        assert len(kinds) == 1, name
+
+
+def test_a_name_that_is_gone_from_a_command_is_not_listed_there():
+    """Neither in its help nor among the names that mean something there today."""
+    for command, option in OPTIONS:
+        if isinstance(option, RenamedOption):
+            present = {name for other, its in OPTIONS if other == command for name in its.opts}
+            assert present.isdisjoint(option.former), command
+
+
+@pytest.mark.parametrize(
+    ("line", "present"),
+    [
+        ("edgemeter run m.onnx --images photos", {"data": "photos"}),
+        ("edgemeter run m.onnx -i photos", {"data": "photos"}),
+        ("edgemeter energy --repeat 3 -- true", {"repeat": 3}),
+        ("edgemeter compare --store a.sqlite --store b.sqlite --reference r", {"stores": ("a.sqlite", "b.sqlite")}),
+        ("edgemeter models convert m.pt2 --to onnx-fp32 --out there", {"out": "there"}),
+        ("edgemeter fleet restart pi --board", {"board": True}),
+    ],
+)
+def test_the_name_of_the_release_before_still_works(line, present, capsys):
+    """For one release, with a line on standard error that says what to write instead."""
+    parameters = parsed(line).params
+    for name, value in present.items():
+        assert (parameters[name] if isinstance(value, bool | int | tuple) else str(parameters[name])) == value
+    assert "stops working in the next release: use --" in capsys.readouterr().err
+
+
+def test_both_names_of_one_option_are_refused():
+    """Which of the two was meant is unknown."""
+    with pytest.raises(click.UsageError, match="--out is the former name of --output"):
+        parsed("edgemeter new sensor x --out a --output b")
+
+
+def test_a_suite_with_the_former_key_of_its_data_is_read(tmp_path):
+    """`images` is `data` now; the line that says so names both."""
+    (tmp_path / "m.replay.json").write_text("{}")
+    (tmp_path / "photos").mkdir()
+    suite = tmp_path / "suite.toml"
+    suite.write_text('name = "s"\n[[case]]\nmodel = "m.replay.json"\nimages = "photos"\n')
+    checked = edgemeter("config", "check", suite)
+    assert checked.returncode == 0, checked.stderr
+    assert "the key images is now called data" in checked.stderr

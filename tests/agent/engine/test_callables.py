@@ -1,0 +1,94 @@
+"""Facts about what a callable is: its name, and a hash that is the same for the same work in any process."""
+
+import functools
+import subprocess
+import sys
+
+import numpy as np
+
+from edgemeter.agent.engine.callables import name_of, sha256_of
+from tests.fixtures.rows import table_row
+
+SCALE = 2
+
+
+class Proxy:
+    """Refuses to be looked at outside its context, as those of web frameworks do."""
+
+    def __getattr__(self, name):
+        """Refuse."""
+        raise RuntimeError(name)
+
+
+PROXY = Proxy()
+
+
+def norm_of(values):
+    """Return a norm, by a library whose module has a `shape` and a `dtype`."""
+    return np.linalg.norm(values)
+
+
+def through_a_proxy():
+    """Return the proxy."""
+    return PROXY
+
+
+def scaled(value):
+    """Return a multiple."""
+    return SCALE * value
+
+
+def closure_over(value):
+    """Return a function that refers to a value."""
+    return lambda: value
+
+
+def test_a_function_is_named_after_its_module_and_itself():
+    """A partial after what it calls; a lambda after its hash, so that two of them are two cases."""
+    assert name_of(scaled).endswith("test_callables.scaled")
+    assert name_of(functools.partial(scaled, 1)) == name_of(scaled)
+    assert name_of(sum) == "sum"
+    assert name_of(closure_over(1)) != name_of(closure_over(2))
+    assert name_of(closure_over(1)).startswith("lambda ")
+
+
+def test_what_a_function_refers_to_may_be_a_library_or_refuse():
+    """Numpy itself, a class of it, a module that looks like an array, an object whose attributes raise."""
+    like_an_array = type(sys)("library")
+    like_an_array.shape = like_an_array.dtype = lambda value: value
+    for function in (norm_of, through_a_proxy, closure_over(np), closure_over(np.float32), closure_over(like_an_array)):
+        with table_row(function):
+            assert len(sha256_of(function)) == 64
+    assert sha256_of(norm_of) != sha256_of(through_a_proxy)
+
+
+def test_the_hash_follows_what_the_function_does(monkeypatch):
+    """Its code, the values that it refers to, their shapes; not where it was made, nor the values of arrays."""
+    assert sha256_of(closure_over(1)) == sha256_of(closure_over(1))
+    different = [
+        (closure_over(1), closure_over(2)),
+        (closure_over(scaled), closure_over(sum)),
+        (functools.partial(scaled, 1), functools.partial(scaled, 2)),
+        (closure_over(np.ones(2)), closure_over(np.ones(3))),
+        (lambda: 1, lambda: 2),
+        ((1,), (2,)),
+        ("a", "b"),
+    ]
+    for function, other in different:
+        with table_row(function):
+            assert sha256_of(function) != sha256_of(other)
+    assert sha256_of(closure_over(np.ones(2))) == sha256_of(closure_over(np.zeros(2)))
+    before = sha256_of(scaled)
+    monkeypatch.setitem(globals(), "SCALE", 3)
+    assert sha256_of(scaled) != before
+
+
+def test_another_process_computes_the_same_hash():
+    """Otherwise no run of a later day would be of the same case."""
+    code = (
+        "import functools, json; from edgemeter.agent.engine.callables import sha256_of\n"
+        "def f(x, *, n=3):\n    return json.dumps([y for y in x if y in {'a', 'b'}])\n"
+        "print(sha256_of(functools.partial(f, ['a'])))"
+    )
+    hashes = {subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(3)}
+    assert len(hashes) == 1

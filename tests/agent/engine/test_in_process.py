@@ -1,0 +1,269 @@
+"""Facts about functions that are measured in the process of their caller: their time is right, and what misleads is stated."""
+
+import asyncio
+import functools
+import gc
+import threading
+import time
+import timeit
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import numpy as np
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, MeasurementError
+from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.engine import job
+from edgemeter.agent.engine.call_trial import FunctionCall
+from edgemeter.agent.engine.in_process import measure_call
+from edgemeter.agent.verdict.judge import judge
+from tests.fixtures.rows import table_row
+
+
+def run_of(function, inputs=(), **settings):
+    """Return a short run of a function."""
+    limits = {"repeats": 1, "queries": 16, "seconds": 0.0, "warm_up_seconds": 0.02, "idle_seconds": 0.0}
+    case = Case(model="function", runtime="python", **{**limits, **settings})
+    work = job.RunJob(case=case, sha256="0" * 64, size_bytes=0, seed=0, accuracy=False, idle=False, spawned_ns=0)
+    return measure_call(work, FunctionCall(function, inputs), lambda _: None)
+
+
+def rules_of(run):
+    """Return the names of the rules that the run violates."""
+    verdict = judge(run, [])
+    return {text.partition(":")[0] for text in (*verdict.reasons, *verdict.notes)}
+
+
+def spin(seconds):
+    """Compute for so long by another clock."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def test_a_sleep_of_known_length_is_measured_as_long():
+    """The kernel's timer stands outside; a run says that it had no process of its own."""
+    run = run_of(time.sleep, 0.002)
+    assert 2.0 <= run.latency.min_ms < 3.0
+    assert (run.runtime.name, run.runtime.backend) == ("python", "in-process")
+    assert "in-process" in rules_of(run)
+
+
+def test_calls_too_short_for_the_clock_are_timed_in_batches():
+    """The mean of a batch is what a loop outside gives for a call; the number of calls stands in the record."""
+    values = list(range(20))
+    run = run_of(sum, (values,), queries=64)
+    outside_ms = min(timeit.repeat(lambda: sum(values), number=1000))
+    assert run.load.calls_per_query > 10
+    assert run.load.samples == run.load.calls_per_query * run.latency.count
+    assert 0.2 * outside_ms < run.latency.min_ms < 5 * outside_ms
+    assert "calls-batched" in rules_of(run)
+    assert "calls-batched" not in rules_of(run_of(spin, 0.001))
+
+
+def test_inputs_are_arguments_keywords_or_the_argument():
+    """A tuple, a dict, anything else; and none at all."""
+    seen_inputs = []
+
+    def function(*positional, **named):
+        seen_inputs.append((positional, named))
+        spin(0.0001)
+
+    for inputs, call in [((1, 2), ((1, 2), {})), ({"a": 1}, ((), {"a": 1})), ([1, 2], (([1, 2],), {})), ((), ((), {}))]:
+        with table_row(inputs):
+            seen_inputs.clear()
+            run_of(function, inputs)
+            assert {str(arguments) for arguments in seen_inputs} == {str(call)}
+
+
+class Scaled:
+    """Called, or by its method, it does the same work."""
+
+    def __init__(self, size):
+        self.values = np.ones(size)
+
+    def __call__(self, factor=1.0):
+        """Return a norm."""
+        return float(np.linalg.norm(self.values * factor))
+
+    method = __call__
+
+
+def test_each_kind_of_callable_is_measured():
+    """A function of numpy, an object, its method, a partial, keywords; who cannot tell their threads says why."""
+    scaled = Scaled(1000)
+    callables = [(np.sort, scaled.values), (scaled, 2.0), (scaled.method, {"factor": 2.0}), (functools.partial(scaled, 3.0), ())]
+    for function, inputs in callables:
+        with table_row(function):
+            run = run_of(function, inputs)
+            assert 0 < run.latency.min_ms < 100
+            assert (run.runtime.threads, "PyTorch" in run.runtime.threads_reason) == (1, True)
+            assert any("number of threads is not known" in note for note in judge(run, []).notes)
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_a_module_of_pytorch_states_its_threads():
+    """Called, and by its method; no reason is given then."""
+    import torch  # noqa: PLC0415 - its threads would not survive the fork
+
+    module = torch.nn.Linear(64, 64).eval()
+    for function in (module, module.forward):
+        run = run_of(function, torch.zeros(1, 64))
+        assert (run.runtime.threads, run.runtime.threads_reason) == (torch.get_num_threads(), None)
+
+
+def memoised():
+    """Return a function that stores its results by itself, in a dictionary."""
+    stored = {}
+
+    def function(size):
+        if size not in stored:
+            time.sleep(0.01)
+            stored[size] = [size]
+        return stored[size]
+
+    return function
+
+
+def in_a_thread():
+    """Start work and return before it is done."""
+    threading.Thread(target=time.sleep, args=(0.03,)).start()
+
+
+def in_a_circle():
+    """Leave objects that refer to each other."""
+    circle = []
+    circle.append(circle)
+    spin(0.0002)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "rule"),
+    [
+        (functools.lru_cache(lambda size: time.sleep(0.01 * size)), (1,), "stored-result"),
+        (memoised(), (1,), "stored-result"),
+        (in_a_thread, (), "unfinished-work"),
+        (list.sort, (list(range(2000, 0, -1)),), "inputs-changed"),
+        (in_a_circle, (), "garbage-left"),
+        (spin, (0.001,), None),
+    ],
+)
+def test_what_misleads_is_stated(function, inputs, rule):
+    """Of each function that the rule is about; and of a busy loop none."""
+    rules = {"stored-result", "unfinished-work", "inputs-changed", "garbage-left", "other-threads"}
+    assert rules_of(run_of(function, inputs)) & rules == ({rule} - {None})
+
+
+def test_a_busy_thread_of_the_caller_is_stated():
+    """It holds the lock of Python while the function waits; a thread that sleeps does not."""
+    is_over = threading.Event()
+    waiting = threading.Thread(target=is_over.wait, name="sleeper")
+    waiting.start()
+    assert "other-threads" not in rules_of(run_of(spin, 0.001))
+    busy = threading.Thread(target=lambda: [sum(range(1000)) for _ in iter(is_over.is_set, True)], name="noisy")
+    busy.start()
+    try:
+        run = run_of(time.sleep, 0.002, queries=64)
+    finally:
+        is_over.set()
+        busy.join()
+        waiting.join()
+    assert "other-threads" in rules_of(run)
+    assert "noisy" in run.runtime.facts["other_threads_ratio"]
+
+
+def test_work_that_is_put_off_is_refused_or_waited_for():
+    """Coroutines, generators and iterators with a line that says what to measure; a future by its result."""
+
+    async def coroutine():
+        await asyncio.sleep(0)
+
+    def starts_coroutine():
+        return coroutine()
+
+    for function, inputs, words in [
+        (coroutine, (), "asyncio.run"),
+        (starts_coroutine, (), "asyncio.run"),
+        (lambda: (number for number in range(9)), (), "list"),
+        (map, (str, [1]), "list"),
+        (threading.Thread, (), "wait"),
+    ]:
+        with table_row(words), pytest.raises(ConfigError, match=words):
+            run_of(function, inputs)
+    with ThreadPoolExecutor(1) as pool:
+        assert run_of(lambda: pool.submit(time.sleep, 0.003)).latency.min_ms >= 3.0
+
+
+class PutOffArray:
+    """An array that is computed when it is waited for, as those of JAX are."""
+
+    shape, dtype = (2,), "float32"
+
+    def block_until_ready(self):
+        """Compute it."""
+        time.sleep(0.003)
+
+
+def test_results_of_an_asynchronous_framework_are_waited_for():
+    """The array itself, and arrays within what is returned."""
+    for result in (PutOffArray(), {"logits": [PutOffArray()]}, (1, PutOffArray())):
+        with table_row(result):
+            run = run_of(lambda result=result: result)
+            assert run.latency.min_ms >= 3.0
+            assert [tensor.shape for tensor in run.outputs] == [(2,)]
+
+
+class ForeignArray:
+    """An array of a library that nobody knows, in the memory of an accelerator."""
+
+    shape, dtype = (2,), "float32"
+
+    def __dlpack_device__(self):
+        """Return device 0 of CUDA."""
+        return 2, 0
+
+
+def test_an_accelerator_that_cannot_be_waited_for_is_refused():
+    """Its results may not be there when the call returns."""
+    with pytest.raises(ConfigError, match="synchronise before it returns"):
+        run_of(ForeignArray)
+
+
+def test_wrong_inputs_and_errors_of_the_function_are_one_line():
+    """The first before it is called."""
+    with pytest.raises(ConfigError, match="does not take these inputs: missing a required argument"):
+        run_of(spin)
+    with pytest.raises(MeasurementError, match="the function raised ZeroDivisionError"):
+        run_of(lambda: 1 / 0)
+
+
+def test_garbage_is_freed_while_queries_are_timed():
+    """The collector is off meanwhile: a function that leaves much in cycles does not fill the memory."""
+    alive = []
+
+    def function():
+        circle = [bytes(1000)]
+        circle.append(circle)
+        spin(0.001)
+        alive.append(len(gc.get_objects(0)))
+
+    run_of(function, queries=400)
+    assert max(alive) < 300 + min(alive)
+    assert gc.isenabled()
+
+
+def test_arrays_are_described_as_tensors():
+    """Shape and type of inputs and outputs; text is part of the data's identity and no tensor."""
+    run = run_of(lambda image, text: (image * 2, text), (np.ones((1, 3, 8, 8), np.float32), "a"))
+    assert [(tensor.shape, tensor.dtype) for tensor in (*run.inputs, *run.outputs)] == [((1, 3, 8, 8), "float32")] * 2
+    assert run.precision == "fp32"
+
+
+def test_the_words_on_threads_follow_what_is_known():
+    """A reason means that nobody knows, whatever the number says; older runs have none."""
+    runtime = run_of(spin, (0.001,)).runtime
+    assert (runtime.threads_text, runtime.setting_text) == ("unknown threads", "python ?T")
+    two_threads = msgspec.structs.replace(runtime, threads=2, threads_reason=None)
+    assert (two_threads.threads_text, two_threads.setting_text) == ("2 threads", "python 2T")

@@ -1,0 +1,68 @@
+"""Facts about `edgemeter.agent.engine.inspection`: a model is opened once before it is measured, where that disturbs nobody."""
+
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError, MeasurementError, TransientError, UnavailableError
+from edgemeter.agent.engine import inspection
+from tests.fixtures.run_jobs import one_case
+
+MODELS = Path(__file__).parents[2] / "fixtures/runtimes"
+
+
+@pytest.fixture
+def ways(monkeypatch):
+    """Return how models are opened, without opening them."""
+    names = []
+    monkeypatch.setattr(inspection, "_ask", lambda _case, how, *_: names.append(how))
+    return names
+
+
+def test_a_sound_model_is_not_refused():
+    """It is loaded in a process of its own."""
+    assert inspection.why_not(one_case(MODELS / "litert.tflite")) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "how"),
+    [
+        ("litert.tflite", {}, ["load"]),
+        ("litert.tflite", {"backend": "reference"}, ["load"]),
+        ("onnx.onnx", {"backend": "cuda"}, ["check"]),
+        ("edgetpu.tflite", {"runtime": "edgetpu"}, []),
+    ],
+)
+def test_an_accelerator_is_not_opened(ways, model, settings, how):
+    """Another run may be using it; the library's list of backends is read."""
+    inspection.why_not(one_case(MODELS / model, **settings))
+    assert ways == how
+
+
+def test_a_large_model_is_not_loaded_in_vain(ways, tmp_path):
+    """Its load takes as long as that of a run, and memory: the head of the file is read."""
+    model = tmp_path / "m.onnx"
+    with model.open("wb") as file:
+        file.truncate(inspection.TRIED_BYTES + 1)
+    inspection.why_not(one_case(model))
+    assert ways == ["check"]
+
+
+@pytest.mark.parametrize(
+    ("error", "is_refused"), [(ConfigError, True), (UnavailableError, True), (MeasurementError, False), (TransientError, False)]
+)
+def test_a_crash_or_a_long_load_is_left_to_the_first_run(monkeypatch, error, is_refused):
+    """Memory that another run takes, or a slow disk, refuses nothing."""
+
+    def fail(*_):
+        raise error("no")
+
+    monkeypatch.setattr(inspection, "_ask", fail)
+    assert (inspection.why_not(one_case(MODELS / "litert.tflite")) is not None) == is_refused
+
+
+def test_a_truncated_language_model_is_refused_by_its_header(tmp_path):
+    """Four gigabytes are not read to see that the last one is missing."""
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"GGUF\x03\x00\x00\x00" + bytes(8))
+    assert str(model) in str(inspection.why_not(one_case(model)))

@@ -1,0 +1,147 @@
+"""Facts about cases that cannot be measured here: refused once, before the first run, and the others are measured."""
+
+import json
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from edgemeter.agent.base.errors import FAILED, USAGE, ConfigError, EdgemeterError, MeasurementError, UnavailableError
+from edgemeter.agent.base.file_lock import RunLock
+from edgemeter.agent.contract.suite import Suite
+from edgemeter.agent.engine import inspection
+from edgemeter.agent.machine.machine import Machine
+from edgemeter.agent.session import hopeless, session
+from edgemeter.agent.session.hopeless import refusals
+from tests.fixtures.command import edgemeter
+from tests.fixtures.run_jobs import one_case
+
+MODELS = Path(__file__).parents[2] / "fixtures/runtimes"
+
+
+def case_of(folder, name, **settings):
+    """Return a case of a file of that name, which holds a byte."""
+    (folder / name).write_bytes(b"x")
+    return one_case(str(folder / name), **settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "kind", "says"),
+    [
+        ("m.onnx", {"runtime": "onxn"}, ConfigError, "no runtime is called 'onxn': did you mean onnx"),
+        ("m.onnx", {"runtime": "onnx", "reader": "cocoo"}, ConfigError, "did you mean coco"),
+        ("m_edgetpu.tflite", {"runtime": "litert"}, ConfigError, "compiled for an Edge TPU: measure it with --runtime edgetpu"),
+        ("m_edgetpu.tflite", {"runtime": "edgetpu"}, UnavailableError, "no Edge TPU is attached: plug in a Coral"),
+    ],
+)
+def test_a_hopeless_case_is_refused_before_the_first_process(tmp_path, name, settings, kind, says):
+    """With the remedy, before a run lock is waited for."""
+    with pytest.raises(kind, match=says):
+        session.check(Suite("s", (case_of(tmp_path, name, **settings),)))
+
+
+def test_a_runtime_without_its_library_names_the_extra(tmp_path, monkeypatch):
+    """Nothing is imported to know it."""
+    monkeypatch.setattr(hopeless, "why_absent", lambda candidates, extra: f"no {candidates[0].module}: pip install 'edgemeter[{extra}]'")
+    with pytest.raises(UnavailableError, match=r"onnxruntime: pip install 'edgemeter\[onnx\]'"):
+        session.check(Suite("s", (case_of(tmp_path, "m.onnx"),)))
+
+
+def test_a_refused_case_leaves_the_others(tmp_path):
+    """What this machine can measure is measured."""
+    cases = (case_of(tmp_path, "m_edgetpu.tflite", runtime="edgetpu"), case_of(tmp_path, "m.replay.json"))
+    suite, reasons = session.runnable(Suite("s", cases))
+    assert suite.cases == cases[1:]
+    assert [str(reason).partition(": ")[0] for reason in reasons] == ["m_edgetpu.tflite edgetpu 1 thread"]
+
+
+def test_an_attached_coral_makes_the_case_possible(tmp_path):
+    """A Coral in a PCIe slot shows as /dev/apex_0."""
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/apex_0").touch()
+    suite = Suite("s", (case_of(tmp_path, "m_edgetpu.tflite", runtime="edgetpu"),))
+    assert not [error for error in refusals(suite, Machine(tmp_path)).values() if "attached" in str(error)]
+
+
+def test_an_empty_model_is_refused(tmp_path):
+    """As a download that was cut leaves one."""
+    (tmp_path / "m.onnx").touch()
+    with pytest.raises(ConfigError, match="is empty: copy or download it again"):
+        session.check(Suite("s", (one_case(str(tmp_path / "m.onnx")),)))
+
+
+@pytest.mark.parametrize(("kind", "runs"), [(ConfigError, 1), (UnavailableError, 1), (MeasurementError, 2)])
+def test_a_run_that_fails_is_not_repeated_to_the_end(tmp_path, monkeypatch, kind, runs):
+    """After a mistake or with what is absent every repeat would end with the same line; what may pass is tried twice."""
+
+    def fail(*_):
+        raise kind("no model of this format")
+
+    monkeypatch.setattr(session, "measure_run", fail)
+    suite = Suite("s", (msgspec.structs.replace(case_of(tmp_path, "m.replay.json"), repeats=5),))
+    outcomes = list(session.measure(suite, session.DeviceIdentity("d", "f"), {}, "", lambda _: None))
+    assert [str(outcome) for outcome in outcomes if isinstance(outcome, EdgemeterError)] == ["no model of this format"] * runs
+
+
+@pytest.fixture
+def wrong_files(tmp_path):
+    """Return a folder with files that nobody can measure, each in another way,."""
+    (tmp_path / "cut.onnx").write_bytes((MODELS / "onnx.onnx").read_bytes()[:100])
+    (tmp_path / "text.onnx").write_text("see the readme\n")
+    (tmp_path / "renamed.onnx").write_bytes((MODELS / "litert.tflite").read_bytes())
+    (tmp_path / "cut.tflite").write_bytes((MODELS / "litert.tflite").read_bytes()[:200])
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "photographs").mkdir()
+    (tmp_path / "photographs/a.jpg").write_bytes(b"\xff\xd8")
+    (tmp_path / "nothing.json").write_text("{}")
+    image = {"id": 1, "file_name": "b.jpg", "width": 8, "height": 8}
+    (tmp_path / "others.json").write_text(json.dumps({"images": [image], "annotations": [], "categories": []}))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        ("run {onnx} --backend cuda", FAILED, "no provider CUDAExecutionProvider"),
+        ("run {litert} --backend gpu", USAGE, "no backend 'gpu'"),
+        ("run cut.onnx", USAGE, "not an ONNX model, or a truncated one"),
+        ("run text.onnx", USAGE, "not an ONNX model, or a truncated one"),
+        ("run renamed.onnx", USAGE, "not an ONNX model, or a truncated one"),
+        ("run cut.tflite", USAGE, "truncated or garbled"),
+        ("run {litert} --data empty", USAGE, "no photographs"),
+        ("run {litert} --data photographs --annotations nothing.json", USAGE, "name no files"),
+        ("run {litert} --data photographs --annotations others.json", USAGE, "first 'b.jpg'"),
+        ("run {litert} --power ina_i2c", FAILED, "no I2C bus is configured"),
+        ("run {litert} --power um25c", FAILED, "no USB meter is known"),
+        ("run {litert} --power rapid", USAGE, "no power sensor is called 'rapid'"),
+        ("compare {litert} cut.tflite", USAGE, "truncated or garbled"),
+        ("compare {litert} {onnx} --backend cuda", USAGE, "no provider CUDAExecutionProvider"),
+        ("benchmark cut.onnx", USAGE, "not an ONNX model, or a truncated one"),
+        ("benchmark {onnx} --power ina_i2c", FAILED, "no I2C bus is configured"),
+    ],
+)
+def test_what_can_be_known_is_refused_before_the_run_lock_is_asked_for(wrong_files, monkeypatch, words, status, says):
+    """The command ends with one line, and announces nothing."""
+    monkeypatch.setattr(RunLock, "wait", lambda *_: pytest.fail("the run lock is asked for"))
+    environment = os.environ | {"EDGEMETER_HOME": str(wrong_files / "home")}
+    line = words.format(onnx=MODELS / "onnx.onnx", litert=MODELS / "litert.tflite")
+    ended = edgemeter(*line.split(), "--mode", "rapid", env=environment, cwd=wrong_files)
+    assert ended.returncode == status, ended.stderr
+    assert says in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    assert not ended.stdout
+
+
+def test_cases_that_open_the_same_are_opened_once(tmp_path, monkeypatch):
+    """A sweep of threads has one model and one mistake: one process, and one line that names all of them."""
+    opened = []
+    garbled = ConfigError("it is garbled")
+    monkeypatch.setattr(inspection, "why_not", lambda case: opened.append(case) or (garbled if case.runtime == "onnx" else None))
+    monkeypatch.setattr(hopeless, "why_absent", lambda *_: None)
+    cases = tuple(case_of(tmp_path, "m.onnx", threads=threads) for threads in (1, 2, 4))
+    with pytest.raises(ConfigError) as refusal:
+        session.check(Suite("s", cases), opens=True)
+    assert (str(refusal.value), len(opened)) == ("it is garbled", 1)
+    suite, reasons = session.runnable(Suite("s", (*cases, case_of(tmp_path, "m.replay.json"))))
+    assert (len(suite.cases), len(reasons)) == (1, 1)

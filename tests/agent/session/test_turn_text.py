@@ -1,0 +1,162 @@
+"""Facts about language models measured in turn: two answers on speed, perplexity, and what is not compared; no test runs a model."""
+
+import io
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.cli import compare_models
+from edgemeter.agent.quality.perplexity import Perplexity
+from edgemeter.agent.session import in_turn, session, turn_text
+from tests.fixtures.record_factory import make_generation, make_generation_energy, make_latency, make_record
+from tests.fixtures.replay_case import replay_case
+
+BENCH = in_turn.Bench(session.DeviceIdentity("bench", "lab"), {}, "no sensor here", lambda _: None)
+TEXT = {"rule": "llama-perplexity", "context_tokens": 512, "bos_token": 1, "chunks": 4, "counted_tokens": 1020, "text_sha256": "a" * 64}
+
+
+def language_run(ttft_ms=100.0, tpot_ms=10.0, tokenizer="b" * 64, early=0, token_mj=None, **changes):
+    """Return a record of a language model; with an energy of `token_mj` a token."""
+    fields = {
+        "ttft": msgspec.structs.replace(make_latency(), p50_ms=ttft_ms),
+        "tpot": msgspec.structs.replace(make_latency(), p50_ms=tpot_ms),
+        "prompt_tokens": 512, "output_tokens": 128, "ended_early": early,
+        "energy": make_generation_energy(output_token_gross_mj=token_mj) if token_mj else None,
+    }  # fmt: skip
+    generation = make_generation(**(fields | changes))
+    model = msgspec.structs.replace(generation.model, tokenizer_sha256=tokenizer)
+    generation = msgspec.structs.replace(generation, model=model)
+    energy = {} if token_mj else {"energy": None, "energy_reason": "no sensor here"}
+    return make_record(generation=generation, latency=make_latency(p50_ms=ttft_ms + 127 * tpot_ms), **energy)
+
+
+def scored(value, losses, **changes):
+    """Return the perplexity of one file on the text."""
+    fields = {"value": value, "standard_error": 0.01, "bits_per_byte": value / 3, "text_tokens": 2100, "chunk_losses": losses}
+    return Perplexity(**{**TEXT, **fields, **changes})
+
+
+@pytest.fixture
+def compare(monkeypatch, tmp_path):
+    """Return a comparison of language models whose runs come from functions of the round; `scores` are their perplexities, or errors."""
+
+    def compared(*sides, scores=(), rounds=10, settings=({}, {}, {})):
+        lengths = {"prompt_tokens": 512, "output_tokens": 128}
+        cases = [
+            msgspec.structs.replace(replay_case(tmp_path, f"side{n}", 1.0), **(lengths | changes))
+            for n, changes in zip(range(len(sides)), settings, strict=False)
+        ]
+        by_model = dict(zip([case.model for case in cases], scores, strict=False))
+
+        def measure(_suite, _identity, _sensors, _why, _on_event, _keep, *, order):
+            for case, n in order:
+                yield sides[int(case.model[-13])](n)
+
+        def score(case, _text, _context_tokens):
+            if isinstance(by_model[case.model], Exception):
+                raise by_model[case.model]
+            return by_model[case.model]
+
+        monkeypatch.setattr(session, "measure", measure)
+        monkeypatch.setattr(turn_text, "text_perplexity", score)
+        return in_turn.measure_in_turn(cases, rounds, BENCH, text="a text" if scores else None)
+
+    return compared
+
+
+def absent(comparison):
+    """Return why figures are not compared, by their names."""
+    return {difference.figure: difference.note for difference in comparison.contrasts[0].differences if difference.change is None}
+
+
+def test_prefill_and_decoding_are_two_answers_and_perplexity_is_stated(compare):
+    """A file of four bits decodes faster and prefills alike; each claim has its interval, the perplexity both values."""
+    comparison = compare(
+        lambda n: language_run(100.0, 13.0 + 0.01 * n, token_mj=130 + 0.1 * n),
+        lambda n: language_run(100.0, 10.0 - 0.01 * n, token_mj=100 - 0.1 * n),
+        scores=(scored(1.496, (0.40, 0.41, 0.39, 0.42)), scored(1.478, (0.388, 0.397, 0.378, 0.407))),
+    )
+    (contrast,) = comparison.contrasts
+    assert contrast.sentence == (
+        "B prefills as fast as A within 3% (pairs taken as independent), decodes 1.30 times as fast (95% 1.29 to 1.32) and costs "
+        "23.3% less energy a token (95% 22.7 to 24.0%); perplexity 1.478 against 1.496 (95% of their ratio 0.987 to 0.988)"
+    )
+    assert contrast.decode.pairs == contrast.prefill.pairs == 5
+    assert len(comparison.runs) == 10
+    assert comparison.most_runs == 20
+
+
+def test_the_table_of_language_models_has_their_figures(compare):
+    """TTFT, TPOT, tokens/s, mJ a token, perplexity and memory; a row each."""
+    scores = (scored(1.496, (0.40, 0.41)), scored(1.478, (0.39, 0.40)))
+    comparison = compare(*[lambda _, ms=ms: language_run(100.0, ms, token_mj=9.0) for ms in (13.0, 10.0)], scores=scores, rounds=3)
+    out = io.StringIO()
+    compare_models.show(comparison, Console(file=out, width=200))
+    sentence, heading, _, first, second, *_ = out.getvalue().splitlines()
+    assert sentence.startswith("B prefills as fast as A")
+    assert heading.split() == ["model", "runs", "TTFT", "ms", "TPOT", "ms", "tokens/s", "mJ/token", "perplexity", "peak", "MB"]
+    assert "1.496" in first
+    assert "0.769x" in second
+
+
+def test_other_lengths_are_not_compared(compare):
+    """Other outputs leave the prefill; other prompts leave nothing but the perplexity; both are stated with the lengths."""
+    comparison = compare(lambda n: language_run(100.0 + n), lambda n: language_run(150.0 + n, output_tokens=64))
+    assert absent(comparison)["tpot"] == absent(comparison)["energy"] == "outputs of 64 against 128 tokens are other work"
+    assert comparison.contrasts[0].sentence.startswith("B prefills 0.6")
+    assert comparison.contrasts[0].latency.ratio is None
+    comparison = compare(lambda _: language_run(), lambda _: language_run(prompt_tokens=256))
+    assert set(absent(comparison)) == {"ttft", "tpot", "energy", "perplexity"}
+    assert comparison.contrasts[0].sentence == "nothing of B and A could be compared"
+
+
+def test_early_ends_are_counted_and_their_energy_is_not_compared(compare):
+    """Decoding is that of the whole queries; a side whose queries all ended early has none."""
+    comparison = compare(
+        lambda n: language_run(tpot_ms=10 + 0.01 * n, token_mj=9.0), lambda _: language_run(early=3, token_mj=9.0), rounds=3
+    )
+    assert "energy" in absent(comparison)
+    assert "9 of 192 queries of B ended early and are left out of its decoding" in comparison.contrasts[0].sentence
+    comparison = compare(lambda _: language_run(), lambda _: language_run(early=11, tpot=None), rounds=3)
+    assert absent(comparison)["tpot"] == "every query of B ended early"
+
+
+def test_a_server_that_counts_chunks_has_no_rate_of_tokens_to_compare(compare):
+    """Its pieces of text are not tokens; and a prompt that only one states is not compared either."""
+    comparison = compare(lambda _: language_run(), lambda _: language_run(counts="estimated", prompt_tokens=None), rounds=3)
+    assert absent(comparison)["ttft"] == "one of the servers does not state the tokens of its prompts"
+    comparison = compare(lambda _: language_run(), lambda _: language_run(counts="estimated"), rounds=3)
+    assert absent(comparison)["tpot"] == "a server does not state how many tokens it generated"
+
+
+def test_perplexities_of_other_tokenizers_are_compared_by_the_byte(compare):
+    """The values by the token are in the table only; a token of one is more text than of the other, which the rates do not show."""
+    comparison = compare(
+        lambda _: language_run(),
+        lambda _: language_run(tokenizer="c" * 64),
+        scores=(scored(6.0, (1.8, 1.7)), scored(9.0, (2.2,), text_tokens=1400, bits_per_byte=1.5)),
+        rounds=3,
+    )
+    (contrast,) = comparison.contrasts
+    assert (
+        "; 1.500 against 2.000 bits per byte (a token is another piece of text to each: perplexities do not compare); " in contrast.sentence
+    )
+    assert contrast.sentence.endswith("their tokenizers differ: a token of B is 1.5 times the text of one of A")
+
+
+def test_a_side_without_likelihoods_leaves_the_perplexity_of_the_other(compare):
+    """The reason is beside the table; speed is compared."""
+    scores = scored(1.5, (0.4, 0.5)), UnavailableError("llama-server gives no likelihoods of a text")
+    comparison = compare(lambda n: language_run(100 + n), lambda n: language_run(100 + n), scores=scores, rounds=3)
+    assert absent(comparison)["perplexity"] == "llama-server gives no likelihoods of a text"
+    assert [side.perplexity and side.perplexity.value for side in comparison.sides] == [1.5, None]
+    assert absent(compare(lambda _: language_run(), lambda _: language_run(), rounds=3))["perplexity"] == turn_text.NO_TEXT
+
+
+def test_a_language_model_is_not_compared_with_another_kind(compare):
+    """It is refused before anything runs."""
+    settings = ({}, {"prompt_tokens": None, "output_tokens": None})
+    with pytest.raises(ConfigError, match=r"generates text and side1.* does not: compare language models with"):
+        compare(lambda _: language_run(), lambda _: language_run(), settings=settings)

@@ -1,0 +1,240 @@
+"""The commands `edgemeter runs`, and the ids that they print, in the commands that take a run."""
+
+import csv
+import getpass
+import io
+import json
+import socket
+from datetime import datetime, timezone
+
+import msgspec
+import pytest
+
+from edgemeter.agent.contract.messages import Receipt
+from edgemeter.agent.contract.record import decode
+from edgemeter.agent.delivery.outbox import Outbox
+from edgemeter.agent.delivery.outbox_file import OUTBOX
+from edgemeter.agent.ledger.own_runs import OwnRuns
+from tests.fixtures.command import edgemeter
+from tests.fixtures.comparison_factory import make_reference, make_run
+from tests.fixtures.ledgers import fill
+from tests.fixtures.record_factory import STARTED_AT_NS
+from tests.fixtures.rows import table_row
+
+DAY_NS = 86_400 * 10**9
+ME = f"{getpass.getuser()}@{socket.gethostname()}"
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """Return a home of this machine's own."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def ids_of(count):
+    """Return ids as runs have them, the first hexadecimal digits of which are their number."""
+    return [f"{number:04x}" * 8 for number in range(1, count + 1)]
+
+
+@pytest.fixture
+def ledger(home):
+    """Return the ids of the runs in this machine's ledger, oldest first: two cases of a board, and one of a server."""
+    runs = [
+        make_run(model="small", case="5" * 12),
+        make_run(model="small", case="5" * 12, verdict=msgspec.structs.replace(make_run().verdict, state="suspect")),
+        make_run(model="large", case="6" * 12, p50_ms=30.0),
+        make_reference(model="large", case="6" * 12),
+    ]
+    ids = ids_of(len(runs))
+    dated = [
+        msgspec.structs.replace(run, id=run_id, started_at_ns=STARTED_AT_NS + day * DAY_NS)
+        for day, (run, run_id) in enumerate(zip(runs, ids, strict=True))
+    ]
+    fill(home / "ledger.sqlite", dated)
+    return ids
+
+
+def listed(*arguments):
+    """Return the ids that are listed, and their states."""
+    outcome = edgemeter("runs", "list", "--json", *arguments)
+    assert outcome.returncode == 0, outcome.stderr
+    return [(run["id"], run["state"]) for run in json.loads(outcome.stdout)["runs"]]
+
+
+def test_an_empty_home_names_the_command_that_measures(home):
+    """For the list and for the bare `compare`, with the status that a run has that no ledger holds."""
+    for words in (["runs"], ["runs", "show", "3f2a"], ["runs", "delete", "3f2a"], ["compare"]):
+        outcome = edgemeter(*words)
+        assert outcome.returncode == 2
+        assert len(outcome.stderr.splitlines()) == 1
+        assert "measure with `edgemeter run" in outcome.stderr
+    assert list(home.iterdir()) == []
+
+
+def test_the_list_is_newest_first_and_narrowed_by_model_device_verdict_day_and_number(ledger):
+    """Each row begins with what other commands take."""
+    table = edgemeter("runs").stdout
+    assert [line.split()[0] for line in table.splitlines()[1:]] == [run_id[:8] for run_id in reversed(ledger)]
+    assert [run_id for run_id, _ in listed("--model", "large")] == [ledger[3], ledger[2]]
+    assert [run_id for run_id, _ in listed("--device", "server-1")] == [ledger[3]]
+    assert [run_id for run_id, _ in listed("--verdict", "suspect")] == [ledger[1]]
+    assert [run_id for run_id, _ in listed("-n", "2")] == [ledger[3], ledger[2]]
+    assert "there are more: -n 0 lists all" in edgemeter("runs", "-n", "2").stderr
+    last_day = datetime.fromtimestamp(STARTED_AT_NS / 1e9 + 3 * 86_400, timezone.utc).date()
+    assert [run_id for run_id, _ in listed("--since", str(last_day))] == [ledger[3]]
+    assert edgemeter("runs", "--model", "none", "--device", "pi-1").stderr.startswith(
+        "no run is of a model or file 'none': there are large"
+    )
+    assert edgemeter("runs", "--model", "large", "--verdict", "invalid").stderr == "no run matches\n"
+
+
+@pytest.mark.usefixtures("ledger")
+def test_the_file_of_a_model_finds_its_runs_in_every_command(home):
+    """With or without a folder; a name that is nearly right is answered with the right one."""
+    run = make_run(id="f" * 32, session=9, seq=9)
+    run = msgspec.structs.replace(run, model=msgspec.structs.replace(run.model, name="detector", file="detector_int8.onnx"))
+    fill(home / "ledger.sqlite", [run])
+    assert [run_id for run_id, _ in listed("--model", "photos/detector_int8.onnx")] == [run.id]
+    assert [run_id for run_id, _ in listed("--model", "detector_int8.onnx", "--since", "2020-01-01", "-n", "3")] == [run.id]
+    assert "did you mean detector" in edgemeter("runs", "--model", "detectr").stderr
+    columns = ("--model", "./detector_int8.onnx", "-o", "-", "--columns", "id")
+    assert edgemeter("report", *columns).stdout.splitlines() == ["id", run.id]
+    assert edgemeter("report", "?model=detector_int8.onnx", "-o", "-", "--columns", "id").stdout.splitlines() == ["id", run.id]
+    series = json.loads(edgemeter("trend", "--model", "detector_int8.onnx", "--all", "--json").stdout)["series"]
+    assert {entry["key"]["model"] for entry in series} == {"detector"}
+    edgemeter("runs", "exclude", run.id, "--reason", "x")
+    assert listed("--model", "detector_int8.onnx") == [(run.id, "excluded")]
+
+
+@pytest.mark.usefixtures("ledger")
+def test_what_is_neither_file_nor_run_is_named_as_such_in_every_command():
+    """In one line with the command that lists the runs, and with how much of an id is enough."""
+    for words in (
+        ["compare", "3f2a1b9c", "81d0e44a"],
+        ["report", "3f2a1b9c"],
+        ["trend", "--run", "3f2a1b9c"],
+        ["bundle", "show", "3f2a1b9c"],
+    ):
+        with table_row(words):
+            outcome = edgemeter(*words)
+            assert (outcome.returncode, len(outcome.stderr.splitlines())) == (2, 1)
+            assert "'3f2a1b9c' is neither a file, a model nor the beginning of a run's id: `edgemeter runs list`" in outcome.stderr
+    assert "too short for a run's id: write 4 letters" in edgemeter("compare", "abc", "abd").stderr
+    assert "there is no file 'runs.json': correct the path" in edgemeter("report", "runs.json", "-o", "x.csv").stderr
+    assert "no run's id begins with 'zz'" in edgemeter("runs", "show", "zz").stderr
+
+
+@pytest.mark.usefixtures("ledger")
+def test_a_day_may_be_given_by_how_long_ago_it_is():
+    """The runs of the table are old; what is no day is answered with how one is written."""
+    assert [edgemeter("runs", "--since", day).stderr for day in ("today", "yesterday", "7d")] == ["no run matches\n"] * 3
+    assert len(listed("--since", "99999d")) == len(listed("--since", "0001-01-01")) == 4
+    for text in ("tomorrow", "2026-13-01", "7 days", "999999d"):
+        assert f"{text!r} is not a day: write it as 2026-11-20" in edgemeter("runs", "--since", text).stderr
+
+
+def test_a_run_that_is_excluded_stays_listed_with_its_reason_and_comes_back(ledger):
+    """`show` has the whole history with who did it."""
+    first = ledger[0]
+    assert edgemeter("runs", "exclude", first[:6], "--reason", "the fan was off").returncode == 0
+    assert edgemeter("runs", "note", first[:6], "fan replaced").returncode == 0
+    assert dict(listed())[first] == "excluded"
+    row = edgemeter("runs").stdout.splitlines()[-1]
+    assert "excluded" in row
+    assert row.rstrip().endswith("the fan was off; fan replaced")
+    refused = edgemeter("compare", first[:8], ledger[1][:8])
+    assert "is excluded: count it again with `edgemeter runs include" in refused.stderr
+    edgemeter("runs", "include", first)
+    document = json.loads(edgemeter("runs", "show", first[:6], "--json").stdout)
+    assert (document["run"]["id"], document["state"]) == (first, "counted")
+    assert [(event["action"], event["author"], event["text"]) for event in document["history"]] == [
+        ("excluded", ME, "the fan was off"),
+        ("noted", ME, "fan replaced"),
+        ("included", ME, ""),
+    ]
+    assert f"{ME} excluded it: the fan was off" in edgemeter("runs", "show", first[:6]).stdout
+
+
+def test_deleting_asks_and_a_wrong_id_among_several_deletes_nothing(ledger):
+    """Who deleted it, when and why is listed then."""
+    asked_first = edgemeter("runs", "delete", ledger[0])
+    assert (asked_first.returncode, "give --yes" in asked_first.stderr) == (2, True)
+    assert edgemeter("runs", "delete", "-y", ledger[0], "beef").returncode == 2
+    assert len(listed()) == 4
+    assert edgemeter("runs", "delete", "-y", ledger[0][:6], ledger[1][:6], "--reason", "wrong model").returncode == 0
+    assert [run_id for run_id, _ in listed()] == [ledger[3], ledger[2]]
+    deleted = json.loads(edgemeter("runs", "--deleted", "--json").stdout)["deleted"]
+    assert [(event["id"], event["author"], event["text"]) for event in deleted] == [(run_id, ME, "wrong model") for run_id in ledger[1::-1]]
+    assert "wrong model" in edgemeter("runs", "--deleted").stdout
+
+
+def test_a_run_that_is_deleted_before_it_was_delivered_is_not_delivered(home):
+    """It leaves the outbox of this machine with the ledger; another one there stays."""
+    with Outbox(home / OUTBOX) as outbox:
+        numbered = [outbox.put(make_run(id=run_id)) for run_id in ids_of(2)]
+        own_runs = OwnRuns(home / "ledger.sqlite", 1 << 20)
+        for run in numbered:
+            own_runs.keep(run)
+        outcome = edgemeter("runs", "delete", "-y", numbered[0].id)
+        assert "was not delivered yet, and will not be" in outcome.stderr
+        assert [pending.seq for pending in outbox.pending(10, 1 << 20)] == [2]
+
+
+def test_a_run_that_a_collector_confirmed_is_also_to_be_deleted_there(home):
+    """The same of one that is excluded; nothing is said of a run that no collector has."""
+    with Outbox(home / OUTBOX) as outbox:
+        numbered = [outbox.put(make_run(id=run_id)) for run_id in ids_of(3)]
+        own_runs = OwnRuns(home / "ledger.sqlite", 1 << 20)
+        for run in numbered:
+            own_runs.keep(run)
+        outbox.forget(Receipt(session=numbered[0].session, held=((1, 2),)))
+        for number, command in enumerate(("delete", "exclude")):
+            yes = ["-y"] if command == "delete" else []
+            outcome = edgemeter("runs", command, *yes, numbered[number].id, "--reason", "x")
+            assert f"; the collector's copy stays: on its machine `edgemeter runs {command} {numbered[number].id[:8]}`" in outcome.stderr
+        assert "collector" not in edgemeter("runs", "exclude", numbered[2].id, "--reason", "x").stderr
+
+
+def test_every_command_about_runs_takes_the_beginning_of_an_id(ledger, home):
+    """And compare also takes a device, of which the run itself is left out."""
+    first, second, third, _ = (run_id[:8] for run_id in ledger)
+    sides = json.loads(edgemeter("compare", first, second, "--json").stdout)
+    assert len(sides["pairs"]) == 1
+    same_device = json.loads(edgemeter("compare", "pi-1", second, "--json").stdout)
+    assert len(same_device["pairs"]) == 1
+    assert edgemeter("report", first, "-o", "run.html").returncode == 0
+    rows = list(csv.DictReader(io.StringIO(edgemeter("report", first, third, "-o", "-", "--columns", "id").stdout)))
+    assert [row["id"] for row in rows] == [ledger[0], ledger[2]]
+    series_shown = json.loads(edgemeter("trend", "--run", third, "--all", "--json").stdout)["series"]
+    assert {series["key"]["model"] for series in series_shown} == {"large"}
+    assert "bundles" in json.loads(edgemeter("bundle", "verify", first, "--json").stdout)
+    assert json.loads(edgemeter("bundle", "show", first, "--json").stdout)["record"]["id"] == ledger[0]
+    assert (home / "run.html").exists()
+
+
+def test_an_export_is_a_table_a_document_or_bundles(ledger, home):
+    """The document holds the raw samples, and is a store of its own."""
+    assert edgemeter("runs", "export", *ledger[:2], "-o", "runs.json").returncode == 0
+    runs = json.loads((home / "runs.json").read_text())["runs"]
+    assert [decode(json.dumps(run).encode()).id for run in runs] == ledger[:2]
+    assert all(run["samples"] for run in runs)
+    assert edgemeter("runs", "export", ledger[0], "-o", "results/").returncode == 0
+    assert edgemeter("bundle", "show", f"results/{ledger[0]}.edgemeter").returncode == 0
+    assert len(edgemeter("runs", "export", ledger[0], "-o", "-").stdout.splitlines()) == 2
+    wrong = edgemeter("runs", "export", ledger[0], "-o", "runs.xlsx")
+    assert (wrong.returncode, "use .csv, .parquet, .json" in wrong.stderr) == (2, True)
+
+
+def test_compare_alone_lists_the_newest_runs_and_the_command_that_compares_two_cases(ledger):
+    """The command works as it is printed."""
+    outcome = edgemeter("compare")
+    assert outcome.stdout == edgemeter("runs").stdout
+    command = next(line for line in outcome.stderr.splitlines() if "two newest cases" in line).partition("edgemeter compare ")[2]
+    assert command == f"'?case={'5' * 12}' '?case={'6' * 12}'"
+    assert edgemeter("compare", *command.replace("'", "").split()).returncode in (0, 1)
+    assert "edgemeter compare --reference server-1" in outcome.stderr
+    for run_id in ledger[2:]:
+        edgemeter("runs", "exclude", run_id, "--reason", "x")
+    assert "nothing to compare yet" in edgemeter("compare").stderr

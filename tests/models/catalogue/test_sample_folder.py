@@ -1,0 +1,38 @@
+"""Facts about `edgemeter models sample`: the folder that the pages of the documentation use."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.model_card import read_card
+from edgemeter.models.catalogue.sample_folder import SHIPPED_BY_NAME, write_sample
+
+
+def test_a_sample_has_what_the_pages_name(tmp_path):
+    """Models with their cards, photographs, and annotations of these photographs."""
+    folder = tmp_path / "new" / "trial"
+    assert write_sample(folder) == sorted(["instances.json", "photos/", *SHIPPED_BY_NAME, *(f"{name}.toml" for name in SHIPPED_BY_NAME)])
+    assert all(read_card(folder / f"{name}.toml").name == "edgemeter-shapes" for name in SHIPPED_BY_NAME)
+    images = {image["file_name"] for image in json.loads((folder / "instances.json").read_text())["images"]}
+    assert images == {path.name for path in (folder / "photos").iterdir()}
+    assert [path.name for path in folder.parent.iterdir()] == ["trial"]
+
+
+def test_a_sample_overwrites_nothing(tmp_path):
+    """A folder with anything in it stays as it is; an empty one is filled."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="name a new folder"):
+        write_sample(folder)
+    assert [path.name for path in folder.iterdir()] == ["mine.txt"]
+    (tmp_path / "empty").mkdir()
+    assert "photos/" in write_sample(tmp_path / "empty")
+
+
+def test_a_sample_that_cannot_be_written_is_refused_in_one_line():
+    """With the reason and the way out."""
+    with pytest.raises(ConfigError, match=r"cannot write the sample to '/proc/self/sample': .*; choose another folder"):
+        write_sample(Path("/proc/self/sample"))

@@ -1,0 +1,168 @@
+"""`edgemeter benchmark`: what is refused, what is converted from what, and the sentence of the pick."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.session import in_turn, session
+from edgemeter.models.cli import benchmark, board_formats
+from edgemeter.models.cli.board_formats import BoardFormats, FormatRequest, convert_all
+from tests.fixtures.command import edgemeter
+from tests.fixtures.record_factory import make_accuracy, make_latency, make_record
+from tests.fixtures.replay_case import replay_case, replay_model, write_replay
+
+
+def converted(monkeypatch, source, failing=(), calibration=None):
+    """Return the outcome of `convert_all` with converters that write nothing, and by format the name of the file converted."""
+    bases = {}
+
+    def convert(base, goal, _request):
+        bases[goal.name] = base.name
+        if goal.name in failing:
+            raise UnavailableError(f"no converter for {goal.name}")
+        return source.with_name(f"m{goal.ending}")
+
+    monkeypatch.setattr(board_formats, "_convert", convert)
+    monkeypatch.setattr(board_formats, "which", lambda _: None)
+    monkeypatch.setattr(board_formats, "find_spec", lambda _: "installed")
+    return convert_all(FormatRequest(source, source.parent, calibration, 200), lambda _: None), bases
+
+
+def test_each_step_is_made_once(monkeypatch, tmp_path):
+    """What is made from the fp32 file of a PyTorch model is made from the file that was written, and not traced again."""
+    converted_files, bases = converted(monkeypatch, tmp_path / "m.pt2", calibration=tmp_path)
+    assert {bases[name] for name in ("onnx-fp16", "onnx-int8", "onnx-int8-dynamic")} == {"m_fp32.onnx"}
+    assert {bases[name] for name in ("litert-fp16", "litert-int8")} == {"m_fp32.tflite"}
+    assert {bases[name] for name in ("onnx-fp32", "litert-fp32", "executorch-int8")} == {"m.pt2"}
+    assert set(converted_files.reasons) == {"edgetpu", "tensorrt-fp16", "tensorrt-int8"}
+
+
+def test_a_converter_that_fails_ends_no_other(monkeypatch, tmp_path):
+    """Each format that is not there has a reason: of its own, of the file that it is made from, or that it needs images or a program."""
+    converted_files, bases = converted(monkeypatch, tmp_path / "m.pt2", failing=("litert-fp32", "exported"))
+    assert converted_files.reasons["exported"] == "no converter for exported"
+    assert converted_files.reasons["litert-fp16"] == "litert-fp32, which it is made from, could not be made"
+    assert converted_files.reasons["onnx-int8"] == "needs images to measure ranges on: --calibration FOLDER"
+    assert converted_files.reasons["tensorrt-fp16"] == "needs the program trtexec, which is not installed"
+    assert "onnx-fp16" in converted_files.written
+    assert "litert-fp16" not in bases
+
+
+def test_an_extra_that_is_not_installed_is_named_before_the_first_conversion(monkeypatch, tmp_path):
+    """With the command; no conversion to its formats begins."""
+    monkeypatch.setattr(board_formats, "which", lambda _: "compiler")
+    monkeypatch.setattr(board_formats, "find_spec", lambda _: None)
+    monkeypatch.setattr(board_formats, "_convert", lambda *_: tmp_path / "m_fp16.engine")
+    lines = []
+    converted_files = convert_all(FormatRequest(tmp_path / "m.onnx", tmp_path, None, 200), lines.append)
+    assert [line.rpartition(" ")[2] for line in lines] == ["tensorrt-fp16", "tensorrt-int8"]
+    for name in ("onnx-fp16", "onnx-int8", "onnx-int8-dynamic"):
+        assert converted_files.reasons[name].startswith("needs the extra `convert`: pip install 'edgemeter[convert]'")
+
+
+def test_reasons_that_are_the_same_are_one_line():
+    """The formats stand before it; what the converter says of one names that one."""
+    converted_files = BoardFormats(reasons={"a-1": "cannot make a-1", "b-2": "cannot make b-2", "c-3": "lost"})
+    assert benchmark._not_converted(converted_files) == ["a-1, b-2: cannot make it", "c-3: lost"]
+
+
+def test_every_runtime_that_reads_a_file_is_measured(tmp_path):
+    """ONNX files by OpenVINO too; a LiteRT file not by an Edge TPU unless it was compiled for it."""
+    converted_files = BoardFormats({"litert-fp32": tmp_path / "m_fp32.tflite", "edgetpu": tmp_path / "m_int8_edgetpu.tflite"})
+    assert [(path.name, runtime) for path, runtime in converted_files.candidates(tmp_path / "m.onnx")] == [
+        ("m.onnx", "onnx"), ("m.onnx", "openvino"), ("m_fp32.tflite", "litert"), ("m_int8_edgetpu.tflite", "edgetpu"),
+    ]  # fmt: skip
+
+
+def test_wrong_usage_names_the_remedy(tmp_path):
+    """One line, before anything is converted."""
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    replay_model(tmp_path)
+    for words, message in (
+        (("m.gguf",), "is a language model: write its types with `edgemeter models quantise`"),
+        (("m.replay.json",), "give a PyTorch, ONNX or LiteRT file in fp32"),
+        (("none.onnx",), "no file and no shipped model 'none.onnx'"),
+        (("edgemeter-shapes_fp32.onnx", "--images", "nowhere"), "there is no data at"),
+    ):
+        result = edgemeter("benchmark", *words, cwd=tmp_path)
+        assert (result.returncode, result.stdout) == (2, ""), words
+        assert message in result.stderr, words
+
+
+def test_a_converter_that_is_killed_has_a_reason(monkeypatch, tmp_path):
+    """The kernel ends what takes too much memory: a signal, no document and no message."""
+
+    class Killed:
+        returncode = -9
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+        def communicate(self):
+            return b"", b""
+
+    monkeypatch.setattr(board_formats, "confined", lambda *_arguments, **_settings: Killed())
+    monkeypatch.setattr(board_formats, "model_files", lambda path: [path])
+    monkeypatch.setattr(board_formats, "find_spec", lambda _: "installed")
+    converted_files = convert_all(FormatRequest(tmp_path / "m.onnx", tmp_path, None, 200), lambda _: None)
+    assert converted_files.reasons["onnx-fp16"] == "the converter died (signal 9): is there too little memory?"
+
+
+def test_the_pick_comes_first_and_what_is_out_below_the_table(monkeypatch, tmp_path):
+    """B is twice as fast and kept its accuracy; C is faster and wrong; D does not run: it is dropped, and its reason is one line."""
+    paths = [write_replay(tmp_path, name) for name in "abcd"]
+    cases = [msgspec.structs.replace(replay_case(tmp_path, name, 1.0), data="photos") for name in "abcd"]
+    speeds, accuracies = {"a": 10.0, "b": 5.0, "c": 2.0}, {"a": 0.5, "b": 0.49, "c": 0.2}
+
+    def measure(*_arguments, order):
+        for case, n in order:
+            name = Path(case.model).name[0]
+            if name == "d":
+                yield UnavailableError("no kernel for it")
+            else:
+                accuracy = make_accuracy(value=accuracies[name], without_parts=(accuracies[name],) * 20)
+                yield make_record(
+                    latency=make_latency(p50_ms=speeds[name] + 0.001 * n), accuracy=accuracy, energy=None, energy_reason="none"
+                )
+
+    monkeypatch.setattr(session, "measure", measure)
+    bench = in_turn.Bench(session.DeviceIdentity("bench", "lab"), {}, "no sensor here", lambda _: None)
+    comparison = in_turn.measure_in_turn(cases, 5, bench)
+    out = io.StringIO()
+    converted_files = BoardFormats(reasons={"edgetpu": "needs the program edgetpu_compiler"})
+    benchmark.show(comparison, benchmark.pick_of(comparison), paths, converted_files, Console(file=out, width=200))
+    first, *lines = out.getvalue().splitlines()
+    assert first.startswith("take B, b.replay.json replay 1 thread: B is 2.00 times faster (95% ")
+    assert [line[0] for line in lines[2:6]] == list("ABCD")
+    assert "C is out: AP 0.2000 against 0.5000 keeps less than 90%" in lines
+    assert "left out: the run to be scored, D: no kernel for it" in lines
+    assert "no edgetpu: needs the program edgetpu_compiler" in lines
+    assert lines[-1].startswith("ratios are of neighbouring runs on pi-1")
+
+
+@pytest.mark.convert
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_shipped_model_is_converted_measured_and_one_is_picked(tmp_path):
+    """The real converters in their sandboxes and the real runtimes: a row a file and runtime, the files in the folder that was named."""
+    pytest.importorskip("onnx")
+    command = ["-m", "edgemeter.agent.cli", "benchmark", "edgemeter-shapes_fp32.onnx", "--repeats", "2", "--output", "out", "--json"]
+    environment = os.environ | {"EDGEMETER_HOME": str(tmp_path)}
+    result = subprocess.run([sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert {"onnx-fp16", "onnx-int8", "onnx-int8-dynamic"} == set(document["files"])
+    assert all((tmp_path / "out" / path.rpartition("/")[2]).is_file() for path in document["files"].values())
+    assert document["pick"]["name"] in {side["name"] for side in document["comparison"]["sides"]}
+    assert document["not_converted"]["tensorrt-fp16"]
