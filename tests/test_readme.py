@@ -23,7 +23,7 @@ TARGETS = re.findall(r"^\$ make (\w+)", README.read_text(), re.MULTILINE)
 # What depends on how busy the machine is: which reasons a verdict has, and what a warm-up did.
 PASSING = re.compile(r"^(suspect|invalid|note|not stated): .*\n", re.MULTILINE)
 # Queries that depend on each other, as they do beside other work, leave a run no bounds of its median: then it states none.
-BOUNDS = re.compile(r"(?<=\(one run); 95% [\d.]+ to [\d.]+ within it(?=\))")
+BOUNDS = re.compile(r"(?<=\(one run); \d+% [\d.]+ to [\d.]+ within it(?=\))")
 
 
 def printed() -> str:

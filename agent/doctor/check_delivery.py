@@ -55,8 +55,8 @@ def _room(home: Path) -> Finding:
 
 def _of_error(name: str, error: EdgemeterError) -> Finding:
     """Return the finding of an error, whose message ends with its remedy."""
-    what, _, remedy = str(error).rpartition(": ")
-    return _finding(name, "bad", what or remedy, remedy)
+    cause, _, remedy = str(error).rpartition(": ")
+    return _finding(name, "bad", cause or remedy, remedy)
 
 
 def _outbox(path: Path) -> Finding:

@@ -28,7 +28,7 @@ def test_mosquitto_that_wants_a_password_refuses_us(tmp_path):
     with started(mosquitto(tmp_path, "allow_anonymous false")) as address:
         finding = _look(tmp_path, address)
     assert finding.state == "bad"
-    assert "EDGEMETER_MQTT_PASSWORD" in finding.what
+    assert "EDGEMETER_MQTT_PASSWORD" in finding.remedy
 
 
 def test_the_embedded_broker_is_warned_of(tmp_path):
