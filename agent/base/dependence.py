@@ -57,7 +57,7 @@ def longest_correlation(n: float) -> float:
 def mean_scatter(values: NDArray[np.float64]) -> MeanScatter:
     """Return how well the mean of these values in a row is known, [n >= 3].
 
-    A few values that make most of the scatter, and a correlation that is known from few of them, leave fewer degrees of freedom.
+    A few values that make most of the scatter, and a correlation that is known from few of them, leave fewer degrees of freedom than n - 1.
     Source: Welch-Satterthwaite; the variance of a variance is that of the fourth moment.
     """
     n = values.size
@@ -67,4 +67,6 @@ def mean_scatter(values: NDArray[np.float64]) -> MeanScatter:
     correlation = corrected_correlation(neighbour_correlation(values), n)
     kurtosis = float(np.mean((values - values.mean()) ** 4)) / variance**2
     relative = (kurtosis - 1 + (4 / (1 - correlation**2) if correlation else 0.0)) / n
-    return MeanScatter(math.sqrt(variance / (n - 1) * scatter_inflation(n, correlation)), max(1.0, 2 / relative))
+    # As many values on each of two sides have no uncertain variance: `relative` is 0, give or take a rounding.
+    degrees = max(1.0, 2 / max(relative, 2 / (n - 1)))
+    return MeanScatter(math.sqrt(variance / (n - 1) * scatter_inflation(n, correlation)), degrees)

@@ -95,6 +95,17 @@ def test_a_correlation_as_long_as_the_run_leaves_no_bounds():
     assert latency.unbounded["p50"] > 1024
 
 
+def test_queries_that_are_early_or_late_in_pairs_have_bounds_or_none_in_every_order():
+    """A server that answers twelve queries about at once or about 40 ms later, two at a time, in each of the 64 orders."""
+    for order in range(1 << 6):
+        late = np.repeat([order >> pair & 1 for pair in range(6)], 2)
+        for seed in range(4):
+            durations = np.random.default_rng(seed).integers(5_000_000, 6_000_000, 12)
+            latency = latency_statistics.summarise_latency(durations + 40_000_000 * late)
+            low_ms, high_ms = latency.p50_low_ms or 5.0, latency.p50_high_ms or 46.0
+            assert 5.0 <= low_ms <= latency.p50_ms <= high_ms <= 46.0, f"{late} {seed}"
+
+
 def test_one_slow_query_in_fifty_is_no_dependence():
     """What comes at equal distances is more even than chance: the bounds stay those of independent queries."""
     row = latency_worlds.collected(50).series(np.random.default_rng(8), 1, 4096)[0]
