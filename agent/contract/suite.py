@@ -139,17 +139,14 @@ def corruption_names(names: Sequence[str]) -> tuple[str, ...]:
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys of a `[[case]]` or of `[defaults]`; a list stands for each of its values.
 
-    The texts below the keys are the help of their options and the comments of the sample; see `setting_texts`.
+    The texts of the keys are the help of their options and the comments of the sample; see `setting_texts`.
     """
 
-    model: str | list[str] | None = None
-    """Model file; {precision} in its name is replaced by each precision."""
+    model: str | list[str] | None = None  # Model file; {precision} in its name is replaced by each precision.
     data: str | None = None
     """Data of any kind: a folder of images or recordings, class folders, or one file. Default: random inputs, no accuracy."""
-    annotations: str | None = None
-    """Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, ..."""
-    reader: str | None = None
-    """Reader of the ground truth. Default: the one that recognises its format."""
+    annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, ...
+    reader: str | None = None  # Reader of the ground truth. Default: the one that recognises its format.
     cluster_by: str | None = None
     """Clusters of dependent images for the bounds of the accuracy: a field of the annotations, folder, prefix:_ (of the file name), none.
     Default: a field such as video_id, speaker or title."""
@@ -158,62 +155,42 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Default: by the file's suffix."""
     backend: str | list[str] | None = None
     """Backend of the runtime. litert: xnnpack, builtin; onnx: cpu, cuda, tensorrt, xnnpack, ...; edgetpu: usb, pci, usb:0, ..."""
-    options: dict[str, str] | None = None
-    """Options of the runtime, such as kv_type=q8_0: see docs/reference/runtimes.md."""
-    threads: Threads | list[Threads] | None = None
-    """Threads of the runtime."""
+    options: dict[str, str] | None = None  # Options of the runtime, such as kv_type=q8_0: see docs/reference/runtimes.md.
+    threads: Threads | list[Threads] | None = None  # Threads of the runtime.
     subset: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Evaluate on a random subset of N images, the same on every machine. Default: all."""
-    seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """Seed of subset, inputs, arrivals, order of the runs, and corruptions."""
+    seed: Annotated[int, msgspec.Meta(ge=0)] | None = None  # Seed of subset, inputs, arrivals, order of the runs, and corruptions.
     corrupt: list[str] | None = None
     """Also score on corrupted data, once per case, five severities each: gaussian_noise, motion_blur, character_swap, ..., or all."""
-    scenario: Scenario | None = None
-    """How queries arrive: one after the other, several samples each, in batches, or at a rate."""
-    samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
-    """multi_stream: samples in a query."""
-    batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
-    """offline: samples in a batch, if the model allows it. Default: 1."""
-    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None
-    """poisson: queries per second."""
-    mode: ModeName | None = None
-    """Length of a run. Default: quick (10 s)."""
-    minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    """sustained: length of the run in minutes. Default: 30."""
+    scenario: Scenario | None = None  # How queries arrive: one after the other, several samples each, in batches, or at a rate.
+    samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # multi_stream: samples in a query.
+    batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # offline: samples in a batch, if the model allows it. Default: 1.
+    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None  # poisson: queries per second.
+    mode: ModeName | None = None  # Length of a run. Default: quick (10 s).
+    minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None  # sustained: length of the run in minutes. Default: 30.
     prompt_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact length of the prompt in tokens; several for a sweep. Default: 512."""
     output_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact number of tokens generated; several for a sweep. Default: 128."""
     repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained."""
-    queries: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Smallest number of timed queries. Default: by mode."""
-    seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    """Shortest timed part in seconds. Default: by mode."""
+    queries: Annotated[int, msgspec.Meta(ge=1)] | None = None  # Smallest number of timed queries. Default: by mode.
+    seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None  # Shortest timed part in seconds. Default: by mode.
     idle_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
     """Idle before and after the timed part in seconds, if there is a power sensor. Default: by mode."""
     cpus: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=4095)]], msgspec.Meta(min_length=1)] | None = None
     """Pin the run to these cores. Default: any."""
-    start_below_c: float | None = None
-    """Before each run, wait until all temperatures are below this. Default: no wait."""
-    cool_down_limit_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    """Longest wait for these temperatures, in seconds."""
-    accuracy: AccuracyWhen | None = None
-    """Repeats that measure accuracy."""
+    start_below_c: float | None = None  # Before each run, wait until all temperatures are below this. Default: no wait.
+    cool_down_limit_s: Annotated[float, msgspec.Meta(ge=0)] | None = None  # Longest wait for these temperatures, in seconds.
+    accuracy: AccuracyWhen | None = None  # Repeats that measure accuracy.
     reference_accuracy: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     """Accuracy of the fp32 model on this data, 0..1. Default: the model card's."""
-    gate: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
-    """Ratio of the reference accuracy below which a run is invalid."""
-    agreement: AccuracyWhen | None = None
-    """Repeats that compare outputs with reference kernels. Default: first; in mode rapid never."""
-    precision: str | list[str] | None = None
-    """Name of the precision. Default: the card's, or what the tensors show."""
-    name: Name | None = None
-    """Name of the model. Default: the card's, or the file's."""
-    sha256: Sha256 | None = None
-    """Refuse the model unless it has this hash."""
-    role: Role | None = None
-    """reference: other devices are compared with this one."""
+    gate: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None  # Ratio of the reference accuracy below which a run is invalid.
+    agreement: AccuracyWhen | None = None  # Repeats that compare outputs with reference kernels. Default: first; in mode rapid never.
+    precision: str | list[str] | None = None  # Name of the precision. Default: the card's, or what the tensors show.
+    name: Name | None = None  # Name of the model. Default: the card's, or the file's.
+    sha256: Sha256 | None = None  # Refuse the model unless it has this hash.
+    role: Role | None = None  # reference: other devices are compared with this one.
     estimate_power_w: Annotated[float, msgspec.Meta(gt=0, le=100_000)] | None = None
     """Without a sensor: assumed power at the device's input in W. The energy is labelled estimated and never ranked."""
 
