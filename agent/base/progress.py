@@ -10,8 +10,7 @@ from typing import Literal
 import click
 
 logger = logging.getLogger(__name__)
-# Called with what is being done, how much of it is done, and how much there is.
-Tell = Callable[[str, int, int], None]
+Tell = Callable[[str, int, int], None]  # Called with what is being done, how much of it is done, and how much there is.
 # The key of `--quiet` in what a command line keeps, and its value where a function was called instead.
 QUIET = "edgemeter.quiet"
 CALLED = "called"

@@ -46,21 +46,10 @@ MODES: Mapping[str, Mode] = {
 }
 
 FORMATS = {
-    ".tflite": "litert",
-    ".onnx": "onnx",
-    ".pt": "pytorch",
-    ".pth": "pytorch",
-    ".torchscript": "pytorch",
-    ".pt2": "pytorch",
-    ".pte": "executorch",
-    ".xml": "openvino",
-    ".param": "ncnn",
-    ".engine": "tensorrt",
-    ".plan": "tensorrt",
-    ".json": "replay",
-    ".gguf": "llama",
-    ".server": "server",
-}
+    ".tflite": "litert", ".onnx": "onnx", ".pt": "pytorch", ".pth": "pytorch", ".torchscript": "pytorch", ".pt2": "pytorch",
+    ".pte": "executorch", ".xml": "openvino", ".param": "ncnn", ".engine": "tensorrt", ".plan": "tensorrt", ".json": "replay",
+    ".gguf": "llama", ".server": "server",
+}  # fmt: skip
 
 # Generators: runtimes that only generate text, prompt and output as long as a case says. `replay` plays both kinds.
 GENERATORS = frozenset({"genai", "llama", "server"})
@@ -85,16 +74,10 @@ COOL_DOWN_LIMIT_S = 300.0
 
 # Settings, beside the model, of which a list stands for a case each.
 AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens")
-
 # Settings for models of images: of the defaults they do not reach a language model.
 OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement")
-
-# Keys that name a file or folder: relative to the suite's own.
-PATHS = ("data", "annotations")
-
-# Keys by the name that they had before; a file may use it for one release.
-FORMER_KEYS = {"images": "data"}
-
+PATHS = ("data", "annotations")  # Keys that name a file or folder: relative to the suite's own.
+FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
 # Keys of one scenario or mode only: with another they have no effect.
 BELONGS = {"samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "minutes": "sustained"}
 
@@ -107,20 +90,12 @@ ModeName = Literal["rapid", "quick", "normal", "full", "sustained"]
 # What items can be corrupted with, by their kind, in the order of the tables; audio/, vision/corruptions.py and text/typos.py do it.
 CORRUPTIONS: Mapping[str, tuple[str, ...]] = {
     "image": (
-        "gaussian_noise",
-        "shot_noise",
-        "impulse_noise",
-        "defocus_blur",
-        "gaussian_blur",
-        "motion_blur",
-        "brightness",
-        "contrast",
-        "pixelate",
-        "jpeg_compression",
+        "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "gaussian_blur", "motion_blur", "brightness", "contrast",
+        "pixelate", "jpeg_compression",
     ),
     "audio": ("white_noise", "reverberation"),
     "text": ("character_swap", "character_drop"),
-}
+}  # fmt: skip
 EVERY_CORRUPTION = tuple(name for names in CORRUPTIONS.values() for name in names)
 
 
@@ -130,8 +105,7 @@ def corruption_names(names: Sequence[str]) -> tuple[str, ...]:
     Raises:
         ConfigError: one is unknown.
     """
-    unknown = [name for name in names if name != "all" and name not in EVERY_CORRUPTION]
-    if unknown:
+    if unknown := [name for name in names if name != "all" and name not in EVERY_CORRUPTION]:
         raise ConfigError(f"no corruption is called {unknown[0]!r}: {near(unknown[0], (*EVERY_CORRUPTION, 'all'))}")
     return tuple(name for name in EVERY_CORRUPTION if name in names or "all" in names)
 
@@ -236,13 +210,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     start_below_c: float | None = None
     cool_down_limit_s: float = COOL_DOWN_LIMIT_S
     subset: int | None = None
-    # Of the ground truth's format; None: the one that recognises it.
-    reader: str | None = None
-    # What names the clusters of images that depend; None: the first field of the annotations that does.
-    cluster_by: str | None = None
+    reader: str | None = None  # Of the ground truth's format; None: the one that recognises it.
+    cluster_by: str | None = None  # What names the clusters of images that depend; None: the first field of the annotations that does.
     corrupt: tuple[str, ...] = ()
-    # Assumed power without a sensor: the energy is then labelled estimated.
-    estimate_power_w: float | None = None
+    estimate_power_w: float | None = None  # Assumed power without a sensor: the energy is then labelled estimated.
     # Of a language model: exact lengths of prompt and output. None for a model of one call.
     prompt_tokens: int | None = None
     output_tokens: int | None = None
@@ -252,15 +223,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         """Return what a person calls the case."""
         path = Path(self.model)
         # In a folder that is one model, the folder has its name.
-        parts = [
-            self.name or (path.parent.name if path.name == FOLDER_CONFIG else path.name),
-            self.runtime,
-            self.backend or "",
-            f"{self.threads} thread{'s' * (self.threads > 1)}",
-        ]
-        if self.output_tokens is not None:
-            parts.append(f"{self.prompt_tokens}+{self.output_tokens} tokens")
-        return " ".join([*filter(None, parts), *(["(reference)"] if self.role == "reference" else [])])
+        name = self.name or (path.parent.name if path.name == FOLDER_CONFIG else path.name)
+        tokens = "" if self.output_tokens is None else f"{self.prompt_tokens}+{self.output_tokens} tokens"
+        role = "(reference)" if self.role == "reference" else ""
+        return " ".join(filter(None, (name, self.runtime, self.backend, f"{self.threads} thread{'s' * (self.threads > 1)}", tokens, role)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +269,9 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
         where = f"suite {written.name!r}: case[{number}]"
         if not merged.model:
             raise ConfigError(f'{where} names no model: add model = "FILE"')
-        for model, *values in itertools.product(_each(merged.model), *(_each(getattr(merged, axis)) for axis in AXES)):
-            _refuse_idle_keys(merged, where)
+        _refuse_idle_keys(merged, where)
+        lists = [value if isinstance(value := getattr(merged, key), list) else [value] for key in ("model", *AXES)]
+        for model, *values in itertools.product(*lists):
             single = _single(merged, set_values, folder, str(model), where, **dict(zip(AXES, values, strict=True)))
             if reads(single.runtime, Path(single.model)):
                 cases[msgspec.json.encode(single)] = single
@@ -342,10 +309,6 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
         raise ConfigError(f"{where}: poisson needs a rate: add rate_per_s = NUMBER (--rate NUMBER)")
     if merged.annotations is not None and merged.data is None:
         raise ConfigError(f"{where}: annotations are of data: add data = PATH (--data PATH), or leave them out")
-
-
-def _each(value: object) -> list[object]:
-    return list(value) if isinstance(value, list) else [value]
 
 
 def _single(merged: Settings, set_values: Collection[str], folder: Path, model: str, where: str, **axes: object) -> Case:
@@ -386,8 +349,7 @@ def _generating(merged: Settings, set_values: Collection[str], runtime: str, axe
         raise ConfigError(
             f"{where}: a language model runs in single_stream, behind a server also in poisson, not {merged.scenario}: leave it out"
         )
-    useless = [key for key in OF_IMAGES if key in set_values]
-    if useless:
+    if useless := [key for key in OF_IMAGES if key in set_values]:
         raise ConfigError(f"{where}: {useless[0]} is not for language models, whose prompts are synthetic: leave it out")
     lengths = {"prompt_tokens": axes["prompt_tokens"] or PROMPT_TOKENS, "output_tokens": axes["output_tokens"] or OUTPUT_TOKENS}
     return msgspec.structs.replace(merged, **(dict.fromkeys(OF_IMAGES) | lengths | {"agreement": "never"}))
@@ -395,8 +357,7 @@ def _generating(merged: Settings, set_values: Collection[str], runtime: str, axe
 
 def checked_settings(values: Mapping[str, Any]) -> Settings:
     """Return the settings of a case; raises ConfigError, with the choices that there are, if one has a wrong value."""
-    wrong = mistakes(values, Settings)
-    if wrong:
+    if wrong := mistakes(values, Settings):
         raise ConfigError("; ".join(map(str, wrong)))
     return msgspec.convert(dict(values), Settings)
 

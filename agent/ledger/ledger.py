@@ -22,23 +22,13 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.ledger import presence, quarantine
-from edgemeter.agent.ledger.chunks import (
-    IDENTITY_MARK,
-    Arrival,
-    ArrivedBatch,
-    Committed,
-    HeldChunk,
-    coalesce,
-    is_position_of,
-    unpack_chunk,
-)
+from edgemeter.agent.ledger.chunks import IDENTITY_MARK, Arrival, ArrivedBatch, Committed, HeldChunk, coalesce, is_position_of, unpack_chunk
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
 
 _Opened = TypeVar("_Opened", bound="Ledger")
 
-# The growth per day is the mean over this many of the last days.
-GROWTH_DAYS = 7
+GROWTH_DAYS = 7  # The growth per day is the mean over this many of the last days.
 # How long a lease lasts that is not prolonged.
 LEASE_S = 10.0
 _POSITIONS = "SELECT name, position FROM sinks ORDER BY name"

@@ -15,9 +15,7 @@ ROWS_LIMIT = 10_000
 TOTAL_LIMIT_BYTES = 64 << 20
 # What is beyond a limit is dropped down to this share of it, so that a flood does not pay for it at every commit.
 KEPT_RATIO = 0.9
-
-# More rejected records of one message than this are one entry: the message.
-MOST_OF_A_MESSAGE = 100
+MOST_OF_A_MESSAGE = 100  # More rejected records of one message than this are one entry: the message.
 
 QUARANTINE_SCHEMA = """CREATE TABLE quarantine (
     row INTEGER PRIMARY KEY AUTOINCREMENT,
