@@ -105,7 +105,7 @@ def sentence(name: str, other: str, differences: Sequence[Difference], doubts: S
     """
     compared = [(diff, diff.change) for diff in differences if diff.change is not None and diff.figure not in _TEXT_QUALITY]
     claims = [_claim(diff, change, other) for diff, change in compared if diff.state in ("lower", "higher", "alike")]
-    parts = [f"{name} {_listed(claims)}"] if claims else []
+    parts = [f"{name} {' and '.join(filter(None, (', '.join(claims[:-1]), claims[-1])))}"] if claims else []
     parts += [_text_quality(diff) for diff in differences if diff.change is not None and diff.figure in _TEXT_QUALITY]
     for state in ("not settled", "not judged"):
         texts = [_open(diff, change, other) for diff, change in compared if diff.state == state]
@@ -248,10 +248,6 @@ def _open(diff: Difference, change: float, other: str) -> str:
         return f"{diff.unit} ({change * 100:+.1f} points{bounds}{note})"
     bounds = "" if diff.low is None or diff.high is None else f", 95% {span(diff.low, diff.high)}"
     return f"{figure_name(diff.figure)} ({significant(change)} times {other}'s{bounds}{note})"
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
 
 
 def _perhaps(diff: Difference, bounds: Bounds, scale: Scale, least: str) -> str:

@@ -48,13 +48,12 @@ def jobs(last: int, *, form: Format | None) -> None:
         {"schedule": entry.schedule.name, "cron": entry.schedule.cron, **{name: getattr(entry, name) for name in TIMES_AND_REMARK}}
         for entry in schedules
     ]
-    if not print_data(form, {"jobs": list(map(_row, entries)), "schedules": planned}, rows="jobs"):
+    rows = [
+        {"job": entry.order.job, "attempt": entry.order.attempt, "kind": kind(entry)} | {key: getattr(entry, key) for key in SHOWN_FIELDS}
+        for entry in entries
+    ]
+    if not print_data(form, {"jobs": rows, "schedules": planned}, rows="jobs"):
         _show(entries, schedules, console_for(form))
-
-
-def _row(entry: "JournalEntry") -> dict[str, object]:
-    order = {"job": entry.order.job, "attempt": entry.order.attempt, "kind": kind(entry)}
-    return {**order, **{name: getattr(entry, name) for name in SHOWN_FIELDS}}
 
 
 def kind(entry: "JournalEntry") -> str:
@@ -149,21 +148,13 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
 @click.argument("join_file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--home", type=click.Path(path_type=Path, file_okay=False), help="Data folder of the agent. Default: $EDGEMETER_HOME.")
 @click.option(
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default="/etc/edgemeter/config.toml",
-    show_default=True,
+    "--config", type=click.Path(path_type=Path, dir_okay=False), default="/etc/edgemeter/config.toml", show_default=True,
     help="Configuration file to write.",
-)
+)  # fmt: skip
 @renamed_option(
-    "--timeout",
-    "patience_s",
-    former=["--wait"],
-    default=600.0,
-    show_default=True,
-    type=FiniteRange(1.0),
+    "--timeout", "patience_s", former=["--wait"], default=600.0, show_default=True, type=FiniteRange(1.0),
     help="Seconds to wait for approval.",
-)
+)  # fmt: skip
 def join(join_file: Path, home: Path | None, config: Path, patience_s: float) -> None:
     """Join a fleet with the token in JOIN_FILE.
 

@@ -37,14 +37,9 @@ MOST_MODELS = 26  # They are called A to Z.
 @click.command(short_help="Measure models in turn on this device, and compare each with the first.")
 @click.argument("models", nargs=-1, required=True, type=PATH, metavar="A B...")
 @renamed_option(
-    "--repeats",
-    "runs",
-    former=["--runs"],
-    type=click.IntRange(2, 1000),
-    default=10,
-    show_default=True,
+    "--repeats", "runs", former=["--runs"], type=click.IntRange(2, 1000), default=10, show_default=True,
     help="Most runs of each; a clear result ends earlier.",
-)
+)  # fmt: skip
 @matters_option
 @case_options(*IN_TURN_OPTIONS, mode=SHORT_MODES, prompt_tokens=_TOKENS, output_tokens=_TOKENS)
 @click.option("--text", metavar="FILE", help="Language models: UTF-8 text for the perplexity, or none. Default: the text that ships.")
@@ -138,11 +133,7 @@ def measure_cases(
 
 
 def _text_of(named: str | None) -> str | None:
-    """Return the text on which language models are scored: that in a file, or the one that ships; None for `none`.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
+    """Return the text on which language models are scored: that in a file, or the one that ships; None for `none`."""
     from edgemeter.agent.quality.scoring import read_material
 
     if named == "none":
@@ -249,16 +240,12 @@ def notes_of(comparison: "MeasuredInTurn") -> list[str]:
     if len(comparison.runs) < comparison.most_runs and not comparison.is_interrupted:
         notes.append(f"{len(comparison.runs)} of at most {comparison.most_runs} runs")
     suspect = [f"suspect: {', '.join(comparison.doubts)}"] if comparison.doubts else []
-    return [*notes, *_left_out(comparison), *suspect]
-
-
-def _left_out(comparison: "MeasuredInTurn") -> list[str]:
-    """Return a line for each reason why runs do not count, with the runs: `pair 1, B; pair 2, B`."""
+    # A line for each reason, with the runs: `pair 1, B; pair 2, B`.
     titles: dict[str, list[str]] = {}
     for text in comparison.left_out:
         title, _, reason = text.partition(": ")
         titles.setdefault(reason, []).append(title)
-    return [f"left out: {'; '.join(of)}: {reason}" for reason, of in titles.items()]
+    return [*notes, *(f"left out: {'; '.join(runs)}: {reason}" for reason, runs in titles.items()), *suspect]
 
 
 def _neighbours_note(name: str, judged: "PairJudgement") -> str:

@@ -97,12 +97,9 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, fo
     "--from", "recording", type=click.Path(readable=False, path_type=Path), help="Recording: a tree of files, an output, or bytes."
 )
 @click.option(
-    "--as",
-    "as_name",
-    metavar="NAME",
-    shell_complete=completes(power.names),
+    "--as", "as_name", metavar="NAME", shell_complete=completes(power.names),
     help="Sensor of the recording. Default: the one that recognises it.",
-)
+)  # fmt: skip
 @config_option
 @json_option("Print sensor, scope, excludes, total_w, rails and warnings as JSON.")
 def read_sensor(name: str | None, recording: Path | None, as_name: str | None, config: Path | None, *, as_json: bool) -> None:

@@ -79,7 +79,11 @@ class TimeLeft:
             self._enter(CHECK if is_check else event.name, event.seconds)
         elif isinstance(event, session.RunEnds):
             self._leave()
-            self._end_run()
+            if self._run is not None:
+                for part in PARTS:
+                    if part not in self._seen and _belongs(self._run.case, self._run.repeat, part):
+                        self._taken[_key(self._run.case)][part].append(0.0)
+            self._enter(START, None)
 
     def part_s(self) -> float | None:
         """Return the seconds that the present part still takes, None where that is not known."""
@@ -111,14 +115,6 @@ class TimeLeft:
         if self._run is not None:
             self._seen.add(self._part)
             self._taken[_key(self._run.case)][self._part].append(self._clock() - self._begun_s)
-
-    def _end_run(self) -> None:
-        if self._run is not None:
-            durations_s = self._taken[_key(self._run.case)]
-            for part in PARTS:
-                if part not in self._seen and _belongs(self._run.case, self._run.repeat, part):
-                    durations_s[part].append(0.0)
-        self._enter(START, None)
 
     def _start_s(self) -> float:
         """Return how long the newest process took to start, or has taken so far."""

@@ -335,12 +335,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
 
 
 def _generating(merged: Settings, set_values: Collection[str], runtime: str, axes: Mapping[str, object], where: str) -> Settings:
-    """Return the settings of a case that generates text: single lengths of prompt and output, and nothing of images, which is for others.
-
-    Raises:
-        ConfigError: the runtime generates nothing, the scenario is not single_stream, nor poisson for a server, or the case itself has
-            what is for others.
-    """
+    """Return the settings of a case that generates text: single lengths of prompt and output, nothing of what is for others."""
     if runtime in set().union(*READERS.values()) - GENERATORS - {"replay"}:
         raise ConfigError(f"{where}: prompt_tokens and output_tokens are for language models, {runtime} runs one call: leave them out")
     if merged.scenario == "poisson" and runtime != "server":

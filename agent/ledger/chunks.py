@@ -150,11 +150,7 @@ def rejections_of(source: Source, places: Iterable[int]) -> list[Rejection]:
 
 
 def key_of(record: RunRecord) -> RecordKey:
-    """Return the key of a record.
-
-    Raises:
-        msgspec.ValidationError: it has no number.
-    """
+    """Return the key of a record; raises msgspec.ValidationError if it has no number."""
     if record.session is None or record.seq is None:
         raise msgspec.ValidationError(f"record {record.id!r} has no number: only numbered records enter the ledger")
     return record.fleet, record.device, record.session, record.seq

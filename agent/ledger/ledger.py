@@ -335,22 +335,12 @@ class Ledger(ABC):
         for _, _, verdict, count in sorted(kinds, key=operator.itemgetter(2)):
             verdicts[verdict] += count
         return LedgerStats(
-            path=self.where,
-            runs=verdicts.total(),
-            devices=len({device for device, *_ in kinds}),
-            cases=len({(device, subject) for device, subject, *_ in kinds}),
-            verdicts=dict(verdicts),
-            first_received_ns=first_ns,
-            last_received_ns=last_ns,
-            chunks=chunks,
-            chunks_with_samples=int(self._value("SELECT count(*) FROM chunks WHERE has_samples")),
-            quarantined=self.quarantined_count(),
-            sinks=self.positions(),
-            last_row=self.last_row(),
-            growth_bytes_per_day=self._growth(last_ns),
-            parts=self.parts(),
-            safety=self.safety(),
-        )
+            path=self.where, runs=verdicts.total(), devices=len({device for device, *_ in kinds}),
+            cases=len({(device, subject) for device, subject, *_ in kinds}), verdicts=dict(verdicts), first_received_ns=first_ns,
+            last_received_ns=last_ns, chunks=chunks, quarantined=self.quarantined_count(), sinks=self.positions(),
+            chunks_with_samples=int(self._value("SELECT count(*) FROM chunks WHERE has_samples")), last_row=self.last_row(),
+            growth_bytes_per_day=self._growth(last_ns), parts=self.parts(), safety=self.safety(),
+        )  # fmt: skip
 
     def _growth(self, last_ns: int | None) -> float | None:
         if last_ns is None:

@@ -11,21 +11,8 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record import RunRecord, decode
-from edgemeter.agent.ledger import presence, quarantine
-from edgemeter.agent.ledger.chunks import (
-    SUBJECT_COLUMNS,
-    Arrival,
-    ArrivedBatch,
-    Committed,
-    RecordKey,
-    Source,
-    key_of,
-    pack_chunk,
-    portions,
-    rejections_of,
-    subject_of,
-    unpack_chunk,
-)
+from edgemeter.agent.ledger import chunks, presence, quarantine
+from edgemeter.agent.ledger.chunks import SUBJECT_COLUMNS, Arrival, ArrivedBatch, Committed, RecordKey, Source
 from edgemeter.agent.ledger.quarantine import Rejection
 
 RUN_COLUMNS = ("device", "session", "seq", "id", "started_at_ns", "subject", "verdict", "chunk", "place")
@@ -124,16 +111,16 @@ class LedgerWriter:
         chunk = int(self._connection.execute("SELECT coalesce(max(chunk), 0) FROM chunks").fetchone()[0])
         has_forgotten = self._connection.execute("SELECT 1 FROM forgotten LIMIT 1").fetchone() is not None
         try:
-            for source in itertools.chain[Source](portions(arrivals), batches):
+            for source in itertools.chain[Source](chunks.portions(arrivals), batches):
                 chunk += 1
                 records = source.records if isinstance(source, ArrivedBatch) else [arrival.record for arrival in source]
                 new, collided = self._insert(records, chunk, self._forgotten_among(records) if has_forgotten else frozenset())
                 if new:
                     self._add_chunk(chunk, source)
                 inserted += new
-                keys += [key_of(record) for index, record in enumerate(records) if index not in collided]
+                keys += [chunks.key_of(record) for index, record in enumerate(records) if index not in collided]
                 if collided:
-                    collisions += rejections_of(source, sorted(collided))
+                    collisions += chunks.rejections_of(source, sorted(collided))
         except BaseException:
             # The subjects inserted in this transaction are rolled back with it.
             self._subjects.clear()
@@ -146,7 +133,7 @@ class LedgerWriter:
         rejections: list[Rejection] = []
         for chunk, received_ns, body in self._connection.execute(query, (limit_chunks,)).fetchall():
             invalid: dict[int, Rejection] = {}
-            for index, payload in enumerate(unpack_chunk(body)):
+            for index, payload in enumerate(chunks.unpack_chunk(body)):
                 try:
                     decode(payload)
                 except ConfigError as error:
@@ -185,7 +172,7 @@ class LedgerWriter:
         return inserted, collided
 
     def _values(self, record: RunRecord, chunk: int, index: int) -> tuple[Any, ...]:
-        subject = subject_of(record)
+        subject = chunks.subject_of(record)
         if (number := self._subjects.get(subject)) is None:
             if len(self._subjects) >= SUBJECTS_REMEMBERED:
                 self._subjects.clear()
@@ -212,7 +199,7 @@ class LedgerWriter:
         if isinstance(source, ArrivedBatch):
             body, received_ns, is_checked = source.body, source.received_ns, source.is_checked
         else:
-            body = pack_chunk([arrival.payload for arrival in source])
+            body = chunks.pack_chunk([arrival.payload for arrival in source])
             received_ns, is_checked = source[0].received_ns, all(arrival.is_checked for arrival in source)
         statement = "INSERT INTO chunks (chunk, last_row, received_ns, body) VALUES (?, ?, ?, ?)"
         self._connection.execute(statement, (chunk, last_row, received_ns, body))

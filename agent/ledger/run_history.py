@@ -153,11 +153,7 @@ class LedgerRuns:
         return run_id
 
     def lookup(self, prefix: str) -> str | None:
-        """Return the id as `find`, None if no run has it or had it.
-
-        Raises:
-            ConfigError: there are several, or it was deleted.
-        """
+        """Return the id as `find`, None if no run has it or had it; raises ConfigError if there are several, or it was deleted."""
         query = "SELECT DISTINCT id FROM runs WHERE substr(id, 1, ?) = ?"
         ids = {run_id for (run_id,) in self._ledger.query(query, len(prefix), prefix)}
         ids |= {entry.record.id for entry in self._excluded() if entry.record.id.startswith(prefix)}
