@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.messages import TOPIC_ROOT, decode_json
+from edgemeter.agent.contract.messages import TOPIC_ROOT, decoder_of
 
 PAYLOAD_LIMIT_BYTES = 1 << 20
 ROWS_LIMIT = 10_000
@@ -89,9 +89,8 @@ def record_reference(payload: bytes) -> bytes:
     return msgspec.json.encode(msgspec.json.decode(payload, type=RecordReference))
 
 
-def read_reference(payload: bytes) -> RecordReference:
-    """Return a reference; a whole record is one too. Raises ConfigError if it is neither."""
-    return decode_json(payload, RecordReference, "a reference to a record")
+# A whole record is one too.
+read_reference = decoder_of(RecordReference, "a reference to a record", None)
 
 
 @dataclass(frozen=True, slots=True)
