@@ -90,8 +90,11 @@ def measure(
         EdgemeterError: the model, the data or a setting is wrong, or the run failed.
     """
     if callable(model):
-        wrong = "data" if data is not None else "annotations" if annotations is not None else None
-        return _measure_function(FunctionCall(model, inputs), settings | {"mode": mode}, power, wrong, save=save, progress=progress)
+        if wrong := "data" if data is not None else "annotations" if annotations is not None else None:
+            raise TypeError(f"unexpected keyword argument {wrong!r} for a function: give its inputs")
+        (record,) = function_runs(FunctionCall(model, inputs), settings | {"mode": mode}, power, 1, progress=progress)
+        with nullcontext() if progress else quietly(), keeping(save=save) as keep:
+            return keep(record)
     check_type(model)
     if inputs != ():
         raise TypeError("a model takes no inputs here: give data=FOLDER, or a function and its inputs")
@@ -111,16 +114,6 @@ def check_type(model: object) -> None:
     """Raise TypeError for what is no path of a model."""
     if not isinstance(model, str | os.PathLike):
         raise TypeError(f"{model!r} cannot be measured: give the path or name of a model, or a function and its inputs")
-
-
-def _measure_function(
-    target: FunctionCall, settings: dict[str, Any], power: str | None, wrong: str | None, *, save: bool, progress: bool
-) -> RunRecord:
-    if wrong:
-        raise TypeError(f"unexpected keyword argument {wrong!r} for a function: give its inputs")
-    (record,) = function_runs(target, settings, power, 1, progress=progress)
-    with nullcontext() if progress else quietly(), keeping(save=save) as keep:
-        return keep(record)
 
 
 def function_runs(

@@ -25,7 +25,6 @@ from edgemeter.collector.runs.store import StoreContents, oldest_first
 # The suite of runs that later ones are compared with, and that of runs beyond a limit, which are no baseline.
 PASSED, FAILED = "pytest", "pytest, beyond a limit"
 MOST_LETTERS = 128
-
 parsed_limits = gate.parse
 
 

@@ -69,8 +69,7 @@ def energy(power: str | None = None, *, idle_s: float | None = None) -> Iterator
     spent.doubts = watch.seen.other_load.doubts
     for doubt in spent.doubts:
         logger.warning("%s: measure again when the machine is quiet", doubt)
-    measured = watch.seen.energies.energy
-    if measured is None:
+    if (measured := watch.seen.energies.energy) is None:
         return
     for name in ("mean_power_w", "sensor", "scope", "excludes"):
         setattr(spent, name, getattr(measured, name))
@@ -82,5 +81,4 @@ def energy(power: str | None = None, *, idle_s: float | None = None) -> Iterator
 
 
 def _with_bounds(energy_mj: float, u_mj: float | None) -> tuple[float, float | None, float | None]:
-    """Return an energy in J with its bounds."""
     return energy_mj / 1000, *((None, None) if u_mj is None else ((energy_mj - u_mj) / 1000, (energy_mj + u_mj) / 1000))

@@ -3,8 +3,7 @@
 import time
 from collections.abc import Callable
 
-# Beyond so many, those who may send all of their burst again are forgotten.
-MOST_REMEMBERED = 20_000
+MOST_REMEMBERED = 20_000  # Beyond so many, those who may send all of their burst again are forgotten.
 
 
 class Allowance:

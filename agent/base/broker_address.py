@@ -19,15 +19,12 @@ from edgemeter.agent.base.tls import TlsFiles, check, secret, tls_context, tls_f
 
 Scheme = Literal["mqtt", "mqtts"]
 MqttVersion = Literal["5", "3.1.1"]
-
-# Source: IANA service names, mqtt and secure-mqtt.
-DEFAULT_PORTS: Mapping[Scheme, int] = {"mqtt": 1883, "mqtts": 8883}
+DEFAULT_PORTS: Mapping[Scheme, int] = {"mqtt": 1883, "mqtts": 8883}  # Source: IANA service names, mqtt and secure-mqtt.
 # Source: MQTT 5.0, 3.1: CONNECT, protocol name "MQTT", version 5, clean start, keep alive 10 s, no properties, empty client id.
 _CONNECT_5 = b"\x10\x0d\x00\x04MQTT\x05\x02\x00\x0a\x00\x00\x00"
 _DISCONNECT = b"\xe0\x00"
 _CONNACK = 0x20
-# Source: RFC 8446, 5.1: the content type of an alert.
-_TLS_ALERT = 0x15
+_TLS_ALERT = 0x15  # Source: RFC 8446, 5.1: the content type of an alert.
 # Unacceptable protocol version: 1 in MQTT 3.1.1, 0x84 in version 5.
 _REFUSALS_OF_5 = (0x01, 0x84)
 _FORMS = "write HOST, HOST:PORT, mqtt://[USER@]HOST[:PORT] or mqtts://[USER@]HOST[:PORT]"

@@ -9,22 +9,17 @@ import msgspec
 
 from edgemeter.agent.base.accuracy_bounds import SAME, DifferenceBounds
 from edgemeter.agent.base.figures import significant, span
-from edgemeter.agent.base.metrics import Better, gain, needed_value
+from edgemeter.agent.base.metrics import Better, gain, is_reached, needed_value
 
 Outcome = Literal["lower", "higher", "alike", "not settled", "not judged"]
 # A ratio is decided on the log scale: exchanging A and B mirrors it.
 Scale = Literal["ratio", "difference"]
 Bounds = tuple[float, float]
-
-# Why nothing is settled by runs of one day: the next day's level may be another.
-ONE_DAY = "one day"
-
+ONE_DAY = "one day"  # Why nothing is settled by runs of one day: the next day's level may be another.
 # The two answers of a language model, by the names of their figures; what its quality is called, stated with both values.
 _RATES = {"ttft": "prefills", "tpot": "decodes"}
 _TEXT_QUALITY = ("perplexity", "bits per byte")
-
-# 0.625 - 0.620 is a little more than 0.005 to a computer.
-_ROUNDING = 1e-9
+_ROUNDING = 1e-9  # 0.625 - 0.620 is a little more than 0.005 to a computer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +105,7 @@ def sentence(name: str, other: str, differences: Sequence[Difference], doubts: S
     """
     compared = [(diff, diff.change) for diff in differences if diff.change is not None and diff.figure not in _TEXT_QUALITY]
     claims = [_claim(diff, change, other) for diff, change in compared if diff.state in ("lower", "higher", "alike")]
-    parts = [f"{name} {_listed(claims)}"] if claims else []
+    parts = [f"{name} {' and '.join(filter(None, (', '.join(claims[:-1]), claims[-1])))}"] if claims else []
     parts += [_text_quality(diff) for diff in differences if diff.change is not None and diff.figure in _TEXT_QUALITY]
     for state in ("not settled", "not judged"):
         texts = [_open(diff, change, other) for diff, change in compared if diff.state == state]
@@ -162,11 +157,9 @@ def _why_refused(accuracy: Difference | None, kept_accuracy: float) -> str:
     if accuracy.change is None or accuracy.b is None:
         return f"its accuracy is unknown: {accuracy.note}"
     least = needed_value(accuracy.a, kept_accuracy, accuracy.better)
-    return (
-        ""
-        if gain(accuracy.b, accuracy.better) >= gain(least, accuracy.better)
-        else f"{accuracy.unit} {accuracy.b:.4f} against {accuracy.a:.4f} keeps less than {percent(kept_accuracy)}"
-    )
+    if is_reached(accuracy.b, least, accuracy.better):
+        return ""
+    return f"{accuracy.unit} {accuracy.b:.4f} against {accuracy.a:.4f} keeps less than {percent(kept_accuracy)}"
 
 
 def _ratio(of: Mapping[str, Difference], figure: str) -> float | None:
@@ -255,10 +248,6 @@ def _open(diff: Difference, change: float, other: str) -> str:
         return f"{diff.unit} ({change * 100:+.1f} points{bounds}{note})"
     bounds = "" if diff.low is None or diff.high is None else f", 95% {span(diff.low, diff.high)}"
     return f"{figure_name(diff.figure)} ({significant(change)} times {other}'s{bounds}{note})"
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
 
 
 def _perhaps(diff: Difference, bounds: Bounds, scale: Scale, least: str) -> str:

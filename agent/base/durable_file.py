@@ -67,7 +67,7 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def replacing(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
+def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
     """Yield a file that takes the place of `path` when the block ends, on the disk; when the block raises, `path` stays as it was.
 
     Raises:

@@ -1,19 +1,26 @@
-"""The texts that stand below the fields of a class, as a schema, a reference page and an option's help show them."""
+"""The texts of the fields of a class, beside each or below it, as a schema, a reference page and an option's help show them."""
 
 import ast
 import inspect
+from collections.abc import Iterator
+from io import StringIO
 from itertools import pairwise
+from tokenize import COMMENT, generate_tokens
 from types import ModuleType
 
 
 def field_texts(*modules: ModuleType) -> dict[str, dict[str, str]]:
-    """Return the texts below the fields of the classes in these modules, by class and field, each as one line."""
-    classes = [node for module in modules for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef)]
-    return {
-        node.name: {
-            field.target.id: " ".join(ast.literal_eval(text.value).split())
-            for field, text in pairwise(node.body)
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr)
-        }
-        for node in classes
-    }
+    """Return the texts of the fields of the classes in these modules, by class and field, each as one line."""
+    return {name: texts for module in modules for name, texts in _texts_in(inspect.getsource(module))}
+
+
+def _texts_in(source: str) -> Iterator[tuple[str, dict[str, str]]]:
+    comments = {token.start[0]: token.string for token in generate_tokens(StringIO(source).readline) if token.type == COMMENT}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef):
+            texts = {}
+            for field, follower in pairwise([*node.body, ast.Pass()]):
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                    text = ast.literal_eval(follower.value) if isinstance(follower, ast.Expr) else comments.get(field.end_lineno or 0, "")
+                    texts[field.target.id] = " ".join(text.removeprefix("# ").split())
+            yield node.name, texts

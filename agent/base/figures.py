@@ -5,10 +5,8 @@ from datetime import datetime, timezone
 from decimal import Decimal
 
 ABSENT = "-"
-# Below this a figure is written with an exponent: 0.0000123 is counted, not read.
-SMALLEST_PLAIN = 1e-3
-# Ends of a range that so many significant digits do not tell apart are one figure.
-MOST_DIGITS = 5
+SMALLEST_PLAIN = 1e-3  # Below this a figure is written with an exponent: 0.0000123 is counted, not read.
+MOST_DIGITS = 5  # Ends of a range that so many significant digits do not tell apart are one figure.
 
 
 def significant(value: float | None, digits: int = 3) -> str:

@@ -25,8 +25,7 @@ class HttpHandler(BaseHTTPRequestHandler):
     server_version = "edgemeter"
     sys_version = ""
     server: "HttpServer"
-    # A client that takes nothing of an answer is disconnected after so many seconds.
-    timeout = 30.0
+    timeout = 30.0  # A client that takes nothing of an answer is disconnected after so many seconds.
 
     def handle_one_request(self) -> None:
         """Answer one request, whose head has to be here in time."""
@@ -74,8 +73,7 @@ class HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
     most_connections = 256
-    # From the connection to the end of a request's head, TLS included: a byte now and then buys no more time.
-    head_s = 10.0
+    head_s = 10.0  # From the connection to the end of a request's head, TLS included: a byte now and then buys no more time.
 
     def __init__(self, host: str, port: int, handler: type[HttpHandler], options: str) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET

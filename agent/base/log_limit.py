@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 
 EVERY_S = 60.0
-# Beyond so many, those whose minute is over are forgotten.
-MOST_REMEMBERED = 10_000
+MOST_REMEMBERED = 10_000  # Beyond so many, those whose minute is over are forgotten.
 
 
 def about(who: str) -> dict[str, str]:
@@ -29,8 +28,7 @@ class LogLimit(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the record is logged; it names the number of suppressed lines."""
-        who = getattr(record, "about", None)
-        if who is None:
+        if (who := getattr(record, "about", None)) is None:
             return True
         now_s, key = self._clock(), (record.name, who)
         logged_s, left_out = self._lines.get(key, (-EVERY_S, 0))

@@ -32,19 +32,15 @@ LONGEST_BACKOFF_S = 60.0
 # What we take unacknowledged from the broker, and how large one message may be.
 RECEIVE_MAXIMUM = 2000
 LARGEST_MESSAGE_BYTES = 16 << 20
-# 3.1.1 has no way to say how much a broker takes at once; this much every broker takes.
-WINDOW_OF_3_1_1 = 100
+WINDOW_OF_3_1_1 = 100  # 3.1.1 has no way to say how much a broker takes at once; this much every broker takes.
 # The broker's reason when another client came with our name; others are passed on in words, this one as it is.
 TAKEN_OVER = "Session taken over"
-
 # MQTT 3.1.1, and mosquitto 2.0 with MQTT 5 too, close without a reason when another client comes with our name. Connections that end this
 # soon, this often, are the sign of such a fight.
 SHORT_LIFE_S = 10.0
 SHORT_LIVES = 3
-
 # What paho-mqtt calls an end without a reason: the line broke, or the broker closed it without a reason.
 _UNSPECIFIED = "Unspecified error"
-
 _CUT = "cut without a reason: the line or the broker failed, or the broker ended it (revoked, or another client came with this name)"
 _NEVER_UP = "the broker ended it before it answered: it refuses our certificate (revoked, or run out by its clock), or is starting"
 
@@ -226,20 +222,13 @@ class MqttSession:
             raise
 
     def publish(
-        self,
-        topic: str,
-        payload: bytes,
-        *,
-        qos: int = 1,
-        lasting: Literal["passing", "retained"] = "passing",
-        expires_s: int | None = None,
+        self, topic: str, payload: bytes, *, qos: int = 1, lasting: Literal["passing", "retained"] = "passing", expires_s: int | None = None
     ) -> int:
         """Hand one message to the network thread; return its number. What the broker has not answered goes with the connection.
 
         A broker of MQTT 5 drops the message after `expires_s`.
         """
-        client = self._client
-        if client is None:
+        if (client := self._client) is None:
             return 0
         properties = None
         if expires_s is not None and self.version == "5":

@@ -53,8 +53,6 @@ def find_plugin(kind: str, table: Mapping[str, str], name: str, group: str) -> A
 
 
 CPU_FIRST = " (after PyTorch's build for the CPU, see its site: otherwise it brings gigabytes of CUDA)"
-
-
 _MARKER = re.compile(r"(python_version|platform_machine) (>=|!=) .([\w.]+)")
 
 

@@ -17,30 +17,16 @@ if TYPE_CHECKING:
 Cursor = Any
 # A dead server or line is noticed within about 15 s; who stops within a transaction holds up the others for no longer than this.
 _PARAMETERS = {
-    "connect_timeout": "10",
-    "keepalives_idle": "5",
-    "keepalives_interval": "2",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "15000",
-    "application_name": "edgemeter",
-    "client_encoding": "utf8",
-}
+    "connect_timeout": "10", "keepalives_idle": "5", "keepalives_interval": "2", "keepalives_count": "3", "tcp_user_timeout": "15000",
+    "application_name": "edgemeter", "client_encoding": "utf8",
+}  # fmt: skip
 _SETTINGS = (
     "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '30s'; SET default_transaction_isolation = 'read committed'"
 )
-
 # Source: PostgreSQL, appendix A, error codes.
 _MEANINGS: tuple[tuple[tuple[str, ...], type[EdgemeterError], str], ...] = (
-    (
-        ("42P01", "3F000", "42703"),
-        ConfigError,
-        "no {what} at {where} ({text}): {absent}",
-    ),
-    (
-        ("42501",),
-        ConfigError,
-        "the user of {where} may not do this ({text}): {forbidden}",
-    ),
+    (("42P01", "3F000", "42703"), ConfigError, "no {what} at {where} ({text}): {absent}"),
+    (("42501",), ConfigError, "the user of {where} may not do this ({text}): {forbidden}"),
     (("25006",), UnavailableError, "{where} is read-only: name the primary, not a standby, among the hosts of the address"),
     (("40", "55P03", "57014", "25P0", "23503"), TransientError, "{where} could not do it now ({text}): try again"),
     (("53",), UnavailableError, "{where} has no room or no connection left ({text}): nothing is lost; free some"),

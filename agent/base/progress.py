@@ -10,8 +10,7 @@ from typing import Literal
 import click
 
 logger = logging.getLogger(__name__)
-# Called with what is being done, how much of it is done, and how much there is.
-Tell = Callable[[str, int, int], None]
+Tell = Callable[[str, int, int], None]  # Called with what is being done, how much of it is done, and how much there is.
 # The key of `--quiet` in what a command line keeps, and its value where a function was called instead.
 QUIET = "edgemeter.quiet"
 CALLED = "called"
@@ -31,11 +30,6 @@ def quietly() -> Iterator[None]:
         yield
 
 
-def shows_progress() -> bool:
-    """Return whether progress is shown: standard error is a terminal, and nobody asked for quiet."""
-    return sys.stderr.isatty() and not is_quiet()
-
-
 def note(text: str | None) -> None:
     """Print a note, if there is one, on standard error, unless the command was given `--quiet`."""
     if text is not None and not is_quiet():
@@ -52,7 +46,7 @@ def progress_bar(of: Literal["steps", "bytes"] = "steps") -> Iterator[Tell]:
 
     The bar keeps its own way to the terminal: while a converter is at work, what it prints is redirected.
     """
-    if not shows_progress():
+    if not sys.stderr.isatty() or is_quiet():
         yield no_progress
         return
     from rich.console import Console  # noqa: PLC0415 - needed on a terminal only

@@ -29,10 +29,8 @@ from edgemeter.agent.base.statistics import student_quantile, student_two_sided_
 
 CONFIDENCE = 0.95
 FEWEST = 3
-# A difference smaller than this ratio is no reason to choose one or the other.
-MATTERS_RATIO = 0.03
-# The smallest difference of accuracies (0..1) that matters.
-MATTERS_ACCURACY = 0.005
+MATTERS_RATIO = 0.03  # A difference smaller than this ratio is no reason to choose one or the other.
+MATTERS_ACCURACY = 0.005  # The smallest difference of accuracies (0..1) that matters.
 # By so much of the range of five runs (on logarithms) it is widened each way, to go from 93.75 to 95%.
 WIDENING = 0.05
 PAIRS_FOR_RANKS = 10
@@ -40,13 +38,10 @@ PAIRS_FOR_RANKS = 10
 # pairs are 3 to 8% wider for it on average, and no wider in 95 of 100. Dependent ones are taken to correlate by 0.6 at least.
 NEIGHBOURS_Z = NormalDist().inv_cdf(0.95)
 LEAST_CORRELATION = 0.6
-# Values in a row from which on neighbours that correlate so much show it in nine of ten series.
-TELLING_NEIGHBOURS = 30
+TELLING_NEIGHBOURS = 30  # Values in a row from which on neighbours that correlate so much show it in nine of ten series.
 # Beyond so many orders of ranks the normal approximation is exact enough (error below 0.001), and the exact count slow.
 EXACT_CELLS = 400
-
 Values = NDArray[np.float64]
-
 _LARGEST_LOG = math.log(sys.float_info.max)
 
 

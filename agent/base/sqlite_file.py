@@ -21,8 +21,7 @@ logger = logging.getLogger(__name__)
 Access = Literal["write", "read"]
 _Opened = TypeVar("_Opened", bound="Database")
 BUSY_TIMEOUT_S = 30.0
-# The index of a log begins with this much, and a first transaction takes as much again.
-SMALLEST_ROOM_BYTES = 64 << 10
+SMALLEST_ROOM_BYTES = 64 << 10  # The index of a log begins with this much, and a first transaction takes as much again.
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,7 @@ def _not_zero(value: float) -> float:
     return value if abs(value) > _TINY else _TINY
 
 
-# How many standard errors 95% bounds reach to each side.
-_WILSON_REACH = NormalDist().inv_cdf(0.975)
+_WILSON_REACH = NormalDist().inv_cdf(0.975)  # How many standard errors 95% bounds reach to each side.
 
 
 def wilson_interval(successes: float, trials: float, reach: float = _WILSON_REACH) -> tuple[float, float]:
@@ -79,8 +78,7 @@ def wilson_interval(successes: float, trials: float, reach: float = _WILSON_REAC
     return min(max(middle - half, 0.0), share), max(min(middle + half, 1.0), share)
 
 
-# Values closer than this are one: what sums differ by that were rounded in another order.
-_SAME = 1e-9
+_SAME = 1e-9  # Values closer than this are one: what sums differ by that were rounded in another order.
 
 
 def jackknife_error(without_parts: Sequence[float]) -> float | None:
@@ -97,8 +95,7 @@ def jackknife_error(without_parts: Sequence[float]) -> float | None:
     return math.sqrt((parts - 1) / parts * math.fsum((value - middle) ** 2 for value in without_parts))
 
 
-# Fewer degrees of freedom are not told apart by so few parts.
-_LEAST_FREEDOM = 3.0
+_LEAST_FREEDOM = 3.0  # Fewer degrees of freedom are not told apart by so few parts.
 
 
 def jackknife_freedom(without_parts: Sequence[float]) -> float:
@@ -132,8 +129,7 @@ def paired_bounds(difference: float, figures: Sequence[float], other: Sequence[f
     if len(figures) != len(other) or len(figures) < 2:
         return None
     differences = [figure - another for figure, another in zip(figures, other, strict=True)]
-    error = jackknife_error(differences)
-    if error is None:
+    if (error := jackknife_error(differences)) is None:
         return None
     reach = student_quantile(0.95, jackknife_freedom(differences)) * error
     return difference - reach, difference + reach

@@ -21,8 +21,7 @@ _LATEX = {
     "±": r"$\pm$", "\N{MULTIPLICATION SIGN}": r"$\times$", "\N{MINUS SIGN}": "$-$", "≤": r"$\leq$", "≥": r"$\geq$",
     "µ": r"\textmu{}", "°": r"\textdegree{}", "·": r"\textperiodcentered{}", "\N{EN DASH}": "--", "…": r"\dots{}",
 }  # fmt: skip
-# Latin letters, which the default fonts of LaTeX have; at any other character it stops.
-_LATEX_LETTERS = 0x180
+_LATEX_LETTERS = 0x180  # Latin letters, which the default fonts of LaTeX have; at any other character it stops.
 
 
 def print_data(form: Format | None, document: Any, rows: str | None = None) -> bool:
@@ -106,7 +105,6 @@ def _typesetter(typeset: Any) -> "Console":
         """Writes tables in another language; a line of text is a paragraph of Markdown, or a comment of LaTeX."""
 
         def print(self, *objects: Any, **_how: Any) -> None:
-            """Write tables and lines."""
             for renderable in objects:
                 if isinstance(renderable, Group):
                     self.print(*renderable.renderables)

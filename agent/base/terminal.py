@@ -19,12 +19,9 @@ if TYPE_CHECKING:
 
 BETWEEN_COLUMNS = 2
 NARROWEST_NAME = 8
-# The rank of a column that says the same in each row, or what stands elsewhere.
-REDUNDANT = 4
-# Longer lines of text are not read well.
-ENTRY_WIDTH = 100
-# No row is wrapped where no terminal limits it.
-PIPED_WIDTH = 1000
+REDUNDANT = 4  # The rank of a column that says the same in each row, or what stands elsewhere.
+ENTRY_WIDTH = 100  # Longer lines of text are not read well.
+PIPED_WIDTH = 1000  # No row is wrapped where no terminal limits it.
 
 
 def wide_console() -> "Console":
@@ -36,7 +33,6 @@ def wide_console() -> "Console":
         """Prints tables without rules and without spaces at the end of a line, for grep and awk."""
 
         def print(self, *objects: Any, **how: Any) -> None:
-            """Print tables and lines."""
             for table in objects:
                 if isinstance(table, Table):
                     table.box, table.padding, table.pad_edge, table.title_justify = None, (0, 2, 0, 0), False, "left"

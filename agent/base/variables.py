@@ -89,8 +89,7 @@ VARIABLES: Mapping[str, Mapping[str, Variable]] = {
 }
 
 
-# The password in an address.
-_PASSWORD = re.compile(r"((?<=://)[^/@:]*:|[?&](?:ssl)?password=)[^&]*?(?=@|&|$)")
+_PASSWORD = re.compile(r"((?<=://)[^/@:]*:|[?&](?:ssl)?password=)[^&]*?(?=@|&|$)")  # The password in an address.
 
 
 def set_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

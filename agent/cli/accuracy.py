@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,10 +11,6 @@ from edgemeter.agent.base.options import PATH, format_option, quiet_option
 from edgemeter.agent.base.progress import note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options
-
-if TYPE_CHECKING:
-    from edgemeter.agent.cli.accuracy_scores import AccuracyScores
-
 
 _IMAGES = {"help": "--model: data of any kind: a folder of images or recordings, class folders, or one file."}
 
@@ -45,12 +41,18 @@ def accuracy(*, with_classes: bool, form: Format | None, **options: Any) -> None
     Example: edgemeter accuracy --annotations instances.json --detections results.json
     """
     _check(options)
-    from edgemeter.agent.cli.accuracy_scores import document, of_detections, show
+    from edgemeter.agent.cli.accuracy_scores import document, of_detections, of_model, show
 
     if options["detections"]:
         scored = of_detections(options["annotations"], options["detections"], options["bounds"] or "auto", options["cluster_by"])
     else:
-        scored = _of_model(options)
+        from edgemeter.agent.cli.run_session import session_progress, suite_of
+        from edgemeter.agent.session import session
+
+        suite = suite_of(None, options["model"], options)
+        session.check(suite)
+        with session_progress() as on_event:
+            scored = of_model(suite.cases[0], on_event)
     if not print_data(form, document(scored), rows=""):
         show(scored, console_for(form), with_classes=with_classes)
         if scored.verdict is not None:
@@ -77,14 +79,3 @@ def _check(options: Mapping[str, Any]) -> None:
     if options[required] is None:
         example = "--annotations instances.json" if options["detections"] else "--data photos/ --annotations instances.json"
         raise click.UsageError(f"--{required} is missing: what the score is made of, such as {example}")
-
-
-def _of_model(options: Mapping[str, Any]) -> "AccuracyScores":
-    from edgemeter.agent.cli.accuracy_scores import of_model
-    from edgemeter.agent.cli.run_session import session_progress, suite_of
-    from edgemeter.agent.session import session
-
-    suite = suite_of(None, options["model"], options)
-    session.check(suite)
-    with session_progress() as on_event:
-        return of_model(suite.cases[0], on_event)

@@ -20,26 +20,18 @@ from edgemeter.agent.base.terminal import plain_table, print_text
 from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy, Robustness
 from edgemeter.agent.contract.record_conditions import Subset, Verdict
 from edgemeter.agent.contract.suite import Case
+from edgemeter.agent.datasets import coco
 from edgemeter.agent.datasets.clusters import clusters_of
-from edgemeter.agent.datasets.coco import (
-    BOX_FORM,
-    OTHER_BOX_FORMS,
-    CocoDocument,
-    annotation_oddities,
-    image_fields,
-    plain_document,
-    read_annotations,
-)
+from edgemeter.agent.datasets.coco import CocoDocument, plain_document
 from edgemeter.agent.datasets.coco_results import HEIGHT, IMAGE, X, read_results, result_oddities
 from edgemeter.agent.engine import isolation, job
 from edgemeter.agent.tasks.coco_ap import METRIC, METRICS, RECALL, Bounds, coco_accuracy, value_only
 from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP
-from edgemeter.agent.tasks.parts import Units, units_of
+from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.verdict import accuracy_rules
 
 SEVERITIES = 5
-# What the value of a metric is called beside its details.
-NAMES = {METRIC: "ap"}
+NAMES = {METRIC: "ap"}  # What the value of a metric is called beside its details.
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,25 +55,21 @@ def of_detections(annotations: Path, detections: Path, bounds: Bounds, cluster_b
     Raises:
         EdgemeterError: a file is unreadable or the two do not belong together, or a library is missing.
     """
-    document = read_annotations(annotations)
+    document = coco.read_annotations(annotations)
     if isinstance(document, dict):
         raise ConfigError(f"{str(annotations)!r} holds one class per file, detections are scored against boxes: give COCO annotations")
     rows = read_results(detections, document)
     identity = hashlib.sha256(annotations.read_bytes()).hexdigest()
     images = [image.id for image in document.images]
-    units = _units(document, annotations, cluster_by)
+    # An image without a file name has no prefix and no folder.
+    names = {image.id: image.file_name or str(image.id) for image in document.images}
+    fields = {key: {names[number]: text for number, text in of.items()} for key, of in coco.image_fields(annotations).items()}
+    units = units_of(clusters_of(list(names.values()), fields, cluster_by), names)
     accuracy = coco_accuracy(plain_document(document), rows, images, identity, bounds, units=units)
-    warnings = (*annotation_oddities(document), *result_oddities(rows), *_silent(rows, len(images), document))
+    warnings = (*coco.annotation_oddities(document), *result_oddities(rows), *_silent(rows, len(images), document))
     if accuracy is not None:
         warnings += _doubtful(accuracy, plain_document(document), rows, images)
     return AccuracyScores(accuracy, len(images), len(rows), warnings)
-
-
-def _units(document: CocoDocument, annotations: Path, cluster_by: str | None) -> Units:
-    """Return the images, or their clusters, by image id; an image without a file name has no prefix and no folder."""
-    names = {image.id: image.file_name or str(image.id) for image in document.images}
-    fields = {key: {names[number]: text for number, text in of.items()} for key, of in image_fields(annotations).items()}
-    return units_of(clusters_of(list(names.values()), fields, cluster_by), names)
 
 
 def of_model(case: Case, on_event: Callable[[job.Event], None]) -> AccuracyScores:
@@ -122,14 +110,14 @@ def _doubtful(accuracy: Accuracy, truth: Mapping[str, Any], rows: NDArray[np.flo
         return ()
     about = f"AP {accuracy.value:.3f} on {objects} objects, and nothing in use is below {accuracy_rules.IMPLAUSIBLE}"
     best, name = 0.0, ""
-    for other, read in OTHER_BOX_FORMS.items():
+    for other, read in coco.OTHER_BOX_FORMS.items():
         reread = rows.copy()
         reread[:, X : HEIGHT + 1] = read(rows[:, X : HEIGHT + 1])
         scored = value_only(truth, reread, images, "")
         if scored is not None and scored.value > best:
             best, name = scored.value, other
     if best > max(2 * accuracy.value, accuracy_rules.IMPLAUSIBLE):
-        return (f"{about}: as {name} the same boxes have AP {best:.3f}; {BOX_FORM}",)
+        return (f"{about}: as {name} the same boxes have AP {best:.3f}; {coco.BOX_FORM}",)
     return (f"{about}: are the boxes in pixels of the photograph, not of the model's input, and the categories those of the annotations?",)
 
 
@@ -145,11 +133,7 @@ def document(scored: AccuracyScores) -> dict[str, Any]:
     return {
         NAMES.get(accuracy.metric, accuracy.metric): accuracy.value,
         **accuracy.detail,
-        "low": accuracy.low,
-        "high": accuracy.high,
-        "interval": accuracy.interval,
-        "interval_reason": accuracy.interval_reason,
-        "clusters": fields["clusters"],
+        **{key: fields[key] for key in ("low", "high", "interval", "interval_reason", "clusters")},
         **({} if accuracy.normalisation is None else {"normalisation": accuracy.normalisation}),
         "images": scored.images,
         **({} if scored.detections is None else {"detections": scored.detections}),
@@ -176,8 +160,7 @@ def show(scored: AccuracyScores, console: Console | None = None, *, with_classes
     """Print all of it, the classes only where they are asked for: there may be a thousand."""
     console = console or Console()
     counted = f"{scored.images:,} images" + ("" if scored.detections is None else f", {scored.detections:,} detections")
-    accuracy = scored.accuracy
-    if accuracy is None:
+    if (accuracy := scored.accuracy) is None:
         console.print(f"{counted}: no accuracy", highlight=False)
         return
     name = NAMES.get(accuracy.metric, accuracy.metric)
@@ -211,16 +194,11 @@ def _parts(heading: str, metric: str, parts: Sequence[PartAccuracy]) -> Table:
     is_bounded = any(part.low is not None for part in parts)
     is_of_objects = any(part.objects is not None for part in parts)
     headings = (heading, metric, *(["95%"] if is_bounded else []), "images", *(["objects"] if is_of_objects else []))
-    rows = [
-        (
-            part.name,
-            _figure(part.value),
-            *([_bounds(part.low, part.high)] if is_bounded else []),
-            f"{part.images:,}",
-            *([f"{part.objects:,}" if part.objects is not None else ABSENT] if is_of_objects else []),
-        )
-        for part in parts
-    ]
+    rows = []
+    for part in parts:
+        bounds = [_bounds(part.low, part.high)] if is_bounded else []
+        objects = [f"{part.objects:,}" if part.objects is not None else ABSENT] if is_of_objects else []
+        rows.append((part.name, _figure(part.value), *bounds, f"{part.images:,}", *objects))
     return _table(None, headings, rows)
 
 

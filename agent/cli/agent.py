@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 # The fields of an order in the journal that JSON has as they are.
+TIMES_AND_REMARK = ("next_ns", "last_ns", "remark")
 SHOWN_FIELDS = ("schedule", "state", "reason", "done_ratio", "runs", "figures", "arrived_ns", "started_ns", "ended_ns")
 
 
@@ -44,26 +45,15 @@ def jobs(last: int, *, form: Format | None) -> None:
         with closing(journal.Journal(path, "read")) as book:
             entries, schedules = book.latest(last), Schedules(book).read()
     planned = [
-        {
-            "schedule": entry.schedule.name,
-            "cron": entry.schedule.cron,
-            "next_ns": entry.next_ns,
-            "last_ns": entry.last_ns,
-            "remark": entry.remark,
-        }
+        {"schedule": entry.schedule.name, "cron": entry.schedule.cron, **{name: getattr(entry, name) for name in TIMES_AND_REMARK}}
         for entry in schedules
     ]
-    if not print_data(form, {"jobs": list(map(_row, entries)), "schedules": planned}, rows="jobs"):
+    rows = [
+        {"job": entry.order.job, "attempt": entry.order.attempt, "kind": kind(entry)} | {key: getattr(entry, key) for key in SHOWN_FIELDS}
+        for entry in entries
+    ]
+    if not print_data(form, {"jobs": rows, "schedules": planned}, rows="jobs"):
         _show(entries, schedules, console_for(form))
-
-
-def _row(entry: "JournalEntry") -> dict[str, object]:
-    return {
-        "job": entry.order.job,
-        "attempt": entry.order.attempt,
-        "kind": kind(entry),
-        **{name: getattr(entry, name) for name in SHOWN_FIELDS},
-    }
 
 
 def kind(entry: "JournalEntry") -> str:
@@ -137,8 +127,7 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
     # Before anything is published in a device's name: is this its board?
     settle_moved_card(configuration.home(), alive=lambda: notify_service_manager("READY=1\nWATCHDOG=1"))
     settings = configuration.from_options(options)
-    where = broker or settings.broker
-    if where is None:
+    if (where := broker or settings.broker) is None:
         raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
     # A wrong address is reported while this is still a command.
     broker_address.configured_address(where, settings)
@@ -159,21 +148,13 @@ def up(broker: str | None, device: str | None, fleet: str | None, **options: Any
 @click.argument("join_file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--home", type=click.Path(path_type=Path, file_okay=False), help="Data folder of the agent. Default: $EDGEMETER_HOME.")
 @click.option(
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    default="/etc/edgemeter/config.toml",
-    show_default=True,
+    "--config", type=click.Path(path_type=Path, dir_okay=False), default="/etc/edgemeter/config.toml", show_default=True,
     help="Configuration file to write.",
-)
+)  # fmt: skip
 @renamed_option(
-    "--timeout",
-    "patience_s",
-    former=["--wait"],
-    default=600.0,
-    show_default=True,
-    type=FiniteRange(1.0),
+    "--timeout", "patience_s", former=["--wait"], default=600.0, show_default=True, type=FiniteRange(1.0),
     help="Seconds to wait for approval.",
-)
+)  # fmt: skip
 def join(join_file: Path, home: Path | None, config: Path, patience_s: float) -> None:
     """Join a fleet with the token in JOIN_FILE.
 

@@ -13,7 +13,6 @@ from edgemeter.agent.contract.suite import MODES, PATHS, Settings, setting_texts
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _Type: TypeAlias = "click.ParamType[Any]"
-
 CASE_OPTIONS = tuple(key for key in Settings.__struct_fields__ if key not in {"model", "seconds", "queries", "idle_seconds"})
 # Settings that mean nothing where models are measured in turn: `--repeats` stands for the repeats, and one round scores the accuracy.
 _NOT_IN_TURN = {"repeats", "minutes", "name", "sha256", "role", "corrupt", "accuracy", "reference_accuracy", "gate"}
@@ -21,11 +20,9 @@ IN_TURN_OPTIONS = tuple(key for key in CASE_OPTIONS if key not in _NOT_IN_TURN)
 MODEL_OPTIONS = ("data", "annotations", "reader", "runtime", "backend", "threads")
 # For commands that measure many runs in turn.
 SHORT_MODES = {"type": click.Choice([mode for mode in MODES if mode != "sustained"])}
-
 _NAMES = {"data": ("-d", "--data"), "annotations": ("-a", "--annotations"), "rate_per_s": ("--rate",), "options": ("--option",)}
 _FORMER = {"data": ("--images", "-i")}
-# Options that take several values where their key takes a list of them.
-_SWEPT = ("prompt_tokens", "output_tokens")
+_SWEPT = ("prompt_tokens", "output_tokens")  # Options that take several values where their key takes a list of them.
 
 
 def power_option(command: _Command) -> _Command:
@@ -67,10 +64,6 @@ class KeyValue(click.ParamType):  # type: ignore[type-arg]
         return key, text
 
 
-def _as_table(_ctx: click.Context, _param: click.Parameter, pairs: tuple[tuple[str, str], ...]) -> dict[str, str] | None:
-    return dict(pairs) or None
-
-
 def case_options(*keys: str, **changes: Mapping[str, Any]) -> Callable[[_Command], _Command]:
     """Return what adds the options of these keys of a case, in this order; `changes` are attributes of an option in this command only."""
     texts, annotations = setting_texts(), get_type_hints(Settings, include_extras=True)
@@ -89,14 +82,10 @@ def case_options(*keys: str, **changes: Mapping[str, Any]) -> Callable[[_Command
 
 def _form_of(key: str, annotation: Any) -> dict[str, Any]:
     if key == "options":
-        return {"type": KeyValue(), "multiple": True, "callback": _as_table}
-    return {"type": _type_of(key, annotation)}
-
-
-def _type_of(key: str, annotation: Any) -> _Type:
+        return {"type": KeyValue(), "multiple": True, "callback": lambda _ctx, _param, pairs: dict(pairs) or None}
     # A single value stands before a list of them.
     kinds = [kind for kind in get_args(annotation) if kind is not NoneType]
-    return PATH if key in PATHS else _click_type(kinds[-1 if key in _SWEPT else 0])
+    return {"type": PATH if key in PATHS else _click_type(kinds[-1 if key in _SWEPT else 0])}
 
 
 def _click_type(annotation: Any) -> _Type:

@@ -6,46 +6,43 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemeter.agent.base import config, decision
+from edgemeter.agent.base.command_group import typed
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.figures import plain_digits, span
+from edgemeter.agent.base.file_lock import run_lock
+from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.base.model_names import shipped_text
 from edgemeter.agent.base.options import PATH, format_option, matters_option, names_and_config, quiet_option, renamed_option, save_option
 from edgemeter.agent.base.progress import note, wait_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import TableColumn, fitted_table, print_text
+from edgemeter.agent.cli import run_session
 from edgemeter.agent.cli.case_options import IN_TURN_OPTIONS, SHORT_MODES, case_options, power_option
+from edgemeter.agent.cli.run_plan import expectation
+from edgemeter.agent.contract.suite import Case, Suite, is_model_file
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from edgemeter.agent.base.terminal import TableColumn
     from edgemeter.agent.contract.record import RunRecord
-    from edgemeter.agent.contract.suite import Case
     from edgemeter.agent.session.in_turn import MeasuredInTurn
     from edgemeter.agent.session.pairs import PairJudgement
 
-# One length for a side: a sweep would be several cases.
-_TOKENS = {"type": click.IntRange(1, 1 << 20)}
-# They are called A to Z.
-MOST_MODELS = 26
+_TOKENS = {"type": click.IntRange(1, 1 << 20)}  # One length for a side: a sweep would be several cases.
+MOST_MODELS = 26  # They are called A to Z.
 
 
 @click.command(short_help="Measure models in turn on this device, and compare each with the first.")
 @click.argument("models", nargs=-1, required=True, type=PATH, metavar="A B...")
 @renamed_option(
-    "--repeats",
-    "runs",
-    former=["--runs"],
-    type=click.IntRange(2, 1000),
-    default=10,
-    show_default=True,
+    "--repeats", "runs", former=["--runs"], type=click.IntRange(2, 1000), default=10, show_default=True,
     help="Most runs of each; a clear result ends earlier.",
-)
+)  # fmt: skip
 @matters_option
 @case_options(*IN_TURN_OPTIONS, mode=SHORT_MODES, prompt_tokens=_TOKENS, output_tokens=_TOKENS)
-@click.option(
-    "--text",
-    metavar="FILE",
-    help="Language models: UTF-8 text for the perplexity, or none. Default: the text that ships.",
-)
+@click.option("--text", metavar="FILE", help="Language models: UTF-8 text for the perplexity, or none. Default: the text that ships.")
 @power_option
 @save_option
 @names_and_config
@@ -60,7 +57,6 @@ def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form:
 
     Example: edgemeter compare model_fp32.tflite model_int8.tflite --data photos/ --annotations coco.json
     """
-    from edgemeter.agent.base import config
     from edgemeter.agent.ledger.own_runs import saving
 
     with saving(config.read(options["config"]), note, is_wanted=save) as keep:
@@ -70,10 +66,8 @@ def compare_models(models: tuple[Path, ...], runs: int, matters: float, *, form:
         stop_if_interrupted(comparison)
 
 
-def cases_of(models: Sequence[Path], options: Mapping[str, Any]) -> "list[Case]":
+def cases_of(models: Sequence[Path], options: Mapping[str, Any]) -> list[Case]:
     """Return the cases of models (paths, names, or suites of one case); raises ConfigError if a model or an option is wrong."""
-    from edgemeter.agent.cli import run_session
-
     if not 2 <= len(models) <= MOST_MODELS:
         raise ConfigError(f"give two models or more (at most {MOST_MODELS}), not {len(models)}: edgemeter compare A B")
     if results := [path for path in models if _is_result(path)]:
@@ -83,10 +77,8 @@ def cases_of(models: Sequence[Path], options: Mapping[str, Any]) -> "list[Case]"
     return [run_session.single_case(path, options) for path in models]
 
 
-def check_cases(cases: "Sequence[Case]", options: Mapping[str, Any]) -> Mapping[int, EdgemeterError]:
+def check_cases(cases: Sequence[Case], options: Mapping[str, Any]) -> Mapping[int, EdgemeterError]:
     """Return by its place why this machine cannot measure a case; raises EdgemeterError if it can measure none, or a sensor is absent."""
-    from edgemeter.agent.base import config
-    from edgemeter.agent.contract.suite import Suite
     from edgemeter.agent.power.detect import check_sensors
     from edgemeter.agent.session import in_turn, session
 
@@ -99,7 +91,7 @@ def check_cases(cases: "Sequence[Case]", options: Mapping[str, Any]) -> Mapping[
 
 
 def measure_cases(
-    cases: "Sequence[Case]",
+    cases: Sequence[Case],
     runs: int,
     matters_ratio: float,
     keep: "Callable[[RunRecord], RunRecord]",
@@ -114,12 +106,6 @@ def measure_cases(
     Raises:
         EdgemeterError: they cannot be measured, or no two runs can be compared.
     """
-    from edgemeter.agent.base import config
-    from edgemeter.agent.base.file_lock import run_lock
-    from edgemeter.agent.cli import run_session
-    from edgemeter.agent.cli.run_plan import expectation
-    from edgemeter.agent.contract.suite import Suite
-
     settings = config.read(options["config"])
     text = _text_of(options.get("text")) if any(case.output_tokens is not None for case in cases) else None
     from edgemeter.agent.energy.outlook import outlook
@@ -147,12 +133,7 @@ def measure_cases(
 
 
 def _text_of(named: str | None) -> str | None:
-    """Return the text on which language models are scored: that in a file, or the one that ships; None for `none`.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
-    from edgemeter.agent.base.model_names import shipped_text
+    """Return the text on which language models are scored: that in a file, or the one that ships; None for `none`."""
     from edgemeter.agent.quality.scoring import read_material
 
     if named == "none":
@@ -163,8 +144,6 @@ def _text_of(named: str | None) -> str | None:
 
 def _is_result(path: Path) -> bool:
     """Return whether `path` can only be meant as results: a document, a ledger, a bundle or a folder of these."""
-    from edgemeter.agent.contract.suite import is_model_file
-
     if is_model_file(path):
         return False
     return path.suffix.lower() == ".json" or path.name.lower().endswith((".sqlite", ".edgemeter")) or path.is_dir()
@@ -172,8 +151,6 @@ def _is_result(path: Path) -> bool:
 
 def show(comparison: "MeasuredInTurn", console: "Console") -> None:
     """Print a sentence for each side but the first, a row for each, what does not count, is missing or doubtful, and where it holds."""
-    from edgemeter.agent.base.terminal import print_text
-
     for contrast in comparison.contrasts:
         print_text(console, f"{contrast.sentence}.")
     console.print(sides_table(comparison, console.width))
@@ -189,8 +166,6 @@ def stop_if_interrupted(comparison: "MeasuredInTurn") -> None:
 
 def elsewhere(run: "RunRecord") -> str:
     """Return that a ratio is this board's, and the command that measures it on another."""
-    from edgemeter.agent.base.command_group import typed
-
     board = run.environment.board or run.environment.cpu
     where = f"{run.device}{f' ({board})' if board else ''}"
     return (
@@ -198,11 +173,8 @@ def elsewhere(run: "RunRecord") -> str:
     )
 
 
-def sides_table(comparison: "MeasuredInTurn", width: int, *further: "TableColumn") -> "Table":
+def sides_table(comparison: "MeasuredInTurn", width: int, *further: TableColumn) -> "Table":
     """Return the table of the sides, with further columns at its end."""
-    from edgemeter.agent.base import decision
-    from edgemeter.agent.base.terminal import TableColumn, fitted_table
-
     changes = {
         contrast.name: {difference.figure: decision.change_text(difference) for difference in contrast.differences}
         for contrast in comparison.contrasts
@@ -219,12 +191,8 @@ def sides_table(comparison: "MeasuredInTurn", width: int, *further: "TableColumn
     )
 
 
-def _query_columns(comparison: "MeasuredInTurn", changed: Callable[[str], list[str]]) -> "list[TableColumn]":
+def _query_columns(comparison: "MeasuredInTurn", changed: Callable[[str], list[str]]) -> list[TableColumn]:
     """Return the columns of models of one call; `changed` gives the changes of a figure against the first, side by side."""
-    from edgemeter.agent.base.figures import plain_digits, span
-    from edgemeter.agent.base.metrics import metric_name
-    from edgemeter.agent.base.terminal import TableColumn
-
     sides = comparison.sides
     metrics = {side.accuracy_metric for side in sides if side.accuracy_metric}
     accuracy = metric_name(metrics.pop()) if len(metrics) == 1 else "accuracy"
@@ -241,10 +209,8 @@ def _query_columns(comparison: "MeasuredInTurn", changed: Callable[[str], list[s
     ]
 
 
-def _text_columns(comparison: "MeasuredInTurn", changed: Callable[[str], list[str]]) -> "list[TableColumn]":
+def _text_columns(comparison: "MeasuredInTurn", changed: Callable[[str], list[str]]) -> list[TableColumn]:
     """Return the columns of language models: their figures, each followed by its change where it is compared; quality; memory."""
-    from edgemeter.agent.base.figures import plain_digits
-    from edgemeter.agent.base.terminal import TableColumn
     from edgemeter.agent.session.turn_figures import TEXT_FIGURES, TOKEN_ENERGY
 
     sides = comparison.sides
@@ -263,29 +229,23 @@ def _text_columns(comparison: "MeasuredInTurn", changed: Callable[[str], list[st
 
 def notes_of(comparison: "MeasuredInTurn") -> list[str]:
     """Return what is missing and why, what was left out, and what is doubtful."""
-    from edgemeter.agent.base.decision import figure_name
-
     missing: dict[str, list[str]] = {}
     for contrast in comparison.contrasts:
         for difference in contrast.differences:
             if difference.change is None:
-                missing.setdefault(f"{figure_name(difference.figure)}: {difference.note}", []).append(contrast.name)
+                missing.setdefault(f"{decision.figure_name(difference.figure)}: {difference.note}", []).append(contrast.name)
     of = {reason: f" of {' and '.join(names)}" if len(names) < len(comparison.contrasts) else "" for reason, names in missing.items()}
     notes = [f"no {reason.replace(':', f'{of[reason]}:', 1)}" for reason in missing]
     notes += [note for contrast in comparison.contrasts if (note := _neighbours_note(contrast.name, contrast.decode or contrast.latency))]
     if len(comparison.runs) < comparison.most_runs and not comparison.is_interrupted:
         notes.append(f"{len(comparison.runs)} of at most {comparison.most_runs} runs")
     suspect = [f"suspect: {', '.join(comparison.doubts)}"] if comparison.doubts else []
-    return [*notes, *_left_out(comparison), *suspect]
-
-
-def _left_out(comparison: "MeasuredInTurn") -> list[str]:
-    """Return a line for each reason why runs do not count, with the runs: `pair 1, B; pair 2, B`."""
+    # A line for each reason, with the runs: `pair 1, B; pair 2, B`.
     titles: dict[str, list[str]] = {}
     for text in comparison.left_out:
         title, _, reason = text.partition(": ")
         titles.setdefault(reason, []).append(title)
-    return [f"left out: {'; '.join(of)}: {reason}" for reason, of in titles.items()]
+    return [*notes, *(f"left out: {'; '.join(runs)}: {reason}" for reason, runs in titles.items()), *suspect]
 
 
 def _neighbours_note(name: str, judged: "PairJudgement") -> str:

@@ -9,9 +9,12 @@ import click
 from click.core import ParameterSource
 
 from edgemeter.agent.base.command_group import CommandGroup, Sections
+from edgemeter.agent.base.config import file_in_use, places
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.options import PATH, broker_files, format_option, json_option, names_and_config
 from edgemeter.agent.base.tables import Format, console_for, print_data
+from edgemeter.agent.base.terminal import plain_table, safe_text
+from edgemeter.agent.base.variables import VARIABLES, set_variables, unknown_variables
 from edgemeter.agent.cli.case_options import power_option
 
 COMMANDS: Sections = {
@@ -49,7 +52,6 @@ def show(ctx: click.Context, /, config: Path | None, *, form: Format | None, **o
 
     Example: edgemeter config show --device pi5-lab
     """
-    from edgemeter.agent.base.variables import set_variables, unknown_variables
     from edgemeter.agent.settings.files import settings
 
     set_options = {name: value for name, value in options.items() if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
@@ -71,8 +73,6 @@ def path(config: Path | None, *, form: Format | None) -> None:
 
     Example: edgemeter config path
     """
-    from edgemeter.agent.base.config import file_in_use, places
-
     read = config or file_in_use()
     rows = [{"path": str(file), "exists": file.exists(), "is_read": file == read} for file in ([config] if config else places())]
     if print_data(form, {"files": rows}):
@@ -110,7 +110,6 @@ def check(ctx: click.Context, /, file: Path | None, kind: str | None, *, as_json
 
     Example: edgemeter config check suite.toml
     """
-    from edgemeter.agent.base.config import file_in_use, places
     from edgemeter.agent.settings.files import FILES, check_file
 
     file = file or file_in_use()
@@ -136,8 +135,6 @@ def variables(*, form: Format | None) -> None:
 
     Example: edgemeter config variables
     """
-    from edgemeter.agent.base.variables import VARIABLES
-
     rows = {
         name: {"meaning": variable.meaning, "default": variable.default, "read_by": reader}
         for reader, group in VARIABLES.items()
@@ -180,8 +177,6 @@ def _typeset(headings: Sequence[str], rows: Sequence[Sequence[str]], form: Forma
     """Print a table as Markdown or LaTeX, if that is the format, and return whether it is."""
     if form not in ("markdown", "latex"):
         return False
-    from edgemeter.agent.base.terminal import plain_table, safe_text
-
     console, table = console_for(form), plain_table(*headings)
     for row in rows:
         table.add_row(*(safe_text(cell, console) for cell in row))

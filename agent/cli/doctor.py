@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edgemeter.agent.base import config
 from edgemeter.agent.base.command_group import DefaultGroup
+from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import FAILED
+from edgemeter.agent.base.file_lock import run_lock
 from edgemeter.agent.base.options import PATH, broker_files, config_option, format_option, json_option, names_and_config, quiet_option
 from edgemeter.agent.base.progress import note, wait_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.cli.case_options import MODEL_OPTIONS, SHORT_MODES, case_options, power_option
+from edgemeter.agent.cli.run_session import session_progress, single_case
 
 if TYPE_CHECKING:
     from edgemeter.agent.session.observer import CalibratedObserver
@@ -35,14 +39,13 @@ def doctor(context: click.Context, /, broker: str | None, share_folder: Path | N
     """
     if context.invoked_subcommand is not None:
         return
-    from edgemeter.agent.base.config import from_options, home
     from edgemeter.agent.doctor import examination
 
     if share_folder is not None:
         _share(share_folder)
         return
-    settings = from_options(options)
-    findings = examination.examine(broker=broker or settings.broker, home=home(), settings=settings)
+    settings = config.from_options(options)
+    findings = examination.examine(broker=broker or settings.broker, home=config.home(), settings=settings)
     if not print_data(form, examination.as_json(findings)):
         console_for(form).print(examination.render(findings))
     if any(finding.state == "bad" for finding in findings):
@@ -80,9 +83,6 @@ def overhead(suite: Path | None, model: Path | None, pairs: int, *, as_json: boo
     source = suite or model
     if source is None or (suite and model):
         raise click.UsageError("give either a SUITE file of one case or --model FILE")
-    from edgemeter.agent.base import config
-    from edgemeter.agent.base.file_lock import run_lock
-    from edgemeter.agent.cli.run_session import session_progress, single_case
     from edgemeter.agent.machine import fingerprint
     from edgemeter.agent.power.detect import open_sensors
     from edgemeter.agent.session import observer as calibration
@@ -100,8 +100,6 @@ def overhead(suite: Path | None, model: Path | None, pairs: int, *, as_json: boo
         calibrated = calibration.calibrate(case, identity, sensors, pairs, on_event)
     path = keep_observer_effect(calibrated.effect, fingerprint.read())
     if as_json:
-        from edgemeter.agent.base.documents import print_json
-
         print_json(calibrated)
     else:
         _show_overhead(calibrated)

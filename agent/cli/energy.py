@@ -81,14 +81,9 @@ def watch_suite(
 @click.option("--every", "period", metavar="TIME", help="Treat COMMAND as a SUITE file and measure it every 5m, 2h, ...")
 @click.option("--times", type=click.IntRange(1), help="--every: number of measurements. Default: no limit.")
 @renamed_option(
-    "--repeats",
-    "repeat",
-    former=["--repeat"],
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
+    "--repeats", "repeat", former=["--repeat"], type=click.IntRange(1), default=1, show_default=True,
     help="Run the command N times; energies are per run.",
-)
+)  # fmt: skip
 @click.option(
     "--idle", "idle_s", type=click.FloatRange(0), help="Seconds of idle before and after. Default: 10, or as many as the sensor needs."
 )
@@ -106,9 +101,16 @@ def energy(command: tuple[str, ...], period: str | None, **options: Any) -> None
     Example: edgemeter energy -- python train.py
     """
     if period is not None:
-        _repeat_suite(command, period, options)
-        return
+        from edgemeter.agent.cli.run_table import print_runs
 
+        if len(command) != 1:
+            raise click.UsageError("with --every give one SUITE file, and nothing after it")
+        for outcome in watch_suite(Path(command[0]), seconds(period), options, note):
+            if options["as_json"]:
+                click.echo(run_session.session_document(outcome))
+            else:
+                print_runs(outcome.records)
+        return
     from edgemeter.agent.base import config
     from edgemeter.agent.energy.watch import EnergyWatch
 
@@ -164,15 +166,3 @@ def _line(energy: "Energy", idle_s: float) -> str:
 
 def _uncertainty(u_mj: float | None, energy: "Energy") -> str:
     return f" (no interval: {energy.interval_reason or 'its uncertainty is unknown'})" if u_mj is None else f" ±{u_mj / 1000:.2g} J"
-
-
-def _repeat_suite(command: tuple[str, ...], period: str, options: dict[str, Any]) -> None:
-    from edgemeter.agent.cli.run_table import print_runs
-
-    if len(command) != 1:
-        raise click.UsageError("with --every give one SUITE file, and nothing after it")
-    for outcome in watch_suite(Path(command[0]), seconds(period), options, note):
-        if options["as_json"]:
-            click.echo(run_session.session_document(outcome))
-        else:
-            print_runs(outcome.records)

@@ -31,18 +31,10 @@ COMMANDS: Sections = {
         "collector": ("edgemeter.collector.cli.collector:collector", "Receive, store and forward the results of a fleet."),
         "bundle": ("edgemeter.agent.cli.bundle:bundle", "Verify and show bundles of results, and create a key that signs them."),
     },
-    "Models": {
-        "models": ("edgemeter.models.cli.main:models", "List, fetch, convert, verify and profile models."),
-    },
-    "Fleet": {
-        "fleet": ("edgemeter.provisioning.cli.main:fleet", "Provision, update and control a fleet of devices."),
-    },
-    "Settings": {
-        "config": ("edgemeter.agent.cli.config:config", "Show, sample and check the settings; the rules of verdicts."),
-    },
-    "Extend": {
-        "new": ("edgemeter.agent.cli.new:new", "Write a package with a runtime, sensor, task, decoder or reader of your own."),
-    },
+    "Models": {"models": ("edgemeter.models.cli.main:models", "List, fetch, convert, verify and profile models.")},
+    "Fleet": {"fleet": ("edgemeter.provisioning.cli.main:fleet", "Provision, update and control a fleet of devices.")},
+    "Settings": {"config": ("edgemeter.agent.cli.config:config", "Show, sample and check the settings; the rules of verdicts.")},
+    "Extend": {"new": ("edgemeter.agent.cli.new:new", "Write a package with a runtime, sensor, task, decoder or reader of your own.")},
 }
 
 

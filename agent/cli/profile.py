@@ -17,20 +17,13 @@ from edgemeter.agent.cli.case_options import MODEL_OPTIONS, case_options, power_
 @click.option("--by", type=click.Choice(["operator", "type"]), default="operator", show_default=True, help="What a row shows.")
 @click.option("--top", type=click.IntRange(1), default=15, show_default=True, help="Number of rows.")
 @click.option(
-    "--operators",
-    is_flag=False,
-    flag_value="slowest",
-    type=click.Choice(["slowest", "standard"]),
+    "--operators", is_flag=False, flag_value="slowest", type=click.Choice(["slowest", "standard"]),
     help="Time operators one by one, each as a model: the slowest --top of an ONNX model, or a fixed list; needs the extra operators.",
-)
+)  # fmt: skip
 @renamed_option(
-    "-o",
-    "--output",
-    "out",
-    former=["--out"],
-    type=PATH,
+    "-o", "--output", "out", former=["--out"], type=PATH,
     help="--operators: folder for these models and their suite, operators.toml. Default: they are not kept.",
-)
+)  # fmt: skip
 @click.option("--trace", type=PATH, help="Write a trace for chrome://tracing or ui.perfetto.dev.")
 @power_option
 @save_option

@@ -24,12 +24,9 @@ if TYPE_CHECKING:
     "-m", "--model", required=True, type=PATH, help="Language model (.gguf, genai_config.json, .server), or name of the catalogue."
 )
 @renamed_option(
-    "--unquantised",
-    "source",
-    former=["--source"],
-    type=PATH,
+    "--unquantised", "source", former=["--source"], type=PATH,
     help="The 16-bit file that --model was quantised from: the gate compares the two.",
-)
+)  # fmt: skip
 @click.option("--text", type=PATH, help="UTF-8 text for the perplexity.")
 @click.option("--choices", type=PATH, help='JSON Lines for multiple choice: {"id", "prompt", "choices": [...], "answer": index}.')
 @click.option("--questions", type=PATH, help='JSON Lines for exact match and F1: {"id", "prompt", "answers": [...]}.')

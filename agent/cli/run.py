@@ -28,36 +28,26 @@ from edgemeter.agent.cli.case_options import CASE_OPTIONS, case_options, power_o
 @click.command()
 @click.argument("sources", nargs=-1, type=PATH, shell_complete=completes(model_names, files=True), metavar="[SUITE | MODEL...]")
 @click.option(
-    "-m",
-    "--model",
-    "named",
-    multiple=True,
-    type=PATH,
-    shell_complete=completes(model_names, files=True),
+    "-m", "--model", "named", multiple=True, type=PATH, shell_complete=completes(model_names, files=True),
     help="Model file (.tflite, .onnx, .pt, .pt2, .pte, .gguf, genai_config.json, .server), or name of the catalogue; repeatable.",
-)
+)  # fmt: skip
 @case_options(*CASE_OPTIONS)
 @power_option
 @click.option("--broker", envvar="EDGEMETER_BROKER", help="Deliver by MQTT to HOST[:PORT], mqtt://... or mqtts://...")
 @broker_files
 @click.option(
-    "--if-no-broker",
-    type=click.Choice(["fail", "keep"]),
-    default="fail",
-    show_default=True,
+    "--if-no-broker", type=click.Choice(["fail", "keep"]), default="fail", show_default=True,
     help="If no broker answers at the start: fail, or measure and keep the results in the outbox.",
-)
+)  # fmt: skip
 @delivery_timeout_option
 @names_and_config
 @save_option
 @click.option("-o", "--output", type=PATH, help='Also write {"runs": [...]} to this file.')
 @click.option("--bundle", type=PATH, metavar="DIR", help="Also write each run as one file that `edgemeter bundle verify` checks.")
 @click.option(
-    "--signing-key-file",
-    envvar="EDGEMETER_SIGNING_KEY_FILE",
-    type=PATH,
+    "--signing-key-file", envvar="EDGEMETER_SIGNING_KEY_FILE", type=PATH,
     help="Key that signs bundles (see `edgemeter bundle keygen`). Default: the configuration's, or unsigned.",
-)
+)  # fmt: skip
 @click.option("--why", is_flag=True, help="Show every run, and the evidence of each verdict.")
 @quiet_option
 @format_option('Print {"runs": [record, ...]}.')

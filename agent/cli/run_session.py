@@ -41,8 +41,7 @@ def session_progress() -> Iterator["session.OnEvent"]:
         yield progress
 
 
-# How long an interrupted session waits for receipts; what has none stays in the outbox.
-HURRIED_S = 5.0
+HURRIED_S = 5.0  # How long an interrupted session waits for receipts; what has none stays in the outbox.
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +118,7 @@ def run_session(suite: Suite, options: Mapping[str, Any], report: Callable[[str]
     own_runs = open_own_runs(settings) if options.get("save", True) else None
     report(announcement(suite.cases))
     with ExitStack() as stack:
-        delivery = open_delivery(identity, settings, options["broker"], options["if_no_broker"])
-        if delivery:
+        if delivery := open_delivery(identity, settings, options["broker"], options["if_no_broker"]):
             stack.callback(delivery.close)
         keeping = RecordKeeping(delivery, own_runs, errors=refused)
         interruption = _measure(suite, identity, settings, options, report, keeping, new_recorder)
@@ -248,13 +246,11 @@ def publish_outbox(options: Mapping[str, Any]) -> str:
 
     settings = config.from_options(options)
     identity = session.DeviceIdentity(*config.names(options["device"], options["fleet"], settings))
-    delivery = open_delivery(identity, settings, options["broker"], "fail")
-    if delivery is None:
+    if (delivery := open_delivery(identity, settings, options["broker"], "fail")) is None:
         raise ConfigError("no broker is named: give --broker HOST, or set `broker` in the configuration")
     try:
         waiting = delivery.waiting()
-        remaining = delivery.publisher.drain(options["delivery_timeout"])
-        if remaining:
+        if remaining := delivery.publisher.drain(options["delivery_timeout"]):
             raise TransientError(_undelivered(remaining, delivery))
         counts = delivery.others()
     finally:
@@ -290,8 +286,7 @@ def _new_recorder(options: Mapping[str, Any], settings: config.Config) -> "Calla
     from edgemeter.agent.bundle import signature
     from edgemeter.agent.bundle.write import BundleRecorder, check_folder
 
-    folder = options.get("bundle")
-    if folder is None:
+    if (folder := options.get("bundle")) is None:
         return None
     check_folder(folder)
     key = options.get("signing_key_file") or settings.signing_key_file

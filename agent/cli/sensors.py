@@ -1,9 +1,10 @@
-"""The commands `edgemeter sensors`: list power sensors, read one or a recording of one, calibrate one."""
+"""The commands `edgemeter sensors`: list power sensors, read one or a recording of one, test one with a known load, calibrate one."""
 
+import random
 import re
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,29 +14,35 @@ import msgspec
 from edgemeter.agent import power
 from edgemeter.agent.base.command_group import DefaultGroup
 from edgemeter.agent.base.completion import completes
+from edgemeter.agent.base.config import home
 from edgemeter.agent.base.config import read as read_config
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import FAILED, ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.options import config_option, format_option, json_option
+from edgemeter.agent.base.file_lock import run_lock
+from edgemeter.agent.base.options import config_option, format_option, json_option, quiet_option
+from edgemeter.agent.base.progress import note, progress_bar, wait_note
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import plain_table
-from edgemeter.agent.cli.sensor_check import check_sensor
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST
-from edgemeter.agent.energy.calibrate import (
-    CalibrationPlan,
-    HeldStep,
-    ReferenceInstrument,
-    calibrated_scope,
-    calibration_of,
-    steps_against,
-    steps_typed,
-)
-from edgemeter.agent.energy.load_steps import load
+from edgemeter.agent.energy import calibrate
+from edgemeter.agent.energy.calibrate import CalibrationPlan, HeldStep, ReferenceInstrument
+from edgemeter.agent.energy.load_steps import load, switched_load
+from edgemeter.agent.energy.self_test import judged, length_s, read_under_load, turns
+from edgemeter.agent.machine import fingerprint
 from edgemeter.agent.machine.board import board_key, storing_board_key
+from edgemeter.agent.machine.power_range import power_range
 from edgemeter.agent.power import Description, PowerSensor, Reading
 from edgemeter.agent.power.detect import DetectedSensor, LiveReading, choose_sensor, detect_sensors, open_sensor, read_now
 from edgemeter.agent.power.recording import PowerRecording
-from edgemeter.agent.power.stored import SensorCalibration, find_self_test, save_calibration
+from edgemeter.agent.power.stored import (
+    MeasuredProperty,
+    SelfTest,
+    SensorCalibration,
+    contradictions,
+    find_self_test,
+    save_calibration,
+    save_self_test,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,21 +91,15 @@ def sensors(context: click.Context, config: Path | None, *, everything: bool, fo
         sys.exit(FAILED)
 
 
-sensors.add_command(check_sensor)
-
-
 @sensors.command("read", short_help="Read one sensor, or a recording of one.")
 @click.argument("name", required=False, shell_complete=completes(power.names))
 @click.option(
     "--from", "recording", type=click.Path(readable=False, path_type=Path), help="Recording: a tree of files, an output, or bytes."
 )
 @click.option(
-    "--as",
-    "as_name",
-    metavar="NAME",
-    shell_complete=completes(power.names),
+    "--as", "as_name", metavar="NAME", shell_complete=completes(power.names),
     help="Sensor of the recording. Default: the one that recognises it.",
-)
+)  # fmt: skip
 @config_option
 @json_option("Print sensor, scope, excludes, total_w, rails and warnings as JSON.")
 def read_sensor(name: str | None, recording: Path | None, as_name: str | None, config: Path | None, *, as_json: bool) -> None:
@@ -226,6 +227,66 @@ def _print_reading(document: dict[str, Any]) -> None:
         click.echo(f"warning: {warning}", file=sys.stderr)
 
 
+@sensors.command("check", short_help="Test a sensor with a known load: delay, averaging, clock, clipping.")
+@click.argument("name", shell_complete=completes(power.names))
+@click.option("--seconds", type=click.FloatRange(20), help="Length of the test. Default: 60, or 90 of the sensor's periods.")
+@click.option("--no-load", is_flag=True, help="Leave the processor alone, on a board in use: only gaps, steps and hangs are looked for.")
+@config_option
+@quiet_option
+@json_option("Print what was measured, with bounds, as JSON.")
+def check_sensor(name: str, seconds: float | None, config: Path | None, *, no_load: bool, as_json: bool) -> None:
+    """Switch a load on all cores on and off, and measure how the sensor shows it: how late, averaged over what, by which clock.
+
+    The result is stored; later runs on this board use what the sensor's driver does not state.
+
+    Example: edgemeter sensors check ina3221
+    """
+    board = storing_board_key("self-test")
+    with (
+        run_lock(home(), "edgemeter sensors check", wait_note),
+        closing(power.create(name, **read_config(config).sensors.get(name, {}))) as sensor,
+        nullcontext(lambda _: None) if no_load else switched_load() as switch,
+        progress_bar() as tell,
+    ):
+        description = sensor.describe()
+        lengths_s = turns(random.Random(), seconds or length_s(description))  # noqa: S311 - spreads moments, guards nothing
+        note(f"reading {name} for {sum(lengths_s):.0f} s{'' if no_load else ' while all cores are busy and idle in turns'} ...")
+        readings = read_under_load(sensor, switch, lengths_s, tell)
+    test = judged(readings, description, board, power_range(fingerprint.read()), is_loaded=not no_load)
+    contradicted = contradictions(test, description)
+    if as_json:
+        print_json({**msgspec.to_builtins(test), "contradictions": contradicted})
+    else:
+        _print_check(test, contradicted, " mJ" if description.kind == "energy" else " W")
+    if no_load:
+        note("nothing is stored of a test without load")
+    else:
+        note(f"stored in {save_self_test(test)}: later runs on this board use it")
+
+
+def _print_check(test: SelfTest, contradicted: Sequence[str], unit_of_readings: str) -> None:
+    click.echo(
+        f"{test.sensor}: {test.readings} readings in {test.test_s:.0f} s, one every {test.reading_interval_s:.3g} s, the longest gap "
+        f"{test.longest_gap_s:.3g} s, {test.failures} failed"
+    )
+    rows: dict[str, tuple[MeasuredProperty, str]] = {
+        "step under load": (test.step, " W"),
+        "delay, all of it": (test.delay_s, " s"),
+        "averaging window": (test.window_s, " s"),
+        "lag beyond it": (test.lag_s, " s"),
+        "own clock": (test.update_interval_s, " s"),
+        "share seen": (test.seen_ratio, ""),
+        "step of readings": (test.resolution, unit_of_readings),
+    }
+    for label, (measured, unit) in rows.items():
+        if measured.value is None:
+            click.echo(f"  {label:<18} not to be told: {measured.reason}")
+        else:
+            click.echo(f"  {label:<18} {measured.value:.4g}{unit} ({measured.low:.4g} to {measured.high:.4g})")
+    for finding in (*test.findings, *contradicted):
+        click.echo(f"warning: {finding}", err=True)
+
+
 @sensors.command("calibrate", short_help="Fit gain and offset against a better instrument.")
 @click.argument("name", shell_complete=completes(power.names))
 @click.option(
@@ -294,13 +355,13 @@ def calibrate_against(
         description = descriptions[name]
         reference = meter if other is None else _of_sensor(other, descriptions[other], meter)
         # Before minutes of load are spent on it.
-        calibrated_scope(description, reference, promotion)
+        calibrate.calibrated_scope(description, reference, promotion)
         steps = (
-            steps_typed(name, sensors[name], plan, load, _print_step, _ask)
+            calibrate.steps_typed(name, sensors[name], plan, load, _print_step, _ask)
             if other is None
-            else steps_against(sensors, name, other, plan, load, _print_step)
+            else calibrate.steps_against(sensors, name, other, plan, load, _print_step)
         )
-    fitted = calibration_of(board, description, reference, steps, promotion)
+    fitted = calibrate.calibration_of(board, description, reference, steps, promotion)
     return fitted, steps, save_calibration(fitted)
 
 

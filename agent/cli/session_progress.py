@@ -15,8 +15,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.engine import job
 from edgemeter.agent.session import session
 
-# Rarely: drawing a line takes time from the process that is timed.
-TICK_S = 1.0
+TICK_S = 1.0  # Rarely: drawing a line takes time from the process that is timed.
 # In a file, a long pass over images is worth a line every so often.
 LINE_EVERY_S = 60.0
 NARROWEST_LABEL = 8
@@ -26,10 +25,7 @@ class SessionProgress:
     """Shows the events of a session on `stream`; on a terminal between `start` and `stop`."""
 
     def __init__(
-        self,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        width: Callable[[], int] | None = None,
+        self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic, width: Callable[[], int] | None = None
     ) -> None:
         self._stream = stream or sys.stderr
         self._is_terminal = self._stream.isatty()
@@ -98,7 +94,6 @@ class SessionProgress:
         return f"[{self._begun.place}/{self._begun.total}] {self._begun.case.label}, repeat {self._begun.repeat + 1}"
 
     def _doing(self) -> str:
-        """Return the phase and the time that it still takes."""
         if self._phase is None:
             return "starting"
         name, gone_s = self._phase.name, self._clock() - self._phase_begun_s
@@ -116,8 +111,7 @@ class SessionProgress:
 
     def _all_left(self) -> str:
         """Return the time that all runs still take, as far as it is known."""
-        remaining = self._time_left.session_s()
-        if remaining is None:
+        if (remaining := self._time_left.session_s()) is None:
             return ""
         return f"all: {'about' if remaining.is_all else 'more than'} {duration(remaining.seconds)} left"
 

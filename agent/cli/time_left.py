@@ -21,18 +21,15 @@ from edgemeter.agent.session import session
 from edgemeter.agent.vision.corruptions import SEVERITIES
 
 START = "processes and imports"
-# What follows the timed part is short where nothing is scored.
-CHECK = "outputs checked"
+CHECK = "outputs checked"  # What follows the timed part is short where nothing is scored.
 PARTS = (
     START, "cool-down", "load", "prepare", "warm-up", "idle before", "timed", "idle after", CHECK, "accuracy", "corruption", "agreement",
 )  # fmt: skip
-# Parts of which only the longest is known before.
-LIMITS = frozenset({"warm-up", "cool-down", "agreement"})
+LIMITS = frozenset({"warm-up", "cool-down", "agreement"})  # Parts of which only the longest is known before.
 # The parts that take the longer the larger a model is, as the root of its size: between not at all and in proportion.
 _BY_SIZE = frozenset({"load", "timed", CHECK, "accuracy", "corruption", "agreement"})
 MOST_TIMES = 4.0
-# A start is imports, of which a slow card makes more than of what comes after it.
-_OF_START = 0.75
+_OF_START = 0.75  # A start is imports, of which a slow card makes more than of what comes after it.
 # Of a wait whose end is not known, such as for a temperature, this share of its limit is expected at first.
 _OF_LIMIT = 0.25
 # A photograph through a model, on a fast board; a step of decoding beside what reading the weights takes, and how much cheaper prefill is.
@@ -78,10 +75,15 @@ class TimeLeft:
             self._leave()
             if self._run is not None:
                 self._foreseen[_key(self._run.case)] |= event.later_s
-            self._enter(self._name(event), event.seconds)
+            is_check = event.name == "accuracy" and self._run is not None and not _scores(self._run.case, self._run.repeat)
+            self._enter(CHECK if is_check else event.name, event.seconds)
         elif isinstance(event, session.RunEnds):
             self._leave()
-            self._end_run()
+            if self._run is not None:
+                for part in PARTS:
+                    if part not in self._seen and _belongs(self._run.case, self._run.repeat, part):
+                        self._taken[_key(self._run.case)][part].append(0.0)
+            self._enter(START, None)
 
     def part_s(self) -> float | None:
         """Return the seconds that the present part still takes, None where that is not known."""
@@ -106,9 +108,6 @@ class TimeLeft:
         total_s = math.fsum(guess_s if part_s is None else part_s for part_s, guess_s in zip(known_s, guessed_s, strict=True))
         return Remaining(max(1.0, total_s), None not in known_s)
 
-    def _name(self, phase: job.Phase) -> str:
-        return CHECK if phase.name == "accuracy" and self._run and not _scores(self._run.case, self._run.repeat) else phase.name
-
     def _enter(self, part: str, stated_s: float | None) -> None:
         self._part, self._begun_s, self._stated_s, self._done = part, self._clock(), stated_s, None
 
@@ -116,14 +115,6 @@ class TimeLeft:
         if self._run is not None:
             self._seen.add(self._part)
             self._taken[_key(self._run.case)][self._part].append(self._clock() - self._begun_s)
-
-    def _end_run(self) -> None:
-        if self._run is not None:
-            durations_s = self._taken[_key(self._run.case)]
-            for part in PARTS:
-                if part not in self._seen and _belongs(self._run.case, self._run.repeat, part):
-                    durations_s[part].append(0.0)
-        self._enter(START, None)
 
     def _start_s(self) -> float:
         """Return how long the newest process took to start, or has taken so far."""
@@ -184,7 +175,6 @@ def _scores(case: Case, repeat: int) -> bool:
 
 
 def _belongs(case: Case, repeat: int, part: str) -> bool:
-    """Return whether a run has this part."""
     is_text = case.output_tokens is not None
     has: Mapping[str, bool] = {
         "cool-down": case.start_below_c is not None,

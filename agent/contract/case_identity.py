@@ -18,8 +18,7 @@ from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_conditions import TextForm
 from edgemeter.agent.contract.record_generation import Generation
 
-# A cache holds values of this type unless it was set: it is no setting.
-USUAL_KV_TYPE = "f16"
+USUAL_KV_TYPE = "f16"  # A cache holds values of this type unless it was set: it is no setting.
 
 # Within a class like is compared with like; an unlisted name is a class of its own.
 PRECISION_CLASSES = {
@@ -162,158 +161,110 @@ def _input_values(run: RunRecord) -> int | None:
 # In the order in which cases are told apart in names, and in which likenesses are checked.
 FIELDS: tuple[IdentityField, ...] = (
     IdentityField(
-        "threads",
-        lambda key: count(key.threads, "thread"),
-        ("runtime.threads",),
+        "threads", lambda key: count(key.threads, "thread"), ("runtime.threads",),
         marks=(PairMark("other threads", "the reference has another number of threads"),),
     ),
     IdentityField(
-        "backend",
-        lambda key: key.backend,
-        ("runtime.backend",),
+        "backend", lambda key: key.backend, ("runtime.backend",),
         marks=(PairMark("other backend", "the reference ran on another backend"),),
     ),
     IdentityField(
-        "batch",
-        lambda key: f"batch {key.batch}",
-        ("batch",),
-        marks=(PairMark("other batch", "the reference has another batch size"),),
+        "batch", lambda key: f"batch {key.batch}", ("batch",), marks=(PairMark("other batch", "the reference has another batch size"),),
     ),
     IdentityField(
-        "power_mode",
-        lambda key: key.power_mode or "no power mode",
-        ("environment.power_mode",),
-        marks=(PairMark("other power mode", "the reference ran in another power mode"),),
-        may_change_in=("series",),
+        "power_mode", lambda key: key.power_mode or "no power mode", ("environment.power_mode",),
+        marks=(PairMark("other power mode", "the reference ran in another power mode"),), may_change_in=("series",),
     ),
     IdentityField(
-        "settings",
-        lambda key: key.settings or "nothing set",
-        ("runtime.options", "generation.model.kv_type", "generation.speculative", "cpus", "dataset.text"),
-        _settings,
+        "settings", lambda key: key.settings or "nothing set",
+        ("runtime.options", "generation.model.kv_type", "generation.speculative", "cpus", "dataset.text"), _settings,
         marks=(PairMark("other settings", "the reference has other options of the runtime, another cache or other cores"),),
     ),
     IdentityField(
-        "provenance",
-        lambda key: key.provenance or "not stated to be measured",
-        ("provenance",),
+        "provenance", lambda key: key.provenance or "not stated to be measured", ("provenance",),
         lambda run: run.provenance.get("latency", ""),
         Likeness("provenance", "of the same provenance", "a replay is true of its recording only"),
     ),
     IdentityField(
-        "model",
-        lambda key: key.model,
-        ("model.name",),
+        "model", lambda key: key.model, ("model.name",),
         likeness=Likeness("model", "for the same model", "different networks do different work"),
     ),
     IdentityField(
-        "served_model",
-        lambda key: key.served_model or "no served model",
-        tuple(
-            f"generation.{path}"
-            for path in ("is_local", "model.name", "model.parameters", "model.quantisation.file_type", "model.digest_sha256")
-        ),
+        "served_model", lambda key: key.served_model or "no served model",
+        ("generation.is_local", "generation.model.name", "generation.model.parameters", "generation.model.quantisation.file_type",
+         "generation.model.digest_sha256"),
         lambda run: served_model(run.generation),
         Likeness("served model", "that serves the same model", "a server's file names its address; which model answers, the server states"),
     ),
     IdentityField(
-        "task",
-        lambda key: key.task,
-        ("model.task",),
+        "task", lambda key: key.task, ("model.task",),
         likeness=Likeness("task", "for the same task", "classification and detection are different tasks"),
     ),
     IdentityField(
-        "scenario",
-        lambda key: key.scenario,
-        ("scenario",),
+        "scenario", lambda key: key.scenario, ("scenario",),
         likeness=Likeness("scenario", "in the same scenario", "single queries and batches measure different things"),
     ),
     IdentityField(
-        "samples_per_query",
-        lambda key: f"{key.samples_per_query} a query",
-        ("load.samples_per_query", "batch"),
+        "samples_per_query", lambda key: f"{key.samples_per_query} a query", ("load.samples_per_query", "batch"),
         lambda run: run.load.samples_per_query if run.load else run.batch,
         Likeness(
-            "samples a query",
-            "with as many samples a query",
-            "a query of eight samples takes longer than one of one; multi_stream only",
+            "samples a query", "with as many samples a query", "a query of eight samples takes longer than one of one; multi_stream only",
             # Only where the latency is of so many samples: offline, each machine takes the batch that suits it.
             lambda key: key.samples_per_query if key.scenario == "multi_stream" else None,
         ),
     ),
     IdentityField(
-        "target_per_s",
-        lambda key: "no rate" if key.target_per_s is None else f"{key.target_per_s:g} per s",
-        ("load.target_per_s",),
+        "target_per_s", lambda key: "no rate" if key.target_per_s is None else f"{key.target_per_s:g} per s", ("load.target_per_s",),
         lambda run: run.load.target_per_s if run.load else None,
         Likeness("rate", "at the same rate", "waiting times depend on the rate; open loop only"),
     ),
     IdentityField(
-        "prompt_tokens",
-        lambda key: "prompt unknown" if key.prompt_tokens is None else count(key.prompt_tokens, "prompt token"),
-        ("generation.prompt_tokens", "generation.counts"),
-        _prompt_tokens,
+        "prompt_tokens", lambda key: "prompt unknown" if key.prompt_tokens is None else count(key.prompt_tokens, "prompt token"),
+        ("generation.prompt_tokens", "generation.counts"), _prompt_tokens,
         Likeness("prompt tokens", "with as many prompt tokens", "a longer prompt takes longer; language models, as the engine counts"),
     ),
     IdentityField(
-        "output_tokens",
-        lambda key: "no text" if key.output_tokens is None else count(key.output_tokens, "output token"),
-        ("generation.output_tokens",),
-        lambda run: run.generation.output_tokens if run.generation else None,
+        "output_tokens", lambda key: "no text" if key.output_tokens is None else count(key.output_tokens, "output token"),
+        ("generation.output_tokens",), lambda run: run.generation.output_tokens if run.generation else None,
         Likeness("output tokens", "with as many output tokens", "more tokens take longer; language models"),
     ),
     IdentityField(
-        "dataset_sha256",
-        lambda key: f"data {key.dataset_sha256[:6]}",
-        ("dataset.sha256",),
+        "dataset_sha256", lambda key: f"data {key.dataset_sha256[:6]}", ("dataset.sha256",),
         likeness=Likeness("data", "on the same data", "accuracy and latency depend on the images (compared by hash)"),
     ),
     IdentityField(
-        "precision",
-        lambda key: key.precision,
-        ("precision",),
+        "precision", lambda key: key.precision, ("precision",),
         likeness=Likeness(
-            "quantisation (language models)",
-            "of the same quantisation",
+            "quantisation (language models)", "of the same quantisation",
             "a file of 4 bits is faster and another model; compare their quality first",
             lambda key: key.precision if key.generates else None,
         ),
         marks=(
             PairMark("other precision", "the reference has another precision"),
             PairMark(
-                "other class of precision",
-                "the precision classes differ: a ratio that is not judged",
+                "other class of precision", "the precision classes differ: a ratio that is not judged",
                 lambda key: precision_class(key.precision),
             ),
         ),
     ),
     IdentityField(
-        "text_form",
-        lambda key: key.text_form or "no text",
-        ("dataset.text",),
-        lambda run: _text_form(run.dataset.text),
+        "text_form", lambda key: key.text_form or "no text", ("dataset.text",), lambda run: _text_form(run.dataset.text),
         Likeness("sequence length", "of the same sequence length", "more tokens take longer, and padding counts; text only"),
     ),
     IdentityField(
-        "input_values",
-        lambda key: "input unknown" if key.input_values is None else f"{key.input_values} values",
-        ("inputs", "batch"),
-        _input_values,
-        Likeness("input size", "at the same input size", "more pixels take longer; the layout does not matter"),
+        "input_values", lambda key: "input unknown" if key.input_values is None else f"{key.input_values} values", ("inputs", "batch"),
+        _input_values, Likeness("input size", "at the same input size", "more pixels take longer; the layout does not matter"),
     ),
     IdentityField("device", lambda key: key.device, ("device",), may_change_in=("change",)),
     IdentityField("role", lambda key: key.role, ("role",), may_change_in=("change",)),
     IdentityField("fleet", lambda key: f"fleet {key.fleet}", ("fleet",), may_change_in=("change",)),
     IdentityField(
-        "runtime",
-        lambda key: key.runtime,
-        ("runtime.name",),
-        marks=(PairMark("other runtime", "the reference has another runtime"),),
+        "runtime", lambda key: key.runtime, ("runtime.name",), marks=(PairMark("other runtime", "the reference has another runtime"),),
     ),
     IdentityField("runtime_package", lambda key: key.runtime_package, ("runtime.package",), may_change_in=("series", "change")),
     IdentityField("runtime_version", lambda key: key.runtime_version, ("runtime.version",), may_change_in=("series", "change")),
     IdentityField("model_sha256", lambda key: f"file {key.model_sha256[:6]}", ("model.sha256",), may_change_in=("series", "change")),
-)
+)  # fmt: skip
 FIELD = {field.name: field for field in FIELDS}
 _READ = tuple(field.read or attrgetter(field.paths[0]) for field in FIELDS)
 
@@ -330,11 +281,8 @@ def names_in(projection: Projection) -> tuple[str, ...]:
 
 # What is the same in a series over time: the case without the files, versions and power mode that may change in it.
 in_series: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*names_in("series"))
-
 # What is the same case on another device or after a change, which changes the model's file and the runtime's version.
 like_with_like: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*names_in("change"))
-
-
 LIKENESSES: tuple[tuple[IdentityField, Likeness], ...] = tuple((field, field.likeness) for field in FIELDS if field.likeness)
 _likeness_fields: Callable[[CaseKey], tuple[Any, ...]] = attrgetter(*(field.name for field, _ in LIKENESSES))
 _LIKENESSES_WORKED_OUT = tuple((index, like.value) for index, (_, like) in enumerate(LIKENESSES) if like.value)

@@ -142,7 +142,6 @@ def _unreadable(path: Path, error: OSError) -> ConfigError:
 
 
 def _problem(infos: Sequence[zipfile.ZipInfo], archive_bytes: int) -> str | None:
-    """Return the error in the table of contents, None if it is valid."""
     if len(infos) > MOST_FILES:
         return f"it holds {len(infos)} files, at most {MOST_FILES} are taken"
     names = {info.filename for info in infos}

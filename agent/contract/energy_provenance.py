@@ -7,7 +7,6 @@ from edgemeter.agent.contract.record_conditions import Provenance
 from edgemeter.agent.contract.record_figures import Energy
 
 EnergyProvenance = Literal["measured", "replayed", "estimated", "modelled", "published"]
-
 # The sensor of an energy that was computed from a stated power.
 ESTIMATE_SENSOR = "estimate"
 REPLAY_SENSOR = "replay"
@@ -34,8 +33,7 @@ def sensor_provenance(sensor: str, stated_provenance: Provenance | None, *, is_m
 
 def energy_provenance(run: RunRecord, energy: Energy | None = None) -> EnergyProvenance | None:
     """Return where `energy` of `run` comes from, by default the run's own; None if it has none, or does not state that it was measured."""
-    energy_of_run = energy or run.energy
-    if energy_of_run is None:
+    if (energy_of_run := energy or run.energy) is None:
         return None
     timed = run.provenance.get("latency")
     # What the record states of its energy is stated of the first; the sensors beside it had the same queries.

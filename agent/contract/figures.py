@@ -23,16 +23,13 @@ View = Literal[
     "index",
 ]  # fmt: skip
 EVERY_VIEW: frozenset[View] = frozenset(get_args(View))
-
 # The group of the record's provenance that a figure belongs to; figures of `conditions` are facts about the machine.
 Group = Literal[
     "latency", "throughput", "generation", "preprocess", "postprocess", "cold_start", "memory", "accuracy", "energy", "conditions"
 ]
 # What the group of a figure's provenance is called in the record, where that is another.
 _PROVENANCE_GROUP: dict[Group, str] = {"generation": "latency"}
-
 Better = Literal["higher", "lower", "by its metric"]
-
 # The ends of names that are units: what says more of a figure comes before them.
 _UNIT_ENDS = ("_per_s", "_ms", "_mj", "_mb", "_w", "_c", "_ratio")
 
@@ -140,11 +137,6 @@ class Figure:
         return u_ratio_of
 
     @property
-    def ways(self) -> tuple[str, str]:
-        """The words of a comparison for a lower and for a higher value."""
-        return self.lower, self.higher
-
-    @property
     def stem(self) -> str:
         """Its name in a comparison without the unit: `latency_p50`."""
         return with_part(self.column, "|").partition("|")[0]
@@ -170,8 +162,7 @@ class Figure:
         return f"{self.title[:1].upper()}{self.title[1:]}{f', {self.unit}' if self.unit else ''}"
 
 
-# Bounds of 95% are so many standard deviations from the middle.
-_NORMAL_95 = 1.959964
+_NORMAL_95 = 1.959964  # Bounds of 95% are so many standard deviations from the middle.
 
 
 def reader(path: str) -> Callable[[RunRecord], Any]:
@@ -207,8 +198,7 @@ class FigureKind(NamedTuple):
         return f"{self.text} by {self.by}" if self.by else self.text
 
 
-# Stands in the kind of an accuracy whose lower value is the better one.
-LOWER_IS_BETTER = " (lower is better)"
+LOWER_IS_BETTER = " (lower is better)"  # Stands in the kind of an accuracy whose lower value is the better one.
 
 
 def kind_of(run: RunRecord, group: Group) -> FigureKind | None:
@@ -276,7 +266,6 @@ def _views(names: str) -> frozenset[View]:
 
 
 def _percentile(path: str, level: str, **attributes: Any) -> Figure:
-    """Return a percentile of one of the record's latencies, with its bounds."""
     return Figure(
         path=f"{path}.{level}_ms", low=f"{path}.{level}_low_ms", high=f"{path}.{level}_high_ms", unit="ms", better="lower", **attributes
     )

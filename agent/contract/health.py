@@ -1,5 +1,6 @@
 """The message `health`: the state of a device, retained by the broker. Readers tolerate fields that they do not know."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,8 +11,7 @@ from edgemeter.agent.base.types import Ratio
 from edgemeter.agent.contract.messages import Number, decoder_of
 
 Line = Annotated[str, msgspec.Meta(max_length=500)]
-# UTC, as the stamps of records are.
-TimeNs = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+TimeNs = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]  # UTC, as the stamps of records are.
 
 
 class Sensor(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,9 +151,5 @@ def recently_refused(health: Health) -> RefusedOrders | None:
     return refused if refused is not None and health.told_ns - refused.last_ns < REFUSED_NS else None
 
 
-def encode_health(health: Health) -> bytes:
-    """Return the message as JSON."""
-    return msgspec.json.encode(health)
-
-
+encode_health: Callable[[Health], bytes] = msgspec.json.encode
 decode_health = decoder_of(Health, "a device's health")

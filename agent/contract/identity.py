@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -18,14 +19,11 @@ LARGEST_BYTES = 16 << 10
 ENROL = "edgemeter/enrol"
 EVERY_REQUEST = f"{ENROL}/+/request"
 CLAIM_DIGITS = 32
-# Names of services: no device may have one.
-RESERVED_PREFIX = "edgemeter-"
-
+RESERVED_PREFIX = "edgemeter-"  # Names of services: no device may have one.
 Hex = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{1,64}\Z")]
 Serial = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")]
 Text = Annotated[str, msgspec.Meta(max_length=200)]
 Pem = Annotated[str, msgspec.Meta(max_length=4096)]
-
 # Where a serial number was found, the surest first; `installation` does not outlive a re-flash, `made` is drawn at random.
 SerialSource = Literal["device-tree", "emmc", "dmi", "installation", "made"]
 
@@ -86,9 +84,7 @@ def answer_topic(token: str) -> str:
     return f"{ENROL}/{token}/answer"
 
 
-def encode_identity(message: CertificateRequest | CertificateHeld | EnrolmentAnswer) -> bytes:
-    """Return the message as JSON."""
-    return msgspec.json.encode(message)
+encode_identity: Callable[[EnrolmentMessage | EnrolmentAnswer], bytes] = msgspec.json.encode
 
 
 def decode_request(payload: bytes) -> EnrolmentMessage:
@@ -99,7 +95,6 @@ def decode_request(payload: bytes) -> EnrolmentMessage:
 
 
 decode_answer = decoder_of(EnrolmentAnswer, "an answer of the enrolment service", LARGEST_BYTES)
-
 # Keys whose values are secrets; a value is a string on one line, as `text` and people write it.
 _SECRET = re.compile(rb"""^([ \t]*(?:token|psk|password|passphrase)[ \t]*=[ \t]*)("(?:[^"\\\r\n]|\\.)*"|'[^'\r\n]*')""", re.MULTILINE)
 _LINE = re.compile(rb"^[ \t]*(?:token|psk|password|passphrase)[ \t]*=.*(?:\r?\n|\Z)", re.MULTILINE)

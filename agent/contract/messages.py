@@ -61,9 +61,7 @@ def parse_topic(text: str) -> Topic:
 
 
 LONGEST_BATCH = 10_000
-# A birth of a board with everything has a few kB.
-LARGEST_REPORT_BYTES = 64 << 10
-
+LARGEST_REPORT_BYTES = 64 << 10  # A birth of a board with everything has a few kB.
 _Message = TypeVar("_Message")
 
 # What every language reads exactly from JSON, and what fits a column of any store.
@@ -225,11 +223,8 @@ def decode_json(payload: bytes, kind: type[_Message], title: str, largest_bytes:
         raise ConfigError(f"not {title}: {error}") from error
 
 
-def encode_message(
-    message: Receipt | AgainRequest | DeviceState | Birth | Activity | CampaignProgress | Progress | CollectorState,
-) -> bytes:
-    """Return the message as JSON."""
-    return msgspec.json.encode(message)
+Message = Receipt | AgainRequest | DeviceState | Birth | Activity | CampaignProgress | Progress | CollectorState
+encode_message: Callable[[Message], bytes] = msgspec.json.encode
 
 
 def decoder_of(kind: type[_Message], title: str, largest_bytes: int | None = LARGEST_REPORT_BYTES) -> Callable[[bytes], _Message]:

@@ -16,8 +16,7 @@ _CHUNK_BYTES = 1 << 20
 _TEXT_BYTES = 1 << 20
 _TEXTS = 32
 _WITH_WEIGHTS = (".xml", ".param")
-# In a folder of this file every file is part of the model.
-FOLDER_CONFIG = "genai_config.json"
+FOLDER_CONFIG = "genai_config.json"  # In a folder of this file every file is part of the model.
 # An encoder and its decoder are one model, by the names that Optimum gives them; with what says how texts begin and end.
 ENCODER, DECODER, GENERATION_CONFIG = "encoder_model.onnx", "decoder_model.onnx", "generation_config.json"
 TOKENIZERS = ("tokenizer.json", "vocab.json")

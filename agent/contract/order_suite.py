@@ -19,27 +19,12 @@ from edgemeter.agent.contract import suite as contract_suite
 from edgemeter.agent.contract.data_archive import DataFolder
 from edgemeter.agent.contract.orders import FileName
 from edgemeter.agent.contract.record_conditions import Role
-from edgemeter.agent.contract.suite import (
-    FORMER_KEYS,
-    AccuracyWhen,
-    Case,
-    ModeName,
-    Scenario,
-    Settings,
-    Suite,
-    SuiteFile,
-    Threads,
-    Tokens,
-    set_keys,
-)
+from edgemeter.agent.contract.suite import AccuracyWhen, Case, ModeName, Scenario, Settings, Suite, SuiteFile, Threads, Tokens
 
 LARGEST_BYTES = 256 << 10
 MOST_CASES = 1000
-# The generator whose model is a file with an address, and the path of a key that is sent there.
-SERVER = "server"
-# Shipped with the agent, in the package beside it.
-SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"
-
+SERVER = "server"  # The generator whose model is a file with an address, and the path of a key that is sent there.
+SHIPPED = Path(__file__).resolve().parents[2] / "models" / "shipped"  # Shipped with the agent, in the package beside it.
 # {precision} is replaced, as in any suite.
 _MODEL = r"^[A-Za-z0-9]([A-Za-z0-9._-]|\{precision\}){0,127}\Z"
 _WORD = r"^[A-Za-z0-9][A-Za-z0-9_.:,+-]{0,63}\Z"
@@ -156,7 +141,9 @@ def _link_shipped(path: Path) -> None:
 def _plain(case: OrderedSettings) -> Settings:
     try:
         # On the wire the key keeps its name: devices of earlier releases read it.
-        return msgspec.convert({FORMER_KEYS.get(key, key): value for key, value in set_keys(case).items()}, Settings)
+        return msgspec.convert(
+            {contract_suite.FORMER_KEYS.get(key, key): value for key, value in contract_suite.set_keys(case).items()}, Settings
+        )
     except msgspec.ValidationError as error:
         raise ConfigError(f"the ordered suite is refused: {error}") from error
 

@@ -4,6 +4,7 @@ Orders, reports on them, content by its hash, and which of two versions is newer
 """
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -13,7 +14,6 @@ from edgemeter.agent.contract.messages import Number, decode_json, decoder_of
 
 JobId = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}\Z")]
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
-
 # A plain file name: no folder, nothing that a shell or a terminal reads as anything else.
 FileName = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")]
 Version = Annotated[str, msgspec.Meta(pattern=r"^[0-9][A-Za-z0-9.+]{0,63}\Z")]
@@ -22,9 +22,7 @@ LARGEST_ORDER_BYTES = 64 << 10
 # Its text has up to 200,000 characters, each escaped as six at most.
 LARGEST_JOB_REPORT_BYTES = 2 << 20
 LARGEST_CHUNK_BYTES = 256 << 10
-
-# Images of one data set, as one archive: the default limit of content on a device.
-LARGEST_DATA_BYTES = 2048 << 20
+LARGEST_DATA_BYTES = 2048 << 20  # Images of one data set, as one archive: the default limit of content on a device.
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -165,9 +163,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: Number | None
 
 
-def encode_order(message: Order | ExecutionReport | ReportReceipt | Want) -> bytes:
-    """Return the message as JSON."""
-    return msgspec.json.encode(message)
+encode_order: Callable[[Order | ExecutionReport | ReportReceipt | Want], bytes] = msgspec.json.encode
 
 
 def decode_command(payload: bytes) -> Order | ReportReceipt:
@@ -203,8 +199,7 @@ _VERSION_STAGES = {"a": 0, "b": 1, "rc": 2, None: 3}
 
 def version_key(version: str) -> tuple[tuple[int, ...], int, int, int, float]:
     """Return what versions are compared by; a local part (`+...`) does not count. Raises ConfigError if it is not a version."""
-    parts = _VERSION_FORM.fullmatch(version)
-    if parts is None:
+    if (parts := _VERSION_FORM.fullmatch(version)) is None:
         raise ConfigError(f"{version!r} is not a version that can be compared: write it like 1.2.3")
     numbers, stage, stage_number, post, dev = parts.groups()
     release = [int(number) for number in numbers.split(".")]

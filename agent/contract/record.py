@@ -59,148 +59,85 @@ NO_SAMPLES = b"[]"
 class Series(RecordPart, frozen=True, kw_only=True):
     """Raw samples of one quantity."""
 
-    name: str
-    """Name of the series, e.g. latency or power.NAME."""
-    unit: str
-    """Unit of the values."""
-    dtype: Literal["<u4", "<i8", "<f8"]
-    """Type of the values, little-endian."""
-    count: Count
-    """Number of values."""
-    data: str
-    """The values, zlib-compressed, base64."""
+    name: str  # Name of the series, e.g. latency or power.NAME.
+    unit: str  # Unit of the values.
+    dtype: Literal["<u4", "<i8", "<f8"]  # Type of the values, little-endian.
+    count: Count  # Number of values.
+    data: str  # The values, zlib-compressed, base64.
 
 
 class RunRecord(RecordPart, frozen=True, kw_only=True):
     """One measurement of one case in one process."""
 
-    schema: int = SCHEMA
-    """Schema number of the record."""
-    id: str
-    """Unique id of the run."""
-    device: Name
-    """Device that measured."""
-    fleet: Name
-    """Fleet of the device."""
-    role: Role
-    """`reference`: others are compared with this device."""
+    schema: int = SCHEMA  # Schema number of the record.
+    id: str  # Unique id of the run.
+    device: Name  # Device that measured.
+    fleet: Name  # Fleet of the device.
+    role: Role  # `reference`: others are compared with this device.
     session: int | None = None
     """Session of the outbox; device, session and seq identify the record for ever. Null if it never went through an outbox."""
-    seq: int | None = None
-    """Number of the record in its session, from 1 without gaps."""
+    seq: int | None = None  # Number of the record in its session, from 1 without gaps.
     job: str | None = None
     """Order of the fleet's server, or execution of a schedule, that the run belongs to; null if it was started by hand."""
-    started_at_ns: int
-    """Start of the run, UTC in ns since 1970."""
-    clock_synchronised: bool | None
-    """Whether the wall clock was synchronised at the start; null if unknown."""
-    monotonic_ns: int
-    """Monotonic clock at the start, in ns."""
+    started_at_ns: int  # Start of the run, UTC in ns since 1970.
+    clock_synchronised: bool | None  # Whether the wall clock was synchronised at the start; null if unknown.
+    monotonic_ns: int  # Monotonic clock at the start, in ns.
     stamped_by: StampedBy = "device"
     """Who set `started_at_ns`: the device at the run; the device later, once its clock was synchronised; the collector on arrival."""
-    suite: str | None
-    """Name of the suite."""
-    case: str
-    """Short id of the case: equal for the same model, runtime settings, load and data on every device."""
-    repeat: Count
-    """Repeat of the case, from 0."""
-    scenario: str
-    """How queries arrive, e.g. single_stream."""
-    mode: str
-    """How long the run measures, e.g. quick."""
-    seed: int
-    """Seed of inputs, arrivals and order."""
-    model: Model
-    """The model."""
-    runtime: RuntimeInfo
-    """The runtime that executed it."""
-    precision: str
-    """Precision of the model, e.g. int8."""
-    batch: Annotated[int, msgspec.Meta(ge=1)]
-    """Samples in a batch."""
-    inputs: tuple[Tensor, ...]
-    """Inputs of the model."""
-    outputs: tuple[Tensor, ...]
-    """Outputs of the model."""
-    dataset: DatasetInfo
-    """The data set."""
-    latency: Latency
-    """Inference latency."""
-    throughput_per_s: float
-    """Samples processed per second."""
+    suite: str | None  # Name of the suite.
+    case: str  # Short id of the case: equal for the same model, runtime settings, load and data on every device.
+    repeat: Count  # Repeat of the case, from 0.
+    scenario: str  # How queries arrive, e.g. single_stream.
+    mode: str  # How long the run measures, e.g. quick.
+    seed: int  # Seed of inputs, arrivals and order.
+    model: Model  # The model.
+    runtime: RuntimeInfo  # The runtime that executed it.
+    precision: str  # Precision of the model, e.g. int8.
+    batch: Annotated[int, msgspec.Meta(ge=1)]  # Samples in a batch.
+    inputs: tuple[Tensor, ...]  # Inputs of the model.
+    outputs: tuple[Tensor, ...]  # Outputs of the model.
+    dataset: DatasetInfo  # The data set.
+    latency: Latency  # Inference latency.
+    throughput_per_s: float  # Samples processed per second.
     real_time_factor: float | None = None
     """Mean latency over the mean length of the recordings that were timed, one after the other: below 1 the model is faster than speech.
     Null without recordings."""
-    preprocess: Stage | None
-    """Pre-processing, over the accuracy pass."""
-    postprocess: Stage | None
-    """Post-processing, over the accuracy pass."""
-    cold_start: ColdStart
-    """Time to the first prediction."""
-    warm_up: WarmUp
-    """Queries before timing."""
-    memory: Memory
-    """Resident memory."""
-    energy: Energy | None
-    """Energy by the sensor with the widest scope."""
-    energy_reason: str | None
-    """Why there is no energy."""
-    other_energies: tuple[Energy, ...] = ()
-    """Energy by the other sensors."""
-    other_energy_reasons: tuple[str, ...] = ()
-    """Why other sensors gave no energy."""
+    preprocess: Stage | None  # Pre-processing, over the accuracy pass.
+    postprocess: Stage | None  # Post-processing, over the accuracy pass.
+    cold_start: ColdStart  # Time to the first prediction.
+    warm_up: WarmUp  # Queries before timing.
+    memory: Memory  # Resident memory.
+    energy: Energy | None  # Energy by the sensor with the widest scope.
+    energy_reason: str | None  # Why there is no energy.
+    other_energies: tuple[Energy, ...] = ()  # Energy by the other sensors.
+    other_energy_reasons: tuple[str, ...] = ()  # Why other sensors gave no energy.
     energy_method: Count | None = None
     """Version of the method that computed the energies from the readings; absent from agents that had only the first."""
-    accuracy: Accuracy | None
-    """Accuracy of the outputs."""
-    accuracy_reason: str | None
-    """Why there is no accuracy."""
-    output_check: OutputCheck
-    """Timed outputs against outputs afterwards."""
-    environment: Environment
-    """The machine and its software."""
-    conditions: tuple[Condition, ...]
-    """State of the machine before, during and after the timed part."""
-    scheduling: Scheduling | None = None
-    """How the kernel scheduled the run."""
-    observer: ObserverEffect | None = None
-    """The time that sampling adds to p50 on this machine; null if it was never calibrated."""
-    verdict: Verdict
-    """Whether the run can be trusted."""
-    provenance: dict[str, Provenance]
-    """Where each group of figures comes from: measured, replayed, estimated or published."""
-    windows: Windows | None = None
-    """When the parts of the run took place; with the series of readings the energy can be recomputed."""
-    power_traces: tuple[PowerTrace, ...] = ()
-    """The power sensors of the run."""
-    answers: Answers | None = None
-    """Plausibility of the outputs."""
-    agreement: Agreement | None = None
-    """Agreement with other kernels."""
-    agreement_reason: str | None = None
-    """Why there is no agreement."""
-    accuracy_gate: AccuracyGate | None = None
-    """Required accuracy; null if none is set."""
-    load: Load | None = None
-    """Load offered to the model."""
-    generation: Generation | None = None
-    """Text generated token by token; null for models of one call."""
-    sustained: Sustained | None = None
-    """The run over time, in mode sustained."""
-    cool_down: CoolDown | None = None
-    """Wait before the run; null if none was asked for."""
-    sandbox: Sandbox | None = None
-    """What protected this machine from the model; null of runs of older releases."""
-    cpus: tuple[int, ...] | None = None
-    """Cores the run was pinned to; null: any."""
-    order_seed: int | None = None
-    """Seed of the order in which the session ran its cases."""
-    order_place: int | None = None
-    """Place of this run in that order, from 1."""
-    samples: tuple[Series, ...] = ()
-    """Raw samples."""
-    samples_reason: str | None = None
-    """Why there are no raw samples, if there were some."""
+    accuracy: Accuracy | None  # Accuracy of the outputs.
+    accuracy_reason: str | None  # Why there is no accuracy.
+    output_check: OutputCheck  # Timed outputs against outputs afterwards.
+    environment: Environment  # The machine and its software.
+    conditions: tuple[Condition, ...]  # State of the machine before, during and after the timed part.
+    scheduling: Scheduling | None = None  # How the kernel scheduled the run.
+    observer: ObserverEffect | None = None  # The time that sampling adds to p50 on this machine; null if it was never calibrated.
+    verdict: Verdict  # Whether the run can be trusted.
+    provenance: dict[str, Provenance]  # Where each group of figures comes from: measured, replayed, estimated or published.
+    windows: Windows | None = None  # When the parts of the run took place; with the series of readings the energy can be recomputed.
+    power_traces: tuple[PowerTrace, ...] = ()  # The power sensors of the run.
+    answers: Answers | None = None  # Plausibility of the outputs.
+    agreement: Agreement | None = None  # Agreement with other kernels.
+    agreement_reason: str | None = None  # Why there is no agreement.
+    accuracy_gate: AccuracyGate | None = None  # Required accuracy; null if none is set.
+    load: Load | None = None  # Load offered to the model.
+    generation: Generation | None = None  # Text generated token by token; null for models of one call.
+    sustained: Sustained | None = None  # The run over time, in mode sustained.
+    cool_down: CoolDown | None = None  # Wait before the run; null if none was asked for.
+    sandbox: Sandbox | None = None  # What protected this machine from the model; null of runs of older releases.
+    cpus: tuple[int, ...] | None = None  # Cores the run was pinned to; null: any.
+    order_seed: int | None = None  # Seed of the order in which the session ran its cases.
+    order_place: int | None = None  # Place of this run in that order, from 1.
+    samples: tuple[Series, ...] = ()  # Raw samples.
+    samples_reason: str | None = None  # Why there are no raw samples, if there were some.
 
 
 class _SchemaOnly(msgspec.Struct):
@@ -234,7 +171,7 @@ def decode(payload: bytes) -> RunRecord:
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a record (draft 2020-12), each property with the text that stands below its field as `description`."""
+    """Return the JSON Schema of a record (draft 2020-12), each property with the text of its field as `description`."""
     schema = msgspec.json.schema(RunRecord)
     texts = field_texts(record_conditions, record_figures, record_accuracy, record_generation, sys.modules[__name__])
     for name, part in schema["$defs"].items():

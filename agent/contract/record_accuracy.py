@@ -13,66 +13,46 @@ GATE_RATIO = 0.9
 class PartAccuracy(RecordPart, frozen=True, kw_only=True):
     """Accuracy over a part of the data: a class, the images with a number of objects, a group."""
 
-    name: str
-    """Name of the part."""
-    value: float | None
-    """Accuracy; null if there is nothing to find, or too little."""
-    images: Count
-    """Images in the part."""
-    objects: Count | None = None
-    """Objects in the part; null if predictions are not objects."""
-    low: float | None = None
-    """Lower 95% bound."""
-    high: float | None = None
-    """Upper 95% bound."""
+    name: str  # Name of the part.
+    value: float | None  # Accuracy; null if there is nothing to find, or too little.
+    images: Count  # Images in the part.
+    objects: Count | None = None  # Objects in the part; null if predictions are not objects.
+    low: float | None = None  # Lower 95% bound.
+    high: float | None = None  # Upper 95% bound.
 
 
 class GroupGap(RecordPart, frozen=True, kw_only=True):
     """The largest difference between two groups; its bounds (95%) hold for all pairs together, because the largest was picked."""
 
-    best: str
-    """Group with the highest accuracy."""
-    worst: str
-    """Group with the lowest accuracy."""
-    value: float
-    """Difference of their accuracies."""
-    low: float | None
-    """Lower bound of the difference; null if the bounds of one of the two groups are not known."""
-    high: float | None
-    """Upper bound of the difference."""
-    reason: str | None = None
-    """Why there are no bounds."""
+    best: str  # Group with the highest accuracy.
+    worst: str  # Group with the lowest accuracy.
+    value: float  # Difference of their accuracies.
+    low: float | None  # Lower bound of the difference; null if the bounds of one of the two groups are not known.
+    high: float | None  # Upper bound of the difference.
+    reason: str | None = None  # Why there are no bounds.
 
 
 class Corruption(RecordPart, frozen=True, kw_only=True):
     """Accuracy on data corrupted in one way."""
 
-    name: str
-    """Kind of corruption."""
-    values: tuple[float | None, ...]
-    """Accuracy at severities 1 to 5."""
+    name: str  # Kind of corruption.
+    values: tuple[float | None, ...]  # Accuracy at severities 1 to 5.
 
 
 class Robustness(RecordPart, frozen=True, kw_only=True):
     """Accuracy on corrupted data."""
 
-    seed: int
-    """Seed of the corruptions."""
-    mean_value: float | None
-    """Mean accuracy over all corruptions and severities."""
-    drop_value: float | None
-    """How much worse `mean_value` is than the accuracy on clean data."""
-    corruptions: tuple[Corruption, ...]
-    """The corruptions one by one."""
+    seed: int  # Seed of the corruptions.
+    mean_value: float | None  # Mean accuracy over all corruptions and severities.
+    drop_value: float | None  # How much worse `mean_value` is than the accuracy on clean data.
+    corruptions: tuple[Corruption, ...]  # The corruptions one by one.
 
 
 class AccuracyClusters(RecordPart, frozen=True, kw_only=True):
     """Clusters of the data: items that belong together, as frames of a video do, and that the bounds take as wholes."""
 
-    count: Count
-    """Clusters scored."""
-    by: str
-    """Field of the annotations that names the cluster of an item, or the rule (`prefix:_`, `folder`)."""
+    count: Count  # Clusters scored.
+    by: str  # Field of the annotations that names the cluster of an item, or the rule (`prefix:_`, `folder`).
 
     @property
     def words(self) -> str:
@@ -85,45 +65,27 @@ class AccuracyClusters(RecordPart, frozen=True, kw_only=True):
 class Accuracy(RecordPart, frozen=True, kw_only=True):
     """Accuracy of the outputs of this run's model."""
 
-    metric: str
-    """Metric, e.g. coco_ap or top1."""
-    value: float
-    """Value of the metric, 0..1; an error may exceed 1."""
-    images: Count
-    """Images it was computed over."""
-    dataset_sha256: Sha256
-    """SHA-256 of the data set."""
-    detail: dict[str, float | None] = {}
-    """Further metrics by name, e.g. ap50; null if there is nothing to find."""
-    low: float | None = None
-    """Lower 95% bound of `value`; null if unknown."""
-    high: float | None = None
-    """Upper 95% bound of `value`; null if unknown."""
-    interval: str | None = None
-    """How the bounds were computed."""
-    interval_reason: str | None = None
-    """Why there are no bounds; null if there are, or nothing is known of it."""
+    metric: str  # Metric, e.g. coco_ap or top1.
+    value: float  # Value of the metric, 0..1; an error may exceed 1.
+    images: Count  # Images it was computed over.
+    dataset_sha256: Sha256  # SHA-256 of the data set.
+    detail: dict[str, float | None] = {}  # Further metrics by name, e.g. ap50; null if there is nothing to find.
+    low: float | None = None  # Lower 95% bound of `value`; null if unknown.
+    high: float | None = None  # Upper 95% bound of `value`; null if unknown.
+    interval: str | None = None  # How the bounds were computed.
+    interval_reason: str | None = None  # Why there are no bounds; null if there are, or nothing is known of it.
     without_parts: tuple[float, ...] = ()
     """Value without one part of the images after the other, 20 or as many as there are clusters; the parts are the same for every model.
     Empty if not computed."""
-    clusters: AccuracyClusters | None = None
-    """Clusters that the bounds take as wholes; null if the images are taken as independent."""
-    per_class: tuple[PartAccuracy, ...] = ()
-    """Accuracy by class."""
-    by_objects: tuple[PartAccuracy, ...] = ()
-    """Accuracy by number of objects in the image."""
-    group_metric: str | None = None
-    """Metric of `groups` and `group_gap`; it may differ from `metric`."""
-    groups: tuple[PartAccuracy, ...] = ()
-    """Accuracy by group."""
-    group_gap: GroupGap | None = None
-    """Largest difference between two groups."""
-    robustness: Robustness | None = None
-    """Accuracy on corrupted data."""
-    warnings: tuple[str, ...] = ()
-    """Oddities of the ground truth, counted, and how they were treated."""
-    better: Better = "higher"
-    """Whether a higher or a lower `value` is the better one."""
+    clusters: AccuracyClusters | None = None  # Clusters that the bounds take as wholes; null if the images are taken as independent.
+    per_class: tuple[PartAccuracy, ...] = ()  # Accuracy by class.
+    by_objects: tuple[PartAccuracy, ...] = ()  # Accuracy by number of objects in the image.
+    group_metric: str | None = None  # Metric of `groups` and `group_gap`; it may differ from `metric`.
+    groups: tuple[PartAccuracy, ...] = ()  # Accuracy by group.
+    group_gap: GroupGap | None = None  # Largest difference between two groups.
+    robustness: Robustness | None = None  # Accuracy on corrupted data.
+    warnings: tuple[str, ...] = ()  # Oddities of the ground truth, counted, and how they were treated.
+    better: Better = "higher"  # Whether a higher or a lower `value` is the better one.
     normalisation: str | None = None
     """Rule by which texts were made alike before they were compared, e.g. whisper-basic; null for a metric without texts."""
 
@@ -136,66 +98,42 @@ class Accuracy(RecordPart, frozen=True, kw_only=True):
 class OutputCheck(RecordPart, frozen=True, kw_only=True):
     """Outputs kept during the timed part against outputs for the same inputs afterwards (the intent of MLPerf's TEST01)."""
 
-    compared: Count
-    """Outputs compared."""
-    identical: Count
-    """Outputs that are equal bit by bit."""
-    worst_ratio: float | None
-    """Largest difference of a value, relative to the largest value of its tensor."""
-    differing: Count = 0
-    """Outputs that differ in meaning: other values, another shape, or NaN on one side only."""
+    compared: Count  # Outputs compared.
+    identical: Count  # Outputs that are equal bit by bit.
+    worst_ratio: float | None  # Largest difference of a value, relative to the largest value of its tensor.
+    differing: Count = 0  # Outputs that differ in meaning: other values, another shape, or NaN on one side only.
 
 
 class Answers(RecordPart, frozen=True, kw_only=True):
     """Plausibility of the outputs of the accuracy pass, regardless of whether they are right; null where no detector was run."""
 
-    inputs: Count
-    """Inputs of the pass."""
-    alike: Count
-    """Inputs with the first one's output, bit by bit, although they differ from it."""
-    not_finite: Count
-    """Inputs whose output holds NaN or infinity."""
-    objects: Count | None = None
-    """Objects in the ground truth."""
-    found: Count | None = None
-    """Boxes above the model card's threshold."""
-    highest_score: float | None = None
-    """Highest score of a box."""
-    distinct_scores: Count | None = None
-    """Number of different scores."""
+    inputs: Count  # Inputs of the pass.
+    alike: Count  # Inputs with the first one's output, bit by bit, although they differ from it.
+    not_finite: Count  # Inputs whose output holds NaN or infinity.
+    objects: Count | None = None  # Objects in the ground truth.
+    found: Count | None = None  # Boxes above the model card's threshold.
+    highest_score: float | None = None  # Highest score of a box.
+    distinct_scores: Count | None = None  # Number of different scores.
 
 
 class Agreement(RecordPart, frozen=True, kw_only=True):
     """Outputs of timed queries against those of other kernels for the same model and inputs; values are dequantised."""
 
-    reference: str
-    """The kernels compared with."""
-    inputs: Count
-    """Inputs compared."""
-    largest_difference: float | None
-    """Largest difference of two values; null if no tensors could be compared."""
-    largest_difference_ratio: float | None
-    """The same, relative to the largest value of its tensor."""
-    lowest_cosine: float | None
-    """Lowest cosine similarity of two tensors; null if no tensors could be compared."""
-    same_answer_ratio: Ratio | None
-    """Share of equal predictions: of boxes that both have, or of inputs with the same best class."""
+    reference: str  # The kernels compared with.
+    inputs: Count  # Inputs compared.
+    largest_difference: float | None  # Largest difference of two values; null if no tensors could be compared.
+    largest_difference_ratio: float | None  # The same, relative to the largest value of its tensor.
+    lowest_cosine: float | None  # Lowest cosine similarity of two tensors; null if no tensors could be compared.
+    same_answer_ratio: Ratio | None  # Share of equal predictions: of boxes that both have, or of inputs with the same best class.
 
 
 class AccuracyGate(RecordPart, frozen=True, kw_only=True):
     """The accuracy that the run has to reach for its speed to count."""
 
-    metric: str
-    """Metric compared."""
-    value: float
-    """Value of this run."""
-    reference_value: float
-    """Value of the reference model."""
-    ratio: Ratio
-    """Share of the reference value that is required."""
-    needed_value: float
-    """`ratio` times `reference_value`; `reference_value` over `ratio` where lower is better."""
-    source: Literal["suite", "card"]
-    """Where the reference value comes from: the suite or the model card."""
-    passed: bool
-    """Whether the value is good enough."""
+    metric: str  # Metric compared.
+    value: float  # Value of this run.
+    reference_value: float  # Value of the reference model.
+    ratio: Ratio  # Share of the reference value that is required.
+    needed_value: float  # `ratio` times `reference_value`; `reference_value` over `ratio` where lower is better.
+    source: Literal["suite", "card"]  # Where the reference value comes from: the suite or the model card.
+    passed: bool  # Whether the value is good enough.

@@ -14,106 +14,69 @@ TokenCounts = Literal["exact", "usage", "estimated"]
 class Quantisation(RecordPart, frozen=True, kw_only=True):
     """How the model file stores its weights."""
 
-    file_type: str
-    """The quantisation's name in the file, e.g. Q4_K_M."""
-    bytes_ratio: dict[str, Ratio] = {}
-    """Share of the bytes of each tensor type, 0..1."""
+    file_type: str  # The quantisation's name in the file, e.g. Q4_K_M.
+    bytes_ratio: dict[str, Ratio] = {}  # Share of the bytes of each tensor type, 0..1.
 
 
 class LanguageModel(RecordPart, frozen=True, kw_only=True):
     """The language model as its file or its server describes it; null where it does not."""
 
-    name: str | None = None
-    """Name that the file gives itself."""
-    architecture: str | None = None
-    """Architecture, e.g. llama."""
-    parameters: Count | None = None
-    """Number of weights."""
+    name: str | None = None  # Name that the file gives itself.
+    architecture: str | None = None  # Architecture, e.g. llama.
+    parameters: Count | None = None  # Number of weights.
     read_parameters: Count | None = None
     """Number of weights that one token passes: of a mixture of experts those of the experts used; without the table of the inputs."""
-    trained_context_tokens: Count | None = None
-    """Context that the model was made for, in tokens."""
-    weights_mb: float | None = None
-    """Weights that decoding one token reads, in MB."""
-    kv_cache_mb: float | None = None
-    """Size of the cache for keys and values, computed for the allocated context, in MB."""
-    kv_type: str | None = None
-    """Type of the values in the cache, e.g. f16."""
-    quantisation: Quantisation | None = None
-    """How the weights are stored."""
-    tokenizer_sha256: Sha256 | None = None
-    """SHA-256 of the tokenizer in the file."""
-    chat_template_sha256: Sha256 | None = None
-    """SHA-256 of the chat template."""
-    digest_sha256: Sha256 | None = None
-    """SHA-256 by which a server names the version of its model."""
+    trained_context_tokens: Count | None = None  # Context that the model was made for, in tokens.
+    weights_mb: float | None = None  # Weights that decoding one token reads, in MB.
+    kv_cache_mb: float | None = None  # Size of the cache for keys and values, computed for the allocated context, in MB.
+    kv_type: str | None = None  # Type of the values in the cache, e.g. f16.
+    quantisation: Quantisation | None = None  # How the weights are stored.
+    tokenizer_sha256: Sha256 | None = None  # SHA-256 of the tokenizer in the file.
+    chat_template_sha256: Sha256 | None = None  # SHA-256 of the chat template.
+    digest_sha256: Sha256 | None = None  # SHA-256 by which a server names the version of its model.
 
 
 class TokenEnergy(RecordPart, frozen=True, kw_only=True):
     """Energy per token of one part of the queries. An unknown uncertainty is null: it is not zero."""
 
-    gross_mj: float
-    """Energy per token in mJ, everything the sensor sees."""
-    gross_u_mj: float | None = None
-    """Expanded uncertainty (95%) of `gross_mj` in mJ."""
-    net_mj: float | None = None
-    """Energy per token above idle power over the time of this part, in mJ; null where it does not stand out."""
-    net_u_mj: float | None = None
-    """Expanded uncertainty (95%) of `net_mj` in mJ."""
+    gross_mj: float  # Energy per token in mJ, everything the sensor sees.
+    gross_u_mj: float | None = None  # Expanded uncertainty (95%) of `gross_mj` in mJ.
+    net_mj: float | None = None  # Energy per token above idle power over the time of this part, in mJ; null where it does not stand out.
+    net_u_mj: float | None = None  # Expanded uncertainty (95%) of `net_mj` in mJ.
 
 
 class GenerationEnergy(RecordPart, frozen=True, kw_only=True):
     """Energy per token, by the sensor of `energy`, whose `gross_mj` is that of a whole request."""
 
-    sensor: str
-    """Id of the power sensor."""
-    scope: Scope
-    """Part of the machine that the sensor sees."""
-    output_token_gross_mj: float
-    """Energy of the whole request per output token in mJ: prefill included."""
-    output_token_gross_u_mj: float | None = None
-    """Expanded uncertainty (95%) of `output_token_gross_mj` in mJ."""
-    prefill_token: TokenEnergy | None = None
-    """Energy of the prefill per prompt token."""
-    prefill_reason: str | None = None
-    """Why there is no energy of the prefill."""
-    decode_token: TokenEnergy | None = None
-    """Energy of decoding per token after the first."""
-    decode_reason: str | None = None
-    """Why there is no energy of decoding."""
+    sensor: str  # Id of the power sensor.
+    scope: Scope  # Part of the machine that the sensor sees.
+    output_token_gross_mj: float  # Energy of the whole request per output token in mJ: prefill included.
+    output_token_gross_u_mj: float | None = None  # Expanded uncertainty (95%) of `output_token_gross_mj` in mJ.
+    prefill_token: TokenEnergy | None = None  # Energy of the prefill per prompt token.
+    prefill_reason: str | None = None  # Why there is no energy of the prefill.
+    decode_token: TokenEnergy | None = None  # Energy of decoding per token after the first.
+    decode_reason: str | None = None  # Why there is no energy of decoding.
 
 
 class Generation(RecordPart, frozen=True, kw_only=True):
     """Text generated token by token. `latency` is that of the whole query, until its last token; `throughput_per_s` counts queries."""
 
-    prompt_tokens: Count | None
-    """Tokens of each prompt: the depth at which decoding begins; null where a server does not state them."""
-    output_tokens: Count
-    """Tokens asked of each query."""
-    context_tokens: Count
-    """Allocated context in tokens."""
-    prompts: str
-    """Where the prompts come from: `synthetic` are seeded random tokens, another for each query."""
-    sampling: str
-    """How the next token is chosen: `greedy` is the likeliest."""
-    ends_at: Literal["length", "end_of_text"]
-    """The end of a query: its length, or the model's end of text too."""
+    prompt_tokens: Count | None  # Tokens of each prompt: the depth at which decoding begins; null where a server does not state them.
+    output_tokens: Count  # Tokens asked of each query.
+    context_tokens: Count  # Allocated context in tokens.
+    prompts: str  # Where the prompts come from: `synthetic` are seeded random tokens, another for each query.
+    sampling: str  # How the next token is chosen: `greedy` is the likeliest.
+    ends_at: Literal["length", "end_of_text"]  # The end of a query: its length, or the model's end of text too.
     counts: TokenCounts
     """Who counts the tokens: the engine token by token, a server's total of each query, or an estimate from chunks of text."""
-    is_local: bool
-    """Whether the engine runs in the run's own process."""
-    stamped_tokens_max: Annotated[int, msgspec.Meta(ge=1)]
-    """Most tokens that came together."""
-    cached_tokens: Count | None
-    """Most prompt tokens of a query that were not processed again; null where a server does not state them."""
-    ended_early: Count
-    """Queries with fewer tokens than asked for; they are left out of TPOT and of all that follows from it."""
-    speculative: str | None = None
-    """How several tokens a step are guessed; null: they are not."""
+    is_local: bool  # Whether the engine runs in the run's own process.
+    stamped_tokens_max: Annotated[int, msgspec.Meta(ge=1)]  # Most tokens that came together.
+    cached_tokens: Count | None  # Most prompt tokens of a query that were not processed again; null where a server does not state them.
+    ended_early: Count  # Queries with fewer tokens than asked for; they are left out of TPOT and of all that follows from it.
+    speculative: str | None = None  # How several tokens a step are guessed; null: they are not.
     ttft: Latency
     """Time to first token: from the hand-over of the prompt, or in an open loop from its scheduled arrival, to its first token."""
-    tpot: Latency | None = None
-    """Time per output token of a query: (last - first) / (tokens - 1); null for queries of one token."""
+    tpot: Latency | None = None  # Time per output token of a query: (last - first) / (tokens - 1); null for queries of one token.
     itl: Latency | None = None
     """Inter-token latency: every gap between two tokens. Bounds by resampling whole queries; null where tokens came together."""
     prefill_tokens_per_s: float | None = None
@@ -124,17 +87,12 @@ class Generation(RecordPart, frozen=True, kw_only=True):
     """Weights read per second of decoding, in MB/s: `decode_tokens_per_s` times `weights_mb`."""
     own_prefill_tokens_per_s: float | None = None
     """The engine's own rate of processing prompts, by its own timings of the same queries; null where it states none or queries overlap."""
-    own_decode_tokens_per_s: float | None = None
-    """The engine's own rate of decoding, as a ratio of sums too."""
+    own_decode_tokens_per_s: float | None = None  # The engine's own rate of decoding, as a ratio of sums too.
     encode_ms: float | None = None
     """Tokenisation of a text of about `encode_tokens` tokens, in ms; no part of TTFT where prompts are tokens."""
-    encode_tokens: Count | None = None
-    """Tokens of that text."""
+    encode_tokens: Count | None = None  # Tokens of that text.
     network_round_trip_ms: float | None = None
     """Round trip of a small request to the server in ms, which is part of TTFT; null where there is no server."""
-    model: LanguageModel
-    """The language model."""
-    energy: GenerationEnergy | None = None
-    """Energy per token."""
-    energy_reason: str | None = None
-    """Why there is no energy per token."""
+    model: LanguageModel  # The language model.
+    energy: GenerationEnergy | None = None  # Energy per token.
+    energy_reason: str | None = None  # Why there is no energy per token.

@@ -9,8 +9,7 @@ import msgspec
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.record import RunRecord
 
-# A clock set to local time is up to 14 hours ahead.
-AHEAD_NS = NS_PER_DAY
+AHEAD_NS = NS_PER_DAY  # A clock set to local time is up to 14 hours ahead.
 # 2023-01-01: no agent existed before. Boards without a clock chip begin at a date of their firmware.
 EARLIEST_NS = 1_672_531_200 * 1_000_000_000
 

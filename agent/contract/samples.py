@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import Series
 
-# A series of a full run is a few MB; what expands beyond this was not written by us.
-LIMIT_BYTES = 256 * 1024 * 1024
+LIMIT_BYTES = 256 * 1024 * 1024  # A series of a full run is a few MB; what expands beyond this was not written by us.
 
 
 def pack(name: str, unit: str, values: NDArray[Any]) -> Series:

@@ -12,10 +12,8 @@ from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract.identity import Hex, Pem
 from edgemeter.agent.contract.messages import Number, decode_json, decoder_of
 
-# The common name of the service's certificate; no device may have a name like it.
-SERVICE_NAME = "edgemeter-fleet"
-# Room for the envelope around a message.
-ENVELOPE_BYTES = 8 << 10
+SERVICE_NAME = "edgemeter-fleet"  # The common name of the service's certificate; no device may have a name like it.
+ENVELOPE_BYTES = 8 << 10  # Room for the envelope around a message.
 
 
 class SealedMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

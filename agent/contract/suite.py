@@ -46,21 +46,10 @@ MODES: Mapping[str, Mode] = {
 }
 
 FORMATS = {
-    ".tflite": "litert",
-    ".onnx": "onnx",
-    ".pt": "pytorch",
-    ".pth": "pytorch",
-    ".torchscript": "pytorch",
-    ".pt2": "pytorch",
-    ".pte": "executorch",
-    ".xml": "openvino",
-    ".param": "ncnn",
-    ".engine": "tensorrt",
-    ".plan": "tensorrt",
-    ".json": "replay",
-    ".gguf": "llama",
-    ".server": "server",
-}
+    ".tflite": "litert", ".onnx": "onnx", ".pt": "pytorch", ".pth": "pytorch", ".torchscript": "pytorch", ".pt2": "pytorch",
+    ".pte": "executorch", ".xml": "openvino", ".param": "ncnn", ".engine": "tensorrt", ".plan": "tensorrt", ".json": "replay",
+    ".gguf": "llama", ".server": "server",
+}  # fmt: skip
 
 # Generators: runtimes that only generate text, prompt and output as long as a case says. `replay` plays both kinds.
 GENERATORS = frozenset({"genai", "llama", "server"})
@@ -85,16 +74,10 @@ COOL_DOWN_LIMIT_S = 300.0
 
 # Settings, beside the model, of which a list stands for a case each.
 AXES = ("runtime", "backend", "precision", "threads", "prompt_tokens", "output_tokens")
-
 # Settings for models of images: of the defaults they do not reach a language model.
 OF_IMAGES = ("data", "annotations", "reader", "cluster_by", "subset", "corrupt", "reference_accuracy", "agreement")
-
-# Keys that name a file or folder: relative to the suite's own.
-PATHS = ("data", "annotations")
-
-# Keys by the name that they had before; a file may use it for one release.
-FORMER_KEYS = {"images": "data"}
-
+PATHS = ("data", "annotations")  # Keys that name a file or folder: relative to the suite's own.
+FORMER_KEYS = {"images": "data"}  # Keys by the name that they had before; a file may use it for one release.
 # Keys of one scenario or mode only: with another they have no effect.
 BELONGS = {"samples_per_query": "multi_stream", "batch": "offline", "rate_per_s": "poisson", "minutes": "sustained"}
 
@@ -107,20 +90,12 @@ ModeName = Literal["rapid", "quick", "normal", "full", "sustained"]
 # What items can be corrupted with, by their kind, in the order of the tables; audio/, vision/corruptions.py and text/typos.py do it.
 CORRUPTIONS: Mapping[str, tuple[str, ...]] = {
     "image": (
-        "gaussian_noise",
-        "shot_noise",
-        "impulse_noise",
-        "defocus_blur",
-        "gaussian_blur",
-        "motion_blur",
-        "brightness",
-        "contrast",
-        "pixelate",
-        "jpeg_compression",
+        "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "gaussian_blur", "motion_blur", "brightness", "contrast",
+        "pixelate", "jpeg_compression",
     ),
     "audio": ("white_noise", "reverberation"),
     "text": ("character_swap", "character_drop"),
-}
+}  # fmt: skip
 EVERY_CORRUPTION = tuple(name for names in CORRUPTIONS.values() for name in names)
 
 
@@ -130,8 +105,7 @@ def corruption_names(names: Sequence[str]) -> tuple[str, ...]:
     Raises:
         ConfigError: one is unknown.
     """
-    unknown = [name for name in names if name != "all" and name not in EVERY_CORRUPTION]
-    if unknown:
+    if unknown := [name for name in names if name != "all" and name not in EVERY_CORRUPTION]:
         raise ConfigError(f"no corruption is called {unknown[0]!r}: {near(unknown[0], (*EVERY_CORRUPTION, 'all'))}")
     return tuple(name for name in EVERY_CORRUPTION if name in names or "all" in names)
 
@@ -139,17 +113,14 @@ def corruption_names(names: Sequence[str]) -> tuple[str, ...]:
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The keys of a `[[case]]` or of `[defaults]`; a list stands for each of its values.
 
-    The texts below the keys are the help of their options and the comments of the sample; see `setting_texts`.
+    The texts of the keys are the help of their options and the comments of the sample; see `setting_texts`.
     """
 
-    model: str | list[str] | None = None
-    """Model file; {precision} in its name is replaced by each precision."""
+    model: str | list[str] | None = None  # Model file; {precision} in its name is replaced by each precision.
     data: str | None = None
     """Data of any kind: a folder of images or recordings, class folders, or one file. Default: random inputs, no accuracy."""
-    annotations: str | None = None
-    """Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, ..."""
-    reader: str | None = None
-    """Reader of the ground truth. Default: the one that recognises its format."""
+    annotations: str | None = None  # Ground truth: COCO JSON, YOLO labels, an index of classes (JSON or text), transcripts, ...
+    reader: str | None = None  # Reader of the ground truth. Default: the one that recognises its format.
     cluster_by: str | None = None
     """Clusters of dependent images for the bounds of the accuracy: a field of the annotations, folder, prefix:_ (of the file name), none.
     Default: a field such as video_id, speaker or title."""
@@ -158,62 +129,42 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Default: by the file's suffix."""
     backend: str | list[str] | None = None
     """Backend of the runtime. litert: xnnpack, builtin; onnx: cpu, cuda, tensorrt, xnnpack, ...; edgetpu: usb, pci, usb:0, ..."""
-    options: dict[str, str] | None = None
-    """Options of the runtime, such as kv_type=q8_0: see docs/reference/runtimes.md."""
-    threads: Threads | list[Threads] | None = None
-    """Threads of the runtime."""
+    options: dict[str, str] | None = None  # Options of the runtime, such as kv_type=q8_0: see docs/reference/runtimes.md.
+    threads: Threads | list[Threads] | None = None  # Threads of the runtime.
     subset: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Evaluate on a random subset of N images, the same on every machine. Default: all."""
-    seed: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """Seed of subset, inputs, arrivals, order of the runs, and corruptions."""
+    seed: Annotated[int, msgspec.Meta(ge=0)] | None = None  # Seed of subset, inputs, arrivals, order of the runs, and corruptions.
     corrupt: list[str] | None = None
     """Also score on corrupted data, once per case, five severities each: gaussian_noise, motion_blur, character_swap, ..., or all."""
-    scenario: Scenario | None = None
-    """How queries arrive: one after the other, several samples each, in batches, or at a rate."""
-    samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
-    """multi_stream: samples in a query."""
-    batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None
-    """offline: samples in a batch, if the model allows it. Default: 1."""
-    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None
-    """poisson: queries per second."""
-    mode: ModeName | None = None
-    """Length of a run. Default: quick (10 s)."""
-    minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    """sustained: length of the run in minutes. Default: 30."""
+    scenario: Scenario | None = None  # How queries arrive: one after the other, several samples each, in batches, or at a rate.
+    samples_per_query: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # multi_stream: samples in a query.
+    batch: Annotated[int, msgspec.Meta(ge=1, le=65536)] | None = None  # offline: samples in a batch, if the model allows it. Default: 1.
+    rate_per_s: Annotated[float, msgspec.Meta(gt=0, le=1_000_000)] | None = None  # poisson: queries per second.
+    mode: ModeName | None = None  # Length of a run. Default: quick (10 s).
+    minutes: Annotated[float, msgspec.Meta(gt=0)] | None = None  # sustained: length of the run in minutes. Default: 30.
     prompt_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact length of the prompt in tokens; several for a sweep. Default: 512."""
     output_tokens: Tokens | list[Tokens] | None = None
     """Language models: exact number of tokens generated; several for a sweep. Default: 128."""
     repeats: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Independent processes per case. Default: 3 in rapid and quick, 5 in normal and full, 1 in sustained."""
-    queries: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Smallest number of timed queries. Default: by mode."""
-    seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    """Shortest timed part in seconds. Default: by mode."""
+    queries: Annotated[int, msgspec.Meta(ge=1)] | None = None  # Smallest number of timed queries. Default: by mode.
+    seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None  # Shortest timed part in seconds. Default: by mode.
     idle_seconds: Annotated[float, msgspec.Meta(ge=0)] | None = None
     """Idle before and after the timed part in seconds, if there is a power sensor. Default: by mode."""
     cpus: Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=4095)]], msgspec.Meta(min_length=1)] | None = None
     """Pin the run to these cores. Default: any."""
-    start_below_c: float | None = None
-    """Before each run, wait until all temperatures are below this. Default: no wait."""
-    cool_down_limit_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
-    """Longest wait for these temperatures, in seconds."""
-    accuracy: AccuracyWhen | None = None
-    """Repeats that measure accuracy."""
+    start_below_c: float | None = None  # Before each run, wait until all temperatures are below this. Default: no wait.
+    cool_down_limit_s: Annotated[float, msgspec.Meta(ge=0)] | None = None  # Longest wait for these temperatures, in seconds.
+    accuracy: AccuracyWhen | None = None  # Repeats that measure accuracy.
     reference_accuracy: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     """Accuracy of the fp32 model on this data, 0..1. Default: the model card's."""
-    gate: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
-    """Ratio of the reference accuracy below which a run is invalid."""
-    agreement: AccuracyWhen | None = None
-    """Repeats that compare outputs with reference kernels. Default: first; in mode rapid never."""
-    precision: str | list[str] | None = None
-    """Name of the precision. Default: the card's, or what the tensors show."""
-    name: Name | None = None
-    """Name of the model. Default: the card's, or the file's."""
-    sha256: Sha256 | None = None
-    """Refuse the model unless it has this hash."""
-    role: Role | None = None
-    """reference: other devices are compared with this one."""
+    gate: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None  # Ratio of the reference accuracy below which a run is invalid.
+    agreement: AccuracyWhen | None = None  # Repeats that compare outputs with reference kernels. Default: first; in mode rapid never.
+    precision: str | list[str] | None = None  # Name of the precision. Default: the card's, or what the tensors show.
+    name: Name | None = None  # Name of the model. Default: the card's, or the file's.
+    sha256: Sha256 | None = None  # Refuse the model unless it has this hash.
+    role: Role | None = None  # reference: other devices are compared with this one.
     estimate_power_w: Annotated[float, msgspec.Meta(gt=0, le=100_000)] | None = None
     """Without a sensor: assumed power at the device's input in W. The energy is labelled estimated and never ranked."""
 
@@ -259,13 +210,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     start_below_c: float | None = None
     cool_down_limit_s: float = COOL_DOWN_LIMIT_S
     subset: int | None = None
-    # Of the ground truth's format; None: the one that recognises it.
-    reader: str | None = None
-    # What names the clusters of images that depend; None: the first field of the annotations that does.
-    cluster_by: str | None = None
+    reader: str | None = None  # Of the ground truth's format; None: the one that recognises it.
+    cluster_by: str | None = None  # What names the clusters of images that depend; None: the first field of the annotations that does.
     corrupt: tuple[str, ...] = ()
-    # Assumed power without a sensor: the energy is then labelled estimated.
-    estimate_power_w: float | None = None
+    estimate_power_w: float | None = None  # Assumed power without a sensor: the energy is then labelled estimated.
     # Of a language model: exact lengths of prompt and output. None for a model of one call.
     prompt_tokens: int | None = None
     output_tokens: int | None = None
@@ -275,15 +223,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         """Return what a person calls the case."""
         path = Path(self.model)
         # In a folder that is one model, the folder has its name.
-        parts = [
-            self.name or (path.parent.name if path.name == FOLDER_CONFIG else path.name),
-            self.runtime,
-            self.backend or "",
-            f"{self.threads} thread{'s' * (self.threads > 1)}",
-        ]
-        if self.output_tokens is not None:
-            parts.append(f"{self.prompt_tokens}+{self.output_tokens} tokens")
-        return " ".join([*filter(None, parts), *(["(reference)"] if self.role == "reference" else [])])
+        name = self.name or (path.parent.name if path.name == FOLDER_CONFIG else path.name)
+        tokens = "" if self.output_tokens is None else f"{self.prompt_tokens}+{self.output_tokens} tokens"
+        role = "(reference)" if self.role == "reference" else ""
+        return " ".join(filter(None, (name, self.runtime, self.backend, f"{self.threads} thread{'s' * (self.threads > 1)}", tokens, role)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +269,9 @@ def expand(written: SuiteFile, folder: Path, instead: Settings = Settings()) -> 
         where = f"suite {written.name!r}: case[{number}]"
         if not merged.model:
             raise ConfigError(f'{where} names no model: add model = "FILE"')
-        for model, *values in itertools.product(_each(merged.model), *(_each(getattr(merged, axis)) for axis in AXES)):
-            _refuse_idle_keys(merged, where)
+        _refuse_idle_keys(merged, where)
+        lists = [value if isinstance(value := getattr(merged, key), list) else [value] for key in ("model", *AXES)]
+        for model, *values in itertools.product(*lists):
             single = _single(merged, set_values, folder, str(model), where, **dict(zip(AXES, values, strict=True)))
             if reads(single.runtime, Path(single.model)):
                 cases[msgspec.json.encode(single)] = single
@@ -367,10 +311,6 @@ def _refuse_idle_keys(merged: Settings, where: str) -> None:
         raise ConfigError(f"{where}: annotations are of data: add data = PATH (--data PATH), or leave them out")
 
 
-def _each(value: object) -> list[object]:
-    return list(value) if isinstance(value, list) else [value]
-
-
 def _single(merged: Settings, set_values: Collection[str], folder: Path, model: str, where: str, **axes: object) -> Case:
     mode = merged.mode or "quick"
     precision = axes["precision"]
@@ -395,12 +335,7 @@ def _single(merged: Settings, set_values: Collection[str], folder: Path, model: 
 
 
 def _generating(merged: Settings, set_values: Collection[str], runtime: str, axes: Mapping[str, object], where: str) -> Settings:
-    """Return the settings of a case that generates text: single lengths of prompt and output, and nothing of images, which is for others.
-
-    Raises:
-        ConfigError: the runtime generates nothing, the scenario is not single_stream, nor poisson for a server, or the case itself has
-            what is for others.
-    """
+    """Return the settings of a case that generates text: single lengths of prompt and output, nothing of what is for others."""
     if runtime in set().union(*READERS.values()) - GENERATORS - {"replay"}:
         raise ConfigError(f"{where}: prompt_tokens and output_tokens are for language models, {runtime} runs one call: leave them out")
     if merged.scenario == "poisson" and runtime != "server":
@@ -409,8 +344,7 @@ def _generating(merged: Settings, set_values: Collection[str], runtime: str, axe
         raise ConfigError(
             f"{where}: a language model runs in single_stream, behind a server also in poisson, not {merged.scenario}: leave it out"
         )
-    useless = [key for key in OF_IMAGES if key in set_values]
-    if useless:
+    if useless := [key for key in OF_IMAGES if key in set_values]:
         raise ConfigError(f"{where}: {useless[0]} is not for language models, whose prompts are synthetic: leave it out")
     lengths = {"prompt_tokens": axes["prompt_tokens"] or PROMPT_TOKENS, "output_tokens": axes["output_tokens"] or OUTPUT_TOKENS}
     return msgspec.structs.replace(merged, **(dict.fromkeys(OF_IMAGES) | lengths | {"agreement": "never"}))
@@ -418,8 +352,7 @@ def _generating(merged: Settings, set_values: Collection[str], runtime: str, axe
 
 def checked_settings(values: Mapping[str, Any]) -> Settings:
     """Return the settings of a case; raises ConfigError, with the choices that there are, if one has a wrong value."""
-    wrong = mistakes(values, Settings)
-    if wrong:
+    if wrong := mistakes(values, Settings):
         raise ConfigError("; ".join(map(str, wrong)))
     return msgspec.convert(dict(values), Settings)
 

@@ -4,8 +4,9 @@ A chunk is a compressed JSON array of records, stored as received, so that field
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -39,23 +40,21 @@ class ArrivedBatch(NamedTuple):
     is_checked: bool = True
 
 
-# Stands in a chunk for a record that was excluded or deleted.
-REMOVED = b"{}"
+REMOVED = b"{}"  # Stands in a chunk for a record that was excluded or deleted.
 # A chunk composed here is full at this size; a message of many records becomes one chunk and may be larger.
 CHUNK_TEXT_BYTES = 256 << 10
 LARGEST_CHUNK_TEXT_BYTES = 4 << 20
-
 _chunk_array = msgspec.json.Decoder(list[msgspec.Raw])
-
-
-def pack_chunk(payloads: Sequence[bytes]) -> bytes:
-    """Return a chunk of records' JSON texts."""
-    return pack_array(b"[" + b",".join(payloads) + b"]")
 
 
 def pack_array(text: bytes) -> bytes:
     """Return a chunk of a JSON array of records."""
     return zlib.compress(text, 1)
+
+
+def pack_chunk(payloads: Sequence[bytes]) -> bytes:
+    """Return a chunk of records' JSON texts."""
+    return pack_array(b"[" + b",".join(payloads) + b"]")
 
 
 def chunk_text(body: bytes) -> bytes:
@@ -68,11 +67,7 @@ def chunk_text(body: bytes) -> bytes:
 
 def unpack_chunk(body: bytes) -> list[bytes]:
     """Return the JSON text of each record; raises ConfigError if the chunk is damaged."""
-    return _texts_in(chunk_text(body))
-
-
-def _texts_in(text: bytes) -> list[bytes]:
-    return [bytes(raw) for raw in _chunk_array.decode(text)]
+    return [bytes(raw) for raw in _chunk_array.decode(chunk_text(body))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +81,7 @@ class HeldChunk:
 
     def payloads(self) -> Iterator[tuple[int, bytes]]:
         """Yield row and JSON text of each record."""
-        payloads = _texts_in(self.text)
+        payloads = [bytes(raw) for raw in _chunk_array.decode(self.text)]
         for row, index in self.rows:
             # It was removed since the rows were read.
             if payloads[index] != REMOVED:
@@ -103,8 +98,10 @@ def without_samples(body: bytes) -> bytes:
 
 
 SUBJECT_COLUMNS = ("fleet", "role", "model", "runtime", "precision", "task", "dataset_sha256", "scenario")
-
-
+# The values of these columns, of a record or of an envelope.
+subject_of: Callable[[RunRecord], tuple[str, ...]] = attrgetter(
+    "fleet", "role", "model.name", "runtime.name", "precision", "model.task", "dataset.sha256", "scenario"
+)
 # Between the address of a sink and the identity of the bucket there, in the name of a position.
 IDENTITY_MARK = " #"
 
@@ -114,22 +111,7 @@ def is_position_of(sink: str, name: str) -> bool:
     return name == sink or name.startswith(f"{sink}{IDENTITY_MARK}")
 
 
-def subject_of(record: RunRecord) -> tuple[str, ...]:
-    """Return the values of `SUBJECT_COLUMNS`; `record` may be an envelope."""
-    return (
-        record.fleet,
-        record.role,
-        record.model.name,
-        record.runtime.name,
-        record.precision,
-        record.model.task,
-        record.dataset.sha256,
-        record.scenario,
-    )
-
-
 COLLISION = "another record already holds this number: cloned card or copied outbox?"
-
 RecordKey = tuple[str, str, int, int]
 Source = ArrivedBatch | list[Arrival]
 
@@ -168,11 +150,7 @@ def rejections_of(source: Source, places: Iterable[int]) -> list[Rejection]:
 
 
 def key_of(record: RunRecord) -> RecordKey:
-    """Return the key of a record.
-
-    Raises:
-        msgspec.ValidationError: it has no number.
-    """
+    """Return the key of a record; raises msgspec.ValidationError if it has no number."""
     if record.session is None or record.seq is None:
         raise msgspec.ValidationError(f"record {record.id!r} has no number: only numbered records enter the ledger")
     return record.fleet, record.device, record.session, record.seq

@@ -22,23 +22,13 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.ledger import presence, quarantine
-from edgemeter.agent.ledger.chunks import (
-    IDENTITY_MARK,
-    Arrival,
-    ArrivedBatch,
-    Committed,
-    HeldChunk,
-    coalesce,
-    is_position_of,
-    unpack_chunk,
-)
+from edgemeter.agent.ledger.chunks import IDENTITY_MARK, Arrival, ArrivedBatch, Committed, HeldChunk, coalesce, is_position_of, unpack_chunk
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
 
 _Opened = TypeVar("_Opened", bound="Ledger")
 
-# The growth per day is the mean over this many of the last days.
-GROWTH_DAYS = 7
+GROWTH_DAYS = 7  # The growth per day is the mean over this many of the last days.
 # How long a lease lasts that is not prolonged.
 LEASE_S = 10.0
 _POSITIONS = "SELECT name, position FROM sinks ORDER BY name"
@@ -345,22 +335,12 @@ class Ledger(ABC):
         for _, _, verdict, count in sorted(kinds, key=operator.itemgetter(2)):
             verdicts[verdict] += count
         return LedgerStats(
-            path=self.where,
-            runs=verdicts.total(),
-            devices=len({device for device, *_ in kinds}),
-            cases=len({(device, subject) for device, subject, *_ in kinds}),
-            verdicts=dict(verdicts),
-            first_received_ns=first_ns,
-            last_received_ns=last_ns,
-            chunks=chunks,
-            chunks_with_samples=int(self._value("SELECT count(*) FROM chunks WHERE has_samples")),
-            quarantined=self.quarantined_count(),
-            sinks=self.positions(),
-            last_row=self.last_row(),
-            growth_bytes_per_day=self._growth(last_ns),
-            parts=self.parts(),
-            safety=self.safety(),
-        )
+            path=self.where, runs=verdicts.total(), devices=len({device for device, *_ in kinds}),
+            cases=len({(device, subject) for device, subject, *_ in kinds}), verdicts=dict(verdicts), first_received_ns=first_ns,
+            last_received_ns=last_ns, chunks=chunks, quarantined=self.quarantined_count(), sinks=self.positions(),
+            chunks_with_samples=int(self._value("SELECT count(*) FROM chunks WHERE has_samples")), last_row=self.last_row(),
+            growth_bytes_per_day=self._growth(last_ns), parts=self.parts(), safety=self.safety(),
+        )  # fmt: skip
 
     def _growth(self, last_ns: int | None) -> float | None:
         if last_ns is None:

@@ -2,29 +2,17 @@
 
 import itertools
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record import RunRecord, decode
-from edgemeter.agent.ledger import presence, quarantine
-from edgemeter.agent.ledger.chunks import (
-    SUBJECT_COLUMNS,
-    Arrival,
-    ArrivedBatch,
-    Committed,
-    RecordKey,
-    Source,
-    key_of,
-    pack_chunk,
-    portions,
-    rejections_of,
-    subject_of,
-    unpack_chunk,
-)
+from edgemeter.agent.ledger import chunks, presence, quarantine
+from edgemeter.agent.ledger.chunks import SUBJECT_COLUMNS, Arrival, ArrivedBatch, Committed, RecordKey, Source
 from edgemeter.agent.ledger.quarantine import Rejection
 
 RUN_COLUMNS = ("device", "session", "seq", "id", "started_at_ns", "subject", "verdict", "chunk", "place")
@@ -70,8 +58,6 @@ _SMALL_TABLES = """CREATE TABLE sinks (name TEXT PRIMARY KEY, position INTEGER N
 CREATE TABLE identity (collector TEXT NOT NULL);
 INSERT INTO identity VALUES (lower(hex(randomblob(8))));
 """
-
-
 # A file of an older version gets it when it is opened to write.
 RUN_EVENTS_SCHEMA = """CREATE TABLE IF NOT EXISTS run_events (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -98,11 +84,9 @@ LEDGER_FORMAT = sqlite_file.FileFormat(
     schema=_TABLES + _SMALL_TABLES + quarantine.QUARANTINE_SCHEMA + presence.PRESENCE_SCHEMA + presence.RETAINED_SCHEMA + RUN_EVENTS_SCHEMA,
     elsewhere="give the path of a ledger, or set EDGEMETER_HOME to another folder",
 )
-
 # Nine values a row; SQLite before 3.32 accepts at most 999.
 ROWS = 100
 SUBJECTS_REMEMBERED = 10_000
-
 _MARKS = f"({', '.join('?' * len(RUN_COLUMNS))})"
 _HEAD = f"INSERT INTO runs ({', '.join(RUN_COLUMNS)}) VALUES "  # noqa: S608 - our own column names
 _TAIL = " ON CONFLICT (device, session, seq) DO NOTHING"
@@ -127,17 +111,16 @@ class LedgerWriter:
         chunk = int(self._connection.execute("SELECT coalesce(max(chunk), 0) FROM chunks").fetchone()[0])
         has_forgotten = self._connection.execute("SELECT 1 FROM forgotten LIMIT 1").fetchone() is not None
         try:
-            sources: Iterator[Source] = itertools.chain(portions(arrivals), batches)
-            for source in sources:
+            for source in itertools.chain[Source](chunks.portions(arrivals), batches):
                 chunk += 1
                 records = source.records if isinstance(source, ArrivedBatch) else [arrival.record for arrival in source]
                 new, collided = self._insert(records, chunk, self._forgotten_among(records) if has_forgotten else frozenset())
                 if new:
                     self._add_chunk(chunk, source)
                 inserted += new
-                keys += [key_of(record) for index, record in enumerate(records) if index not in collided]
+                keys += [chunks.key_of(record) for index, record in enumerate(records) if index not in collided]
                 if collided:
-                    collisions += rejections_of(source, sorted(collided))
+                    collisions += chunks.rejections_of(source, sorted(collided))
         except BaseException:
             # The subjects inserted in this transaction are rolled back with it.
             self._subjects.clear()
@@ -150,7 +133,7 @@ class LedgerWriter:
         rejections: list[Rejection] = []
         for chunk, received_ns, body in self._connection.execute(query, (limit_chunks,)).fetchall():
             invalid: dict[int, Rejection] = {}
-            for index, payload in enumerate(unpack_chunk(body)):
+            for index, payload in enumerate(chunks.unpack_chunk(body)):
                 try:
                     decode(payload)
                 except ConfigError as error:
@@ -177,6 +160,7 @@ class LedgerWriter:
     def _insert(self, records: Sequence[RunRecord], chunk: int, left_out: frozenset[int]) -> tuple[int, set[int]]:
         """Return how many rows are new, and the indexes of those whose number belongs to another record."""
         rows = [self._values(record, chunk, index) for index, record in enumerate(records) if index not in left_out]
+        held_id = "SELECT id FROM runs WHERE device = ? AND session = ? AND seq = ?"
         inserted = 0
         collided: set[int] = set()
         for start in range(0, len(rows), ROWS):
@@ -184,24 +168,18 @@ class LedgerWriter:
             count = self._connection.execute(_INSERT[len(slice_)], [*itertools.chain.from_iterable(slice_)]).rowcount
             inserted += count
             if count < len(slice_):
-                collided |= self._collided(slice_)
+                collided |= {row[8] for row in slice_ if self._connection.execute(held_id, row[:3]).fetchone()[0] != row[3]}
         return inserted, collided
 
-    def _values(self, record: RunRecord, chunk: int, index: int) -> tuple[object, ...]:
-        subject = subject_of(record)
-        number = self._subjects.get(subject)
-        if number is None:
+    def _values(self, record: RunRecord, chunk: int, index: int) -> tuple[Any, ...]:
+        subject = chunks.subject_of(record)
+        if (number := self._subjects.get(subject)) is None:
             if len(self._subjects) >= SUBJECTS_REMEMBERED:
                 self._subjects.clear()
             self._connection.execute(_ADD_SUBJECT, subject)
             number = self._subjects[subject] = int(self._connection.execute(_SUBJECT, subject).fetchone()[0])
         state = record.verdict.state
         return record.device, record.session, record.seq, record.id, record.started_at_ns, number, state, chunk, index
-
-    def _collided(self, rows: Iterable[tuple[object, ...]]) -> set[int]:
-        query = "SELECT id FROM runs WHERE device = ? AND session = ? AND seq = ?"
-        pairs = ((row[8], row[3], self._connection.execute(query, row[:3]).fetchone()[0]) for row in rows)
-        return {int(str(index)) for index, our_id, held_id in pairs if our_id != held_id}
 
     def _forgotten_among(self, records: Sequence[RunRecord]) -> frozenset[int]:
         query = "SELECT first, last FROM forgotten WHERE device = ? AND session = ?"
@@ -221,7 +199,7 @@ class LedgerWriter:
         if isinstance(source, ArrivedBatch):
             body, received_ns, is_checked = source.body, source.received_ns, source.is_checked
         else:
-            body = pack_chunk([arrival.payload for arrival in source])
+            body = chunks.pack_chunk([arrival.payload for arrival in source])
             received_ns, is_checked = source[0].received_ns, all(arrival.is_checked for arrival in source)
         statement = "INSERT INTO chunks (chunk, last_row, received_ns, body) VALUES (?, ?, ?, ?)"
         self._connection.execute(statement, (chunk, last_row, received_ns, body))

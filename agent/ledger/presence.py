@@ -35,7 +35,6 @@ RETAINED_SCHEMA = """CREATE TABLE IF NOT EXISTS retained (
     received_ns INTEGER NOT NULL
 );
 """
-
 # A late Will of an earlier session does not apply to the present one; a revocation applies to every session. What a broker brings again
 # after a restart, or what every collector of a group hears, is no change.
 _STATE = """INSERT INTO presence (fleet, device, state, session, changed_ns) VALUES (?, ?, ?, ?, ?)

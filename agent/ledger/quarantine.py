@@ -8,16 +8,14 @@ from typing import Literal
 import msgspec
 
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.messages import TOPIC_ROOT, decode_json
+from edgemeter.agent.contract.messages import TOPIC_ROOT, decoder_of
 
 PAYLOAD_LIMIT_BYTES = 1 << 20
 ROWS_LIMIT = 10_000
 TOTAL_LIMIT_BYTES = 64 << 20
 # What is beyond a limit is dropped down to this share of it, so that a flood does not pay for it at every commit.
 KEPT_RATIO = 0.9
-
-# More rejected records of one message than this are one entry: the message.
-MOST_OF_A_MESSAGE = 100
+MOST_OF_A_MESSAGE = 100  # More rejected records of one message than this are one entry: the message.
 
 QUARANTINE_SCHEMA = """CREATE TABLE quarantine (
     row INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -91,9 +89,8 @@ def record_reference(payload: bytes) -> bytes:
     return msgspec.json.encode(msgspec.json.decode(payload, type=RecordReference))
 
 
-def read_reference(payload: bytes) -> RecordReference:
-    """Return a reference; a whole record is one too. Raises ConfigError if it is neither."""
-    return decode_json(payload, RecordReference, "a reference to a record")
+# A whole record is one too.
+read_reference = decoder_of(RecordReference, "a reference to a record", None)
 
 
 @dataclass(frozen=True, slots=True)

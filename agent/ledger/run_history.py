@@ -29,13 +29,10 @@ RunAction = Literal["noted", "excluded", "included", "deleted"]
 RunState = Literal["counted", "excluded"]
 # What a list may be narrowed to, each a column of the rows.
 NARROWED = ("device", "fleet", "model", "runtime", "precision", "verdict")
-# Letters of an id that are shown: enough to be one of many, as the ids are random.
-_ID_LETTERS, _RANDOM_ID = 8, 32
+_ID_LETTERS, _RANDOM_ID = 8, 32  # Letters of an id that are shown: enough to be one of many, as the ids are random.
 # Shorter beginnings of an id are taken by `edgemeter runs` only: they may as well be a mistyped file.
 ID = re.compile(r"[A-Za-z0-9-]{4,}")
-# So many candidates are named where an id is ambiguous.
-_NAMED = 5
-
+_NAMED = 5  # So many candidates are named where an id is ambiguous.
 _EVENT_COLUMNS = ("number", "action", "id", "device", "model", "author", "at_ns", "text")
 _EVENTS = f"SELECT {', '.join(_EVENT_COLUMNS)} FROM run_events"  # noqa: S608 - our own names
 # Which run it was, kept with each event.
@@ -128,11 +125,11 @@ class LedgerRuns:
         bound = "" if limit is None or is_file else f"LIMIT {limit}"
         query = f"SELECT row {_JOINED} WHERE {where} ORDER BY {_AT} DESC, row DESC {bound}"
         rows = [int(row) for (row,) in self._ledger.query(query, *values)]
-        placed_runs = (_placed(entry) for row in rows for entry in self._entries(row))
+        placed_runs = (placed(entry.record, entry.received_ns) for row in rows for entry in self._entries(row))
         counted = [(record, "counted") for record in islice((run for run in placed_runs if _matches(run, conditions)), limit)]
         excluded = [
             (record, "excluded")
-            for record in map(_placed, self._excluded())
+            for record in (placed(entry.record, entry.received_ns) for entry in self._excluded())
             if record.started_at_ns >= (since_ns or 0) and _matches(record, conditions)
         ]
         by_id: dict[str, list[RunEvent]] = {}
@@ -156,11 +153,7 @@ class LedgerRuns:
         return run_id
 
     def lookup(self, prefix: str) -> str | None:
-        """Return the id as `find`, None if no run has it or had it.
-
-        Raises:
-            ConfigError: there are several, or it was deleted.
-        """
+        """Return the id as `find`, None if no run has it or had it; raises ConfigError if there are several, or it was deleted."""
         query = "SELECT DISTINCT id FROM runs WHERE substr(id, 1, ?) = ?"
         ids = {run_id for (run_id,) in self._ledger.query(query, len(prefix), prefix)}
         ids |= {entry.record.id for entry in self._excluded() if entry.record.id.startswith(prefix)}
@@ -259,8 +252,7 @@ class LedgerRuns:
 
     def _take_out(self, statements: Statements, chunk: int, index: int) -> bytes:
         """Return the JSON text of a record, which is in its chunk no more."""
-        (body,) = statements.execute("SELECT body FROM chunks WHERE chunk = ?", (chunk,)).fetchone()
-        payloads = unpack_chunk(bytes(body))
+        payloads = unpack_chunk(bytes(statements.execute("SELECT body FROM chunks WHERE chunk = ?", (chunk,)).fetchone()[0]))
         payload, payloads[index] = payloads[index], REMOVED
         statements.execute(self._ledger.set_body, (pack_chunk(payloads), chunk))
         return payload
@@ -272,10 +264,6 @@ class LedgerRuns:
         for _, _, received_ns, body in self._ledger.query(_EXCLUDED) if self._has_events else ():
             record = decode(unpack_chunk(bytes(body))[0])
             yield HeldRecord(0, received_ns, record if with_samples else msgspec.structs.replace(record, samples=()))
-
-
-def _placed(entry: HeldRecord) -> RunRecord:
-    return placed(entry.record, entry.received_ns)
 
 
 def _matches(record: RunRecord, conditions: Mapping[str, str]) -> bool:

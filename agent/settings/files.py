@@ -62,8 +62,7 @@ FILES: Mapping[str, FileKind] = {
     ),
 }  # fmt: skip
 
-# Kinds that hold keys of cases.
-OF_CASES = ("suite", "mlperf-tiny", "campaign")
+OF_CASES = ("suite", "mlperf-tiny", "campaign")  # Kinds that hold keys of cases.
 
 
 def sample(kind: str) -> str:

@@ -257,7 +257,7 @@ def _judged_ratio(figure: str, decision: Decision, case: CaseSummary, reference:
     if entry.group == "energy" and decision.outcome != "not judged":
         details += "; one meter measured both" if is_one_meter(case, reference) else "; including the uncertainty of the meters"
     better: Better = "higher" if entry.better == "higher" else "lower"
-    return _judgement(decision, better, entry.ways, percent(decision.matters), details)
+    return _judgement(decision, better, (entry.lower, entry.higher), percent(decision.matters), details)
 
 
 def _judged_accuracy(decision: Decision, case: CaseSummary, reference: CaseSummary) -> Judgement | None:

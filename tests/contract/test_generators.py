@@ -18,12 +18,7 @@ from tests.fixtures.rows import table_row
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "generators"
 # The modules of which one is enough.
-LIBRARIES: dict[str, tuple[str, ...]] = {
-    "genai": ("onnxruntime_genai",),
-    "llama": ("xllamacpp",),
-    "replay": (),
-    "server": (),
-}
+LIBRARIES: dict[str, tuple[str, ...]] = {"genai": ("onnxruntime_genai",), "llama": ("xllamacpp",), "replay": (), "server": ()}
 # Generators whose fixture is a model that ships.
 SHIPPED = {"genai": ROOT / "models" / "language" / "edgemeter-notes_f16" / "genai_config.json"}
 CONTEXT = 48
