@@ -8,21 +8,7 @@ set another field. Source: include/llama.h of llama.cpp.
 import ctypes
 import struct
 from collections.abc import Sequence
-from ctypes import (
-    CFUNCTYPE,
-    POINTER,
-    Structure,
-    c_bool,
-    c_char_p,
-    c_double,
-    c_int,
-    c_int8,
-    c_int32,
-    c_size_t,
-    c_uint8,
-    c_uint32,
-    c_void_p,
-)
+from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_int8, c_int32, c_size_t, c_uint8, c_uint32, c_void_p
 from pathlib import Path
 from typing import Any
 

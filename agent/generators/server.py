@@ -298,9 +298,7 @@ def _loaded(facts: ServerFacts, url: str, probe: _ReceivedAnswer, context_tokens
         trained_context_tokens=facts.trained_context_tokens,
         chat_template=facts.chat_template,
         abilities=GeneratorAbilities(
-            counts="estimated" if probe.output_tokens is None else "usage",
-            ignores_end=facts.dialect.ignores_end,
-            is_local=False,
+            counts="estimated" if probe.output_tokens is None else "usage", ignores_end=facts.dialect.ignores_end, is_local=False
         ),
         facts={"server_url": url, **facts.facts},
     )

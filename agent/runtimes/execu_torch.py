@@ -61,9 +61,7 @@ class ExecuTorch:
             _check_backends(bindings.module, method, f"{bindings.package} {bindings.version}")
             try:
                 self._program = bindings.module._load_program(  # noqa: SLF001 - as the library names it
-                    str(model),
-                    enable_etdump=self._records_events,
-                    program_verification=bindings.module.Verification.InternalConsistency,
+                    str(model), enable_etdump=self._records_events, program_verification=bindings.module.Verification.InternalConsistency
                 )
                 self._method = self._program.load_method(method.name)
                 meta = self._method.method_meta()

@@ -81,12 +81,7 @@ class PyTorch:
             ) from error
         load_ns = time.monotonic_ns() - started_ns
         return replace(library, import_ns=library.import_ns + operators_ns).loaded(
-            backend=self._device,
-            inputs=self._inputs,
-            outputs=outputs,
-            metadata=archive.texts,
-            load_ns=load_ns,
-            facts=facts,
+            backend=self._device, inputs=self._inputs, outputs=outputs, metadata=archive.texts, load_ns=load_ns, facts=facts
         )
 
     def check(self, model: Path, options: Options) -> None:
