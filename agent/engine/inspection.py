@@ -9,12 +9,14 @@ import msgspec
 
 from edgemeter.agent import generators, runtimes
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.plugins import find_plugin
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job, loading
 from edgemeter.agent.engine.confinement import grant_for, is_on_cpu, model_files
 from edgemeter.agent.engine.isolation import ask
 from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.runtimes.adapter import LibraryCandidate
 
 # What is larger is not loaded to see whether it can be: that takes as long as a run's own load, and memory that another run may need.
 TRIED_BYTES = 256_000_000
@@ -38,6 +40,15 @@ class Checked(msgspec.Struct, frozen=True, tag=True):
 
 
 _Answer = TypeVar("_Answer", Inspected, Checked)
+
+
+def libraries_of(runtime: str) -> list[tuple[LibraryCandidate, ...]]:
+    """Return the libraries that the adapter of a runtime or generator names; of each tuple one would do. Raises as `find_plugin`."""
+    of_generator = runtime in generators.GENERATORS
+    table, group = (generators.GENERATORS, generators.ENTRY_POINTS) if of_generator else (runtimes.RUNTIMES, runtimes.ENTRY_POINTS)
+    adapter = sys.modules[find_plugin("runtime", table, runtime, group).__module__]
+    constants = [value for value in vars(adapter).values() if isinstance(value, tuple) and value]
+    return [value for value in constants if all(isinstance(part, LibraryCandidate) for part in value)]
 
 
 def inspect(model: Path, runtime: str) -> Loaded:

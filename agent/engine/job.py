@@ -95,12 +95,12 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     latency: Latency
     throughput_per_s: float
     real_time_factor: float | None = None
-    preprocess: Stage | None
-    postprocess: Stage | None
+    preprocess: Stage | None = None
+    postprocess: Stage | None = None
     cold_start: ColdStart
     warm_up: WarmUp
     memory: Memory
-    accuracy: Accuracy | None
+    accuracy: Accuracy | None = None
     accuracy_reason: str | None
     output_check: OutputCheck
     answers: Answers | None = None
@@ -111,7 +111,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     timed: Window
     idle_before: Window | None
     idle_after: Window | None
-    guesses: tuple[str, ...]
+    guesses: tuple[str, ...] = ()
     scheduling: Scheduling | None = None
     batch: int = 1
     load: Load | None = None

@@ -108,7 +108,6 @@ def accuracy_gate(accuracy: Accuracy | None, card: Card | None, reference_accura
 
 
 def _accuracy_on_card(accuracy: Accuracy, card: Card | None) -> float | None:
-    """Return the accuracy that the card states for this data, if any."""
     card_accuracy = card.accuracy if card else {}
     value = card_accuracy.get("value")
     if not isinstance(value, (int, float)) or card_accuracy.get("metric", accuracy.metric) != accuracy.metric:
@@ -222,7 +221,6 @@ def _flat(calls: Sequence[Sequence[Array]]) -> list[Array]:
 def _by_call(
     model: LoadedModel, prepared: Sequence[list[Array]], kept_outputs: dict[int, list[Array]], log: PredictionLog
 ) -> list[OutputDifference]:
-    """Return how the outputs of these calls, run once more, differ from the kept ones."""
     differences = []
     for index, outputs in sorted(kept_outputs.items()):
         model.runtime.bind(prepared[index])()

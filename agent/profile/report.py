@@ -176,7 +176,6 @@ def trace_document(recorded: RecordedProfile) -> dict[str, Any]:
 
 
 def _lines(recorded: RecordedProfile) -> dict[int, int]:
-    """Return the line of each thread, numbered from 1."""
     threads = sorted({event.thread for event in recorded.events if event.category == "operator"})
     return {thread: index for index, thread in enumerate(threads, _INFERENCES + 1)}
 

@@ -194,7 +194,6 @@ def read_metadata(folder: Path) -> Mapping[str, str]:
 
 
 def _plain(value: str) -> str:
-    """Return a scalar without its quotes."""
     value = value.strip()
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
     return value[1:-1].replace("''", "'") if is_quoted else value

@@ -144,7 +144,6 @@ def _check_place(index: int, items: Sequence[object], noun: str) -> None:
 
 
 def _xnnpack_graph(delegate: FlatBufferTable, parts: _Parts) -> FlatBufferTable:
-    """Return the root table of the graph that XNNPACK runs."""
     data = delegate.data
     reference = delegate.table(1)
     spans, index = (parts[0], 0) if reference is None else (parts[reference.integer(0, "<b") == _IN_SEGMENT], reference.integer(1, "<I"))

@@ -134,7 +134,6 @@ def lost_sensors(traces: Iterable[PowerTrace], energies: Sequence[Energy]) -> tu
 
 
 def _provenance(measured: MeasuredRun, power: Energy | None) -> dict[str, Provenance]:
-    """Return where each group of numbers comes from."""
     timed: Provenance = "replayed" if measured.runtime.name == "replay" else "measured"
     groups: dict[str, Provenance] = {"latency": timed, "cold_start": timed, "memory": "measured"}
     if measured.accuracy:
@@ -150,19 +149,11 @@ def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
     """Return the case's id: the same on every device and day for the same model, runtime settings, load and data."""
     case = run.case
     samples = measured.load.samples_per_query if measured.load else measured.batch
+    setup = (run.sha256, case.runtime, measured.runtime.backend, case.threads, case.scenario, case.mode, measured.dataset.sha256)
+    load = (case.options, measured.batch, samples, case.rate_per_s, case.cpus)
     parts = (
-        run.sha256,
-        case.runtime,
-        measured.runtime.backend,
-        case.threads,
-        case.scenario,
-        case.mode,
-        measured.dataset.sha256,
-        case.options,
-        measured.batch,
-        samples,
-        case.rate_per_s,
-        case.cpus,
+        *setup,
+        *load,
         # Only where there are some: the ids of other cases stay what they were.
         *([case.prompt_tokens, case.output_tokens] if case.output_tokens is not None else []),
         *([measured.dataset.text] if measured.dataset.text is not None else []),
