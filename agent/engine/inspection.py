@@ -107,16 +107,8 @@ def _check(case: Case) -> Checked:
 
 def main() -> None:
     """Load or check, as the argument says, the model of the case on standard input, and write what was found to standard output."""
-    output = job.take_stdout()
     os.nice(_NICENESS)
-    case = msgspec.json.decode(sys.stdin.buffer.read(), type=Case)
-    answer: Inspected | Checked | job.Failed
-    try:
-        answer = _check(case) if sys.argv[1] == "check" else _load(case)
-    except Exception as error:  # noqa: BLE001 - the outer loop, as in the process that measures
-        answer = job.failure(error, case)
-    with output:
-        output.write(msgspec.json.encode(answer))
+    job.answer_one(Case, _check if sys.argv[1] == "check" else _load, lambda case: case)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """Messages between the session and the process that measures: a job in, events out, one JSON text per line."""
 
 import os
-from typing import BinaryIO, Literal
+import sys
+from collections.abc import Callable
+from typing import BinaryIO, Literal, TypeVar
 
 import msgspec
 
@@ -14,6 +16,7 @@ from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 
+Request = TypeVar("Request")
 encode = msgspec.json.Encoder().encode
 # Runtime and backend of a function that is measured in the process of its caller; every other run has a process of its own.
 FUNCTION_RUNTIME, IN_PROCESS = "python", "in-process"
@@ -142,6 +145,18 @@ def take_stdout() -> BinaryIO:
     messages = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     return messages
+
+
+def answer_one(kind: type[Request], work: Callable[[Request], msgspec.Struct], case_of: Callable[[Request], Case]) -> None:
+    """Do the one request on standard input, and write the answer, or why it failed, to standard output."""
+    output = take_stdout()
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=kind)
+    try:
+        answer = work(request)
+    except Exception as error:  # noqa: BLE001 - the outer loop: a runtime may raise anything from inside the bare call, which nothing wraps
+        answer = failure(error, case_of(request))
+    with output:
+        output.write(encode(answer))
 
 
 def failure(error: Exception, case: Case) -> Failed:

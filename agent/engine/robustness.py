@@ -42,7 +42,7 @@ def robustness(
     seed: int,
     clean: Accuracy,
     start: Callable[[tuple[Item, ...]], Task],
-    predict: Callable[[Task, int], None],
+    predict: Callable[[Task, int], object],
     progress: Callable[[int, int], None],
 ) -> Robustness:
     """Return the accuracy under each of the corruptions `names`; `clean` is that on the items as they are.

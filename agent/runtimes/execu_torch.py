@@ -123,9 +123,7 @@ class ExecuTorch:
         """Let the method go, then its program."""
         self._method = None
         self._program = None
-        self._arguments = []
-        self._inputs = ()
-        self._has_run = False
+        self._arguments, self._inputs, self._has_run = [], (), False
         self._loaded_in_process.discard(id(self))
 
     def _set_threads(self, bindings: Any, threads: int) -> None:

@@ -181,14 +181,10 @@ def _values(entry: ReplayOutput, model: Path) -> Array:
             f"{str(model)!r}: output {entry.name!r} has {len(entry.values)} values, its shape {list(entry.shape)} takes {prod(entry.shape)}"
         )
     values = np.array(entry.values, dtype=np.float64)
-    array = values.astype(entry.dtype) if np.dtype(entry.dtype).kind == "f" else _whole(values, entry, model)
-    return array.reshape(entry.shape)
-
-
-def _whole(values: Array, entry: ReplayOutput, model: Path) -> Array:
-    low, high = (0, 1) if entry.dtype == "bool" else (np.iinfo(entry.dtype).min, np.iinfo(entry.dtype).max)
-    if np.any((values < low) | (values > high) | (values != np.floor(values))):
-        raise ConfigError(
-            f"{str(model)!r}: output {entry.name!r} has a value that {entry.dtype} cannot hold: give whole numbers {low} to {high}"
-        )
-    return values.astype(entry.dtype)
+    if np.dtype(entry.dtype).kind != "f":
+        low, high = (0, 1) if entry.dtype == "bool" else (np.iinfo(entry.dtype).min, np.iinfo(entry.dtype).max)
+        if np.any((values < low) | (values > high) | (values != np.floor(values))):
+            raise ConfigError(
+                f"{str(model)!r}: output {entry.name!r} has a value that {entry.dtype} cannot hold: give whole numbers {low} to {high}"
+            )
+    return values.astype(entry.dtype).reshape(entry.shape)

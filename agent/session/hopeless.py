@@ -47,17 +47,23 @@ def refusals(suite: Suite, machine: Machine = THIS_MACHINE, *, opens: bool = Fal
     for number, case in enumerate(suite.cases):
         error = _refusal(case, machine)
         if error is None and opens:
-            identity = _opened_of(case)
+            # Another length of a run, or number of threads, opens the same.
+            fields = (
+                case.model,
+                case.sha256,
+                case.runtime,
+                case.backend,
+                case.options,
+                case.data,
+                case.annotations,
+                case.subset,
+                case.seed,
+            )
+            identity = msgspec.json.encode((*fields, case.reader, case.cluster_by, case.output_tokens is None))
             error = opened[identity] = opened[identity] if identity in opened else inspection.why_not(case)
         if error is not None:
             refused[number] = error
     return refused
-
-
-def _opened_of(case: Case) -> bytes:
-    """Return what tells apart cases that are opened: another length of a run, or number of threads, opens the same."""
-    fields = (case.model, case.sha256, case.runtime, case.backend, case.options, case.data, case.annotations, case.subset, case.seed)
-    return msgspec.json.encode((*fields, case.reader, case.cluster_by, case.output_tokens is None))
 
 
 def by_reason(suite: Suite, refused: Mapping[int, EdgemeterError]) -> list[EdgemeterError]:

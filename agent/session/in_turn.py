@@ -24,10 +24,10 @@ from edgemeter.agent.contract.suite import Case, Suite
 from edgemeter.agent.engine import job
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.quality.perplexity import Perplexity
-from edgemeter.agent.session import session, turn_text
+from edgemeter.agent.session import session, turn_figures
 from edgemeter.agent.session.hopeless import by_reason, has_failed, refusals
 from edgemeter.agent.session.pairs import PairJudgement, expected_end, is_settled, judge_pairs
-from edgemeter.agent.session.turn_figures import QUERY, TEXT_FIGURES, TPOT, TTFT, Side, TurnFigure, gross_mj, p50_ms, turn_figures
+from edgemeter.agent.session.turn_figures import QUERY, TEXT_FIGURES, TPOT, TTFT, Side, TurnFigure, gross_mj, p50_ms
 
 # The round that scores accuracy; its latency does not count, because scoring parts its runs.
 SCORING = 0
@@ -201,7 +201,7 @@ def measure_in_turn(
         EdgemeterError: no two runs can be compared, or language models are mixed with others.
         KeyboardInterrupt: it was pressed before there were two.
     """
-    figures = turn_figures(cases)
+    figures = turn_figures.turn_figures(cases)
     # Accuracy and agreement are for the round that scores.
     cases = [
         msgspec.structs.replace(
@@ -221,7 +221,7 @@ def measure_in_turn(
     if cases[0].output_tokens is not None:
         if text is not None:
             bench.on_event(job.Phase(name="perplexity"))
-        texts = turn_text.score_texts(cases, text)
+        texts = turn_figures.score_texts(cases, text)
     order = [(case, number) for case, number in order if sides[id(case)] not in refused]
     tally = _Tally(cases, has_scoring, figures, texts, len(order), refused)
 
@@ -347,8 +347,8 @@ def _contrast(tally: _Tally, sides: Sequence[Side], side: int, matters: Matters)
     doubts = _why_doubt(tally, sides, side)
     if tally.texts:
         scores, names = (tally.texts[0], tally.texts[side]), (first.name, contender.name)
-        differences.append(turn_text.perplexity_difference(scores, pairs[-1]))
-        doubts = [*turn_text.text_doubts(pairs, names, scores), *doubts]
+        differences.append(turn_figures.perplexity_difference(scores, pairs[-1]))
+        doubts = [*turn_figures.text_doubts(pairs, names, scores), *doubts]
     else:
         differences.insert(1, _of_accuracy(tally, sides, side, matters.accuracy))
     logs = [[math.log(value) for run in runs if (value := p50_ms(run))] for runs in zip(*pairs, strict=True)]

@@ -104,18 +104,11 @@ def _decode_above_bandwidth(facts: RunFacts, generation: Generation) -> str | No
     "measure again; if it stays, distrust both",
 )
 def _own_timings_differ(_: RunFacts, generation: Generation) -> str | None:
-    network_ms = generation.network_round_trip_ms or 0.0
-    parts = (
-        _differs(
-            "prefill",
-            generation.prefill_tokens_per_s,
-            generation.own_prefill_tokens_per_s,
-            OWN_PREFILL_MS + network_ms,
-            generation.prompt_tokens or 0,
-        ),
-        _differs("decode", generation.decode_tokens_per_s, generation.own_decode_tokens_per_s, OWN_DECODE_MS, 1),
-    )
-    return "; ".join(filter(None, parts)) or None
+    ours_per_s, own_per_s = generation.prefill_tokens_per_s, generation.own_prefill_tokens_per_s
+    allowed_ms = OWN_PREFILL_MS + (generation.network_round_trip_ms or 0.0)
+    prefill = _differs("prefill", ours_per_s, own_per_s, allowed_ms, generation.prompt_tokens or 0)
+    decode = _differs("decode", generation.decode_tokens_per_s, generation.own_decode_tokens_per_s, OWN_DECODE_MS, 1)
+    return "; ".join(filter(None, (prefill, decode))) or None
 
 
 def _differs(phase: str, ours_per_s: float | None, own_per_s: float | None, allowed_ms: float, tokens: int) -> str | None:
