@@ -160,15 +160,7 @@ def time_queries(
     `first_ns` is what the first query took. `foresee` returns how long it and what follows take.
     """
     case = work.case
-    plan = TimingPlan(
-        queries=case.queries,
-        seconds=case.seconds,
-        expected_ns=first_ns,
-        seed=work.seed,
-        batch=queries.batch,
-        calls=queries.calls,
-        rate_per_s=case.rate_per_s,
-    )
+    plan = TimingPlan(case.queries, case.seconds, first_ns, work.seed, queries.batch, queries.calls, rate_per_s=case.rate_per_s)
     how = scenario.SCENARIOS[case.scenario]
     foreseen = foresee(how.seconds(plan), first_ns)
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))

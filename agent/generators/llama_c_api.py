@@ -36,28 +36,18 @@ class LlamaBatch(Structure):
     """Tokens to process: with null pointers they belong to sequence 0 at the next positions, and only the last gives logits."""
 
     _fields_ = (
-        ("n_tokens", c_int32),
-        ("token", POINTER(c_int32)),
-        ("embd", c_void_p),
-        ("pos", c_void_p),
-        ("n_seq_id", c_void_p),
-        ("seq_id", c_void_p),
-        ("logits", POINTER(c_int8)),
-    )
+        ("n_tokens", c_int32), ("token", POINTER(c_int32)), ("embd", c_void_p), ("pos", c_void_p), ("n_seq_id", c_void_p),
+        ("seq_id", c_void_p), ("logits", POINTER(c_int8)),
+    )  # fmt: skip
 
 
 class LlamaTimings(Structure):
     """The engine's own timings since they were reset, ms and tokens; a batch of one token counts as decoding."""
 
     _fields_ = (
-        ("t_start_ms", c_double),
-        ("t_load_ms", c_double),
-        ("t_p_eval_ms", c_double),
-        ("t_eval_ms", c_double),
-        ("n_p_eval", c_int32),
-        ("n_eval", c_int32),
-        ("n_reused", c_int32),
-    )
+        ("t_start_ms", c_double), ("t_load_ms", c_double), ("t_p_eval_ms", c_double), ("t_eval_ms", c_double),
+        ("n_p_eval", c_int32), ("n_eval", c_int32), ("n_reused", c_int32),
+    )  # fmt: skip
 
 
 class LlamaMessage(Structure):

@@ -61,19 +61,19 @@ def judge_pairs(log_ratios: Sequence[float], matters_ratio: float = MATTERS_RATI
     state = _state(log_ratios, limit, DECISION, CONFIDENCE)
     interval = run_statistics.pair_interval(log_ratios)
     widening = run_statistics.neighbour_widening(log_ratios)
-    is_unknown = widening == 1 and 1 < len(log_ratios) < run_statistics.TELLING_NEIGHBOURS
+    count = len(log_ratios)
+    is_unknown = widening == 1 and 1 < count < run_statistics.TELLING_NEIGHBOURS
     return PairJudgement(
         state=state,
         ratio=math.exp(run_statistics.centre(log_ratios)) if log_ratios else None,
         low=math.exp(interval.low) if interval else None,
         high=math.exp(interval.high) if interval else None,
-        pairs=len(log_ratios),
+        pairs=count,
         more_pairs=_more(log_ratios, limit) if state == "not settled" else None,
         matters_ratio=matters_ratio,
-        effective_pairs=len(log_ratios) / widening**2,
+        effective_pairs=count / widening**2,
         are_taken_as_independent=is_unknown,
-        rests_on_independence=is_unknown
-        and state != _state(log_ratios, limit, DECISION, CONFIDENCE, run_statistics.widening_of(len(log_ratios))),
+        rests_on_independence=is_unknown and state != _state(log_ratios, limit, DECISION, CONFIDENCE, run_statistics.widening_of(count)),
     )
 
 
@@ -118,11 +118,8 @@ def _more(log_ratios: Sequence[float], limit: float) -> int | None:
     """Return about how many more pairs would settle it, were the ratio and the spread what they seem; None: more than is sensible."""
     if len(log_ratios) < 2:
         return None
-    effect, spread, now = (
-        abs(run_statistics.centre(log_ratios)),
-        stdev(log_ratios) * run_statistics.neighbour_widening(log_ratios),
-        len(log_ratios),
-    )
+    effect, now = abs(run_statistics.centre(log_ratios)), len(log_ratios)
+    spread = stdev(log_ratios) * run_statistics.neighbour_widening(log_ratios)
 
     def settles(count: int) -> bool:
         error = spread / math.sqrt(count)

@@ -74,7 +74,8 @@ def run_record(
     sustained: Sustained | None,
 ) -> RunRecord:
     """Return the record of a run; beside its process were read its start, the machine's conditions and the energy."""
-    case = run.case
+    case, environment, observer = run.case, run.session.environment, run.session.observer
+    faults = SensorFaults(power.frozen, lost_sensors(power_traces, power.all()))
     shared = {name: getattr(measured, name) for name in measured.__struct_fields__ if name in RunRecord.__struct_fields__}
     return RunRecord(
         id=uuid.uuid4().hex,
@@ -95,19 +96,10 @@ def run_record(
         other_energies=power.others,
         other_energy_reasons=power.refused,
         energy_method=METHOD,
-        environment=run.session.environment,
+        environment=environment,
         conditions=tuple(conditions),
-        observer=run.session.observer,
-        verdict=judge(
-            measured,
-            conditions,
-            run.session.environment,
-            run.session.observer,
-            cool_down,
-            power.all(),
-            sensor_warnings(power_traces),
-            SensorFaults(power.frozen, lost_sensors(power_traces, power.all())),
-        ),
+        observer=observer,
+        verdict=judge(measured, conditions, environment, observer, cool_down, power.all(), sensor_warnings(power_traces), faults),
         provenance=_provenance(measured, power.energy),
         sustained=sustained,
         cool_down=cool_down,
