@@ -199,7 +199,6 @@ def the_call_does_the_work(case: RuntimeCase, _folder: Path) -> None:
 
 
 def _call_and_output_ns(runtime: Runtime, call: Callable[[], object], wait_s: float) -> tuple[int, int]:
-    """Return how long a call takes, and after a wait its outputs."""
     begin = time.monotonic_ns()
     call()
     called = time.monotonic_ns()

@@ -19,13 +19,9 @@ from edgemeter.agent.power.recording import PowerRecording
 # bounds of what machines draw (`machine/power_range.py` has those): each is less than such a step wide, so that a wrong unit is outside.
 UNIT_STEP = 1000
 USUAL_W: Mapping[Scope, tuple[float, float]] = {
-    "wall-ac": (1.0, 999.0),
-    "board-input": (0.25, 249.0),
-    "module": (0.25, 249.0),
-    "soc-rails": (0.1, 99.0),
-    "cpu-package": (0.5, 499.0),
-    "gpu-board": (1.5, 1499.0),
-}
+    "wall-ac": (1.0, 999.0), "board-input": (0.25, 249.0), "module": (0.25, 249.0), "soc-rails": (0.1, 99.0),
+    "cpu-package": (0.5, 499.0), "gpu-board": (1.5, 1499.0),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,6 @@ Check = Callable[[TaskCase, Path], None]
 
 
 def _answered(case: TaskCase, data: Dataset | None = None, outputs: Sequence[Sequence[Sequence[Array]]] = ()) -> Task:
-    """Return a task that has seen all items."""
     task = tasks.create(case.card, case.loaded, data or case.data)
     for index, answers in enumerate(outputs or case.by_item):
         calls = task.prepare(index)

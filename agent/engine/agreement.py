@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -154,33 +153,19 @@ def agree(
     backend, options = reference
     request = reference_process.ReferenceRequest(case.model, case.runtime, backend, case.threads, dict(options))
     kernels = ", ".join([backend, *(f"{key} {value}" for key, value in options.items())])
+    queries = queries[:INPUTS]
     try:
-        return _run_reference(request, kernels, loaded, queries[:INPUTS], same_answer, lambda folder: run_reference(folder, limit_s))
-    except (OSError, EdgemeterError) as error:
-        # A failed comparison must not cost the measured run.
-        return None, f"the comparison with the reference ({kernels}) failed: {error}"
-
-
-def _run_reference(
-    request: reference_process.ReferenceRequest,
-    kernels: str,
-    loaded: Loaded,
-    queries: Sequence[TimedQuery],
-    same_answer: SamePrediction | None,
-    run: Callable[[Path], str],
-) -> tuple[Agreement | None, str | None]:
-    with tempfile.TemporaryDirectory(prefix="edgemeter-") as name:
-        folder = Path(name)
-        (folder / reference_process.REQUEST).write_bytes(msgspec.json.encode(request))
-        for index, query in enumerate(queries):
-            reference_process.write_arrays(reference_process.arrays_file(folder, "inputs", index), query.inputs)
-        why = run(folder)
-        outputs = (reference_process.read_arrays(reference_process.arrays_file(folder, "outputs", n)) for n in range(len(queries)))
+        with tempfile.TemporaryDirectory(prefix="edgemeter-") as folder:
+            reference_process.write_request(Path(folder), request, [query.inputs for query in queries])
+            why = run_reference(Path(folder), limit_s)
+            package, outputs = reference_process.read_answer(Path(folder), len(queries))
         pairs = [(query, arrays) for query, arrays in zip(queries, outputs, strict=True) if arrays is not None]
         if not pairs:
             return None, f"the reference ({kernels}) returned no outputs: {why or 'there are no queries'}"
-        package = (folder / reference_process.PACKAGE).read_text(encoding="utf-8")
-    return _compare(f"{package} {kernels}", loaded, pairs, same_answer), None
+        return _compare(f"{package} {kernels}", loaded, pairs, same_answer), None
+    except (OSError, EdgemeterError) as error:
+        # A failed comparison must not cost the measured run.
+        return None, f"the comparison with the reference ({kernels}) failed: {error}"
 
 
 def no_reference(_folder: Path, _limit_s: float) -> str:

@@ -6,8 +6,8 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,24 +15,16 @@ from edgemeter.agent import generators
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.model_file import FOLDER_CONFIG
 from edgemeter.agent.contract.record_accuracy import OutputCheck
-from edgemeter.agent.contract.record_conditions import Model, Scheduling, Tensor
-from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
+from edgemeter.agent.contract.record_conditions import Model, Tensor
+from edgemeter.agent.contract.record_figures import Memory, WarmUp
 from edgemeter.agent.contract.record_generation import Generation, LanguageModel
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import generation_queries, job, process_usage
 from edgemeter.agent.engine.loading import cold_start, describe_runtime
 from edgemeter.agent.engine.measure import UNSURE_RATIO, idle
 from edgemeter.agent.engine.predictions import Emit
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
-from edgemeter.agent.engine.scenarios import poisson, scenario
-from edgemeter.agent.engine.scenarios.generation_statistics import (
-    TokenMoments,
-    decode_tokens_per_s,
-    prefill_tokens_per_s,
-    summarise_gaps,
-    summarise_tpot,
-)
+from edgemeter.agent.engine.scenarios import generation_statistics, poisson, scenario
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
@@ -56,18 +48,6 @@ _QUANTISED = re.compile(r"[ ._-](?:[iI]?[qQ]\d\w*|[bB]?[fF](?:16|32)|[tT][qQ]\d\
 NOTHING_TO_SCORE = "the prompts are synthetic: there is nothing to score"
 
 
-@dataclass(frozen=True, slots=True)
-class _GenerationTiming:
-    """The timed part and what directly surrounds it."""
-
-    warm_up: WarmUp
-    done: generation_queries.TimedGeneration
-    scheduled: Scheduling
-    peak_mb: float
-    idle_before: Window | None
-    idle_after: Window | None
-
-
 def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_counting: Callable[[], int] | None = None) -> job.MeasuredRun:
     """Measure one run of a generator; for the arguments see `measure.measure`.
 
@@ -81,10 +61,10 @@ def measure_generation(work: job.RunJob, started_ns: int, emit: Emit, stop_count
         loaded_mb = resident_mb()
         first_ns = subject.warm().token_ns[-1]
         cold = cold_start(work, started_ns, subject.loaded, first_ns, stop_counting)
-        timing = _time(work, subject, emit, first_ns / 1e9)
-        check = _repeat(subject, timing)
-        memory = Memory(peak_mb=timing.peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
-        return _measured(work, subject, timing, cold, memory, check)
+        generation, peak_mb, surroundings = _time(work, subject, emit, first_ns / 1e9)
+        check = _repeat(subject, generation)
+        memory = Memory(peak_mb=peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
+        return _measured(work, subject, generation, cold_start=cold, memory=memory, output_check=check, **surroundings)
     finally:
         generator.close()
 
@@ -98,7 +78,10 @@ def _load(case: Case, generator: Generator, emit: Emit) -> generation_queries.Ge
     return generation_queries.GenerationSubject(generator, loaded, synthetic, Limits(output_tokens, ignore_end=True))
 
 
-def _time(work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit, first_s: float) -> _GenerationTiming:
+def _time(
+    work: job.RunJob, subject: generation_queries.GenerationSubject, emit: Emit, first_s: float
+) -> tuple[generation_queries.TimedGeneration, float, dict[str, Any]]:
+    """Return the timed part, the peak memory in MB, and the fields of a measured run that are about what surrounds its queries."""
     case = work.case
     plan = None
     if case.scenario == "poisson":
@@ -120,7 +103,7 @@ def _time(work: job.RunJob, subject: generation_queries.GenerationSubject, emit:
     scheduled = scheduling_between(counted, read_scheduling())
     peak_mb = process_usage.peak_mb()
     after = idle("idle after", case, emit) if idles else None
-    return _GenerationTiming(warmed, generation, scheduled, peak_mb, before, after)
+    return generation, peak_mb, {"warm_up": warmed, "scheduling": scheduled, "idle_before": before, "idle_after": after}
 
 
 def warm_up(subject: generation_queries.GenerationSubject, limit_s: float) -> tuple[WarmUp, float]:
@@ -153,34 +136,29 @@ def has_settled(durations_ns: Sequence[int]) -> bool:
     return abs(last - before) <= LAST_TWO_RATIO * before
 
 
-def _repeat(subject: generation_queries.GenerationSubject, timing: _GenerationTiming) -> OutputCheck:
+def _repeat(subject: generation_queries.GenerationSubject, generation: generation_queries.TimedGeneration) -> OutputCheck:
     """Generate from a few of the timed prompts again: greedy generation gives the same tokens.
 
     A server sums in another order for a batch of users than for one, so that answers may part later on: then they differ only if they do
     not begin alike.
     """
-    queries = timing.done.queries
+    queries = generation.queries
     repeated = [queries[index] for index in sorted({0, len(queries) // 2})[:REPEATED]]
     pairs = [(query.answer, subject.query(query.number).answer) for query in repeated]
     same = [(answer.tokens, answer.text) == (repetition.tokens, repetition.text) for answer, repetition in pairs]
     alike = (
         [(answer.tokens[:1], answer.text[:1]) == (repetition.tokens[:1], repetition.text[:1]) for answer, repetition in pairs]
-        if timing.done.overlap
+        if generation.overlap
         else same
     )
     return OutputCheck(compared=len(same), identical=sum(same), worst_ratio=None, differing=len(alike) - sum(alike))
 
 
 def _measured(
-    work: job.RunJob,
-    subject: generation_queries.GenerationSubject,
-    timing: _GenerationTiming,
-    cold: ColdStart,
-    memory: Memory,
-    check: OutputCheck,
+    work: job.RunJob, subject: generation_queries.GenerationSubject, generation: generation_queries.TimedGeneration, **surroundings: Any
 ) -> job.MeasuredRun:
     case, loaded = work.case, subject.loaded
-    queries, timed = timing.done.queries, timing.done.timed()
+    queries, timed = generation.queries, generation.timed()
     moments, window = generation_queries.moments_of(queries), scenario.window(case.scenario, timed)
     prompt_tokens = queries[0].answer.prompt_tokens
     prompt = Tensor(name="prompt", shape=(1,) if prompt_tokens is None else (1, prompt_tokens), dtype="int32")
@@ -193,36 +171,26 @@ def _measured(
         dataset=generation_queries.prompts_dataset(loaded, case.prompt_tokens or 0, case.output_tokens or 0, case.seed),
         latency=summarise_latency(moments.latency_ns),
         throughput_per_s=scenario.throughput_per_s(case.scenario, timed, len(queries)),
-        preprocess=None,
-        postprocess=None,
-        cold_start=cold,
-        warm_up=timing.warm_up,
-        memory=memory,
-        accuracy=None,
         accuracy_reason=NOTHING_TO_SCORE,
-        output_check=check,
         samples=generation_queries.series_of(timed, moments, window.start_ns),
         timed=window,
-        idle_before=timing.idle_before,
-        idle_after=timing.idle_after,
-        guesses=(),
-        scheduling=timing.scheduled,
         load=load_of_timed(timed, samples_per_query=1, calls_per_query=1, rate_per_s=case.rate_per_s),
         generation=_generation(subject, queries, moments, timed),
         cpus=tuple(sorted(os.sched_getaffinity(0))) if case.cpus else None,
+        **surroundings,
     )
 
 
 def _generation(
     subject: generation_queries.GenerationSubject,
     queries: Sequence[generation_queries.TimedRequest],
-    moments: TokenMoments,
+    moments: generation_statistics.TokenMoments,
     timed: TimedQueries,
 ) -> Generation:
     loaded, output_tokens = subject.loaded, subject.limits.output_tokens
     answers = [query.answer for query in queries]
     window_ns = timed.end_ns - timed.begin_ns if timed.overlap else None
-    decoded = decode_tokens_per_s(moments, output_tokens, window_ns)
+    decoded = generation_statistics.decode_tokens_per_s(moments, output_tokens, window_ns)
     # The engine's timings of queries that overlap add up to more than the time that passed.
     own_prefill, own_decode = (None, None) if timed.overlap else _own_rates(answers)
     encode_ms, encode_tokens = _encoding(subject, answers[0].prompt_tokens or 1)
@@ -242,9 +210,9 @@ def _generation(
         ended_early=int((~moments.complete(output_tokens)).sum()),
         speculative=loaded.speculative,
         ttft=summarise_latency(moments.first_ns),
-        tpot=summarise_tpot(moments, output_tokens),
-        itl=summarise_gaps(moments, output_tokens),
-        prefill_tokens_per_s=None if prefilled is None else prefill_tokens_per_s(moments, prefilled, window_ns),
+        tpot=generation_statistics.summarise_tpot(moments, output_tokens),
+        itl=generation_statistics.summarise_gaps(moments, output_tokens),
+        prefill_tokens_per_s=None if prefilled is None else generation_statistics.prefill_tokens_per_s(moments, prefilled, window_ns),
         decode_tokens_per_s=decoded,
         weight_bandwidth_mb_per_s=None if decoded is None or loaded.weights_mb is None else decoded * loaded.weights_mb,
         own_prefill_tokens_per_s=own_prefill,

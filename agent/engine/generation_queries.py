@@ -15,7 +15,7 @@ from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.case_identity import USUAL_KV_TYPE
 from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_conditions import DatasetInfo
-from edgemeter.agent.engine.scenarios import concurrent, poisson, scenario
+from edgemeter.agent.engine.scenarios import poisson, scenario
 from edgemeter.agent.engine.scenarios.generation_statistics import TokenMoments
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, no_collection
 from edgemeter.agent.generators import ConcurrentGenerator, Generated, Generator, Limits, LoadedGenerator, Query
@@ -193,7 +193,7 @@ def run_open_loop(subject: GenerationSubject, plan: TimingPlan) -> TimedGenerati
         raise ConfigError(f"{subject.loaded.package} answers one query after the other: leave scenario poisson out, or measure a server")
     offsets_ns = poisson.schedule_ns(plan).tolist()
     calls = [generator.bind_concurrent(subject.prompts.of(number), subject.limits) for number in range(len(offsets_ns))]
-    begin_ns, requests = concurrent.serve(offsets_ns, lambda number, arrival_ns: subject.answer(number, calls[number], arrival_ns))
+    begin_ns, requests = poisson.serve(offsets_ns, lambda number, arrival_ns: subject.answer(number, calls[number], arrival_ns))
     return TimedGeneration(requests, begin_ns, unserved=len(offsets_ns) - len(requests), overlap=True)
 
 

@@ -24,8 +24,8 @@ from edgemeter.agent.base.errors import EdgemeterError, MeasurementError, one_li
 from edgemeter.agent.contract.record_accuracy import OutputCheck
 from edgemeter.agent.contract.record_conditions import DatasetInfo, Model, Tensor
 from edgemeter.agent.contract.record_figures import ColdStart, Memory
-from edgemeter.agent.engine import job
-from edgemeter.agent.engine.call_trial import LONG_FIRST, CallTrial, FunctionCall, note_stored_results, note_threads, ran_ns, try_call
+from edgemeter.agent.engine import call_trial, job
+from edgemeter.agent.engine.call_trial import LONG_FIRST, CallTrial, FunctionCall
 from edgemeter.agent.engine.callables import leaves, sha256_of, tensors
 from edgemeter.agent.engine.loading import describe_precision, describe_runtime
 from edgemeter.agent.engine.measure import TimedPart, time_queries
@@ -35,7 +35,6 @@ from edgemeter.agent.engine.scenarios import scenario
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency
 from edgemeter.agent.engine.scenarios.scenario import QueryShape, load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingSubject, no_collection
-from edgemeter.agent.engine.waiting import waits_for
 from edgemeter.agent.engine.warm_up import Warmed, looks_settled
 from edgemeter.agent.runtimes import Loaded, TensorInfo
 
@@ -60,10 +59,10 @@ def measure_call(work: job.RunJob, target: FunctionCall, emit: Emit) -> job.Meas
     emit(job.Phase(name="load"))
     before_mb = resident_mb()
     try:
-        trial = try_call(target)
+        trial = call_trial.try_call(target)
         loaded_mb = resident_mb()
         calls, empty_ns = _calls_per_query(trial)
-        cpu_before_ns = ran_ns(other_threads)
+        cpu_before_ns = call_trial.ran_ns(other_threads)
         begin_ns = time.monotonic_ns()
         part = time_queries(work, _subject(trial, calls), QueryShape(calls, 1, 1), emit, trial.again_ns * calls)
         passed_ns = time.monotonic_ns() - begin_ns
@@ -78,8 +77,8 @@ def measure_call(work: job.RunJob, target: FunctionCall, emit: Emit) -> job.Meas
             f"a call takes less than {SHORTEST_IN_CLOCKS} times as long as reading the clock: each query is {calls} calls in a row, and "
             f"the percentiles are those of their means; calling an empty function so takes {empty_ns:.0f} ns"
         )
-    note_threads(trial, cpu_before_ns, ran_ns(other_threads), passed_ns)
-    note_stored_results(trial, target, part.timed.latency_ns.min() / calls)
+    call_trial.note_threads(trial, cpu_before_ns, call_trial.ran_ns(other_threads), passed_ns)
+    call_trial.note_stored_results(trial, target, part.timed.latency_ns.min() / calls)
     memory = Memory(peak_mb=part.peak_mb, before_load_mb=before_mb, loaded_mb=loaded_mb)
     return _measured(work, target, trial, part, calls, memory)
 
@@ -100,7 +99,7 @@ class ProgramCalls:
         begin = time.monotonic_ns()
         result = function(*positional, **named)
         if waits is None:
-            waits = self._waits[function] = waits_for(result, (positional, named), function)
+            waits = self._waits[function] = call_trial.waits_for(result, (positional, named), function)
         for wait in waits:
             wait(result)
         end = time.monotonic_ns()
@@ -208,16 +207,12 @@ def _measured(work: job.RunJob, target: FunctionCall, trial: CallTrial, part: Ti
         dataset=DatasetInfo(name="inputs of the call", sha256=sha256_of(target.inputs), images=0, annotated=False),
         latency=summarise_latency(timed.latency_ns),
         throughput_per_s=throughput_per_s,
-        preprocess=None,
-        postprocess=None,
         cold_start=ColdStart(process_ms=None, import_ms=None, load_ms=None, first_ms=trial.first_ns / 1e6),
         memory=memory,
-        accuracy=None,
         accuracy_reason="a function has no accuracy here: score what it returns",
         output_check=OutputCheck(compared=0, identical=0, worst_ratio=None),
         samples=scenario.time_series(timed, window.start_ns),
         timed=window,
-        guesses=(),
         load=msgspec.structs.replace(of_queries, samples=samples),
         **part.surroundings(),
     )

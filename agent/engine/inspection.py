@@ -9,12 +9,14 @@ import msgspec
 
 from edgemeter.agent import generators, runtimes
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
+from edgemeter.agent.base.plugins import find_plugin
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.engine import job, loading
 from edgemeter.agent.engine.confinement import grant_for, is_on_cpu, model_files
 from edgemeter.agent.engine.isolation import ask
 from edgemeter.agent.runtimes import Loaded
+from edgemeter.agent.runtimes.adapter import LibraryCandidate
 
 # What is larger is not loaded to see whether it can be: that takes as long as a run's own load, and memory that another run may need.
 TRIED_BYTES = 256_000_000
@@ -38,6 +40,15 @@ class Checked(msgspec.Struct, frozen=True, tag=True):
 
 
 _Answer = TypeVar("_Answer", Inspected, Checked)
+
+
+def libraries_of(runtime: str) -> list[tuple[LibraryCandidate, ...]]:
+    """Return the libraries that the adapter of a runtime or generator names; of each tuple one would do. Raises as `find_plugin`."""
+    of_generator = runtime in generators.GENERATORS
+    table, group = (generators.GENERATORS, generators.ENTRY_POINTS) if of_generator else (runtimes.RUNTIMES, runtimes.ENTRY_POINTS)
+    adapter = sys.modules[find_plugin("runtime", table, runtime, group).__module__]
+    constants = [value for value in vars(adapter).values() if isinstance(value, tuple) and value]
+    return [value for value in constants if all(isinstance(part, LibraryCandidate) for part in value)]
 
 
 def inspect(model: Path, runtime: str) -> Loaded:
@@ -96,16 +107,8 @@ def _check(case: Case) -> Checked:
 
 def main() -> None:
     """Load or check, as the argument says, the model of the case on standard input, and write what was found to standard output."""
-    output = job.take_stdout()
     os.nice(_NICENESS)
-    case = msgspec.json.decode(sys.stdin.buffer.read(), type=Case)
-    answer: Inspected | Checked | job.Failed
-    try:
-        answer = _check(case) if sys.argv[1] == "check" else _load(case)
-    except Exception as error:  # noqa: BLE001 - the outer loop, as in the process that measures
-        answer = job.failure(error, case)
-    with output:
-        output.write(msgspec.json.encode(answer))
+    job.answer_one(Case, _check if sys.argv[1] == "check" else _load, lambda case: case)
 
 
 if __name__ == "__main__":

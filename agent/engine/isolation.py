@@ -9,9 +9,9 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -81,17 +81,13 @@ def ask(
         except subprocess.TimeoutExpired as error:
             raise errors.TransientError(f"{advice[0]} did not answer in {limit_s:g} s") from error
     try:
-        answer: _Answer | job.Failed = msgspec.json.decode(output, type=answers | job.Failed, dec_hook=_converted)
+        answer: _Answer | job.Failed = msgspec.json.decode(output, type=answers | job.Failed, dec_hook=lambda kind, value: kind(value))
     except msgspec.MsgspecError as error:
         last = last_line(stderr, "; its last output: ")
         raise errors.MeasurementError(f"{advice[0]} {ending(process.returncode)}: {advice[1]}{last}") from error
     if isinstance(answer, job.Failed):
         raise error_of(answer.kind, answer.message)
     return answer
-
-
-def _converted(kind: type[Any], value: Any) -> Any:
-    return kind(value)
 
 
 def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
@@ -109,10 +105,7 @@ def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
         with policy.started(
             "edgemeter.agent.engine.worker", cpus, grant, scratch, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr.fileno()
         ) as process:
-
-            def refer(request: job.ReferenceWanted) -> str:
-                return run_reference(request, grant, scratch)
-
+            refer = partial(run_reference, grant=grant, scratch=scratch)
             event = _follow(process, msgspec.structs.replace(work, spawned_ns=time.monotonic_ns()), noted, refer)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=60)
@@ -183,15 +176,8 @@ def _send(pipe: IO[bytes], message: bytes) -> None:
 def run_reference(request: job.ReferenceWanted, grant: policy.SandboxGrant, scratch: Path) -> str:
     """Run the reference on the request in `request.folder`, in the sandbox of its run; return why it failed, empty where it did not."""
     with tempfile.TemporaryFile() as stderr:
-        with policy.started(
-            "edgemeter.agent.engine.reference_process",
-            [request.folder],
-            grant,
-            scratch,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr.fileno(),
-        ) as process:
+        module, silent = "edgemeter.agent.engine.reference_process", subprocess.DEVNULL
+        with policy.started(module, [request.folder], grant, scratch, stdin=silent, stdout=silent, stderr=stderr.fileno()) as process:
             try:
                 status = process.wait(timeout=min(request.limit_s, LONGEST_REFERENCE_S))
             except subprocess.TimeoutExpired:

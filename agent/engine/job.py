@@ -1,7 +1,9 @@
 """Messages between the session and the process that measures: a job in, events out, one JSON text per line."""
 
 import os
-from typing import BinaryIO, Literal
+import sys
+from collections.abc import Callable
+from typing import BinaryIO, Literal, TypeVar
 
 import msgspec
 
@@ -14,6 +16,7 @@ from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 
+Request = TypeVar("Request")
 encode = msgspec.json.Encoder().encode
 # Runtime and backend of a function that is measured in the process of its caller; every other run has a process of its own.
 FUNCTION_RUNTIME, IN_PROCESS = "python", "in-process"
@@ -95,12 +98,12 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     latency: Latency
     throughput_per_s: float
     real_time_factor: float | None = None
-    preprocess: Stage | None
-    postprocess: Stage | None
+    preprocess: Stage | None = None
+    postprocess: Stage | None = None
     cold_start: ColdStart
     warm_up: WarmUp
     memory: Memory
-    accuracy: Accuracy | None
+    accuracy: Accuracy | None = None
     accuracy_reason: str | None
     output_check: OutputCheck
     answers: Answers | None = None
@@ -111,7 +114,7 @@ class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     timed: Window
     idle_before: Window | None
     idle_after: Window | None
-    guesses: tuple[str, ...]
+    guesses: tuple[str, ...] = ()
     scheduling: Scheduling | None = None
     batch: int = 1
     load: Load | None = None
@@ -142,6 +145,18 @@ def take_stdout() -> BinaryIO:
     messages = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     return messages
+
+
+def answer_one(kind: type[Request], work: Callable[[Request], msgspec.Struct], case_of: Callable[[Request], Case]) -> None:
+    """Do the one request on standard input, and write the answer, or why it failed, to standard output."""
+    output = take_stdout()
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=kind)
+    try:
+        answer = work(request)
+    except Exception as error:  # noqa: BLE001 - the outer loop: a runtime may raise anything from inside the bare call, which nothing wraps
+        answer = failure(error, case_of(request))
+    with output:
+        output.write(encode(answer))
 
 
 def failure(error: Exception, case: Case) -> Failed:

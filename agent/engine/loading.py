@@ -210,11 +210,5 @@ def describe_dataset(data: Dataset | None, seed: int, card: Card | None = None) 
             "reduced_to_8_bit": forms["wide"],
         }
     return DatasetInfo(
-        name=data.name,
-        sha256=data.sha256,
-        images=len(data.items),
-        annotated=data.has_truth,
-        subset=data.subset,
-        text=text,
-        **counts,
+        name=data.name, sha256=data.sha256, images=len(data.items), annotated=data.has_truth, subset=data.subset, text=text, **counts
     )

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -16,14 +17,6 @@ from edgemeter.agent.contract.record_figures import ColdStart, Memory, WarmUp
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.engine import agreement, job, loading, process_usage
-from edgemeter.agent.engine.loading import (
-    cold_start,
-    describe_dataset,
-    describe_model,
-    describe_precision,
-    describe_runtime,
-    describe_tensors,
-)
 from edgemeter.agent.engine.predictions import Emit, Evaluation, accuracy_gate, evaluate
 from edgemeter.agent.engine.process_usage import read_scheduling, resident_mb, scheduling_between
 from edgemeter.agent.engine.scenarios import scenario
@@ -99,7 +92,7 @@ def measure(
     try:
         start = _start(work, started_ns, emit, runtime, stop_counting)
         timing = _time(work, start, emit)
-        outputs = describe_tensors(start.model.loaded.outputs, runtime.outputs())
+        outputs = loading.describe_tensors(start.model.loaded.outputs, runtime.outputs())
         evaluated = evaluate(work, start.model, timing.prepared, timing.part.timed.kept, emit, is_by_item=timing.is_by_item)
         measured = _measured(work, start, timing, evaluated, outputs)
     finally:
@@ -133,7 +126,7 @@ def _start(work: job.RunJob, started_ns: int, emit: Emit, runtime: runtimes.Runt
     begin = time.monotonic_ns()
     call()
     first_ns = time.monotonic_ns() - begin
-    cold = cold_start(work, started_ns, model.loaded, first_ns, stop_counting)
+    cold = loading.cold_start(work, started_ns, model.loaded, first_ns, stop_counting)
     return _Start(model, queries, item, first, before_mb, loaded_mb, cold)
 
 
@@ -146,20 +139,12 @@ def _time(work: job.RunJob, start: _Start, emit: Emit) -> _Timing:
     prepared = joined_batches(ready.calls, start.queries.joined, loading.PREPARED_BYTES, case.seed)
     is_by_item = ready.is_by_item and start.queries.joined == 1
     first_ns = round(start.cold.first_ms * 1e6)
-
-    def foresee(timed_s: float, call_ns: float) -> dict[str, float]:
-        return _later_s(work, start, timed_s, item_ns + call_ns)
-
+    foresee = partial(_later_s, work, start, item_ns)
     part = time_queries(work, TimingSubject(runtime.bind, runtime.outputs, prepared), start.queries, emit, first_ns, foresee)
     prepared_mb = sum(array.nbytes for arrays in prepared for array in arrays) / 1e6
     memory = Memory(peak_mb=part.peak_mb, before_load_mb=start.before_mb, loaded_mb=start.loaded_mb, prepared_inputs_mb=prepared_mb)
     recorded_s = ready.recorded_s if case.scenario == "single_stream" and start.queries.samples == 1 else None
     return _Timing(prepared, is_by_item, recorded_s, part, memory)
-
-
-def timed_alone(timed_s: float, _call_ns: float) -> dict[str, float]:
-    """Return how long the parts from the timed one on take where it is the last."""
-    return {"timed": timed_s}
 
 
 def time_queries(
@@ -168,22 +153,14 @@ def time_queries(
     queries: QueryShape,
     emit: Emit,
     first_ns: int,
-    foresee: Callable[[float, float], dict[str, float]] = timed_alone,
+    foresee: Callable[[float, float], dict[str, float]] = lambda timed_s, _: {"timed": timed_s},
 ) -> TimedPart:
     """Warm up, idle, time the queries of the job's scenario, idle.
 
     `first_ns` is what the first query took. `foresee` returns how long it and what follows take.
     """
     case = work.case
-    plan = TimingPlan(
-        queries=case.queries,
-        seconds=case.seconds,
-        expected_ns=first_ns,
-        seed=work.seed,
-        batch=queries.batch,
-        calls=queries.calls,
-        rate_per_s=case.rate_per_s,
-    )
+    plan = TimingPlan(case.queries, case.seconds, first_ns, work.seed, queries.batch, queries.calls, rate_per_s=case.rate_per_s)
     how = scenario.SCENARIOS[case.scenario]
     foreseen = foresee(how.seconds(plan), first_ns)
     emit(job.Phase(name="warm-up", seconds=case.warm_up_seconds, later_s=foreseen))
@@ -201,11 +178,11 @@ def time_queries(
     return TimedPart(warmed, timed, scheduled, peak_mb, idle_before, idle("idle after", case, emit) if idles else None)
 
 
-def _later_s(work: job.RunJob, start: _Start, timed_s: float, item_ns: float) -> dict[str, float]:
-    """Return about how long the parts from the timed one on take, where an item takes `item_ns` to be prepared and predicted."""
+def _later_s(work: job.RunJob, start: _Start, item_ns: float, timed_s: float, call_ns: float) -> dict[str, float]:
+    """Return about how long the parts from the timed one on take; an item takes `item_ns` to be prepared, `call_ns` to be predicted."""
     later_s = {"timed": timed_s}
     if work.accuracy and start.model.work is not None and start.model.data is not None:
-        later_s["accuracy"] = len(start.model.data.items) * (item_ns + SCORED_ITEM_NS) / 1e9
+        later_s["accuracy"] = len(start.model.data.items) * (item_ns + call_ns + SCORED_ITEM_NS) / 1e9
     if work.corrupt and "accuracy" in later_s:
         later_s["corruption"] = later_s["accuracy"] * len(work.case.corrupt) * len(SEVERITIES)
     return later_s
@@ -237,12 +214,12 @@ def _measured(work: job.RunJob, start: _Start, timing: _Timing, evaluated: Evalu
     load = load_of_timed(timed, start.queries.samples, start.queries.calls, work.case.rate_per_s)
     window = scenario.window(work.case.scenario, timed)
     return job.MeasuredRun(
-        model=describe_model(work, model),
-        runtime=describe_runtime(work.case, model.loaded),
-        precision=work.case.precision or (model.card.precision if model.card else describe_precision(model.loaded)),
-        inputs=describe_tensors(model.loaded.inputs, start.first),
+        model=loading.describe_model(work, model),
+        runtime=loading.describe_runtime(work.case, model.loaded),
+        precision=work.case.precision or (model.card.precision if model.card else loading.describe_precision(model.loaded)),
+        inputs=loading.describe_tensors(model.loaded.inputs, start.first),
         outputs=tuple(outputs),
-        dataset=describe_dataset(model.data, work.case.seed, model.card),
+        dataset=loading.describe_dataset(model.data, work.case.seed, model.card),
         latency=summarise_latency(timed.latency_ns),
         throughput_per_s=scenario.throughput_per_s(work.case.scenario, timed, load.samples),
         real_time_factor=float(timed.latency_ns.mean()) / 1e9 / timing.recorded_s if timing.recorded_s else None,

@@ -23,7 +23,6 @@ from edgemeter.agent.base.metrics import is_reached, needed_value
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy, AccuracyGate, Answers, OutputCheck, Robustness
 from edgemeter.agent.contract.suite import Case
-from edgemeter.agent.datasets.items import Item
 from edgemeter.agent.engine import job, loading
 from edgemeter.agent.engine.agreement import OutputDifference, arrays_equal, output_difference, summarise_check
 from edgemeter.agent.engine.loading import LoadedModel, describe_runtime, describe_tensors
@@ -108,7 +107,6 @@ def accuracy_gate(accuracy: Accuracy | None, card: Card | None, reference_accura
 
 
 def _accuracy_on_card(accuracy: Accuracy, card: Card | None) -> float | None:
-    """Return the accuracy that the card states for this data, if any."""
     card_accuracy = card.accuracy if card else {}
     value = card_accuracy.get("value")
     if not isinstance(value, (int, float)) or card_accuracy.get("metric", accuracy.metric) != accuracy.metric:
@@ -192,17 +190,15 @@ def _robustness(model: LoadedModel, case: Case, clean: Accuracy, emit: Emit) -> 
         message = "corruptions need data with ground truth: give --data and --annotations"
         raise ConfigError(message)
     emit(job.Phase(name="corruption"))
-
-    def start(items: tuple[Item, ...]) -> Task:
-        return create(card, model.loaded, dataclasses.replace(data, items=items))
-
-    def predict(task: Task, index: int) -> None:
-        task.predict(index, _run(model.runtime, prepared(task, index, model.loaded)))
-
-    def progress(finished: int, total: int) -> None:
-        emit(job.RunProgress(done=finished, total=total))
-
-    return robustness(data.items, case.corrupt, case.seed, clean, start, predict, progress)
+    return robustness(
+        data.items,
+        case.corrupt,
+        case.seed,
+        clean,
+        start=lambda items: create(card, model.loaded, dataclasses.replace(data, items=items)),
+        predict=lambda task, index: task.predict(index, _run(model.runtime, prepared(task, index, model.loaded))),
+        progress=lambda finished, total: emit(job.RunProgress(done=finished, total=total)),
+    )
 
 
 def _run(runtime: runtimes.Runtime, calls: Sequence[list[Array]]) -> list[list[Array]]:
@@ -222,7 +218,6 @@ def _flat(calls: Sequence[Sequence[Array]]) -> list[Array]:
 def _by_call(
     model: LoadedModel, prepared: Sequence[list[Array]], kept_outputs: dict[int, list[Array]], log: PredictionLog
 ) -> list[OutputDifference]:
-    """Return how the outputs of these calls, run once more, differ from the kept ones."""
     differences = []
     for index, outputs in sorted(kept_outputs.items()):
         model.runtime.bind(prepared[index])()

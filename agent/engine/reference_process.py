@@ -7,6 +7,7 @@ the run that has just been measured. The session starts it, in a sandbox like th
 import itertools
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -28,6 +29,19 @@ class ReferenceRequest(msgspec.Struct, frozen=True):
     backend: str
     threads: int
     options: dict[str, str]
+
+
+def write_request(folder: Path, request: ReferenceRequest, inputs: Sequence[list[Array]]) -> None:
+    """Write what to run, and the inputs of each query, to the folder."""
+    (folder / REQUEST).write_bytes(msgspec.json.encode(request))
+    for index, arrays in enumerate(inputs):
+        write_arrays(arrays_file(folder, "inputs", index), arrays)
+
+
+def read_answer(folder: Path, queries: int) -> tuple[str, list[list[Array] | None]]:
+    """Return the package that ran, empty where nothing did, and the outputs of each query, None where they are absent."""
+    outputs = [read_arrays(arrays_file(folder, "outputs", index)) for index in range(queries)]
+    return (folder / PACKAGE).read_text(encoding="utf-8") if any(arrays is not None for arrays in outputs) else "", outputs
 
 
 def write_arrays(path: Path, arrays: list[Array]) -> None:

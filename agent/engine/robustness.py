@@ -1,7 +1,7 @@
 """The accuracy on corrupted items: each is replaced by a file that holds it corrupted, so that this works for every task."""
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,24 +23,17 @@ from edgemeter.agent.vision.corruptions import SEVERITIES
 CorruptionDraw = tuple[str, int, int, str]
 
 
-def _write_image(item: Item, draw: CorruptionDraw, path: Path) -> None:
-    photograph.write(corruptions.corrupt(np.asarray(photo_of(item)), *draw), path)
+# By kind of item: the suffix of the file. A BMP and a WAV of floats lose nothing and cost little.
+_SUFFIXES = {"image": ".bmp", "audio": ".wav", "text": ".txt"}
 
 
-def _write_recording(item: Item, draw: CorruptionDraw, path: Path) -> None:
-    write_wav(path, corrupt_recording(read_recording(item.file), *draw))
-
-
-def _write_text(item: Item, draw: CorruptionDraw, path: Path) -> None:
-    path.write_text(with_typos(item.read_text(), *draw), encoding="utf-8", newline="")
-
-
-# By kind of item: the suffix of the file, and what writes it. A BMP and a WAV of floats lose nothing and cost little.
-_WRITERS: Mapping[str, tuple[str, Callable[[Item, CorruptionDraw, Path], None]]] = {
-    "image": (".bmp", _write_image),
-    "audio": (".wav", _write_recording),
-    "text": (".txt", _write_text),
-}
+def _write(item: Item, draw: CorruptionDraw, path: Path) -> None:
+    if item.kind == "image":
+        photograph.write(corruptions.corrupt(np.asarray(photo_of(item)), *draw), path)
+    elif item.kind == "audio":
+        write_wav(path, corrupt_recording(read_recording(item.file), *draw))
+    else:
+        path.write_text(with_typos(item.read_text(), *draw), encoding="utf-8", newline="")
 
 
 def robustness(
@@ -49,7 +42,7 @@ def robustness(
     seed: int,
     clean: Accuracy,
     start: Callable[[tuple[Item, ...]], Task],
-    predict: Callable[[Task, int], None],
+    predict: Callable[[Task, int], object],
     progress: Callable[[int, int], None],
 ) -> Robustness:
     """Return the accuracy under each of the corruptions `names`; `clean` is that on the items as they are.
@@ -61,7 +54,6 @@ def robustness(
         ConfigError: a corruption is unknown or for another kind of item, or an item cannot be read.
     """
     kind, fitting = _of_kind(items, names)
-    suffix, write = _WRITERS[kind]
     total = len(fitting) * len(SEVERITIES) * len(items)
     identities = [item.sha256().hex() for item in items]
     results: list[Corruption] = []
@@ -70,10 +62,10 @@ def robustness(
         values: list[float | None] = []
         for severity in SEVERITIES:
             with tempfile.TemporaryDirectory() as folder:
-                stand_ins = tuple(item.of_file(Path(folder) / f"{index}{suffix}") for index, item in enumerate(items))
+                stand_ins = tuple(item.of_file(Path(folder) / f"{index}{_SUFFIXES[kind]}") for index, item in enumerate(items))
                 work = start(stand_ins)
                 for index, identity in enumerate(identities):
-                    write(items[index], (name, severity, seed, identity), stand_ins[index].path)
+                    _write(items[index], (name, severity, seed, identity), stand_ins[index].path)
                     predict(work, index)
                     stand_ins[index].path.unlink()
                     finished += 1
@@ -90,9 +82,9 @@ def robustness(
 def _of_kind(items: Sequence[Item], names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """Return the kind of the items, and the corruptions for it; those of other kinds are left out where all were asked for."""
     kinds = sorted({item.kind for item in items})
-    if len(kinds) != 1 or kinds[0] not in _WRITERS:
+    if len(kinds) != 1 or kinds[0] not in _SUFFIXES:
         raise ConfigError(
-            f"the data set holds items of kind {', '.join(kinds)}, corruptions are for one of {', '.join(_WRITERS)}: leave corrupt out"
+            f"the data set holds items of kind {', '.join(kinds)}, corruptions are for one of {', '.join(_SUFFIXES)}: leave corrupt out"
         )
     (kind,) = kinds
     allowed = CORRUPTIONS[kind]

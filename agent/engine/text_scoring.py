@@ -1,7 +1,6 @@
 """The perplexity of a language model on a text, in a sandboxed process of its own: one job on standard input, one answer."""
 
 import signal
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -41,7 +40,7 @@ def text_perplexity(case: Case, text: str, context_tokens: int) -> Perplexity:
     return ask("edgemeter.agent.engine.text_scoring", [], job.encode(work), _ScoredText, grant_for(case), advice).perplexity
 
 
-def _score(work: _TextJob) -> Perplexity:
+def _score(work: _TextJob) -> _ScoredText:
     case = work.case
     options = Options(threads=case.threads, backend=case.backend, extra=case.options, sha256=case.sha256)
     with closing(generators.create(case.runtime)) as generator:
@@ -49,21 +48,13 @@ def _score(work: _TextJob) -> Perplexity:
         perplexity = score_generator(generator, loaded, Material(work.text, (), (), work.context_tokens)).perplexity
     if perplexity is None:
         raise MeasurementError(f"{loaded.package} gave no perplexity: check the text")
-    return perplexity
+    return _ScoredText(perplexity=perplexity)
 
 
 def main() -> None:
     """Score the job on standard input, and write the answer to standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    output = job.take_stdout()
-    work = msgspec.json.decode(sys.stdin.buffer.read(), type=_TextJob)
-    answer: _ScoredText | job.Failed
-    try:
-        answer = _ScoredText(perplexity=_score(work))
-    except Exception as error:  # noqa: BLE001 - the outer loop, as in the process that measures
-        answer = job.failure(error, work.case)
-    with output:
-        output.write(job.encode(answer))
+    job.answer_one(_TextJob, _score, lambda work: work.case)
 
 
 if __name__ == "__main__":

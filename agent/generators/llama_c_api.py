@@ -8,21 +8,7 @@ set another field. Source: include/llama.h of llama.cpp.
 import ctypes
 import struct
 from collections.abc import Sequence
-from ctypes import (
-    CFUNCTYPE,
-    POINTER,
-    Structure,
-    c_bool,
-    c_char_p,
-    c_double,
-    c_int,
-    c_int8,
-    c_int32,
-    c_size_t,
-    c_uint8,
-    c_uint32,
-    c_void_p,
-)
+from ctypes import CFUNCTYPE, POINTER, Structure, c_bool, c_char_p, c_double, c_int, c_int8, c_int32, c_size_t, c_uint8, c_uint32, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -50,28 +36,18 @@ class LlamaBatch(Structure):
     """Tokens to process: with null pointers they belong to sequence 0 at the next positions, and only the last gives logits."""
 
     _fields_ = (
-        ("n_tokens", c_int32),
-        ("token", POINTER(c_int32)),
-        ("embd", c_void_p),
-        ("pos", c_void_p),
-        ("n_seq_id", c_void_p),
-        ("seq_id", c_void_p),
-        ("logits", POINTER(c_int8)),
-    )
+        ("n_tokens", c_int32), ("token", POINTER(c_int32)), ("embd", c_void_p), ("pos", c_void_p), ("n_seq_id", c_void_p),
+        ("seq_id", c_void_p), ("logits", POINTER(c_int8)),
+    )  # fmt: skip
 
 
 class LlamaTimings(Structure):
     """The engine's own timings since they were reset, ms and tokens; a batch of one token counts as decoding."""
 
     _fields_ = (
-        ("t_start_ms", c_double),
-        ("t_load_ms", c_double),
-        ("t_p_eval_ms", c_double),
-        ("t_eval_ms", c_double),
-        ("n_p_eval", c_int32),
-        ("n_eval", c_int32),
-        ("n_reused", c_int32),
-    )
+        ("t_start_ms", c_double), ("t_load_ms", c_double), ("t_p_eval_ms", c_double), ("t_eval_ms", c_double),
+        ("n_p_eval", c_int32), ("n_eval", c_int32), ("n_reused", c_int32),
+    )  # fmt: skip
 
 
 class LlamaMessage(Structure):
@@ -80,42 +56,31 @@ class LlamaMessage(Structure):
     _fields_ = (("role", c_char_p), ("content", c_char_p))
 
 
-# By function: what it returns, what it takes.
-_SIGNATURES: dict[str, tuple[Any, Sequence[Any]]] = {
-    "llama_backend_init": (None, ()),
-    "llama_log_set": (None, (LogCallback, c_void_p)),
-    "llama_print_system_info": (c_char_p, ()),
-    "llama_supports_gpu_offload": (c_bool, ()),
-    "llama_model_default_params": (LlamaParams, ()),
-    "llama_context_default_params": (LlamaParams, ()),
-    "llama_model_load_from_file": (c_void_p, (c_char_p, LlamaParams)),
-    "llama_model_free": (None, (c_void_p,)),
-    "llama_model_get_vocab": (c_void_p, (c_void_p,)),
-    "llama_model_n_layer": (c_int32, (c_void_p,)),
-    "llama_model_has_encoder": (c_bool, (c_void_p,)),
-    "llama_model_is_diffusion": (c_bool, (c_void_p,)),
-    "llama_init_from_model": (c_void_p, (c_void_p, LlamaParams)),
-    "llama_free": (None, (c_void_p,)),
-    "llama_set_n_threads": (None, (c_void_p, c_int32, c_int32)),
-    "llama_n_ctx": (c_uint32, (c_void_p,)),
-    "llama_n_batch": (c_uint32, (c_void_p,)),
-    "llama_n_ubatch": (c_uint32, (c_void_p,)),
-    "llama_n_threads": (c_int32, (c_void_p,)),
-    "llama_get_memory": (c_void_p, (c_void_p,)),
-    "llama_memory_clear": (None, (c_void_p, c_bool)),
-    "llama_decode": (c_int32, (c_void_p, LlamaBatch)),
-    "llama_get_logits_ith": (c_void_p, (c_void_p, c_int32)),
-    "llama_perf_context": (LlamaTimings, (c_void_p,)),
-    "llama_perf_context_reset": (None, (c_void_p,)),
-    "llama_vocab_n_tokens": (c_int32, (c_void_p,)),
-    "llama_vocab_is_eog": (c_bool, (c_void_p, c_int32)),
-    "llama_vocab_bos": (c_int32, (c_void_p,)),
-    "llama_vocab_get_add_bos": (c_bool, (c_void_p,)),
-    "llama_vocab_get_text": (c_char_p, (c_void_p, c_int32)),
-    "llama_tokenize": (c_int32, (c_void_p, c_char_p, c_int32, POINTER(c_int32), c_int32, c_bool, c_bool)),
-    "llama_detokenize": (c_int32, (c_void_p, POINTER(c_int32), c_int32, c_char_p, c_int32, c_bool, c_bool)),
-    "llama_chat_apply_template": (c_int32, (c_char_p, POINTER(LlamaMessage), c_size_t, c_bool, c_char_p, c_int32)),
-}
+# By what they return and take: the functions.
+_SIGNATURES: Sequence[tuple[Any, Sequence[Any], str]] = (
+    (None, (), "llama_backend_init"),
+    (None, (LogCallback, c_void_p), "llama_log_set"),
+    (None, (c_void_p,), "llama_model_free llama_free llama_perf_context_reset"),
+    (None, (c_void_p, c_int32, c_int32), "llama_set_n_threads"),
+    (None, (c_void_p, c_bool), "llama_memory_clear"),
+    (c_char_p, (), "llama_print_system_info"),
+    (c_char_p, (c_void_p, c_int32), "llama_vocab_get_text"),
+    (c_bool, (), "llama_supports_gpu_offload"),
+    (c_bool, (c_void_p,), "llama_model_has_encoder llama_model_is_diffusion llama_vocab_get_add_bos"),
+    (c_bool, (c_void_p, c_int32), "llama_vocab_is_eog"),
+    (c_uint32, (c_void_p,), "llama_n_ctx llama_n_batch llama_n_ubatch"),
+    (c_int32, (c_void_p,), "llama_model_n_layer llama_vocab_n_tokens llama_vocab_bos"),
+    (c_int32, (c_void_p, LlamaBatch), "llama_decode"),
+    (c_int32, (c_void_p, c_char_p, c_int32, POINTER(c_int32), c_int32, c_bool, c_bool), "llama_tokenize"),
+    (c_int32, (c_void_p, POINTER(c_int32), c_int32, c_char_p, c_int32, c_bool, c_bool), "llama_detokenize"),
+    (c_int32, (c_char_p, POINTER(LlamaMessage), c_size_t, c_bool, c_char_p, c_int32), "llama_chat_apply_template"),
+    (c_void_p, (c_void_p,), "llama_model_get_vocab llama_get_memory"),
+    (c_void_p, (c_void_p, c_int32), "llama_get_logits_ith"),
+    (c_void_p, (c_char_p, LlamaParams), "llama_model_load_from_file"),
+    (c_void_p, (c_void_p, LlamaParams), "llama_init_from_model"),
+    (LlamaParams, (), "llama_model_default_params llama_context_default_params"),
+    (LlamaTimings, (c_void_p,), "llama_perf_context"),
+)
 
 
 def open_library(path: Path) -> Any:
@@ -126,9 +91,10 @@ def open_library(path: Path) -> Any:
     """
     try:
         library = ctypes.CDLL(str(path))
-        for name, (returns, takes) in _SIGNATURES.items():
-            function = getattr(library, name)
-            function.restype, function.argtypes = returns, tuple(takes)
+        for returns, takes, names in _SIGNATURES:
+            for name in names.split():
+                function = getattr(library, name)
+                function.restype, function.argtypes = returns, tuple(takes)
     except (OSError, AttributeError) as error:
         raise _unknown(f"{path.name}: {error}") from error
     return library

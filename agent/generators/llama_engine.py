@@ -153,7 +153,6 @@ class LlamaCpp:
         )
 
     def _facts(self, settings: "_Settings", backend: str) -> dict[str, str]:
-        """Return how the engine runs: what it was asked for, and what it got."""
         layers = self._api.llama_model_n_layer(self._model) + 1
         requested = 0 if backend == "cpu" else layers if settings.gpu_layers < 0 else min(settings.gpu_layers, layers)
         got = self._log.search(_OFFLOADED)
@@ -216,7 +215,6 @@ class LlamaCpp:
         return query
 
     def _generate(self, answer: list[int], limits: Limits, stamp: Stamp) -> Ended:
-        """Append tokens to `answer`, each stamped, until a limit ends them."""
         decode, logits_of, vocab, is_end = self._decode, self._logits_of, self._vocab, self._api.llama_vocab_is_eog
         last = (ctypes.c_int32 * 1)()
         step = api.batch_of(last, 0, 1)
@@ -336,7 +334,6 @@ class _Log:
         return " ".join(self.errors[0].split())[:300] if self.errors else "it gives no reason"
 
     def search(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Return where a pattern was logged last."""
         return next((match for line in reversed(self.lines) if (match := pattern.search(line))), None)
 
 
@@ -354,7 +351,6 @@ class _Settings:
 
     @property
     def kv_bytes(self) -> float:
-        """Return the bytes of one value in the cache."""
         _, weights, size = TENSOR_TYPES[api.KV_TYPES[self.kv_type]]
         return size / weights
 

@@ -185,8 +185,9 @@ class OnnxGenai:
         self._tokenizer = self._model = self._found = None
 
 
-def _read(model: Path) -> Mapping[str, Any]:
-    """Return the configuration; raises ConfigError if it cannot be read, or is another JSON file."""
+def _checked(model: Path, options: Options) -> Mapping[str, Any]:
+    """Return the model's part of the configuration; raises ConfigError if it or a setting is wrong, or it cannot be run."""
+    check_options("genai", options, backends=("cpu", "config"))
     model_file.head(model)
     try:
         document = json.loads(model.read_bytes())
@@ -196,13 +197,7 @@ def _read(model: Path) -> Mapping[str, Any]:
         raise ConfigError(f"{str(model)!r} is no {CONFIG} of onnxruntime-genai: it has no part `model`")
     if model.name != CONFIG:
         raise ConfigError(f"{str(model)!r} has to be called {CONFIG}: the library finds it by that name in its folder")
-    return document
-
-
-def _checked(model: Path, options: Options) -> Mapping[str, Any]:
-    """Return the model's part of the configuration; raises ConfigError if a setting is wrong, or it cannot be run."""
-    check_options("genai", options, backends=("cpu", "config"))
-    described: Mapping[str, Any] = _read(model)["model"]
+    described: Mapping[str, Any] = document["model"]
     if "decoder" not in described or "encoder" in described:
         raise ConfigError(f"{str(model)!r} does not generate token by token from a prompt alone: use a decoder-only model")
     return described

@@ -26,14 +26,13 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from edgemeter.agent.base.errors import ConfigError, one_line
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
-from edgemeter.agent.contract import model_file
 from edgemeter.agent.generators import ChatMessage, EngineTimings, Generated, Limits, LoadedGenerator, Query, Stamp
 from edgemeter.agent.generators.adapter import check_tokens
 from edgemeter.agent.runtimes import Options
 from edgemeter.agent.runtimes.adapter import check_options
-from edgemeter.agent.runtimes.replay import Milliseconds, spinning_ns, wait_until
+from edgemeter.agent.runtimes.replay import Milliseconds, read_recording, spinning_ns, wait_until
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -79,7 +78,7 @@ class ReplayGenerator:
         check_options("replay", options, backends=("replay",), extra=("wait",))
         started_ns = time.monotonic_ns()
         self._spin_ns = spinning_ns(options.extra.get("wait", "spin"))
-        recorded = read(model)
+        recorded = read_recording(model, GenerationReplay, "replay of generation", __name__)
         if context_tokens > recorded.context_tokens:
             raise ConfigError(
                 f"{str(model)!r} has a context of {recorded.context_tokens} tokens, {context_tokens} are needed: shorten the prompt"
@@ -141,19 +140,6 @@ class ReplayGenerator:
         if self._recorded is None:
             raise ConfigError("the replay has no recording: load one first")
         return self._recorded
-
-
-def read(model: Path) -> GenerationReplay:
-    """Return the recording in `model`; raises ConfigError if it cannot be read, or is not a recording (the wrong key is named)."""
-    model_file.head(model)
-    try:
-        return msgspec.json.decode(model.read_bytes(), type=GenerationReplay)
-    except OSError as error:
-        raise ConfigError(f"cannot read the replay {str(model)!r}: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(
-            f"{str(model)!r} is not a replay of generation: {one_line(error)}; see `edgemeter.agent.generators.replay` for its keys"
-        ) from error
 
 
 def _moments_ns(played: RecordedQuery, output_tokens: int, prefill_ms: float) -> list[tuple[int, int]]:

@@ -167,7 +167,6 @@ class ServerGenerator:
         return heard
 
     def _tokens(self, text: str, *, special: bool) -> list[int] | None:
-        """Return the server's tokens of a text, None of a server that does not tell."""
         connection, dialect = self._opened()
         request = dialect.tokenise(text, special=special)
         if request is None:
@@ -209,7 +208,6 @@ class _ReceivedAnswer:
 
     @property
     def output_tokens(self) -> int | None:
-        """Return the server's own count; None if it did not report one."""
         return self._last.output_tokens
 
     def take(self, part: Part) -> None:
@@ -282,7 +280,6 @@ def _read(dialect: Dialect, content: bytes) -> Part:
 
 
 def _loaded(facts: ServerFacts, url: str, probe: _ReceivedAnswer, context_tokens: int) -> LoadedGenerator:
-    """Return what is known of the server, but for what is asked on the connection."""
     return LoadedGenerator(
         package=facts.dialect.package,
         version=facts.version,
@@ -298,9 +295,7 @@ def _loaded(facts: ServerFacts, url: str, probe: _ReceivedAnswer, context_tokens
         trained_context_tokens=facts.trained_context_tokens,
         chat_template=facts.chat_template,
         abilities=GeneratorAbilities(
-            counts="estimated" if probe.output_tokens is None else "usage",
-            ignores_end=facts.dialect.ignores_end,
-            is_local=False,
+            counts="estimated" if probe.output_tokens is None else "usage", ignores_end=facts.dialect.ignores_end, is_local=False
         ),
         facts={"server_url": url, **facts.facts},
     )

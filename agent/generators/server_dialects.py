@@ -114,21 +114,11 @@ class LlamaServer(Dialect):
     def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
         """Return a greedy query with the prompt cache off."""
         del context_tokens
-        return Request(
-            "/completion",
-            {
-                "prompt": prompt if isinstance(prompt, str) else list(prompt),
-                "n_predict": limits.output_tokens,
-                "ignore_eos": limits.ignore_end,
-                "stop": list(limits.stops),
-                "stream": True,
-                "return_tokens": True,
-                "cache_prompt": False,
-                "temperature": 0,
-                # Only what changes nothing about the likeliest token is left to compute.
-                "samplers": ["temperature"],
-            },
-        )
+        lengths = {"n_predict": limits.output_tokens, "ignore_eos": limits.ignore_end, "stop": list(limits.stops)}
+        # Only what changes nothing about the likeliest token is left to compute.
+        greedy = {"temperature": 0, "samplers": ["temperature"]}
+        answer = {"stream": True, "return_tokens": True, "cache_prompt": False}
+        return Request("/completion", {"prompt": prompt if isinstance(prompt, str) else list(prompt), **lengths, **answer, **greedy})
 
     def tokenise(self, text: str, *, special: bool) -> Request:
         """Return the request for tokens."""
@@ -239,16 +229,13 @@ class Vllm(OpenAi):
     def request(self, prompt: Sequence[int] | str, limits: Limits, context_tokens: int) -> Request:
         """Return a greedy query of exact length that shares no prefix with another."""
         plain = super().request(prompt, limits, context_tokens)
-        return Request(
-            plain.path,
-            {
-                **plain.content,
-                "ignore_eos": limits.ignore_end,
-                "min_tokens": limits.output_tokens if limits.ignore_end else 0,
-                "cache_salt": secrets.token_hex(16),
-                "stream_options": {"include_usage": True, "continuous_usage_stats": True},
-            },
-        )
+        further = {
+            "ignore_eos": limits.ignore_end,
+            "min_tokens": limits.output_tokens if limits.ignore_end else 0,
+            "cache_salt": secrets.token_hex(16),
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        }
+        return Request(plain.path, {**plain.content, **further})
 
     def tokenise(self, text: str, *, special: bool) -> Request:
         """Return the request for tokens."""

@@ -78,7 +78,6 @@ def _models(connection: ServerConnection) -> list[Mapping[str, Any]]:
 
 
 def _model(connection: ServerConnection, file: ServerFile) -> str:
-    """Return the name of the model to ask for."""
     names = [str(entry["id"]) for entry in _models(connection) if "id" in entry]
     if file.model is None and not names:
         raise UnavailableError(f"{file.url} lists no model under /v1/models: load one there, or name it as model in the server's file")

@@ -73,14 +73,8 @@ class CompiledModel:
         for buffer, array in zip(self._inputs, inputs, strict=True):
             self._write(ctypes.c_void_p(buffer), array)
         function = self._library.LiteRtRunCompiledModel
-        arguments = (
-            self._compiled,
-            ctypes.c_size_t(0),
-            ctypes.c_size_t(len(self._inputs)),
-            self._inputs,
-            ctypes.c_size_t(len(self._outputs)),
-            self._outputs,
-        )
+        signature, input_count, output_count = map(ctypes.c_size_t, (0, len(self._inputs), len(self._outputs)))
+        arguments = (self._compiled, signature, input_count, self._inputs, output_count, self._outputs)
 
         def call() -> None:
             status = function(*arguments)

@@ -43,7 +43,7 @@ def parse_profile(text: bytes, skip: int) -> list[ProfileEvent]:
     try:
         entries: list[dict[str, Any]] = [entry for entry in json.loads(text) if isinstance(entry, dict)]
         runs = sorted(float(entry["ts"]) for entry in entries if entry.get("cat") == "Session" and entry.get("name") == "model_run")
-        events = [_event(entry) for entry in entries if _is_wanted(entry)]
+        events = [event for entry in entries if (event := _event(entry))]
     except (ValueError, KeyError, TypeError) as error:
         raise MeasurementError(
             f"ONNX Runtime wrote a profile that cannot be read ({type(error).__name__}: {error}): profile with another version"
@@ -53,15 +53,12 @@ def parse_profile(text: bytes, skip: int) -> list[ProfileEvent]:
     return [event for event in events if bisect_right(runs, event.start_us) > skip]
 
 
-def _is_wanted(entry: dict[str, Any]) -> bool:
-    if entry.get("cat") == "Session":
-        return entry.get("name") == "model_run"
-    return entry.get("cat") == "Node" and str(entry.get("name", "")).endswith(_KERNEL)
-
-
-def _event(entry: dict[str, Any]) -> ProfileEvent:
+def _event(entry: dict[str, Any]) -> ProfileEvent | None:
+    is_run = (entry.get("cat"), entry.get("name")) == ("Session", "model_run")
+    if not is_run and not (entry.get("cat") == "Node" and str(entry.get("name", "")).endswith(_KERNEL)):
+        return None
     start_us, duration_us, thread = float(entry["ts"]), float(entry["dur"]), int(entry.get("tid", 0))
-    if entry["cat"] == "Session":
+    if is_run:
         return inference(start_us, duration_us, thread)
     name = str(entry["name"]).removesuffix(_KERNEL)
     kind = str(entry.get("args", {}).get("op_name", name))

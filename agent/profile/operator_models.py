@@ -210,7 +210,6 @@ class _Cutter:
         return node.op_type, node.domain, attributes, inputs
 
     def obstacle(self, node: Any) -> str | None:
-        """Return why a node cannot stand alone, None if it can."""
         if any(attribute.type in (self._onnx.AttributeProto.GRAPH, self._onnx.AttributeProto.GRAPHS) for attribute in node.attribute):
             return "it holds a graph of its own"
         for name in (*filter(None, node.input), *filter(None, node.output)):
@@ -222,7 +221,6 @@ class _Cutter:
         return None
 
     def write(self, nodes: Sequence[Any], ratio: float, folder: Path) -> OperatorModel:
-        """Write the first of nodes that are alike; return its model."""
         onnx, node = self._onnx, nodes[0]
         moving = list(dict.fromkeys(name for name in node.input if name and name not in self._constants))
         ends = [

@@ -25,7 +25,6 @@ from edgemeter.agent.profile.operator_models import OperatorModel
 _COPIED_BYTES = 128_000_000
 _COPIES = 5
 _PRODUCTS = ("Gemm", "MatMul")
-_MS_PER_S = 1000.0
 
 
 class MeasuredOperator(msgspec.Struct, frozen=True, kw_only=True):

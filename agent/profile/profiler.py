@@ -5,8 +5,8 @@ A profiler is one file here and one line in `PROFILERS`; a runtime without one h
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Literal, Protocol
 
 import msgspec
@@ -33,7 +33,6 @@ ABSENT: Mapping[str, str] = {
 }
 # Before the first recorded query.
 WARM_UP_QUERIES = 3
-encode_message = msgspec.json.Encoder().encode
 
 
 class ProfileEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,8 +109,7 @@ def create(runtime: str) -> Profiler:
     if runtime not in PROFILERS:
         reason = ABSENT.get(runtime, f"use its own tools, or one of {', '.join(PROFILERS)}")
         raise UnavailableError(f"runtime {runtime!r} has no profiler here: {reason}")
-    module, _, attribute = PROFILERS[runtime].partition(":")
-    profiler: Profiler = getattr(import_module(module), attribute)()
+    profiler: Profiler = resolve_name(PROFILERS[runtime])()
     return profiler
 
 
@@ -142,10 +140,7 @@ class RecordedProfile(ProfiledModel, frozen=True, kw_only=True, tag=True):
     events: list[ProfileEvent]
 
 
-decode_job = msgspec.json.Decoder(ProfileJob).decode
-
-
 def profile_in_child(work: ProfileJob) -> RecordedProfile:
     """Profile a model in a process of its own; raises the EdgemeterError of that process, or MeasurementError if it crashed."""
     advice = f"the process that profiled {Path(work.case.model).name!r} on {work.case.runtime}", "measure it with `edgemeter run` instead"
-    return ask("edgemeter.agent.profile.worker", [], encode_message(work), RecordedProfile, grant_for(work.case), advice)
+    return ask("edgemeter.agent.profile.worker", [], msgspec.json.encode(work), RecordedProfile, grant_for(work.case), advice)

@@ -6,7 +6,7 @@ metadata (`M`), times in us.
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -172,25 +172,16 @@ def trace_document(recorded: RecordedProfile) -> dict[str, Any]:
         "backend": recorded.backend,
         "note": "times under a profiler, which slows the model: not latencies",
     }
-    return {"traceEvents": [*_names(recorded), *_events(recorded)], "displayTimeUnit": "ms", "otherData": about}
-
-
-def _lines(recorded: RecordedProfile) -> dict[int, int]:
-    """Return the line of each thread, numbered from 1."""
     threads = sorted({event.thread for event in recorded.events if event.category == "operator"})
-    return {thread: index for index, thread in enumerate(threads, _INFERENCES + 1)}
+    lines = {thread: index for index, thread in enumerate(threads, _INFERENCES + 1)}
+    titles = {_INFERENCES: "inferences"} | {line: f"operators, thread {line}" for line in lines.values()}
+    process = f"{recorded.model} on {recorded.package} {recorded.version}"
+    names = [("process_name", 0, process), *(("thread_name", line, title) for line, title in titles.items())]
+    metadata = [{"name": name, "ph": "M", "pid": _PROCESS, "tid": line, "args": {"name": text}} for name, line, text in names]
+    return {"traceEvents": [*metadata, *_events(recorded, lines)], "displayTimeUnit": "ms", "otherData": about}
 
 
-def _names(recorded: RecordedProfile) -> Iterator[dict[str, Any]]:
-    name = f"{recorded.model} on {recorded.package} {recorded.version}"
-    yield {"name": "process_name", "ph": "M", "pid": _PROCESS, "tid": 0, "args": {"name": name}}
-    lines = {_INFERENCES: "inferences"} | {line: f"operators, thread {line}" for line in _lines(recorded).values()}
-    for line, text in lines.items():
-        yield {"name": "thread_name", "ph": "M", "pid": _PROCESS, "tid": line, "args": {"name": text}}
-
-
-def _events(recorded: RecordedProfile) -> Iterator[dict[str, Any]]:
-    lines = _lines(recorded)
+def _events(recorded: RecordedProfile, lines: Mapping[int, int]) -> Iterator[dict[str, Any]]:
     first_us = min((event.start_us for event in recorded.events), default=0.0)
     for event in sorted(recorded.events, key=lambda event: (event.start_us, -event.duration_us)):
         yield {

@@ -78,8 +78,6 @@ def _events(entries: Sequence[Any], offset_us: float) -> list[ProfileEvent]:
 def _is_inside(entry: Any) -> bool:
     """Return whether it ran inside an inference: copying inputs to the device is not the model's."""
     parent = entry.cpu_parent
-    while parent is not None:
-        if parent.name == _INFERENCE:
-            return True
+    while parent is not None and parent.name != _INFERENCE:
         parent = parent.cpu_parent
-    return False
+    return parent is not None

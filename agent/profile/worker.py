@@ -5,15 +5,14 @@ The same inferences run without and with the profiler, in turns.
 
 import itertools
 import signal
-import sys
 import time
 from pathlib import Path
 
 from edgemeter.agent import runtimes
 from edgemeter.agent.engine import loading
-from edgemeter.agent.engine.job import Failed, failure, take_stdout
+from edgemeter.agent.engine.job import answer_one
 from edgemeter.agent.profile import profiler
-from edgemeter.agent.profile.profiler import ProfileJob, RecordedProfile, decode_job, encode_message
+from edgemeter.agent.profile.profiler import ProfileJob, RecordedProfile
 
 # In turns, so that a machine that gets warmer or busier slows both alike.
 TURNS = 5
@@ -62,20 +61,11 @@ def record_profile(job: ProfileJob) -> RecordedProfile:
         runtime.close()
 
 
-def main() -> int:
-    """Profile the job on standard input and return the exit status: 0 when an answer was written."""
+def main() -> None:
+    """Profile the job on standard input, and write the answer to standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    results = take_stdout()
-    work = decode_job(sys.stdin.buffer.read())
-    result: RecordedProfile | Failed
-    try:
-        result = record_profile(work)
-    except Exception as error:  # noqa: BLE001 - the outer loop: a runtime may raise anything from inside the bare call, which nothing wraps
-        result = failure(error, work.case)
-    with results:
-        results.write(encode_message(result))
-    return 0
+    answer_one(ProfileJob, record_profile, lambda job: job.case)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

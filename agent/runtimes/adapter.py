@@ -72,7 +72,8 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
         try:
             module = import_module(candidate.module)
         except (ImportError, OSError) as error:
-            if not _is_absent(error, candidate.module):
+            # The module itself is absent where the error names it or its package, and not something that it needs.
+            if not isinstance(error, ModuleNotFoundError) or not f"{candidate.module}.".startswith(f"{error.name}."):
                 broken = f": {candidate.module} is here but cannot be imported: {one_line(error)}"
             continue
         import_ns = time.monotonic_ns() - started_ns
@@ -84,11 +85,6 @@ def load_library(candidates: Sequence[LibraryCandidate], extra: str) -> RuntimeL
     package = _PACKAGES.get(missing[1], f"the package that holds {missing[1]}") if missing else None
     remedy = f"on Debian: sudo apt install {package}" if package else f"to install it: {install_command(extra)}"
     raise UnavailableError(f"no usable {modules}{broken or ' is installed'}; {remedy}")
-
-
-def _is_absent(error: BaseException, module: str) -> bool:
-    """Return whether the module itself is missing, not something that it needs."""
-    return isinstance(error, ModuleNotFoundError) and error.name is not None and f"{module}.".startswith(f"{error.name}.")
 
 
 def _distribution(candidate: LibraryCandidate, module: Any) -> tuple[str, str]:
@@ -194,7 +190,6 @@ def read_metadata(folder: Path) -> Mapping[str, str]:
 
 
 def _plain(value: str) -> str:
-    """Return a scalar without its quotes."""
     value = value.strip()
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
     return value[1:-1].replace("''", "'") if is_quoted else value

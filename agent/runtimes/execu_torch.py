@@ -61,9 +61,7 @@ class ExecuTorch:
             _check_backends(bindings.module, method, f"{bindings.package} {bindings.version}")
             try:
                 self._program = bindings.module._load_program(  # noqa: SLF001 - as the library names it
-                    str(model),
-                    enable_etdump=self._records_events,
-                    program_verification=bindings.module.Verification.InternalConsistency,
+                    str(model), enable_etdump=self._records_events, program_verification=bindings.module.Verification.InternalConsistency
                 )
                 self._method = self._program.load_method(method.name)
                 meta = self._method.method_meta()
@@ -125,9 +123,7 @@ class ExecuTorch:
         """Let the method go, then its program."""
         self._method = None
         self._program = None
-        self._arguments = []
-        self._inputs = ()
-        self._has_run = False
+        self._arguments, self._inputs, self._has_run = [], (), False
         self._loaded_in_process.discard(id(self))
 
     def _set_threads(self, bindings: Any, threads: int) -> None:

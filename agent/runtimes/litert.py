@@ -66,7 +66,6 @@ class LiteRt:
     def _take(
         self, interpreter: Any, file: TfliteFile, library: RuntimeLibrary, backend: str, load_ns: int, facts: Mapping[str, str]
     ) -> Loaded:
-        """Keep the interpreter, and return what was found."""
         self._interpreter = interpreter
         self._inputs = tuple(_info(details, file.inputs) for details in interpreter.get_input_details())
         return library.loaded(

@@ -120,7 +120,6 @@ def _quantised_end(data: mmap, node: _ByteSpan) -> Mapping[str, list[str]]:
 
 
 def _constant(data: mmap, tensor: _ByteSpan) -> Mapping[str, float]:
-    """Return the value of an initializer of one element, by name."""
     fields = list(_fields(data, tensor))
     if any(field == _DIMENSION and value not in {0, 1} for field, value in fields):
         return {}
@@ -165,7 +164,6 @@ def _fields(data: mmap, message: _ByteSpan) -> Iterator[tuple[int, "int | _ByteS
 
 
 def _varint(data: mmap, at: int) -> tuple[int, int]:
-    """Return a variable-length number and where it ends."""
     value = 0
     for shift in range(0, 70, 7):
         byte = data[at]

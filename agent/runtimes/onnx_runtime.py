@@ -30,34 +30,17 @@ from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_fi
 from edgemeter.agent.runtimes.adapter import LibraryCandidate, RuntimeLibrary, check_inputs, check_options, chosen_setting, load_library
 
 _CANDIDATES = (LibraryCandidate("onnxruntime", ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino", "onnxruntime-qnn")),)
-_SHORT = {
-    "cpu": "CPUExecutionProvider",
-    "cuda": "CUDAExecutionProvider",
-    "tensorrt": "TensorrtExecutionProvider",
-    "xnnpack": "XnnpackExecutionProvider",
-    "acl": "ACLExecutionProvider",
-    "openvino": "OpenVINOExecutionProvider",
-    "qnn": "QNNExecutionProvider",
-}
+_SHORT = {name.lower(): f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "Tensorrt", "Xnnpack", "ACL", "OpenVINO", "QNN")}
 # What brings a provider that the usual build lacks.
 _BUILDS = {
-    "CUDAExecutionProvider": "onnxruntime-gpu",
-    "TensorrtExecutionProvider": "onnxruntime-gpu",
-    "OpenVINOExecutionProvider": "onnxruntime-openvino",
-    "QNNExecutionProvider": "onnxruntime-qnn",
-    "MIGraphXExecutionProvider": "onnxruntime-migraphx",
+    f"{name}ExecutionProvider": f"onnxruntime-{build}"
+    for name, build in (("CUDA", "gpu"), ("Tensorrt", "gpu"), ("OpenVINO", "openvino"), ("QNN", "qnn"), ("MIGraphX", "migraphx"))
 }
 _ERRORS_ONLY = 3
 _CONFIGURATION = ("session.", "ep.")
 _OPTIMISATION = "graph_optimisation"
 _LIBRARY = "provider_library"
-_OPTIMISATIONS = {
-    "none": "ORT_DISABLE_ALL",
-    "basic": "ORT_ENABLE_BASIC",
-    "extended": "ORT_ENABLE_EXTENDED",
-    "layout": "ORT_ENABLE_LAYOUT",
-    "all": "ORT_ENABLE_ALL",
-}
+_OPTIMISATIONS = {"none": "ORT_DISABLE_ALL"} | {level: f"ORT_ENABLE_{level.upper()}" for level in ("basic", "extended", "layout", "all")}
 # Provider libraries that this process has registered, and the names of the providers in each.
 _registered: dict[str, frozenset[str]] = {}
 # ONNX element types that numpy calls otherwise.
@@ -183,7 +166,6 @@ def _plugged_in(library: str, runtime_library: RuntimeLibrary) -> list[Any]:
 
 
 def _present(requested: list[str], backend: str, runtime_library: RuntimeLibrary, plugged_in: Sequence[str]) -> list[str]:
-    """Return the providers asked for, all of which this build or a plug-in has."""
     available = [*runtime_library.module.get_available_providers(), *dict.fromkeys(plugged_in)]
     absent = [provider for provider in requested if provider not in available]
     if absent or not requested:

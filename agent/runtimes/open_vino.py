@@ -19,18 +19,9 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, onnx_file
-from edgemeter.agent.runtimes.adapter import (
-    LibraryCandidate,
-    RuntimeLibrary,
-    check_inputs,
-    check_options,
-    chosen_setting,
-    load_library,
-    read_metadata,
-)
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, adapter, onnx_file
 
-_CANDIDATES = (LibraryCandidate("openvino", ("openvino", "openvino-nightly")),)
+_CANDIDATES = (adapter.LibraryCandidate("openvino", ("openvino", "openvino-nightly")),)
 _PRECISIONS = ("f32", "f16", "bf16", "auto")
 _DTYPES = {
     "f32": "float32", "f16": "float16", "f64": "float64", "boolean": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
@@ -52,14 +43,14 @@ class OpenVino:
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library, compile the model for the device; see `Runtime.load`."""
         properties = {name: value for name, value in options.extra.items() if name.isupper()}
-        check_options("openvino", options, extra=("precision", *properties))
-        precision = chosen_setting("openvino", options, "precision", _PRECISIONS)
+        adapter.check_options("openvino", options, extra=("precision", *properties))
+        precision = adapter.chosen_setting("openvino", options, "precision", _PRECISIONS)
         # Else OpenVINO tries every format that it knows, and one of them is code.
         start = model_file.head(model)
         is_xml = start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
         if start[4:8] == b"TFL3" or (not is_xml and start[0] not in _ONNX_TAGS):
             raise ConfigError(f"{str(model)!r} is neither an OpenVINO model (.xml with .bin beside it) nor an ONNX one: give one of these")
-        library = load_library(_CANDIDATES, "openvino")
+        library = adapter.load_library(_CANDIDATES, "openvino")
         started_ns = time.monotonic_ns()
         core = library.module.Core()
         device = _device(core, options.backend or "cpu", library)
@@ -80,7 +71,7 @@ class OpenVino:
             backend=",".join(filter(None, (device.lower(), computed if computed != "f32" else None))),
             inputs=self._inputs,
             outputs=_quantised(outputs, model),
-            metadata={**read_metadata(model.parent), **_metadata(graph)},
+            metadata={**adapter.read_metadata(model.parent), **_metadata(graph)},
             load_ns=load_ns,
             facts={"computed_in": computed} if computed else {},
             precision=None if model.suffix.lower() == ".xml" else onnx_file.precision(model),
@@ -89,12 +80,12 @@ class OpenVino:
     def check(self, model: Path, options: Options) -> None:
         """Raise if this build sees no such device; see `Checks.check`."""
         model_file.head(model)
-        library = load_library(_CANDIDATES, "openvino")
+        library = adapter.load_library(_CANDIDATES, "openvino")
         _device(library.module.Core(), options.backend or "cpu", library)
 
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs into tensors of the request; return its `infer`."""
-        check_inputs(inputs, self._inputs)
+        adapter.check_inputs(inputs, self._inputs)
         try:
             for index, array in enumerate(inputs):
                 self._request.set_input_tensor(index, self._module.Tensor(array.copy(order="C")))
@@ -120,7 +111,7 @@ class OpenVino:
         self._inputs = ()
 
 
-def _device(core: Any, backend: str, library: RuntimeLibrary) -> str:
+def _device(core: Any, backend: str, library: adapter.RuntimeLibrary) -> str:
     available = core.available_devices
     requested = backend.upper()
     match = next((name for name in available if name in {requested, f"{requested}.0"}), None)

@@ -144,7 +144,6 @@ def _check_place(index: int, items: Sequence[object], noun: str) -> None:
 
 
 def _xnnpack_graph(delegate: FlatBufferTable, parts: _Parts) -> FlatBufferTable:
-    """Return the root table of the graph that XNNPACK runs."""
     data = delegate.data
     reference = delegate.table(1)
     spans, index = (parts[0], 0) if reference is None else (parts[reference.integer(0, "<b") == _IN_SEGMENT], reference.integer(1, "<I"))
@@ -166,7 +165,8 @@ def _precision(plan: FlatBufferTable, kernels: Mapping[str, int], graphs: Sequen
         return "int8"
     if kinds & _XNN_DYNAMIC:
         return "int8-dynamic"
-    scalars = {value.integer(0, "<b") for value in _tensors(plan)}
+    values = ((value.table(1), value.integer(0, "<B")) for value in plan.tables(2))
+    scalars = {tensor.integer(0, "<b") for tensor, kind in values if kind == _TENSOR and tensor is not None}
     if kinds & _XNN_FP16 or _HALF in scalars:
         return "fp16"
     return "fp32" if scalars & {_FLOAT} else None
@@ -179,10 +179,3 @@ def _xnnpack_kinds(graph: FlatBufferTable) -> Iterator[int]:
             tensor = tensor.table(0)
         if tensor is not None:
             yield tensor.integer(0, "<h")
-
-
-def _tensors(plan: FlatBufferTable) -> Iterator[FlatBufferTable]:
-    for value in plan.tables(2):
-        tensor = value.table(1)
-        if value.integer(0, "<B") == _TENSOR and tensor is not None:
-            yield tensor

@@ -81,12 +81,7 @@ class PyTorch:
             ) from error
         load_ns = time.monotonic_ns() - started_ns
         return replace(library, import_ns=library.import_ns + operators_ns).loaded(
-            backend=self._device,
-            inputs=self._inputs,
-            outputs=outputs,
-            metadata=archive.texts,
-            load_ns=load_ns,
-            facts=facts,
+            backend=self._device, inputs=self._inputs, outputs=outputs, metadata=archive.texts, load_ns=load_ns, facts=facts
         )
 
     def check(self, model: Path, options: Options) -> None:
@@ -188,8 +183,8 @@ def _declared(texts: Mapping[str, str], module: Any) -> tuple[TensorInfo, ...]:
     except (ValueError, KeyError, TypeError):
         return ()
     name = module.forward.schema.arguments[1].name
-    dtypes = [str(weight.dtype) for weight in module.parameters() if weight.is_floating_point()]
-    return (TensorInfo(name, shape, _dtype(dtypes[0] if dtypes else "torch.float32")),)
+    dtypes = [str(weight.dtype).removeprefix("torch.") for weight in module.parameters() if weight.is_floating_point()]
+    return (TensorInfo(name, shape, dtypes[0] if dtypes else "float32"),)
 
 
 def _load_program(torch: Any, model: Path, device: str) -> tuple[Any, tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
@@ -208,11 +203,8 @@ def _info(name: str, node: Any) -> TensorInfo:
     value: Any = None if node is None else node.meta.get("val")
     if not hasattr(value, "dtype") or not hasattr(value, "shape"):
         raise ValueError(f"{name!r} is not a tensor: export a model that takes and gives tensors only")
-    return TensorInfo(name, tuple(size if isinstance(size, int) else None for size in value.shape), _dtype(str(value.dtype)))
-
-
-def _dtype(name: str) -> str:
-    return name.removeprefix("torch.")
+    dtype = str(value.dtype).removeprefix("torch.")
+    return TensorInfo(name, tuple(size if isinstance(size, int) else None for size in value.shape), dtype)
 
 
 def _flat(value: Any, torch: Any) -> Iterator[Array]:

@@ -22,7 +22,7 @@ from importlib.metadata import version
 from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -37,6 +37,7 @@ _SPIN_NS = 500_000
 
 Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=3_600_000)]
 Size = Annotated[int, msgspec.Meta(ge=0)]
+Recording = TypeVar("Recording")
 DType = Literal["float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"]
 
 
@@ -86,7 +87,7 @@ class ReplayRuntime:
         check_options("replay", options, backends=("replay",), extra=("wait",))
         started_ns = time.monotonic_ns()
         self._spin_ns = spinning_ns(options.extra.get("wait", "spin"))
-        recorded = read(model)
+        recorded = read_recording(model, ReplayModel, "replay model", __name__)
         self._latencies_ns = _latencies_ns(recorded)
         self._inputs = tuple(_info(entry) for entry in recorded.inputs)
         self._outputs = tuple(_values(entry, model) for entry in recorded.outputs)
@@ -128,17 +129,15 @@ class ReplayRuntime:
         self._has_run = False
 
 
-def read(model: Path) -> ReplayModel:
+def read_recording(model: Path, kind: type[Recording], subject: str, module: str) -> Recording:
     """Return the recording in `model`; raises ConfigError if it cannot be read, or is not a recording (the wrong key is named)."""
     model_file.head(model)
     try:
-        return msgspec.json.decode(model.read_bytes(), type=ReplayModel)
+        return msgspec.json.decode(model.read_bytes(), type=kind)
     except OSError as error:
         raise ConfigError(f"cannot read the replay {str(model)!r}: {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ConfigError(
-            f"{str(model)!r} is not a replay model: {one_line(error)}; see `edgemeter.agent.runtimes.replay` for its keys"
-        ) from error
+        raise ConfigError(f"{str(model)!r} is not a {subject}: {one_line(error)}; see `{module}` for its keys") from error
 
 
 def _latencies_ns(recorded: ReplayModel) -> Iterator[int]:
@@ -182,14 +181,10 @@ def _values(entry: ReplayOutput, model: Path) -> Array:
             f"{str(model)!r}: output {entry.name!r} has {len(entry.values)} values, its shape {list(entry.shape)} takes {prod(entry.shape)}"
         )
     values = np.array(entry.values, dtype=np.float64)
-    array = values.astype(entry.dtype) if np.dtype(entry.dtype).kind == "f" else _whole(values, entry, model)
-    return array.reshape(entry.shape)
-
-
-def _whole(values: Array, entry: ReplayOutput, model: Path) -> Array:
-    low, high = (0, 1) if entry.dtype == "bool" else (np.iinfo(entry.dtype).min, np.iinfo(entry.dtype).max)
-    if np.any((values < low) | (values > high) | (values != np.floor(values))):
-        raise ConfigError(
-            f"{str(model)!r}: output {entry.name!r} has a value that {entry.dtype} cannot hold: give whole numbers {low} to {high}"
-        )
-    return values.astype(entry.dtype)
+    if np.dtype(entry.dtype).kind != "f":
+        low, high = (0, 1) if entry.dtype == "bool" else (np.iinfo(entry.dtype).min, np.iinfo(entry.dtype).max)
+        if np.any((values < low) | (values > high) | (values != np.floor(values))):
+            raise ConfigError(
+                f"{str(model)!r}: output {entry.name!r} has a value that {entry.dtype} cannot hold: give whole numbers {low} to {high}"
+            )
+    return values.astype(entry.dtype).reshape(entry.shape)

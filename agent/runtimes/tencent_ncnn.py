@@ -23,17 +23,7 @@ import numpy as np
 
 from edgemeter.agent.base.errors import ConfigError, MeasurementError, UnavailableError, one_line
 from edgemeter.agent.contract import model_file
-from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo
-from edgemeter.agent.runtimes.adapter import (
-    LibraryCandidate,
-    RuntimeLibrary,
-    captured_stderr,
-    check_inputs,
-    check_options,
-    chosen_setting,
-    load_library,
-    read_metadata,
-)
+from edgemeter.agent.runtimes import Array, Loaded, Options, TensorInfo, adapter
 
 _MARK = b"7767517"
 _MOST_BYTES = 64 << 20
@@ -41,7 +31,7 @@ _SHAPES = "-23330"
 _NUMBERED = re.compile(r"(?:in|out)(\d+)")
 
 Shape = tuple[int, ...]
-_CANDIDATES = (LibraryCandidate("ncnn", ("ncnn",)),)
+_CANDIDATES = (adapter.LibraryCandidate("ncnn", ("ncnn",)),)
 _BACKEND = re.compile(r"cpu|vulkan(?::(\d{1,2}))?")
 _PRECISIONS = ("fp32", "fp16", "bf16", "auto")
 _HALVES = ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_packed", "use_bf16_storage")
@@ -151,15 +141,15 @@ class Ncnn:
 
     def load(self, model: Path, options: Options) -> Loaded:
         """Import the library, load the model; see `Runtime.load`."""
-        check_options("ncnn", options, extra=("precision", "input_shape"))
-        precision = chosen_setting("ncnn", options, "precision", _PRECISIONS) or "fp32"
+        adapter.check_options("ncnn", options, extra=("precision", "input_shape"))
+        precision = adapter.chosen_setting("ncnn", options, "precision", _PRECISIONS) or "fp32"
         backend = options.backend or "cpu"
         if not _BACKEND.fullmatch(backend):
             raise ConfigError(f"runtime 'ncnn' has no backend {backend!r}: choose cpu, vulkan or vulkan:N")
         param = read_param(model)
-        metadata = read_metadata(model.parent)
+        metadata = adapter.read_metadata(model.parent)
         inputs = _inputs(param, options.extra.get("input_shape"), metadata)
-        library = load_library(_CANDIDATES, "ncnn")
+        library = adapter.load_library(_CANDIDATES, "ncnn")
         started_ns = time.monotonic_ns()
         net = _net(library, options.threads, precision, backend)
         _fill(net, model, param, library)
@@ -178,7 +168,7 @@ class Ncnn:
     def bind(self, inputs: Sequence[Array]) -> Callable[[], object]:
         """Copy the inputs into ncnn's own memory; return a call that makes an Extractor and asks it for every output."""
         if self._inputs:
-            check_inputs(inputs, self._inputs)
+            adapter.check_inputs(inputs, self._inputs)
         input_names, output_names = self._names
         if len(inputs) != len(input_names) or any(
             array.ndim not in {2, 3, 4} or array.shape[0] != 1 or array.dtype != np.float32 for array in inputs
@@ -229,7 +219,7 @@ def _inputs(param: NcnnParam, input_shape: str | None, metadata: Mapping[str, st
     return infos if len(infos) == len(shapes) else ()
 
 
-def _net(library: RuntimeLibrary, threads: int, precision: str, backend: str) -> Any:
+def _net(library: adapter.RuntimeLibrary, threads: int, precision: str, backend: str) -> Any:
     net = library.module.Net()
     net.opt.num_threads = threads
     if precision != "auto":
@@ -243,7 +233,7 @@ def _net(library: RuntimeLibrary, threads: int, precision: str, backend: str) ->
             )
         return net
     number = int(backend.partition(":")[2] or 0)
-    with captured_stderr():
+    with adapter.captured_stderr():
         count = library.module.get_gpu_count()
     if number >= count:
         raise UnavailableError(
@@ -255,7 +245,7 @@ def _net(library: RuntimeLibrary, threads: int, precision: str, backend: str) ->
     return net
 
 
-def _fill(net: Any, model: Path, param: NcnnParam, library: RuntimeLibrary) -> None:
+def _fill(net: Any, model: Path, param: NcnnParam, library: adapter.RuntimeLibrary) -> None:
     unknown = sorted(kind for kind in param.kinds if library.module.layer_to_index(kind) < 0)
     if unknown:
         raise ConfigError(
@@ -265,7 +255,7 @@ def _fill(net: Any, model: Path, param: NcnnParam, library: RuntimeLibrary) -> N
     weights = model.with_suffix(".bin")
     if not weights.is_file():
         raise ConfigError(f"the weights of {str(model)!r} are not there: put {weights.name!r} beside it")
-    with captured_stderr() as lines:
+    with adapter.captured_stderr() as lines:
         is_loaded = net.load_param(str(model)) == 0 and net.load_model(str(weights)) == 0
     if not is_loaded:
         why = one_line(" ".join(lines) or "no reason given")

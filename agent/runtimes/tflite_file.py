@@ -238,13 +238,8 @@ def _own_metadata(data: bytes | mmap, top: FlatBufferTable) -> dict[str, str]:
 
 
 def _described(model: FlatBufferTable) -> dict[str, str]:
-    words = {
-        "name": model.text(0),
-        "description": model.text(1),
-        "version": model.text(2),
-        "author": model.text(4),
-        "licence": model.text(5),
-    }
+    fields = {"name": 0, "description": 1, "version": 2, "author": 4, "licence": 5}
+    words = {name: model.text(field) for name, field in fields.items()}
     for subgraph in list(model.tables(3))[:1]:
         inputs, outputs = list(subgraph.tables(2)), list(subgraph.tables(3))
         words["input_names"] = ", ".join(tensor.text(0) for tensor in inputs)

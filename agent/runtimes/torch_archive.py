@@ -128,7 +128,6 @@ def _check_payload(model: Path, document: Any) -> None:
 
 
 def _strings(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Yield every text of a JSON document with its key."""
     if isinstance(value, str):
         yield key, value
     elif isinstance(value, list):

@@ -81,7 +81,6 @@ def refused_class(pickled: bytes) -> str | None:
 
 
 def _tokens(script: str) -> Iterator[str]:
-    """Yield the tokens, without spaces."""
     position = 0
     while position < len(script):
         match = _TOKEN.match(script, position)
@@ -93,7 +92,6 @@ def _tokens(script: str) -> Iterator[str]:
 
 
 def _judged(tokens: Sequence[str], index: int, declared: set[str]) -> str | None:
-    """Return the name at this token if it may not be used."""
     word, following = tokens[index], tokens[index + 1] if index + 1 < len(tokens) else ""
     if word == "getattr":
         return _judged_getattr(tokens, index)

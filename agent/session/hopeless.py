@@ -1,19 +1,17 @@
 """Cases that cannot be measured on this machine, which is known before the first run: no library, no accelerator, a broken file."""
 
-import sys
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from edgemeter.agent import generators, runtimes
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
-from edgemeter.agent.base.plugins import find_plugin
 from edgemeter.agent.base.suggestions import near
-from edgemeter.agent.contract.suite import GENERATORS, Case, Suite
+from edgemeter.agent.contract.suite import Case, Suite
 from edgemeter.agent.engine import inspection
 from edgemeter.agent.machine.attached import edge_tpus
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
-from edgemeter.agent.runtimes.adapter import LibraryCandidate, why_absent
+from edgemeter.agent.runtimes.adapter import why_absent
 
 # Extras that are not called as their runtime.
 EXTRAS = {"edgetpu": "coral", "pytorch": "torch"}
@@ -49,17 +47,14 @@ def refusals(suite: Suite, machine: Machine = THIS_MACHINE, *, opens: bool = Fal
     for number, case in enumerate(suite.cases):
         error = _refusal(case, machine)
         if error is None and opens:
-            identity = _opened_of(case)
+            # Another length of a run, or number of threads, opens the same.
+            model = (case.model, case.sha256, case.runtime, case.backend, case.options)
+            data = (case.data, case.annotations, case.subset, case.seed, case.reader, case.cluster_by)
+            identity = msgspec.json.encode((*model, *data, case.output_tokens is None))
             error = opened[identity] = opened[identity] if identity in opened else inspection.why_not(case)
         if error is not None:
             refused[number] = error
     return refused
-
-
-def _opened_of(case: Case) -> bytes:
-    """Return what tells apart cases that are opened: another length of a run, or number of threads, opens the same."""
-    fields = (case.model, case.sha256, case.runtime, case.backend, case.options, case.data, case.annotations, case.subset, case.seed)
-    return msgspec.json.encode((*fields, case.reader, case.cluster_by, case.output_tokens is None))
 
 
 def by_reason(suite: Suite, refused: Mapping[int, EdgemeterError]) -> list[EdgemeterError]:
@@ -76,20 +71,11 @@ def _refusal(case: Case, machine: Machine) -> EdgemeterError | None:
     if case.runtime == "litert" and is_compiled:
         return ConfigError(f"{case.model!r} is compiled for an Edge TPU: measure it with --runtime edgetpu, or the file before compilation")
     try:
-        why = _why_no_library(case.runtime)
+        extra = EXTRAS.get(case.runtime, case.runtime)
+        reasons = (why_absent(candidates, extra) for candidates in inspection.libraries_of(case.runtime))
+        why = next(filter(None, reasons), None)
     except EdgemeterError as error:
         return error
     if why is None and case.runtime == "edgetpu" and not edge_tpus(machine):
         why = "no Edge TPU is attached: plug in a Coral (see `edgemeter doctor`), or measure the file before compilation with litert"
     return None if why is None else UnavailableError(why)
-
-
-def _why_no_library(runtime: str) -> str | None:
-    of_generator = runtime in GENERATORS
-    table, group = (generators.GENERATORS, generators.ENTRY_POINTS) if of_generator else (runtimes.RUNTIMES, runtimes.ENTRY_POINTS)
-    adapter = sys.modules[find_plugin("runtime", table, runtime, group).__module__]
-    for value in vars(adapter).values():
-        is_candidates = isinstance(value, tuple) and value and all(isinstance(part, LibraryCandidate) for part in value)
-        if is_candidates and (why := why_absent(value, EXTRAS.get(runtime, runtime))):
-            return why
-    return None

@@ -24,10 +24,10 @@ from edgemeter.agent.contract.suite import Case, Suite
 from edgemeter.agent.engine import job
 from edgemeter.agent.power import PowerSensor
 from edgemeter.agent.quality.perplexity import Perplexity
-from edgemeter.agent.session import session, turn_text
+from edgemeter.agent.session import session, turn_figures
 from edgemeter.agent.session.hopeless import by_reason, has_failed, refusals
 from edgemeter.agent.session.pairs import PairJudgement, expected_end, is_settled, judge_pairs
-from edgemeter.agent.session.turn_figures import QUERY, TEXT_FIGURES, TPOT, TTFT, Side, TurnFigure, gross_mj, p50_ms, turn_figures
+from edgemeter.agent.session.turn_figures import QUERY, TEXT_FIGURES, TPOT, TTFT, Side, TurnFigure, gross_mj, p50_ms
 
 # The round that scores accuracy; its latency does not count, because scoring parts its runs.
 SCORING = 0
@@ -201,7 +201,7 @@ def measure_in_turn(
         EdgemeterError: no two runs can be compared, or language models are mixed with others.
         KeyboardInterrupt: it was pressed before there were two.
     """
-    figures = turn_figures(cases)
+    figures = turn_figures.turn_figures(cases)
     # Accuracy and agreement are for the round that scores.
     cases = [
         msgspec.structs.replace(
@@ -221,7 +221,7 @@ def measure_in_turn(
     if cases[0].output_tokens is not None:
         if text is not None:
             bench.on_event(job.Phase(name="perplexity"))
-        texts = turn_text.score_texts(cases, text)
+        texts = turn_figures.score_texts(cases, text)
     order = [(case, number) for case, number in order if sides[id(case)] not in refused]
     tally = _Tally(cases, has_scoring, figures, texts, len(order), refused)
 
@@ -262,7 +262,6 @@ def names_of(cases: Sequence[Case]) -> list[str]:
 
 
 def _is_clear(tally: _Tally, rounds: int, matters_ratio: float) -> bool:
-    """Return whether every figure that is measured and compares is settled."""
     series = [tally.log_ratios(side, figure) for side in range(1, len(tally.cases)) for figure in tally.figures]
     return any(series) and all(is_settled(ratios, rounds, matters_ratio) for ratios in series if ratios)
 
@@ -285,23 +284,21 @@ def _compared(tally: _Tally, matters: Matters) -> MeasuredInTurn:
     other_sides = range(1, len(tally.cases))
     if not any(tally.pairs(side) for side in other_sides):
         raise MeasurementError(f"no pair of runs can be compared: {'; '.join(dict.fromkeys(left_out))}")
-    counted = [run for run in tally.runs if run.is_sound and not tally.is_scoring(run.round)]
+    firsts = {run.side: run for run in reversed(tally.runs)}
+    sound = [run.outcome for run in tally.runs if run.is_sound and not tally.is_scoring(run.round)]
+    counted = [run for run in sound if isinstance(run, RunRecord)]
+    rules = [rule for run in counted if run.verdict.state == "suspect" for rule in run.verdict.rules]
     sides = tuple(_side(tally, side, names[side]) for side in range(len(tally.cases)))
     return MeasuredInTurn(
         sides=sides,
         contrasts=tuple(_contrast(tally, sides, side, matters) for side in other_sides if tally.pairs(side)),
         left_out=left_out,
-        invalid=_invalid(tally, names),
-        doubts=_doubts([run.outcome for run in counted if isinstance(run.outcome, RunRecord)]),
+        # The scored run of each side, or else its first.
+        invalid={names[side]: run.why for side, run in firsts.items() if not isinstance(run.outcome, EdgemeterError) and not run.is_sound},
+        doubts=tuple(f"{rule}: {rules.count(rule)} of {len(counted)} runs" for rule in dict.fromkeys(rules)),
         runs=tuple(run.outcome for run in tally.runs if isinstance(run.outcome, RunRecord)),
         most_runs=tally.most_runs,
     )
-
-
-def _invalid(tally: _Tally, names: Sequence[str]) -> dict[str, str]:
-    """Return by side why its scored run, or else its first, is invalid."""
-    firsts = {run.side: run for run in reversed(tally.runs)}
-    return {names[side]: run.why for side, run in firsts.items() if not isinstance(run.outcome, EdgemeterError) and not run.is_sound}
 
 
 def _side(tally: _Tally, side: int, name: str) -> Side:
@@ -309,6 +306,7 @@ def _side(tally: _Tally, side: int, name: str) -> Side:
     records = [run for run in runs if isinstance(run, RunRecord)]
     medians_ms = tuple(value for run in records if (value := p50_ms(run)) is not None)
     energies_mj = [value for run in records if (value := gross_mj(run)) is not None]
+    text_values = {entry.choice: [value for run in records if (value := entry.value(run)) is not None] for entry in TEXT_FIGURES}
     interval = run_statistics.median_interval(medians_ms)
     scored = tally.scored(side)
     newest = scored if isinstance(scored, RunRecord) else records[-1] if records else None
@@ -336,26 +334,21 @@ def _side(tally: _Tally, side: int, name: str) -> Side:
         accuracy_reason=accuracy_reason,
         # A server's memory is not seen: the run's is that of the client.
         peak_mb=newest.memory.peak_mb if newest and (newest.generation is None or newest.generation.is_local) else None,
-        text_figures=_text_figures(records),
+        text_figures={name: median(of_runs) for name, of_runs in text_values.items() if of_runs},
         perplexity=score if (score := tally.texts[side] if tally.texts else None) and not isinstance(score, str) else None,
     )
 
 
-def _text_figures(runs: Sequence[RunRecord]) -> dict[str, float]:
-    """Return the medians over the runs of the figures of language models, by their names in options."""
-    values = {entry.choice: [value for run in runs if (value := entry.value(run)) is not None] for entry in TEXT_FIGURES}
-    return {name: median(of_runs) for name, of_runs in values.items() if of_runs}
-
-
 def _contrast(tally: _Tally, sides: Sequence[Side], side: int, matters: Matters) -> Contrast:
     pairs, first, contender = tally.pairs(side), sides[0], sides[side]
-    judgements = {figure.name: _judged(tally, side, figure, matters.ratio) for figure in tally.figures}
+    ratios = {figure.name: tally.log_ratios(side, figure) for figure in tally.figures}
+    judgements = {name: judge_pairs(logs, matters.ratio) if logs else None for name, logs in ratios.items()}
     differences = [_of_figure(figure, judgements[figure.name], pairs[-1], (first, contender), matters.ratio) for figure in tally.figures]
     doubts = _why_doubt(tally, sides, side)
     if tally.texts:
         scores, names = (tally.texts[0], tally.texts[side]), (first.name, contender.name)
-        differences.append(turn_text.perplexity_difference(scores, pairs[-1]))
-        doubts = [*turn_text.text_doubts(pairs, names, scores), *doubts]
+        differences.append(turn_figures.perplexity_difference(scores, pairs[-1]))
+        doubts = [*turn_figures.text_doubts(pairs, names, scores), *doubts]
     else:
         differences.insert(1, _of_accuracy(tally, sides, side, matters.accuracy))
     logs = [[math.log(value) for run in runs if (value := p50_ms(run))] for runs in zip(*pairs, strict=True)]
@@ -373,11 +366,6 @@ def _contrast(tally: _Tally, sides: Sequence[Side], side: int, matters: Matters)
         ),
         sentence=sentence(contender.name, first.name, differences, doubts),
     )
-
-
-def _judged(tally: _Tally, side: int, figure: TurnFigure, matters_ratio: float) -> PairJudgement | None:
-    ratios = tally.log_ratios(side, figure)
-    return judge_pairs(ratios, matters_ratio) if ratios else None
 
 
 def _of_figure(
@@ -451,10 +439,3 @@ def _other_inputs(pair: tuple[RunRecord, RunRecord], name: str, other: str) -> l
         return []
     first, contender = (", ".join("x".join(map(str, tensor.shape)) for tensor in run.inputs) for run in pair)
     return [f"inputs of other sizes: {name} takes {contender}, {other} {first}"]
-
-
-def _doubts(counted: Sequence[RunRecord]) -> tuple[str, ...]:
-    """Return how many of the runs violate each rule."""
-    suspect = [run for run in counted if run.verdict.state == "suspect"]
-    rules = [rule for run in suspect for rule in run.verdict.rules]
-    return tuple(f"{rule}: {rules.count(rule)} of {len(counted)} runs" for rule in dict.fromkeys(rules))

@@ -64,7 +64,7 @@ def observer_setting(environment: Environment, sensors: Iterable[str]) -> str:
 def find_observer_effect(environment: Environment, sensors: Iterable[str], folder: Path | None = None) -> ObserverEffect | None:
     """Return the calibrated effect for this setting, if any; a damaged file is logged and counts as none."""
     try:
-        return _read_effects(_observer_file(folder)).get(observer_setting(environment, sensors))
+        return _read_effects((folder or home()) / OBSERVER_FILE).get(observer_setting(environment, sensors))
     except ConfigError as error:
         logger.warning("%s", error)
         return None
@@ -76,13 +76,9 @@ def keep_observer_effect(effect: ObserverEffect, environment: Environment, folde
     Raises:
         ConfigError: the file is damaged, or cannot be written.
     """
-    path = _observer_file(folder)
+    path = (folder or home()) / OBSERVER_FILE
     effects = _read_effects(path) | {observer_setting(environment, effect.sensors): effect}
     return durable_file.write_struct(path, effects)
-
-
-def _observer_file(folder: Path | None) -> Path:
-    return (folder or home()) / OBSERVER_FILE
 
 
 def _read_effects(path: Path) -> dict[str, ObserverEffect]:

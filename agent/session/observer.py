@@ -39,11 +39,24 @@ def calibrate(
     """
     # Idle stretches and accuracy would only lengthen the time between the two runs of a pair.
     bare = msgspec.structs.replace(case, repeats=1, idle_seconds=0.0, accuracy="never", agreement="never")
+    suite = Suite("observer", (bare,))
     pairs_ms: list[tuple[float, float]] = []
     doubts: list[str] = []
+
+    def run(observing: Observing) -> float:
+        (outcome,) = session.measure(suite, identity, sensors, WHY_NO_POWER, on_event, observing=observing)
+        if isinstance(outcome, EdgemeterError):
+            raise outcome
+        verdict = outcome.verdict
+        if verdict.state == "invalid" or outcome.latency.p50_ms is None:
+            raise MeasurementError(f"a run of {case.label} cannot be used: {'; '.join(verdict.reasons)}")
+        # An effect that was calibrated earlier does not concern this one.
+        doubts.extend(rule for rule in verdict.rules if rule != "observer-effect")
+        return outcome.latency.p50_ms
+
     for pair in range(pairs):
         order: tuple[Observing, Observing] = ("nothing", "all") if pair.bit_count() % 2 else ("all", "nothing")
-        p50_ms = {observing: _run(bare, identity, sensors, on_event, observing, doubts) for observing in order}
+        p50_ms = {observing: run(observing) for observing in order}
         pairs_ms.append((p50_ms["all"], p50_ms["nothing"]))
     counted = tuple(f"{rule}: {count} of {2 * pairs} runs" for rule, count in Counter(doubts).items())
     return CalibratedObserver(effect_of(pairs_ms, case.label, tuple(sorted(sensors))), tuple(pairs_ms), counted)
@@ -69,23 +82,3 @@ def effect_of(pairs_ms: list[tuple[float, float]], case: str, sensors: tuple[str
         p50_ms=sorted(without for _, without in pairs_ms)[len(pairs_ms) // 2],
         sensors=sensors,
     )
-
-
-def _run(
-    case: Case,
-    identity: session.DeviceIdentity,
-    sensors: Mapping[str, PowerSensor],
-    on_event: session.OnEvent,
-    observing: Observing,
-    doubts: list[str],
-) -> float:
-    suite = Suite("observer", (case,))
-    (outcome,) = session.measure(suite, identity, sensors, WHY_NO_POWER, on_event, observing=observing)
-    if isinstance(outcome, EdgemeterError):
-        raise outcome
-    verdict = outcome.verdict
-    if verdict.state == "invalid" or outcome.latency.p50_ms is None:
-        raise MeasurementError(f"a run of {case.label} cannot be used: {'; '.join(verdict.reasons)}")
-    # An effect that was calibrated earlier does not concern this one.
-    doubts.extend(rule for rule in verdict.rules if rule != "observer-effect")
-    return outcome.latency.p50_ms

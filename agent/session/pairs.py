@@ -16,16 +16,9 @@ from statistics import NormalDist, stdev
 
 import msgspec
 
+from edgemeter.agent.base import run_statistics
 from edgemeter.agent.base.decision import Outcome, decide
-from edgemeter.agent.base.run_statistics import (
-    CONFIDENCE,
-    MATTERS_RATIO,
-    TELLING_NEIGHBOURS,
-    centre,
-    neighbour_widening,
-    pair_interval,
-    widening_of,
-)
+from edgemeter.agent.base.run_statistics import CONFIDENCE, MATTERS_RATIO
 from edgemeter.agent.base.statistics import student_quantile
 
 FALSE_ALARMS = 0.01
@@ -66,20 +59,21 @@ def judge_pairs(log_ratios: Sequence[float], matters_ratio: float = MATTERS_RATI
     """Return the judgement on the log ratios ln(B / A) of all pairs."""
     limit = math.log1p(matters_ratio)
     state = _state(log_ratios, limit, DECISION, CONFIDENCE)
-    interval = pair_interval(log_ratios)
-    widening = neighbour_widening(log_ratios)
-    is_unknown = widening == 1 and 1 < len(log_ratios) < TELLING_NEIGHBOURS
+    interval = run_statistics.pair_interval(log_ratios)
+    widening = run_statistics.neighbour_widening(log_ratios)
+    count = len(log_ratios)
+    is_unknown = widening == 1 and 1 < count < run_statistics.TELLING_NEIGHBOURS
     return PairJudgement(
         state=state,
-        ratio=math.exp(centre(log_ratios)) if log_ratios else None,
+        ratio=math.exp(run_statistics.centre(log_ratios)) if log_ratios else None,
         low=math.exp(interval.low) if interval else None,
         high=math.exp(interval.high) if interval else None,
-        pairs=len(log_ratios),
+        pairs=count,
         more_pairs=_more(log_ratios, limit) if state == "not settled" else None,
         matters_ratio=matters_ratio,
-        effective_pairs=len(log_ratios) / widening**2,
+        effective_pairs=count / widening**2,
         are_taken_as_independent=is_unknown,
-        rests_on_independence=is_unknown and state != _state(log_ratios, limit, DECISION, CONFIDENCE, widening_of(len(log_ratios))),
+        rests_on_independence=is_unknown and state != _state(log_ratios, limit, DECISION, CONFIDENCE, run_statistics.widening_of(count)),
     )
 
 
@@ -90,7 +84,7 @@ def is_settled(log_ratios: Sequence[float], planned: int, matters_ratio: float =
         return False
     limit = math.log1p(matters_ratio)
     strict = 1 - FALSE_ALARMS * EARLY_SHARE / (planned - FIRST_CHECK)
-    state = _state(log_ratios, limit, strict, strict, widening_of(count))
+    state = _state(log_ratios, limit, strict, strict, run_statistics.widening_of(count))
     return state in ("lower", "higher", "alike") and state == _state(log_ratios, limit, DECISION, CONFIDENCE)
 
 
@@ -102,7 +96,7 @@ def expected_end(log_ratios: Sequence[float], planned: int, matters_ratio: float
     count = len(log_ratios)
     if count < 2:
         return round(math.sqrt(min(FIRST_CHECK, planned) * planned))
-    mean, spread = centre(log_ratios), stdev(log_ratios)
+    mean, spread = run_statistics.centre(log_ratios), stdev(log_ratios)
     for end in range(max(FIRST_CHECK, count + 1), planned):
         if is_settled([mean + (spread if index % 2 else -spread) for index in range(end)], planned, matters_ratio):
             return end
@@ -115,7 +109,7 @@ def _state(log_ratios: Sequence[float], limit: float, decision: float, confidenc
 
 
 def _outcome(log_ratios: Sequence[float], limit: float, confidence: float, least_widening: float) -> Outcome:
-    interval = pair_interval(log_ratios, confidence, least_widening)
+    interval = run_statistics.pair_interval(log_ratios, confidence, least_widening)
     # Of logarithms, so that an interval without end is none of numbers too large for a float.
     return decide(None, (interval.low, interval.high) if interval else None, limit, "difference").outcome
 
@@ -124,7 +118,8 @@ def _more(log_ratios: Sequence[float], limit: float) -> int | None:
     """Return about how many more pairs would settle it, were the ratio and the spread what they seem; None: more than is sensible."""
     if len(log_ratios) < 2:
         return None
-    effect, spread, now = abs(centre(log_ratios)), stdev(log_ratios) * neighbour_widening(log_ratios), len(log_ratios)
+    effect, now = abs(run_statistics.centre(log_ratios)), len(log_ratios)
+    spread = stdev(log_ratios) * run_statistics.neighbour_widening(log_ratios)
 
     def settles(count: int) -> bool:
         error = spread / math.sqrt(count)

@@ -74,7 +74,8 @@ def run_record(
     sustained: Sustained | None,
 ) -> RunRecord:
     """Return the record of a run; beside its process were read its start, the machine's conditions and the energy."""
-    case = run.case
+    case, environment, observer = run.case, run.session.environment, run.session.observer
+    faults = SensorFaults(power.frozen, lost_sensors(power_traces, power.all()))
     shared = {name: getattr(measured, name) for name in measured.__struct_fields__ if name in RunRecord.__struct_fields__}
     return RunRecord(
         id=uuid.uuid4().hex,
@@ -95,19 +96,10 @@ def run_record(
         other_energies=power.others,
         other_energy_reasons=power.refused,
         energy_method=METHOD,
-        environment=run.session.environment,
+        environment=environment,
         conditions=tuple(conditions),
-        observer=run.session.observer,
-        verdict=judge(
-            measured,
-            conditions,
-            run.session.environment,
-            run.session.observer,
-            cool_down,
-            power.all(),
-            sensor_warnings(power_traces),
-            SensorFaults(power.frozen, lost_sensors(power_traces, power.all())),
-        ),
+        observer=observer,
+        verdict=judge(measured, conditions, environment, observer, cool_down, power.all(), sensor_warnings(power_traces), faults),
         provenance=_provenance(measured, power.energy),
         sustained=sustained,
         cool_down=cool_down,
@@ -134,7 +126,6 @@ def lost_sensors(traces: Iterable[PowerTrace], energies: Sequence[Energy]) -> tu
 
 
 def _provenance(measured: MeasuredRun, power: Energy | None) -> dict[str, Provenance]:
-    """Return where each group of numbers comes from."""
     timed: Provenance = "replayed" if measured.runtime.name == "replay" else "measured"
     groups: dict[str, Provenance] = {"latency": timed, "cold_start": timed, "memory": "measured"}
     if measured.accuracy:
@@ -150,19 +141,11 @@ def _case_id(run: PlannedRun, measured: MeasuredRun) -> str:
     """Return the case's id: the same on every device and day for the same model, runtime settings, load and data."""
     case = run.case
     samples = measured.load.samples_per_query if measured.load else measured.batch
+    setup = (run.sha256, case.runtime, measured.runtime.backend, case.threads, case.scenario, case.mode, measured.dataset.sha256)
+    load = (case.options, measured.batch, samples, case.rate_per_s, case.cpus)
     parts = (
-        run.sha256,
-        case.runtime,
-        measured.runtime.backend,
-        case.threads,
-        case.scenario,
-        case.mode,
-        measured.dataset.sha256,
-        case.options,
-        measured.batch,
-        samples,
-        case.rate_per_s,
-        case.cpus,
+        *setup,
+        *load,
         # Only where there are some: the ids of other cases stay what they were.
         *([case.prompt_tokens, case.output_tokens] if case.output_tokens is not None else []),
         *([measured.dataset.text] if measured.dataset.text is not None else []),

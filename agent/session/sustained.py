@@ -8,7 +8,6 @@ the middle is found in 100%, 100%, 98% and 81%, nearly always from the interval 
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -37,14 +36,6 @@ NORMAL = 1.4826
 
 # Conditions of the machine, each with its moment, monotonic ns.
 TimedConditions = Sequence[tuple[int, Condition]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """Where a level was left: the start of the first interval, and the evidence."""
-
-    t_s: float
-    evidence: str
 
 
 def sustained_of(measured: MeasuredRun, conditions: TimedConditions, traces: Sequence[SensorTrace]) -> Sustained:
@@ -82,7 +73,6 @@ def _point(
 
 
 def _with_tpot(points: Sequence[CurvePoint], places: NDArray[np.int64], moments: TokenMoments, tokens: int) -> tuple[CurvePoint, ...]:
-    """Return the points with the median TPOT of the complete queries that began in each."""
     is_counted = moments.complete(tokens) & (moments.output_tokens > 1)
     each_ms, where = tpot_ns(moments, tokens) / 1e6, places[is_counted]
     medians = [float(np.median(each_ms[where == number])) if np.any(where == number) else None for number in range(len(points))]
@@ -102,16 +92,25 @@ def judged(points: tuple[CurvePoint, ...], interval_s: float) -> Sustained:
     """Return the curve with the levels of its first minute (its first third where it is short), and when they were left."""
     first = max(FEWEST_LEVEL, min(int(LEVEL_S // interval_s), len(points) // LEVEL_SHARE))
     latency, clock = _level(points[:first], lambda point: point.p50_ms), _level(points[:first], lambda point: point.clock_hz)
-    judgements = (latency and _slower(points, first, latency), clock and _lower(points, first, clock))
-    departures = [judgement for judgement in judgements if judgement]
-    earliest = min(departures, key=lambda departure: departure.t_s, default=None)
+    departures: list[tuple[float, str]] = []
+    if latency:
+        limit_ms = latency[0] + max(LEFT_RATIO * latency[0], SCATTERS * latency[1])
+        t_s = _left(points[first:], lambda point: None if point.p50_ms is None else point.p50_ms > limit_ms)
+        if t_s is not None:
+            departures.append((t_s, f"from {t_s:.0f} s on p50 is above {limit_ms:.4g} ms (first minute: {latency[0]:.4g} ms)"))
+    if clock:
+        limit_hz = clock[0] * (1 - LEFT_RATIO)
+        t_s = _left(points[first:], lambda point: None if point.clock_hz is None else point.clock_hz < limit_hz)
+        evidence = f"the clock is below {limit_hz / 1e6:.0f} MHz (first minute: {clock[0] / 1e6:.0f} MHz)"
+        if t_s is not None:
+            departures.append((t_s, f"from {t_s:.0f} s on {evidence}"))
     return Sustained(
         interval_s=interval_s,
         points=points,
         level_p50_ms=latency[0] if latency else None,
         level_clock_hz=clock[0] if clock else None,
-        throttled_after_s=earliest.t_s if earliest else None,
-        evidence="; ".join(departure.evidence for departure in departures) or None,
+        throttled_after_s=min((t_s for t_s, _ in departures), default=None),
+        evidence="; ".join(evidence for _, evidence in departures) or None,
     )
 
 
@@ -122,19 +121,6 @@ def _level(points: Sequence[CurvePoint], value: Callable[[CurvePoint], float | N
         return None
     level = statistics.median(values)
     return level, NORMAL * statistics.median(abs(number - level) for number in values)
-
-
-def _slower(points: Sequence[CurvePoint], first: int, level: tuple[float, float]) -> _Left | None:
-    limit_ms = level[0] + max(LEFT_RATIO * level[0], SCATTERS * level[1])
-    t_s = _left(points[first:], lambda point: None if point.p50_ms is None else point.p50_ms > limit_ms)
-    return None if t_s is None else _Left(t_s, f"from {t_s:.0f} s on p50 is above {limit_ms:.4g} ms (first minute: {level[0]:.4g} ms)")
-
-
-def _lower(points: Sequence[CurvePoint], first: int, level: tuple[float, float]) -> _Left | None:
-    limit_hz = level[0] * (1 - LEFT_RATIO)
-    t_s = _left(points[first:], lambda point: None if point.clock_hz is None else point.clock_hz < limit_hz)
-    evidence = f"the clock is below {limit_hz / 1e6:.0f} MHz (first minute: {level[0] / 1e6:.0f} MHz)"
-    return None if t_s is None else _Left(t_s, f"from {t_s:.0f} s on {evidence}")
 
 
 def _left(points: Sequence[CurvePoint], is_beyond: Callable[[CurvePoint], bool | None]) -> float | None:

@@ -122,10 +122,7 @@ def _settings_changed(facts: RunFacts) -> str | None:
     before, after = facts.at("before"), facts.at("after")
     if not before or not after:
         return None
-    pairs = [
-        ("governor", before[0].governor, after[-1].governor),
-        ("power mode", before[0].power_mode, after[-1].power_mode),
-    ]
+    pairs = [("governor", before[0].governor, after[-1].governor), ("power mode", before[0].power_mode, after[-1].power_mode)]
     changed = [f"{name} was {first!r} before and {last!r} after" for name, first, last in pairs if first and last and first != last]
     return "; ".join(changed) or None
 

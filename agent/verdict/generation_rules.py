@@ -26,21 +26,10 @@ LEAST_WEIGHTS_MB = 64.0
 # Highest bandwidth of the memory in MB/s, by a part of the board's name; those with less memory or an older mode may have less.
 # Source: the makers' data sheets (bus width x transfer rate): Raspberry Pi 4 and 5, NVIDIA Jetson modules, Rockchip RK3588 with LPDDR5.
 MEMORY_MB_PER_S = {
-    "Raspberry Pi 4": 12_800,
-    "Compute Module 4": 12_800,
-    "Raspberry Pi 5": 17_100,
-    "Compute Module 5": 17_100,
-    "Jetson Nano": 25_600,
-    "Jetson TX2": 59_700,
-    "Xavier NX": 59_700,
-    "AGX Xavier": 136_500,
-    "Orin Nano": 102_400,
-    "Orin NX": 102_400,
-    "AGX Orin": 204_800,
-    "Jetson AGX Thor": 273_000,
-    "Orange Pi 5": 44_000,
-    "ROCK 5": 44_000,
-}
+    "Raspberry Pi 4": 12_800, "Compute Module 4": 12_800, "Raspberry Pi 5": 17_100, "Compute Module 5": 17_100,
+    "Jetson Nano": 25_600, "Jetson TX2": 59_700, "Xavier NX": 59_700, "AGX Xavier": 136_500, "Orin Nano": 102_400, "Orin NX": 102_400,
+    "AGX Orin": 204_800, "Jetson AGX Thor": 273_000, "Orange Pi 5": 44_000, "ROCK 5": 44_000,
+}  # fmt: skip
 # More operations a cycle than a core has: 8-bit products with AMX (Intel's manual: 2,048), or with i8mm on two 256-bit pipes.
 OPERATIONS_PER_CYCLE = {"x86_64": 2048, "aarch64": 256, "armv7l": 64}
 # A weight is multiplied and added.
@@ -115,18 +104,11 @@ def _decode_above_bandwidth(facts: RunFacts, generation: Generation) -> str | No
     "measure again; if it stays, distrust both",
 )
 def _own_timings_differ(_: RunFacts, generation: Generation) -> str | None:
-    network_ms = generation.network_round_trip_ms or 0.0
-    parts = (
-        _differs(
-            "prefill",
-            generation.prefill_tokens_per_s,
-            generation.own_prefill_tokens_per_s,
-            OWN_PREFILL_MS + network_ms,
-            generation.prompt_tokens or 0,
-        ),
-        _differs("decode", generation.decode_tokens_per_s, generation.own_decode_tokens_per_s, OWN_DECODE_MS, 1),
-    )
-    return "; ".join(filter(None, parts)) or None
+    ours_per_s, own_per_s = generation.prefill_tokens_per_s, generation.own_prefill_tokens_per_s
+    allowed_ms = OWN_PREFILL_MS + (generation.network_round_trip_ms or 0.0)
+    prefill = _differs("prefill", ours_per_s, own_per_s, allowed_ms, generation.prompt_tokens or 0)
+    decode = _differs("decode", generation.decode_tokens_per_s, generation.own_decode_tokens_per_s, OWN_DECODE_MS, 1)
+    return "; ".join(filter(None, (prefill, decode))) or None
 
 
 def _differs(phase: str, ours_per_s: float | None, own_per_s: float | None, allowed_ms: float, tokens: int) -> str | None:

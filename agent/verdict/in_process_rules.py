@@ -92,10 +92,6 @@ def _long_first_call(facts: RunFacts) -> str | None:
     return _fact(facts, "long_first")
 
 
-@RULES.note(
-    "a module of PyTorch is in evaluation mode",
-    "in training mode dropout and normalisation do other work",
-    "call `.eval()` first",
-)
+@RULES.note("a module of PyTorch is in evaluation mode", "in training mode dropout and normalisation do other work", "call `.eval()` first")
 def _training_mode(facts: RunFacts) -> str | None:
     return _fact(facts, "training")

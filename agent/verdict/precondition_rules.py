@@ -74,11 +74,8 @@ def _hot_start(before: Condition, _: Environment | None) -> str | None:
     "`sudo swapoff -a` if memory suffices",
 )
 def _swap_in_use(before: Condition, _: Environment | None) -> str | None:
-    return (
-        f"{before.swap_used_mb:.0f} MB are in swap: run `sudo swapoff -a` before measuring if the memory suffices"
-        if before.swap_used_mb
-        else None
-    )
+    remedy = "run `sudo swapoff -a` before measuring if the memory suffices"
+    return f"{before.swap_used_mb:.0f} MB are in swap: {remedy}" if before.swap_used_mb else None
 
 
 @PRECONDITIONS.note("at least 300 MB of memory are available", "with less, a larger model makes the machine swap", "end other programs")

@@ -86,7 +86,6 @@ def _not_steady(facts: RunFacts) -> str | None:
     "measure longer (`--mode normal`) with a fixed governor and steady cooling",
 )
 def _drift(facts: RunFacts) -> str | None:
-    """Compare the fastest and the slowest third: more than chance, and more than matters."""
     thirds = np.array_split(facts.latency_ms(), 3)
     if thirds[-1].size < FEWEST_IN_THIRD:
         return None
@@ -159,7 +158,6 @@ def _waited_for_core(facts: RunFacts) -> str | None:
     "`edgemeter models convert --to executorch-fp32`",
 )
 def _portable_kernels(facts: RunFacts) -> str | None:
-    """Name the operators that an ExecuTorch program calls one by one."""
     left_operators = facts.measured.runtime.facts.get("left_to_portable")
     return None if left_operators is None else f"portable kernels run {left_operators}"
 
@@ -174,7 +172,6 @@ def _implausible_power(facts: RunFacts) -> str | None:
 
 
 def _contradiction(energy: Energy, other: Energy) -> str | None:
-    """Return how two energies of a run contradict each other; None where both can be right."""
     narrow, wide = (energy, other) if other.scope in INSIDE[energy.scope] else (other, energy)
     ratio = narrow.mean_power_w / wide.mean_power_w if wide.mean_power_w else math.inf
     figures = f"{narrow.mean_power_w:.4g} W ({narrow.sensor}, {narrow.scope}) and {wide.mean_power_w:.4g} W ({wide.sensor}, {wide.scope})"
@@ -239,7 +236,6 @@ def _outside_calibration(facts: RunFacts) -> str | None:
 
 
 def _beyond(energy: Energy) -> str | None:
-    """Return which mean powers of an energy lie outside the load steps of its sensor's calibration."""
     if energy.calibrated_w is None:
         return None
     low_w, high_w = energy.calibrated_w

@@ -13,7 +13,7 @@ from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.suite import Case
 from edgemeter.agent.energy.window import Window
-from edgemeter.agent.engine.scenarios import closed_loop, concurrent, poisson
+from edgemeter.agent.engine.scenarios import closed_loop, poisson
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_stage
 from edgemeter.agent.engine.scenarios.timing import TimedQueries, TimingPlan, TimingSubject
 from edgemeter.agent.runtimes import Array, TensorInfo
@@ -144,7 +144,7 @@ def load_of_timed(timed: TimedQueries, samples_per_query: int, calls_per_query: 
         return part
     queueing_ns = timed.starts_ns - timed.arrivals_ns
     busy = None if timed.overlap else poisson.utilisation_ratio(timed)
-    keeps_up = not concurrent.leaves_backlog(timed) if timed.overlap else busy is not None and busy < 1
+    keeps_up = not poisson.leaves_backlog(timed) if timed.overlap else busy is not None and busy < 1
     return msgspec.structs.replace(
         part,
         target_per_s=rate_per_s,
@@ -152,7 +152,7 @@ def load_of_timed(timed: TimedQueries, samples_per_query: int, calls_per_query: 
         utilisation_ratio=busy,
         is_sustained=keeps_up and timed.unserved == 0,
         unserved=timed.unserved,
-        in_flight_max=concurrent.in_flight_max(timed) if timed.overlap else None,
+        in_flight_max=poisson.in_flight_max(timed) if timed.overlap else None,
         queueing=summarise_stage(queueing_ns),
         service=summarise_stage(timed.latency_ns - queueing_ns),
     )

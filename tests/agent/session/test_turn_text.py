@@ -9,7 +9,7 @@ from rich.console import Console
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.cli import compare_models
 from edgemeter.agent.quality.perplexity import Perplexity
-from edgemeter.agent.session import in_turn, session, turn_text
+from edgemeter.agent.session import in_turn, session, turn_figures
 from tests.fixtures.record_factory import make_generation, make_generation_energy, make_latency, make_record
 from tests.fixtures.replay_case import replay_case
 
@@ -60,7 +60,7 @@ def compare(monkeypatch, tmp_path):
             return by_model[case.model]
 
         monkeypatch.setattr(session, "measure", measure)
-        monkeypatch.setattr(turn_text, "text_perplexity", score)
+        monkeypatch.setattr(turn_figures, "text_perplexity", score)
         return in_turn.measure_in_turn(cases, rounds, BENCH, text="a text" if scores else None)
 
     return compared
@@ -152,7 +152,7 @@ def test_a_side_without_likelihoods_leaves_the_perplexity_of_the_other(compare):
     comparison = compare(lambda n: language_run(100 + n), lambda n: language_run(100 + n), scores=scores, rounds=3)
     assert absent(comparison)["perplexity"] == "llama-server gives no likelihoods of a text"
     assert [side.perplexity and side.perplexity.value for side in comparison.sides] == [1.5, None]
-    assert absent(compare(lambda _: language_run(), lambda _: language_run(), rounds=3))["perplexity"] == turn_text.NO_TEXT
+    assert absent(compare(lambda _: language_run(), lambda _: language_run(), rounds=3))["perplexity"] == turn_figures.NO_TEXT
 
 
 def test_a_language_model_is_not_compared_with_another_kind(compare):

@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.engine.scenarios.concurrent`: users of a server, who wait for nobody here."""
+"""Facts about `edgemeter.agent.engine.scenarios.poisson`: users of a server, who wait for nobody here."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from edgemeter.agent.base.errors import MeasurementError
-from edgemeter.agent.engine.scenarios import concurrent
+from edgemeter.agent.engine.scenarios import poisson
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
 from tests.fixtures.rows import table_row
@@ -30,7 +30,7 @@ def test_each_user_is_served_beside_the_others():
         meeting.wait()
         return index, started - arrival_ns
 
-    _, answers = concurrent.serve([0, MS, 2 * MS], answer)
+    _, answers = poisson.serve([0, MS, 2 * MS], answer)
     assert [index for index, _ in answers] == [0, 1, 2]
     assert min(late for _, late in answers) >= 0
 
@@ -49,7 +49,7 @@ def test_who_finds_no_room_is_left_out_and_not_put_off():
         yield from (0, 0, MS, 2 * MS)
         last_came.set()
 
-    _, answers = concurrent.serve(arrivals(), answer, limit=2)
+    _, answers = poisson.serve(arrivals(), answer, limit=2)
     assert answers == answered == [0, 1]
 
 
@@ -62,14 +62,14 @@ def test_the_first_failure_ends_the_schedule():
         raise MeasurementError("the server failed")
 
     with pytest.raises(MeasurementError, match="the server failed"):
-        concurrent.serve([0, 50 * MS, 100 * MS], answer)
+        poisson.serve([0, 50 * MS, 100 * MS], answer)
     assert answered == [0]
 
 
 def test_the_most_in_flight_are_counted():
     """A query that ends when another starts is over."""
-    assert concurrent.in_flight_max(timed([0, 10, 20], [10, 10, 10])) == 1
-    assert concurrent.in_flight_max(timed([0, 5, 9, 30], [10, 10, 10, 1])) == 3
+    assert poisson.in_flight_max(timed([0, 10, 20], [10, 10, 10])) == 1
+    assert poisson.in_flight_max(timed([0, 5, 9, 30], [10, 10, 10, 1])) == 3
 
 
 def served(rate_ratio, places, queries=400):
@@ -88,9 +88,9 @@ def test_a_rate_above_what_a_server_can_leaves_a_backlog():
     """However many it serves at once, which nobody reports; at 80% of it there is none, although queries overlap all the time."""
     for places in [1, 4, 16]:
         with table_row(places):
-            assert not concurrent.leaves_backlog(served(0.8, places))
-            assert concurrent.leaves_backlog(served(1.3, places))
-            assert not concurrent.leaves_backlog(served(0.8, places, queries=64))
+            assert not poisson.leaves_backlog(served(0.8, places))
+            assert poisson.leaves_backlog(served(1.3, places))
+            assert not poisson.leaves_backlog(served(0.8, places, queries=64))
 
 
 def test_the_load_has_no_utilisation_and_counts_who_was_left_out():

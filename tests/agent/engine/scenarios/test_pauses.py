@@ -1,4 +1,4 @@
-"""Facts about `edgemeter.agent.engine.scenarios.pauses`: random pauses that keep queries from coming in step with a clock."""
+"""Facts about `edgemeter.agent.engine.scenarios.closed_loop`: random pauses that keep queries from coming in step with a clock."""
 
 import numpy as np
 import pytest
