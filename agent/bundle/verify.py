@@ -120,10 +120,7 @@ def _lines(verification: Verification, version: str) -> list[str]:
         return [f"{verification.file}: damaged: {verification.error}"]
     count = len(verification.differences)
     differ = f"{verification.checked} figures recomputed, {count or 'none'} differ{'s' * (count == 1)}"
-    lines = [
-        f"{verification.file}: {verification.model} on {verification.device}: {differ}",
-        f"  {signature_text(verification.signature)}",
-    ]
+    lines = [f"{verification.file}: {verification.model} on {verification.device}: {differ}", f"  {signature_text(verification.signature)}"]
     if verification.other_method:
         method = f"its energies were computed by method {verification.energy_method or 1}, this version has method {METHOD}"
         if not any("energy" in finding.field for finding in verification.other_method):

@@ -14,14 +14,7 @@ from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.tls import TlsFiles
-from edgemeter.agent.contract.identity import (
-    LARGEST_BYTES,
-    CertificateHeld,
-    CertificateRequest,
-    decode_answer,
-    encode_identity,
-    request_id,
-)
+from edgemeter.agent.contract.identity import LARGEST_BYTES, CertificateHeld, CertificateRequest, decode_answer, encode_identity, request_id
 from edgemeter.agent.contract.messages import Topic, TopicKind
 from edgemeter.agent.contract.sealed import decode_sealed
 from edgemeter.agent.daemon.handler import HandlerContext

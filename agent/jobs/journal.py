@@ -152,13 +152,7 @@ class Journal(Database):
             connection.execute("UPDATE executions SET runs = json_insert(runs, '$[#]', ?) WHERE place = ?", (run, number))
 
     def ends(
-        self,
-        number: int,
-        state: JobState,
-        reason: str | None = None,
-        *,
-        figures: dict[str, float] | None = None,
-        text: str | None = None,
+        self, number: int, state: JobState, reason: str | None = None, *, figures: dict[str, float] | None = None, text: str | None = None
     ) -> bool:
         """Note how it ended; return False when that was settled already."""
         values = (state, _cut(reason), msgspec.json.encode(figures or {}).decode(), None if text is None else text[-_TEXT_CHARACTERS:])

@@ -19,15 +19,6 @@ from edgemeter.agent.base.file_lock import DeviceLock, FileLock
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message
 from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.messages import (
-    EVERY_ACTIVITY,
-    EVERY_BIRTH,
-    EVERY_CAMPAIGN_STATE,
-    EVERY_HEALTH,
-    EVERY_RESULT,
-    EVERY_STATE,
-    Topic,
-)
 from edgemeter.agent.ledger.chunks import Committed, RecordKey, coalesce
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
@@ -57,7 +48,7 @@ CHECK_CHUNKS = 8
 RETRY_S = 2.0
 
 # What is measured now; a broker with an older ACL does not let us read it.
-LIVE_TOPICS = (EVERY_ACTIVITY, EVERY_CAMPAIGN_STATE)
+LIVE_TOPICS = (messages.EVERY_ACTIVITY, messages.EVERY_CAMPAIGN_STATE)
 
 # How often retention runs, and how soon again while there is more to remove.
 FORGET_S = 60.0
@@ -284,7 +275,7 @@ class Receiver:
 
     def _subscriptions(self) -> tuple[str, ...]:
         shared = f"$share/{self._group}/" if self._group is not None else ""
-        return (f"{shared}{EVERY_RESULT}", EVERY_STATE, EVERY_BIRTH, EVERY_HEALTH, *LIVE_TOPICS)
+        return (f"{shared}{messages.EVERY_RESULT}", messages.EVERY_STATE, messages.EVERY_BIRTH, messages.EVERY_HEALTH, *LIVE_TOPICS)
 
     def _write(self, ledger: Ledger, feed: Feed) -> None:
         has_unchecked = has_buffers = True
@@ -394,4 +385,4 @@ def _send_receipts(feed: Feed, record_keys: tuple[RecordKey, ...]) -> None:
     for (fleet, device, number), seqs in sequences.items():
         receipt = messages.Receipt(session=number, held=tuple(coalesce(sorted(seqs))))
         # QoS 0: a receipt is lost only with the connection; then the device sends again and gets another.
-        feed.publish(str(Topic(fleet, device, "receipt")), messages.encode_message(receipt))
+        feed.publish(str(messages.Topic(fleet, device, "receipt")), messages.encode_message(receipt))
