@@ -239,7 +239,6 @@ def _order(facts: RecordFacts) -> Iterator[FigureFinding]:
 
 
 def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
-    """Recompute what follows from the moments of the tokens."""
     generation = facts.record.generation
     if generation is None:
         return

@@ -141,7 +141,6 @@ def _key_file(path: Path) -> bytes:
 
 
 def _library() -> tuple[Any, Any]:
-    """Return the library's modules for reading keys and for Ed25519."""
     primitives = "cryptography.hazmat.primitives"
     need = "signatures need the library cryptography"
     return import_extra(f"{primitives}.serialization", "sign", need), import_extra(f"{primitives}.asymmetric.ed25519", "sign", need)

@@ -196,7 +196,7 @@ class Publisher:
     @property
     def resent(self) -> int:
         """How many records were sent again."""
-        return self._sender.resent
+        return self._sender.window.resent
 
     def close(self) -> None:
         """Disconnect and end the threads; what is left stays in the outbox. May be called twice."""

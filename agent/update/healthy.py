@@ -105,7 +105,6 @@ class ReleaseHealthHandler:
         return ("healthy", None) if self._context.is_connected() else ("waiting", "it has no session with the broker yet")
 
     def _import(self, release: InstalledRelease) -> None:
-        """Start the process that imports, or check how it ended."""
         if self._child is None:
             last = read_report(self._folder / REPORT_FILE, HealthyReport)
             if last is not None and (last.release, last.state) == (release.version, "healthy"):

@@ -66,7 +66,7 @@ def _try(right: Right, path: Path, version: "_Version1 | _Version2") -> None:
             if right == "write":
                 sink.prepare()
             else:
-                for _ in client.query_rows(connection, tried_config, "SELECT id FROM run LIMIT 1"):
+                for _ in connection.rows("SELECT id FROM run LIMIT 1"):
                     break
         except ConfigError as error:
             remedy = f"name another file (--{right}-token-to), or move it away"
@@ -74,8 +74,6 @@ def _try(right: Right, path: Path, version: "_Version1 | _Version2") -> None:
 
 
 class _Version2:
-    """Bucket, mapping and authorisations of InfluxDB 2."""
-
     def __init__(self, config: InfluxConfig) -> None:
         self._client = BucketClient(config)
         self.config = config
@@ -118,14 +116,14 @@ class _Version1:
     def make_place(self, keep_days: int | None) -> list[str]:
         name = self.config.policy or "autogen"
         policy, duration = client.identifier(name), f"{keep_days}d" if keep_days else "INF"
-        self._execute(f"CREATE DATABASE {self._database}")
+        self._connection.execute(f"CREATE DATABASE {self._database}")
         if self.config.policy:
             try:
-                self._execute(f"CREATE RETENTION POLICY {policy} ON {self._database} DURATION {duration} REPLICATION 1")
+                self._connection.execute(f"CREATE RETENTION POLICY {policy} ON {self._database} DURATION {duration} REPLICATION 1")
             except ConfigError as error:
                 if "already exists" not in str(error):
                     raise
-        self._execute(
+        self._connection.execute(
             f"ALTER RETENTION POLICY {policy} ON {self._database} DURATION {duration} SHARD DURATION {_shard_days(keep_days)}d DEFAULT"
         )
         where = f"--influx '{influx_config.url_of(self.config)}'"
@@ -135,19 +133,16 @@ class _Version1:
         name, password = f"edgemeter_{self.config.database}_{right}", secrets.token_urlsafe(24)
         user = client.identifier(name)
         try:
-            self._execute(f"CREATE USER {user} WITH PASSWORD {client.literal(password)}")
+            self._connection.execute(f"CREATE USER {user} WITH PASSWORD {client.literal(password)}")
         except ConfigError as error:
             if "already exists" not in str(error):
                 raise
-            self._execute(f"SET PASSWORD FOR {user} = {client.literal(password)}")
-        self._execute(f"GRANT {right.upper()} ON {self._database} TO {user}")
+            self._connection.execute(f"SET PASSWORD FOR {user} = {client.literal(password)}")
+        self._connection.execute(f"GRANT {right.upper()} ON {self._database} TO {user}")
         return f"{name}:{password}"
 
     def close(self) -> None:
         self._connection.close()
-
-    def _execute(self, statement: str) -> None:
-        client.execute_influxql(self._connection, self.config, statement)
 
 
 def _kept(keep_days: int | None) -> str:

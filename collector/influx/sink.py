@@ -192,7 +192,7 @@ class _DatabaseSink(Sink):
     def remove(self, device: str, at_ns: int) -> None:
         condition = f"time = {at_ns} AND device = {client.literal(device)}"
         for measurement in (MEASUREMENT, HISTOGRAM):
-            client.execute_influxql(self._http, self.config, f"DELETE FROM {client.identifier(measurement)} WHERE {condition}")  # noqa: S608 - names of ours
+            self._http.execute(f"DELETE FROM {client.identifier(measurement)} WHERE {condition}")  # noqa: S608 - names of ours
 
     def close(self) -> None:
         self._http.close()
@@ -210,7 +210,7 @@ class _DatabaseSink(Sink):
         self._http.send("POST", "/write", parameters, "\n".join(lines).encode("utf-8", "replace"))
 
     def _create(self) -> None:
-        client.execute_influxql(self._http, self.config, f"CREATE DATABASE {client.identifier(self.config.database or '')}")
+        self._http.execute(f"CREATE DATABASE {client.identifier(self.config.database or '')}")
         logger.info("created database %r at %s", self.config.database, self.config.url)
 
 

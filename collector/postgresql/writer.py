@@ -2,8 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -28,8 +27,7 @@ from edgemeter.agent.ledger.chunks import (
 )
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage, note_presence
 from edgemeter.agent.ledger.quarantine import Rejection
-from edgemeter.collector.postgresql.schema import check_version
-from edgemeter.collector.postgresql.session import LedgerSession
+from edgemeter.collector.postgresql.schema import LedgerSession, check_version
 
 SUBJECTS_REMEMBERED = 10_000
 
@@ -68,16 +66,8 @@ def next_numbers(statements: Statements, rows: int, chunks: int, where: object) 
     return row, chunk
 
 
-@contextmanager
-def locked(session: LedgerSession) -> Iterator[Statements]:
-    """Give what executes statements in one transaction that no commit and no other such transaction runs beside."""
-    with session.transaction() as statements:
-        next_numbers(statements, 0, 0, session.address)
-        yield statements
-
-
 class PostgresWriter:
-    """Writes over one session; each commit is a transaction of its own."""
+    """The writing calls of a ledger, over one session; each commit is a transaction of its own."""
 
     def __init__(self, session: LedgerSession) -> None:
         self._session = session
@@ -87,11 +77,11 @@ class PostgresWriter:
     def commit(
         self,
         arrivals: Sequence[Arrival],
-        rejections: Sequence[Rejection],
-        changes: Sequence[PresenceChange | RetainedMessage],
-        batches: Sequence[ArrivedBatch],
+        rejections: Sequence[Rejection] = (),
+        changes: Sequence[PresenceChange | RetainedMessage] = (),
+        batches: Sequence[ArrivedBatch] = (),
     ) -> Committed:
-        """Commit what arrived; a record that PostgreSQL cannot store goes to the quarantine, and stops no other."""
+        """Commit what arrived, durable when this returns; what PostgreSQL cannot store goes to the quarantine and stops no other."""
         return self._commit([*portions(arrivals), *batches], rejections, changes)
 
     def release(self, row: int, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch], *, drain_again: bool) -> Committed:
@@ -215,7 +205,6 @@ def _not_forgotten(statements: Statements, rows: Sequence[_Row]) -> Sequence[_Ro
 
 
 def _collided(statements: Statements, rows: Sequence[_Row]) -> Iterable[int]:
-    """Yield the rows whose numbers belong to other records."""
     keys = [(row.record.device, row.record.session, row.record.seq) for row in rows]
     stored = statements.execute(_HELD, [list(column) for column in zip(*keys, strict=True)])
     stored_ids = {(device, session, seq): record_id for device, session, seq, record_id in stored.fetchall()}

@@ -28,8 +28,7 @@ from edgemeter.collector.receive.admission import WHOLE_BYTES, Admitted, CheckDe
 from edgemeter.collector.receive.allocator import give_back_freed_buffers
 from edgemeter.collector.receive.envelope import is_compressed
 from edgemeter.collector.receive.feed import Feed
-from edgemeter.collector.receive.flooding import UselessMessages, source_of
-from edgemeter.collector.receive.inbox import Inbox
+from edgemeter.collector.receive.inbox import Inbox, UselessMessages, source_of
 from edgemeter.collector.receive.monitor import Histogram
 
 logger = logging.getLogger(__name__)
@@ -116,7 +115,6 @@ class CollectorName:
 
 
 def _kept_name(path: Path) -> str:
-    """Return the name in a file, written if absent."""
     try:
         if path.exists():
             return path.read_text(encoding="ascii").strip()

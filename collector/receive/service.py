@@ -18,7 +18,7 @@ from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.allocator import keep_freed_buffers
 from edgemeter.collector.receive.monitor import MonitorMetric, process_metrics
-from edgemeter.collector.receive.receiver import STALLED_S, Receiver, ReceiverCounts
+from edgemeter.collector.receive.receiver import STALLED_S, Receiver
 
 if TYPE_CHECKING:
     from edgemeter.collector.influx.drain import Drain
@@ -33,7 +33,10 @@ _REJECTIONS = (
 
 
 class Collector:
-    """Receives from the broker at `address` into the ledger at `ledger_place`, and drains that to InfluxDB when one is given."""
+    """Receives from the broker at `address` into the ledger at `ledger_place`, and drains that to InfluxDB when one is given.
+
+    `counts` are those since the start.
+    """
 
     def __init__(
         self,
@@ -51,16 +54,12 @@ class Collector:
         self._receiver = Receiver(
             address, ledger_place, lambda: self._drain.wake() if self._drain is not None else None, group=group, retention=retention
         )
+        self.counts = self._receiver.counts
 
     @property
     def name(self) -> str:
         """The name of this collector at the broker, once it has started."""
         return self._receiver.name
-
-    @property
-    def counts(self) -> ReceiverCounts:
-        """Counts since the start."""
-        return self._receiver.counts
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         """Return when results are being received. If InfluxDB does not answer now, it is retried; the ledger keeps everything.
