@@ -352,12 +352,7 @@ def _frozen(facts: RecordFacts, sensors: Collection[str]) -> tuple[str, ...]:
 
 
 def _measured(facts: RecordFacts) -> job.MeasuredRun:
-    """Return what the measuring process reported, as far as the record holds it.
-
-    Raises:
-        TypeError: a part of it is neither in the record nor follows from it.
-        ConfigError: the samples are not there.
-    """
+    """Return what the measuring process reported; raises TypeError if the record lacks a part of it, ConfigError if it has no samples."""
     timed, windows = facts.timed, facts.record.windows
     if timed is None or windows is None:
         raise ConfigError(NO_SAMPLES)
@@ -368,12 +363,5 @@ def _measured(facts: RecordFacts) -> job.MeasuredRun:
 
 
 PARTS: tuple[Callable[[RecordFacts], Iterator[FigureFinding]], ...] = (
-    _latency,
-    _load,
-    _generation,
-    _order,
-    _stages,
-    _energy,
-    _sustained,
-    _verdict,
-)
+    _latency, _load, _generation, _order, _stages, _energy, _sustained, _verdict,
+)  # fmt: skip

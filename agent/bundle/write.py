@@ -58,7 +58,9 @@ def bundle_files(record: RunRecord, case: Case | None, suite: bytes | None, sign
     head, _ = split_samples(encode(record))
     listed = [(archive.RECORD, head)]
     if case is not None:
-        listed.append((archive.CASE, archive.encode_document(_published(case))))
+        # As it ran, but of paths only the last part, since the folders of a device are private.
+        names = {key: Path(value).name for key in _PATHS if (value := getattr(case, key)) is not None}
+        listed.append((archive.CASE, archive.encode_document(msgspec.structs.replace(case, **names))))
     if suite is not None:
         listed.append((archive.SUITE, suite))
     series: list[archive.SeriesFile] = []
@@ -83,11 +85,6 @@ def _series(samples: Series, used_names: set[str]) -> archive.SeriesFile:
     names = (f"samples/{stem}{'' if count == 1 else f'-{count}'}.{samples.dtype[1:]}" for count in range(1, len(used_names) + 2))
     file = next(name for name in names if name not in used_names)
     return archive.SeriesFile(name=samples.name, unit=samples.unit, dtype=samples.dtype, count=samples.count, file=file)
-
-
-def _published(case: Case) -> Case:
-    """Return the case as it ran. Of paths only the last part, since the folders of a device are private."""
-    return msgspec.structs.replace(case, **{key: Path(value).name for key in _PATHS if (value := getattr(case, key)) is not None})
 
 
 class BundleRecorder:

@@ -103,11 +103,7 @@ def _rfc3339(time_ns: int) -> str:
 
 
 def _secret(kind: str, channel: str, file: str | None, variable: str | None) -> str | None:
-    """Return the secret in `file`, or in the environment's `variable`; None if neither is named.
-
-    Raises:
-        ConfigError: it cannot be read, or is empty.
-    """
+    """Return the secret in `file` or the environment's `variable`, None if neither is named; raises ConfigError if there is none."""
     if file is not None:
         try:
             value = Path(file).expanduser().read_text(encoding="utf-8").strip()

@@ -178,7 +178,9 @@ class Receiver:
         # that the broker brings at once what a killed collector had taken and not committed; the outboxes would after a while. In a
         # group the others can have what we do not take: nothing is kept for one that is gone.
         lasting: Literal["clean", "persistent"] = "persistent" if self._group is None else "clean"
-        feed = self._feed = Feed(self._address, f"collector-{self._name.id}", self._subscriptions(), self, lasting=lasting)
+        shared = f"$share/{self._group}/" if self._group is not None else ""
+        topics = (f"{shared}{messages.EVERY_RESULT}", messages.EVERY_STATE, messages.EVERY_BIRTH, messages.EVERY_HEALTH, *LIVE_TOPICS)
+        feed = self._feed = Feed(self._address, f"collector-{self._name.id}", topics, self, lasting=lasting)
         try:
             feed.connect(timeout_s)
         except EdgemeterError:
@@ -270,10 +272,6 @@ class Receiver:
             return
         self.refusal = f"the broker at {self._address} rejects the collector's subscription ({reason}): allow it to read edgemeter/v1/#"
         logger.error("%s", self.refusal)
-
-    def _subscriptions(self) -> tuple[str, ...]:
-        shared = f"$share/{self._group}/" if self._group is not None else ""
-        return (f"{shared}{messages.EVERY_RESULT}", messages.EVERY_STATE, messages.EVERY_BIRTH, messages.EVERY_HEALTH, *LIVE_TOPICS)
 
     def _write(self, ledger: Ledger, feed: Feed) -> None:
         has_unchecked = has_buffers = True
