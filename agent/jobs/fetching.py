@@ -178,14 +178,12 @@ class ContentFetcher:
             self._requested_to = 0
             return 0.0
         if status != WRONG_HASH:
-            message = f"cannot bring {content.name!r} to its end (status {status}): see the agent's log"
             self.stop()
-            raise TransientError(message)
+            raise TransientError(f"cannot bring {content.name!r} to its end (status {status}): see the agent's log")
         self._wrong += 1
         if self._wrong >= TRIES:
-            message = f"what the server sent for {content.name!r} has not the hash {content.sha256[:12]}, {TRIES} times"
             self.stop()
-            raise EdgemeterError(message)
+            raise EdgemeterError(f"what the server sent for {content.name!r} has not the hash {content.sha256[:12]}, {TRIES} times")
         self._kept.part(content).touch(mode=0o600)
         self._requested_to = 0
         return 0.0

@@ -150,11 +150,11 @@ def of_newest_runs(case: CaseSummary, newest: int) -> CaseSummary:
     return dataclasses.replace(summary, **lazy)
 
 
-def runs_of(connection: sqlite3.Connection, number: int, newest: int = -1) -> list[RunRecord]:
-    """Return the usable runs of a case, or the newest so many, oldest first, without the fields that the index leaves away."""
+def runs_of(connection: sqlite3.Connection, number: int, newest: int = -1, *, usable: bool = True) -> list[RunRecord]:
+    """Return the usable runs of a case (or all), or the newest so many, oldest first, without the fields that the index leaves away."""
     template = connection.execute("SELECT text FROM cases JOIN templates USING (template) WHERE case_number = ?", (number,)).fetchone()
-    query = f"SELECT body FROM measured JOIN bodies USING (row) WHERE case_number = ? AND is_usable {_BACKWARDS}"  # noqa: S608
-    bodies = connection.execute(query, (number, newest)).fetchall()
+    query = f"SELECT body FROM measured JOIN bodies USING (row) WHERE case_number = ? AND is_usable >= ? {_BACKWARDS}"  # noqa: S608
+    bodies = connection.execute(query, (number, usable, newest)).fetchall()
     return [unpack_record(body, template[0]) for (body,) in reversed(bodies)] if template else []
 
 

@@ -129,7 +129,8 @@ class Receiver:
     """Receives into the ledger at `ledger_place`, and calls `committed` after each commit; `start` once, `stop` once or more.
 
     Receivers of one `group` share the messages. `retention` removes old records. `trouble` is why nothing can be committed now, `refusal`
-    why the broker rejects our subscription; None when all is well.
+    why the broker rejects our subscription; None when all is well. `inbox` holds what is not committed and receipted yet, `useless` counts
+    what is rejected or has no room.
     """
 
     def __init__(
@@ -153,8 +154,8 @@ class Receiver:
         if group is not None and (not group or any(character in "/+# " or not character.isprintable() for character in group)):
             raise ConfigError(f"{group!r} is not a valid group name: use one without '/', '+', '#' and spaces")
         self._group = group
-        self._useless = UselessMessages()
-        self._inbox = Inbox(has_room=lambda: self._feed.wake() if self._feed is not None else None)
+        self.useless = UselessMessages()
+        self.inbox = Inbox(has_room=lambda: self._feed.wake() if self._feed is not None else None)
         self._stopping = threading.Event()
         self._name: CollectorName | None = None
         self._feed: Feed | None = None
@@ -198,7 +199,7 @@ class Receiver:
     def stop(self) -> None:
         """Commit what was received, and end the threads; may be called twice."""
         self._stopping.set()
-        self._inbox.close()
+        self.inbox.close()
         if self._writer is not None:
             self._writer.join()
             self._writer = None
@@ -214,10 +215,6 @@ class Receiver:
         """The name of this collector at the broker; empty before the start."""
         return self._name.id if self._name is not None else ""
 
-    def is_idle(self) -> bool:
-        """Return whether everything received is committed and receipted."""
-        return self._inbox.is_idle()
-
     def is_alive(self) -> bool:
         """Return whether the writer thread is alive; if it died, which is a bug, the process must end."""
         return self._writer is not None and self._writer.is_alive()
@@ -230,30 +227,22 @@ class Receiver:
         """Return whether the broker is connected."""
         return self._feed is not None and self._feed.is_connected()
 
-    def waiting(self) -> int:
-        """Return how many received messages are not committed yet."""
-        return len(self._inbox)
-
     def is_full(self) -> bool:
         """Feed event: return whether the inbox is full."""
-        return self._inbox.is_full()
+        return self.inbox.is_full()
 
     def received(self, messages: Sequence[Message]) -> None:
         """Feed event: messages."""
-        muted = self._useless.muted()
+        muted = self.useless.muted()
         shed = [message for message in messages if source_of(message.topic) in muted] if muted else []
-        shed += self._inbox.put([message for message in messages if source_of(message.topic) not in muted] if shed else messages)
+        shed += self.inbox.put([message for message in messages if source_of(message.topic) not in muted] if shed else messages)
         if shed and self._feed is not None:
             self.counts.shed += len(shed)
             self._feed.acknowledge(shed)
             for message in shed:
-                self._useless.count(message.topic, len(message.payload))
+                self.useless.count(message.topic, len(message.payload))
             device = source_of(shed[0].topic)
             logger.warning("%s sends more than can be stored: some messages have to come again", device, extra=about(device))
-
-    def flooders(self) -> list[str]:
-        """Return the devices that sent more useless messages than any board does, since the last call."""
-        return self._useless.flooders()
 
     def disconnected(self, reason: str) -> None:
         """Feed event: the connection is gone."""
@@ -275,13 +264,13 @@ class Receiver:
 
     def _write(self, ledger: Ledger, feed: Feed) -> None:
         has_unchecked = has_buffers = True
-        while not self._stopping.is_set() or not self._inbox.is_idle():
+        while not self._stopping.is_set() or not self.inbox.is_idle():
             self._progress_s = time.monotonic()
-            batch = self._inbox.take(GROUP_MESSAGES, GROUP_BYTES, timeout_s=0.0 if has_unchecked else 1.0)
+            batch = self.inbox.take(GROUP_MESSAGES, GROUP_BYTES, timeout_s=0.0 if has_unchecked else 1.0)
             if batch:
                 self._keep_all(ledger, feed, batch)
                 has_unchecked = has_buffers = True
-            self._inbox.done()
+            self.inbox.done()
             if not batch and has_unchecked:
                 has_unchecked = self._check(ledger)
             elif not batch and has_buffers:
@@ -329,7 +318,7 @@ class Receiver:
     def _note(self, rejections: Sequence[Rejection]) -> None:
         self.counts.rejections.update(rejection.kind for rejection in rejections)
         for rejection in rejections:
-            self._useless.count(rejection.topic, len(rejection.payload))
+            self.useless.count(rejection.topic, len(rejection.payload))
             limit = about(source_of(rejection.topic))
             logger.warning("quarantined a message of %s: %s", rejection.topic, rejection.reason, extra=limit)
 

@@ -93,7 +93,7 @@ class Collector:
 
     def flooders(self) -> list[str]:
         """Return the devices that sent more useless messages than any board does, since the last call."""
-        return self._receiver.flooders()
+        return self._receiver.useless.flooders()
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until everything received is committed, and drained if there is an InfluxDB; return False after `timeout_s`."""
@@ -157,7 +157,7 @@ class Collector:
         yield MonitorMetric("shed_total", "counter", "Messages of devices that send too much, to be sent again.", counts.shed)
         yield MonitorMetric("stalled_seconds", "gauge", "Time since a commit or a pass of the writer ended.", self._receiver.stalled_s())
         yield MonitorMetric("forgotten_total", "counter", "Records removed by retention.", counts.forgotten)
-        yield MonitorMetric("waiting_messages", "gauge", "Messages received and not committed yet.", self._receiver.waiting())
+        yield MonitorMetric("waiting_messages", "gauge", "Messages received and not committed yet.", len(self._receiver.inbox))
         yield MonitorMetric("connected", "gauge", "1 while the broker is connected.", int(self._receiver.is_connected()))
         yield MonitorMetric("drain_ok", "gauge", "0 while the drain makes no progress.", int(self.trouble() is None))
         with open_ledger(self.place, "read") as ledger:
@@ -188,7 +188,7 @@ class Collector:
         yield MonitorMetric("sink_lag_seconds", "gauge", "Age of the oldest record that the sink does not have.", lag_s, "sink")
 
     def _is_settled(self) -> bool:
-        if not self._receiver.is_idle():
+        if not self._receiver.inbox.is_idle():
             return False
         if self._drain is None:
             return True
