@@ -101,9 +101,8 @@ def signature_of(bundle: RunBundle, expected: str | None) -> BundleSignature:
     return BundleSignature(state="signed", fingerprint=fingerprint, expected=None if expected is None else fingerprint == expected)
 
 
-def show_verifications(verifications: Sequence[Verification], version: str, console: Console | None = None) -> None:
+def show_verifications(verifications: Sequence[Verification], version: str, console: Console) -> None:
     """Print the result for each bundle; `version` is that of this edgemeter."""
-    console = console or Console()
     for verification in verifications:
         for line in _lines(verification, version):
             console.print(line, markup=False, highlight=False, soft_wrap=True)

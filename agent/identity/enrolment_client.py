@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
@@ -52,7 +51,7 @@ class EnrolmentClient:
     def __enter__(self) -> "EnrolmentClient":  # noqa: PYI034 - Self needs Python 3.11
         return self
 
-    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over = True
         self._session.close()
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -149,8 +148,8 @@ class ReleaseHealthHandler:
 
 def _unreadable(path: Path) -> str | None:
     try:
-        with closing(sqlite_file.connect(path, outbox_file.FORMAT, "read")) as connection, sqlite_file.mapped(path, outbox_file.FORMAT):
-            connection.execute("SELECT row FROM records LIMIT 1").fetchall()
+        with sqlite_file.Database(path, outbox_file.FORMAT, "read") as outbox:
+            outbox.query("SELECT row FROM records LIMIT 1")
     except EdgemeterError as error:
         return str(error)
     return None
