@@ -239,9 +239,9 @@ def _as_agents(address: BrokerAddress, plan: LoadPlan, template: RecordTemplate,
             # Record n belongs to device n modulo devices, and each device to one writer, so that its numbers stay in order.
             for number in range(plan.records):
                 device = number % plan.devices
-                due_s = start_s + number / plan.rate_per_s
                 if device % WRITERS != first:
                     continue
+                due_s = start_s + number / plan.rate_per_s
                 if stop.wait(max(0.0, due_s - time.monotonic())):
                     return
                 outbox, publisher = agents[device]
