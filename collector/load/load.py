@@ -61,8 +61,6 @@ WINDOW_RECORDS = 2000
 OVERDUE_S = 5.0
 OVERDUE_POLL_S = 0.005
 
-SentKey = tuple[int, int]
-
 
 @dataclass(slots=True)
 class _UnconfirmedRecord:
@@ -84,7 +82,7 @@ class SimulatedDevices:
     step: int
     resent: int = 0
     refusal: str | None = None
-    _sent: dict[SentKey, _UnconfirmedRecord] = field(default_factory=dict)
+    _sent: dict[tuple[int, int], _UnconfirmedRecord] = field(default_factory=dict)
     _sessions: dict[int, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _session: MqttSession | None = None
