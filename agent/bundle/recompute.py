@@ -25,14 +25,7 @@ from edgemeter.agent.energy.sampler import SensorTrace, unpack_trace
 from edgemeter.agent.energy.sensor_run import EnergyRun
 from edgemeter.agent.energy.window import absolute_windows
 from edgemeter.agent.engine import job
-from edgemeter.agent.engine.scenarios import scenario
-from edgemeter.agent.engine.scenarios.generation_statistics import (
-    TokenMoments,
-    decode_tokens_per_s,
-    prefill_tokens_per_s,
-    summarise_gaps,
-    summarise_tpot,
-)
+from edgemeter.agent.engine.scenarios import generation_statistics, scenario
 from edgemeter.agent.engine.scenarios.latency_statistics import summarise_latency, summarise_stage
 from edgemeter.agent.engine.scenarios.scenario import load_of_timed
 from edgemeter.agent.engine.scenarios.timing import TimedQueries
@@ -246,24 +239,23 @@ def _order(facts: RecordFacts) -> Iterator[FigureFinding]:
 
 
 def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
-    """Recompute what follows from the moments of the tokens."""
     generation = facts.record.generation
     if generation is None:
         return
-    moments, output_tokens = TokenMoments.of_series(facts.raw), generation.output_tokens
+    moments, output_tokens = generation_statistics.TokenMoments.of_series(facts.raw), generation.output_tokens
     if moments is None:
         yield NotRecomputed("generation", NO_SAMPLES)
         return
     window_ns = facts.timed.end_ns - facts.timed.begin_ns if facts.timed and facts.timed.overlap else None
-    decoded = decode_tokens_per_s(moments, output_tokens, window_ns)
+    decoded = generation_statistics.decode_tokens_per_s(moments, output_tokens, window_ns)
     read = None if decoded is None or generation.model.weights_mb is None else decoded * generation.model.weights_mb
     recomputed = msgspec.structs.replace(
         generation,
         stamped_tokens_max=moments.stamped_tokens_max(),
         ended_early=int((~moments.complete(output_tokens)).sum()),
         ttft=summarise_latency(moments.first_ns),
-        tpot=summarise_tpot(moments, output_tokens),
-        itl=summarise_gaps(moments, output_tokens),
+        tpot=generation_statistics.summarise_tpot(moments, output_tokens),
+        itl=generation_statistics.summarise_gaps(moments, output_tokens),
         decode_tokens_per_s=decoded,
         weight_bandwidth_mb_per_s=read,
     )
@@ -273,7 +265,7 @@ def _generation(facts: RecordFacts) -> Iterator[FigureFinding]:
         energy, why = generation_energy(facts.record.energy, facts.traces(), windows, run)
         recomputed = msgspec.structs.replace(recomputed, energy=energy, energy_reason=why)
     if generation.counts == "exact" and generation.cached_tokens == 0 and generation.prompt_tokens is not None:
-        rate = prefill_tokens_per_s(moments, generation.prompt_tokens * moments.first_ns.size, window_ns)
+        rate = generation_statistics.prefill_tokens_per_s(moments, generation.prompt_tokens * moments.first_ns.size, window_ns)
         recomputed = msgspec.structs.replace(recomputed, prefill_tokens_per_s=rate)
     is_other = generation.ttft is not None and not generation.ttft.effective
     findings = _by_method(compare_figures("generation", generation, recomputed), DEPENDENCE, is_other=is_other)
@@ -360,33 +352,16 @@ def _frozen(facts: RecordFacts, sensors: Collection[str]) -> tuple[str, ...]:
 
 
 def _measured(facts: RecordFacts) -> job.MeasuredRun:
-    """Return what the measuring process reported, as far as the record holds it.
-
-    Raises:
-        TypeError: a part of it is neither in the record nor follows from it.
-        ConfigError: the samples are not there.
-    """
+    """Return what the measuring process reported; raises TypeError if the record lacks a part of it, ConfigError if it has no samples."""
     timed, windows = facts.timed, facts.record.windows
     if timed is None or windows is None:
         raise ConfigError(NO_SAMPLES)
     window, before, after = absolute_windows(windows)
-    follows: dict[str, Any] = {
-        "timed": window,
-        "idle_before": before,
-        "idle_after": after,
-        "guesses": (),
-    }
+    follows: dict[str, Any] = {"timed": window, "idle_before": before, "idle_after": after, "guesses": ()}
     fields = {name: getattr(facts.record, name) for name in RunRecord.__struct_fields__} | follows
     return job.MeasuredRun(**{name: fields[name] for name in job.MeasuredRun.__struct_fields__ if name in fields})
 
 
 PARTS: tuple[Callable[[RecordFacts], Iterator[FigureFinding]], ...] = (
-    _latency,
-    _load,
-    _generation,
-    _order,
-    _stages,
-    _energy,
-    _sustained,
-    _verdict,
-)
+    _latency, _load, _generation, _order, _stages, _energy, _sustained, _verdict,
+)  # fmt: skip

@@ -7,12 +7,16 @@ Keys are PEM files: PKCS #8 without a passphrase, and SubjectPublicKeyInfo. A fi
 import hashlib
 import os
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
-from edgemeter.agent.base.plugins import import_extra
+from edgemeter.agent.base.plugins import ModuleOfExtra
+
+_NEED = "signatures need the library cryptography"
+_serialization = ModuleOfExtra("cryptography.hazmat.primitives.serialization", "sign", _NEED)
+_ed25519 = ModuleOfExtra("cryptography.hazmat.primitives.asymmetric.ed25519", "sign", _NEED)
+_exceptions = ModuleOfExtra("cryptography.exceptions", "sign", _NEED)
 
 
 class WrongSignatureError(EdgemeterError):
@@ -39,14 +43,13 @@ def signer(path: Path) -> Signer:
         UnavailableError: the library is not installed.
         ConfigError: the file cannot be read, or holds no such key.
     """
-    serialization, ed25519 = _library()
     try:
-        key = serialization.load_pem_private_key(_key_file(path), password=None)
-    except (ValueError, TypeError, _unsupported()) as error:
+        key = _serialization.load_pem_private_key(_key_file(path), password=None)
+    except (ValueError, TypeError, _exceptions.UnsupportedAlgorithm) as error:
         raise ConfigError(
             f"{str(path)!r} is not a private key in PEM without a passphrase: make one with `edgemeter bundle keygen FILE`"
         ) from error
-    if not isinstance(key, ed25519.Ed25519PrivateKey):
+    if not isinstance(key, _ed25519.Ed25519PrivateKey):
         raise ConfigError(f"the key in {str(path)!r} is not an Ed25519 key: make one with `edgemeter bundle keygen FILE`")
     return Signer(key, _public_bytes(key.public_key(), "PEM"))
 
@@ -58,9 +61,8 @@ def keygen(path: Path) -> tuple[Path, str]:
         UnavailableError: the library is not installed.
         ConfigError: a file of either name is there already, or cannot be written.
     """
-    serialization, ed25519 = _library()
-    key = ed25519.Ed25519PrivateKey.generate()
-    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    key = _ed25519.Ed25519PrivateKey.generate()
+    private = key.private_bytes(_serialization.Encoding.PEM, _serialization.PrivateFormat.PKCS8, _serialization.NoEncryption())
     public, public_pem = path.with_name(path.name + ".pub"), _public_bytes(key.public_key(), "PEM")
     try:
         if public.exists():
@@ -104,12 +106,11 @@ def check_signature(manifest: bytes, signature: bytes, public_pem: bytes) -> str
         UnavailableError: the library is not installed.
         WrongSignatureError: the key did not sign it.
     """
-    _library()
     try:
         _public_key(public_pem).verify(signature, manifest)
     except ConfigError as error:
         raise WrongSignatureError(f"its key is invalid: {error}") from error
-    except import_module("cryptography.exceptions").InvalidSignature as error:
+    except _exceptions.InvalidSignature as error:
         raise WrongSignatureError(
             "the signature does not match this manifest and key: the bundle was changed, or the signature is that of another bundle"
         ) from error
@@ -117,19 +118,17 @@ def check_signature(manifest: bytes, signature: bytes, public_pem: bytes) -> str
 
 
 def _public_key(public_pem: bytes) -> Any:
-    serialization, ed25519 = _library()
     try:
-        key = serialization.load_pem_public_key(public_pem)
-    except (ValueError, _unsupported()) as error:
+        key = _serialization.load_pem_public_key(public_pem)
+    except (ValueError, _exceptions.UnsupportedAlgorithm) as error:
         raise ConfigError("it is not a public key in PEM: `edgemeter bundle keygen FILE` writes one to FILE.pub") from error
-    if not isinstance(key, ed25519.Ed25519PublicKey):
+    if not isinstance(key, _ed25519.Ed25519PublicKey):
         raise ConfigError("it is not an Ed25519 key: `edgemeter bundle keygen FILE` writes one to FILE.pub")
     return key
 
 
 def _public_bytes(key: Any, encoding: Literal["PEM", "DER"]) -> bytes:
-    serialization, _ = _library()
-    content: bytes = key.public_bytes(getattr(serialization.Encoding, encoding), serialization.PublicFormat.SubjectPublicKeyInfo)
+    content: bytes = key.public_bytes(getattr(_serialization.Encoding, encoding), _serialization.PublicFormat.SubjectPublicKeyInfo)
     return content
 
 
@@ -138,15 +137,3 @@ def _key_file(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read the key {str(path)!r}: {error.strerror}") from error
-
-
-def _library() -> tuple[Any, Any]:
-    """Return the library's modules for reading keys and for Ed25519."""
-    primitives = "cryptography.hazmat.primitives"
-    need = "signatures need the library cryptography"
-    return import_extra(f"{primitives}.serialization", "sign", need), import_extra(f"{primitives}.asymmetric.ed25519", "sign", need)
-
-
-def _unsupported() -> type[Exception]:
-    kind: type[Exception] = import_module("cryptography.exceptions").UnsupportedAlgorithm
-    return kind

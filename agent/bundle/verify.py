@@ -101,9 +101,8 @@ def signature_of(bundle: RunBundle, expected: str | None) -> BundleSignature:
     return BundleSignature(state="signed", fingerprint=fingerprint, expected=None if expected is None else fingerprint == expected)
 
 
-def show_verifications(verifications: Sequence[Verification], version: str, console: Console | None = None) -> None:
+def show_verifications(verifications: Sequence[Verification], version: str, console: Console) -> None:
     """Print the result for each bundle; `version` is that of this edgemeter."""
-    console = console or Console()
     for verification in verifications:
         for line in _lines(verification, version):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -120,10 +119,7 @@ def _lines(verification: Verification, version: str) -> list[str]:
         return [f"{verification.file}: damaged: {verification.error}"]
     count = len(verification.differences)
     differ = f"{verification.checked} figures recomputed, {count or 'none'} differ{'s' * (count == 1)}"
-    lines = [
-        f"{verification.file}: {verification.model} on {verification.device}: {differ}",
-        f"  {signature_text(verification.signature)}",
-    ]
+    lines = [f"{verification.file}: {verification.model} on {verification.device}: {differ}", f"  {signature_text(verification.signature)}"]
     if verification.other_method:
         method = f"its energies were computed by method {verification.energy_method or 1}, this version has method {METHOD}"
         if not any("energy" in finding.field for finding in verification.other_method):

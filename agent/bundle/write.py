@@ -12,19 +12,6 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.bundle import archive
-from edgemeter.agent.bundle.archive import (
-    BUNDLE_SUFFIX,
-    CASE,
-    MANIFEST_FILE,
-    RECORD,
-    SIGNATURE,
-    SIGNER,
-    SUITE,
-    RunFile,
-    RunManifest,
-    SeriesFile,
-    encode_document,
-)
 from edgemeter.agent.bundle.signature import Signer
 from edgemeter.agent.contract.record import RunRecord, Series, encode, split_samples
 from edgemeter.agent.contract.suite import Case
@@ -42,7 +29,7 @@ def write_bundle(folder: Path, record: RunRecord, case: Case | None, suite: byte
     Raises:
         ConfigError: it cannot be written.
     """
-    path = folder / f"{record.id}{BUNDLE_SUFFIX}"
+    path = folder / f"{record.id}{archive.BUNDLE_SUFFIX}"
     content = archive.pack(bundle_files(record, case, suite, signer))
     partial = path.with_suffix(".partial")
     try:
@@ -69,34 +56,35 @@ def check_folder(folder: Path) -> None:
 def bundle_files(record: RunRecord, case: Case | None, suite: bytes | None, signer: Signer | None) -> Iterator[tuple[str, bytes]]:
     """Yield the files of a bundle in their order: the manifest first, then its signature, then what it lists."""
     head, _ = split_samples(encode(record))
-    listed = [(RECORD, head)]
+    listed = [(archive.RECORD, head)]
     if case is not None:
-        listed.append((CASE, encode_document(_published(case))))
+        # As it ran, but of paths only the last part, since the folders of a device are private.
+        names = {key: Path(value).name for key in _PATHS if (value := getattr(case, key)) is not None}
+        listed.append((archive.CASE, archive.encode_document(msgspec.structs.replace(case, **names))))
     if suite is not None:
-        listed.append((SUITE, suite))
-    series: list[SeriesFile] = []
+        listed.append((archive.SUITE, suite))
+    series: list[archive.SeriesFile] = []
     for samples in record.samples:
         series.append(_series(samples, {described.file for described in series}))
         listed.append((series[-1].file, zlib.decompress(base64.b64decode(samples.data))))
-    members = tuple(RunFile(file=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest()) for name, content in listed)
-    text = encode_document(RunManifest(record=record.id, written_by=record.environment.agent, members=members, series=tuple(series)))
-    yield MANIFEST_FILE, text
+    members = tuple(
+        archive.RunFile(file=name, size_bytes=len(content), sha256=hashlib.sha256(content).hexdigest()) for name, content in listed
+    )
+    text = archive.encode_document(
+        archive.RunManifest(record=record.id, written_by=record.environment.agent, members=members, series=tuple(series))
+    )
+    yield archive.MANIFEST_FILE, text
     if signer is not None:
-        yield SIGNATURE, signer.sign(text)
-        yield SIGNER, signer.public_pem
+        yield archive.SIGNATURE, signer.sign(text)
+        yield archive.SIGNER, signer.public_pem
     yield from listed
 
 
-def _series(samples: Series, used_names: set[str]) -> SeriesFile:
+def _series(samples: Series, used_names: set[str]) -> archive.SeriesFile:
     stem = re.sub(r"[^A-Za-z0-9._-]", "_", samples.name).lstrip(".-")[:80] or "series"
     names = (f"samples/{stem}{'' if count == 1 else f'-{count}'}.{samples.dtype[1:]}" for count in range(1, len(used_names) + 2))
     file = next(name for name in names if name not in used_names)
-    return SeriesFile(name=samples.name, unit=samples.unit, dtype=samples.dtype, count=samples.count, file=file)
-
-
-def _published(case: Case) -> Case:
-    """Return the case as it ran. Of paths only the last part, since the folders of a device are private."""
-    return msgspec.structs.replace(case, **{key: Path(value).name for key in _PATHS if (value := getattr(case, key)) is not None})
+    return archive.SeriesFile(name=samples.name, unit=samples.unit, dtype=samples.dtype, count=samples.count, file=file)
 
 
 class BundleRecorder:

@@ -57,7 +57,7 @@ class Outbox(Database):
     """The outbox at `path`, made when absent, of at most about `limit_bytes`. Its methods may be called from any thread.
 
     Opening it starts a session: a number that no other opening has, on this device or on one whose card is a copy of this one's or
-    was rewritten; so (device, session, seq) identifies one record for ever.
+    was rewritten, its `session`; so (device, session, seq) identifies one record for ever.
 
     Raises:
         ConfigError: the file is not an outbox, or of a newer version.
@@ -74,11 +74,6 @@ class Outbox(Database):
             connection.execute("PRAGMA foreign_keys = ON")
             connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         self._reserve.in_need(self._begin_session)
-
-    @property
-    def session(self) -> int:
-        """The number of the session that this opening started."""
-        return self._session
 
     def put(self, record: RunRecord) -> RunRecord:
         """Keep `record`; return it with its session and its number (1, 2, 3, ... without gaps), once it is on the disk.
@@ -104,7 +99,7 @@ class Outbox(Database):
         if self._device not in {None, record.device}:
             # Gaps are looked for per device, so another device's records need a session of their own.
             self._begin_session()
-        numbered = msgspec.structs.replace(record, session=self._session, seq=self._last_seq + 1)
+        numbered = msgspec.structs.replace(record, session=self.session, seq=self._last_seq + 1)
         dropped = self._insert(numbered)
         self._report_dropped(dropped)
         self._device = record.device
@@ -288,7 +283,7 @@ class Outbox(Database):
             connection.execute("UPDATE opened SET times = times + 1")
             times = int(connection.execute("SELECT times FROM opened").fetchone()[0])
         # The counter alone repeats on a copied card, the random bits alone could repeat here; the counter is never 0, nor is a session.
-        self._session = secrets.randbits(_RANDOM_BITS) << _COUNTER_BITS | (times % ((1 << _COUNTER_BITS) - 1) + 1)
+        self.session = secrets.randbits(_RANDOM_BITS) << _COUNTER_BITS | (times % ((1 << _COUNTER_BITS) - 1) + 1)
         self._last_seq = 0
 
     def _insert(self, record: RunRecord) -> outbox_file.Dropped:

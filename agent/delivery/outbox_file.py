@@ -1,6 +1,5 @@
 """The outbox's file: its tables, what is dropped when it is full, and a reserve on the disk for a full one."""
 
-import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Iterable
@@ -132,8 +131,8 @@ def is_delivered(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:
     if not path.exists():
         return False
     query = "SELECT 1 FROM records JOIN receipted USING (row) WHERE (device, session, seq) = (?, ?, ?)"
-    with contextlib.closing(sqlite_file.connect(path, FORMAT, "read")) as connection, sqlite_file.mapped(path, FORMAT):
-        return any(connection.execute(query, number).fetchone() for number in numbers)
+    with sqlite_file.Database(path, FORMAT, "read") as outbox:
+        return any(outbox.query(query, *number) for number in numbers)
 
 
 def withdraw(path: Path, numbers: Iterable[tuple[str, int, int]]) -> bool:

@@ -14,18 +14,10 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from edgemeter.agent.base import mqtt_session
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.file_lock import DeviceLock
-from edgemeter.agent.base.mqtt_session import (
-    CONNECT_TIMEOUT_S,
-    LARGEST_MESSAGE_BYTES,
-    Message,
-    MqttSession,
-    SessionProfile,
-    Will,
-    backoff_s,
-)
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic, TopicKind
 from edgemeter.agent.delivery.broker_name import BrokerName
@@ -53,7 +45,7 @@ class PublisherListener(Protocol):
     def connected(self) -> None:
         """Note that a connection is up and `topics` are subscribed to."""
 
-    def received(self, message: Message) -> None:
+    def received(self, message: mqtt_session.Message) -> None:
         """Take one message on one of `topics`."""
 
 
@@ -90,7 +82,7 @@ class Publisher:
         self._activity: messages.Activity | None = None
         self._outgoing: deque[tuple[str, bytes, Literal["passing", "retained"]]] = deque()
         self._handler_messages: set[int] = set()
-        self._session: MqttSession | None = None
+        self._session: mqtt_session.MqttSession | None = None
         self._thread: threading.Thread | None = None
         self._receipts: deque[messages.Receipt] = deque()
         self._requests: deque[tuple[str, messages.AgainRequest]] = deque(maxlen=WAITING_MESSAGES)
@@ -104,7 +96,7 @@ class Publisher:
         self._reported_reason: str | None = None
         self._was_offline = False
 
-    def connect(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    def connect(self, timeout_s: float = mqtt_session.CONNECT_TIMEOUT_S) -> None:
         """Return when the broker has accepted this device, and `is_connected`; from then on the outbox empties by itself.
 
         Raises:
@@ -160,7 +152,7 @@ class Publisher:
             return f"they wait for this device's clock to be set: check that it can reach a time server (NTP); {outlook}"
         if self._sender.too_large:
             count, limit_bytes = len(self._sender.too_large), self._session.largest_bytes()
-            is_own_limit = limit_bytes >= LARGEST_MESSAGE_BYTES
+            is_own_limit = limit_bytes >= mqtt_session.LARGEST_MESSAGE_BYTES
             remedy = (
                 "export them on the device (edgemeter bundle)"
                 if is_own_limit
@@ -204,7 +196,7 @@ class Publisher:
     @property
     def resent(self) -> int:
         """How many records were sent again."""
-        return self._sender.resent
+        return self._sender.window.resent
 
     def close(self) -> None:
         """Disconnect and end the threads; what is left stays in the outbox. May be called twice."""
@@ -237,7 +229,7 @@ class Publisher:
             logger.info("connection to the broker at %s lost: %s", self.address, reason)
         self._wake.set()
 
-    def received(self, message: Message) -> None:
+    def received(self, message: mqtt_session.Message) -> None:
         """Session event: a receipt, or the device's state; anything else is ignored (amqtt sends retained messages to all clients)."""
         suffix = f"/{self._birth.device}/"
         try:
@@ -286,7 +278,7 @@ class Publisher:
     def _topic(self, kind: TopicKind) -> str:
         return str(Topic(self._birth.fleet, self._birth.device, kind))
 
-    def _publish_activity(self, session: MqttSession, activity: messages.Activity) -> None:
+    def _publish_activity(self, session: mqtt_session.MqttSession, activity: messages.Activity) -> None:
         session.publish(self._topic("activity"), messages.encode_message(activity), qos=0, lasting="retained")
 
     def _publish_state(self, state: str) -> None:
@@ -301,14 +293,16 @@ class Publisher:
             self._session.close()
         before = self._name.state
         if self._name.choose(time.monotonic()) == "own":
-            profile = SessionProfile(self._birth.device, self._lasting, will=Will(self._topic("state"), self._state("lost")))
+            profile = mqtt_session.SessionProfile(
+                self._birth.device, self._lasting, will=mqtt_session.Will(self._topic("state"), self._state("lost"))
+            )
             if before == "displaced":
                 logger.warning("this process takes the name of device %r at the broker again", self._birth.device)
         else:
-            profile = SessionProfile(f"{self._birth.device}~{self._birth.session}")
+            profile = mqtt_session.SessionProfile(f"{self._birth.device}~{self._birth.session}")
         if self._name.state == "displaced" != before:
             logger.warning("another process publishes as device %r: this one uses a client id of its own for now", self._birth.device)
-        session = self._session = MqttSession(self.address, profile, self)
+        session = self._session = mqtt_session.MqttSession(self.address, profile, self)
         try:
             session.connect(timeout_s)
         except EdgemeterError:
@@ -325,7 +319,7 @@ class Publisher:
             except EdgemeterError as error:
                 # Logged once, not with every try.
                 logger.log(logging.DEBUG if failures else logging.WARNING, "cannot publish now: %s", error)
-                pause_s = backoff_s(failures)
+                pause_s = mqtt_session.backoff_s(failures)
                 failures += 1
                 self._was_offline = True
             self._wake.wait(pause_s)
@@ -334,7 +328,7 @@ class Publisher:
         self._take_receipts()
         self._take_requests()
         if self._session is None or self._name.is_due(time.monotonic()):
-            self._open_session(CONNECT_TIMEOUT_S)
+            self._open_session(mqtt_session.CONNECT_TIMEOUT_S)
         session = self._session
         if session is None or not session.is_connected():
             return IDLE_S
@@ -374,7 +368,7 @@ class Publisher:
             self._sender.look_back(min(rows))
         return held_s
 
-    def _greet(self, session: MqttSession) -> None:
+    def _greet(self, session: mqtt_session.MqttSession) -> None:
         self._outgoing.clear()
         self._handler_messages.clear()
         if self._was_offline:

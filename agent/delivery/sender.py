@@ -239,23 +239,18 @@ class Sender:
         self._share = 1.0
         self._had_receipt = True
         self._must_restart = False
-        self._window = SendWindow(window_records, WINDOW_BYTES, receipt_timeout_s)
-
-    @property
-    def resent(self) -> int:
-        """How many records were sent again."""
-        return self._window.resent
+        self.window = SendWindow(window_records, WINDOW_BYTES, receipt_timeout_s)
 
     def send(self, session: MqttSession) -> float:
         """Send what is due; return the seconds until something is due again."""
         now_s = time.monotonic()
         if self._must_restart:
             self._must_restart = False
-            self._window.restart()
-        self._window.expire(now_s, session.is_on_its_way)
+            self.window.restart()
+        self.window.expire(now_s, session.is_on_its_way)
         self._send_again(session, now_s)
         self._send_on(session, now_s)
-        return self._window.wait_s(now_s)
+        return self.window.wait_s(now_s)
 
     def refused(self, session: MqttSession) -> bool:
         """Note the broker's refusal of a message, from any thread; return whether it was one of a previous fleet."""
@@ -269,7 +264,7 @@ class Sender:
         """Drop the records that `receipt` names."""
         self._had_receipt = True
         self._share = min(1.0, 2 * self._share)
-        self._window.receipted(receipt, time.monotonic())
+        self.window.receipted(receipt, time.monotonic())
 
     def restart(self) -> None:
         """Begin again at the oldest record: what was on the way may be lost."""
@@ -278,41 +273,41 @@ class Sender:
         self._had_receipt = False
         self.holds_previous = False
         self._previous.clear()
-        self._window.restart()
+        self.window.restart()
 
     def look_back(self, row: int) -> None:
         """Look again at the records from that row on: some were held back, and are not any more."""
-        self._window.after_row = min(self._window.after_row, row - 1)
+        self.window.after_row = min(self.window.after_row, row - 1)
 
     def _send_again(self, session: MqttSession, now_s: float) -> None:
         repeats: list[Pending] = []
-        for row in self._window.due(now_s):
+        for row in self.window.due(now_s):
             record = self._outbox.read(row)
             if record is None:
-                self._window.gone(row)
+                self.window.gone(row)
             else:
                 repeats.append(record)
         for first in range(0, len(repeats), BATCH_RECORDS):
             for batch in batches(repeats[first : first + BATCH_RECORDS], session.largest_bytes()):
                 if batch.fits:
-                    self._window.sent_again(batch.records, self._publish(session, batch))
+                    self.window.sent_again(batch.records, self._publish(session, batch))
 
     def _send_on(self, session: MqttSession, now_s: float) -> None:
         room = session.room()
-        while room > 0 and (records := self._window.room(now_s)):
-            limit_bytes = min(int(BATCH_BYTES * self._share), self._window.room_bytes())
-            after = self._window.after_row
+        while room > 0 and (records := self.window.room(now_s)):
+            limit_bytes = min(int(BATCH_BYTES * self._share), self.window.room_bytes())
+            after = self.window.after_row
             fleet = self._fleet if self.holds_previous else None
             waiting = self._outbox.pending(min(records, BATCH_RECORDS), limit_bytes, after_row=after, device=self._device, fleet=fleet)
             if not waiting:
                 return
-            new = [record for record in waiting if not self._window.holds(record)]
+            new = [record for record in waiting if not self.window.holds(record)]
             if not new:
-                self._window.skip(waiting[-1])
+                self.window.skip(waiting[-1])
             # What does not fit into the broker's window stays behind the cursor, and is taken the next time.
             for batch in list(batches(new, session.largest_bytes()))[:room]:
                 if batch.fits:
-                    self._window.sent(batch.records, now_s, self._publish(session, batch))
+                    self.window.sent(batch.records, now_s, self._publish(session, batch))
                     room -= 1
                 elif self._outbox.leave_samples(batch.records[0].row, TOO_LARGE_REASON):
                     # It is read again without them.
@@ -322,7 +317,7 @@ class Sender:
 
     def _pass_over(self, batch: Batch, largest_bytes: int) -> None:
         (record,) = batch.records
-        self._window.skip(record)
+        self.window.skip(record)
         if record.row not in self.too_large:
             self.too_large.add(record.row)
             text = "record %d of session %d has %d bytes without samples, a message at most %d"

@@ -4,20 +4,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.mqtt_session import Message, MqttSession, SessionProfile, backoff_s
-from edgemeter.agent.contract.identity import (
-    LARGEST_BYTES,
-    CertificateHeld,
-    CertificateRequest,
-    EnrolmentAnswer,
-    decode_answer,
-    encode_identity,
-    request_id,
-)
+from edgemeter.agent.contract import identity
 from edgemeter.agent.contract.sealed import decode_sealed
 from edgemeter.agent.identity.service_signature import ServiceSignature
 
@@ -54,17 +45,17 @@ class EnrolmentClient:
         self._is_up = False
         self._is_over = False
         self._changed = threading.Condition()
-        self._answers: dict[str, EnrolmentAnswer] = {}
+        self._answers: dict[str, identity.EnrolmentAnswer] = {}
         self._is_new_connection = False
 
     def __enter__(self) -> "EnrolmentClient":  # noqa: PYI034 - Self needs Python 3.11
         return self
 
-    def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._is_over = True
         self._session.close()
 
-    def request(self, question: CertificateRequest, timeout_s: float) -> EnrolmentAnswer:
+    def request(self, question: identity.CertificateRequest, timeout_s: float) -> identity.EnrolmentAnswer:
         """Return the decision of the enrolment service; wait for it at most `timeout_s`.
 
         Raises:
@@ -73,11 +64,11 @@ class EnrolmentClient:
         """
         deadline = time.monotonic() + timeout_s
         self._connect(deadline)
-        request = request_id(question.csr)
+        request = identity.request_id(question.csr)
         pause_s, reason = FIRST_PAUSE_S, "no answer: check that `edgemeter fleet serve` runs there"
         while time.monotonic() < deadline:
             self._answers.pop(request, None)
-            self._session.publish(self._request_topic, encode_identity(question))
+            self._session.publish(self._request_topic, identity.encode_identity(question))
             answer = self._wait(request, min(time.monotonic() + pause_s, deadline))
             if answer is not None and answer.state == "pending":
                 if reason != answer.reason:
@@ -91,7 +82,7 @@ class EnrolmentClient:
 
     def confirm(self, number: str) -> None:
         """Confirm that the certificate of that number is on the disk; it does no harm if that is lost."""
-        self._session.publish(self._request_topic, encode_identity(CertificateHeld(held=number)))
+        self._session.publish(self._request_topic, identity.encode_identity(identity.CertificateHeld(held=number)))
         self._session.flush(GOODBYE_S)
 
     def connected(self) -> None:
@@ -110,8 +101,8 @@ class EnrolmentClient:
     def received(self, message: Message) -> None:
         """Session event: an answer, to us or to a copy of this card."""
         try:
-            sealed = decode_sealed(message.payload, _TITLE, LARGEST_BYTES)
-            answer = decode_answer(self._signature.verified(sealed, _TITLE))
+            sealed = decode_sealed(message.payload, _TITLE, identity.LARGEST_BYTES)
+            answer = identity.decode_answer(self._signature.verified(sealed, _TITLE))
         except (ConfigError, UnavailableError) as error:
             logger.warning("ignored a message on %s: %s", message.topic, error)
             return
@@ -147,7 +138,7 @@ class EnrolmentClient:
             self._alive()
             time.sleep(min(left_s, POLL_S))
 
-    def _wait(self, request: str, until: float) -> EnrolmentAnswer | None:
+    def _wait(self, request: str, until: float) -> identity.EnrolmentAnswer | None:
         """Return the answer, None when none came or the line broke and came back: what was asked before is lost then."""
         while (left_s := until - time.monotonic()) > 0:
             self._alive()

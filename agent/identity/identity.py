@@ -94,16 +94,13 @@ def clock_floor_ns(seen_ns: int | None, release: Path = Path(sys.prefix)) -> int
     return max(built_ns, seen_ns or 0)
 
 
-_CURVE = "prime256v1"
-
-
 def make_key(path: Path) -> None:
     """Write a new P-256 key to `path`, for its owner alone.
 
     Raises:
         UnavailableError: there is no openssl, it fails, or the file cannot be written.
     """
-    key = run_openssl("genpkey", "-algorithm", "EC", "-pkeyopt", f"ec_paramgen_curve:{_CURVE}")
+    key = run_openssl("genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:prime256v1")
     durable_file.write(path, key)
 
 

@@ -14,14 +14,7 @@ from edgemeter.agent.base.broker_address import parse_address
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.tls import TlsFiles
-from edgemeter.agent.contract.identity import (
-    LARGEST_BYTES,
-    CertificateHeld,
-    CertificateRequest,
-    decode_answer,
-    encode_identity,
-    request_id,
-)
+from edgemeter.agent.contract.identity import LARGEST_BYTES, CertificateHeld, CertificateRequest, decode_answer, encode_identity, request_id
 from edgemeter.agent.contract.messages import Topic, TopicKind
 from edgemeter.agent.contract.sealed import decode_sealed
 from edgemeter.agent.daemon.handler import HandlerContext
@@ -103,11 +96,10 @@ RETRY_S = 300.0
 class RenewalHandler:
     """A handler (see `Handler`); a device that has joined no fleet has nothing to renew."""
 
-    def __init__(self, context: HandlerContext, clock: Callable[[], int] = time.time_ns) -> None:
+    def __init__(self, context: HandlerContext) -> None:
         self._context = context
         self._files = IdentityFiles(context.home)
         self._signature = ServiceSignature(self._files)
-        self._clock = clock
         self._request: str | None = None
         self._requested_s: float | None = None
         self._reported: str | None = None
@@ -115,7 +107,7 @@ class RenewalHandler:
         identity = read_identity(context.home)
         self._identity = identity if identity is not None and identity.device == context.device else None
         self.topics: Sequence[str] = (context.topic("certificate"),) if self._identity else ()
-        if self._identity is not None and clock() < self._floor_ns():
+        if self._identity is not None and time.time_ns() < self._floor_ns():
             logger.warning(
                 "this board's clock is behind its release's build or its last contact: check that it can reach a time server (NTP)"
             )
@@ -148,7 +140,7 @@ class RenewalHandler:
 
     def poll(self) -> float:
         """Send a request when it is due."""
-        if self._identity is None or not self._identity.is_due(max(self._clock(), self._floor_ns())):
+        if self._identity is None or not self._identity.is_due(max(time.time_ns(), self._floor_ns())):
             return POLL_S
         now_s = time.monotonic()
         if self._requested_s is not None and now_s - self._requested_s < RETRY_S:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 
 import msgspec
@@ -34,10 +34,9 @@ ABSENT_TRIES = 3
 class ContentFetcher:
     """Fetches one content at a time; called from one thread."""
 
-    def __init__(self, context: HandlerContext, store: DeviceContent, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, context: HandlerContext, store: DeviceContent) -> None:
         self._context = context
         self._kept = store
-        self._clock_s = clock_s
         self._wanted: Content | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._is_tried_by_http = False
@@ -83,7 +82,7 @@ class ContentFetcher:
         ):
             with self._kept.part(content).open("ab") as file:
                 file.write(data)
-            self._received_s = self._clock_s()
+            self._received_s = time.monotonic()
             self._timeout_s = TIMEOUT_S
 
     def progress(self) -> str | None:
@@ -133,7 +132,7 @@ class ContentFetcher:
         return self._request(content)
 
     def _request(self, content: Content) -> float:
-        size, now_s = self._size(content), self._clock_s()
+        size, now_s = self._size(content), time.monotonic()
         if self._requested_to == 0 or now_s - self._received_s > self._timeout_s:
             if self._requested_to:
                 self._timeout_s = min(LONGEST_TIMEOUT_S, 2 * self._timeout_s)
@@ -179,14 +178,12 @@ class ContentFetcher:
             self._requested_to = 0
             return 0.0
         if status != WRONG_HASH:
-            message = f"cannot bring {content.name!r} to its end (status {status}): see the agent's log"
             self.stop()
-            raise TransientError(message)
+            raise TransientError(f"cannot bring {content.name!r} to its end (status {status}): see the agent's log")
         self._wrong += 1
         if self._wrong >= TRIES:
-            message = f"what the server sent for {content.name!r} has not the hash {content.sha256[:12]}, {TRIES} times"
             self.stop()
-            raise EdgemeterError(message)
+            raise EdgemeterError(f"what the server sent for {content.name!r} has not the hash {content.sha256[:12]}, {TRIES} times")
         self._kept.part(content).touch(mode=0o600)
         self._requested_to = 0
         return 0.0

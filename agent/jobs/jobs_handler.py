@@ -29,10 +29,9 @@ LONGEST_REPORT_PAUSE_S = 600.0
 class ReportSender:
     """Sends the reports of `journal` until they are acknowledged: at once, then at growing intervals, and with every connection."""
 
-    def __init__(self, context: HandlerContext, journal: Journal, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, context: HandlerContext, journal: Journal) -> None:
         self._context = context
         self._journal = journal
-        self._clock_s = clock_s
         # By place and content of the report: when it is sent again, and the pause after that.
         self._repeats: dict[tuple[int, int], tuple[float, float]] = {}
 
@@ -44,7 +43,7 @@ class ReportSender:
         """Send what is due; return the seconds until something is due again."""
         if not self._context.is_connected() or not self._journal.has_due():
             return IDLE_S
-        now_s = self._clock_s()
+        now_s = time.monotonic()
         repeats: dict[tuple[int, int], tuple[float, float]] = {}
         for number, report in self._journal.due(self._context.session):
             key = (number, hash(report))
@@ -75,15 +74,12 @@ INTERRUPTED = "interrupted by a restart"
 class JobsHandler:
     """Carries out the server's orders; see `Handler`."""
 
-    def __init__(
-        self, context: HandlerContext, clock_s: Callable[[], float] = time.monotonic, boot_id: Callable[[], str | None] = clock.boot_id
-    ) -> None:
+    def __init__(self, context: HandlerContext, boot_id: Callable[[], str | None] = clock.boot_id) -> None:
         self.topics = (context.topic("command"), context.topic("content"))
         self._context = context
-        self._clock_s = clock_s
         self._boot_id = boot_id()
         self._journal = Journal(context.home / journal.JOURNAL_FILE)
-        self._check = OrderCheck(context, clock_s)
+        self._check = OrderCheck(context)
         self._kept = DeviceContent(context.home, context.settings.content_limit_mb << 20)
         self._fetching = ContentFetcher(context, self._kept)
         self._schedules = Schedules(self._journal)
@@ -215,9 +211,8 @@ class JobsHandler:
         self._journal.ends(entry.place, state, reason)
 
     def _advance(self) -> float:
-        """Advance the order whose turn it is; return the seconds to the next poll."""
         opened = self._journal.open_ones()
-        now_s = self._clock_s()
+        now_s = time.monotonic()
         self._deadlines_s = {entry.place: self._deadlines_s.get(entry.place, now_s + entry.order.timeout_s) for entry in opened}
         for entry in opened:
             if now_s >= self._deadlines_s[entry.place]:
@@ -242,7 +237,7 @@ class JobsHandler:
         return 0.0
 
     def _next_deadline(self) -> float:
-        return max(0.0, min(self._deadlines_s.values(), default=float("inf")) - self._clock_s())
+        return max(0.0, min(self._deadlines_s.values(), default=float("inf")) - time.monotonic())
 
     def _has_ended(self, running: ExecutionProcess) -> bool:
         status = running.status()
@@ -257,7 +252,7 @@ class JobsHandler:
         return True
 
     def _follow(self, running: ExecutionProcess) -> None:
-        latest, now_s = running.latest, self._clock_s()
+        latest, now_s = running.latest, time.monotonic()
         if latest is None or latest == self._reported:
             return
         self._reported = latest
@@ -291,7 +286,7 @@ class JobsHandler:
         if isinstance(work, orders.Schedule):
             self._journal.ends(entry.place, "done", self._schedules.put(entry.order))
             return 0.0
-        if isinstance(work, orders.Measure) and (cool_s := self._measured_s + work.cool_down_s - self._clock_s()) > 0:
+        if isinstance(work, orders.Measure) and (cool_s := self._measured_s + work.cool_down_s - time.monotonic()) > 0:
             self._note_waiting(entry, f"cooling down for {work.cool_down_s:g} s")
             return cool_s
         if _needs_quiet(entry):
@@ -318,7 +313,7 @@ class JobsHandler:
         return pause_s
 
     def _report_fetching(self) -> None:
-        progress, last_s, now_s = self._fetching.progress(), self._fetching_reported_s, self._clock_s()
+        progress, last_s, now_s = self._fetching.progress(), self._fetching_reported_s, time.monotonic()
         if progress is None and last_s is not None:
             self._fetching_reported_s = None
             self._report(GATHERED)
@@ -336,9 +331,8 @@ class JobsHandler:
         self._context.publish(self._context.topic("activity"), messages.encode_message(message), qos=0, lasting="retained")
 
     def _set_idle(self) -> None:
-        """Note that the order's process has ended."""
         self._running = None
-        self._measured_s = self._clock_s()
+        self._measured_s = time.monotonic()
         if self._measuring is not None:
             self._report_activity(None)
 
@@ -362,7 +356,7 @@ class JobsHandler:
         )
         lock = self._lock.descriptor() if _needs_quiet(entry) else None
         self._running = ExecutionProcess(task, self._context.wake, self._report_activity, lock)
-        self._reported, self._proceeded_s, self._started_place = None, self._clock_s(), entry.place
+        self._reported, self._proceeded_s, self._started_place = None, time.monotonic(), entry.place
         # From here on only the child holds it, until it ends.
         self._lock.release()
 

@@ -152,29 +152,12 @@ class Journal(Database):
             connection.execute("UPDATE executions SET runs = json_insert(runs, '$[#]', ?) WHERE place = ?", (run, number))
 
     def ends(
-        self,
-        number: int,
-        state: JobState,
-        reason: str | None = None,
-        *,
-        figures: dict[str, float] | None = None,
-        text: str | None = None,
+        self, number: int, state: JobState, reason: str | None = None, *, figures: dict[str, float] | None = None, text: str | None = None
     ) -> bool:
         """Note how it ended; return False when that was settled already."""
         values = (state, _cut(reason), msgspec.json.encode(figures or {}).decode(), None if text is None else text[-_TEXT_CHARACTERS:])
         changes = "state = ?, reason = ?, figures = ?, text = ?, ended_ns = ?"
-        return self._change(number, "accepted", changes, *values, time.time_ns()) or self._change(
-            number, "running", changes, *values, time.time_ns()
-        )
-
-    def acknowledged(self, number: int, version: int) -> None:
-        """Take note that the server holds this execution at `version`: an outstanding report that expected an earlier one is with it."""
-        with self.transaction() as connection:
-            connection.execute(
-                "UPDATE executions SET noted_change = report_change, report = NULL, report_change = NULL, version = ?1"
-                " WHERE place = ?2 AND report IS NOT NULL AND version < ?1",
-                (version, number),
-            )
+        return any(self._change(number, unended, changes, *values, time.time_ns()) for unended in ("accepted", "running"))
 
     def answer_again(self, number: int, version: int) -> None:
         """Report the state again, to a server that holds the execution at `version` and asks."""
@@ -206,14 +189,15 @@ class Journal(Database):
         if not rows:
             return
         number, report = rows[0]["place"], rows[0]["report"]
+        statement = "UPDATE executions SET version = ?1, report = NULL, report_change = NULL WHERE place = ?2 AND version < ?1"
         if report is None or noted.state in {None, decode_report(report).state, *FINAL}:
-            self.acknowledged(number, noted.version)
-            return
-        with self.transaction() as connection:
-            connection.execute(
-                "UPDATE executions SET version = ?1, report = NULL, report_change = NULL WHERE place = ?2 AND version < ?1",
-                (noted.version, number),
+            # An outstanding report that expected an earlier version is with the server.
+            statement = (
+                "UPDATE executions SET noted_change = report_change, report = NULL, report_change = NULL, version = ?1"
+                " WHERE place = ?2 AND report IS NOT NULL AND version < ?1"
             )
+        with self.transaction() as connection:
+            connection.execute(statement, (noted.version, number))
 
     def _change(self, number: int, state: JobState, changes: str, *values: Any) -> bool:
         statement = f"UPDATE executions SET change = change + 1, {changes} WHERE place = ? AND state = ?"  # noqa: S608 - our own text
@@ -222,7 +206,6 @@ class Journal(Database):
 
 
 def _decoded(row: sqlite3.Row) -> dict[str, Any]:
-    """Return the columns that hold JSON."""
     return {
         "runs": tuple(msgspec.json.decode(row["runs"], type=list[str])),
         "figures": msgspec.json.decode(row["figures"], type=dict[str, float]),

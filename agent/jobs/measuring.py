@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -73,7 +72,6 @@ CANARY_MODELS = (
     ("edgemeter-shapes_int8.onnx", "onnxruntime"),
     ("edgemeter-shapes_fp32.torchscript", "torch"),
 )
-Keep = Callable[[RunRecord], RunRecord]
 
 
 def measure(context: OrderContext, work: Measure) -> OrderOutcome:

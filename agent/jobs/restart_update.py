@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from edgemeter.agent.contract.orders import Restart
 REQUEST = Path("update") / "reboot"
 
 
-def check_restart(work: Restart, home: Path, environment: Mapping[str, str] = os.environ) -> None:
+def check_restart(work: Restart, home: Path) -> None:
     """Check that a service manager would restart the process after it ends; raises UnavailableError if nothing would."""
-    if work.what == "agent" and not ({"INVOCATION_ID", "NOTIFY_SOCKET"} & set(environment)):
+    if work.what == "agent" and not ({"INVOCATION_ID", "NOTIFY_SOCKET"} & set(os.environ)):
         raise UnavailableError("not allowed: no service manager would restart this agent (it was started by hand)")
     if work.what == "board" and not os.access(home / REQUEST.parent, os.W_OK):
         raise UnavailableError(f"not allowed: no supervisor runs here ({str(home / REQUEST.parent)!r} is not writable)")

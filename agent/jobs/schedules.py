@@ -47,12 +47,7 @@ class Scheduled:
 class Schedules:
     """The schedules in `journal`; called from one thread."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        is_right: Callable[[], bool] | None = None,
-        now_ns: Callable[[], int] = time.time_ns,
-    ) -> None:
+    def __init__(self, journal: Journal, is_right: Callable[[], bool] | None = None, now_ns: Callable[[], int] = time.time_ns) -> None:
         self._journal = journal
         self._is_right = is_right or ClockTrust().is_right
         self._now_ns = now_ns

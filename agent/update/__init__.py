@@ -1,4 +1,1 @@
-"""Updates, as the agent sees them.
-
-Check an order, ask the supervisor, report that a new release is healthy, and what came of the update.
-"""
+"""Updates, as the agent sees them: check an order, ask the supervisor, report that a release is healthy, and what came of the update."""

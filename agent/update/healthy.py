@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -105,7 +104,6 @@ class ReleaseHealthHandler:
         return ("healthy", None) if self._context.is_connected() else ("waiting", "it has no session with the broker yet")
 
     def _import(self, release: InstalledRelease) -> None:
-        """Start the process that imports, or check how it ended."""
         if self._child is None:
             last = read_report(self._folder / REPORT_FILE, HealthyReport)
             if last is not None and (last.release, last.state) == (release.version, "healthy"):
@@ -150,8 +148,8 @@ class ReleaseHealthHandler:
 
 def _unreadable(path: Path) -> str | None:
     try:
-        with closing(sqlite_file.connect(path, outbox_file.FORMAT, "read")) as connection, sqlite_file.mapped(path, outbox_file.FORMAT):
-            connection.execute("SELECT row FROM records LIMIT 1").fetchall()
+        with sqlite_file.Database(path, outbox_file.FORMAT, "read") as outbox:
+            outbox.query("SELECT row FROM records LIMIT 1")
     except EdgemeterError as error:
         return str(error)
     return None

@@ -76,7 +76,6 @@ def notice_of_alert(event: AlertEvent, alert: Alert, page: str | None) -> Notice
 
 
 def _page_link(page: str, firing: Firing) -> str:
-    """Return the link to it below the address of the fleet's page."""
     view, fields = page_address(firing)
     return f"{page.rstrip('/')}/{view}" + (f"?{urlencode(sorted(fields.items()))}" if fields else "")
 
@@ -104,11 +103,7 @@ def _rfc3339(time_ns: int) -> str:
 
 
 def _secret(kind: str, channel: str, file: str | None, variable: str | None) -> str | None:
-    """Return the secret in `file`, or in the environment's `variable`; None if neither is named.
-
-    Raises:
-        ConfigError: it cannot be read, or is empty.
-    """
+    """Return the secret in `file` or the environment's `variable`, None if neither is named; raises ConfigError if there is none."""
     if file is not None:
         try:
             value = Path(file).expanduser().read_text(encoding="utf-8").strip()
@@ -218,7 +213,6 @@ def _send_to_ntfy(channel: Channel, notices: Sequence[Notice]) -> None:
 
 
 def _send_mail(channel: Channel, notices: Sequence[Notice]) -> None:
-    """Send one e-mail for all notices by SMTP."""
     message = EmailMessage()
     message["Subject"] = f"Edgemeter: {' '.join(headline(notices).split())}"
     message["From"] = channel.sender
@@ -278,8 +272,6 @@ def _send_over_mqtt(channel: Channel, notices: Sequence[Notice]) -> None:
 
 
 class _BrokerAnswers:
-    """Counts the broker's answers."""
-
     def __init__(self) -> None:
         self.accepted = 0
         self.refusals: list[str] = []

@@ -183,7 +183,7 @@ def _beside(member: EventMember, by_kind: dict[_Kind, list[EventMember]]) -> lis
 def _drifts(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     for trend in _trends(rule, context):
         if trend.drift is not None and context.is_recent(trend.drift.last_day) and _is_in_direction(rule, is_worse=trend.drift.is_worse):
-            yield _of_series(rule, trend, "drift", drift_text(trend.metric, trend.drift), trend.drift.day)
+            yield _of_series(rule, trend.key, trend.metric, "drift", drift_text(trend.metric, trend.drift), trend.drift.day)
 
 
 def _rises(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
@@ -193,13 +193,13 @@ def _rises(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
             begin = max(cuts(context.annotations, key, name), default=0)
             rise = rise_of(METRICS[name], days, RiseLimits(rule.by, rule.against_days, rule.over_days), begin)
             if rise is not None and context.is_recent(rise.last_day) and _is_in_direction(rule, is_worse=rise.is_worse):
-                yield _of_metric(rule, key, name, "rise" if rise.size > 0 else "fall", rise_text(name, rise), rise.day)
+                yield _of_series(rule, key, name, "rise" if rise.size > 0 else "fall", rise_text(name, rise), rise.day)
 
 
 def _scatters(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     for trend in _trends(rule, context):
         if trend.scatter is not None and _is_in_direction(rule, is_worse=trend.scatter.ratio > 1):
-            yield _of_series(rule, trend, "scatter", scatter_text(trend.scatter), trend.scatter.day)
+            yield _of_series(rule, trend.key, trend.metric, "scatter", scatter_text(trend.scatter), trend.scatter.day)
 
 
 def _limits(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
@@ -210,7 +210,7 @@ def _limits(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
         if is_exceeded and context.is_recent(trend.last_day):
             level, limit_level = level_text(trend.metric, trend.level), level_text(trend.metric, limit)
             text = f"{level} since {iso(trend.begin_day)}, {side} the limit {limit_level}"
-            yield _of_series(rule, trend, "limit", text, trend.begin_day)
+            yield _of_series(rule, trend.key, trend.metric, "limit", text, trend.begin_day)
 
 
 def _missing(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
@@ -281,15 +281,11 @@ def _of_device(rule: AlertRule, device: DevicePresence, kind: str, text: str, da
     return Firing(rule.name, f"{device.fleet} | {device.device}", rule.severity, f"{kind}: {device.device}", text, day, facts)
 
 
-def _of_series(rule: AlertRule, trend: SeriesTrend, kind: str, text: str, day: int) -> Firing:
-    return _of_metric(rule, trend.key, trend.metric, kind, text, day)
-
-
 def _of_member(rule: AlertRule, member: EventMember) -> Firing:
     trend, finding = member.series, member.finding
     if isinstance(finding, Missing):
-        return _of_series(rule, trend, "missing", missing_text(finding), finding.day)
-    firing = _of_series(rule, trend, "step", step_text(trend.metric, finding), finding.day)
+        return _of_series(rule, trend.key, trend.metric, "missing", missing_text(finding), finding.day)
+    firing = _of_series(rule, trend.key, trend.metric, "step", step_text(trend.metric, finding), finding.day)
     return replace(firing, first_days=(finding.day_low, finding.day_high))
 
 
@@ -306,7 +302,7 @@ def _of_event(rule: AlertRule, event: TrendEvent) -> Firing:
     return Firing(rule.name, subject, rule.severity, f"{event_kind(event)}: {who}", event_text(event), event.day_low, facts, members)
 
 
-def _of_metric(rule: AlertRule, key: SeriesKey, metric: str, kind: str, text: str, day: int) -> Firing:
+def _of_series(rule: AlertRule, key: SeriesKey, metric: str, kind: str, text: str, day: int) -> Firing:
     # The number of devices is not in the subject: one more board is not another alert.
     who = key.device or f"all {key.board}"
     title = f"{kind}: {metric} of {key.model} {key.precision} on {who}"

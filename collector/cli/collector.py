@@ -142,8 +142,8 @@ def init_ledger(*, ledger: LedgerPlace, as_json: bool) -> None:
 
     Example: edgemeter collector init-ledger --ledger postgresql://owner@db.example/edgemeter
     """
+    from edgemeter.collector.postgresql.schema import LedgerSession
     from edgemeter.collector.postgresql.schema import init_ledger as initialise
-    from edgemeter.collector.postgresql.session import LedgerSession
 
     if isinstance(ledger, Path):
         raise ConfigError(f"{str(ledger)!r} is a file, which needs no preparation: give postgresql://OWNER@HOST/DATABASE")

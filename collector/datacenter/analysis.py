@@ -4,22 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from edgemeter.collector.datacenter.constants import Constants, Network
-from edgemeter.collector.datacenter.formulas import (
-    Band,
-    between,
-    break_even_pue,
-    break_even_rate_per_s,
-    break_even_sent_bytes,
-    break_even_utilisation,
-    datacenter_mj,
-    datacenter_net_mj,
-    edge_mj,
-    exactly,
-    mj_per_byte,
-    network_mj,
-    through,
-)
+from edgemeter.collector.datacenter import formulas
+from edgemeter.collector.datacenter.constants import Constants
+from edgemeter.collector.datacenter.formulas import Band, between, exactly, through
 from edgemeter.collector.datacenter.sides import EdgeSide, ServerSide
 
 Winner = Literal["edge", "datacenter", "either"]
@@ -91,57 +78,49 @@ def analyse(edge: EdgeSide, servers: Sequence[ServerSide], constants: Constants,
     """Return which side wins in which part; `setting.edge_rate_per_s` needs the edge's idle power."""
     rate_per_s, gross_mj = setting.edge_rate_per_s, edge.saturated_mj
     if rate_per_s is not None and edge.idle_w and edge.net_mj:
-        gross_mj = through(edge_mj, edge.idle_w, edge.net_mj, exactly(rate_per_s))
+        gross_mj = through(formulas.edge_mj, edge.idle_w, edge.net_mj, exactly(rate_per_s))
     parts = tuple(_part(edge, gross_mj, server, constants, setting) for server in servers)
     return Analysis(edge, rate_per_s, gross_mj, parts)
 
 
 def datacenter_band(server: ServerSide, pue: Band, utilisation_ratio: float) -> Band:
     """Return the gross energy of an inference at a utilisation over the band of PUE."""
-    return through(datacenter_mj, pue, server.idle_w, server.max_w, server.rate_per_s, exactly(utilisation_ratio))
+    return through(formulas.datacenter_mj, pue, server.idle_w, server.max_w, server.rate_per_s, exactly(utilisation_ratio))
 
 
 def _part(edge: EdgeSide, edge_mj: Band, server: ServerSide, constants: Constants, setting: AnalysisSetting) -> ServerAnalysis:
     pue = between(constants.pue.low, constants.pue.high)
     shares = sorted(percent / 100 for percent in constants.utilisation.percent)
-    networks = {name: constants.network[name] for name in setting.networks}
+    sent_mj = {name: formulas.network_mj(constants.network[name], setting.sent_bytes) for name in setting.networks}
     gross = [
-        _cell(edge, edge_mj, server, share, datacenter_band(server, pue, share), name, network, setting.sent_bytes)
+        _cell(edge, edge_mj, server, share, datacenter_band(server, pue, share), name, sent)
         for share in shares
-        for name, network in networks.items()
+        for name, sent in sent_mj.items()
     ]
-    net_mj = through(datacenter_net_mj, pue, server.idle_w, server.max_w, server.rate_per_s)
-    net = [
-        _cell(edge, edge.net_mj, server, None, net_mj, name, network, setting.sent_bytes)
-        for name, network in networks.items()
-        if edge.net_mj is not None
-    ]
+    net_mj = through(formulas.datacenter_net_mj, pue, server.idle_w, server.max_w, server.rate_per_s)
+    net = [_cell(edge, edge.net_mj, server, None, net_mj, name, sent) for name, sent in sent_mj.items() if edge.net_mj is not None]
     ends = datacenter_band(server, pue, shares[-1]), datacenter_band(server, pue, shares[0])
     spanned = Band(ends[0].low, ends[0].value, ends[1].high)
-    evens = tuple(_break_even(edge, edge_mj, server, pue, spanned, name, network, setting.sent_bytes) for name, network in networks.items())
-    return ServerAnalysis(server, tuple(gross), tuple(net), evens)
+    evens = []
+    for name, sent in sent_mj.items():
+        others_mj = spanned.plus(exactly(sent))
+        even = BreakEven(
+            network=name,
+            utilisation_ratio=formulas.break_even_utilisation(edge_mj, exactly(sent), pue, server.idle_w, server.max_w, server.rate_per_s),
+            rate_per_s=formulas.break_even_rate_per_s(edge.idle_w, edge.net_mj, others_mj) if edge.idle_w and edge.net_mj else None,
+            sent_bytes=formulas.break_even_sent_bytes(edge_mj, spanned, exactly(formulas.mj_per_byte(constants.network[name]))),
+        )
+        evens.append(even)
+    return ServerAnalysis(server, tuple(gross), tuple(net), tuple(evens))
 
 
 def _cell(
-    edge: EdgeSide, edge_mj: Band, server: ServerSide, share: float | None, datacenter: Band, name: str, network: Network, sent_bytes: float
+    edge: EdgeSide, edge_mj: Band, server: ServerSide, share: float | None, datacenter: Band, name: str, sent_mj: float
 ) -> AnalysisCell:
-    sent_mj = network_mj(network, sent_bytes)
     other = datacenter.plus(exactly(sent_mj))
     winner: Winner = "edge" if edge_mj.high < other.low else "datacenter" if other.high < edge_mj.low else "either"
     margin = {"edge": other.low - edge_mj.high, "datacenter": edge_mj.low - other.high, "either": 0.0}[winner]
     proven = {"edge": edge.is_whole, "datacenter": server.is_whole, "either": False}[winner]
-    it_mj = None if share is None else datacenter_mj(1.0, server.idle_w.value, server.max_w.value, server.rate_per_s.value, share)
-    pue_from = break_even_pue(edge_mj.value, sent_mj, it_mj) if it_mj else None
+    it_mj = None if share is None else formulas.datacenter_mj(1.0, server.idle_w.value, server.max_w.value, server.rate_per_s.value, share)
+    pue_from = formulas.break_even_pue(edge_mj.value, sent_mj, it_mj) if it_mj else None
     return AnalysisCell(share, name, sent_mj, datacenter, other, winner, margin, proven, pue_from)
-
-
-def _break_even(
-    edge: EdgeSide, edge_mj: Band, server: ServerSide, pue: Band, spanned: Band, name: str, network: Network, sent_bytes: float
-) -> BreakEven:
-    sent = exactly(network_mj(network, sent_bytes))
-    return BreakEven(
-        network=name,
-        utilisation_ratio=break_even_utilisation(edge_mj, sent, pue, server.idle_w, server.max_w, server.rate_per_s),
-        rate_per_s=break_even_rate_per_s(edge.idle_w, edge.net_mj, spanned.plus(sent)) if edge.idle_w and edge.net_mj else None,
-        sent_bytes=break_even_sent_bytes(edge_mj, spanned, exactly(mj_per_byte(network))),
-    )

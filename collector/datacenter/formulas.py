@@ -101,20 +101,12 @@ def break_even_utilisation(edge_mj: Band, network_mj: Band, pue: Band, idle_w: B
 
 def break_even_rate_per_s(idle_w: Band, net_mj: Band, other_mj: Band) -> Band:
     """Return the request rate above which the edge wins against `other_mj` (server and network); infinite: the datacenter always wins."""
-
-    def formula(idle: float, net: float, other: float) -> float:
-        return idle / (other - net) * 1000 if other > net else math.inf
-
-    return through(formula, idle_w, net_mj, other_mj)
+    return through(lambda idle, net, other: idle / (other - net) * 1000 if other > net else math.inf, idle_w, net_mj, other_mj)
 
 
 def break_even_sent_bytes(edge_mj: Band, datacenter_mj: Band, mj_per_byte: Band) -> Band:
     """Return the bytes of a request above which the edge wins; 0: it wins with any."""
-
-    def formula(edge: float, datacenter: float, each: float) -> float:
-        return max(0.0, edge - datacenter) / each
-
-    return through(formula, edge_mj, datacenter_mj, mj_per_byte)
+    return through(lambda edge, datacenter, each: max(0.0, edge - datacenter) / each, edge_mj, datacenter_mj, mj_per_byte)
 
 
 def break_even_pue(edge_mj: float, network_mj: float, it_mj: float) -> float | None:

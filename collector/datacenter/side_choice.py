@@ -63,11 +63,7 @@ def choose_sides(summaries: Sequence[CaseSummary], request: SideRequest, stated_
 
 
 def _check_work(edge: EdgeSide, server: ServerSide, notes: list[str]) -> None:
-    """Note how each side generated its text.
-
-    Raises:
-        ConfigError: one side's figures are of requests of a language model and the other's are not, or of requests of another kind.
-    """
+    """Note how each side generated its text; raises ConfigError if only one is a language model, or their requests are of another kind."""
     mine, server_tokens = edge.tokens, server.tokens
     if mine is None and server_tokens is None:
         return
@@ -133,11 +129,7 @@ def _lengths(cases: Sequence[CaseSummary]) -> list[str]:
 
 
 def _check_one_workload(cases: Sequence[CaseSummary]) -> None:
-    """Check that a case is chosen by its energy among equal work only: neither a shorter request nor a smaller file is a saving.
-
-    Raises:
-        ConfigError: the requests of a language model differ; the message has the options that choose one.
-    """
+    """Refuse (ConfigError) to choose by energy among unequal work: neither a shorter request nor a smaller file is a saving."""
     if len(lengths := _lengths(cases)) > 1:
         raise ConfigError(f"there are several lengths, choose one with --prompt-tokens and --output-tokens: {', '.join(lengths)}")
     precisions = sorted({case.key.precision for case in cases if case.newest.generation})

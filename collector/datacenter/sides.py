@@ -11,7 +11,7 @@ from edgemeter.agent.contract.record_figures import Energy, Scope
 from edgemeter.collector.compare.spread import Spread, of_points, point_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.datacenter.constants import StatedDatacenter, StatedEdge
-from edgemeter.collector.datacenter.formulas import Band, exactly, through
+from edgemeter.collector.datacenter.formulas import Band, edge_mj, exactly, through
 from edgemeter.collector.datacenter.workload import TokenWorkload, stated_workload, workload_of
 from edgemeter.collector.runs.cases import EnergyClass, named, not_measured
 
@@ -127,7 +127,7 @@ def server_of(case: CaseSummary) -> ServerSide | str:
 def stated_edge(edge: StatedEdge) -> EdgeSide:
     """Return an edge device by stated numbers."""
     idle, net = exactly(edge.idle_w), exactly(edge.net_mj)
-    saturated = through(lambda watts, mj, per_s: watts / per_s * 1000 + mj, idle, net, exactly(edge.rate_per_s))
+    saturated = through(edge_mj, idle, net, exactly(edge.rate_per_s))
     return EdgeSide(**_stated(edge), saturated_mj=saturated, idle_w=idle, net_mj=net)
 
 

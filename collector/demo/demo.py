@@ -81,7 +81,6 @@ def run_demo(
 
 
 def _measure(suite: Path, options: Sequence[str], folder: Path) -> None:
-    """Run the agent; its progress goes to our standard error."""
     agent = subprocess.Popen(
         [sys.executable, "-m", "edgemeter.agent.cli.main", "run", str(suite), *options, "--json"],
         stdout=subprocess.DEVNULL,

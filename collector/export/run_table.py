@@ -94,7 +94,8 @@ TIME = "started_at"
 
 def write_parquet(runs: Iterable[RunRecord], columns: Sequence[RunColumn], path: Path) -> int:
     """Write the runs to a file; return their number. Raises UnavailableError if pyarrow is not installed, or the file cannot be written."""
-    arrow, parquet = _library()
+    need = "Parquet needs pyarrow (-o runs.csv needs nothing)"
+    arrow, parquet = import_extra("pyarrow", "parquet", need), import_extra("pyarrow.parquet", "parquet", need)
     types = {"float": arrow.float64(), "integer": arrow.int64(), "boolean": arrow.bool_(), "text": arrow.string(), "json": arrow.string()}
     schema = arrow.schema([(TIME, arrow.timestamp("ns", tz="UTC")), *((column.name, types[column.kind]) for column in columns)])
     getters: list[Callable[[RunRecord], Any]] = [operator.attrgetter("started_at_ns"), *(column.value for column in columns)]
@@ -109,8 +110,3 @@ def write_parquet(runs: Iterable[RunRecord], columns: Sequence[RunColumn], path:
     except (OSError, OverflowError, arrow.ArrowInvalid) as error:
         raise UnavailableError(f"cannot write {str(path)!r} ({error}): give a writable folder with enough space") from error
     return written
-
-
-def _library() -> tuple[Any, Any]:
-    need = "Parquet needs pyarrow (-o runs.csv needs nothing)"
-    return import_extra("pyarrow", "parquet", need), import_extra("pyarrow.parquet", "parquet", need)

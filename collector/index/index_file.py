@@ -218,7 +218,6 @@ def _refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    """Make the tables, in place of those of another version."""
     for kind, name in connection.execute("SELECT type, name FROM sqlite_master WHERE type IN ('view', 'table')").fetchall():
         connection.execute(f'DROP {kind} "{name}"')
     for statement in INDEX_SCHEMA.split(";\n"):

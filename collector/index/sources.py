@@ -81,13 +81,7 @@ class DocumentSource:
         """Return the number of records."""
         return len(self.records)
 
-    def highest_row(self) -> int:
-        """Return the number of records."""
-        return len(self.records)
-
-    def count(self) -> int:
-        """Return the number of records."""
-        return len(self.records)
+    highest_row = count = last_row
 
     def rows(self) -> Iterable[int]:
         """Return the row of every record."""
@@ -102,13 +96,11 @@ class DocumentSource:
         """Return the record of a row."""
         return self.records[row - 1]
 
-    def devices(self) -> Sequence[DevicePresence]:
+    def devices(self) -> tuple[()]:
         """Return nothing: a document holds runs only."""
         return ()
 
-    def retained(self) -> Sequence[RetainedMessage]:
-        """Return nothing: a document holds runs only."""
-        return ()
+    retained = devices
 
     def identity(self) -> str:
         """Return a name; nothing of a document is kept from one process to the next."""

@@ -78,6 +78,27 @@ def one_line(message: str) -> str:
     return " ".join(message.split())[:SHOWN_CHARACTERS]
 
 
+CHUNK_ROWS = 500
+
+
+class _InfluxqlSeries(msgspec.Struct):
+    columns: list[str]
+    values: list[list[Any]] = []
+    tags: dict[str, str] = {}
+
+
+class _InfluxqlResult(msgspec.Struct):
+    series: list[_InfluxqlSeries] = []
+    error: str | None = None
+
+
+class _InfluxqlResponse(msgspec.Struct):
+    results: list[_InfluxqlResult] = []
+    error: str | None = None
+
+
+_decode = msgspec.json.Decoder(_InfluxqlResponse).decode
+
 INFLUX_TIMEOUT_S = 30.0
 
 
@@ -128,9 +149,47 @@ class InfluxHttp:
             if not is_read:
                 self._connection.close()
 
+    def rows(self, query: str) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a query, oldest first, as values by column, None where absent; times are in nanoseconds.
+
+        Raises:
+            ConfigError: the token, the bucket, the database or the query is wrong.
+            TransientError: no server responds, or not now, or the response is cut off.
+        """
+        # Version 2 maps a bucket to a database, and to a policy too where a slash divides the name, as in 1.8.
+        config = self._config
+        database, _, policy = config.bucket.partition("/") if config.database is None else (config.database, "", config.policy)
+        database_fields = {"db": database} | ({"rp": policy} if policy else {})
+        parameters = {**database_fields, "q": query, "epoch": "ns", "chunked": "true", "chunk_size": str(CHUNK_ROWS)}
+        for result in self._results("GET", parameters):
+            for series in result.series:
+                for values in series.values:
+                    yield series.tags | dict(zip(series.columns, values, strict=True))
+
+    def execute(self, statement: str) -> None:
+        """Run a statement of InfluxQL that returns nothing; raises as `rows` does."""
+        for _ in self._results("POST", {"db": self._config.database or "", "q": statement}):
+            pass
+
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+    def _results(self, method: str, parameters: Mapping[str, str]) -> Iterator[_InfluxqlResult]:
+        where = self._config
+        try:
+            for line in self.lines(method, "/query", parameters):
+                response = _decode(line)
+                for error in (response.error, *(result.error for result in response.results)):
+                    if error is not None:
+                        raise _mapped(where, error)
+                yield from response.results
+        except PointsRejectedError as error:
+            raise ConfigError(f"InfluxDB at {where} rejects the query: {error}") from error
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise TransientError(
+                f"the server at {where.url} is no InfluxDB, or its response was cut off ({error}): check the URL"
+            ) from error
 
     def _response(self, method: str, address: str, body: bytes | None) -> http.client.HTTPResponse:
         had_one = self._connection.sock is not None
@@ -146,51 +205,6 @@ class InfluxHttp:
         return self._connection.getresponse()
 
 
-CHUNK_ROWS = 500
-
-
-class _InfluxqlSeries(msgspec.Struct):
-    columns: list[str]
-    values: list[list[Any]] = []
-    tags: dict[str, str] = {}
-
-
-class _InfluxqlResult(msgspec.Struct):
-    series: list[_InfluxqlSeries] = []
-    error: str | None = None
-
-
-class _InfluxqlResponse(msgspec.Struct):
-    results: list[_InfluxqlResult] = []
-    error: str | None = None
-
-
-_decode = msgspec.json.Decoder(_InfluxqlResponse).decode
-
-
-def query_rows(connection: InfluxHttp, config: InfluxConfig, query: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a query, oldest first, as values by column, None where absent; times are in nanoseconds.
-
-    Raises:
-        ConfigError: the token, the bucket, the database or the query is wrong.
-        TransientError: no server responds, or not now, or the response is cut off.
-    """
-    # Version 2 maps a bucket to a database, and to a policy too where a slash divides the name, as in 1.8.
-    database, _, policy = config.bucket.partition("/") if config.database is None else (config.database, "", config.policy)
-    database_fields = {"db": database} | ({"rp": policy} if policy else {})
-    parameters = {**database_fields, "q": query, "epoch": "ns", "chunked": "true", "chunk_size": str(CHUNK_ROWS)}
-    for result in _results(connection, config, "GET", parameters):
-        for series in result.series:
-            for values in series.values:
-                yield series.tags | dict(zip(series.columns, values, strict=True))
-
-
-def execute_influxql(connection: InfluxHttp, config: InfluxConfig, statement: str) -> None:
-    """Run a statement that returns nothing; raises as `query_rows` does."""
-    for _ in _results(connection, config, "POST", {"db": config.database or "", "q": statement}):
-        pass
-
-
 def identifier(name: str) -> str:
     """Return `name` as an identifier of InfluxQL."""
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
@@ -199,20 +213,6 @@ def identifier(name: str) -> str:
 def literal(text: str) -> str:
     """Return `text` as a string literal of InfluxQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
-
-
-def _results(connection: InfluxHttp, config: InfluxConfig, method: str, parameters: Mapping[str, str]) -> Iterator[_InfluxqlResult]:
-    try:
-        for line in connection.lines(method, "/query", parameters):
-            response = _decode(line)
-            for error in (response.error, *(result.error for result in response.results)):
-                if error is not None:
-                    raise _mapped(config, error)
-            yield from response.results
-    except PointsRejectedError as error:
-        raise ConfigError(f"InfluxDB at {config} rejects the query: {error}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise TransientError(f"the server at {config.url} is no InfluxDB, or its response was cut off ({error}): check the URL") from error
 
 
 def _mapped(config: InfluxConfig, message: str) -> ConfigError | TransientError:

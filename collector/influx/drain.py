@@ -69,14 +69,15 @@ class _Batch:
 class Drain:
     """Drains the ledger at `ledger_place` to `sink` in its own thread; `start` once, `stop` once or more.
 
-    `trouble` is why it makes no progress, None when it does; `rejected` counts the records that the sink rejected. With `status_every_s`
-    it also writes the presence and health of the devices, where they changed, and its own lag.
+    `trouble` is why it makes no progress, None when it does; `rejected` counts the records that the sink rejected; `sink_name` is that of
+    its position in the ledger. With `status_every_s` it also writes the presence and health of devices, where they changed, and its lag.
     """
 
     def __init__(self, ledger_place: LedgerPlace, sink: Sink, points: Points | None = None, *, status_every_s: float | None = None) -> None:
         self.trouble: str | None = None
         self.rejected = 0
         self._place = ledger_place
+        self.sink_name = sink.name
         self._sink = sink
         self._points = points or Points()
         self._status_every_s = status_every_s
@@ -111,19 +112,14 @@ class Drain:
             self._thread.join()
         self._sink.close()
 
-    @property
-    def sink_name(self) -> str:
-        """The name of the sink's position in the ledger."""
-        return self._sink.name
-
     def is_alive(self) -> bool:
         """Return whether the thread is alive; if it died, which is a bug, the process must end."""
         return self._thread.is_alive()
 
     def positions(self, positions: Mapping[str, int]) -> dict[str, int]:
         """Return the positions that a ledger holds, and that of this sink, 0 if it was never reached."""
-        is_held = any(is_position_of(self._sink.name, name) for name in positions)
-        return {**positions} if is_held else {**positions, self._sink.name: 0}
+        is_held = any(is_position_of(self.sink_name, name) for name in positions)
+        return {**positions} if is_held else {**positions, self.sink_name: 0}
 
     def has_reached(self, row: int) -> bool:
         """Return whether the sink has every record up to `row`."""
@@ -141,7 +137,7 @@ class Drain:
                         self._remove_withdrawn(ledger)
                         self._write_status(ledger)
                     else:
-                        self._position = ledger.position(self._sink.name)
+                        self._position = ledger.position(self.sink_name)
                 except EdgemeterError as error:
                     self._identity_due_s = 0.0
                     self._failures += 1
@@ -161,13 +157,12 @@ class Drain:
 
     def _has_lease(self, ledger: Ledger) -> bool:
         # Of several collectors of one ledger one drains; another takes over when its lease has ended.
-        return ledger.lease(f"drain {self._sink.name}")
+        return ledger.lease(f"drain {self.sink_name}")
 
     def _drain(self, ledger: Ledger, writer: ThreadPoolExecutor) -> None:
-        """Write everything that the ledger holds now."""
         self._begin_anew_if_missing(ledger)
         self._claim(ledger)
-        self._position = read_to = ledger.position(self._sink.name)
+        self._position = read_to = ledger.position(self.sink_name)
         in_progress: tuple[_Batch, Future[list[RejectedPoint]]] | None = None
         while True:
             writing = in_progress[1] if in_progress is not None else None
@@ -193,15 +188,15 @@ class Drain:
     def _remove_withdrawn(self, ledger: Ledger) -> None:
         """Delete the points of runs that were excluded or deleted; a server that cannot is asked again in an hour."""
         history = LedgerRuns(ledger)
-        withdrawn = history.withdrawn(self._sink.name) if time.monotonic() >= self._removal_due_s else []
+        withdrawn = history.withdrawn(self.sink_name) if time.monotonic() >= self._removal_due_s else []
         for number, run in withdrawn:
             try:
                 self._sink.remove(run.device, point_ns(run))
             except (ConfigError, PointsRejectedError) as error:
-                logger.warning("the points of %d runs that were excluded or deleted stay in %s: %s", len(withdrawn), self._sink.name, error)
+                logger.warning("the points of %d runs that were excluded or deleted stay in %s: %s", len(withdrawn), self.sink_name, error)
                 self._removal_due_s = time.monotonic() + REMOVAL_EVERY_S
                 return
-            history.note_removed(number, self._sink.name)
+            history.note_removed(number, self.sink_name)
 
     def _claim(self, ledger: Ledger) -> None:
         now_s = time.monotonic()
@@ -209,7 +204,7 @@ class Drain:
             return
         identity = self._sink.identity()
         if identity is not None:
-            ledger.claim_position(self._sink.name, identity)
+            ledger.claim_position(self.sink_name, identity)
         self._identity_due_s = now_s + IDENTITY_EVERY_S
 
     def _begin_anew_if_missing(self, ledger: Ledger) -> bool:
@@ -217,10 +212,10 @@ class Drain:
         if not self._was_missing:
             return False
         self._identity_due_s = 0.0
-        is_anew = ledger.position(self._sink.name) > 0
+        is_anew = ledger.position(self.sink_name) > 0
         if is_anew:
-            logger.warning("%s was missing: everything in the ledger is drained again", self._sink.name)
-            ledger.advance(self._sink.name, 0)
+            logger.warning("%s was missing: everything in the ledger is drained again", self.sink_name)
+            ledger.advance(self.sink_name, 0)
         # The ledger may not answer: then it is set back later.
         self._was_missing = False
         return is_anew
@@ -261,14 +256,14 @@ class Drain:
         reasons = {batch.owners[point.index]: point.reason for point in reversed(rejected)}
         payloads = {chunk: dict(chunk.payloads()) for chunk in {chunk for _, chunk in reasons}}
         rejections = [
-            Rejection(self._sink.name, record_reference(payloads[chunk][row]), f"the sink rejects it: {reason}", chunk.received_ns)
+            Rejection(self.sink_name, record_reference(payloads[chunk][row]), f"the sink rejects it: {reason}", chunk.received_ns)
             for (row, chunk), reason in reversed(reasons.items())
         ]
         # Of thousands rejected together one line reports all.
         for reason, count in Counter(rejection.reason for rejection in rejections).items():
             logger.warning("quarantined %d records: %s", count, reason)
         self.rejected += len(rejections)
-        is_expected = ledger.advance(self._sink.name, batch.last_row, rejections, after=self._position)
+        is_expected = ledger.advance(self.sink_name, batch.last_row, rejections, after=self._position)
         if is_expected:
             self._position = batch.last_row
         self._share = min(self._share * REGAIN, 1.0)

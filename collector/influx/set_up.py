@@ -12,17 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.influx import influx_config
+from edgemeter.collector.influx import client, influx_config
 from edgemeter.collector.influx.bucket_client import BucketClient
-from edgemeter.collector.influx.client import (
-    InfluxHttp,
-    NotFoundError,
-    PointsRejectedError,
-    execute_influxql,
-    identifier,
-    literal,
-    query_rows,
-)
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.sink import open_sink
 
@@ -43,7 +34,7 @@ def set_up_influx(config: InfluxConfig, keep_days: int | None, token_files: Mapp
     try:
         remarks = version.make_place(keep_days)
         return remarks + [_token(right, path, version) for right, path in token_files.items()]
-    except PointsRejectedError as error:
+    except client.PointsRejectedError as error:
         raise ConfigError(f"InfluxDB at {config} rejects it: {error}") from error
     finally:
         version.close()
@@ -70,12 +61,12 @@ def _token(right: Right, path: Path, version: "_Version1 | _Version2") -> str:
 def _try(right: Right, path: Path, version: "_Version1 | _Version2") -> None:
     # It may belong to another bucket or server.
     tried_config = replace(version.config, token=influx_config.token_of(path))
-    with closing(open_sink(tried_config)) as sink, closing(InfluxHttp(tried_config)) as connection:
+    with closing(open_sink(tried_config)) as sink, closing(client.InfluxHttp(tried_config)) as connection:
         try:
             if right == "write":
                 sink.prepare()
             else:
-                for _ in query_rows(connection, tried_config, "SELECT id FROM run LIMIT 1"):
+                for _ in connection.rows("SELECT id FROM run LIMIT 1"):
                     break
         except ConfigError as error:
             remedy = f"name another file (--{right}-token-to), or move it away"
@@ -83,8 +74,6 @@ def _try(right: Right, path: Path, version: "_Version1 | _Version2") -> None:
 
 
 class _Version2:
-    """Bucket, mapping and authorisations of InfluxDB 2."""
-
     def __init__(self, config: InfluxConfig) -> None:
         self._client = BucketClient(config)
         self.config = config
@@ -94,7 +83,7 @@ class _Version2:
     def make_place(self, keep_days: int | None) -> list[str]:
         try:
             self._org_id, org = self._client.organisation()
-        except NotFoundError as error:
+        except client.NotFoundError as error:
             if error.is_place:
                 raise
             raise ConfigError(f"the server at {self.config.url} is no InfluxDB 2 ({error}): for version 1 append ?db=DATABASE") from error
@@ -120,21 +109,21 @@ class _Version1:
     """Database, retention policy and users of InfluxDB 1; the token of a user is `USER:PASSWORD`."""
 
     def __init__(self, config: InfluxConfig) -> None:
-        self._connection = InfluxHttp(config)
+        self._connection = client.InfluxHttp(config)
         self.config = config
-        self._database = identifier(config.database or "")
+        self._database = client.identifier(config.database or "")
 
     def make_place(self, keep_days: int | None) -> list[str]:
         name = self.config.policy or "autogen"
-        policy, duration = identifier(name), f"{keep_days}d" if keep_days else "INF"
-        self._execute(f"CREATE DATABASE {self._database}")
+        policy, duration = client.identifier(name), f"{keep_days}d" if keep_days else "INF"
+        self._connection.execute(f"CREATE DATABASE {self._database}")
         if self.config.policy:
             try:
-                self._execute(f"CREATE RETENTION POLICY {policy} ON {self._database} DURATION {duration} REPLICATION 1")
+                self._connection.execute(f"CREATE RETENTION POLICY {policy} ON {self._database} DURATION {duration} REPLICATION 1")
             except ConfigError as error:
                 if "already exists" not in str(error):
                     raise
-        self._execute(
+        self._connection.execute(
             f"ALTER RETENTION POLICY {policy} ON {self._database} DURATION {duration} SHARD DURATION {_shard_days(keep_days)}d DEFAULT"
         )
         where = f"--influx '{influx_config.url_of(self.config)}'"
@@ -142,21 +131,18 @@ class _Version1:
 
     def make_token(self, right: Right) -> str:
         name, password = f"edgemeter_{self.config.database}_{right}", secrets.token_urlsafe(24)
-        user = identifier(name)
+        user = client.identifier(name)
         try:
-            self._execute(f"CREATE USER {user} WITH PASSWORD {literal(password)}")
+            self._connection.execute(f"CREATE USER {user} WITH PASSWORD {client.literal(password)}")
         except ConfigError as error:
             if "already exists" not in str(error):
                 raise
-            self._execute(f"SET PASSWORD FOR {user} = {literal(password)}")
-        self._execute(f"GRANT {right.upper()} ON {self._database} TO {user}")
+            self._connection.execute(f"SET PASSWORD FOR {user} = {client.literal(password)}")
+        self._connection.execute(f"GRANT {right.upper()} ON {self._database} TO {user}")
         return f"{name}:{password}"
 
     def close(self) -> None:
         self._connection.close()
-
-    def _execute(self, statement: str) -> None:
-        execute_influxql(self._connection, self.config, statement)
 
 
 def _kept(keep_days: int | None) -> str:

@@ -8,16 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.collector.influx import client
 from edgemeter.collector.influx.bucket_client import BucketClient
-from edgemeter.collector.influx.client import (
-    InfluxHttp,
-    NotFoundError,
-    PointsRejectedError,
-    execute_influxql,
-    identifier,
-    literal,
-    one_line,
-)
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.point_schema import HISTOGRAM, MEASUREMENT
 
@@ -54,7 +46,7 @@ def write_all_but_rejected(lines: Sequence[str], post: Callable[[Sequence[str]],
         places = waiting.pop()
         try:
             post([lines[index] for index in places])
-        except PointsRejectedError as error:
+        except client.PointsRejectedError as error:
             # After an outage longer than the bucket's retention, thousands are rejected for one cause.
             dropped = _DROPPED.search(error.server_message)
             if len(places) == 1 or (dropped and int(dropped[1]) == len(places)):
@@ -66,7 +58,7 @@ def write_all_but_rejected(lines: Sequence[str], post: Callable[[Sequence[str]],
 
 def _reason(message: str, line: str) -> str:
     # The reason follows the line, which may be long.
-    return one_line(message.replace(line, f"{line[:SHOWN_CHARACTERS]}..."))
+    return client.one_line(message.replace(line, f"{line[:SHOWN_CHARACTERS]}..."))
 
 
 def _halves(lines: Sequence[str], places: list[int], message: str) -> list[list[int]]:
@@ -106,7 +98,7 @@ class Sink:
         try:
             # An empty write is answered like a real one, and needs no further permission.
             self._post([])
-        except NotFoundError as error:
+        except client.NotFoundError as error:
             self._was_missing = self._was_missing or error.is_place
             self._create()
             self._post([])
@@ -120,7 +112,7 @@ class Sink:
         self.prepare()
         try:
             return write_all_but_rejected(lines, self._post)
-        except NotFoundError as error:
+        except client.NotFoundError as error:
             self._is_ready = False
             self._was_missing = self._was_missing or error.is_place
             raise
@@ -173,7 +165,7 @@ class _BucketSink(Sink):
     def _create(self) -> None:
         try:
             self._bucket.create()
-        except (ConfigError, PointsRejectedError) as error:
+        except (ConfigError, client.PointsRejectedError) as error:
             # Whether the organisation is wrong or the token lacks the permission, the next write fails with a message that names the cause.
             logger.debug("could not create bucket %r: %s", self.config.bucket, error)
         else:
@@ -185,7 +177,7 @@ class _DatabaseSink(Sink):
 
     def __init__(self, config: InfluxConfig) -> None:
         super().__init__(config)
-        self._http = InfluxHttp(config)
+        self._http = client.InfluxHttp(config)
 
     def prepare(self) -> None:
         try:
@@ -198,9 +190,9 @@ class _DatabaseSink(Sink):
             raise
 
     def remove(self, device: str, at_ns: int) -> None:
-        condition = f"time = {at_ns} AND device = {literal(device)}"
+        condition = f"time = {at_ns} AND device = {client.literal(device)}"
         for measurement in (MEASUREMENT, HISTOGRAM):
-            execute_influxql(self._http, self.config, f"DELETE FROM {identifier(measurement)} WHERE {condition}")  # noqa: S608 - names of ours
+            self._http.execute(f"DELETE FROM {client.identifier(measurement)} WHERE {condition}")  # noqa: S608 - names of ours
 
     def close(self) -> None:
         self._http.close()
@@ -218,7 +210,7 @@ class _DatabaseSink(Sink):
         self._http.send("POST", "/write", parameters, "\n".join(lines).encode("utf-8", "replace"))
 
     def _create(self) -> None:
-        execute_influxql(self._http, self.config, f"CREATE DATABASE {identifier(self.config.database or '')}")
+        self._http.execute(f"CREATE DATABASE {client.identifier(self.config.database or '')}")
         logger.info("created database %r at %s", self.config.database, self.config.url)
 
 

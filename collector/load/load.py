@@ -9,7 +9,7 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -56,73 +56,10 @@ class TimedOutbox(Outbox):
         return super().forget(receipt)
 
 
-@dataclass(slots=True)
-class SimulatedAgents:
-    """`plan.devices` agents of this process at the broker at `address`."""
-
-    address: BrokerAddress
-    plan: LoadPlan
-    template: RecordTemplate
-    tally: LoadTally
-    resent: int = 0
-    release: str = field(default_factory=lambda: version("edgemeter"))
-    _stop: threading.Event = field(default_factory=threading.Event)
-
-    def run(self) -> None:
-        """Send everything, then wait for the receipts until the plan's patience ends.
-
-        Raises:
-            UnavailableError: no broker answers, or the disk is full.
-            ConfigError: the broker refuses the credentials.
-        """
-        with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-load-")))
-            stack.callback(self._stop.set)
-            agents = [self._agent(stack, folder, number) for number in range(self.plan.devices)]
-            self.tally.begin()
-            start_s = time.monotonic()
-            writers = [threading.Thread(target=self._write, args=(agents, start_s, first), daemon=True) for first in range(WRITERS)]
-            for writer in writers:
-                writer.start()
-            for writer in writers:
-                writer.join()
-            deadline = time.monotonic() + self.plan.patience_s
-            for _, publisher in agents:
-                publisher.drain(max(0.0, deadline - time.monotonic()))
-            self.resent = sum(publisher.resent for _, publisher in agents)
-
-    def _agent(self, stack: ExitStack, folder: Path, number: int) -> tuple[TimedOutbox, Publisher]:
-        device = self.plan.device(number)
-        outbox = TimedOutbox(folder / f"{device}.sqlite", self.tally)
-        stack.callback(outbox.close)
-        birth = Birth(
-            device=device, fleet=self.plan.name, session=outbox.session, agent=self.release, board=None, os=None, arch="replay", runtimes={}
-        )
-        publisher = Publisher(self.address, outbox, birth)
-        stack.callback(publisher.close)
-        publisher.connect()
-        return outbox, publisher
-
-    def _write(self, agents: list[tuple[TimedOutbox, Publisher]], start_s: float, first: int) -> None:
-        # Record n belongs to device n modulo devices, and each device to one writer, so that its numbers stay in order.
-        for number in range(self.plan.records):
-            device = number % self.plan.devices
-            if device % WRITERS != first:
-                continue
-            due_s = start_s + number / self.plan.rate_per_s
-            if self._stop.wait(max(0.0, due_s - time.monotonic())):
-                return
-            outbox, publisher = agents[device]
-            outbox.put_due(self.template.record(self.plan.device(device), self.plan.name, time.time_ns()), due_s)
-            publisher.wake()
-
-
 # The most records without a receipt, of one connection.
 WINDOW_RECORDS = 2000
 OVERDUE_S = 5.0
 OVERDUE_POLL_S = 0.005
-
-SentKey = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -145,7 +82,7 @@ class SimulatedDevices:
     step: int
     resent: int = 0
     refusal: str | None = None
-    _sent: dict[SentKey, _UnconfirmedRecord] = field(default_factory=dict)
+    _sent: dict[tuple[int, int], _UnconfirmedRecord] = field(default_factory=dict)
     _sessions: dict[int, int] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _session: MqttSession | None = None
@@ -270,14 +207,57 @@ def run_load(
     """
     tally = LoadTally()
     with _watched(tally, watch):
-        if mode == "agents":
-            agents = SimulatedAgents(address, plan, template, tally)
-            agents.run()
-            connections, resent = plan.devices, agents.resent
-        else:
-            connections, resent = _as_devices(address, plan, template, tally)
+        connections, resent = (_as_agents if mode == "agents" else _as_devices)(address, plan, template, tally)
     size = len(template.payload(plan.device(0), plan.name, RecordNumber(2**52, 1, time.time_ns())))
     return tally.result(plan, mode, connections, resent, size)
+
+
+def _as_agents(address: BrokerAddress, plan: LoadPlan, template: RecordTemplate, tally: LoadTally) -> tuple[int, int]:
+    """Send everything, then wait for the receipts until the plan's patience ends; return the connections and what was sent again."""
+    agents: list[tuple[TimedOutbox, Publisher]] = []
+    stop = threading.Event()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="edgemeter-load-")))
+        stack.callback(stop.set)
+        release = version("edgemeter")
+        for device in map(plan.device, range(plan.devices)):
+            outbox = TimedOutbox(folder / f"{device}.sqlite", tally)
+            stack.callback(outbox.close)
+            birth = Birth(
+                device=device, fleet=plan.name, session=outbox.session, agent=release, board=None, os=None, arch="replay", runtimes={}
+            )
+            publisher = Publisher(address, outbox, birth)
+            stack.callback(publisher.close)
+            publisher.connect()
+            agents.append((outbox, publisher))
+        tally.begin()
+        start_s = time.monotonic()
+
+        def write(first: int) -> None:
+            # Record n belongs to device n modulo devices, and each device to one writer, so that its numbers stay in order.
+            for number in range(plan.records):
+                device = number % plan.devices
+                if device % WRITERS != first:
+                    continue
+                due_s = start_s + number / plan.rate_per_s
+                if stop.wait(max(0.0, due_s - time.monotonic())):
+                    return
+                outbox, publisher = agents[device]
+                outbox.put_due(template.record(plan.device(device), plan.name, time.time_ns()), due_s)
+                publisher.wake()
+
+        _join([threading.Thread(target=write, args=(first,), daemon=True) for first in range(WRITERS)])
+        deadline = time.monotonic() + plan.patience_s
+        for _, publisher in agents:
+            publisher.drain(max(0.0, deadline - time.monotonic()))
+        return plan.devices, sum(publisher.resent for _, publisher in agents)
+
+
+def _join(threads: Sequence[threading.Thread]) -> None:
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def _as_devices(address: BrokerAddress, plan: LoadPlan, template: RecordTemplate, tally: LoadTally) -> tuple[int, int]:
@@ -290,11 +270,7 @@ def _as_devices(address: BrokerAddress, plan: LoadPlan, template: RecordTemplate
             group.connect()
         stack.callback(stop.set)
         tally.begin()
-        threads = [threading.Thread(target=group.run, args=(time.monotonic(), stop), daemon=True) for group in groups]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        _join([threading.Thread(target=group.run, args=(time.monotonic(), stop), daemon=True) for group in groups])
     refused = next((group.refusal for group in groups if group.refusal), None)
     if refused:
         raise UnavailableError(

@@ -1,28 +1,25 @@
 """The ledger in PostgreSQL: the same calls as those of a file, for any number of collectors and readers.
 
-A reader holds no transaction open: it goes on by pages, after the last row it saw.
+A reader holds no transaction open: it goes on by pages, after the last row it saw. Space that is freed is filled again (autovacuum).
 """
 
 import itertools
 import operator
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.postgres_address import PostgresAddress
+from edgemeter.agent.base.postgres_session import MarkedStatements
 from edgemeter.agent.base.sqlite_file import Access
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, chunk_text
+from edgemeter.agent.ledger.chunks import HeldChunk, chunk_text, without_samples
 from edgemeter.agent.ledger.ledger import LEASE_S, Ledger, LedgerPart
-from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
-from edgemeter.agent.ledger.quarantine import Rejection
-from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
-from edgemeter.collector.postgresql import upkeep
-from edgemeter.collector.postgresql.schema import check_version
-from edgemeter.collector.postgresql.session import LedgerSession
-from edgemeter.collector.postgresql.writer import PostgresWriter, locked
+from edgemeter.agent.ledger.retention import SLICE_CHUNKS, Retention, RetentionRemoved, before_ns, drained_row, remember
+from edgemeter.collector.postgresql.schema import LedgerSession, check_version
+from edgemeter.collector.postgresql.writer import PostgresWriter, next_numbers
 
 # A page of rows, and how much of their chunks is fetched at once; a chunk that is larger comes alone.
 PAGE_ROWS = 5000
@@ -40,8 +37,19 @@ _LEASE = """INSERT INTO leases VALUES (?, ?, clock_timestamp() + ? * interval '1
 ON CONFLICT (name) DO UPDATE SET owner = excluded.owner, until = excluded.until
 WHERE leases.owner = excluded.owner OR leases.until < clock_timestamp() RETURNING 1"""
 
+_TABLES = (
+    "chunks", "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks", "leases", "annotations", "alerts", "unsent",
+    "run_events",
+)  # fmt: skip
+# What the records take, and what finds them: the part that retention makes smaller. The files of the tables do not shrink.
+_RECORD_BYTES = """SELECT coalesce(sum(size_bytes), 0) + (SELECT coalesce(sum(pg_column_size(runs.*)), 0) FROM runs) FROM chunks"""
+_OLD_SAMPLES = """SELECT chunk, body FROM chunks WHERE has_samples AND (? OR received_ns < ?) AND last_row <= ?
+ORDER BY received_ns LIMIT ?"""
+_OLD_CHUNKS = "SELECT chunk, last_row, received_ns FROM chunks WHERE last_row <= ? ORDER BY chunk LIMIT ?"
+_STRIP = "UPDATE chunks SET body = ?, size_bytes = ?, has_samples = false WHERE chunk = ? AND has_samples"
 
-class PostgresLedger(Ledger):
+
+class PostgresLedger(PostgresWriter, Ledger):
     """The ledger at `address`. One object per thread; after a failure the next call connects again.
 
     Raises:
@@ -54,8 +62,7 @@ WHERE chunk = ?"""
 
     def __init__(self, address: PostgresAddress, access: Access = "write") -> None:
         self.where = str(address)
-        self._session = LedgerSession(address, access)
-        self._writer = PostgresWriter(self._session)
+        super().__init__(LedgerSession(address, access))
         self._owner = secrets.token_hex(8)
         self._has_leases = False
         try:
@@ -80,9 +87,12 @@ WHERE chunk = ?"""
         """See `Ledger`."""
         return self._session.query(statement, *values)
 
-    def writing(self) -> AbstractContextManager[Statements]:
+    @contextmanager
+    def writing(self) -> Iterator[Statements]:
         """See `Ledger`."""
-        return locked(self._session)
+        with self._session.transaction() as statements:
+            next_numbers(statements, 0, 0, self._session.address)
+            yield statements
 
     def has_table(self, name: str) -> bool:
         """See `Ledger`."""
@@ -90,11 +100,11 @@ WHERE chunk = ?"""
 
     def highest_row(self) -> int:
         """See `Ledger`."""
-        return int(self.query("SELECT row FROM ledger")[0][0])
+        return int(self._value("SELECT row FROM ledger"))
 
     def identity(self) -> str:
         """See `Ledger`; the same for all its collectors."""
-        return str(self.query("SELECT identity FROM ledger")[0][0])
+        return str(self._value("SELECT identity FROM ledger"))
 
     def epoch(self) -> str:
         """Return the identity with that of the server, the database and the timeline."""
@@ -102,7 +112,7 @@ WHERE chunk = ?"""
 
     def version(self) -> str:
         """Return how many commits there were."""
-        return str(self.query("SELECT commits FROM ledger")[0][0])
+        return str(self._value("SELECT commits FROM ledger"))
 
     def safety(self) -> str:
         """Return on how many disks a record is when its receipt is sent."""
@@ -117,21 +127,16 @@ WHERE chunk = ?"""
             return f"commits wait for a standby ({names}) that does not answer: start it, or take it out of synchronous_standby_names"
         return f"commits wait for another transaction of {waiting['transactionid']}" if "transactionid" in waiting else None
 
-    def commit(
-        self,
-        arrivals: Sequence[Arrival],
-        rejections: Sequence[Rejection] = (),
-        changes: Sequence[PresenceChange | RetainedMessage] = (),
-        batches: Sequence[ArrivedBatch] = (),
-    ) -> Committed:
-        """Commit what arrived, durable when this returns; return the outcome. What cannot be stored at all is quarantined."""
-        return self._writer.commit(arrivals, rejections, changes, batches)
-
     def forget(self, retention: Retention, now_ns: int) -> RetentionRemoved:
-        """Remove one slice of what `retention` does not keep; one collector does so for all."""
+        """Remove one slice of what `retention` does not keep, first samples, then chunks of records; one collector does so for all."""
         if not self.lease("retention"):
             return RetentionRemoved(0, 0, is_all=True)
-        return upkeep.forget(self._session, retention, now_ns)
+        drained = drained_row(self.positions(), retention.sinks)
+        is_too_large = retention.limit_bytes is not None and int(self._value(_RECORD_BYTES)) > retention.limit_bytes
+        stripped = self._strip((is_too_large, before_ns(retention.samples_days, now_ns), drained, SLICE_CHUNKS))
+        is_only_records_left = is_too_large and not stripped
+        records = self._delete(before_ns(retention.records_days, now_ns), drained, is_any=is_only_records_left)
+        return RetentionRemoved(records, stripped, is_all=not stripped and not records)
 
     def chunks(self, *, after_row: int = 0, limit: int | None = None) -> Iterator[HeldChunk]:
         """See `Ledger`."""
@@ -155,17 +160,54 @@ WHERE chunk = ?"""
         self._has_leases = self._has_leases or is_ours
         return is_ours
 
-    def release(self, row: int, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch], *, drain_again: bool) -> Committed:
-        """Commit the records of a quarantined entry and remove it, unless a number belongs to another record."""
-        return self._writer.release(row, arrivals, batches, drain_again=drain_again)
-
     def parts(self) -> tuple[LedgerPart, ...]:
         """See `Ledger`."""
-        return upkeep.parts(self._session)
+        query = "SELECT coalesce(sum(size_bytes) FILTER (WHERE has_samples), 0), coalesce(sum(size_bytes), 0) FROM chunks"
+        with_samples, records = map(int, self.query(query)[0])
+        chunks, *other_tables = self._table_bytes()
+        return (
+            LedgerPart("records with raw samples", with_samples),
+            LedgerPart("records without raw samples", records - with_samples),
+            LedgerPart("rows, indexes, quarantine and the rest", sum(other_tables)),
+            LedgerPart("free, to be reused, and what finds the records", max(0, chunks - records)),
+        )
 
     def size_bytes(self) -> int:
         """Return the size of the tables with their indexes."""
-        return sum(upkeep.table_bytes(self._session))
+        return sum(self._table_bytes())
+
+    def _table_bytes(self) -> list[int]:
+        return [int(self._value("SELECT coalesce(pg_total_relation_size(to_regclass(?)), 0)", table)) for table in _TABLES]
+
+    def _strip(self, values: tuple[object, ...]) -> int:
+        smaller = []
+        for chunk, body in self.query(_OLD_SAMPLES, *values):
+            try:
+                stripped = without_samples(bytes(body))
+            except ConfigError:
+                # A field that this version skips is broken text: it is removed with the record.
+                stripped = bytes(body)
+            smaller.append((stripped, len(stripped), chunk))
+        if smaller:
+            with self.writing() as statements:
+                statements.executemany(_STRIP, smaller)
+        return len(smaller)
+
+    def _delete(self, old_ns: int, drained: int, *, is_any: bool) -> int:
+        with self.writing() as statements:
+            # Rows and chunks rise together, so that the oldest chunks are the lowest rows.
+            up_to: tuple[int, int] | None = None
+            for chunk, last_row, received_ns in statements.execute(_OLD_CHUNKS, (drained, SLICE_CHUNKS)).fetchall():
+                if not is_any and received_ns >= old_ns:
+                    break
+                up_to = chunk, last_row
+            if up_to is None:
+                return 0
+            chunk, last_row = up_to
+            remember(statements, statements.execute("SELECT device, session, seq FROM runs WHERE row <= ?", (last_row,)).fetchall())
+            statements.execute("DELETE FROM chunks WHERE chunk <= ?", (chunk,))
+            removed: int = statements.execute("DELETE FROM runs WHERE row <= ?", (last_row,)).rowcount
+        return removed
 
     def _page(self, page: Sequence[tuple[int, int, int, int, int]]) -> Iterator[HeldChunk]:
         """Yield what a page of rows holds, its chunks fetched some at a time."""
@@ -198,3 +240,36 @@ WHERE chunk = ?"""
                 raise ConfigError(
                     f"{self.where} has {name} = off, so a record may be lost after its receipt: set it on, at the server or the role"
                 )
+
+
+class PostgresWatch:
+    """The annotations and alerts at `address`, in tables beside the records, for all who watch it. One object per thread."""
+
+    def __init__(self, address: PostgresAddress, access: Access = "write") -> None:
+        self.where = str(address)
+        self._session = LedgerSession(address, access)
+
+    def __enter__(self) -> "PostgresWatch":  # noqa: PYI034 - Self needs Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._session.close()
+
+    @contextmanager
+    def writing(self) -> Iterator[MarkedStatements]:
+        """Give what executes statements in one transaction, on the disk when the block ends."""
+        with self._session.transaction() as statements:
+            # Readers of the ledger see that something has changed, and writers wait for each other.
+            statements.execute("UPDATE ledger SET commits = commits + 1")
+            yield statements
+
+    @contextmanager
+    def reading(self) -> Iterator[MarkedStatements]:
+        """Give what executes queries."""
+        with self._session.transaction() as statements:
+            yield statements
+
+    def insert(self, statement: str, values: Sequence[Any]) -> int:
+        """Insert one row in a transaction of its own; return its number."""
+        with self.writing() as statements:
+            return int(statements.execute(f"{statement} RETURNING number", values).fetchone()[0])

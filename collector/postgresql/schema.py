@@ -1,4 +1,4 @@
-"""The tables of a ledger in PostgreSQL and the roles that may use them.
+"""The session of a ledger in PostgreSQL, its tables, and the roles that may use them.
 
 Every commit first updates the one row of `ledger`: it gives rows and chunks numbers that rise in the order of commits (readers go on after
 the last one they saw), excludes deadlocks, makes every commit wait for a standby that it has to wait for, and stops writers that are too
@@ -9,8 +9,8 @@ import secrets
 from collections.abc import Mapping
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.postgres_session import DatabaseUse, PostgresSession
 from edgemeter.agent.ledger.chunks import SUBJECT_COLUMNS
-from edgemeter.collector.postgresql.session import LedgerSession
 
 VERSION = 2
 _TEXT = 'text COLLATE "C" NOT NULL'
@@ -154,6 +154,16 @@ ROLES: Mapping[str, tuple[str, ...]] = {
 _EVERY = ("ledger", "subjects", "chunks", "runs", "run_events", "forgotten", *_SHARED)
 # One at a time prepares a ledger. Source: any number that no other program of the database uses.
 _LOCK = 0x45644C67
+
+
+class LedgerSession(PostgresSession):
+    """A connection to a ledger; see `PostgresSession`."""
+
+    use = DatabaseUse(
+        "ledger",
+        absent="make its tables with `edgemeter collector init-ledger --ledger {where}`",
+        forbidden="grant it edgemeter_write, or edgemeter_keep, which may also remove records",
+    )
 
 
 def init_ledger(session: LedgerSession) -> list[str]:

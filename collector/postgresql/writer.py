@@ -2,8 +2,7 @@
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -12,31 +11,17 @@ from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.postgres_session import UnstorableError
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.record import RunRecord
-from edgemeter.agent.ledger import quarantine
-from edgemeter.agent.ledger.chunks import (
-    SUBJECT_COLUMNS,
-    Arrival,
-    ArrivedBatch,
-    Committed,
-    Source,
-    key_of,
-    pack_chunk,
-    portions,
-    rejections_of,
-    subject_of,
-    unpack_chunk,
-)
+from edgemeter.agent.ledger import chunks, quarantine
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage, note_presence
 from edgemeter.agent.ledger.quarantine import Rejection
-from edgemeter.collector.postgresql.schema import check_version
-from edgemeter.collector.postgresql.session import LedgerSession
+from edgemeter.collector.postgresql.schema import LedgerSession, check_version
 
 SUBJECTS_REMEMBERED = 10_000
 
 _NEXT = """UPDATE ledger SET row = row + ?, chunk = chunk + ?, commits = commits + 1
 RETURNING row - ?, chunk - ?, version, min_version"""
-_SUBJECTS = f"""INSERT INTO subjects (subject, {", ".join(SUBJECT_COLUMNS)})
-VALUES (?, {", ".join(["?"] * len(SUBJECT_COLUMNS))}) ON CONFLICT DO NOTHING"""  # noqa: S608 - our own names
+_SUBJECTS = f"""INSERT INTO subjects (subject, {", ".join(chunks.SUBJECT_COLUMNS)})
+VALUES (?, {", ".join(["?"] * len(chunks.SUBJECT_COLUMNS))}) ON CONFLICT DO NOTHING"""  # noqa: S608 - our own names
 _RUNS = """INSERT INTO runs (row, device, session, seq, id, started_at_ns, subject, verdict, chunk, place)
 SELECT * FROM unnest(?::bigint[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[],
 ?::integer[]) ON CONFLICT (device, session, seq) DO NOTHING RETURNING row"""
@@ -57,27 +42,19 @@ class _Row(NamedTuple):
     row: int
 
 
-def next_numbers(statements: Statements, rows: int, chunks: int, where: object) -> tuple[int, int]:
+def next_numbers(statements: Statements, row_count: int, chunk_count: int, where: object) -> tuple[int, int]:
     """Reserve row and chunk numbers in the caller's transaction; return the numbers before them. Other writers wait for its end.
 
     Raises:
         ConfigError: a newer version uses the ledger in a way that this one does not understand.
     """
-    row, chunk, version, min_version = statements.execute(_NEXT, (rows, chunks, rows, chunks)).fetchone()
+    row, chunk, version, min_version = statements.execute(_NEXT, (row_count, chunk_count, row_count, chunk_count)).fetchone()
     check_version(version, min_version, where)
     return row, chunk
 
 
-@contextmanager
-def locked(session: LedgerSession) -> Iterator[Statements]:
-    """Give what executes statements in one transaction that no commit and no other such transaction runs beside."""
-    with session.transaction() as statements:
-        next_numbers(statements, 0, 0, session.address)
-        yield statements
-
-
 class PostgresWriter:
-    """Writes over one session; each commit is a transaction of its own."""
+    """The writing calls of a ledger, over one session; each commit is a transaction of its own."""
 
     def __init__(self, session: LedgerSession) -> None:
         self._session = session
@@ -86,15 +63,17 @@ class PostgresWriter:
 
     def commit(
         self,
-        arrivals: Sequence[Arrival],
-        rejections: Sequence[Rejection],
-        changes: Sequence[PresenceChange | RetainedMessage],
-        batches: Sequence[ArrivedBatch],
-    ) -> Committed:
-        """Commit what arrived; a record that PostgreSQL cannot store goes to the quarantine, and stops no other."""
-        return self._commit([*portions(arrivals), *batches], rejections, changes)
+        arrivals: Sequence[chunks.Arrival],
+        rejections: Sequence[Rejection] = (),
+        changes: Sequence[PresenceChange | RetainedMessage] = (),
+        batches: Sequence[chunks.ArrivedBatch] = (),
+    ) -> chunks.Committed:
+        """Commit what arrived, durable when this returns; what PostgreSQL cannot store goes to the quarantine and stops no other."""
+        return self._commit([*chunks.portions(arrivals), *batches], rejections, changes)
 
-    def release(self, row: int, arrivals: Sequence[Arrival], batches: Sequence[ArrivedBatch], *, drain_again: bool) -> Committed:
+    def release(
+        self, row: int, arrivals: Sequence[chunks.Arrival], batches: Sequence[chunks.ArrivedBatch], *, drain_again: bool
+    ) -> chunks.Committed:
         """Commit the records of a quarantined entry and remove it, unless a number belongs to another record."""
         drop = "DELETE FROM runs WHERE device = ? AND session = ? AND seq = ? AND id = ?"
 
@@ -108,11 +87,11 @@ class PostgresWriter:
             if not collisions:
                 statements.execute("DELETE FROM quarantine WHERE row = ?", (row,))
 
-        return self._transact([*portions(arrivals), *batches], (), (), before, after)
+        return self._transact([*chunks.portions(arrivals), *batches], (), (), before, after)
 
     def _commit(
-        self, sources: Sequence[Source], rejections: Sequence[Rejection], changes: Sequence[PresenceChange | RetainedMessage]
-    ) -> Committed:
+        self, sources: Sequence[chunks.Source], rejections: Sequence[Rejection], changes: Sequence[PresenceChange | RetainedMessage]
+    ) -> chunks.Committed:
         try:
             return self._transact(sources, rejections, changes)
         except UnstorableError as error:
@@ -124,7 +103,7 @@ class PostgresWriter:
                 rejection = Rejection(arrival.topic, arrival.payload, str(error), arrival.received_ns)
                 return self._commit((), [*rejections, rejection], changes)
         first, second = self._commit(halves[0], (), ()), self._commit(halves[1], rejections, changes)
-        return Committed(
+        return chunks.Committed(
             first.inserted + second.inserted,
             first.duplicates + second.duplicates,
             first.collisions + second.collisions,
@@ -133,16 +112,18 @@ class PostgresWriter:
 
     def _transact(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[chunks.Source],
         rejections: Sequence[Rejection],
         changes: Sequence[PresenceChange | RetainedMessage],
         before: Callable[[Statements], None] = lambda _: None,
         after: Callable[[Statements, Sequence[Rejection]], None] = quarantine.add,
-    ) -> Committed:
+    ) -> chunks.Committed:
         """Commit all of it in one transaction; `after` is given what collides."""
         if not sources and not rejections and not changes:
-            return Committed()
-        records = [source.records if isinstance(source, ArrivedBatch) else [arrival.record for arrival in source] for source in sources]
+            return chunks.Committed()
+        records = [
+            source.records if isinstance(source, chunks.ArrivedBatch) else [arrival.record for arrival in source] for source in sources
+        ]
         try:
             with self._session.transaction() as statements:
                 row, chunk = next_numbers(statements, sum(map(len, records)), len(sources), self._session.address)
@@ -180,7 +161,7 @@ class PostgresWriter:
             # After a failover what was committed before may be gone.
             self._subjects.clear()
             self._generation = self._session.generation
-        subjects = {subject_number(values): values for values in {subject_of(row.record) for row in rows}}
+        subjects = {subject_number(values): values for values in {chunks.subject_of(row.record) for row in rows}}
         added = [(number, *values) for number, values in subjects.items() if number not in self._subjects]
         if added:
             statements.executemany(_SUBJECTS, added)
@@ -194,7 +175,7 @@ def subject_number(values: tuple[str, ...]) -> int:
 
 def _values(row: _Row, chunk: int) -> tuple[object, ...]:
     record = row.record
-    subject = subject_number(subject_of(record))
+    subject = subject_number(chunks.subject_of(record))
     identity = (row.row, record.device, record.session, record.seq, record.id, record.started_at_ns, subject)
     return (*identity, record.verdict.state, chunk + 1 + row.source, row.place)
 
@@ -215,7 +196,6 @@ def _not_forgotten(statements: Statements, rows: Sequence[_Row]) -> Sequence[_Ro
 
 
 def _collided(statements: Statements, rows: Sequence[_Row]) -> Iterable[int]:
-    """Yield the rows whose numbers belong to other records."""
     keys = [(row.record.device, row.record.session, row.record.seq) for row in rows]
     stored = statements.execute(_HELD, [list(column) for column in zip(*keys, strict=True)])
     stored_ids = {(device, session, seq): record_id for device, session, seq, record_id in stored.fetchall()}
@@ -226,31 +206,33 @@ def _collided(statements: Statements, rows: Sequence[_Row]) -> Iterable[int]:
             yield row.row
 
 
-def _add_chunks(statements: Statements, sources: Sequence[Source], new_rows: Sequence[_Row], chunk: int) -> None:
+def _add_chunks(statements: Statements, sources: Sequence[chunks.Source], new_rows: Sequence[_Row], chunk: int) -> None:
     values = []
     for number, last_row in {row.source: row.row for row in new_rows}.items():
         source = sources[number]
-        if isinstance(source, ArrivedBatch):
+        if isinstance(source, chunks.ArrivedBatch):
             body, received_ns = source.body, source.received_ns
         else:
-            body, received_ns = pack_chunk([arrival.payload for arrival in source]), source[0].received_ns
+            body, received_ns = chunks.pack_chunk([arrival.payload for arrival in source]), source[0].received_ns
         values.append((chunk + 1 + number, last_row, received_ns, len(body), body))
     if values:
         statements.executemany(_CHUNK, values)
 
 
-def _outcome(sources: Sequence[Source], rows: Sequence[_Row], inserted: int, collided: frozenset[int]) -> tuple[Committed, list[Rejection]]:
-    keys = tuple(key_of(row.record) for row in rows if row.row not in collided)
+def _outcome(
+    sources: Sequence[chunks.Source], rows: Sequence[_Row], inserted: int, collided: frozenset[int]
+) -> tuple[chunks.Committed, list[Rejection]]:
+    keys = tuple(chunks.key_of(row.record) for row in rows if row.row not in collided)
     places: dict[int, list[int]] = {}
     for row in rows:
         if row.row in collided:
             places.setdefault(row.source, []).append(row.place)
-    collisions = [rejection for number, members in places.items() for rejection in rejections_of(sources[number], members)]
+    collisions = [rejection for number, members in places.items() for rejection in chunks.rejections_of(sources[number], members)]
     # Many rejected records of one message are one entry, so they are counted by row.
-    return Committed(inserted, len(keys) - inserted, len(collisions), keys), collisions
+    return chunks.Committed(inserted, len(keys) - inserted, len(collisions), keys), collisions
 
 
-def _halves(sources: Sequence[Source]) -> tuple[Sequence[Source], Sequence[Source]] | None:
+def _halves(sources: Sequence[chunks.Source]) -> tuple[Sequence[chunks.Source], Sequence[chunks.Source]] | None:
     """Return the two halves of what is to be committed; None if it is a single record."""
     if len(sources) > 1:
         middle = len(sources) // 2
@@ -260,8 +242,10 @@ def _halves(sources: Sequence[Source]) -> tuple[Sequence[Source], Sequence[Sourc
     return ([arrivals[:middle]], [arrivals[middle:]]) if middle else None
 
 
-def _as_arrivals(source: Source) -> list[Arrival]:
-    if not isinstance(source, ArrivedBatch):
+def _as_arrivals(source: chunks.Source) -> list[chunks.Arrival]:
+    if not isinstance(source, chunks.ArrivedBatch):
         return source
-    payloads = unpack_chunk(source.body)
-    return [Arrival(record, payload, source.topic, source.received_ns) for record, payload in zip(source.records, payloads, strict=True)]
+    payloads = chunks.unpack_chunk(source.body)
+    return [
+        chunks.Arrival(record, payload, source.topic, source.received_ns) for record, payload in zip(source.records, payloads, strict=True)
+    ]

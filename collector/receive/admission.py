@@ -22,14 +22,7 @@ from edgemeter.agent.ledger.chunks import COLLISION, LARGEST_CHUNK_TEXT_BYTES, A
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage, Rejection, RejectionKind
-from edgemeter.collector.receive.envelope import (
-    LONGEST_TEXT_BYTES,
-    check_size,
-    is_batch,
-    payload_text,
-    read_envelope,
-    read_envelopes,
-)
+from edgemeter.collector.receive import envelope
 
 # Up to this much text of a group is decoded whole; of more only the envelopes.
 WHOLE_BYTES = 2 << 20
@@ -87,11 +80,11 @@ class Admitted:
         return len(self.arrivals) + len(self.batches)
 
     def _add_results(self, topic: Topic, message: Message, received_ns: int) -> None:
-        text = payload_text(message.payload)
+        text = envelope.payload_text(message.payload)
         self.text_bytes += len(text)
         if self.text_bytes > self.whole_bytes:
             self.depth = "envelope"
-        if not is_batch(text):
+        if not envelope.is_batch(text):
             self._add_record(topic, message.topic, text, received_ns)
             return
         if len(text) <= LARGEST_CHUNK_TEXT_BYTES and (batch := self._read_batch(text, topic)):
@@ -106,7 +99,7 @@ class Admitted:
     def _read_batch(self, text: bytes, topic: Topic) -> list[RunRecord] | None:
         # All or nothing: when one is invalid, records are validated one by one, to find which.
         if self.depth == "envelope":
-            batch = cast("list[RunRecord] | None", read_envelopes(text))
+            batch = cast("list[RunRecord] | None", envelope.read_envelopes(text))
         else:
             try:
                 batch = _batch_records.decode(text)
@@ -119,7 +112,7 @@ class Admitted:
     def _add_record(self, topic: Topic, name: str, text: bytes, received_ns: int) -> None:
         kind: RejectionKind = "record"
         try:
-            check_size(text)
+            envelope.check_size(text)
             record = self._read(text)
             if _has_no_time(record):
                 text = change_fields(text, started_at_ns=received_ns, stamped_by="collector")
@@ -132,7 +125,7 @@ class Admitted:
 
     def _read(self, text: bytes) -> RunRecord:
         # An envelope has every field of a record that the ledger reads.
-        return decode(text) if self.depth == "whole" else cast("RunRecord", read_envelope(text))
+        return decode(text) if self.depth == "whole" else cast("RunRecord", envelope.read_envelope(text))
 
 
 def _has_no_time(record: RunRecord) -> bool:
@@ -215,7 +208,7 @@ def retry_rejected(ledger: Ledger, entry: QuarantinedMessage) -> Retried:
         message = _rejected_by_sink(ledger, entry.payload) if is_sinks else Message(entry.topic, entry.payload)
     except ConfigError as error:
         return Retried(entry.row, 0, str(error))
-    admitted = Admitted(whole_bytes=LONGEST_TEXT_BYTES)
+    admitted = Admitted(whole_bytes=envelope.LONGEST_TEXT_BYTES)
     admitted.add(message, entry.received_ns)
     if admitted.rejections:
         return Retried(entry.row, 0, admitted.rejections[0].reason)

@@ -69,7 +69,8 @@ class EmbeddedBroker:
             raise UnavailableError(
                 f"the embedded broker cannot listen at {LOOPBACK}:{self.port} ({error}): choose another port (--port, 0: any free one)"
             ) from error
-        self.port = self._listening_port(self._broker)
+        # amqtt has no public attribute for the port that the system chose.
+        self.port = int(self._broker._servers["default"].instance.sockets[0].getsockname()[1])  # noqa: SLF001
         return BrokerAddress(LOOPBACK, self.port)
 
     def stop(self) -> None:
@@ -111,10 +112,6 @@ class EmbeddedBroker:
         for writer in list(self._connections):
             writer.transport.abort()
         await asyncio.sleep(0)
-
-    def _listening_port(self, broker: "Broker") -> int:
-        # amqtt has no public attribute for the port that the system chose.
-        return int(broker._servers["default"].instance.sockets[0].getsockname()[1])  # noqa: SLF001
 
 
 async def _cancel_others() -> None:

@@ -52,7 +52,8 @@ class MessageHandler(Protocol):
 class Feed:
     """A session of `client_id`, subscribed to `topics`; `connect` once, `close` once or more. Any thread may call.
 
-    While a persistent session is disconnected, the broker keeps its messages for `mqtt_session.expiry_s`.
+    While a persistent session is disconnected, the broker keeps its messages for `mqtt_session.expiry_s`. Once connected, `version` is the
+    broker's.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Feed:
         self._handler = handler
         kept_s = expiry_s(address) if lasting == "persistent" else 0
         self._login = MqttLogin(client_id, KEEP_ALIVE_S, kept_s, address.user, address.password)
-        self._version: MqttVersion = "5"
+        self.version: MqttVersion = "5"
         self._generation = 0
         self._socket: socket.socket | None = None
         self._lock = threading.Lock()
@@ -88,7 +89,7 @@ class Feed:
             ConfigError: it refuses the credentials.
         """
         try:
-            self._version = mqtt_version(self.address, timeout_s)
+            self.version = mqtt_version(self.address, timeout_s)
             self._open(timeout_s)
         except EdgemeterError:
             self.close()
@@ -97,17 +98,12 @@ class Feed:
 
     def publish(self, topic: str, payload: bytes) -> None:
         """Send one message at QoS 0; it is lost with the connection."""
-        self._send(mqtt_wire.publish_packet(topic, payload, self._version))
+        self._send(mqtt_wire.publish_packet(topic, payload, self.version))
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
         """Acknowledge `messages` to the broker; those of an earlier connection are redelivered."""
         now = self._generation
         self._send(mqtt_wire.acknowledgements(message.mid for message in messages if message.qos and message.generation == now), now)
-
-    @property
-    def version(self) -> MqttVersion:
-        """The broker's MQTT version; known once connected."""
-        return self._version
 
     def is_connected(self) -> bool:
         """Return whether the connection is up."""
@@ -166,12 +162,12 @@ class Feed:
         opened = self._reach(timeout_s)
         try:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            opened.sendall(mqtt_wire.connect_packet(self._login, self._version))
-            reader = PacketReader(self._version, self._generation + 1)
+            opened.sendall(mqtt_wire.connect_packet(self._login, self.version))
+            reader = PacketReader(self.version, self._generation + 1)
             messages, answers = self._await_answer(opened, reader)
             if answers[0].reason():
                 raise _refused(self.address, answers[0].reason())
-            opened.sendall(mqtt_wire.subscribe_packet(self._topics, self._version))
+            opened.sendall(mqtt_wire.subscribe_packet(self._topics, self.version))
             opened.setblocking(False)
         except OSError as error:
             opened.close()
@@ -256,7 +252,7 @@ class Feed:
             if answer.kind == mqtt_wire.DISCONNECT:
                 reason = answer.reason()
                 raise TransientError(TAKEN_OVER if reason == mqtt_wire.SESSION_TAKEN_OVER else f"the broker ended it, reason {reason:#x}")
-            if answer.kind == mqtt_wire.SUBACK and (codes := mqtt_wire.refusals(answer, self._version)):
+            if answer.kind == mqtt_wire.SUBACK and (codes := mqtt_wire.refusals(answer, self.version)):
                 refused = {self._topics[index]: f"reason {code:#x}" for index, code in codes.items() if index < len(self._topics)}
                 self._handler.refused(refused)
 

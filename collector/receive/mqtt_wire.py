@@ -16,7 +16,7 @@ from edgemeter.agent.base.errors import TransientError
 from edgemeter.agent.base.mqtt_session import LARGEST_MESSAGE_BYTES, Message
 
 RECEIVE_MAXIMUM = 65535
-CONNACK, PUBLISH, PUBACK, SUBACK, PINGRESP, DISCONNECT = 0x20, 0x30, 0x40, 0x90, 0xD0, 0xE0
+CONNACK, PUBLISH, PUBACK, SUBACK, DISCONNECT = 0x20, 0x30, 0x40, 0x90, 0xE0
 PING = b"\xc0\x00"
 GOODBYE = b"\xe0\x00"
 SESSION_TAKEN_OVER = 0x8E

@@ -19,15 +19,6 @@ from edgemeter.agent.base.file_lock import DeviceLock, FileLock
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message
 from edgemeter.agent.contract import messages
-from edgemeter.agent.contract.messages import (
-    EVERY_ACTIVITY,
-    EVERY_BIRTH,
-    EVERY_CAMPAIGN_STATE,
-    EVERY_HEALTH,
-    EVERY_RESULT,
-    EVERY_STATE,
-    Topic,
-)
 from edgemeter.agent.ledger.chunks import Committed, RecordKey, coalesce
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
@@ -37,8 +28,7 @@ from edgemeter.collector.receive.admission import WHOLE_BYTES, Admitted, CheckDe
 from edgemeter.collector.receive.allocator import give_back_freed_buffers
 from edgemeter.collector.receive.envelope import is_compressed
 from edgemeter.collector.receive.feed import Feed
-from edgemeter.collector.receive.flooding import UselessMessages, source_of
-from edgemeter.collector.receive.inbox import Inbox
+from edgemeter.collector.receive.inbox import Inbox, UselessMessages, source_of
 from edgemeter.collector.receive.monitor import Histogram
 
 logger = logging.getLogger(__name__)
@@ -57,7 +47,7 @@ CHECK_CHUNKS = 8
 RETRY_S = 2.0
 
 # What is measured now; a broker with an older ACL does not let us read it.
-LIVE_TOPICS = (EVERY_ACTIVITY, EVERY_CAMPAIGN_STATE)
+LIVE_TOPICS = (messages.EVERY_ACTIVITY, messages.EVERY_CAMPAIGN_STATE)
 
 # How often retention runs, and how soon again while there is more to remove.
 FORGET_S = 60.0
@@ -125,7 +115,6 @@ class CollectorName:
 
 
 def _kept_name(path: Path) -> str:
-    """Return the name in a file, written if absent."""
     try:
         if path.exists():
             return path.read_text(encoding="ascii").strip()
@@ -140,7 +129,8 @@ class Receiver:
     """Receives into the ledger at `ledger_place`, and calls `committed` after each commit; `start` once, `stop` once or more.
 
     Receivers of one `group` share the messages. `retention` removes old records. `trouble` is why nothing can be committed now, `refusal`
-    why the broker rejects our subscription; None when all is well.
+    why the broker rejects our subscription; None when all is well. `inbox` holds what is not committed and receipted yet, `useless` counts
+    what is rejected or has no room.
     """
 
     def __init__(
@@ -164,8 +154,8 @@ class Receiver:
         if group is not None and (not group or any(character in "/+# " or not character.isprintable() for character in group)):
             raise ConfigError(f"{group!r} is not a valid group name: use one without '/', '+', '#' and spaces")
         self._group = group
-        self._useless = UselessMessages()
-        self._inbox = Inbox(has_room=lambda: self._feed.wake() if self._feed is not None else None)
+        self.useless = UselessMessages()
+        self.inbox = Inbox(has_room=lambda: self._feed.wake() if self._feed is not None else None)
         self._stopping = threading.Event()
         self._name: CollectorName | None = None
         self._feed: Feed | None = None
@@ -189,7 +179,9 @@ class Receiver:
         # that the broker brings at once what a killed collector had taken and not committed; the outboxes would after a while. In a
         # group the others can have what we do not take: nothing is kept for one that is gone.
         lasting: Literal["clean", "persistent"] = "persistent" if self._group is None else "clean"
-        feed = self._feed = Feed(self._address, f"collector-{self._name.id}", self._subscriptions(), self, lasting=lasting)
+        shared = f"$share/{self._group}/" if self._group is not None else ""
+        topics = (f"{shared}{messages.EVERY_RESULT}", messages.EVERY_STATE, messages.EVERY_BIRTH, messages.EVERY_HEALTH, *LIVE_TOPICS)
+        feed = self._feed = Feed(self._address, f"collector-{self._name.id}", topics, self, lasting=lasting)
         try:
             feed.connect(timeout_s)
         except EdgemeterError:
@@ -207,7 +199,7 @@ class Receiver:
     def stop(self) -> None:
         """Commit what was received, and end the threads; may be called twice."""
         self._stopping.set()
-        self._inbox.close()
+        self.inbox.close()
         if self._writer is not None:
             self._writer.join()
             self._writer = None
@@ -223,10 +215,6 @@ class Receiver:
         """The name of this collector at the broker; empty before the start."""
         return self._name.id if self._name is not None else ""
 
-    def is_idle(self) -> bool:
-        """Return whether everything received is committed and receipted."""
-        return self._inbox.is_idle()
-
     def is_alive(self) -> bool:
         """Return whether the writer thread is alive; if it died, which is a bug, the process must end."""
         return self._writer is not None and self._writer.is_alive()
@@ -239,30 +227,22 @@ class Receiver:
         """Return whether the broker is connected."""
         return self._feed is not None and self._feed.is_connected()
 
-    def waiting(self) -> int:
-        """Return how many received messages are not committed yet."""
-        return len(self._inbox)
-
     def is_full(self) -> bool:
         """Feed event: return whether the inbox is full."""
-        return self._inbox.is_full()
+        return self.inbox.is_full()
 
     def received(self, messages: Sequence[Message]) -> None:
         """Feed event: messages."""
-        muted = self._useless.muted()
+        muted = self.useless.muted()
         shed = [message for message in messages if source_of(message.topic) in muted] if muted else []
-        shed += self._inbox.put([message for message in messages if source_of(message.topic) not in muted] if shed else messages)
+        shed += self.inbox.put([message for message in messages if source_of(message.topic) not in muted] if shed else messages)
         if shed and self._feed is not None:
             self.counts.shed += len(shed)
             self._feed.acknowledge(shed)
             for message in shed:
-                self._useless.count(message.topic, len(message.payload))
+                self.useless.count(message.topic, len(message.payload))
             device = source_of(shed[0].topic)
             logger.warning("%s sends more than can be stored: some messages have to come again", device, extra=about(device))
-
-    def flooders(self) -> list[str]:
-        """Return the devices that sent more useless messages than any board does, since the last call."""
-        return self._useless.flooders()
 
     def disconnected(self, reason: str) -> None:
         """Feed event: the connection is gone."""
@@ -282,19 +262,15 @@ class Receiver:
         self.refusal = f"the broker at {self._address} rejects the collector's subscription ({reason}): allow it to read edgemeter/v1/#"
         logger.error("%s", self.refusal)
 
-    def _subscriptions(self) -> tuple[str, ...]:
-        shared = f"$share/{self._group}/" if self._group is not None else ""
-        return (f"{shared}{EVERY_RESULT}", EVERY_STATE, EVERY_BIRTH, EVERY_HEALTH, *LIVE_TOPICS)
-
     def _write(self, ledger: Ledger, feed: Feed) -> None:
         has_unchecked = has_buffers = True
-        while not self._stopping.is_set() or not self._inbox.is_idle():
+        while not self._stopping.is_set() or not self.inbox.is_idle():
             self._progress_s = time.monotonic()
-            batch = self._inbox.take(GROUP_MESSAGES, GROUP_BYTES, timeout_s=0.0 if has_unchecked else 1.0)
+            batch = self.inbox.take(GROUP_MESSAGES, GROUP_BYTES, timeout_s=0.0 if has_unchecked else 1.0)
             if batch:
                 self._keep_all(ledger, feed, batch)
                 has_unchecked = has_buffers = True
-            self._inbox.done()
+            self.inbox.done()
             if not batch and has_unchecked:
                 has_unchecked = self._check(ledger)
             elif not batch and has_buffers:
@@ -342,7 +318,7 @@ class Receiver:
     def _note(self, rejections: Sequence[Rejection]) -> None:
         self.counts.rejections.update(rejection.kind for rejection in rejections)
         for rejection in rejections:
-            self._useless.count(rejection.topic, len(rejection.payload))
+            self.useless.count(rejection.topic, len(rejection.payload))
             limit = about(source_of(rejection.topic))
             logger.warning("quarantined a message of %s: %s", rejection.topic, rejection.reason, extra=limit)
 
@@ -394,4 +370,4 @@ def _send_receipts(feed: Feed, record_keys: tuple[RecordKey, ...]) -> None:
     for (fleet, device, number), seqs in sequences.items():
         receipt = messages.Receipt(session=number, held=tuple(coalesce(sorted(seqs))))
         # QoS 0: a receipt is lost only with the connection; then the device sends again and gets another.
-        feed.publish(str(Topic(fleet, device, "receipt")), messages.encode_message(receipt))
+        feed.publish(str(messages.Topic(fleet, device, "receipt")), messages.encode_message(receipt))

@@ -18,7 +18,7 @@ from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.allocator import keep_freed_buffers
 from edgemeter.collector.receive.monitor import MonitorMetric, process_metrics
-from edgemeter.collector.receive.receiver import STALLED_S, Receiver, ReceiverCounts
+from edgemeter.collector.receive.receiver import STALLED_S, Receiver
 
 if TYPE_CHECKING:
     from edgemeter.collector.influx.drain import Drain
@@ -33,7 +33,10 @@ _REJECTIONS = (
 
 
 class Collector:
-    """Receives from the broker at `address` into the ledger at `ledger_place`, and drains that to InfluxDB when one is given."""
+    """Receives from the broker at `address` into the ledger at `ledger_place`, and drains that to InfluxDB when one is given.
+
+    `counts` are those since the start.
+    """
 
     def __init__(
         self,
@@ -51,16 +54,12 @@ class Collector:
         self._receiver = Receiver(
             address, ledger_place, lambda: self._drain.wake() if self._drain is not None else None, group=group, retention=retention
         )
+        self.counts = self._receiver.counts
 
     @property
     def name(self) -> str:
         """The name of this collector at the broker, once it has started."""
         return self._receiver.name
-
-    @property
-    def counts(self) -> ReceiverCounts:
-        """Counts since the start."""
-        return self._receiver.counts
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         """Return when results are being received. If InfluxDB does not answer now, it is retried; the ledger keeps everything.
@@ -94,7 +93,7 @@ class Collector:
 
     def flooders(self) -> list[str]:
         """Return the devices that sent more useless messages than any board does, since the last call."""
-        return self._receiver.flooders()
+        return self._receiver.useless.flooders()
 
     def settled(self, timeout_s: float) -> bool:
         """Wait until everything received is committed, and drained if there is an InfluxDB; return False after `timeout_s`."""
@@ -158,7 +157,7 @@ class Collector:
         yield MonitorMetric("shed_total", "counter", "Messages of devices that send too much, to be sent again.", counts.shed)
         yield MonitorMetric("stalled_seconds", "gauge", "Time since a commit or a pass of the writer ended.", self._receiver.stalled_s())
         yield MonitorMetric("forgotten_total", "counter", "Records removed by retention.", counts.forgotten)
-        yield MonitorMetric("waiting_messages", "gauge", "Messages received and not committed yet.", self._receiver.waiting())
+        yield MonitorMetric("waiting_messages", "gauge", "Messages received and not committed yet.", len(self._receiver.inbox))
         yield MonitorMetric("connected", "gauge", "1 while the broker is connected.", int(self._receiver.is_connected()))
         yield MonitorMetric("drain_ok", "gauge", "0 while the drain makes no progress.", int(self.trouble() is None))
         with open_ledger(self.place, "read") as ledger:
@@ -189,7 +188,7 @@ class Collector:
         yield MonitorMetric("sink_lag_seconds", "gauge", "Age of the oldest record that the sink does not have.", lag_s, "sink")
 
     def _is_settled(self) -> bool:
-        if not self._receiver.is_idle():
+        if not self._receiver.inbox.is_idle():
             return False
         if self._drain is None:
             return True

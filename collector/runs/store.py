@@ -232,14 +232,14 @@ class InfluxStore:
             TransientError: no InfluxDB responds, or not now.
         """
         # Most commands read a file: what speaks HTTP, and the fields of a point, are a seventh of what they would import.
-        from edgemeter.collector.influx.client import InfluxHttp, identifier, query_rows  # noqa: PLC0415
+        from edgemeter.collector.influx.client import InfluxHttp, identifier  # noqa: PLC0415
         from edgemeter.collector.influx.point_schema import MEASUREMENT, record_of_point  # noqa: PLC0415
 
         runs: list[RunRecord] = []
         left_out: list[LeftOut] = []
         every_point = f"SELECT * FROM {identifier(MEASUREMENT)}"  # noqa: S608 - a name of ours
         with closing(InfluxHttp(self.config)) as connection:
-            for point in query_rows(connection, self.config, every_point):
+            for point in connection.rows(every_point):
                 try:
                     runs.append(record_of_point(point))
                 except ConfigError as error:

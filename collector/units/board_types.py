@@ -133,7 +133,6 @@ class _Lately:
 
 
 def _of_types(history: History, metric: TrendMetric, keys: Sequence[SeriesKey]) -> Iterator[_Lately]:
-    """Yield the runs of each board type of which some count."""
     groups = grouped(((key.fleet, _type_of(key), key.provenance), key) for key in keys if key.role == "device")
     names = list(dict.fromkeys([*names_of([metric]), *_CONDITIONS]))
     for _, members in sorted(groups.items()):
@@ -218,7 +217,6 @@ def _spread(metric: TrendMetric, case: SeriesKey, members: Sequence[tuple[Series
 
 
 def _conditions(lately: _Lately, rows: Mapping[str, int]) -> dict[str, BoardCondition]:
-    """Return the condition of each device, of all its runs lately."""
     row = np.array([rows.get(key.device, len(rows)) for key in lately.keys])[lately.series]
     order = np.argsort(row, kind="stable")
     parts = np.split(order, np.searchsorted(row[order], np.arange(1, len(rows) + 1)))

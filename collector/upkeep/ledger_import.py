@@ -52,8 +52,6 @@ class LedgerImport:
 
 @dataclass(slots=True)
 class _Portion:
-    """The content of one commit."""
-
     arrivals: list[Arrival] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
     size_bytes: int = 0

@@ -86,8 +86,6 @@ def _of_ledger(ledger: LedgerPlace) -> list[AskedDevice]:
 
 
 class _Listener:
-    """Collects the devices whose birth or state the broker retains."""
-
     def __init__(self) -> None:
         self.session: MqttSession | None = None
         self.refusal: str | None = None

@@ -74,10 +74,7 @@ def test_a_figure_changed_by_a_millionth_is_named(tmp_path):
 
 def test_a_changed_verdict_is_named(tmp_path):
     """The rules are asked again."""
-    for verdict, field in (
-        (Verdict(state="valid", reasons=("made: up",)), "verdict.reasons"),
-        (Verdict(state="invalid"), "verdict.state"),
-    ):
+    for verdict, field in ((Verdict(state="valid", reasons=("made: up",)), "verdict.reasons"), (Verdict(state="invalid"), "verdict.state")):
         verification = verify(write_bundle(tmp_path, msgspec.structs.replace(make_sound_record(), verdict=verdict)))
         assert field in {difference.field for difference in verification.differences}
 

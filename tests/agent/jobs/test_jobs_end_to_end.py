@@ -49,11 +49,7 @@ def test_nothing_about_a_run_is_sent_while_its_queries_are_timed(server, agent):
     assert [
         activity.measuring and (activity.measuring.run, activity.measuring.runs, activity.measuring.job)
         for activity in (first, second, end)
-    ] == [
-        (1, 2, "job-1"),
-        (2, 2, "job-1"),
-        None,
-    ]
+    ] == [(1, 2, "job-1"), (2, 2, "job-1"), None]
     timed = [record["windows"] for record in records_in(agent.home)]
     windows = [(window["timed_start_ns"], window["timed_start_ns"] + window["timed_end_ns"]) for window in timed]
     assert all(window_end_ns - begin_ns > 0.9e9 for begin_ns, window_end_ns in windows)

@@ -240,7 +240,7 @@ def test_devices_that_are_lost_or_send_nothing_alert(tmp_path, file):
         states = [("pi-1", "lost", last_ns + 3 * DAY_NS - 7_200_000_000_000), ("pi-2", "online", last_ns)]
         ledger.commit([], [], [PresenceChange("lab", device, DeviceState(state=state, session=1), when) for device, state, when in states])
     rules = AlertRules(
-        rule=(AlertRule(name="lost", kind="device-lost", hours=1.0), AlertRule(name="stopped", kind="outbox-stopped", hours=24.0)),
+        rule=(AlertRule(name="lost", kind="device-lost", hours=1.0), AlertRule(name="stopped", kind="outbox-stopped", hours=24.0))
     )
     history = LedgerHistory(path)
     result = check_alerts(history, str(path), file, rules, last_ns + 3 * DAY_NS)

@@ -15,7 +15,7 @@ from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.postgresql import schema
-from edgemeter.collector.postgresql.session import LedgerSession
+from edgemeter.collector.postgresql.schema import LedgerSession
 from tests.fixtures.certificates import Authority
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.ledgers import arrival, initialised

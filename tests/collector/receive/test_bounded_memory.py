@@ -98,7 +98,7 @@ ALLOWED = {
 } | {
     "allowed keys again and again": lambda: zlib.compress(
         filled(b"[", with_value("temperatures_c", keyed(ALLOWED_BYTES)), b"]", TEXT_BYTES - 2 * MEGABYTE)
-    ),
+    )
 }
 BOMBS = PACKED | PLAIN | BEYOND | ALLOWED
 

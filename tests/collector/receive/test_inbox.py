@@ -1,7 +1,7 @@
 import threading
 
 from edgemeter.agent.base.mqtt_session import Message
-from edgemeter.collector.receive.inbox import Inbox
+from edgemeter.collector.receive.inbox import MUTE_S, USELESS_AT_ONCE, Inbox, UselessMessages
 
 ANY = 1 << 30
 
@@ -125,3 +125,29 @@ def test_a_device_floods_with_other_messages_than_results_in_vain():
         while inbox.take(2000, ANY, 0):
             pass
         assert inbox.put([message(size, "bad", kind)]) == []
+
+
+FLOODED = "edgemeter/v1/lab/pi-1/result"
+
+
+def test_a_flooder_is_named_once_and_muted_until_it_is_quiet():
+    """A board that sends its whole window again is none."""
+    now_s = 0.0
+    useless = UselessMessages(lambda: now_s)
+    for _ in range(1000):
+        useless.count(FLOODED, 4096)
+    assert (useless.flooders(), list(useless.muted())) == ([], [])
+    for _ in range(int(USELESS_AT_ONCE)):
+        useless.count(FLOODED, 4096)
+    assert (useless.flooders(), list(useless.muted())) == (["pi-1"], ["edgemeter/v1/lab/pi-1"])
+    assert useless.flooders() == []
+    now_s = MUTE_S + 1
+    assert list(useless.muted()) == []
+
+
+def test_messages_of_no_device_accuse_nobody():
+    """A sink's rejections and campaigns are the server's own."""
+    useless = UselessMessages(lambda: 0.0)
+    for _ in range(3 * int(USELESS_AT_ONCE)):
+        useless.count("influx http://influx.example:8086", 1)
+    assert useless.flooders() == []
