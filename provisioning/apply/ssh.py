@@ -155,12 +155,7 @@ class FileToCopy:
 
 
 def missing_files(connection: SshConnection, folder: str, files: Sequence[FileToCopy]) -> list[tuple[FileToCopy, int, int]]:
-    """Return what `folder` of the device lacks of `files`: each file, from which byte on, and how many bytes.
-
-    Raises:
-        UnavailableError: the folder cannot be made or read there.
-        TransientError: the connection was lost.
-    """
+    """Return what `folder` there lacks: each file, from which byte on, how many; raises UnavailableError if it cannot be used."""
     result = connection.run(["sh", "-s", "--", folder, *(file.name for file in files)], _LIST.read_bytes(), HASH_S)
     if result.returncode != 0:
         raise _refused(connection, f"cannot use {folder!r}", result.stderr)

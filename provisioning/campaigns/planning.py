@@ -57,11 +57,7 @@ class CampaignFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def read_campaign_file(path: Path) -> CampaignFile:
-    """Return the campaign file at `path`.
-
-    Raises:
-        ConfigError: it cannot be read, has a wrong or unknown key, or two modes have one name.
-    """
+    """Return the campaign file at `path`; raises ConfigError if it cannot be read, has a wrong or unknown key, or two modes of one name."""
     campaign_file = read_toml(path, CampaignFile, "campaign file", complete=renew_keys)
     for fault in faults(campaign_file):
         raise ConfigError(f"campaign file {str(path)!r}: {fault}")
@@ -95,12 +91,7 @@ class CampaignPlan:
 
 
 def plan(written: CampaignFile, folder: Path, fleet_file: FleetFile | None, store: ContentStore, devices: Sequence[Device]) -> CampaignPlan:
-    """Return the plan of a campaign file for these devices; its paths are relative to `folder`.
-
-    Raises:
-        ConfigError: a model or a mode is wrong, or no cell is possible.
-        UnavailableError: a model cannot be fetched.
-    """
+    """Return the plan of a campaign file, whose paths are relative to `folder`; raises as `packing.pack`, or ConfigError for no cell."""
     waves = starting.in_groups({device.device: device.board for device in devices}, written.rules.groups)
     modes = {mode.name: mode for mode in written.modes}
     fits = {mode.name: selection.parse(mode.on).fits for mode in written.modes if mode.on is not None}

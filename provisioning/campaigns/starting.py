@@ -40,11 +40,7 @@ def start_campaign(
     *,
     impossible: Sequence[CampaignCell] = (),
 ) -> None:
-    """Write a campaign with its jobs, each for the devices of its cells, and release the first group; `fleets` are by device.
-
-    Raises:
-        ConfigError: there is one of that name.
-    """
+    """Write a campaign, with a job each for its cells' devices, and release the first group; raises ConfigError if the name is taken."""
     with registry.transaction() as connection:
         if connection.execute("SELECT 1 FROM campaigns WHERE campaign = ?", (name,)).fetchone():
             raise ConfigError(f"a campaign named {name!r} exists already: give the new one another `name`, or resume that one")

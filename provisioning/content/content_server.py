@@ -32,11 +32,7 @@ class UnsatisfiableRangeError(ValueError):
 
 
 def parse_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
-    """Return the first byte and the one after the last; None for the whole file, which also answers an unknown kind of range.
-
-    Raises:
-        UnsatisfiableRangeError: the range is beyond the end.
-    """
+    """Return the first byte and the one after the last, None for the whole file; raises UnsatisfiableRangeError if beyond its end."""
     parts = _ONE_RANGE.fullmatch(header.strip()) if header else None
     if parts is None or parts.groups() == ("", ""):
         # Several ranges, other units, invalid ones: a server may send the whole instead.

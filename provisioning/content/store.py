@@ -43,16 +43,11 @@ class ContentStore:
         return self._put(lambda target: [target.write(data) for data in _pieces(source)], _named(name or source.name))
 
     def put_bytes(self, content: bytes, name: str) -> Content:
-        """Store `content`, and return it as orders name it.
-
-        Raises:
-            ConfigError: the name is not valid in an order.
-            UnavailableError: the store cannot be written.
-        """
+        """Store `content`, and return it as orders name it; raises as `put`."""
         return self._put(lambda target: target.write(content), _named(name))
 
     def put_written(self, write: Callable[["HashingWriter"], object], name: str) -> Content:
-        """Store what `write` writes to the given file, from beginning to end, and return it as orders name it; raise as `put_bytes`."""
+        """Store what `write` writes to the given file, from beginning to end, and return it as orders name it; raises as `put`."""
         return self._put(write, _named(name))
 
     def path(self, sha256: str) -> Path | None:

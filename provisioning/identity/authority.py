@@ -187,11 +187,7 @@ def public_of(private: bytes) -> bytes:
 
 
 def signer(private: bytes) -> Callable[[bytes], bytes]:
-    """Return the function that signs documents (ECDSA with SHA-256, DER) by a private key on P-256, PEM.
-
-    Raises:
-        ConfigError: it is not a private key.
-    """
+    """Return the function that signs (ECDSA with SHA-256, DER) by a private key on P-256, PEM; raises ConfigError if it is none."""
     key = _opened(private)
     return partial(key.sign, signature_algorithm=ec.ECDSA(hashes.SHA256()))
 

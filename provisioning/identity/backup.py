@@ -57,12 +57,7 @@ def back_up(folder: FleetFolder, fleet: str, target: Path, passphrase: str, now_
 
 
 def check_backup(source: Path, passphrase: str) -> tuple[BackupHead, int]:
-    """Return the head of a backup and how many files it holds, after all of it was read.
-
-    Raises:
-        ConfigError: as `restore_backup`.
-        UnavailableError: as `restore_backup`.
-    """
+    """Return the head of a backup and how many files it holds, after all of it was read; raises as `restore_backup`."""
     with tempfile.TemporaryDirectory(prefix="edgemeter-restore-") as scratch:
         return restore_backup(source, FleetFolder(Path(scratch) / "fleet"), passphrase)
 

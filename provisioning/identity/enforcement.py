@@ -126,12 +126,7 @@ class Enforcement:
         return self._is_due or bool(pending_disconnects(self._registry))
 
     def settle(self, now: datetime) -> bool:
-        """Do everything; return whether devices are left that could not be disconnected, because the broker does not answer.
-
-        Raises:
-            ConfigError: as `enforce`.
-            UnavailableError: as `enforce`; or a running broker does not answer.
-        """
+        """Do everything; return whether devices could not be disconnected, because the broker does not answer. Raises as `enforce`."""
         self.enforce(now)
         return bool(pending_disconnects(self._registry))
 

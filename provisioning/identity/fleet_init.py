@@ -64,11 +64,7 @@ class InitStep:
 
 
 def planned_fleet_file(folder: FleetFolder, options: InitOptions) -> FleetFile:
-    """Return fleet.toml as it is, or as it is to be written.
-
-    Raises:
-        ConfigError: no broker is named, fleet.toml is wrong, or it contradicts the options.
-    """
+    """Return fleet.toml as it is, or is to be; raises ConfigError if it is wrong or contradicts the options, or no broker is named."""
     if folder.fleet_file.exists():
         return _agreed(folder, options)
     if options.broker is None:

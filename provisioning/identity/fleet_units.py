@@ -35,11 +35,7 @@ ExecStart={command}"""
 
 
 def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, str]:
-    """Return the units for the fleet in `folder` by name, run by the Python interpreter at `program`.
-
-    Raises:
-        ConfigError: a unit cannot hold the folder's name.
-    """
+    """Return the units for the fleet by name, run by the Python `program`; raises ConfigError if a unit cannot hold the folder's name."""
     path = str(folder.path.absolute())
     if not path.isprintable():
         raise ConfigError(f"the name of the fleet's folder {path!r} contains a control character: rename it")

@@ -57,11 +57,7 @@ def read_keys(path: Path) -> ReleaseKeys:
 
 
 def first_keys(public_key: Path) -> bytes:
-    """Return the `release.pub` of a new fleet whose private key is elsewhere.
-
-    Raises:
-        ConfigError: the file cannot be read, or does not hold one public key on P-256.
-    """
+    """Return the `release.pub` of a new fleet whose private key is elsewhere; raises ConfigError if the file is not one key on P-256."""
     keys = read_keys(public_key)
     if keys.is_open:
         raise ConfigError(f"{str(public_key)!r} holds {len(keys.keys)} public keys: give a file with one")
@@ -92,11 +88,7 @@ def begin_rotation(folder: FleetFolder, public_key: Path | None, now_ns: int) ->
 
 
 def finish_rotation(folder: FleetFolder, now_ns: int) -> ReleaseKeys:
-    """Drop the old key; return what is left. Devices reject it from their next update on, which the new key signs.
-
-    Raises:
-        ConfigError: no rotation is open.
-    """
+    """Drop the old key, which devices reject from their next update on; return what is left. Raises ConfigError if no rotation is open."""
     current = read_keys(folder.release_public_key)
     if not current.is_open:
         raise ConfigError("no rotation is open: `edgemeter fleet release rotate` begins one")
@@ -107,11 +99,7 @@ def finish_rotation(folder: FleetFolder, now_ns: int) -> ReleaseKeys:
 
 
 def set_lowest(folder: FleetFolder, version: str) -> ReleaseKeys:
-    """Let devices refuse earlier releases than `version`, once they run a release that is built from now on; return the keys.
-
-    Raises:
-        ConfigError: it is not a version.
-    """
+    """Let devices refuse earlier releases once they run one built from now on; return the keys. Raises ConfigError if it is no version."""
     version_key(version)
     current = read_keys(folder.release_public_key)
     return _write(folder, replace(current, number=current.number + 1, lowest=version))

@@ -58,11 +58,7 @@ def without_keys(text: str, keys: Sequence[str]) -> str:
 
 
 def with_item(text: str, key: str, item: str, where: str) -> str:
-    """Return YAML whose list `key` begins with `item`, between our marks; the list is added if there is none.
-
-    Raises:
-        ConfigError: the list is written within one line.
-    """
+    """Return YAML whose list `key`, added if absent, begins with `item`, marked as ours; raises ConfigError if it is on one line."""
     lines = text.splitlines()
     for at, line in enumerate(lines):
         match = KEY.match(line)

@@ -66,11 +66,7 @@ def read_text_if_any(boot: Readable, path: str) -> str:
 
 @contextmanager
 def open_boot_partition(path: Path, access: DiskAccess, number: int | None = None) -> Iterator[BootPartition]:
-    """Open the boot partition of an image or card, or the folder where it is mounted; `number` picks one of several.
-
-    Raises:
-        ConfigError: there is no FAT partition, or more than one.
-    """
+    """Open the boot partition (of several that of `number`), or its mounted folder; raises ConfigError if there is not one FAT."""
     if path.is_dir():
         yield MountedFolder(path)
         return

@@ -38,11 +38,7 @@ NEW_USER_DATA, NEW_META_DATA = f"{HEADER}\n{MADE}\n", f"{MADE}\n"
 
 
 def changes(boot: Readable, settings: FirstBootSettings, instance: str, start: str = FROM_BOOT) -> list[Change]:
-    """Return the changes that make cloud-init start our unit; the user's lines stay unless `settings` replace them.
-
-    Raises:
-        ConfigError: there is user-data that is not a cloud-config.
-    """
+    """Return the changes by which cloud-init starts our unit; the user's lines stay but for `settings`. Raises as `user_data`."""
     planned: list[Change] = []
     if settings.wifi is not None:
         planned.append(put_text(NETWORK, network(settings.wifi)))

@@ -44,11 +44,7 @@ class ReleaseFiles:
 
 @contextmanager
 def open_release(path: Path, public_key: Path) -> Iterator[ReleaseFiles]:
-    """Open the release in a folder or tar, once its signature and every file are verified.
-
-    Raises:
-        ConfigError: it is not a release, differs from what was signed, or lacks a file that a board needs.
-    """
+    """Open the release in a folder or tar, verified; raises ConfigError as `read_release`, or if it lacks a file that a board needs."""
     verified = manifest.read_release(path, public_key)
     with manifest.open_unverified(path) as source:
         files = {MANIFEST: of_bytes(verified.document), SIGNATURE: of_bytes(source.small(SIGNATURE, MOST_SIGNATURE_BYTES))}
@@ -134,11 +130,7 @@ def carry_out(boot: BootPartition, plan: CardPlan, wrote: Callable[[int], None])
 
 
 def verify_card(boot: BootPartition, plan: CardPlan, read: Callable[[int], None]) -> None:
-    """Compare every byte that was to be written with what is read back: some cards acknowledge writes that they lose.
-
-    Raises:
-        UnavailableError: one differs.
-    """
+    """Compare every byte with what is read back, as some cards lose acknowledged writes; raises UnavailableError if one differs."""
     for change in plan.changes():
         content = boot.content(change.path)
         is_right = content is None if isinstance(change, RemovePath) else content is not None and _is_same(content, change.content, read)
@@ -226,11 +218,7 @@ def unpacked_copy(source: Path, path: Path, report: ReportBytes, *, is_dry: bool
 
 @contextmanager
 def new_stick(path: Path, request: CardRequest, size_bytes: int | None, *, is_dry: bool) -> Iterator[Path]:
-    """Yield a new empty stick to prepare; it is renamed to `path` afterwards, and removed on an error or if `is_dry`.
-
-    Raises:
-        ConfigError: the file exists already, or no stick can have that size.
-    """
+    """Yield an empty stick, renamed to `path` afterwards, not after an error or if `is_dry`; raises ConfigError as `make_stick`."""
     if path.exists():
         raise ConfigError(
             f"{str(path)!r} exists already: choose another file for the stick, delete it, or prepare it (without --make-stick)"

@@ -29,11 +29,7 @@ NEW = f"{VERSION}\n{MADE}\n"
 
 
 def changes(boot: Readable, settings: FirstBootSettings) -> list[Change]:
-    """Return the changes that make rpi-preseed start our unit; the user's lines stay unless `settings` replace them.
-
-    Raises:
-        ConfigError: the file has commands of its own.
-    """
+    """Return the changes by which rpi-preseed starts our unit; the user's lines stay but for `settings`. Raises as `preseed`."""
     text = boot_partition.read_text(boot, NAME)
     text = preseed(NEW if text is None else text, settings, f"{NAME} on {boot.where}")
     return [put_text(NAME, text)]

@@ -116,11 +116,7 @@ class CardJoinFile:
 
 
 def read_join_file(path: Path) -> CardJoinFile:
-    """Return the join file at `path`, as it goes onto a card, and its Wi-Fi.
-
-    Raises:
-        ConfigError: it cannot be read, is incomplete, or its token has been used.
-    """
+    """Return the join file for a card, and its Wi-Fi; raises ConfigError if it cannot be read, is incomplete, or its token was used."""
     join_file = identity.read_join_file(path)
     if not join_file.token:
         raise ConfigError(f"the join file {str(path)!r} has no token, or it has been used: make a new one (`edgemeter fleet token DEVICE`)")

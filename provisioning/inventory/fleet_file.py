@@ -161,11 +161,7 @@ class WatchedFleetFile:
 
 
 def fleet_broker_address(folder: FleetFolder, broker: str | None = None, client: str = "fleet") -> BrokerAddress:
-    """Return the address of `broker`, of the folder's broker, or of the one in fleet.toml; over TLS with the certificate of `client`.
-
-    Raises:
-        ConfigError: no broker is named, or a file is missing.
-    """
+    """Return the address of `broker`, else of the folder, else of fleet.toml, with `client`'s certificate; raises ConfigError if none."""
     broker = broker or folder.broker_address
     if broker is None:
         server = read(folder.fleet_file).server

@@ -157,11 +157,7 @@ def _each(value: str | None) -> tuple[str, ...]:
 
 
 def read_devices(folder: FleetFolder, registry: Registry) -> list[Device]:
-    """Return every device of the fleet, by fleet and name; a fleet folder without a file has those of the registry.
-
-    Raises:
-        ConfigError: the file has a wrong or unknown key.
-    """
+    """Return every device, by fleet and name, also without fleet.toml; raises ConfigError if that has a wrong or unknown key."""
     return merge_devices(devices.read(registry), read_if_present(folder))
 
 

@@ -149,12 +149,7 @@ def pack_file(path: Path, store: ContentStore, find: FindModel | None = None) ->
 def pack(
     written: SuiteFile, folder: Path, store: ContentStore, find: FindModel | None = None, data: DataPacker | None = None
 ) -> PackedSuite:
-    """Return a suite as work for devices; `data` packs the images, where several suites may share them.
-
-    Raises:
-        ConfigError: as `pack_file`.
-        UnavailableError: as `pack_file`.
-    """
+    """Return a suite as work for devices; `data` packs the images, where several suites may share them. Raises as `pack_file`."""
     models = _SuiteModels(folder, store, find or fetch_model)
     cases: list[Settings] = []
     for index, case in enumerate(written.case):
@@ -171,11 +166,7 @@ def pack(
 
 
 def fetch_model(name: str) -> Path:
-    """Return the file of a model in the catalogue, fetched and verified by `edgemeter models fetch`.
-
-    Raises:
-        UnavailableError: the catalogue has none of that name, or it cannot be fetched.
-    """
+    """Return the file of a catalogue's model, verified by `edgemeter models fetch`; raises UnavailableError if it cannot be fetched."""
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "models", "fetch", name, "--json"]
     printed = ""
     try:

@@ -149,11 +149,7 @@ def decided_requests(registry: Registry) -> list[EnrolmentRequest]:
 
 
 def find_request(registry: Registry, name: str) -> EnrolmentRequest:
-    """Return the one undecided request of the device `name`, or whose id begins with `name`.
-
-    Raises:
-        ConfigError: there is none, or more than one.
-    """
+    """Return the one undecided request of the device `name`, or whose id begins so; raises ConfigError if there is none, or more."""
     waiting = undecided_requests(registry)
     matching = [request for request in waiting if request.device == name] or [
         request for request in waiting if request.request.startswith(name)

@@ -63,22 +63,14 @@ class AddedFile:
         return path
 
     def requirement(self) -> str:
-        """Return it as pip takes it; a fetched wheel is verified by pip.
-
-        Raises:
-            ConfigError: it does not exist, or is not what the hash says.
-        """
+        """Return it as pip takes it, which verifies a fetched wheel; raises ConfigError as `local`."""
         if self.is_requirement:
             return self.place
         return f"{self.place}#sha256={self.sha256}" if self.is_remote else self.local().absolute().as_uri()
 
 
 def parse_added_file(text: str) -> AddedFile:
-    """Return `FILE`, `FILE#sha256=HEX`, `https://...#sha256=HEX` or `NAME==VERSION`.
-
-    Raises:
-        ConfigError: the hash is none, or a URL comes without one.
-    """
+    """Return `FILE`, `FILE#sha256=HEX`, `https://...#sha256=HEX` or `NAME==VERSION`; raises ConfigError for a wrong or missing hash."""
     location, mark, sha256 = text.partition("#sha256=")
     if mark and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
         raise ConfigError(f"{text!r} ends in no SHA-256: write {location}#sha256= and 64 hexadecimal digits")
@@ -90,11 +82,7 @@ def parse_added_file(text: str) -> AddedFile:
 
 
 def check_wheel_name(name: str, target: ReleaseTarget) -> None:
-    """Return if a wheel of this name runs on the target.
-
-    Raises:
-        ConfigError: it is for another Python or platform, or the name is not a wheel's.
-    """
+    """Check a wheel's name; raises ConfigError if it is none, or of a wheel for another Python or platform than the target's."""
     parts = name.removesuffix(".whl").split("-")
     if not name.endswith(".whl") or len(parts) not in {5, 6}:
         raise ConfigError(f"{name!r} is not the name of a wheel (NAME-VERSION-PYTHON-ABI-PLATFORM.whl): give it its original name")
@@ -116,11 +104,7 @@ def _python_fits(python: str, abi: str, target_version: tuple[int, int]) -> bool
 
 
 def refuse_clashes(wheels: Path) -> None:
-    """Return if no two wheels bring different files of one name, as onnxruntime and onnxruntime_gpu do.
-
-    Raises:
-        ConfigError: two do; the one that is installed last would win.
-    """
+    """Raise ConfigError if two wheels bring different files of one name, as onnxruntime and onnxruntime_gpu do: the last one would win."""
     contents = {wheel.name: _modules(wheel) for wheel in sorted(wheels.glob("*.whl"))}
     for (first, first_files), (second, other) in combinations(contents.items(), 2):
         clash = next((path for path in sorted(first_files.keys() & other.keys()) if first_files[path] != other[path]), None)

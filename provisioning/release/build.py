@@ -152,11 +152,7 @@ def _now_ns() -> int:
 
 
 def sign_release(path: Path, key: Path, out: Path | None) -> Path:
-    """Sign a release that was built where the release key is not, or sign it anew; return its file, by default the same one.
-
-    Raises:
-        ConfigError: it is not a release, differs from its manifest, or the key is none.
-    """
+    """Sign a release, perhaps anew; return its file, by default the same one. Raises ConfigError as `unsigned_release` and `sign`."""
     with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
         unsigned = manifest.unsigned_release(path)
         folder = Path(scratch) / "release"
@@ -167,11 +163,7 @@ def sign_release(path: Path, key: Path, out: Path | None) -> Path:
 
 
 def check_release(path: Path, public_key: Path, board: str | None, root: Path | None) -> tuple[VerifiedRelease, ImportCheck]:
-    """Return the verified release, and what could be imported as on `board`, by default its own board.
-
-    Raises:
-        ConfigError: it is not signed by the key, differs from its manifest, the board is unknown or the root cannot be read.
-    """
+    """Return the verified release, and what imports on `board`, else its own; raises as `read_release`, `find_board`, `check_imports`."""
     verified = manifest.read_release(path, public_key)
     release_manifest = verified.manifest
     core = boards.find_board(board or release_manifest.board).core

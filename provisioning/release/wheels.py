@@ -45,11 +45,7 @@ def _python_with_pip() -> list[str]:
 
 
 def make_own_wheel(folder: Path) -> Path:
-    """Return edgemeter's wheel, made in `folder`.
-
-    Raises:
-        UnavailableError: it cannot be made from what is installed; the message states what was tried.
-    """
+    """Return edgemeter's wheel, made in `folder`; raises UnavailableError (what was tried) if what is installed does not allow it."""
     source = _source_folder()
     return repack_wheel("edgemeter", folder) if source is None else _build_wheel(source, folder)
 
@@ -79,11 +75,7 @@ def _build_wheel(source: Path, folder: Path) -> Path:
 
 
 def repack_wheel(name: str, folder: Path) -> Path:
-    """Return a wheel of the files of an installed distribution, written to `folder`.
-
-    Raises:
-        UnavailableError: it is not installed, or not from a wheel.
-    """
+    """Return a wheel of an installed distribution's files, in `folder`; raises UnavailableError if none was installed from a wheel."""
     distribution = next((candidate for candidate in metadata.distributions(name=name) if candidate.read_text("WHEEL")), None)
     if distribution is None:
         raise UnavailableError(f"{name} is not installed from a wheel, so none can be made from it: give one with --wheel FILE")

@@ -50,11 +50,7 @@ class Wiring:
 
 
 def wiring_of(device: str, written: FleetFile, folder: FleetFolder) -> Wiring | None:
-    """Return how a device gets its power, None where fleet.toml names no switch.
-
-    Raises:
-        ConfigError: the switch is written wrong, or a name is not there.
-    """
+    """Return how a device gets its power, None where fleet.toml names no switch; raises ConfigError if that is written wrong, or absent."""
     entry = written.device.get(device)
     if entry is None or entry.switch is None:
         return None

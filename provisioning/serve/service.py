@@ -66,12 +66,7 @@ class FleetService:
         self._thread = threading.Thread(target=self._run, name="edgemeter-fleet", daemon=True)
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """Connect, and return when the broker has accepted the service.
-
-        Raises:
-            UnavailableError: no broker answers within `timeout_s`.
-            ConfigError: it refuses the service.
-        """
+        """Connect, until the broker has accepted the service; raises UnavailableError if none answers, ConfigError if it refuses."""
         self._session.connect(timeout_s)
         self._thread.start()
 

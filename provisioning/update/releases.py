@@ -54,12 +54,7 @@ def inspect_release(folder: FleetFolder, path: Path) -> VerifiedRelease:
 
 
 def add_release(folder: FleetFolder, registry: Registry, verified_release: VerifiedRelease) -> Release:
-    """Keep the file and return the release; an existing one stays.
-
-    Raises:
-        ConfigError: it has changed since it was verified.
-        UnavailableError: the content cannot be kept.
-    """
+    """Keep the file and return the release, an existing one as it is; raises as `VerifiedRelease.unpack`, `ContentStore.put`."""
     fields = verified_release.manifest
     name = f"edgemeter-{fields.version}-{fields.board}-{fields.arch}-py{fields.python}.tar".replace("+", "_")
     with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:

@@ -110,11 +110,7 @@ def _numbers(text: str | None) -> tuple[int, ...]:
 def plan_update(
     folder: FleetFolder, registry: Registry, selection: str, version: str | None, even_if: Sequence[Allowed]
 ) -> list[UpdateChoice]:
-    """Return the choice for each device of a selection.
-
-    Raises:
-        ConfigError: no device matches the selection, or there is no such release.
-    """
+    """Return the choice for each device of a selection; raises ConfigError if none matches it, or there is no such release."""
     releases = releases_of_version(registry, version)
     heard = read_presence(registry)
     under_way = {row["device"]: row["name"] for row in registry.query(_UNDER_WAY)}

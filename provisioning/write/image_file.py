@@ -30,11 +30,7 @@ class ImageFile:
     compared_with: Path | None
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield its bytes, each piece but the last of CHUNK_BYTES.
-
-        Raises:
-            UnavailableError: it cannot be read any more, or has changed.
-        """
+        """Yield its bytes, each piece but the last of CHUNK_BYTES; raises UnavailableError if it can be read no more, or has changed."""
         digest = hashlib.sha256()
         with _mapped(self.path), _opened(self.path) as file:
             while chunk := _exactly(file, CHUNK_BYTES):
@@ -45,11 +41,7 @@ class ImageFile:
 
 
 def read_image(path: Path, report: ReportBytes) -> ImageFile:
-    """Return the verified image; `report` gets the bytes of the file read so far, and all.
-
-    Raises:
-        ConfigError: it does not exist, is too short or damaged, or does not match the `.sha256` file beside it.
-    """
+    """Return the image, verified, also by a `.sha256` beside it; `report` gets the bytes read, and all. Raises ConfigError if damaged."""
     size_bytes, digest = 0, hashlib.sha256()
     compared_with = _compare(path, report)
     with _mapped(path):

@@ -87,11 +87,7 @@ class TargetDisk:
 
 
 def read_disk(device: Path, world: KernelTrees) -> TargetDisk:
-    """Return the whole disk at `device`, a file of /dev or a link to one.
-
-    Raises:
-        ConfigError: it is not a disk, or only a partition of one.
-    """
+    """Return the whole disk at `device`, a file of /dev or a link to one; raises ConfigError if it is not one, or only a partition."""
     path = device.resolve()
     name = path.name
     entry = world.sysfs / "class/block" / name
