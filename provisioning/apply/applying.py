@@ -24,9 +24,8 @@ from edgemeter.provisioning.apply.board import STAGE_ON_DISK, ExaminedBoard, Int
 from edgemeter.provisioning.apply.offer import Offer, PythonTar
 from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection, SshOptions, SshTarget, copy_files, last_line, missing_files
 from edgemeter.provisioning.identity.admission import invite
-from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, read_if_present
+from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.release import install
 
 ON_DEVICE = Path(__file__).with_name("on_device.py")

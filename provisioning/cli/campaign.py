@@ -16,9 +16,8 @@ from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.campaigns.campaign_handler import ChangeByHand, change_campaign
 from edgemeter.provisioning.cli.options import change_options, folder_option, format_option, print_notes
 from edgemeter.provisioning.health.server_status import server_issues
-from edgemeter.provisioning.inventory.fleet_file import read_if_present
+from edgemeter.provisioning.inventory.fleet_file import open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.inventory.formatting import day, narrow_table, stamp
 from edgemeter.provisioning.jobs.job_view import one_line
 from edgemeter.provisioning.registry import campaigns

@@ -23,9 +23,8 @@ from edgemeter.provisioning.health.health_handler import clear_device
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory import selection as selecting
-from edgemeter.provisioning.inventory.fleet_file import FleetFile, read_if_present
+from edgemeter.provisioning.inventory.fleet_file import FleetFile, open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.registry.canary_runs import read_canary_runs
 from edgemeter.provisioning.registry.devices import find_presence
 from edgemeter.provisioning.registry.jobs import executions_of_device, find_in_flight

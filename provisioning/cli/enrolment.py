@@ -24,8 +24,8 @@ from edgemeter.provisioning.identity.admission import AdmissionDecision, Invitat
 from edgemeter.provisioning.identity.enforcement import Enforcement
 from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE
 from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.registry.certificates import undecided_requests
 from edgemeter.provisioning.registry.registry import Registry
 

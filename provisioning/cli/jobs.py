@@ -23,8 +23,8 @@ from edgemeter.provisioning.cli.options import (
     selection_option,
 )
 from edgemeter.provisioning.health.server_status import server_issues
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.jobs.job_view import counts_text, executions_table, follow_job, job_document, job_outline, summary_of
 from edgemeter.provisioning.jobs.scheduler import WaitReasons

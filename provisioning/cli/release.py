@@ -16,8 +16,8 @@ from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.orders import version_key
 from edgemeter.provisioning.cli.options import folder_option, format_option, json_option
 from edgemeter.provisioning.identity import release_keys
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.update import releases
 

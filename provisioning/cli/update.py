@@ -14,8 +14,8 @@ from edgemeter.agent.base.errors import DONE, FAILED
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import console_for
 from edgemeter.provisioning.cli.options import folder_option, json_option, selection_option
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.jobs.job_view import follow_job
 from edgemeter.provisioning.registry import campaigns

@@ -30,9 +30,8 @@ from edgemeter.agent.contract.identity import (
 )
 from edgemeter.agent.contract.messages import EVERY_RENEW, Topic, parse_topic
 from edgemeter.provisioning.identity import authority, broker_files
-from edgemeter.provisioning.identity.authority import Authority, SigningRequest
+from edgemeter.provisioning.identity.authority import Authority, ServiceKey, SigningRequest
 from edgemeter.provisioning.identity.enforcement import Enforcement
-from edgemeter.provisioning.identity.service_key import ServiceKey
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, WatchedFleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder

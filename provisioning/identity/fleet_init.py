@@ -23,9 +23,8 @@ from edgemeter.provisioning.identity.enforcement import broker_process, run_relo
 from edgemeter.provisioning.identity.passphrase import is_encrypted, read_passphrase
 from edgemeter.provisioning.identity.release_keys import first_keys, read_keys
 from edgemeter.provisioning.inventory import fleet_file
-from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry
+from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry, open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.registry import Registry, copy_rows
 from edgemeter.provisioning.serve.service import CLIENT_ID

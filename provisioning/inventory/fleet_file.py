@@ -10,10 +10,12 @@ import msgspec
 from edgemeter.agent.base import broker_address
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry.registry import Registry
 
 SAMPLE = Path(__file__).with_name("sample_fleet.toml")
 # A label that a selection can name: `board=pi5 & coral`.
@@ -172,3 +174,15 @@ def fleet_broker_address(folder: FleetFolder, broker: str | None = None, client:
     files = TlsFiles(folder.ca_certificate, folder.certificate(client), folder.key(client)) if is_secure else None
     remedy = "start the fleet's broker (`sudo systemctl start edgemeter-broker`), or correct `broker` in fleet.toml"
     return replace(broker_address.parse_address(broker, tls=files), if_silent=remedy)
+
+
+def open_registry(folder: FleetFolder, *, read_only: bool = False, owner: str | None = None) -> Registry:
+    """Return a fleet's registry, to be used in a `with` block; `owner` is as in `Registry`.
+
+    Raises:
+        ConfigError: there is none, it is damaged, or fleet.toml is wrong.
+        UnavailableError: its server does not answer.
+    """
+    inventory = read_if_present(folder)
+    address = inventory.server.registry if inventory and inventory.server else None
+    return Registry(PostgresAddress(address) if address else folder.registry, "read" if read_only else "write", owner=owner)

@@ -47,8 +47,7 @@ from edgemeter.provisioning.registry.rescues import (
     read_rescues,
 )
 from edgemeter.provisioning.rescue import wiring
-from edgemeter.provisioning.rescue.switching import restore_power
-from edgemeter.provisioning.rescue.wiring import Neighbours, Wiring
+from edgemeter.provisioning.rescue.wiring import Neighbours, Wiring, restore_power
 from edgemeter.provisioning.serve.handler import FleetPublish
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.orders import Content, Update, version_key
-from edgemeter.provisioning.campaigns.starting import in_groups, start_campaign
+from edgemeter.provisioning.campaigns.campaign_handler import in_groups, start_campaign
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
 from edgemeter.provisioning.registry.campaigns import AbortRules, CampaignCell, GroupEnd, GroupRules
