@@ -170,8 +170,6 @@ def apply_all(
 
 
 class _Device:
-    """The work on one connected device."""
-
     def __init__(self, connection: SshConnection, request: ApplyRequest, settings: ApplySettings, steps: _Steps) -> None:
         self._connection = connection
         self._request = request

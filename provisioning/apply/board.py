@@ -156,12 +156,7 @@ class RootShell:
         return replace(self, entry=("unshare", "--mount", "sh", "-c", ENTER_DISK.read_text(), "sh", disk, stage))
 
     def check(self) -> None:
-        """Check that we may run programs as root there.
-
-        Raises:
-            UnavailableError: this user may not use sudo, or there is none.
-            ConfigError: sudo needs a password and none was given, or the password is wrong.
-        """
+        """Check that programs run there as root; raises UnavailableError without a permitted sudo, ConfigError without its password."""
         login = self.connection.target.login
         if self.rights == "none":
             raise UnavailableError(f"{login} is not root and has no sudo: install sudo and allow this user to use it, or log in as root")

@@ -40,11 +40,7 @@ _CampaignChange = tuple[str, Campaign | None, tuple[Execution, ...]]
 
 
 def change_campaign(registry: Registry, name: str, change: ChangeByHand, now_ns: int, *, is_dry_run: bool = False) -> str:
-    """Pause, resume or cancel a campaign by hand and return what was done; a dry run writes nothing.
-
-    Raises:
-        ConfigError: there is none of that name, or it is over; it may be cancelled already.
-    """
+    """Pause, resume or cancel a campaign by hand, unless in a dry run; return what was done. Raises ConfigError if it is over."""
     plan: Callable[[Registry, Campaign, int], _CampaignChange] = {"pause": _pause, "resume": _resume, "cancel": _cancel}[change]
     with nullcontext() if is_dry_run else registry.transaction() as statements:
         campaign = campaigns.find(registry, name)

@@ -11,7 +11,7 @@ from edgemeter.agent.contract.orders import FINAL
 from edgemeter.provisioning.inventory.formatting import plain
 from edgemeter.provisioning.registry import campaigns, jobs
 from edgemeter.provisioning.registry.campaigns import Campaign, CampaignState
-from edgemeter.provisioning.registry.jobs import FAILURES, IN_FLIGHT, Execution, Job, Owner, busy_or_failed
+from edgemeter.provisioning.registry.jobs import FAILURES, IN_FLIGHT, Job, Owner, busy_or_failed
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
 
@@ -92,15 +92,14 @@ def _progress(registry: Registry, owner: Owner, name: str, states: Counter[str],
         cancelled=states["cancelled"],
         running=sum(states[busy] for busy in IN_FLIGHT),
         waiting=states["held"] + states["queued"],
-        executions=tuple(_in_words(execution) for execution in busy_or_failed(registry, owner, name, MOST_EXECUTIONS)),
-    )
-
-
-def _in_words(execution: Execution) -> ExecutionProgress:
-    return ExecutionProgress(
-        fleet=execution.fleet,
-        device=execution.device,
-        state=execution.state,
-        done_ratio=execution.done_ratio,
-        note=plain(execution.doing or execution.reason or "")[:LONGEST_NOTE] or None,
+        executions=tuple(
+            ExecutionProgress(
+                fleet=execution.fleet,
+                device=execution.device,
+                state=execution.state,
+                done_ratio=execution.done_ratio,
+                note=plain(execution.doing or execution.reason or "")[:LONGEST_NOTE] or None,
+            )
+            for execution in busy_or_failed(registry, owner, name, MOST_EXECUTIONS)
+        ),
     )

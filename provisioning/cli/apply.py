@@ -108,7 +108,6 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: b
 
 
 def _requests(folder: FleetFolder, devices: tuple[str, ...], options: dict[str, Any]) -> list[ApplyRequest]:
-    """Return the devices of the command line, with their settings."""
     login, fleet, selection = (options["user"], options["port"]), read_if_present(folder), options["selection"]
     if options["host"] is not None:
         if len(devices) > 1 or selection is not None:

@@ -9,14 +9,7 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import DONE, ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
-from edgemeter.provisioning.cli.options import (
-    change_options,
-    devices_argument,
-    folder_option,
-    format_option,
-    print_notes,
-    selection_option,
-)
+from edgemeter.provisioning.cli.options import change_options, devices_argument, folder_option, format_option, print_notes, selection_option
 from edgemeter.provisioning.health import overview
 from edgemeter.provisioning.health.device_view import device_document, device_sheet, fleet_summary, fleet_table, overview_document
 from edgemeter.provisioning.health.health_handler import clear_device

@@ -248,7 +248,6 @@ def _decide_each(
 
 
 def _print_tokens(results: dict[str, Invitation | EdgemeterError], out: Path, *, as_json: bool) -> None:
-    """Print where each device's join file is, or why it has none."""
     if as_json:
         documents: Sequence[dict[str, object]] = [
             {"device": device, "join_file": str(admission.join_file_path(device, out)), "expires_ns": result.expires_ns}

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,6 @@ from edgemeter.provisioning.update import releases
 if TYPE_CHECKING:
     from edgemeter.provisioning.release.boards import ReleaseTarget
     from edgemeter.provisioning.release.build import BuiltRelease
-    from edgemeter.provisioning.release.smoke import ImportCheck
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _ROOT_HELP = "System such as the board's, a folder or tar, to import the packages in. Default: $EDGEMETER_ARM64/root."
@@ -137,18 +137,8 @@ def list_releases(folder: FleetFolder, *, form: Format | None) -> None:
         listed = releases.read_releases(registry)
     if print_data(form, listed):
         return
-    rows = [
-        (
-            release.version,
-            release.board,
-            release.python,
-            release.glibc,
-            f"{release.size_bytes / 1e6:.1f} MB",
-            release.sha256[:12],
-            release.checked,
-        )
-        for release in listed
-    ]
+    target_of = attrgetter("version", "board", "python", "glibc")
+    rows = [(*target_of(release), f"{release.size_bytes / 1e6:.1f} MB", release.sha256[:12], release.checked) for release in listed]
     headings = ("version", "board", "Python", "glibc", "size", "sha256", "checked")
     console_for(form).print(narrow_table(headings, rows, folded={"checked"}, right={"size"}))
 
@@ -325,7 +315,11 @@ def check(
         target = f"{manifest.board} ({manifest.arch}, Python {manifest.python}, glibc >= {manifest.glibc})"
         click.echo(f"{path}: release {manifest.version} for {target}")
         click.echo(f"signature and {len(manifest.files)} files are valid; at build time: {manifest.checked}")
-        _print_imports(checked)
+        for name in checked.imported:
+            click.echo(f"  imported  {name}")
+        for name, why in checked.dead:
+            click.echo(f"  DEAD      {name}: {why}")
+        click.echo(checked.words)
     smoke.refuse_dead(checked)
 
 
@@ -363,11 +357,3 @@ def boards(form: Format | None) -> None:
 
 def _fields(manifest: Any) -> dict[str, Any]:
     return {**manifest._asdict(), "files": [file._asdict() for file in manifest.files]}
-
-
-def _print_imports(checked: "ImportCheck") -> None:
-    for name in checked.imported:
-        click.echo(f"  imported  {name}")
-    for name, why in checked.dead:
-        click.echo(f"  DEAD      {name}: {why}")
-    click.echo(checked.words)

@@ -123,8 +123,6 @@ class _Server(HttpServer):
 
 
 class _Handler(HttpHandler):
-    """Serves contents."""
-
     server: "_Server"
     timeout = REQUEST_TIMEOUT_S
     # A head and a small content are two writes: the second does not wait for the first's acknowledgement.

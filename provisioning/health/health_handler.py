@@ -172,7 +172,6 @@ class FleetHealthHandler:
             connection.execute("UPDATE health_position SET serial = ?", (last,))
 
     def _take(self, connection: Statements, row: Any, now_ns: int) -> None:
-        """Judge one canary run that ended."""
         device, figures = row["device"], msgspec.json.decode(row["figures"], type=dict[str, float])
         failed = canary_runs.count_canary_failures(connection, device)
         if row["state"] != "done" or not figures:

@@ -308,12 +308,7 @@ class ServiceKey:
         self._sign: Callable[[bytes], bytes] | None = None
 
     def seal(self, document: bytes) -> bytes:
-        """Return the payload that carries the signed `document`, which is JSON.
-
-        Raises:
-            ConfigError: the fleet's folder has no key of the service, or no readable one.
-            UnavailableError: the library for keys is not installed.
-        """
+        """Return the payload with the signed `document`, JSON; raises ConfigError without a key, UnavailableError without the library."""
         if self._sign is None:
             certificate, key = self._folder.certificate("fleet"), self._folder.key("fleet")
             try:

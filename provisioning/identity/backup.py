@@ -233,12 +233,7 @@ def restore_question(folder: FleetFolder) -> str | None:
 
 
 def revoke_again(folder: FleetFolder, registry: Registry, revoked: Callable[[], Iterable[str]]) -> None:
-    """Revoke in a restored registry whom the broker holds `revoked`, once, before the broker is brought up to date with that registry.
-
-    Raises:
-        ConfigError: fleet.toml is wrong.
-        UnavailableError: the folder cannot be written.
-    """
+    """Revoke in a restored registry whom the broker holds `revoked`, once, before it is brought up to date with that registry."""
     note = read_note(folder)
     if note is None or note.is_broker_asked:
         return

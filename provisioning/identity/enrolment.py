@@ -100,11 +100,7 @@ class Enrolment:
             return used is not None and certificates.end_previous(statements, used, now_ns + RENEWED_GRACE_NS, RENEWED) > 0
 
     def with_certificate(self, topic: Topic, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
-        """Return the answer to a client with a certificate of the topic's device: a new one for its board, a pending request for another.
-
-        Raises:
-            ConfigError: its CSR is invalid.
-        """
+        """Return the answer to a device with a certificate: a new one, or pending for another board; raises ConfigError as `_read`."""
         request, enrolment = _read(asking, str(Topic(topic.fleet, topic.device, "certificate")), now_ns)
         if request.common_name != topic.device:
             return _refused(enrolment, f"device {topic.device!r} cannot ask for the name {request.common_name!r}")

@@ -116,12 +116,7 @@ def init_steps(folder: FleetFolder, options: InitOptions, now: datetime) -> Iter
 
 
 def after_init(folder: FleetFolder, steps: Sequence[InitStep]) -> list[str]:
-    """Bring the new files to a broker elsewhere, where fleet.toml has a command for it; return what is left for people to do or know.
-
-    Raises:
-        ConfigError: fleet.toml is wrong.
-        UnavailableError: the command fails.
-    """
+    """Bring new files to a broker elsewhere, by fleet.toml's command; return what is left to people. Raises if that command fails."""
     server = fleet_file.read(folder.fleet_file).server or ServerEntry(broker="")
     notes = []
     if any(step.path.is_relative_to(folder.broker) for step in steps):

@@ -53,14 +53,7 @@ def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, 
         ),
         # USB power switches (uhubctl) need devices and netlink; a command over ssh reads its owner's home.
         SERVICE_UNIT: _service("fleet service", _ours(SERVICE_UNIT, serve), (path,), after, families=f"{inside} AF_NETLINK"),
-        COLLECTOR_UNIT: _service(
-            "collector",
-            _ours(COLLECTOR_UNIT, collect),
-            (home,),
-            after,
-            families=inside,
-            extra="PrivateDevices=yes\nCapabilityBoundingSet=\n",
-        ),
+        COLLECTOR_UNIT: _service("collector", _ours(COLLECTOR_UNIT, collect), (home,), after, families=inside, extra=hardened),
         TARGET: _template("fleet.target").format(units=f"{BROKER_UNIT} {SERVICE_UNIT} {COLLECTOR_UNIT}"),
     }
 

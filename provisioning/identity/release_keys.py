@@ -65,11 +65,7 @@ def first_keys(public_key: Path) -> bytes:
 
 
 def begin_rotation(folder: FleetFolder, public_key: Path | None, now_ns: int) -> ReleaseKeys:
-    """Add a new key to the fleet's; return them. `public_key` is that of a pair made elsewhere, None: a pair is made here.
-
-    Raises:
-        ConfigError: a rotation is open already, or the key is the present one or none.
-    """
+    """Add a new key, of `public_key` or of a pair made here; return all. Raises ConfigError if a rotation is open, or it is not new."""
     current = read_keys(folder.release_public_key)
     if current.is_open:
         raise ConfigError("a rotation is open: build a release, update all devices, then `edgemeter fleet release rotate --finish`")
@@ -110,17 +106,13 @@ def devices_behind(registry: Registry, since_ns: int) -> list[str]:
 
     A device that reports to run no release was installed in another way: it checks none.
     """
-    built = {
-        row["version"]: row["built_ns"]
-        for row in registry.query("SELECT version, max(built_ns) AS built_ns FROM releases GROUP BY version")
-    }
+    built = dict(map(tuple, registry.query("SELECT version, max(built_ns) FROM releases GROUP BY version")))
     heard = devices.read_presence(registry)
     behind = []
     for device in devices.read(registry):
         health = heard[device.device].health if device.device in heard else None
         is_without = health is not None and health.release is None
-        runs = health.release if health is not None else None
-        if device.trust == "accepted" and not is_without and built.get(runs or "", 0) < since_ns:
+        if device.trust == "accepted" and not is_without and built.get(health.release if health else None, 0) < since_ns:
             behind.append(device.device)
     return behind
 

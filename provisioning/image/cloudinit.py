@@ -113,17 +113,13 @@ def network(wifi: Wifi | None) -> str:
     """Return a network-config: the Wi-Fi, if any, and wired networks; none of them delays the boot."""
     lines = [OWN_NETWORK, "version: 2", "ethernets:", "  wired:", '    match: {name: "e*"}', "    dhcp4: true", "    optional: true"]
     if wifi is not None:
-        lines += _access(wifi)
+        lines += ["wifis:", "  wlan0:", "    dhcp4: true", "    optional: true"]
+        if wifi.country:
+            lines.append(f'    regulatory-domain: "{wifi.country}"')
+        network_name = f"      {json.dumps(wifi.ssid, ensure_ascii=False)}:"
+        access = [network_name, f'        password: "{wifi.psk_hex}"'] if wifi.psk_hex else [f"{network_name} {{}}"]
+        lines += ["    access-points:", *access]
     return text_of(lines)
-
-
-def _access(wifi: Wifi) -> list[str]:
-    lines = ["wifis:", "  wlan0:", "    dhcp4: true", "    optional: true"]
-    if wifi.country:
-        lines.append(f'    regulatory-domain: "{wifi.country}"')
-    lines += ["    access-points:", f"      {json.dumps(wifi.ssid, ensure_ascii=False)}:"]
-    lines[-1:] = [lines[-1], f'        password: "{wifi.psk_hex}"'] if wifi.psk_hex else [f"{lines[-1]} {{}}"]
-    return lines
 
 
 def _is_instance(word: str) -> bool:

@@ -93,12 +93,7 @@ class CardPlan:
 
 
 def plan_card(boot: BootPartition, request: CardRequest) -> CardPlan:
-    """Return the changes of `boot`; files that are right already are left alone.
-
-    Raises:
-        ConfigError: the format is ambiguous, or a file of the system cannot be extended.
-        UnavailableError: there is not enough room; nothing has been written.
-    """
+    """Return the changes of `boot`, without files that are right; raises ConfigError for its format, UnavailableError without room."""
     chosen_format = detect.choose_format(boot, request.form)
     payload = list(_payload(request))
     after = without_previous(boot, chosen_format.form)
@@ -178,19 +173,12 @@ def _differing(boot: BootPartition, changes: Iterable[Change]) -> list[Change]:
 
 def _is_same(pieces: Iterable[bytes], content: FileContent, read: Callable[[int], None]) -> bool:
     """Return whether both have the same bytes, whatever the sizes of their pieces."""
-    buffered = b""
-    expected = content.chunks()
-    for chunk in pieces:
-        read(len(chunk))
-        while len(buffered) < len(chunk):
-            expected_chunk = next(expected, b"")
-            if not expected_chunk:
+    with content.open() as expected:
+        for chunk in pieces:
+            read(len(chunk))
+            if expected.read(len(chunk)) != chunk:
                 return False
-            buffered += expected_chunk
-        if buffered[: len(chunk)] != chunk:
-            return False
-        buffered = buffered[len(chunk) :]
-    return not buffered and not next(expected, b"")
+        return not expected.read(1)
 
 
 @contextmanager

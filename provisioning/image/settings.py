@@ -68,11 +68,7 @@ def ssh_keys(path: Path) -> tuple[str, ...]:
 
 
 def checked_wifi(ssid: str, phrase: str | None, country: str | None, where: str) -> Wifi:
-    """Return a network with its passphrase or its key of 64 hexadecimal digits; without one it is open.
-
-    Raises:
-        ConfigError: the name, passphrase or country is invalid; the message does not repeat the passphrase.
-    """
+    """Return a network with its passphrase or its key in hexadecimal, else open; raises ConfigError, without the passphrase, if invalid."""
     if not 1 <= len(ssid.encode()) <= 32 or not ssid.isprintable():
         raise ConfigError(f"{where}: invalid network name {ssid!r}: use 1 to 32 bytes of printable characters")
     if country is not None and not COUNTRY.fullmatch(country):

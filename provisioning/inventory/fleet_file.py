@@ -177,12 +177,7 @@ def fleet_broker_address(folder: FleetFolder, broker: str | None = None, client:
 
 
 def open_registry(folder: FleetFolder, *, read_only: bool = False, owner: str | None = None) -> Registry:
-    """Return a fleet's registry, to be used in a `with` block; `owner` is as in `Registry`.
-
-    Raises:
-        ConfigError: there is none, it is damaged, or fleet.toml is wrong.
-        UnavailableError: its server does not answer.
-    """
+    """Return a fleet's registry, a context; raises ConfigError if it is absent or damaged, UnavailableError if it does not answer."""
     inventory = read_if_present(folder)
     address = inventory.server.registry if inventory and inventory.server else None
     return Registry(PostgresAddress(address) if address else folder.registry, "read" if read_only else "write", owner=owner)

@@ -64,8 +64,6 @@ def parse(text: str) -> Selection:
 
 
 class _SelectionParser:
-    """Parses the tokens from left to right."""
-
     def __init__(self, text: str, tokens: list[_Token]) -> None:
         self._text = text
         self._tokens = tokens

@@ -303,7 +303,6 @@ class JobHandler:
         self._moved.clear()
 
     def _follow(self, queue: JobQueue, changed: Iterable[Execution], now_ns: int) -> None:
-        """Begin or end sending for executions that changed."""
         for execution in changed:
             if not needs_sending(execution):
                 self._sender.end(execution.id)

@@ -7,11 +7,10 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -159,7 +158,11 @@ def pack(
             raise ConfigError(f"{where}: options are library settings of one machine, which an order cannot contain: leave them out")
         cases += _spread(merged, models, where)
     packed = (data or DataPacker(store)).pack(cases, folder)
-    document = _document(written.name, [_with_data(case, packed) for case in cases], models)
+    replaced = [
+        msgspec.structs.replace(case, data=None if case.data is None else packed[case.data, case.annotations].name, annotations=None)
+        for case in cases
+    ]
+    document = _document(written.name, replaced, models)
     suite = store.put_bytes(document, SUITE_NAME)
     by_hash = {data.sha256: data for data in packed.values()}
     return PackedSuite(written.name, Measure(suite=suite, models=tuple(models.contents.values()), data=tuple(by_hash.values())))
@@ -189,7 +192,6 @@ def size_note(works: Iterable[Measure]) -> str:
 
 
 def _tokenizer(model: Path) -> tuple[Path, ...]:
-    """Return the tokenizer that the card of `model` names, if any."""
     if not card_path(model).exists():
         return ()
     try:
@@ -240,21 +242,12 @@ class _SuiteModels:
         return self._find(model).resolve()
 
 
-def _with_data(case: Settings, packed: Mapping[tuple[str, str | None], Data]) -> Settings:
-    """Return a case with the name of its images on devices."""
-    if case.data is None:
-        return msgspec.structs.replace(case, annotations=None)
-    return msgspec.structs.replace(case, data=packed[case.data, case.annotations].name, annotations=None)
-
-
-def _wire_keys(case: Settings) -> dict[str, Any]:
-    former = {key: former for former, key in FORMER_KEYS.items()}
-    return {former.get(key, key): value for key, value in msgspec.structs.asdict(case).items()}
-
-
 def _document(name: str, cases: list[Settings], models: _SuiteModels) -> bytes:
     """Return the suite as TOML, after reading it as devices will."""
-    document = toml_document({"name": name, "case": [_wire_keys(case) for case in cases]}).encode()
+    # Devices with an earlier release know the former keys.
+    former = {key: former for former, key in FORMER_KEYS.items()}
+    wire_cases = [{former.get(key, key): value for key, value in msgspec.structs.asdict(case).items()} for case in cases]
+    document = toml_document({"name": name, "case": wire_cases}).encode()
     order_suite.read(document)
     expand(SuiteFile(name=name, case=[models.local(case) for case in cases]), models.folder)
     return document

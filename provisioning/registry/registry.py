@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from types import TracebackType, UnionType
+from types import UnionType
 from typing import Any, ClassVar, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -41,13 +41,7 @@ _Opened = TypeVar("_Opened", bound="Registry")
 # In PostgreSQL the registry has a schema of its own, for several services and for commands on any machine.
 _PLACE = "edgemeter_fleet"
 # SQLite's types, by those of PostgreSQL; texts sort as in SQLite.
-_TYPES = {
-    "INTEGER": "bigint",
-    "TEXT": 'text COLLATE "C"',
-    "REAL": "double precision",
-    "BLOB": "bytea",
-    " WITHOUT ROWID": "",
-}
+_TYPES = {"INTEGER": "bigint", "TEXT": 'text COLLATE "C"', "REAL": "double precision", "BLOB": "bytea", " WITHOUT ROWID": ""}
 # One at a time makes the tables. Source: any number that no other program of the database uses.
 _LOCK = 0x45464C54
 
@@ -159,7 +153,7 @@ class Registry:
     def __enter__(self: _Opened) -> _Opened:  # noqa: PYI019 - Self needs Python 3.11
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -238,15 +232,9 @@ def encoded(value: Any) -> Any:
 
 @cache
 def columns(kind: type) -> tuple[tuple[str, str, Any], ...]:
-    """Return the fields of a dataclass: name, column (`metadata["column"]` where it has another name) and type."""
+    """Return a dataclass's fields: name, column (`metadata["column"]` where it has another name), decoder (None: the value stays)."""
     hints = get_type_hints(kind)
-    return tuple((field.name, field.metadata.get("column", field.name), hints[field.name]) for field in fields(kind))
-
-
-@cache
-def _decoders(kind: type) -> tuple[tuple[str, str, Any], ...]:
-    """Return name, column and what turns a column's value into the field's; None where it stays as it is."""
-    return tuple((name, column, _decoder(hint)) for name, column, hint in columns(kind))
+    return tuple((field.name, field.metadata.get("column", field.name), _decoder(hints[field.name])) for field in fields(kind))
 
 
 def _decoder(hint: Any) -> Any:
@@ -259,7 +247,7 @@ def _decoder(hint: Any) -> Any:
 
 def _decoded(kind: type[_Row], row: Any) -> _Row:
     values = {}
-    for name, column, decode in _decoders(cast("Any", kind)):
+    for name, column, decode in columns(cast("Any", kind)):
         value = row[column]
         values[name] = value if decode is None or value is None else decode(value)
     return kind(**values)

@@ -90,7 +90,7 @@ def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[s
 
 def seal_release(request: ReleaseRequest, folder: Path, checked: str, version: str) -> Manifest:
     """Write manifest and signature into the folder of a release's files."""
-    target = request.target
+    target, epoch_s = request.target, os.environ.get("SOURCE_DATE_EPOCH", "")
     sealed = Manifest(
         version=version,
         board=target.board,
@@ -99,7 +99,7 @@ def seal_release(request: ReleaseRequest, folder: Path, checked: str, version: s
         glibc=target.glibc_text,
         files=manifest.file_entries(folder),
         checked=checked,
-        built_ns=_now_ns(),
+        built_ns=int(epoch_s) * 10**9 if epoch_s.isdecimal() else time.time_ns(),
         site_packages=request.site_packages,
     )
     document = manifest.encode_manifest(sealed)
@@ -144,11 +144,6 @@ def _checked_wheel(wheel: Path) -> Path:
     if not (wheel.is_file() and wheel.name.startswith("edgemeter-") and wheel.name.endswith(".whl")):
         raise ConfigError(f"{str(wheel)!r} is not a wheel of edgemeter: omit --wheel to use the installed version")
     return wheel
-
-
-def _now_ns() -> int:
-    epoch_s = os.environ.get("SOURCE_DATE_EPOCH")
-    return int(epoch_s) * 10**9 if epoch_s and epoch_s.isdecimal() else time.time_ns()
 
 
 def sign_release(path: Path, key: Path, out: Path | None) -> Path:

@@ -20,12 +20,7 @@ FIRST = (MANIFEST, SIGNATURE)
 
 
 def sign(document: bytes, key: Path) -> bytes:
-    """Return the signature in DER.
-
-    Raises:
-        ConfigError: there is no such key, or it is of another kind.
-        UnavailableError: openssl is not installed.
-    """
+    """Return the signature in DER; raises ConfigError without such a key, or for another kind, UnavailableError without openssl."""
     if not key.is_file():
         raise ConfigError(
             f"there is no release key {str(key)!r} to sign the release with: `edgemeter fleet init` makes one, or give --signing-key-file"
@@ -77,7 +72,6 @@ class VerifiedRelease:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Turn what the installer refuses into our error."""
     try:
         yield
     except install.RefusedError as error:

@@ -135,7 +135,6 @@ def _folder(root: Path) -> Iterator[Path]:
 
 
 def _import(python: _Python, modules: list[str]) -> str | None:
-    """Return why the modules cannot be imported; None if they can."""
     environment = {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": python.packages}
     environment.update({"QEMU_CPU": python.core} if python.core else {})
     command = [*python.command, "-B", "-s", "-c", install.IMPORT, *modules]

@@ -59,12 +59,9 @@ def add_packages(packages: Sequence[AddedFile], target: ReleaseTarget, folder: P
 
 
 def interpreter_for(packages: Sequence[DebianPackage], projects: Sequence[str]) -> str | None:
-    """Return the requirement of the interpreter that belongs to the release's libedgetpu: pairs that do not match crash.
+    """Return the interpreter's requirement for the release's libedgetpu, as unlike pairs crash; raises ConfigError if it has no known one.
 
     None if there is no libedgetpu, or the user chose the interpreter's wheel.
-
-    Raises:
-        ConfigError: no interpreter is known to belong to this libedgetpu.
     """
     library = next((package for package in packages if package.name.startswith(LIBEDGETPU)), None)
     if library is None or {project.replace("_", "-") for project in projects} & _INTERPRETERS:

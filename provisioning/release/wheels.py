@@ -51,7 +51,6 @@ def make_own_wheel(folder: Path) -> Path:
 
 
 def _build_wheel(source: Path, folder: Path) -> Path:
-    """Return the wheel of the project in `source`, which is not changed."""
     with tempfile.TemporaryDirectory(prefix="edgemeter-wheel-") as scratch:
         copy = Path(scratch) / "source"
         _copy_source(source, copy)
@@ -175,12 +174,7 @@ def collect_wheels(
 
 
 def check_wheels(extras: Sequence[str], target: ReleaseTarget, folder: Path, further_names: Sequence[str] = ()) -> None:
-    """Check that `folder` has all wheels that edgemeter with the extras, and the further ones, need on the target, in the right versions.
-
-    Raises:
-        ConfigError: one is missing or does not fit; the message lists all.
-        UnavailableError: pip cannot be started.
-    """
+    """Check that `folder` has all wheels that edgemeter, extras and further ones need; raises ConfigError with all that lack."""
     named = f"edgemeter[{','.join(extras)}]" if extras else "edgemeter"
     request = {"environment": target.markers(), "folder": str(folder), "requirements": [named, PIP, *further_names]}
     completed = _run_pip("check", request)

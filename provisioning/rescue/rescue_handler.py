@@ -175,8 +175,6 @@ class RescueHandler:
 
     def _clear_returned(self) -> None:
         rescues = read_rescues(self._registry)
-        if not rescues:
-            return
         presences = [find_presence(self._registry, device) for device in rescues]
         back = [presence.device for presence in presences if presence is not None and presence.state == "online"]
         if back:
@@ -205,7 +203,6 @@ class RescueHandler:
                 self._report_once(presence.device, str(error))
 
     def _rescue(self, wired: Wiring, lost: Presence, rescue: Rescue, written: FleetFile, now_ns: int) -> None:
-        """Cycle the power of a lost device unless there is a reason not to, or give up."""
         if rescue.attempts >= written.rescue.at_most:
             self._give_up(lost, rescue, now_ns)
             return

@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -82,8 +82,7 @@ def parse(text: str, device: str, written: FleetFile, folder: FleetFolder) -> Wi
 
 def open_switch(wired: Wiring) -> PowerSwitch:
     """Return the switch, ready for use, without contacting it; raises ConfigError if a setting of it is wrong."""
-    module, _, name = SWITCHES[wired.kind].partition(":")
-    switch: PowerSwitch = getattr(import_module(module), name)(wired)
+    switch: PowerSwitch = resolve_name(SWITCHES[wired.kind])(wired)
     return switch
 
 

@@ -138,7 +138,6 @@ class FleetService:
                     self._renew_session()
 
     def _find_receivers(self, topic: str) -> tuple[str, ...]:
-        """Return the names of the handlers that subscribe to a topic."""
         handlers = self._handlers.items()
         return tuple(name for name, each in handlers if any(topic_matches(pattern, topic) for pattern in each.topics))
 

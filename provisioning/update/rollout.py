@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -72,11 +73,10 @@ def _runs(health: Health) -> str:
 
 
 def _is_older(version: str, running: str) -> bool:
-    try:
+    # It may run a version that was never published: any published one may follow.
+    with suppress(ConfigError):
         return version_key(version) < version_key(running)
-    except ConfigError:
-        # It runs a version that was never published: any published one may follow.
-        return False
+    return False
 
 
 def _fitting(device: Device, health: Health, releases: Sequence[Release], boards: Collection[str]) -> tuple[Release | None, str]:

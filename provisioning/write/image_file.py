@@ -33,7 +33,7 @@ class ImageFile:
         """Yield its bytes, each piece but the last of CHUNK_BYTES; raises UnavailableError if it can be read no more, or has changed."""
         digest = hashlib.sha256()
         with _mapped(self.path), _opened(self.path) as file:
-            while chunk := _exactly(file, CHUNK_BYTES):
+            while chunk := file.read(CHUNK_BYTES):
                 digest.update(chunk)
                 yield chunk
         if digest.hexdigest() != self.sha256:
@@ -47,7 +47,7 @@ def read_image(path: Path, report: ReportBytes) -> ImageFile:
     with _mapped(path):
         total_bytes = path.stat().st_size
         with path.open("rb") as raw, _opened(path, raw) as file:
-            while chunk := _exactly(file, CHUNK_BYTES):
+            while chunk := file.read(CHUNK_BYTES):
                 size_bytes += len(chunk)
                 digest.update(chunk)
                 report(raw.tell(), total_bytes)
@@ -117,11 +117,3 @@ def _mapped(path: Path) -> Iterator[None]:
         raise ConfigError(f"the image {str(path)!r} is damaged: {error}: download it again") from error
     except OSError as error:
         raise ConfigError(f"cannot read the image {str(path)!r}: {error.strerror}") from error
-
-
-def _exactly(file: IO[bytes], size_bytes: int) -> bytes:
-    """Return `size_bytes`, fewer only at the end."""
-    chunk = bytearray()
-    while len(chunk) < size_bytes and (data := file.read(size_bytes - len(chunk))):
-        chunk += data
-    return bytes(chunk)

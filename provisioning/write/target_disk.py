@@ -146,7 +146,6 @@ def _disk(name: str, path: Path, entry: Path) -> TargetDisk:
 
 
 def _uses(disk: TargetDisk, world: KernelTrees) -> Iterator[str]:
-    """Yield the uses of the disk and its partitions."""
     mounted = _mounts(world)
     swapping = {_real(line.split()[0], world) for line in _text(world.proc / "swaps").splitlines()[1:] if line.split()}
     for name in (disk.name, *disk.parts):

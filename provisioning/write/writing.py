@@ -35,12 +35,9 @@ class WrittenImage:
 
 
 def write_image(image: ImageFile, disk: TargetDisk, report: ReportPhase) -> WrittenImage:
-    """Write the image to the disk and read all of it back.
+    """Write the image to the disk and read all back; raises UnavailableError if it is in use, fails, or reads back otherwise.
 
     If it ends before that, for whatever reason, the first block holds zeros: no board boots from half an image.
-
-    Raises:
-        UnavailableError: the disk is in use or fails, or reads back something else.
     """
     try:
         with _exclusive(disk) as descriptor:
