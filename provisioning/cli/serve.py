@@ -23,7 +23,7 @@ from edgemeter.provisioning.identity.backup import restore_question
 from edgemeter.provisioning.identity.enforcement import low_limits, raise_limit
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.registry.lease import LEASE_S, RENEW_S, ServiceLease
+from edgemeter.provisioning.registry.registry import LEASE_S, RENEW_S, ServiceLease
 from edgemeter.provisioning.serve.service import CLIENT_ID, FleetService
 
 if TYPE_CHECKING:

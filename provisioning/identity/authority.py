@@ -300,7 +300,10 @@ def _private_pem(key: "ec.EllipticCurvePrivateKey", passphrase: str | None = Non
 
 
 class ServiceKey:
-    """Signs by `fleet.key`, which is read when it is first needed; a renewed one is used after a restart of the service."""
+    """Signs what boards obey (orders, receipts, answers) by `fleet.key`, which is read when it is first needed.
+
+    A renewed one is used after a restart of the service.
+    """
 
     def __init__(self, folder: FleetFolder) -> None:
         self._folder = folder

@@ -19,7 +19,7 @@ from edgemeter.provisioning.image.detect import STICK, ChosenFormat, without_pre
 from edgemeter.provisioning.image.settings import FirstBootSettings
 from edgemeter.provisioning.release import manifest
 from edgemeter.provisioning.release.install import MANIFEST, MOST_SIGNATURE_BYTES, SIGNATURE, Manifest
-from edgemeter.provisioning.write.image_file import ReportBytes, read_image
+from edgemeter.provisioning.write.writing import ReportBytes, read_image
 
 NEEDED = ("install.py", "supervisor.py")
 HERE = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""Who may join and who belongs: certificates, enrolment tokens, requests that wait for a decision, and devices still to be disconnected."""
+"""Who may join and who belongs: certificates, enrolment tokens, requests to decide, devices still to be disconnected, and bans."""
 
 import time
 from dataclasses import dataclass, field
@@ -198,7 +198,10 @@ FORGOTTEN_NS = NS_PER_DAY
 
 @dataclass(frozen=True, slots=True)
 class Ban:
-    """The last ban of a device, its `count`th in a row: from when until when (UTC), and what the device did."""
+    """The last ban of a device, its `count`th in a row: from when until when (UTC), and what the device did.
+
+    A device that keeps others from working is refused by the broker for a time, which grows from ban to ban and ends by itself.
+    """
 
     device: str
     count: int

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.release import additions, boards, manifest, smoke, system_packages, wheels
+from edgemeter.provisioning.release import additions, boards, manifest, smoke, wheels
 from edgemeter.provisioning.release.additions import AddedFile
 from edgemeter.provisioning.release.boards import ReleaseTarget
 from edgemeter.provisioning.release.install import KEYS, MANIFEST, SIGNATURE, FileEntry, Manifest
@@ -70,9 +70,9 @@ def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[s
     with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
         folder = Path(scratch) / "release"
         (folder / "wheels").mkdir(parents=True)
-        packages = system_packages.add_packages(request.packages, request.target, folder, request.root)
+        packages = additions.add_packages(request.packages, request.target, folder, request.root)
         further = {added.project: added.requirement() for added in request.wheels}
-        if interpreter := system_packages.interpreter_for(packages, [added.project for added in request.wheels]):
+        if interpreter := additions.interpreter_for(packages, [added.project for added in request.wheels]):
             further[interpreter.partition("==")[0]] = interpreter
         report("making edgemeter's wheel" if request.wheel is None else f"using {request.wheel.name}")
         wheel = make_own_wheel(Path(scratch)) if request.wheel is None else _checked_wheel(request.wheel)
