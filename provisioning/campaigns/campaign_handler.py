@@ -22,18 +22,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import plain
 from edgemeter.provisioning.registry import campaigns, jobs
 from edgemeter.provisioning.registry.campaigns import IS_OVER, AbortRules, Campaign, CampaignCell, CampaignState, GroupEnd, GroupRules
-from edgemeter.provisioning.registry.jobs import (
-    FAILURES,
-    IN_FLIGHT,
-    Execution,
-    Job,
-    NewJob,
-    Owner,
-    busy_or_failed,
-    executions_of_campaign,
-    last_serial,
-    update_executions,
-)
+from edgemeter.provisioning.registry.jobs import FAILURES, IN_FLIGHT, Execution, Job, NewJob, Owner
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
 
@@ -63,7 +52,7 @@ def change_campaign(registry: Registry, name: str, change: ChangeByHand, now_ns:
         text, after, executions = plan(registry, campaign, now_ns)
         if statements is not None and after is not None:
             campaigns.write(statements, after)
-            update_executions(statements, executions)
+            jobs.update_executions(statements, executions)
     return f"would be {text}" if is_dry_run and after else text
 
 
@@ -79,13 +68,13 @@ def _resume(registry: Registry, campaign: Campaign, _now_ns: int) -> _CampaignCh
         return "already running", None, ()
     released = _released(registry, campaign.campaign, campaign.wave)
     text = f"resumed with group {campaign.wave + 1} of {campaign.waves}, {len(released)} executions queued"
-    return text, replace(campaign, state="running", reason=None, judged_from=last_serial(registry)), released
+    return text, replace(campaign, state="running", reason=None, judged_from=jobs.last_serial(registry)), released
 
 
 def _cancel(registry: Registry, campaign: Campaign, now_ns: int) -> _CampaignChange:
     if campaign.state == "cancelled":
         return "already cancelled", None, ()
-    cancelled = tuple(jobs.cancelled(executions_of_campaign(registry, campaign.campaign), now_ns))
+    cancelled = tuple(jobs.cancelled(jobs.executions_of_campaign(registry, campaign.campaign), now_ns))
     in_flight = sum(not execution.is_final for execution in cancelled)
     text = f"cancelled; {len(cancelled) - in_flight} executions not started, {in_flight} being cancelled"
     return text, replace(campaign, state="cancelled", reason="cancelled by hand", ended_ns=now_ns), cancelled
@@ -93,18 +82,18 @@ def _cancel(registry: Registry, campaign: Campaign, now_ns: int) -> _CampaignCha
 
 def release_group(registry: Registry, connection: Statements, campaign: str, wave: int) -> None:
     """Queue the executions of every group up to `wave`, within the caller's transaction."""
-    update_executions(connection, _released(registry, campaign, wave))
+    jobs.update_executions(connection, _released(registry, campaign, wave))
 
 
 def _released(registry: Registry, campaign: str, wave: int) -> tuple[Execution, ...]:
-    executions = executions_of_campaign(registry, campaign)
+    executions = jobs.executions_of_campaign(registry, campaign)
     return tuple(
         replace(execution, state="queued") for execution in executions if execution.state == "held" and (execution.wave or 0) <= wave
     )
 
 
 def _held(registry: Registry, campaign: str) -> tuple[Execution, ...]:
-    executions = executions_of_campaign(registry, campaign)
+    executions = jobs.executions_of_campaign(registry, campaign)
     return tuple(replace(execution, state="held") for execution in executions if execution.state == "queued")
 
 
@@ -271,7 +260,7 @@ def _progress(registry: Registry, owner: Owner, name: str, states: Counter[str],
                 done_ratio=execution.done_ratio,
                 note=plain(execution.doing or execution.reason or "")[:LONGEST_NOTE] or None,
             )
-            for execution in busy_or_failed(registry, owner, name, MOST_EXECUTIONS)
+            for execution in jobs.busy_or_failed(registry, owner, name, MOST_EXECUTIONS)
         ),
     )
 
@@ -308,7 +297,7 @@ class CampaignHandler:
         if not unfinished:
             return
         progress = (
-            last_serial(self._registry),
+            jobs.last_serial(self._registry),
             *((campaign.campaign, campaign.state, campaign.wave, campaign.judged_from) for campaign in unfinished),
         )
         if progress == self._seen:
@@ -323,7 +312,7 @@ class CampaignHandler:
             campaign = campaigns.find(self._registry, name)
             if campaign.state != "running":
                 # What was in flight and is to be retried waits too.
-                update_executions(connection, _held(self._registry, name))
+                jobs.update_executions(connection, _held(self._registry, name))
                 return
             counts = campaigns.count_by_group(self._registry, name)
             judged = campaigns.count_by_group(self._registry, name, campaign.judged_from)
@@ -334,7 +323,7 @@ class CampaignHandler:
             if after.state == "running":
                 release_group(self._registry, connection, name, after.wave)
             elif after.state == "aborted":
-                update_executions(connection, _held(self._registry, name))
+                jobs.update_executions(connection, _held(self._registry, name))
         if after.state == "running":
             logger.info("campaign %s: group %d of %d starts", name, after.wave + 1, after.waves)
         elif after.state == "aborted":

@@ -14,7 +14,7 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.campaigns.campaign_handler import ChangeByHand, change_campaign
-from edgemeter.provisioning.cli.options import change_options, folder_option, format_option, print_notes
+from edgemeter.provisioning.cli.options import FILE, change_options, folder_option, format_option, print_notes
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory.fleet_file import open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -35,7 +35,7 @@ def campaign() -> None:
 
 
 @campaign.command(short_help="Start the campaign in a TOML file.")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FILE)
 @change_options
 def start(file: Path, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
     """Start the campaign in a TOML file, on the devices that match its selection now.

@@ -18,7 +18,7 @@ from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import FiniteRange, renamed_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.identity import token_id
-from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, format_option, json_option
+from edgemeter.provisioning.cli.options import FILE, devices_argument, dry_run_option, folder_option, format_option, json_option
 from edgemeter.provisioning.identity import admission, broker_files
 from edgemeter.provisioning.identity.admission import AdmissionDecision, Invitation
 from edgemeter.provisioning.identity.enforcement import Enforcement
@@ -46,12 +46,12 @@ from edgemeter.provisioning.registry.registry import Registry
 @click.option("--enrol-port", type=click.IntRange(1, 65535), help="Port for devices with a token. Default: 8884.")
 @click.option(
     "--release-public-key",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Public key of a release key that stays elsewhere: releases are signed there. Default: a pair is made.",
 )
 @click.option(
     "--ca-passphrase-file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     envvar="EDGEMETER_CA_PASSPHRASE_FILE",
     help="File whose first line protects ca.key; later commands and the service need it in this variable, or ask. Default: none.",
 )

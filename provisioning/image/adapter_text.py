@@ -25,6 +25,11 @@ def text_of(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def marked(lines: Iterable[str]) -> str:
+    """Return lines of ours as text, between our marks."""
+    return text_of([BEGIN, *lines, END])
+
+
 def has_ours(text: str) -> bool:
     """Return whether an earlier call put something between our marks."""
     return any(line.strip() == BEGIN for line in text.splitlines())

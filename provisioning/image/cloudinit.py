@@ -11,13 +11,12 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.fat.volume import Change, RemovePath, put_text
 from edgemeter.provisioning.image import boot_partition
 from edgemeter.provisioning.image.adapter_text import (
-    BEGIN,
-    END,
     FROM_BOOT,
     KERNEL_LINE,
     MADE,
     edit_kernel_line,
     has_ours,
+    marked,
     text_of,
     with_item,
     without_keys,
@@ -91,7 +90,7 @@ def user_data(text: str, settings: FirstBootSettings, start: str, where: str) ->
     if settings.ssh_keys:
         text = with_item(text, "runcmd", SSH_ON, where)
     if own_lines:
-        text += text_of([BEGIN, *own_lines, END])
+        text += marked(own_lines)
     return text
 
 

@@ -9,17 +9,7 @@ import json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.fat.volume import Change, RemovePath, put_text
 from edgemeter.provisioning.image import boot_partition
-from edgemeter.provisioning.image.adapter_text import (
-    BEGIN,
-    END,
-    FROM_BOOT,
-    MADE,
-    has_ours,
-    sections,
-    text_of,
-    without_ours,
-    without_sections,
-)
+from edgemeter.provisioning.image.adapter_text import FROM_BOOT, MADE, has_ours, marked, sections, without_ours, without_sections
 from edgemeter.provisioning.image.boot_partition import Readable
 from edgemeter.provisioning.image.settings import FirstBootSettings
 
@@ -55,10 +45,7 @@ def preseed(text: str, settings: FirstBootSettings, where: str) -> str:
     text = without_sections(text, list(own_sections))
     if "config_version" not in text:
         text = f"{VERSION}\n{text}"
-    lines = [BEGIN]
-    for section, keys in own_sections.items():
-        lines += [f"[{section}]", *keys]
-    return text + text_of([*lines, END])
+    return text + marked(line for section, keys in own_sections.items() for line in (f"[{section}]", *keys))
 
 
 def _settings(settings: FirstBootSettings) -> dict[str, list[str]]:
