@@ -24,9 +24,8 @@ from edgemeter.provisioning.apply.board import STAGE_ON_DISK, ExaminedBoard, Int
 from edgemeter.provisioning.apply.offer import Offer, PythonTar
 from edgemeter.provisioning.apply.ssh import FileToCopy, SshConnection, SshOptions, SshTarget, copy_files, last_line, missing_files
 from edgemeter.provisioning.identity.admission import invite
-from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, read_if_present
+from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.release import install
 
 ON_DEVICE = Path(__file__).with_name("on_device.py")
@@ -171,8 +170,6 @@ def apply_all(
 
 
 class _Device:
-    """The work on one connected device."""
-
     def __init__(self, connection: SshConnection, request: ApplyRequest, settings: ApplySettings, steps: _Steps) -> None:
         self._connection = connection
         self._request = request
@@ -308,11 +305,7 @@ def _parse_step(line: str) -> ApplyStep:
 
 
 def of_fleet(names: Sequence[str], fleet: FleetFile | None, user: str | None, port: int | None) -> list[ApplyRequest]:
-    """Return the devices of those names, as fleet.toml describes them; `user` and `port` of the command line come first.
-
-    Raises:
-        ConfigError: it does not name a device, or not its host.
-    """
+    """Return these devices as in fleet.toml; `user` and `port` take precedence. Raises ConfigError if one, or its host, is absent there."""
     requests = []
     for name in dict.fromkeys(names):
         entry = fleet.device.get(name) if fleet else None
@@ -324,11 +317,7 @@ def of_fleet(names: Sequence[str], fleet: FleetFile | None, user: str | None, po
 
 
 def of_host(host: str, name: str | None, fleet: FleetFile | None, user: str | None, port: int | None) -> ApplyRequest:
-    """Return the device at `host`, called `name`; without a name it is called as the host.
-
-    Raises:
-        ConfigError: the host is an address, which is not a name.
-    """
+    """Return the device at `host`, called `name`, else as the host; raises ConfigError if that is an address, which is not a name."""
     if name is None:
         try:
             ipaddress.ip_address(host)
@@ -347,11 +336,7 @@ def _request(name: str, host: str, entry: DeviceEntry | None, user: str | None, 
 
 
 def make_join_file(folder: FleetFolder, device: str) -> str:
-    """Return the text of join.toml for `device`, with a new token; its previous token expires.
-
-    Raises:
-        ConfigError: there is no fleet.toml, or it names no broker; the device's name is not allowed, or it was revoked.
-    """
+    """Return join.toml for `device`, with a new token, the previous one's end; raises ConfigError as `invite`, or without fleet.toml."""
     inventory = read_if_present(folder)
     if inventory is None:
         raise ConfigError(f"{str(folder.fleet_file)!r} does not exist: `edgemeter fleet init` makes a fleet")

@@ -74,23 +74,13 @@ class ExaminedBoard:
 
 
 def inspect_board(connection: SshConnection, prefix: str) -> ExaminedBoard:
-    """Return what the board is.
-
-    Raises:
-        UnavailableError: it cannot be reached, or is not a supported system.
-        TransientError: the connection was lost.
-    """
+    """Return what the board is; raises UnavailableError if it is not a supported system, or as `SshConnection.run`."""
     result = connection.run(["sh", "-s", "--", prefix], LOOK.read_bytes())
     return parse_inspection(result.stdout, f"{connection.target.login} responds {(result.stderr or result.stdout)[:200]!r}")
 
 
 def inspect_disk(root: "RootShell", running: ExaminedBoard, disk: str) -> ExaminedBoard:
-    """Return the system on another disk of the board that is `running`, which `root` enters.
-
-    Raises:
-        UnavailableError: there is no system that can be entered.
-        TransientError: the connection was lost.
-    """
+    """Return the system on another disk of the board `running`, which `root` enters; raises UnavailableError if there is none to enter."""
     result = root.run(["sh", "-s", "--", ""], LOOK.read_bytes(), INSPECT_S)
     if result.returncode == NOT_ENTERED:
         raise UnavailableError(last_line(result.stderr, 300))
@@ -99,11 +89,7 @@ def inspect_disk(root: "RootShell", running: ExaminedBoard, disk: str) -> Examin
 
 
 def parse_inspection(text: str, otherwise: str) -> ExaminedBoard:
-    """Return the board in the lines of `look.sh`; `otherwise` begins the error if they are incomplete.
-
-    Raises:
-        UnavailableError: lines are missing.
-    """
+    """Return the board in the lines of `look.sh`; raises UnavailableError, which begins with `otherwise`, if lines are missing."""
     values: dict[str, list[str]] = defaultdict(list)
     for line in text.splitlines():
         key, _, value = line.partition("=")
@@ -170,12 +156,7 @@ class RootShell:
         return replace(self, entry=("unshare", "--mount", "sh", "-c", ENTER_DISK.read_text(), "sh", disk, stage))
 
     def check(self) -> None:
-        """Check that we may run programs as root there.
-
-        Raises:
-            UnavailableError: this user may not use sudo, or there is none.
-            ConfigError: sudo needs a password and none was given, or the password is wrong.
-        """
+        """Check that programs run there as root; raises UnavailableError without a permitted sudo, ConfigError without its password."""
         login = self.connection.target.login
         if self.rights == "none":
             raise UnavailableError(f"{login} is not root and has no sudo: install sudo and allow this user to use it, or log in as root")

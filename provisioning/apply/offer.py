@@ -56,11 +56,7 @@ class Offer:
 
 
 def read_offer(path: Path, public_key: Path, scratch: Path) -> Offer:
-    """Return the release in a folder or `.tar`, which is unpacked below `scratch`, once its signature and hashes are verified.
-
-    Raises:
-        ConfigError: it is not a release, not signed by the fleet's release key, or differs from its manifest.
-    """
+    """Return the release in a folder or `.tar`, which is unpacked below `scratch`, verified; raises ConfigError as `read_release`."""
     if not public_key.is_file():
         raise ConfigError(f"the fleet has no release key {str(public_key)!r}: `edgemeter fleet init` makes one")
     verified = read_release(path, public_key)
@@ -72,11 +68,7 @@ def read_offer(path: Path, public_key: Path, scratch: Path) -> Offer:
 
 
 def choose_offer(offers: Sequence[Offer], board: ExaminedBoard) -> tuple[Offer, Interpreter]:
-    """Return the first release that fits the board, and the interpreter that it is for.
-
-    Raises:
-        UnavailableError: none fits; the message states why, and what to build or install.
-    """
+    """Return the first release that fits, and the interpreter for it; raises UnavailableError, with why and what to build, if none does."""
     for offer in offers:
         if offer.manifest.arch == board.arch and board.glibc is not None and board.glibc >= offer.glibc:
             for python in board.pythons:

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 USER = "edgemeter"
 # The groups that own accelerators, GPUs and buses on the boards that have them.
@@ -103,7 +103,7 @@ class LocalDevice:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 if time.monotonic() > until_s:
-                    raise_step("a measurement is going on there and must not be disturbed: run it again later")
+                    raise StepError("a measurement is going on there and must not be disturbed: run it again later")
                 time.sleep(0.2)
             yield
         finally:
@@ -146,7 +146,7 @@ class LocalDevice:
             self.needs_restart()
             if not self.is_dry:
                 if not self.plan["bundle"]:
-                    raise_step("the release is missing: run it again")
+                    raise StepError("the release is missing: run it again")
                 command = [sys.executable, f"{self.plan['bundle']}/install.py", "--release", self.plan["bundle"], "--root", str(self.root)]
                 with self.quiet():
                     must(*command, timeout_s=self.plan["install_s"])
@@ -242,11 +242,11 @@ class LocalDevice:
         modes = {match[2]: match[1] for match in matches if match}
         mode_number = mode if mode in modes.values() else modes.get(mode)
         if mode_number is None:
-            raise_step(f"unknown power mode {mode!r}: correct power_mode in fleet.toml: {', '.join(modes) or 'none is listed'}")
+            raise StepError(f"unknown power mode {mode!r}: correct power_mode in fleet.toml: {', '.join(modes) or 'none is listed'}")
         if not self.is_dry:
             run("nvpmodel", "-m", mode_number)
             if power_mode_now()[1] != mode_number:
-                raise_step(
+                raise StepError(
                     f"the board changes to power mode {mode!r} only at a boot: `sudo nvpmodel -m {mode_number}` there, and answer yes"
                 )
         return "changed", f"{number} {name} -> {mode}"
@@ -260,7 +260,7 @@ class LocalDevice:
         for path in files:
             available = " ".join(lines(path.with_name("scaling_available_governors"))).split()
             if (available and governor not in available) or not re.fullmatch(r"[a-z_]+", governor):
-                raise_step(f"unknown governor {governor!r}: correct governor in fleet.toml: {', '.join(available)}")
+                raise StepError(f"unknown governor {governor!r}: correct governor in fleet.toml: {', '.join(available)}")
         changed = []
         if self.put(self.units / GOVERNOR, self.plan["governor_unit"].encode()):
             changed.append(GOVERNOR)
@@ -324,7 +324,7 @@ class LocalDevice:
                 completed = run("systemctl", "restart", unit, timeout_s=400)
                 if completed.returncode != 0:
                     log = run("journalctl", "-u", unit, "-n", "3", "-o", "cat").stdout
-                    raise_step(f"{unit} does not start: {last_line(log or completed.stderr)}: `journalctl -u {unit}` there")
+                    raise StepError(f"{unit} does not start: {last_line(log or completed.stderr)}: `journalctl -u {unit}` there")
             self.drop(self.restart)
         return "changed", "started" if idle else "restarted"
 
@@ -347,11 +347,6 @@ def open_shared(path: Path) -> int:
     return os.open(path, flags)
 
 
-def raise_step(message: str) -> NoReturn:
-    """Fail the step."""
-    raise StepError(message)
-
-
 def run(*command: str, timeout_s: float = 120.0) -> subprocess.CompletedProcess[str]:
     """Run a command with empty input and return its result."""
     try:
@@ -368,7 +363,7 @@ def must(*command: str, timeout_s: float = 120.0) -> str:
     """Return what a command printed; a failed one fails the step."""
     completed = run(*command, timeout_s=timeout_s)
     if completed.returncode != 0:
-        raise_step(f"`{' '.join(command[:3])}` failed: {last_line(completed.stderr or completed.stdout)}")
+        raise StepError(f"`{' '.join(command[:3])}` failed: {last_line(completed.stderr or completed.stdout)}")
     return completed.stdout
 
 

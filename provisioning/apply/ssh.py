@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Literal
 
 from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
@@ -83,7 +82,7 @@ class SshOptions:
 
 
 class SshConnection:
-    """Commands on one device over one master connection; a context."""
+    """Commands on one device over one master connection, which ends with the `with` block."""
 
     def __init__(self, target: SshTarget, options: SshOptions) -> None:
         if shutil.which("ssh") is None:
@@ -98,8 +97,11 @@ class SshConnection:
     def __enter__(self) -> "SshConnection":  # noqa: PYI034 - typing.Self came with Python 3.11
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+    def __exit__(self, *_: object) -> None:
+        line = ["ssh", *self._arguments, "-O", "exit", "--", self.target.login]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(line, capture_output=True, check=False, timeout=CONNECT_S)
+        self._folder.cleanup()
 
     def run(self, command: list[str], stdin: bytes | BinaryIO = b"", timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Return the result of `command` on the device, with `stdin` (bytes, or a file from its position) on its standard input.
@@ -122,13 +124,6 @@ class SshConnection:
         if completed.returncode == LOST:
             raise self._lost(errors)
         return subprocess.CompletedProcess(command, completed.returncode, output, errors.strip())
-
-    def close(self) -> None:
-        """End the master connection."""
-        line = ["ssh", *self._arguments, "-O", "exit", "--", self.target.login]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(line, capture_output=True, check=False, timeout=CONNECT_S)
-        self._folder.cleanup()
 
     def _lost(self, errors: str) -> EdgemeterError:
         for reason, remedy in REMEDIES:
@@ -155,12 +150,7 @@ class FileToCopy:
 
 
 def missing_files(connection: SshConnection, folder: str, files: Sequence[FileToCopy]) -> list[tuple[FileToCopy, int, int]]:
-    """Return what `folder` of the device lacks of `files`: each file, from which byte on, and how many bytes.
-
-    Raises:
-        UnavailableError: the folder cannot be made or read there.
-        TransientError: the connection was lost.
-    """
+    """Return what `folder` there lacks: each file, from which byte on, how many; raises UnavailableError if it cannot be used."""
     result = connection.run(["sh", "-s", "--", folder, *(file.name for file in files)], _LIST.read_bytes(), HASH_S)
     if result.returncode != 0:
         raise _refused(connection, f"cannot use {folder!r}", result.stderr)

@@ -16,7 +16,7 @@ from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
 from edgemeter.agent.contract.orders import JobId
 from edgemeter.agent.contract.suite import FORMATS, Settings, SuiteFile, reads, renew_keys
-from edgemeter.provisioning.campaigns import starting
+from edgemeter.provisioning.campaigns.campaign_handler import in_groups, start_campaign
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory import selection
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, Tag
@@ -57,11 +57,7 @@ class CampaignFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def read_campaign_file(path: Path) -> CampaignFile:
-    """Return the campaign file at `path`.
-
-    Raises:
-        ConfigError: it cannot be read, has a wrong or unknown key, or two modes have one name.
-    """
+    """Return the campaign file at `path`; raises ConfigError if it cannot be read, has a wrong or unknown key, or two modes of one name."""
     campaign_file = read_toml(path, CampaignFile, "campaign file", complete=renew_keys)
     for fault in faults(campaign_file):
         raise ConfigError(f"campaign file {str(path)!r}: {fault}")
@@ -95,13 +91,8 @@ class CampaignPlan:
 
 
 def plan(written: CampaignFile, folder: Path, fleet_file: FleetFile | None, store: ContentStore, devices: Sequence[Device]) -> CampaignPlan:
-    """Return the plan of a campaign file for these devices; its paths are relative to `folder`.
-
-    Raises:
-        ConfigError: a model or a mode is wrong, or no cell is possible.
-        UnavailableError: a model cannot be fetched.
-    """
-    waves = starting.in_groups({device.device: device.board for device in devices}, written.rules.groups)
+    """Return the plan of a campaign file, whose paths are relative to `folder`; raises as `packing.pack`, or ConfigError for no cell."""
+    waves = in_groups({device.device: device.board for device in devices}, written.rules.groups)
     modes = {mode.name: mode for mode in written.modes}
     fits = {mode.name: selection.parse(mode.on).fits for mode in written.modes if mode.on is not None}
     cells = [
@@ -143,7 +134,7 @@ def start(registry: Registry, plan: CampaignPlan, now_ns: int) -> None:
     ]
     fleets = {device.device: device.fleet for device in plan.devices}
     impossible = [cell for cell in plan.cells if cell.impossible is not None]
-    starting.start_campaign(registry, written.name, written.rules, work, fleets, now_ns, impossible=impossible)
+    start_campaign(registry, written.name, written.rules, work, fleets, now_ns, impossible=impossible)
 
 
 def why_impossible(model: str, mode: CampaignMode, device: Device, fleet_file: FleetFile | None, fits: object) -> str | None:

@@ -23,9 +23,8 @@ from edgemeter.provisioning.apply.offer import read_offer, read_python_tar
 from edgemeter.provisioning.apply.ssh import SshOptions
 from edgemeter.provisioning.cli.options import folder_option
 from edgemeter.provisioning.identity.passphrase import read_passphrase
-from edgemeter.provisioning.inventory.fleet_file import read_if_present
+from edgemeter.provisioning.inventory.fleet_file import open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.inventory.selection import select_devices
 
 _STYLE = {"ok": "green", "changed": "cyan", "failed": "red"}
@@ -109,7 +108,6 @@ def apply(devices: tuple[str, ...], folder: FleetFolder, jobs: int, *, is_dry: b
 
 
 def _requests(folder: FleetFolder, devices: tuple[str, ...], options: dict[str, Any]) -> list[ApplyRequest]:
-    """Return the devices of the command line, with their settings."""
     login, fleet, selection = (options["user"], options["port"]), read_if_present(folder), options["selection"]
     if options["host"] is not None:
         if len(devices) > 1 or selection is not None:

@@ -6,21 +6,20 @@ from pathlib import Path
 
 import click
 
-from edgemeter.provisioning.cli.options import dry_run_option, folder_option
+from edgemeter.provisioning.cli.options import FILE, dry_run_option, folder_option
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _passphrase_option = click.option(
     "--passphrase-file",
-    type=_FILE,
+    type=FILE,
     envvar="EDGEMETER_BACKUP_PASSPHRASE_FILE",
     help="File whose first line is the passphrase. Default: it is asked for.",
 )
 
 
 @click.command()
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @_passphrase_option
 @dry_run_option
 @folder_option
@@ -40,7 +39,7 @@ def backup(file: Path, passphrase_file: Path | None, folder: FleetFolder, *, dry
 
 
 @click.command()
-@click.argument("file", type=_FILE)
+@click.argument("file", type=FILE)
 @_passphrase_option
 @dry_run_option
 @folder_option

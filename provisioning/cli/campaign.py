@@ -14,11 +14,10 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.provisioning.campaigns.campaign_handler import ChangeByHand, change_campaign
-from edgemeter.provisioning.cli.options import change_options, folder_option, format_option, print_notes
+from edgemeter.provisioning.cli.options import FILE, change_options, folder_option, format_option, print_notes
 from edgemeter.provisioning.health.server_status import server_issues
-from edgemeter.provisioning.inventory.fleet_file import read_if_present
+from edgemeter.provisioning.inventory.fleet_file import open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.inventory.formatting import day, narrow_table, stamp
 from edgemeter.provisioning.jobs.job_view import one_line
 from edgemeter.provisioning.registry import campaigns
@@ -36,7 +35,7 @@ def campaign() -> None:
 
 
 @campaign.command(short_help="Start the campaign in a TOML file.")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FILE)
 @change_options
 def start(file: Path, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
     """Start the campaign in a TOML file, on the devices that match its selection now.
@@ -98,46 +97,28 @@ def list_(folder: FleetFolder, *, form: Format | None) -> None:
             print_text(console, f"{covered.campaign.campaign}: {covered.campaign.reason}")
 
 
-@campaign.command(short_help="Pause a campaign: nothing more starts.")
-@click.argument("name")
-@change_options
-def pause(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
-    """Pause a campaign: nothing more starts, executions in flight continue.
+def _add_change(change: ChangeByHand, text: str, short_help: str | None = None) -> None:
+    """Add the command that makes a change by hand."""
 
-    Example: edgemeter fleet campaign pause autumn
-    """
-    _change("pause", name, folder, dry_run=dry_run, as_json=as_json)
-
-
-@campaign.command(short_help="Resume a paused or aborted campaign.")
-@click.argument("name")
-@change_options
-def resume(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
-    """Resume a paused or aborted campaign; failures so far no longer count for its abort rules.
-
-    Example: edgemeter fleet campaign resume autumn
-    """
-    _change("resume", name, folder, dry_run=dry_run, as_json=as_json)
+    @campaign.command(change, help=f"{text}\n\nExample: edgemeter fleet campaign {change} autumn", short_help=short_help)
+    @click.argument("name")
+    @change_options
+    def command(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
+        with open_registry(folder, read_only=dry_run) as registry:
+            outcome = change_campaign(registry, name, change, time.time_ns(), is_dry_run=dry_run)
+        if as_json:
+            print_json({"campaign": name, "done": outcome, "dry_run": dry_run})
+        else:
+            click.echo(f"{name}: {outcome}")
 
 
-@campaign.command()
-@click.argument("name")
-@change_options
-def cancel(name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
-    """Cancel a campaign; runs in progress stop and publish nothing.
-
-    Example: edgemeter fleet campaign cancel autumn
-    """
-    _change("cancel", name, folder, dry_run=dry_run, as_json=as_json)
-
-
-def _change(change: ChangeByHand, name: str, folder: FleetFolder, *, dry_run: bool, as_json: bool) -> None:
-    with open_registry(folder, read_only=dry_run) as registry:
-        outcome = change_campaign(registry, name, change, time.time_ns(), is_dry_run=dry_run)
-    if as_json:
-        print_json({"campaign": name, "done": outcome, "dry_run": dry_run})
-    else:
-        click.echo(f"{name}: {outcome}")
+_add_change("pause", "Pause a campaign: nothing more starts, executions in flight continue.", "Pause a campaign: nothing more starts.")
+_add_change(
+    "resume",
+    "Resume a paused or aborted campaign; failures so far no longer count for its abort rules.",
+    "Resume a paused or aborted campaign.",
+)
+_add_change("cancel", "Cancel a campaign; runs in progress stop and publish nothing.")
 
 
 def _print_plan(name: str, planned: Sequence[CampaignCell], *, as_json: bool) -> None:

@@ -17,9 +17,8 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.options import renamed_option
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.provisioning.cli.options import folder_option
-from edgemeter.provisioning.write.image_file import is_compressed, read_image
 from edgemeter.provisioning.write.target_disk import GB, KernelTrees, TargetDisk, all_disks, objections, read_disk
-from edgemeter.provisioning.write.writing import write_image
+from edgemeter.provisioning.write.writing import is_compressed, read_image, write_image
 
 if TYPE_CHECKING:
     from edgemeter.provisioning.image.preparing import CardPlan, CardRequest, ReleaseFiles

@@ -9,23 +9,15 @@ from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import DONE, ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
-from edgemeter.provisioning.cli.options import (
-    change_options,
-    devices_argument,
-    folder_option,
-    format_option,
-    print_notes,
-    selection_option,
-)
+from edgemeter.provisioning.cli.options import change_options, devices_argument, folder_option, format_option, print_notes, selection_option
 from edgemeter.provisioning.health import overview
 from edgemeter.provisioning.health.device_view import device_document, device_sheet, fleet_summary, fleet_table, overview_document
 from edgemeter.provisioning.health.health_handler import clear_device
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory import selection as selecting
-from edgemeter.provisioning.inventory.fleet_file import FleetFile, read_if_present
+from edgemeter.provisioning.inventory.fleet_file import FleetFile, open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.registry.canary_runs import read_canary_runs
 from edgemeter.provisioning.registry.devices import find_presence
 from edgemeter.provisioning.registry.jobs import executions_of_device, find_in_flight

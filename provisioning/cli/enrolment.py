@@ -18,14 +18,14 @@ from edgemeter.agent.base.errors import EdgemeterError, UnavailableError
 from edgemeter.agent.base.options import FiniteRange, renamed_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.contract.identity import token_id
-from edgemeter.provisioning.cli.options import devices_argument, dry_run_option, folder_option, format_option, json_option
+from edgemeter.provisioning.cli.options import FILE, devices_argument, dry_run_option, folder_option, format_option, json_option
 from edgemeter.provisioning.identity import admission, broker_files
 from edgemeter.provisioning.identity.admission import AdmissionDecision, Invitation
 from edgemeter.provisioning.identity.enforcement import Enforcement
 from edgemeter.provisioning.identity.passphrase import AUTHORITY_VARIABLE
 from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.registry.certificates import undecided_requests
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -46,12 +46,12 @@ from edgemeter.provisioning.registry.registry import Registry
 @click.option("--enrol-port", type=click.IntRange(1, 65535), help="Port for devices with a token. Default: 8884.")
 @click.option(
     "--release-public-key",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Public key of a release key that stays elsewhere: releases are signed there. Default: a pair is made.",
 )
 @click.option(
     "--ca-passphrase-file",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     envvar="EDGEMETER_CA_PASSPHRASE_FILE",
     help="File whose first line protects ca.key; later commands and the service need it in this variable, or ask. Default: none.",
 )
@@ -248,7 +248,6 @@ def _decide_each(
 
 
 def _print_tokens(results: dict[str, Invitation | EdgemeterError], out: Path, *, as_json: bool) -> None:
-    """Print where each device's join file is, or why it has none."""
     if as_json:
         documents: Sequence[dict[str, object]] = [
             {"device": device, "join_file": str(admission.join_file_path(device, out)), "expires_ns": result.expires_ns}

@@ -14,17 +14,10 @@ from edgemeter.agent.base.errors import DONE, FAILED, ConfigError
 from edgemeter.agent.base.options import FiniteRange, renamed_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
-from edgemeter.provisioning.cli.options import (
-    change_options,
-    dry_run_option,
-    folder_option,
-    format_option,
-    print_notes,
-    selection_option,
-)
+from edgemeter.provisioning.cli.options import change_options, dry_run_option, folder_option, format_option, print_notes, selection_option
 from edgemeter.provisioning.health.server_status import server_issues
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.jobs.job_view import counts_text, executions_table, follow_job, job_document, job_outline, summary_of
 from edgemeter.provisioning.jobs.scheduler import WaitReasons
@@ -178,14 +171,10 @@ def jobs(job: str | None, folder: FleetFolder, *, device: str | None, follows: b
                 click.echo(f"{execution.device}, {execution.job}, {execution.state}:\n{execution.text or ''}")
         elif name is not None:
             _show_job(registry, name, executions, why, form)
-        elif not print_data(
-            form,
-            {
-                "device": device,
-                "jobs": [job_document(kept.find_by_prefix(registry, execution.job), [execution], why) for execution in executions],
-            },
-        ):
-            console_for(form).print(executions_table(executions, lambda execution: why.get(execution.id), time.time_ns(), by="job"))
+        else:
+            documents = [job_document(kept.find_by_prefix(registry, execution.job), [execution], why) for execution in executions]
+            if not print_data(form, {"device": device, "jobs": documents}):
+                console_for(form).print(executions_table(executions, lambda execution: why.get(execution.id), time.time_ns(), by="job"))
 
 
 @click.command()

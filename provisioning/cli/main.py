@@ -37,10 +37,7 @@ COMMANDS: Sections = {
             "edgemeter.provisioning.cli.release:release",
             "Build, sign, check and add releases, which are installed without a network.",
         ),
-        "update": (
-            "edgemeter.provisioning.cli.update:update",
-            "Update devices to a release, with canaries and rollback.",
-        ),
+        "update": ("edgemeter.provisioning.cli.update:update", "Update devices to a release, with canaries and rollback."),
     },
     "Measure": {
         "run": ("edgemeter.provisioning.cli.jobs:run", "Measure a suite on selected devices."),

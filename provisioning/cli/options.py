@@ -12,6 +12,7 @@ from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+FILE = click.Path(path_type=Path, dir_okay=False)
 devices_argument = click.argument("devices", nargs=-1, required=True, metavar="DEVICE...")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 json_option = options.json_option("Print JSON.")

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +15,17 @@ from edgemeter.agent.base.options import renamed_option
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import print_text
 from edgemeter.agent.contract.orders import version_key
-from edgemeter.provisioning.cli.options import folder_option, format_option, json_option
+from edgemeter.provisioning.cli.options import FILE, folder_option, format_option, json_option
 from edgemeter.provisioning.identity import release_keys
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.update import releases
 
 if TYPE_CHECKING:
     from edgemeter.provisioning.release.boards import ReleaseTarget
     from edgemeter.provisioning.release.build import BuiltRelease
-    from edgemeter.provisioning.release.smoke import ImportCheck
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
 _ROOT_HELP = "System such as the board's, a folder or tar, to import the packages in. Default: $EDGEMETER_ARM64/root."
 
 
@@ -63,9 +62,7 @@ def add(paths: tuple[Path, ...], folder: FleetFolder, *, dry_run: bool, as_json:
 
 
 @release.command()
-@click.option(
-    "--public-key", type=click.Path(path_type=Path, dir_okay=False), help="Public key of a new pair whose private key stays elsewhere."
-)
+@click.option("--public-key", type=FILE, help="Public key of a new pair whose private key stays elsewhere.")
 @click.option("--finish", "finishes", is_flag=True, help="Drop the old key: devices reject it from their next update on.")
 @click.option("--even-if", type=click.Choice(["behind"]), help="behind: finish although some devices trust the old key alone.")
 @click.option("--dry-run", is_flag=True, help="Show which devices have not taken the new key, and change nothing.")
@@ -137,18 +134,8 @@ def list_releases(folder: FleetFolder, *, form: Format | None) -> None:
         listed = releases.read_releases(registry)
     if print_data(form, listed):
         return
-    rows = [
-        (
-            release.version,
-            release.board,
-            release.python,
-            release.glibc,
-            f"{release.size_bytes / 1e6:.1f} MB",
-            release.sha256[:12],
-            release.checked,
-        )
-        for release in listed
-    ]
+    target_of = attrgetter("version", "board", "python", "glibc")
+    rows = [(*target_of(release), f"{release.size_bytes / 1e6:.1f} MB", release.sha256[:12], release.checked) for release in listed]
     headings = ("version", "board", "Python", "glibc", "size", "sha256", "checked")
     console_for(form).print(narrow_table(headings, rows, folded={"checked"}, right={"size"}))
 
@@ -187,11 +174,11 @@ def _extras(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[s
     "--signing-key-file",
     "key",
     former=["--key"],
-    type=_FILE,
+    type=FILE,
     help="Key to sign with. Default: release.key in the fleet folder; if it is elsewhere, the release is signed there.",
 )
 @click.option("--root", type=click.Path(path_type=Path), help=_ROOT_HELP)
-@renamed_option("-o", "--output", "out", former=["--out"], type=_FILE, help="Output file. Default: a name with version, board and Python.")
+@renamed_option("-o", "--output", "out", former=["--out"], type=FILE, help="Output file. Default: a name with version, board and Python.")
 @click.option("--dry-run", is_flag=True, help="Collect and check everything, show the result, and write nothing.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def build(
@@ -271,11 +258,11 @@ def _print_built(built: "BuiltRelease", target: "ReleaseTarget", *, dry_run: boo
 
 @release.command(short_help="Sign a release that was built elsewhere.")
 @folder_option
-@click.argument("path", metavar="RELEASE", type=_FILE)
+@click.argument("path", metavar="RELEASE", type=FILE)
 @renamed_option(
-    "--signing-key-file", "key", former=["--key"], type=_FILE, help="Key to sign with. Default: release.key in the fleet folder."
+    "--signing-key-file", "key", former=["--key"], type=FILE, help="Key to sign with. Default: release.key in the fleet folder."
 )
-@renamed_option("-o", "--output", "out", former=["--out"], type=_FILE, help="Output file. Default: the input file.")
+@renamed_option("-o", "--output", "out", former=["--out"], type=FILE, help="Output file. Default: the input file.")
 @click.option("--dry-run", is_flag=True, help="Check the release and the key, and write nothing.")
 def sign(folder: FleetFolder, path: Path, key: Path | None, out: Path | None, *, dry_run: bool) -> None:
     """Sign a release that was built where the release key is not; needs no network and no fleet folder.
@@ -299,7 +286,7 @@ def sign(folder: FleetFolder, path: Path, key: Path | None, out: Path | None, *,
 @click.argument("path", metavar="RELEASE", type=click.Path(path_type=Path))
 @click.option("--board", metavar="NAME", help="Board whose processor to emulate. Default: the release's own board.")
 @click.option("--root", type=click.Path(path_type=Path, exists=True), help=_ROOT_HELP)
-@click.option("--public-key", type=_FILE, help="Key to verify with. Default: release.pub in the fleet folder.")
+@click.option("--public-key", type=FILE, help="Key to verify with. Default: release.pub in the fleet folder.")
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def check(
     folder: FleetFolder,
@@ -325,7 +312,11 @@ def check(
         target = f"{manifest.board} ({manifest.arch}, Python {manifest.python}, glibc >= {manifest.glibc})"
         click.echo(f"{path}: release {manifest.version} for {target}")
         click.echo(f"signature and {len(manifest.files)} files are valid; at build time: {manifest.checked}")
-        _print_imports(checked)
+        for name in checked.imported:
+            click.echo(f"  imported  {name}")
+        for name, why in checked.dead:
+            click.echo(f"  DEAD      {name}: {why}")
+        click.echo(checked.words)
     smoke.refuse_dead(checked)
 
 
@@ -363,11 +354,3 @@ def boards(form: Format | None) -> None:
 
 def _fields(manifest: Any) -> dict[str, Any]:
     return {**manifest._asdict(), "files": [file._asdict() for file in manifest.files]}
-
-
-def _print_imports(checked: "ImportCheck") -> None:
-    for name in checked.imported:
-        click.echo(f"  imported  {name}")
-    for name, why in checked.dead:
-        click.echo(f"  DEAD      {name}: {why}")
-    click.echo(checked.words)

@@ -16,9 +16,8 @@ from edgemeter.provisioning.cli.jobs import follow, print_would_order
 from edgemeter.provisioning.cli.options import change_options, devices_argument, print_notes
 from edgemeter.provisioning.health.server_status import server_issues
 from edgemeter.provisioning.inventory import fleet_file
-from edgemeter.provisioning.inventory.fleet_file import ServerEntry
+from edgemeter.provisioning.inventory.fleet_file import ServerEntry, open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.jobs.job_view import job_document
 from edgemeter.provisioning.registry import jobs
 from edgemeter.provisioning.registry.jobs import NewJob

@@ -19,12 +19,11 @@ from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.provisioning.cli.options import folder_option
-from edgemeter.provisioning.identity import open_files
-from edgemeter.provisioning.identity.restored import restore_question
-from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, read_if_present
+from edgemeter.provisioning.identity.backup import restore_question
+from edgemeter.provisioning.identity.enforcement import low_limits, raise_limit
+from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address, open_registry, read_if_present
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
-from edgemeter.provisioning.registry.lease import LEASE_S, RENEW_S, ServiceLease
+from edgemeter.provisioning.registry.registry import LEASE_S, RENEW_S, ServiceLease
 from edgemeter.provisioning.serve.service import CLIENT_ID, FleetService
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def serve(folder: FleetFolder, broker: str | None) -> None:
     folder = replace(folder, broker_address=broker or folder.broker_address)
     # What is wrong with the folder shows before anybody waits.
     fleet_broker_address(folder)
-    open_files.raise_limit()
+    raise_limit()
     lock = DeviceLock(folder.registry, CLIENT_ID)
     if not lock.take():
         raise UnavailableError(
@@ -129,7 +128,7 @@ def _serve(folder: FleetFolder, lease: ServiceLease, stopped: threading.Event, m
 def _announce(folder: FleetFolder, service: FleetService, content: "ContentServer | None") -> None:
     """Report what is served, and what limits it; begin to serve content."""
     inventory = read_if_present(folder)
-    for issue in open_files.low_limits(folder, inventory.server) if inventory and inventory.server else ():
+    for issue in low_limits(folder, inventory.server) if inventory and inventory.server else ():
         click.echo(f"edgemeter: {issue}", err=True)
     click.echo(f"serving the fleet in {str(folder.path)!r} at the broker {service.address}", err=True)
     if content is not None:

@@ -14,8 +14,8 @@ from edgemeter.agent.base.errors import DONE, FAILED
 from edgemeter.agent.base.options import FiniteRange
 from edgemeter.agent.base.tables import console_for
 from edgemeter.provisioning.cli.options import folder_option, json_option, selection_option
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.inventory.formatting import narrow_table
 from edgemeter.provisioning.jobs.job_view import follow_job
 from edgemeter.provisioning.registry import campaigns
@@ -103,9 +103,12 @@ def update(
         ended = _follow(folder, registry, name) if name and waits else []
         state = campaigns.find(registry, name).state if name else "done"
         if as_json:
-            _print_json(name, state, ended, planned)
+            fields = ("device", "job", "state", "reason")
+            rows = [{field: getattr(execution, field) for field in fields} for execution in ended]
+            click.echo(json_document({"campaign": name, "state": state, "devices": planned, "ended": rows}))
         else:
-            _print_ended(ended)
+            for execution in ended:
+                click.echo(f"{execution.device}: {execution.state.replace('_', ' ')}{f': {execution.reason}' if execution.reason else ''}")
     sys.exit(FAILED if waits and (state != "done" or any(execution.state != "done" for execution in ended)) else DONE)
 
 
@@ -132,17 +135,6 @@ def _show(planned: Sequence[Mapping[str, Any]]) -> None:
         rows.append((*(str(cell or "") for cell in cells), "; ".join(filter(None, (bad, row["note"])))))
     headings = ("device", "board", "runs", "goes to", "sha256", "group", "note")
     console_for(None).print(narrow_table(headings, rows, folded={"note"}))
-
-
-def _print_json(name: str | None, state: str, ended: Sequence[Execution], planned: Sequence[Mapping[str, Any]]) -> None:
-    fields = ("device", "job", "state", "reason")
-    rows = [{field: getattr(execution, field) for field in fields} for execution in ended]
-    click.echo(json_document({"campaign": name, "state": state, "devices": planned, "ended": rows}))
-
-
-def _print_ended(ended: Sequence[Execution]) -> None:
-    for execution in ended:
-        click.echo(f"{execution.device}: {execution.state.replace('_', ' ')}{f': {execution.reason}' if execution.reason else ''}")
 
 
 def _planned(choice: UpdateChoice, waves: Mapping[str, int]) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from typing import Any
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.http_server import HttpHandler, HttpServer, is_loopback
 from edgemeter.provisioning.content.store import ContentStore
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.registry import certificates, devices
 
 logger = logging.getLogger(__name__)
@@ -32,11 +32,7 @@ class UnsatisfiableRangeError(ValueError):
 
 
 def parse_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
-    """Return the first byte and the one after the last; None for the whole file, which also answers an unknown kind of range.
-
-    Raises:
-        UnsatisfiableRangeError: the range is beyond the end.
-    """
+    """Return the first byte and the one after the last, None for the whole file; raises UnsatisfiableRangeError if beyond its end."""
     parts = _ONE_RANGE.fullmatch(header.strip()) if header else None
     if parts is None or parts.groups() == ("", ""):
         # Several ranges, other units, invalid ones: a server may send the whole instead.
@@ -127,8 +123,6 @@ class _Server(HttpServer):
 
 
 class _Handler(HttpHandler):
-    """Serves contents."""
-
     server: "_Server"
     timeout = REQUEST_TIMEOUT_S
     # A head and a small content are two writes: the second does not wait for the first's acknowledgement.

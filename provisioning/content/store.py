@@ -34,26 +34,32 @@ class ContentStore:
         self._folder = folder
 
     def put(self, source: Path, name: str | None = None) -> Content:
-        """Store a copy of `source`, and return it as orders name it; an intact copy is kept.
-
-        Raises:
-            ConfigError: `source` cannot be read, or its name is not valid in an order.
-            UnavailableError: the store cannot be written.
-        """
-        return self._put(lambda target: [target.write(data) for data in _pieces(source)], _named(name or source.name))
+        """Store a copy of `source`, or keep an intact one; raises ConfigError for it or its name, UnavailableError for the store."""
+        return self.put_written(lambda target: [target.write(data) for data in _pieces(source)], name or source.name)
 
     def put_bytes(self, content: bytes, name: str) -> Content:
-        """Store `content`, and return it as orders name it.
-
-        Raises:
-            ConfigError: the name is not valid in an order.
-            UnavailableError: the store cannot be written.
-        """
-        return self._put(lambda target: target.write(content), _named(name))
+        """Store `content`, and return it as orders name it; raises as `put`."""
+        return self.put_written(lambda target: target.write(content), name)
 
     def put_written(self, write: Callable[["HashingWriter"], object], name: str) -> Content:
-        """Store what `write` writes to the given file, from beginning to end, and return it as orders name it; raise as `put_bytes`."""
-        return self._put(write, _named(name))
+        """Store what `write` writes to the given file, from beginning to end, and return it as orders name it; raises as `put`."""
+        content_name, unfinished = _named(name), ""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor, unfinished = tempfile.mkstemp(prefix=_UNFINISHED, dir=self._folder)
+            with os.fdopen(descriptor, "wb") as file:
+                hashed = HashingWriter(file)
+                write(hashed)
+                file.flush()
+                os.fsync(file.fileno())
+            content = hashed.content(content_name)
+            self._place(Path(unfinished), content.sha256, content.size_bytes)
+        except OSError as error:
+            raise UnavailableError(f"cannot store {name!r} in the fleet's content, {str(self._folder)!r}: {error.strerror}") from error
+        finally:
+            if unfinished:
+                Path(unfinished).unlink(missing_ok=True)
+        return content
 
     def path(self, sha256: str) -> Path | None:
         """Return the path of a content, None where there is none or it is not a sha256."""
@@ -95,25 +101,6 @@ class ContentStore:
                 removed.append(path.name)
         return removed
 
-    def _put(self, write: Callable[["HashingWriter"], object], name: str) -> Content:
-        unfinished: str | None = None
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            descriptor, unfinished = tempfile.mkstemp(prefix=_UNFINISHED, dir=self._folder)
-            with os.fdopen(descriptor, "wb") as file:
-                hashed = HashingWriter(file)
-                write(hashed)
-                file.flush()
-                os.fsync(file.fileno())
-            content = hashed.content(name)
-            self._place(Path(unfinished), content.sha256, content.size_bytes)
-        except OSError as error:
-            raise UnavailableError(f"cannot store {name!r} in the fleet's content, {str(self._folder)!r}: {error.strerror}") from error
-        finally:
-            if unfinished is not None:
-                Path(unfinished).unlink(missing_ok=True)
-        return content
-
     def _place(self, unfinished: Path, sha256: str, size_bytes: int) -> None:
         path = self._folder / sha256
         if _is_whole(path, sha256, size_bytes):
@@ -130,10 +117,11 @@ class DryRunStore(ContentStore):
     def __init__(self) -> None:
         super().__init__(Path(os.devnull))
 
-    def _put(self, write: Callable[["HashingWriter"], object], name: str) -> Content:
-        hashed = HashingWriter(None)
+    def put_written(self, write: Callable[["HashingWriter"], object], name: str) -> Content:
+        """Return what `write` writes, as orders name it."""
+        content_name, hashed = _named(name), HashingWriter(None)
         write(hashed)
-        return hashed.content(name)
+        return hashed.content(content_name)
 
 
 class HashingWriter:

@@ -47,11 +47,7 @@ class DiskImage:
         self.size_bytes = os.lseek(descriptor, 0, os.SEEK_END)
 
     def read(self, offset: int, size_bytes: int) -> bytes:
-        """Return `size_bytes` from `offset` on, fewer at the end of the image.
-
-        Raises:
-            UnavailableError: the medium cannot be read there.
-        """
+        """Return `size_bytes` from `offset` on, fewer at the image's end; raises UnavailableError if the medium cannot be read there."""
         parts = []
         while size_bytes > 0:
             try:
@@ -81,11 +77,7 @@ class DiskImage:
             offset += written
 
     def sync(self) -> None:
-        """Wait until all writes are on the medium, and drop its cached pages, so that it is read from there.
-
-        Raises:
-            UnavailableError: the medium fails.
-        """
+        """Wait until all writes are on the medium, and drop its cached pages, to read from there; raises UnavailableError if it fails."""
         try:
             os.fsync(self._descriptor)
         except OSError as error:
@@ -163,11 +155,7 @@ class Partition:
 
 
 def read_partitions(disk: DiskImage) -> list[Partition]:
-    """Return the partitions of `disk` by number; none if there is no table.
-
-    Raises:
-        ConfigError: there is a GPT, but both copies are damaged.
-    """
+    """Return the partitions of `disk` by number, none without a table; raises ConfigError if there is a GPT, both copies damaged."""
     sector = disk.read(0, SECTOR_BYTES)
     if len(sector) < SECTOR_BYTES or sector[510:] != MBR_SIGNATURE:
         return []

@@ -76,6 +76,7 @@ def read_geometry(sector: bytes) -> FatGeometry | None:
     flags, root_cluster, fsinfo = (struct.unpack_from("<H", sector, 40)[0], *struct.unpack_from("<IH", sector, 44)) if is_32 else (0, 0, 0)
     if is_32 and not 2 <= root_cluster < clusters + 2:
         return None
+    label = sector[71 if is_32 else 43 :][:11].decode("ascii", "replace").rstrip(" \0")
     return FatGeometry(
         bits=32 if is_32 else 16,
         sector_bytes=bytes_,
@@ -91,13 +92,8 @@ def read_geometry(sector: bytes) -> FatGeometry | None:
         clusters=clusters,
         total_bytes=total * bytes_,
         fsinfo=fsinfo * bytes_ if is_32 and 0 < fsinfo < reserved else None,
-        label=_label(sector, 71 if is_32 else 43),
+        label="" if label == "NO NAME" else label,
     )
-
-
-def _label(sector: bytes, at: int) -> str:
-    label = sector[at : at + 11].decode("ascii", "replace").rstrip(" \0")
-    return "" if label == "NO NAME" else label
 
 
 def make_stick(path: Path, size_bytes: int, label: str) -> None:

@@ -64,11 +64,7 @@ class FatTable:
         return len(self._free)
 
     def chain(self, first: int) -> list[int]:
-        """Return the clusters of a file or directory from `first` on; none for 0, an empty file.
-
-        Raises:
-            ConfigError: the chain runs in a circle, into nothing, or through a bad cluster.
-        """
+        """Return the clusters from `first` on, none for 0 (an empty file); raises ConfigError for a circle, an open end, a bad one."""
         bits = self._geometry.bits
         clusters: list[int] = []
         cluster = first

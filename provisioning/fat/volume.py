@@ -132,12 +132,7 @@ class FatVolume:
         return max(clusters - self._table.free_clusters, 0) * self._geometry.cluster_bytes
 
     def apply(self, changes: Sequence[Change], wrote: Callable[[int], None] = lambda _: None) -> None:
-        """Carry out all changes; `wrote` gets the number of bytes of each write.
-
-        Raises:
-            UnavailableError: there is not enough room, nothing has been written.
-            ConfigError: a name that FAT does not allow, a folder in a file's place, a damaged directory; nothing has been written.
-        """
+        """Carry out all changes, `wrote` getting each write's bytes; raises UnavailableError (no room) or ConfigError before any."""
         if not changes and self._table.is_right:
             return
         if missing := self.missing_bytes(changes):
@@ -175,7 +170,6 @@ class FatVolume:
         self._folders.clear()
 
     def _settle(self) -> None:
-        """Allocate clusters to folders that have grown."""
         size = self._geometry.cluster_bytes
         for folder in self._folders.values():
             data = folder.directory.data
@@ -222,7 +216,6 @@ class FatVolume:
         self._folder(parts[:-1]).directory.remove(entry)
 
     def _made(self, parts: tuple[str, ...]) -> _Folder:
-        """Return a folder, made if it does not exist."""
         if self._find(parts) is not None or not parts:
             return self._folder(parts)
         check_name(parts[-1])

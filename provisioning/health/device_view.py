@@ -58,7 +58,6 @@ def fleet_table(lines: Sequence[DeviceOverview], now_ns: int, width: int) -> tup
 
 
 def _cells(line: DeviceOverview, now_ns: int) -> dict[str, str]:
-    """Return the row of a device, by heading."""
     health, device = line.health, line.device
     ratio, end_ns = valid_ratio(health), health.certificate_not_after_ns if health else None
     presence = (
@@ -203,10 +202,14 @@ def device_sheet(
     line: DeviceOverview, runs: Sequence[CanaryRun], actions: Sequence[PowerAction], last_canary: Execution | None, now_ns: int
 ) -> RenderableType:
     """Return everything about a device, its issues first; `last_canary` is its last canary run that ended, in any state."""
-    parts: list[RenderableType] = [_heading(line)]
-    parts += [
-        Text(f"! {plain(issue.text)}", style="red" if issue.kind in {"needs a hand", "banned", "lost", "suspect"} else "yellow")
-        for issue in line.issues
+    trust = "" if line.device.trust == "revoked" else f"{line.device.trust}, "
+    presence, condition = ((state, STYLES.get(state, "dim")) for state in (line.presence_text, line.condition))
+    parts: list[RenderableType] = [
+        Text.assemble((line.device.device, "bold"), f"  {line.device.fleet}, {trust}", presence, ", ", condition),
+        *(
+            Text(f"! {plain(issue.text)}", style="red" if issue.kind in {"needs a hand", "banned", "lost", "suspect"} else "yellow")
+            for issue in line.issues
+        ),
     ]
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(style="bold", no_wrap=True)
@@ -250,12 +253,6 @@ def device_document(
         "golden_runs": canary_runs,
         "power_actions": power,
     }
-
-
-def _heading(line: DeviceOverview) -> Text:
-    trust = "" if line.device.trust == "revoked" else f"{line.device.trust}, "
-    states = [(state, STYLES.get(state, "dim")) for state in (line.presence_text, line.condition)]
-    return Text.assemble((line.device.device, "bold"), f"  {line.device.fleet}, {trust}", states[0], ", ", states[1])
 
 
 def _facts(line: DeviceOverview, runs: Sequence[CanaryRun], last_canary: Execution | None, now_ns: int) -> Iterator[tuple[str, str]]:

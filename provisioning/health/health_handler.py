@@ -25,7 +25,7 @@ from edgemeter.provisioning.inventory.fleet_file import WatchedFleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import plain
 from edgemeter.provisioning.registry import canary_runs, devices
-from edgemeter.provisioning.registry.bans import active_bans, end_ban
+from edgemeter.provisioning.registry.certificates import active_bans, end_ban
 from edgemeter.provisioning.registry.devices import DeviceReport, HealthState
 from edgemeter.provisioning.registry.jobs import last_serial
 from edgemeter.provisioning.registry.registry import Registry
@@ -172,7 +172,6 @@ class FleetHealthHandler:
             connection.execute("UPDATE health_position SET serial = ?", (last,))
 
     def _take(self, connection: Statements, row: Any, now_ns: int) -> None:
-        """Judge one canary run that ended."""
         device, figures = row["device"], msgspec.json.decode(row["figures"], type=dict[str, float])
         failed = canary_runs.count_canary_failures(connection, device)
         if row["state"] != "done" or not figures:

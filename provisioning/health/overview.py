@@ -16,7 +16,7 @@ from edgemeter.provisioning.health.server_status import read_status
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import age, day, plain, size
 from edgemeter.provisioning.inventory.selection import read_devices
-from edgemeter.provisioning.registry.bans import Ban, active_bans
+from edgemeter.provisioning.registry.certificates import Ban, active_bans
 from edgemeter.provisioning.registry.devices import Device, HealthState, Presence, is_enrolled_unknown, read_health_states, read_presence
 from edgemeter.provisioning.registry.jobs import IN_FLIGHT, Execution, unfinished_executions
 from edgemeter.provisioning.registry.registry import Registry
@@ -259,11 +259,7 @@ def believed(presence: Presence | None, not_after_ns: Collection[int], now_ns: i
 
 
 def read(folder: FleetFolder, registry: Registry, now_ns: int) -> list[DeviceOverview]:
-    """Return every device of the fleet, the most urgent first, then by fleet and name; devices that only report are included.
-
-    Raises:
-        ConfigError: fleet.toml has a wrong or unknown key.
-    """
+    """Return every device, also one that only reports, the most urgent first, then by fleet and name; raises as `read_devices`."""
     heard, states, rescues = read_presence(registry), read_health_states(registry), read_rescues(registry)
     jobs = {execution.device: execution for execution in unfinished_executions(registry) if execution.state in IN_FLIGHT}
     named = {device.device: device for device in read_devices(folder, registry)}

@@ -22,8 +22,7 @@ from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import age
 from edgemeter.provisioning.registry import devices
-from edgemeter.provisioning.registry.bans import active_bans, ban_device
-from edgemeter.provisioning.registry.certificates import put_pending_disconnect
+from edgemeter.provisioning.registry.certificates import active_bans, ban_device, put_pending_disconnect
 from edgemeter.provisioning.registry.registry import Registry
 from edgemeter.provisioning.serve.handler import FleetPublish
 

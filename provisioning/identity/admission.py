@@ -41,11 +41,7 @@ class Invitation:
 
 
 def check_device_name(device: str, registry: Registry) -> None:
-    """Check that a device may have this name and may join.
-
-    Raises:
-        ConfigError: the name is not valid in a certificate or belongs to a service, or the device was revoked.
-    """
+    """Check a device's name; raises ConfigError if no certificate can hold it, it is a service's, or the device was revoked."""
     try:
         msgspec.convert(device, type=Name)
     except msgspec.ValidationError as error:
@@ -70,11 +66,7 @@ def invite(
     now_ns: int,
     keep: Callable[[Invitation], object] = lambda _: None,
 ) -> Invitation:
-    """Return a new token for `device`, good for `hours`; its previous token ends, unless `keep` raises.
-
-    Raises:
-        ConfigError: as `check_name`, or the inventory names no broker.
-    """
+    """Return a new token for `hours`; the previous one ends unless `keep` raises. Raises as `check_device_name`, and without a broker."""
     check_device_name(device, registry)
     if inventory.server is None:
         raise ConfigError(f"{str(folder.fleet_file)!r} names no broker: add [server] broker = ...")

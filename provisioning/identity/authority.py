@@ -30,6 +30,12 @@ else:
     _NAMES = ("exceptions", "x509", "hazmat.primitives.hashes", "hazmat.primitives.serialization", "hazmat.primitives.asymmetric.ec")
     exceptions, x509, hashes, serialization, ec = (ModuleOfExtra(f"cryptography.{name}", "sign", _NEED) for name in _NAMES)
 
+from typing import TYPE_CHECKING
+
+from edgemeter.agent.contract.sealed import encode_sealed
+from edgemeter.provisioning.identity import authority
+from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+
 NOT_BEFORE = datetime(2020, 1, 1, tzinfo=timezone.utc)
 AUTHORITY_DAYS = 30 * 365
 SERVER_DAYS = 10 * 365
@@ -187,11 +193,7 @@ def public_of(private: bytes) -> bytes:
 
 
 def signer(private: bytes) -> Callable[[bytes], bytes]:
-    """Return the function that signs documents (ECDSA with SHA-256, DER) by a private key on P-256, PEM.
-
-    Raises:
-        ConfigError: it is not a private key.
-    """
+    """Return the function that signs (ECDSA with SHA-256, DER) by a private key on P-256, PEM; raises ConfigError if it is none."""
     key = _opened(private)
     return partial(key.sign, signature_algorithm=ec.ECDSA(hashes.SHA256()))
 
@@ -295,3 +297,28 @@ def _pem(document: Any) -> bytes:
 def _private_pem(key: "ec.EllipticCurvePrivateKey", passphrase: str | None = None) -> bytes:
     protection = serialization.NoEncryption() if passphrase is None else serialization.BestAvailableEncryption(passphrase.encode())
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
+
+
+class ServiceKey:
+    """Signs what boards obey (orders, receipts, answers) by `fleet.key`, which is read when it is first needed.
+
+    A renewed one is used after a restart of the service.
+    """
+
+    def __init__(self, folder: FleetFolder) -> None:
+        self._folder = folder
+        self._certificate = ""
+        self._sign: Callable[[bytes], bytes] | None = None
+
+    def seal(self, document: bytes) -> bytes:
+        """Return the payload with the signed `document`, JSON; raises ConfigError without a key, UnavailableError without the library."""
+        if self._sign is None:
+            certificate, key = self._folder.certificate("fleet"), self._folder.key("fleet")
+            try:
+                self._certificate, private = certificate.read_text(), key.read_bytes()
+            except OSError as error:
+                raise ConfigError(
+                    f"cannot sign orders: {str(error.filename)!r}: {error.strerror}: `edgemeter fleet init` makes it"
+                ) from error
+            self._sign = authority.signer(private)
+        return encode_sealed(document, self._sign(document), self._certificate)

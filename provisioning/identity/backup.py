@@ -2,14 +2,18 @@
 
 Whoever has its passphrase can also decrypt it without Edgemeter (`age --decrypt`): what comes out is a tar. Content for devices (releases,
 models, suites) is left out: releases are added again from their files. The broker's own data are no part of the fleet's state.
+Who was revoked, and who was enrolled, after that backup, the registry of a restored fleet cannot know.
 """
 
 import io
+import logging
 import os
 import re
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +22,14 @@ import msgspec
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.base.plugins import import_extra
-from edgemeter.provisioning.identity.restored import RestoreNote, write_note
+from edgemeter.provisioning.identity import admission
+from edgemeter.provisioning.inventory import fleet_file
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
+from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.registry import Registry, copy_rows
+
+logger = logging.getLogger(__name__)
 
 # First in the tar; the only member that is not a file of the folder.
 HEAD = "edgemeter-backup.json"
@@ -57,12 +65,7 @@ def back_up(folder: FleetFolder, fleet: str, target: Path, passphrase: str, now_
 
 
 def check_backup(source: Path, passphrase: str) -> tuple[BackupHead, int]:
-    """Return the head of a backup and how many files it holds, after all of it was read.
-
-    Raises:
-        ConfigError: as `restore_backup`.
-        UnavailableError: as `restore_backup`.
-    """
+    """Return the head of a backup and how many files it holds, after all of it was read; raises as `restore_backup`."""
     with tempfile.TemporaryDirectory(prefix="edgemeter-restore-") as scratch:
         return restore_backup(source, FleetFolder(Path(scratch) / "fleet"), passphrase)
 
@@ -195,3 +198,56 @@ def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, root: Path) -> 
 
 def _library() -> Any:
     return import_extra("pyrage", "sign", "backups need the library pyrage")
+
+
+class RestoreNote(msgspec.Struct, frozen=True, kw_only=True):
+    """The backup is of `made_ns` (UTC); `is_broker_asked` once it is known whom a broker that was not lost had revoked since."""
+
+    made_ns: int
+    is_broker_asked: bool = False
+
+
+def write_note(folder: FleetFolder, note: RestoreNote) -> None:
+    """Note that the folder comes from a backup, until somebody deletes the file; raises UnavailableError if it cannot be written."""
+    durable_file.write(folder.restored, msgspec.json.encode(note))
+
+
+def read_note(folder: FleetFolder) -> RestoreNote | None:
+    """Return the note, None where the folder was not restored, or all is settled."""
+    try:
+        return msgspec.json.decode(folder.restored.read_bytes(), type=RestoreNote)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def restore_question(folder: FleetFolder) -> str | None:
+    """Return what people have to settle after a restore, None where there is nothing."""
+    note = read_note(folder)
+    if note is None:
+        return None
+    made_at = f"{datetime.fromtimestamp(note.made_ns / 1e9).astimezone():%Y-%m-%d %H:%M %Z}"
+    return (
+        f"restored from the backup of {made_at}: revoke again whoever was revoked since (`edgemeter fleet revoke NAME`, any name), "
+        f"accept or revoke the boards that `edgemeter fleet list` marks as enrolled since, then delete {str(folder.restored)!r}"
+    )
+
+
+def revoke_again(folder: FleetFolder, registry: Registry, revoked: Callable[[], Iterable[str]]) -> None:
+    """Revoke in a restored registry whom the broker holds `revoked`, once, before it is brought up to date with that registry."""
+    note = read_note(folder)
+    if note is None or note.is_broker_asked:
+        return
+    fleet = fleet_file.read(folder.fleet_file).fleet
+    for device in sorted(revoked()):
+        registered = devices.find(registry, device)
+        if registered is not None and registered.trust == "revoked":
+            continue
+        try:
+            decision = admission.revoke(registry, device, "revoked after the backup that the fleet comes from", fleet)
+        except ConfigError as error:
+            logger.warning("the broker refuses %r, which cannot be revoked here: %s", device, error)
+            continue
+        with registry.transaction() as statements:
+            decision.do(statements)
+        logger.warning("%r was revoked after the backup, as the broker knows: revoked here again", device)
+    write_note(folder, msgspec.structs.replace(note, is_broker_asked=True))

@@ -76,12 +76,7 @@ def plugin_file(intended: IntendedAccess) -> bytes:
 
 
 class BrokerAccess:
-    """The operator's session with the plug-in of a running broker; a context manager.
-
-    Raises:
-        UnavailableError: no broker answers.
-        ConfigError: it refuses the operator, or does not run with the plug-in.
-    """
+    """The operator's session with a running broker's plug-in, a context; raises UnavailableError without one, ConfigError if refused."""
 
     def __init__(self, address: BrokerAddress) -> None:
         self._address = address

@@ -150,12 +150,7 @@ def plugin_path() -> Path:
 
 
 def renew(folder: FleetFolder, registry: Registry, signing: Authority, now: datetime) -> list[Path]:
-    """Write the broker's files from the registry at `now`; return those that changed.
-
-    Raises:
-        ConfigError: the registry, the list of revoked certificates or fleet.toml is damaged.
-        UnavailableError: a file cannot be written.
-    """
+    """Write the broker's files from the registry at `now`; return the changed. Raises ConfigError for a damaged file, or as `write`."""
     with registry.transaction():
         # In a transaction, so that of two processes the later one writes the latest state.
         # After a fleet was renamed, some devices still have its previous name.

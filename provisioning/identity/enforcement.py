@@ -1,6 +1,8 @@
 """Makes the running broker apply what the registry holds: open tokens, revoked devices, and who is to be disconnected now."""
 
 import logging
+import re
+import resource
 import subprocess
 import time
 from collections.abc import Mapping
@@ -14,14 +16,13 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.provisioning.identity import broker_files
 from edgemeter.provisioning.identity.authority import Authority
+from edgemeter.provisioning.identity.backup import revoke_again
 from edgemeter.provisioning.identity.broker_access import BrokerAccess, IntendedAccess, plugin_file
-from edgemeter.provisioning.identity.restored import revoke_again
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry, fleet_broker_address
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
-from edgemeter.provisioning.registry.bans import active_bans
-from edgemeter.provisioning.registry.certificates import delete_pending_disconnect, open_tokens, pending_disconnects
+from edgemeter.provisioning.registry.certificates import active_bans, delete_pending_disconnect, open_tokens, pending_disconnects
 from edgemeter.provisioning.registry.devices import find_presence, put_offline
 from edgemeter.provisioning.registry.registry import Registry
 
@@ -77,6 +78,39 @@ def run_reload_command(server: ServerEntry) -> None:
         raise UnavailableError(f"the command that reloads the broker failed ({error}): correct broker_reload in fleet.toml") from error
 
 
+# 1,100 silent connections of strangers exhaust the usual limit of open files, 1,024.
+FEWEST = 4096
+_REMEDY = "start it by its systemd unit (sudo systemctl start edgemeter-fleet.target), or after `ulimit -n 65536`"
+_LIMIT = re.compile(r"^Max open files\s+(\d+)", re.MULTILINE)
+
+
+def raise_limit() -> None:
+    """Let this process open as many files as the system allows it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def low_limits(folder: FleetFolder, server: ServerEntry, proc: Path = Path("/proc")) -> list[str]:
+    """Return which of service and broker may open too few files, with the remedy; a broker elsewhere is not looked at."""
+    issues = []
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= limit < FEWEST:
+        issues.append(f"the service may open {limit:,} files only: {_REMEDY}")
+    broker = broker_process(folder, server, proc)
+    connections = _open_files(proc / str(broker) / "limits") if broker is not None else None
+    if connections is not None and connections < FEWEST:
+        issues.append(f"the broker may hold {connections:,} connections only, so a stranger can take them all: {_REMEDY}")
+    return issues
+
+
+def _open_files(limits: Path) -> int | None:
+    try:
+        match = _LIMIT.search(limits.read_text())
+    except OSError:
+        return None
+    return int(match[1]) if match else None
+
+
 class Enforcement:
     """Keeps one fleet's broker up to date: `enforce` repeatedly, or `settle` once.
 
@@ -126,12 +160,7 @@ class Enforcement:
         return self._is_due or bool(pending_disconnects(self._registry))
 
     def settle(self, now: datetime) -> bool:
-        """Do everything; return whether devices are left that could not be disconnected, because the broker does not answer.
-
-        Raises:
-            ConfigError: as `enforce`.
-            UnavailableError: as `enforce`; or a running broker does not answer.
-        """
+        """Do everything; return whether devices could not be disconnected, because the broker does not answer. Raises as `enforce`."""
         self.enforce(now)
         return bool(pending_disconnects(self._registry))
 

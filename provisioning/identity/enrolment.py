@@ -17,22 +17,12 @@ from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_S
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.identity import (
-    ENROL,
-    EVERY_REQUEST,
-    CertificateHeld,
-    CertificateRequest,
-    EnrolmentAnswer,
-    answer_topic,
-    decode_request,
-    encode_identity,
-    request_id,
-)
+from edgemeter.agent.contract import identity
+from edgemeter.agent.contract.identity import CertificateHeld, CertificateRequest, EnrolmentAnswer
 from edgemeter.agent.contract.messages import EVERY_RENEW, Topic, parse_topic
 from edgemeter.provisioning.identity import authority, broker_files
-from edgemeter.provisioning.identity.authority import Authority, SigningRequest
+from edgemeter.provisioning.identity.authority import Authority, ServiceKey, SigningRequest
 from edgemeter.provisioning.identity.enforcement import Enforcement
-from edgemeter.provisioning.identity.service_key import ServiceKey
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_file import DeviceEntry, FleetFile, WatchedFleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
@@ -65,7 +55,7 @@ class Enrolment:
 
     def with_token(self, token_id: str, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
         """Return the answer to a device that came with a token; raises ConfigError if its CSR is invalid."""
-        request, enrolment = _read(asking, answer_topic(token_id), now_ns, token_id)
+        request, enrolment = _read(asking, identity.answer_topic(token_id), now_ns, token_id)
         with self.registry.transaction() as statements:
             token = certificates.find_token(self.registry, token_id)
             if token is None or token.closed_ns is not None or token.expires_ns <= now_ns:
@@ -101,11 +91,7 @@ class Enrolment:
             return used is not None and certificates.end_previous(statements, used, now_ns + RENEWED_GRACE_NS, RENEWED) > 0
 
     def with_certificate(self, topic: Topic, asking: CertificateRequest, now_ns: int) -> EnrolmentAnswer:
-        """Return the answer to a client with a certificate of the topic's device: a new one for its board, a pending request for another.
-
-        Raises:
-            ConfigError: its CSR is invalid.
-        """
+        """Return the answer to a device with a certificate: a new one, or pending for another board; raises ConfigError as `_read`."""
         request, enrolment = _read(asking, str(Topic(topic.fleet, topic.device, "certificate")), now_ns)
         if request.common_name != topic.device:
             return _refused(enrolment, f"device {topic.device!r} cannot ask for the name {request.common_name!r}")
@@ -255,7 +241,7 @@ def _read(asking: CertificateRequest, topic: str, now_ns: int, token_id: str | N
     """Return a parsed request, and as the registry keeps it, still without a device; raises ConfigError if its CSR is invalid."""
     request = authority.read_request(asking.csr)
     return request, EnrolmentRequest(
-        request=request_id(asking.csr),
+        request=identity.request_id(asking.csr),
         topic=topic,
         token_id=token_id,
         device="",
@@ -302,15 +288,15 @@ class EnrolmentHandler:
         self._key = ServiceKey(folder)
         self._signing = broker_files.authority(folder) if folder.ca_key.exists() else None
         self._enforcement = Enforcement(folder, registry, self._signing) if self._signing else None
-        self.topics: tuple[str, ...] = (EVERY_REQUEST, EVERY_RENEW) if self._signing else ()
+        self.topics: tuple[str, ...] = (identity.EVERY_REQUEST, EVERY_RENEW) if self._signing else ()
 
     def received(self, message: Message) -> None:
         """Answer one request; an invalid one gets no answer. Raises ConfigError if it is invalid."""
         now_ns = time.time_ns()
         asker = message.topic.rpartition("/")[0]
-        token_id = message.topic.split("/")[2] if message.topic.startswith(f"{ENROL}/") else None
+        token_id = message.topic.split("/")[2] if message.topic.startswith(f"{identity.ENROL}/") else None
         try:
-            asking, enrolment = decode_request(message.payload), self._enrolment()
+            asking, enrolment = identity.decode_request(message.payload), self._enrolment()
             if isinstance(asking, CertificateHeld):
                 if token_id is not None:
                     enrolment.held(token_id, asking.held, now_ns)
@@ -319,7 +305,7 @@ class EnrolmentHandler:
                     logger.info("%s uses certificate %s: its earlier ones end in %d days", asker, asking.held, days)
                 return
             if token_id is not None:
-                answer, where = enrolment.with_token(token_id, asking, now_ns), answer_topic(token_id)
+                answer, where = enrolment.with_token(token_id, asking, now_ns), identity.answer_topic(token_id)
             else:
                 topic = parse_topic(message.topic)
                 answer, where = enrolment.with_certificate(topic, asking, now_ns), str(replace(topic, kind="certificate"))
@@ -350,4 +336,4 @@ class EnrolmentHandler:
             logger.info("device %r has certificate %s", answer.device, answer.number)
         else:
             logger.warning("%s: %s: %s", asker, answer.state, answer.reason, extra=about(asker))
-        self._publish(where, self._key.seal(encode_identity(answer)))
+        self._publish(where, self._key.seal(identity.encode_identity(answer)))

@@ -23,9 +23,8 @@ from edgemeter.provisioning.identity.enforcement import broker_process, run_relo
 from edgemeter.provisioning.identity.passphrase import is_encrypted, read_passphrase
 from edgemeter.provisioning.identity.release_keys import first_keys, read_keys
 from edgemeter.provisioning.inventory import fleet_file
-from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry
+from edgemeter.provisioning.inventory.fleet_file import FleetFile, ServerEntry, open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.registry import Registry, copy_rows
 from edgemeter.provisioning.serve.service import CLIENT_ID
@@ -64,11 +63,7 @@ class InitStep:
 
 
 def planned_fleet_file(folder: FleetFolder, options: InitOptions) -> FleetFile:
-    """Return fleet.toml as it is, or as it is to be written.
-
-    Raises:
-        ConfigError: no broker is named, fleet.toml is wrong, or it contradicts the options.
-    """
+    """Return fleet.toml as it is, or is to be; raises ConfigError if it is wrong or contradicts the options, or no broker is named."""
     if folder.fleet_file.exists():
         return _agreed(folder, options)
     if options.broker is None:
@@ -121,12 +116,7 @@ def init_steps(folder: FleetFolder, options: InitOptions, now: datetime) -> Iter
 
 
 def after_init(folder: FleetFolder, steps: Sequence[InitStep]) -> list[str]:
-    """Bring the new files to a broker elsewhere, where fleet.toml has a command for it; return what is left for people to do or know.
-
-    Raises:
-        ConfigError: fleet.toml is wrong.
-        UnavailableError: the command fails.
-    """
+    """Bring new files to a broker elsewhere, by fleet.toml's command; return what is left to people. Raises if that command fails."""
     server = fleet_file.read(folder.fleet_file).server or ServerEntry(broker="")
     notes = []
     if any(step.path.is_relative_to(folder.broker) for step in steps):

@@ -35,11 +35,7 @@ ExecStart={command}"""
 
 
 def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, str]:
-    """Return the units for the fleet in `folder` by name, run by the Python interpreter at `program`.
-
-    Raises:
-        ConfigError: a unit cannot hold the folder's name.
-    """
+    """Return the units for the fleet by name, run by the Python `program`; raises ConfigError if a unit cannot hold the folder's name."""
     path = str(folder.path.absolute())
     if not path.isprintable():
         raise ConfigError(f"the name of the fleet's folder {path!r} contains a control character: rename it")
@@ -57,14 +53,7 @@ def unit_texts(folder: FleetFolder, program: str = sys.executable) -> dict[str, 
         ),
         # USB power switches (uhubctl) need devices and netlink; a command over ssh reads its owner's home.
         SERVICE_UNIT: _service("fleet service", _ours(SERVICE_UNIT, serve), (path,), after, families=f"{inside} AF_NETLINK"),
-        COLLECTOR_UNIT: _service(
-            "collector",
-            _ours(COLLECTOR_UNIT, collect),
-            (home,),
-            after,
-            families=inside,
-            extra="PrivateDevices=yes\nCapabilityBoundingSet=\n",
-        ),
+        COLLECTOR_UNIT: _service("collector", _ours(COLLECTOR_UNIT, collect), (home,), after, families=inside, extra=hardened),
         TARGET: _template("fleet.target").format(units=f"{BROKER_UNIT} {SERVICE_UNIT} {COLLECTOR_UNIT}"),
     }
 

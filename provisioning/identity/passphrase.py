@@ -18,11 +18,7 @@ def is_encrypted(key: bytes) -> bool:
 
 
 def ask_passphrase(secret: str, variable: str, *, is_new: bool = False, environ: Mapping[str, str] = os.environ) -> str:
-    """Return a passphrase: the first line of the file that `variable` names, else as typed; a new one is typed twice.
-
-    Raises:
-        ConfigError: the file cannot be read or is empty, there is no terminal, or what was typed twice differs.
-    """
+    """Return a passphrase: the first line of the file in `variable`, else as typed, a new one twice; raises ConfigError without one."""
     file = environ.get(variable)
     if file:
         return read_passphrase(Path(file).expanduser())

@@ -57,11 +57,7 @@ def read_keys(path: Path) -> ReleaseKeys:
 
 
 def first_keys(public_key: Path) -> bytes:
-    """Return the `release.pub` of a new fleet whose private key is elsewhere.
-
-    Raises:
-        ConfigError: the file cannot be read, or does not hold one public key on P-256.
-    """
+    """Return the `release.pub` of a new fleet whose private key is elsewhere; raises ConfigError if the file is not one key on P-256."""
     keys = read_keys(public_key)
     if keys.is_open:
         raise ConfigError(f"{str(public_key)!r} holds {len(keys.keys)} public keys: give a file with one")
@@ -69,11 +65,7 @@ def first_keys(public_key: Path) -> bytes:
 
 
 def begin_rotation(folder: FleetFolder, public_key: Path | None, now_ns: int) -> ReleaseKeys:
-    """Add a new key to the fleet's; return them. `public_key` is that of a pair made elsewhere, None: a pair is made here.
-
-    Raises:
-        ConfigError: a rotation is open already, or the key is the present one or none.
-    """
+    """Add a new key, of `public_key` or of a pair made here; return all. Raises ConfigError if a rotation is open, or it is not new."""
     current = read_keys(folder.release_public_key)
     if current.is_open:
         raise ConfigError("a rotation is open: build a release, update all devices, then `edgemeter fleet release rotate --finish`")
@@ -92,11 +84,7 @@ def begin_rotation(folder: FleetFolder, public_key: Path | None, now_ns: int) ->
 
 
 def finish_rotation(folder: FleetFolder, now_ns: int) -> ReleaseKeys:
-    """Drop the old key; return what is left. Devices reject it from their next update on, which the new key signs.
-
-    Raises:
-        ConfigError: no rotation is open.
-    """
+    """Drop the old key, which devices reject from their next update on; return what is left. Raises ConfigError if no rotation is open."""
     current = read_keys(folder.release_public_key)
     if not current.is_open:
         raise ConfigError("no rotation is open: `edgemeter fleet release rotate` begins one")
@@ -107,11 +95,7 @@ def finish_rotation(folder: FleetFolder, now_ns: int) -> ReleaseKeys:
 
 
 def set_lowest(folder: FleetFolder, version: str) -> ReleaseKeys:
-    """Let devices refuse earlier releases than `version`, once they run a release that is built from now on; return the keys.
-
-    Raises:
-        ConfigError: it is not a version.
-    """
+    """Let devices refuse earlier releases once they run one built from now on; return the keys. Raises ConfigError if it is no version."""
     version_key(version)
     current = read_keys(folder.release_public_key)
     return _write(folder, replace(current, number=current.number + 1, lowest=version))
@@ -122,17 +106,13 @@ def devices_behind(registry: Registry, since_ns: int) -> list[str]:
 
     A device that reports to run no release was installed in another way: it checks none.
     """
-    built = {
-        row["version"]: row["built_ns"]
-        for row in registry.query("SELECT version, max(built_ns) AS built_ns FROM releases GROUP BY version")
-    }
+    built = dict(map(tuple, registry.query("SELECT version, max(built_ns) FROM releases GROUP BY version")))
     heard = devices.read_presence(registry)
     behind = []
     for device in devices.read(registry):
         health = heard[device.device].health if device.device in heard else None
         is_without = health is not None and health.release is None
-        runs = health.release if health is not None else None
-        if device.trust == "accepted" and not is_without and built.get(runs or "", 0) < since_ns:
+        if device.trust == "accepted" and not is_without and built.get(health.release if health else None, 0) < since_ns:
             behind.append(device.device)
     return behind
 

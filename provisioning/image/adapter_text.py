@@ -25,6 +25,11 @@ def text_of(lines: Iterable[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+def marked(lines: Iterable[str]) -> str:
+    """Return lines of ours as text, between our marks."""
+    return text_of([BEGIN, *lines, END])
+
+
 def has_ours(text: str) -> bool:
     """Return whether an earlier call put something between our marks."""
     return any(line.strip() == BEGIN for line in text.splitlines())
@@ -58,11 +63,7 @@ def without_keys(text: str, keys: Sequence[str]) -> str:
 
 
 def with_item(text: str, key: str, item: str, where: str) -> str:
-    """Return YAML whose list `key` begins with `item`, between our marks; the list is added if there is none.
-
-    Raises:
-        ConfigError: the list is written within one line.
-    """
+    """Return YAML whose list `key`, added if absent, begins with `item`, marked as ours; raises ConfigError if it is on one line."""
     lines = text.splitlines()
     for at, line in enumerate(lines):
         match = KEY.match(line)

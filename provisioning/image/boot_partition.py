@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.fat import geometry
@@ -16,33 +16,10 @@ from edgemeter.provisioning.fat.volume import Change, FatVolume, PutFile
 JETPACK_ROOT = "APP"
 
 
-class Readable(Protocol):
-    """A boot partition to read, as it is or as it will be."""
-
-    where: str
-
-    @property
-    def label(self) -> str:
-        """The volume's label, empty if it has none or is a mounted folder."""
-
-    def names(self) -> list[str]:
-        """Return the names in the root folder."""
-
-    def content(self, path: str) -> Iterator[bytes] | None:
-        """Return the bytes of a file in pieces, None if there is none."""
-
-
-class BootPartition(Readable, Protocol):
-    """A boot partition. `apply` carries out all changes or none, and refuses what does not fit before it writes."""
-
-    def files(self, path: str = "") -> dict[str, int]:
-        """Return the files below `path` with their sizes in bytes; none if there is no such folder."""
-
-    def missing_bytes(self, changes: Sequence[Change]) -> int:
-        """Return how much space is missing for `changes`, 0 if they fit."""
-
-    def apply(self, changes: Sequence[Change], wrote: Callable[[int], None]) -> None:
-        """Carry out `changes`; `wrote` gets the number of bytes of each write."""
+# `apply` carries out all changes or none, and refuses what does not fit before it writes; a mounted folder has no label.
+BootPartition: TypeAlias = "FatVolume | MountedFolder"
+# A boot partition to read, as it is or as it will be.
+Readable: TypeAlias = "BootPartition | PlannedPartition"
 
 
 def read_text(boot: Readable, path: str) -> str | None:
@@ -66,11 +43,7 @@ def read_text_if_any(boot: Readable, path: str) -> str:
 
 @contextmanager
 def open_boot_partition(path: Path, access: DiskAccess, number: int | None = None) -> Iterator[BootPartition]:
-    """Open the boot partition of an image or card, or the folder where it is mounted; `number` picks one of several.
-
-    Raises:
-        ConfigError: there is no FAT partition, or more than one.
-    """
+    """Open the boot partition (of several that of `number`), or its mounted folder; raises ConfigError if there is not one FAT."""
     if path.is_dir():
         yield MountedFolder(path)
         return
@@ -145,11 +118,7 @@ class MountedFolder:
         return max(needed_bytes - state.f_bavail * state.f_frsize, 0)
 
     def apply(self, changes: Sequence[Change], wrote: Callable[[int], None]) -> None:
-        """Carry out `changes`; each file is written beside the old one and synced before it replaces it.
-
-        Raises:
-            UnavailableError: there is not enough room, or the folder cannot be written to.
-        """
+        """Carry out `changes`, each file synced beside the old one first; raises UnavailableError without room, or permission."""
         missing = self.missing_bytes(changes)
         if missing:
             raise UnavailableError(
@@ -168,6 +137,31 @@ class MountedFolder:
             raise UnavailableError(
                 f"cannot write to the boot partition {self.where}: {error.strerror}; mount it writable for this user"
             ) from error
+
+
+class PlannedPartition:
+    """A boot partition as it will be: its present files with planned changes."""
+
+    def __init__(self, boot: Readable) -> None:
+        self.where: str = boot.where
+        self.changes: dict[str, Change] = {}
+        self._boot = boot
+
+    @property
+    def label(self) -> str:
+        """The volume's label."""
+        return self._boot.label
+
+    def names(self) -> list[str]:
+        """Return the present names of the root folder that will remain."""
+        return [name for name in self._boot.names() if name.lower() not in self.changes or self.content(name) is not None]
+
+    def content(self, path: str) -> Iterator[bytes] | None:
+        """Return the bytes that a file will have in pieces, None if there will be none."""
+        change = self.changes.get(path.lower())
+        if change is None:
+            return self._boot.content(path)
+        return change.content.chunks() if isinstance(change, PutFile) else None
 
 
 def _write(path: Path, put: PutFile, wrote: Callable[[int], None]) -> None:

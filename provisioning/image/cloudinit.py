@@ -11,13 +11,12 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.fat.volume import Change, RemovePath, put_text
 from edgemeter.provisioning.image import boot_partition
 from edgemeter.provisioning.image.adapter_text import (
-    BEGIN,
-    END,
     FROM_BOOT,
     KERNEL_LINE,
     MADE,
     edit_kernel_line,
     has_ours,
+    marked,
     text_of,
     with_item,
     without_keys,
@@ -38,11 +37,7 @@ NEW_USER_DATA, NEW_META_DATA = f"{HEADER}\n{MADE}\n", f"{MADE}\n"
 
 
 def changes(boot: Readable, settings: FirstBootSettings, instance: str, start: str = FROM_BOOT) -> list[Change]:
-    """Return the changes that make cloud-init start our unit; the user's lines stay unless `settings` replace them.
-
-    Raises:
-        ConfigError: there is user-data that is not a cloud-config.
-    """
+    """Return the changes by which cloud-init starts our unit; the user's lines stay but for `settings`. Raises as `user_data`."""
     planned: list[Change] = []
     if settings.wifi is not None:
         planned.append(put_text(NETWORK, network(settings.wifi)))
@@ -95,7 +90,7 @@ def user_data(text: str, settings: FirstBootSettings, start: str, where: str) ->
     if settings.ssh_keys:
         text = with_item(text, "runcmd", SSH_ON, where)
     if own_lines:
-        text += text_of([BEGIN, *own_lines, END])
+        text += marked(own_lines)
     return text
 
 
@@ -117,17 +112,13 @@ def network(wifi: Wifi | None) -> str:
     """Return a network-config: the Wi-Fi, if any, and wired networks; none of them delays the boot."""
     lines = [OWN_NETWORK, "version: 2", "ethernets:", "  wired:", '    match: {name: "e*"}', "    dhcp4: true", "    optional: true"]
     if wifi is not None:
-        lines += _access(wifi)
+        lines += ["wifis:", "  wlan0:", "    dhcp4: true", "    optional: true"]
+        if wifi.country:
+            lines.append(f'    regulatory-domain: "{wifi.country}"')
+        network_name = f"      {json.dumps(wifi.ssid, ensure_ascii=False)}:"
+        access = [network_name, f'        password: "{wifi.psk_hex}"'] if wifi.psk_hex else [f"{network_name} {{}}"]
+        lines += ["    access-points:", *access]
     return text_of(lines)
-
-
-def _access(wifi: Wifi) -> list[str]:
-    lines = ["wifis:", "  wlan0:", "    dhcp4: true", "    optional: true"]
-    if wifi.country:
-        lines.append(f'    regulatory-domain: "{wifi.country}"')
-    lines += ["    access-points:", f"      {json.dumps(wifi.ssid, ensure_ascii=False)}:"]
-    lines[-1:] = [lines[-1], f'        password: "{wifi.psk_hex}"'] if wifi.psk_hex else [f"{lines[-1]} {{}}"]
-    return lines
 
 
 def _is_instance(word: str) -> bool:

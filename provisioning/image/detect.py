@@ -4,15 +4,13 @@ The Raspberry Pi alone has three formats in use, and writing the wrong one fails
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.fat.volume import Change, PutFile
 from edgemeter.provisioning.image import boot_partition, cloudinit, firstrun, preseed
 from edgemeter.provisioning.image.adapter_text import KERNEL_LINE
-from edgemeter.provisioning.image.boot_partition import Readable
+from edgemeter.provisioning.image.boot_partition import PlannedPartition, Readable
 
 BootFormat = Literal["cloudinit", "preseed", "firstrun", "cidata"]
 BOOT_FORMATS: tuple[BootFormat, ...] = get_args(BootFormat)
@@ -132,31 +130,6 @@ ADAPTERS = (
     (frozenset({"preseed"}), preseed.withdrawal),
     (frozenset({"firstrun"}), firstrun.withdrawal),
 )
-
-
-class PlannedPartition:
-    """A boot partition as it will be: its present files with planned changes."""
-
-    def __init__(self, boot: Readable) -> None:
-        self.where = boot.where
-        self.changes: dict[str, Change] = {}
-        self._boot = boot
-
-    @property
-    def label(self) -> str:
-        """The volume's label."""
-        return self._boot.label
-
-    def names(self) -> list[str]:
-        """Return the present names of the root folder that will remain."""
-        return [name for name in self._boot.names() if name.lower() not in self.changes or self.content(name) is not None]
-
-    def content(self, path: str) -> Iterator[bytes] | None:
-        """Return the bytes that a file will have in pieces, None if there will be none."""
-        change = self.changes.get(path.lower())
-        if change is None:
-            return self._boot.content(path)
-        return change.content.chunks() if isinstance(change, PutFile) else None
 
 
 def without_previous(boot: Readable, form: BootFormat) -> PlannedPartition:

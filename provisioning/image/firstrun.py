@@ -10,14 +10,13 @@ import shlex
 from edgemeter.provisioning.fat.volume import Change, RemovePath, put_text
 from edgemeter.provisioning.image import boot_partition
 from edgemeter.provisioning.image.adapter_text import (
-    BEGIN,
-    END,
     FROM_BOOT,
     KERNEL_LINE,
     PLACES,
     WIFI_CONNECTION,
     edit_kernel_line,
     has_ours,
+    marked,
     text_of,
     without_ours,
 )
@@ -75,8 +74,7 @@ def script(text: str, settings: FirstBootSettings) -> str:
     text = without_ours(text) or HEAD + TAIL
     first, _, remainder = text.partition("\n")
     # The first line names the interpreter; an error in our part must not keep the rest from running.
-    part = text_of([BEGIN, *_part(settings), END])
-    return f"{first}\n{part}{remainder}"
+    return f"{first}\n{marked(_part(settings))}{remainder}"
 
 
 def _part(settings: FirstBootSettings) -> list[str]:

@@ -19,7 +19,7 @@ from edgemeter.provisioning.image.detect import STICK, ChosenFormat, without_pre
 from edgemeter.provisioning.image.settings import FirstBootSettings
 from edgemeter.provisioning.release import manifest
 from edgemeter.provisioning.release.install import MANIFEST, MOST_SIGNATURE_BYTES, SIGNATURE, Manifest
-from edgemeter.provisioning.write.image_file import ReportBytes, read_image
+from edgemeter.provisioning.write.writing import ReportBytes, read_image
 
 NEEDED = ("install.py", "supervisor.py")
 HERE = Path(__file__).parent
@@ -44,11 +44,7 @@ class ReleaseFiles:
 
 @contextmanager
 def open_release(path: Path, public_key: Path) -> Iterator[ReleaseFiles]:
-    """Open the release in a folder or tar, once its signature and every file are verified.
-
-    Raises:
-        ConfigError: it is not a release, differs from what was signed, or lacks a file that a board needs.
-    """
+    """Open the release in a folder or tar, verified; raises ConfigError as `read_release`, or if it lacks a file that a board needs."""
     verified = manifest.read_release(path, public_key)
     with manifest.open_unverified(path) as source:
         files = {MANIFEST: of_bytes(verified.document), SIGNATURE: of_bytes(source.small(SIGNATURE, MOST_SIGNATURE_BYTES))}
@@ -97,12 +93,7 @@ class CardPlan:
 
 
 def plan_card(boot: BootPartition, request: CardRequest) -> CardPlan:
-    """Return the changes of `boot`; files that are right already are left alone.
-
-    Raises:
-        ConfigError: the format is ambiguous, or a file of the system cannot be extended.
-        UnavailableError: there is not enough room; nothing has been written.
-    """
+    """Return the changes of `boot`, without files that are right; raises ConfigError for its format, UnavailableError without room."""
     chosen_format = detect.choose_format(boot, request.form)
     payload = list(_payload(request))
     after = without_previous(boot, chosen_format.form)
@@ -134,11 +125,7 @@ def carry_out(boot: BootPartition, plan: CardPlan, wrote: Callable[[int], None])
 
 
 def verify_card(boot: BootPartition, plan: CardPlan, read: Callable[[int], None]) -> None:
-    """Compare every byte that was to be written with what is read back: some cards acknowledge writes that they lose.
-
-    Raises:
-        UnavailableError: one differs.
-    """
+    """Compare every byte with what is read back, as some cards lose acknowledged writes; raises UnavailableError if one differs."""
     for change in plan.changes():
         content = boot.content(change.path)
         is_right = content is None if isinstance(change, RemovePath) else content is not None and _is_same(content, change.content, read)
@@ -186,19 +173,12 @@ def _differing(boot: BootPartition, changes: Iterable[Change]) -> list[Change]:
 
 def _is_same(pieces: Iterable[bytes], content: FileContent, read: Callable[[int], None]) -> bool:
     """Return whether both have the same bytes, whatever the sizes of their pieces."""
-    buffered = b""
-    expected = content.chunks()
-    for chunk in pieces:
-        read(len(chunk))
-        while len(buffered) < len(chunk):
-            expected_chunk = next(expected, b"")
-            if not expected_chunk:
+    with content.open() as expected:
+        for chunk in pieces:
+            read(len(chunk))
+            if expected.read(len(chunk)) != chunk:
                 return False
-            buffered += expected_chunk
-        if buffered[: len(chunk)] != chunk:
-            return False
-        buffered = buffered[len(chunk) :]
-    return not buffered and not next(expected, b"")
+        return not expected.read(1)
 
 
 @contextmanager
@@ -226,11 +206,7 @@ def unpacked_copy(source: Path, path: Path, report: ReportBytes, *, is_dry: bool
 
 @contextmanager
 def new_stick(path: Path, request: CardRequest, size_bytes: int | None, *, is_dry: bool) -> Iterator[Path]:
-    """Yield a new empty stick to prepare; it is renamed to `path` afterwards, and removed on an error or if `is_dry`.
-
-    Raises:
-        ConfigError: the file exists already, or no stick can have that size.
-    """
+    """Yield an empty stick, renamed to `path` afterwards, not after an error or if `is_dry`; raises ConfigError as `make_stick`."""
     if path.exists():
         raise ConfigError(
             f"{str(path)!r} exists already: choose another file for the stick, delete it, or prepare it (without --make-stick)"

@@ -9,17 +9,7 @@ import json
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.provisioning.fat.volume import Change, RemovePath, put_text
 from edgemeter.provisioning.image import boot_partition
-from edgemeter.provisioning.image.adapter_text import (
-    BEGIN,
-    END,
-    FROM_BOOT,
-    MADE,
-    has_ours,
-    sections,
-    text_of,
-    without_ours,
-    without_sections,
-)
+from edgemeter.provisioning.image.adapter_text import FROM_BOOT, MADE, has_ours, marked, sections, without_ours, without_sections
 from edgemeter.provisioning.image.boot_partition import Readable
 from edgemeter.provisioning.image.settings import FirstBootSettings
 
@@ -29,11 +19,7 @@ NEW = f"{VERSION}\n{MADE}\n"
 
 
 def changes(boot: Readable, settings: FirstBootSettings) -> list[Change]:
-    """Return the changes that make rpi-preseed start our unit; the user's lines stay unless `settings` replace them.
-
-    Raises:
-        ConfigError: the file has commands of its own.
-    """
+    """Return the changes by which rpi-preseed starts our unit; the user's lines stay but for `settings`. Raises as `preseed`."""
     text = boot_partition.read_text(boot, NAME)
     text = preseed(NEW if text is None else text, settings, f"{NAME} on {boot.where}")
     return [put_text(NAME, text)]
@@ -59,10 +45,7 @@ def preseed(text: str, settings: FirstBootSettings, where: str) -> str:
     text = without_sections(text, list(own_sections))
     if "config_version" not in text:
         text = f"{VERSION}\n{text}"
-    lines = [BEGIN]
-    for section, keys in own_sections.items():
-        lines += [f"[{section}]", *keys]
-    return text + text_of([*lines, END])
+    return text + marked(line for section, keys in own_sections.items() for line in (f"[{section}]", *keys))
 
 
 def _settings(settings: FirstBootSettings) -> dict[str, list[str]]:

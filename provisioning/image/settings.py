@@ -68,11 +68,7 @@ def ssh_keys(path: Path) -> tuple[str, ...]:
 
 
 def checked_wifi(ssid: str, phrase: str | None, country: str | None, where: str) -> Wifi:
-    """Return a network with its passphrase or its key of 64 hexadecimal digits; without one it is open.
-
-    Raises:
-        ConfigError: the name, passphrase or country is invalid; the message does not repeat the passphrase.
-    """
+    """Return a network with its passphrase or its key in hexadecimal, else open; raises ConfigError, without the passphrase, if invalid."""
     if not 1 <= len(ssid.encode()) <= 32 or not ssid.isprintable():
         raise ConfigError(f"{where}: invalid network name {ssid!r}: use 1 to 32 bytes of printable characters")
     if country is not None and not COUNTRY.fullmatch(country):
@@ -116,11 +112,7 @@ class CardJoinFile:
 
 
 def read_join_file(path: Path) -> CardJoinFile:
-    """Return the join file at `path`, as it goes onto a card, and its Wi-Fi.
-
-    Raises:
-        ConfigError: it cannot be read, is incomplete, or its token has been used.
-    """
+    """Return the join file for a card, and its Wi-Fi; raises ConfigError if it cannot be read, is incomplete, or its token was used."""
     join_file = identity.read_join_file(path)
     if not join_file.token:
         raise ConfigError(f"the join file {str(path)!r} has no token, or it has been used: make a new one (`edgemeter fleet token DEVICE`)")

@@ -10,10 +10,12 @@ import msgspec
 from edgemeter.agent.base import broker_address
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.tls import TlsFiles
 from edgemeter.agent.base.toml import read_toml
 from edgemeter.agent.base.types import Name
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
+from edgemeter.provisioning.registry.registry import Registry
 
 SAMPLE = Path(__file__).with_name("sample_fleet.toml")
 # A label that a selection can name: `board=pi5 & coral`.
@@ -161,11 +163,7 @@ class WatchedFleetFile:
 
 
 def fleet_broker_address(folder: FleetFolder, broker: str | None = None, client: str = "fleet") -> BrokerAddress:
-    """Return the address of `broker`, of the folder's broker, or of the one in fleet.toml; over TLS with the certificate of `client`.
-
-    Raises:
-        ConfigError: no broker is named, or a file is missing.
-    """
+    """Return the address of `broker`, else of the folder, else of fleet.toml, with `client`'s certificate; raises ConfigError if none."""
     broker = broker or folder.broker_address
     if broker is None:
         server = read(folder.fleet_file).server
@@ -176,3 +174,10 @@ def fleet_broker_address(folder: FleetFolder, broker: str | None = None, client:
     files = TlsFiles(folder.ca_certificate, folder.certificate(client), folder.key(client)) if is_secure else None
     remedy = "start the fleet's broker (`sudo systemctl start edgemeter-broker`), or correct `broker` in fleet.toml"
     return replace(broker_address.parse_address(broker, tls=files), if_silent=remedy)
+
+
+def open_registry(folder: FleetFolder, *, read_only: bool = False, owner: str | None = None) -> Registry:
+    """Return a fleet's registry, a context; raises ConfigError if it is absent or damaged, UnavailableError if it does not answer."""
+    inventory = read_if_present(folder)
+    address = inventory.server.registry if inventory and inventory.server else None
+    return Registry(PostgresAddress(address) if address else folder.registry, "read" if read_only else "write", owner=owner)

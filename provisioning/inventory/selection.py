@@ -64,8 +64,6 @@ def parse(text: str) -> Selection:
 
 
 class _SelectionParser:
-    """Parses the tokens from left to right."""
-
     def __init__(self, text: str, tokens: list[_Token]) -> None:
         self._text = text
         self._tokens = tokens
@@ -157,11 +155,7 @@ def _each(value: str | None) -> tuple[str, ...]:
 
 
 def read_devices(folder: FleetFolder, registry: Registry) -> list[Device]:
-    """Return every device of the fleet, by fleet and name; a fleet folder without a file has those of the registry.
-
-    Raises:
-        ConfigError: the file has a wrong or unknown key.
-    """
+    """Return every device, by fleet and name, also without fleet.toml; raises ConfigError if that has a wrong or unknown key."""
     return merge_devices(devices.read(registry), read_if_present(folder))
 
 

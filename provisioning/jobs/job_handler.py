@@ -17,7 +17,7 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import EVERY_CHALLENGE, EVERY_JOB, EVERY_PROGRESS, EVERY_STATE, Topic, parse_topic
 from edgemeter.agent.contract.orders import FINAL, Cancel, ExecutionReport, Order, ReportReceipt, decode_report, encode_order
 from edgemeter.agent.contract.sealed import Challenge, decode_challenge, encode_addressed
-from edgemeter.provisioning.identity.service_key import ServiceKey
+from edgemeter.provisioning.identity.authority import ServiceKey
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.jobs import rules
 from edgemeter.provisioning.jobs.rules import Candidate, WatchedRules
@@ -303,7 +303,6 @@ class JobHandler:
         self._moved.clear()
 
     def _follow(self, queue: JobQueue, changed: Iterable[Execution], now_ns: int) -> None:
-        """Begin or end sending for executions that changed."""
         for execution in changed:
             if not needs_sending(execution):
                 self._sender.end(execution.id)

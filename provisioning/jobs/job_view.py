@@ -70,14 +70,8 @@ def executions_table(executions: Iterable[Execution], why: Why, now_ns: int, *, 
         width = {"min_width": 16} if heading == "note" else {"no_wrap": heading != "state"}
         table.add_column(heading, justify="right" if heading in {"attempt", "took"} else "left", overflow="fold", **width)
     for execution in executions:
-        state = Text(state_text(execution), style=STYLES.get(execution.state, ""))
-        table.add_row(
-            Text(getattr(execution, by)),
-            state,
-            str(execution.attempt or ABSENT),
-            duration_text(execution, now_ns),
-            Text(note_text(execution, why)),
-        )
+        state, note = Text(state_text(execution), style=STYLES.get(execution.state, "")), Text(note_text(execution, why))
+        table.add_row(Text(getattr(execution, by)), state, str(execution.attempt or ABSENT), duration_text(execution, now_ns), note)
     return table
 
 

@@ -52,11 +52,7 @@ def pick(folder: FleetFolder, registry: Registry, selection: str) -> OrderTarget
 
 
 def without_power(folder: FleetFolder, registry: Registry, picked: OrderTargets) -> OrderTargets:
-    """Return the targets without the devices that can never measure: they draw more than their circuit gives.
-
-    Raises:
-        ConfigError: none is left.
-    """
+    """Return the targets without those that draw more than their circuit gives, and never measure; raises ConfigError if none is left."""
     rule = read_rules(folder, registry)
     why = {device.device: rules.why_never(rule.places.get(device.device, rules.DevicePlace()), rule) for device in picked.devices}
     able = tuple(device for device in picked.devices if why[device.device] is None)
@@ -67,11 +63,7 @@ def without_power(folder: FleetFolder, registry: Registry, picked: OrderTargets)
 
 
 def pack(folder: FleetFolder, suite: Path, *, is_dry_run: bool = False) -> PackedSuite:
-    """Return a suite as work, its models and images in the fleet's content; a dry run stores nothing.
-
-    Raises:
-        EdgemeterError: as `packing.pack_file`.
-    """
+    """Return a suite as work, its models and images in the fleet's content, or nowhere in a dry run; raises as `packing.pack_file`."""
     store = DryRunStore() if is_dry_run else ContentStore(folder.content)
     with Console(stderr=True).status(f"packing {suite.name}"):
         packed = packing.pack_file(suite, store)
@@ -79,11 +71,7 @@ def pack(folder: FleetFolder, suite: Path, *, is_dry_run: bool = False) -> Packe
 
 
 def check_schedule(name: str, cron: str | None, suite: Path | None, *, is_end: bool, is_canary: bool) -> None:
-    """Check the parameters of a schedule.
-
-    Raises:
-        ConfigError: the name or the times are wrong, or the parameters contradict each other.
-    """
+    """Check the parameters of a schedule; raises ConfigError if its name or times are wrong, or they contradict each other."""
     try:
         msgspec.convert(name, JobId)
     except msgspec.ValidationError as error:

@@ -7,11 +7,10 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -149,12 +148,7 @@ def pack_file(path: Path, store: ContentStore, find: FindModel | None = None) ->
 def pack(
     written: SuiteFile, folder: Path, store: ContentStore, find: FindModel | None = None, data: DataPacker | None = None
 ) -> PackedSuite:
-    """Return a suite as work for devices; `data` packs the images, where several suites may share them.
-
-    Raises:
-        ConfigError: as `pack_file`.
-        UnavailableError: as `pack_file`.
-    """
+    """Return a suite as work for devices; `data` packs the images, where several suites may share them. Raises as `pack_file`."""
     models = _SuiteModels(folder, store, find or fetch_model)
     cases: list[Settings] = []
     for index, case in enumerate(written.case):
@@ -164,18 +158,18 @@ def pack(
             raise ConfigError(f"{where}: options are library settings of one machine, which an order cannot contain: leave them out")
         cases += _spread(merged, models, where)
     packed = (data or DataPacker(store)).pack(cases, folder)
-    document = _document(written.name, [_with_data(case, packed) for case in cases], models)
+    replaced = [
+        msgspec.structs.replace(case, data=None if case.data is None else packed[case.data, case.annotations].name, annotations=None)
+        for case in cases
+    ]
+    document = _document(written.name, replaced, models)
     suite = store.put_bytes(document, SUITE_NAME)
     by_hash = {data.sha256: data for data in packed.values()}
     return PackedSuite(written.name, Measure(suite=suite, models=tuple(models.contents.values()), data=tuple(by_hash.values())))
 
 
 def fetch_model(name: str) -> Path:
-    """Return the file of a model in the catalogue, fetched and verified by `edgemeter models fetch`.
-
-    Raises:
-        UnavailableError: the catalogue has none of that name, or it cannot be fetched.
-    """
+    """Return the file of a catalogue's model, verified by `edgemeter models fetch`; raises UnavailableError if it cannot be fetched."""
     command = [sys.executable, "-m", "edgemeter.agent.cli.main", "models", "fetch", name, "--json"]
     printed = ""
     try:
@@ -198,7 +192,6 @@ def size_note(works: Iterable[Measure]) -> str:
 
 
 def _tokenizer(model: Path) -> tuple[Path, ...]:
-    """Return the tokenizer that the card of `model` names, if any."""
     if not card_path(model).exists():
         return ()
     try:
@@ -249,21 +242,12 @@ class _SuiteModels:
         return self._find(model).resolve()
 
 
-def _with_data(case: Settings, packed: Mapping[tuple[str, str | None], Data]) -> Settings:
-    """Return a case with the name of its images on devices."""
-    if case.data is None:
-        return msgspec.structs.replace(case, annotations=None)
-    return msgspec.structs.replace(case, data=packed[case.data, case.annotations].name, annotations=None)
-
-
-def _wire_keys(case: Settings) -> dict[str, Any]:
-    former = {key: former for former, key in FORMER_KEYS.items()}
-    return {former.get(key, key): value for key, value in msgspec.structs.asdict(case).items()}
-
-
 def _document(name: str, cases: list[Settings], models: _SuiteModels) -> bytes:
     """Return the suite as TOML, after reading it as devices will."""
-    document = toml_document({"name": name, "case": [_wire_keys(case) for case in cases]}).encode()
+    # Devices with an earlier release know the former keys.
+    former = {key: former for former, key in FORMER_KEYS.items()}
+    wire_cases = [{former.get(key, key): value for key, value in msgspec.structs.asdict(case).items()} for case in cases]
+    document = toml_document({"name": name, "case": wire_cases}).encode()
     order_suite.read(document)
     expand(SuiteFile(name=name, case=[models.local(case) for case in cases]), models.folder)
     return document

@@ -274,13 +274,10 @@ class WaitReasons:
         if execution.state == "held":
             return "its group has not started"
         if execution.state == "sent":
-            return self._refusal(execution)
+            # Of late its device may have refused this order.
+            heard = read_presence(self._registry).get(execution.device)
+            refused = recently_refused(heard.health) if heard is not None and heard.health is not None else None
+            return None if refused is None else f"its device refused an order: {refused.reason}"
         if execution.state != "queued":
             return None
         return self._busy.why_not(self._queue.candidate(execution), now_ns) or WAITS_FOR_DEVICE
-
-    def _refusal(self, execution: Execution) -> str | None:
-        """Return why its device refused an order of late, which may be this one; None where it reported none."""
-        heard = read_presence(self._registry).get(execution.device)
-        refused = recently_refused(heard.health) if heard is not None and heard.health is not None else None
-        return None if refused is None else f"its device refused an order: {refused.reason}"

@@ -181,11 +181,7 @@ def add(
     state: ExecutionState = "queued",
     waves: Mapping[str, int] | None = None,
 ) -> str:
-    """Add a job for devices (name, fleet) within the caller's transaction, and return its name.
-
-    Raises:
-        ConfigError: the order would be larger than a device accepts.
-    """
+    """Add a job for devices (name, fleet) in a transaction; return its name. Raises ConfigError if its order is too large for a device."""
     job = new_name(str(new.work.__struct_config__.tag), now_ns)
     order = Order(job=job, attempt=1, version=1, work=new.work, timeout_s=new.timeout_s)
     if len(encode_order(order)) > LARGEST_ORDER_BYTES:
@@ -193,18 +189,9 @@ def add(
     insert_rows(statements, "jobs", [new], job=job, made_ns=now_ns)
     serial = int(statements.execute(_LAST_SERIAL).fetchone()[0])
     highest_id = int(statements.execute("SELECT COALESCE(MAX(id), 0) FROM executions").fetchone()[0])
+    wave_of = (waves or {}).get
     rows = [
-        Execution(
-            highest_id + n,
-            serial + n,
-            job,
-            device,
-            fleet,
-            state,
-            due_ns=now_ns,
-            campaign=new.campaign,
-            wave=waves.get(device) if waves else None,
-        )
+        Execution(highest_id + n, serial + n, job, device, fleet, state, due_ns=now_ns, campaign=new.campaign, wave=wave_of(device))
         for n, (device, fleet) in enumerate(devices, start=1)
     ]
     insert_rows(statements, "executions", rows)

@@ -120,11 +120,7 @@ def find_board(name: str) -> BoardFamily:
 
 
 def release_target(name: str, python: str | None = None, glibc: str | None = None) -> ReleaseTarget:
-    """Return the target for a board: its usual system, or the one with `python`; another Python has to be installed on the board.
-
-    Raises:
-        ConfigError: no release can be built for it; the message states what to do instead.
-    """
+    """Return a board's target, of its usual system or that with `python`; raises ConfigError, with what to do instead, if it has none."""
     family = find_board(name)
     if family.arch not in {"aarch64", "x86_64"}:
         message = f"no release for {name!r} ({family.arch}): msgspec, numpy and the runtimes have no 32-bit wheels; "

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.release import additions, boards, manifest, smoke, system_packages, wheels
+from edgemeter.provisioning.release import additions, boards, manifest, smoke, wheels
 from edgemeter.provisioning.release.additions import AddedFile
 from edgemeter.provisioning.release.boards import ReleaseTarget
 from edgemeter.provisioning.release.install import KEYS, MANIFEST, SIGNATURE, FileEntry, Manifest
@@ -70,9 +70,9 @@ def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[s
     with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
         folder = Path(scratch) / "release"
         (folder / "wheels").mkdir(parents=True)
-        packages = system_packages.add_packages(request.packages, request.target, folder, request.root)
+        packages = additions.add_packages(request.packages, request.target, folder, request.root)
         further = {added.project: added.requirement() for added in request.wheels}
-        if interpreter := system_packages.interpreter_for(packages, [added.project for added in request.wheels]):
+        if interpreter := additions.interpreter_for(packages, [added.project for added in request.wheels]):
             further[interpreter.partition("==")[0]] = interpreter
         report("making edgemeter's wheel" if request.wheel is None else f"using {request.wheel.name}")
         wheel = make_own_wheel(Path(scratch)) if request.wheel is None else _checked_wheel(request.wheel)
@@ -90,7 +90,7 @@ def build_release(request: ReleaseRequest, out: Path | None, report: Callable[[s
 
 def seal_release(request: ReleaseRequest, folder: Path, checked: str, version: str) -> Manifest:
     """Write manifest and signature into the folder of a release's files."""
-    target = request.target
+    target, epoch_s = request.target, os.environ.get("SOURCE_DATE_EPOCH", "")
     sealed = Manifest(
         version=version,
         board=target.board,
@@ -99,7 +99,7 @@ def seal_release(request: ReleaseRequest, folder: Path, checked: str, version: s
         glibc=target.glibc_text,
         files=manifest.file_entries(folder),
         checked=checked,
-        built_ns=_now_ns(),
+        built_ns=int(epoch_s) * 10**9 if epoch_s.isdecimal() else time.time_ns(),
         site_packages=request.site_packages,
     )
     document = manifest.encode_manifest(sealed)
@@ -146,17 +146,8 @@ def _checked_wheel(wheel: Path) -> Path:
     return wheel
 
 
-def _now_ns() -> int:
-    epoch_s = os.environ.get("SOURCE_DATE_EPOCH")
-    return int(epoch_s) * 10**9 if epoch_s and epoch_s.isdecimal() else time.time_ns()
-
-
 def sign_release(path: Path, key: Path, out: Path | None) -> Path:
-    """Sign a release that was built where the release key is not, or sign it anew; return its file, by default the same one.
-
-    Raises:
-        ConfigError: it is not a release, differs from its manifest, or the key is none.
-    """
+    """Sign a release, perhaps anew; return its file, by default the same one. Raises ConfigError as `unsigned_release` and `sign`."""
     with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
         unsigned = manifest.unsigned_release(path)
         folder = Path(scratch) / "release"
@@ -167,11 +158,7 @@ def sign_release(path: Path, key: Path, out: Path | None) -> Path:
 
 
 def check_release(path: Path, public_key: Path, board: str | None, root: Path | None) -> tuple[VerifiedRelease, ImportCheck]:
-    """Return the verified release, and what could be imported as on `board`, by default its own board.
-
-    Raises:
-        ConfigError: it is not signed by the key, differs from its manifest, the board is unknown or the root cannot be read.
-    """
+    """Return the verified release, and what imports on `board`, else its own; raises as `read_release`, `find_board`, `check_imports`."""
     verified = manifest.read_release(path, public_key)
     release_manifest = verified.manifest
     core = boards.find_board(board or release_manifest.board).core

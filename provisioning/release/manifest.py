@@ -20,12 +20,7 @@ FIRST = (MANIFEST, SIGNATURE)
 
 
 def sign(document: bytes, key: Path) -> bytes:
-    """Return the signature in DER.
-
-    Raises:
-        ConfigError: there is no such key, or it is of another kind.
-        UnavailableError: openssl is not installed.
-    """
+    """Return the signature in DER; raises ConfigError without such a key, or for another kind, UnavailableError without openssl."""
     if not key.is_file():
         raise ConfigError(
             f"there is no release key {str(key)!r} to sign the release with: `edgemeter fleet init` makes one, or give --signing-key-file"
@@ -60,11 +55,7 @@ class VerifiedRelease:
     is_signed: bool = True
 
     def unpack(self, folder: Path) -> None:
-        """Write all files below `folder`, each checked while it is written.
-
-        Raises:
-            ConfigError: a file changed since it was verified, or cannot be written.
-        """
+        """Write all files below `folder`, each checked meanwhile; raises ConfigError if one has changed, or cannot be written."""
         try:
             with open_unverified(self.path) as source:
                 for entry in self.manifest.files:
@@ -81,7 +72,6 @@ class VerifiedRelease:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Turn what the installer refuses into our error."""
     try:
         yield
     except install.RefusedError as error:
@@ -90,21 +80,13 @@ def _refusals() -> Iterator[None]:
 
 @contextmanager
 def open_unverified(path: Path) -> Iterator[install.UnverifiedRelease]:
-    """Yield the release in a folder or `.tar`; nothing in it has been verified.
-
-    Raises:
-        ConfigError: it is not a release, or is refused within the block.
-    """
+    """Yield the release in a folder or `.tar`, unverified; raises ConfigError if it is not one, or is refused within the block."""
     with _refusals(), closing(install.UnverifiedRelease(path)) as source:
         yield source
 
 
 def read_release(path: Path, public_key: Path) -> VerifiedRelease:
-    """Return the release in a folder or `.tar` once its signature and every file are verified.
-
-    Raises:
-        ConfigError: it is not a release, not signed by the key, or differs from its manifest.
-    """
+    """Return the release in a folder or `.tar`, verified; raises ConfigError if it is none, not signed by the key, or altered."""
     if not public_key.is_file():
         raise ConfigError(
             f"there is no release key {str(public_key)!r} to verify the release with: name the fleet's folder with --folder; "
@@ -117,11 +99,7 @@ def read_release(path: Path, public_key: Path) -> VerifiedRelease:
 
 
 def unsigned_release(path: Path) -> VerifiedRelease:
-    """Return the release in a folder or `.tar` once every file equals its manifest; nobody has vouched for that.
-
-    Raises:
-        ConfigError: it is not a release, or differs from its manifest.
-    """
+    """Return a release whose files equal its manifest, for which nobody has vouched; raises ConfigError if it is none, or differs."""
     with open_unverified(path) as source:
         document = source.small(MANIFEST, install.MOST_MANIFEST_BYTES)
         manifest = install.parse_manifest(document)
@@ -130,11 +108,7 @@ def unsigned_release(path: Path) -> VerifiedRelease:
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the bytes that are signed; equal manifests give equal bytes.
-
-    Raises:
-        ConfigError: a field does not have the form that installers accept.
-    """
+    """Return the bytes that are signed, equal for equal manifests; raises ConfigError if installers do not accept a field."""
     fields = {**manifest._asdict(), "schema": SCHEMA, "name": "edgemeter", "files": [file._asdict() for file in manifest.files]}
     document = (json.dumps(fields, indent=1, sort_keys=True) + "\n").encode()
     with _refusals():
@@ -150,11 +124,7 @@ def file_entries(folder: Path) -> tuple[FileEntry, ...]:
 
 
 def pack_release(folder: Path, target: Path) -> None:
-    """Write a release's files as one uncompressed tar, whole or not at all; equal files give equal bytes.
-
-    Raises:
-        ConfigError: it cannot be written.
-    """
+    """Write a release as an uncompressed tar, whole or not at all, equal files as equal bytes; raises ConfigError if that fails."""
     names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     try:
         with replacing(target, 0o644) as file, tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as tar:

@@ -60,11 +60,7 @@ class _NoneError(Exception):
 
 
 def check_imports(wheels: Path, arch: str, python: str, core: str | None, root: Path | None) -> ImportCheck:
-    """Import every extension module of the wheels in a folder, one process for each wheel; `root` is an arm64 system, folder or tar.
-
-    Raises:
-        ConfigError: the root cannot be read.
-    """
+    """Import every extension module of these wheels, a process a wheel; raises ConfigError if the arm64 system `root` is unreadable."""
     native = {wheel: modules for wheel in sorted(wheels.glob("*.whl")) if (modules := install.extension_modules(wheel))}
     try:
         with tempfile.TemporaryDirectory(prefix="edgemeter-smoke-") as name, _python(arch, python, core, root, Path(name)) as interpreter:
@@ -139,7 +135,6 @@ def _folder(root: Path) -> Iterator[Path]:
 
 
 def _import(python: _Python, modules: list[str]) -> str | None:
-    """Return why the modules cannot be imported; None if they can."""
     environment = {"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": python.packages}
     environment.update({"QEMU_CPU": python.core} if python.core else {})
     command = [*python.command, "-B", "-s", "-c", install.IMPORT, *modules]

@@ -45,17 +45,12 @@ def _python_with_pip() -> list[str]:
 
 
 def make_own_wheel(folder: Path) -> Path:
-    """Return edgemeter's wheel, made in `folder`.
-
-    Raises:
-        UnavailableError: it cannot be made from what is installed; the message states what was tried.
-    """
+    """Return edgemeter's wheel, made in `folder`; raises UnavailableError (what was tried) if what is installed does not allow it."""
     source = _source_folder()
     return repack_wheel("edgemeter", folder) if source is None else _build_wheel(source, folder)
 
 
 def _build_wheel(source: Path, folder: Path) -> Path:
-    """Return the wheel of the project in `source`, which is not changed."""
     with tempfile.TemporaryDirectory(prefix="edgemeter-wheel-") as scratch:
         copy = Path(scratch) / "source"
         _copy_source(source, copy)
@@ -79,11 +74,7 @@ def _build_wheel(source: Path, folder: Path) -> Path:
 
 
 def repack_wheel(name: str, folder: Path) -> Path:
-    """Return a wheel of the files of an installed distribution, written to `folder`.
-
-    Raises:
-        UnavailableError: it is not installed, or not from a wheel.
-    """
+    """Return a wheel of an installed distribution's files, in `folder`; raises UnavailableError if none was installed from a wheel."""
     distribution = next((candidate for candidate in metadata.distributions(name=name) if candidate.read_text("WHEEL")), None)
     if distribution is None:
         raise UnavailableError(f"{name} is not installed from a wheel, so none can be made from it: give one with --wheel FILE")
@@ -183,12 +174,7 @@ def collect_wheels(
 
 
 def check_wheels(extras: Sequence[str], target: ReleaseTarget, folder: Path, further_names: Sequence[str] = ()) -> None:
-    """Check that `folder` has all wheels that edgemeter with the extras, and the further ones, need on the target, in the right versions.
-
-    Raises:
-        ConfigError: one is missing or does not fit; the message lists all.
-        UnavailableError: pip cannot be started.
-    """
+    """Check that `folder` has all wheels that edgemeter, extras and further ones need; raises ConfigError with all that lack."""
     named = f"edgemeter[{','.join(extras)}]" if extras else "edgemeter"
     request = {"environment": target.markers(), "folder": str(folder), "requirements": [named, PIP, *further_names]}
     completed = _run_pip("check", request)

@@ -21,8 +21,7 @@ from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.provisioning.rescue import Power
-from edgemeter.provisioning.rescue.switching import Sleep, restore_power
-from edgemeter.provisioning.rescue.wiring import DEVICE, Wiring
+from edgemeter.provisioning.rescue.wiring import DEVICE, Sleep, Wiring, restore_power
 
 TIMEOUT_S = 60.0
 

@@ -30,25 +30,13 @@ from edgemeter.agent.contract.orders import Schedule
 from edgemeter.provisioning.inventory.fleet_file import FleetFile, WatchedFleetFile
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.formatting import age
-from edgemeter.provisioning.registry import devices
+from edgemeter.provisioning.registry import devices, rescues
 from edgemeter.provisioning.registry.devices import Presence, find_presence, lost_since, lost_together
 from edgemeter.provisioning.registry.jobs import find_in_flight
 from edgemeter.provisioning.registry.registry import Registry
-from edgemeter.provisioning.registry.rescues import (
-    Rescue,
-    begin_power_action,
-    clear_rescue,
-    end_power_action,
-    open_power_actions,
-    put_measuring,
-    put_rescue,
-    read_measuring,
-    read_power_actions,
-    read_rescues,
-)
+from edgemeter.provisioning.registry.rescues import Rescue
 from edgemeter.provisioning.rescue import wiring
-from edgemeter.provisioning.rescue.switching import restore_power
-from edgemeter.provisioning.rescue.wiring import Neighbours, Wiring
+from edgemeter.provisioning.rescue.wiring import Neighbours, Wiring, restore_power
 from edgemeter.provisioning.serve.handler import FleetPublish
 
 logger = logging.getLogger(__name__)
@@ -113,7 +101,7 @@ class RescueHandler:
         self._folder = folder
         self._file = WatchedFleetFile(folder)
         self._registry = registry
-        self._measured = read_measuring(registry)
+        self._measured = rescues.read_measuring(registry)
         self._unwritten: dict[str, int] = {}
         self._due_ns = 0
         self._note_ns = 0
@@ -155,11 +143,11 @@ class RescueHandler:
         if self._unwritten and now_ns >= self._note_ns:
             self._note_ns = now_ns + int(NOTE_S * NS_PER_S)
             with self._registry.transaction() as connection:
-                put_measuring(connection, self._unwritten)
+                rescues.put_measuring(connection, self._unwritten)
             self._unwritten.clear()
 
     def _restore_interrupted(self, written: FleetFile, now_ns: int) -> None:
-        for action in open_power_actions(self._registry):
+        for action in rescues.open_power_actions(self._registry):
             if action.action == "off":
                 continue
             wired = None
@@ -175,27 +163,25 @@ class RescueHandler:
             self._running[action.number] = (action.device, self._workers.submit(restore_power, switch))
 
     def _clear_returned(self) -> None:
-        rescues = read_rescues(self._registry)
-        if not rescues:
-            return
-        presences = [find_presence(self._registry, device) for device in rescues]
+        under_way = rescues.read_rescues(self._registry)
+        presences = [find_presence(self._registry, device) for device in under_way]
         back = [presence.device for presence in presences if presence is not None and presence.state == "online"]
         if back:
             with self._registry.transaction() as connection:
                 for device in back:
-                    clear_rescue(connection, device)
+                    rescues.clear_rescue(connection, device)
                     self._reported.pop(device, None)
-                    logger.info("%s is back after %d power cycles", device, rescues[device].attempts)
+                    logger.info("%s is back after %d power cycles", device, under_way[device].attempts)
 
     def _rescue_lost(self, written: FleetFile, now_ns: int) -> None:
         lost_ns = int((written.rescue.lost_minutes or 0) * 60) * NS_PER_S
         lost = lost_since(self._registry, now_ns - lost_ns)
         if not lost:
             return
-        rescues = read_rescues(self._registry)
+        under_way = rescues.read_rescues(self._registry)
         busy = {device for device, _ in self._running.values()}
         for presence in lost:
-            rescue = rescues.get(presence.device) or Rescue(presence.device, 0, 0)
+            rescue = under_way.get(presence.device) or Rescue(presence.device, 0, 0)
             if rescue.needs_attention or presence.device in busy or rescue.next_ns > now_ns or len(self._running) >= AT_ONCE:
                 continue
             try:
@@ -206,7 +192,6 @@ class RescueHandler:
                 self._report_once(presence.device, str(error))
 
     def _rescue(self, wired: Wiring, lost: Presence, rescue: Rescue, written: FleetFile, now_ns: int) -> None:
-        """Cycle the power of a lost device unless there is a reason not to, or give up."""
         if rescue.attempts >= written.rescue.at_most:
             self._give_up(lost, rescue, now_ns)
             return
@@ -215,20 +200,20 @@ class RescueHandler:
             reason = f"its power is not cut: {without_ages(why)}"
             if self._report_once(lost.device, reason):
                 with self._registry.transaction() as connection:
-                    put_rescue(connection, replace(rescue, reason=reason))
+                    rescues.put_rescue(connection, replace(rescue, reason=reason))
             return
         pause_s = (written.rescue.lost_minutes or 0) * 60 * 2 ** (rescue.attempts + 1)
         switch = wiring.open_switch(wired)
         with self._registry.transaction() as connection:
-            number = begin_power_action(connection, lost.device, wired.text, "cycle", "rescue", now_ns)
-            put_rescue(connection, Rescue(lost.device, rescue.attempts + 1, now_ns + int(pause_s) * NS_PER_S))
+            number = rescues.begin_power_action(connection, lost.device, wired.text, "cycle", "rescue", now_ns)
+            rescues.put_rescue(connection, Rescue(lost.device, rescue.attempts + 1, now_ns + int(pause_s) * NS_PER_S))
         logger.warning(
             "%s is lost for %s: cycling its power (attempt %d)", lost.device, age(now_ns - (lost.since_ns or now_ns)), rescue.attempts + 1
         )
         self._running[number] = (lost.device, self._workers.submit(switch.cycle, written.rescue.off_s))
 
     def _why_not(self, wired: Wiring, lost: Presence, written: FleetFile, now_ns: int) -> str | None:
-        last = next(iter(read_power_actions(self._registry, lost.device, 1)), None)
+        last = next(iter(rescues.read_power_actions(self._registry, lost.device, 1)), None)
         if last is not None and last.action == "off":
             return "it was switched off by hand"
         named = devices.find(self._registry, lost.device)
@@ -248,12 +233,12 @@ class RescueHandler:
         return why or schedule_may_run(self._registry, lost.device, longest_run_s, now_ns)
 
     def _give_up(self, lost: Presence, rescue: Rescue, now_ns: int) -> None:
-        last = next(iter(read_power_actions(self._registry, lost.device, 1)), None)
+        last = next(iter(rescues.read_power_actions(self._registry, lost.device, 1)), None)
         outcome = f"; last outcome: {last.outcome}" if last is not None and last.outcome else ""
         since = age(now_ns - (lost.since_ns or now_ns))
         reason = f"lost for {since}, its power was cycled {rescue.attempts} times and it did not come back{outcome}"
         with self._registry.transaction() as connection:
-            put_rescue(connection, Rescue(lost.device, rescue.attempts, rescue.next_ns, needs_attention=True, reason=reason))
+            rescues.put_rescue(connection, Rescue(lost.device, rescue.attempts, rescue.next_ns, needs_attention=True, reason=reason))
         logger.warning("%s needs attention: %s", lost.device, reason)
 
     def _finish(self, now_ns: int) -> None:
@@ -268,7 +253,7 @@ class RescueHandler:
 
     def _end(self, number: int, outcome: str, now_ns: int) -> None:
         with self._registry.transaction() as connection:
-            end_power_action(connection, number, outcome, now_ns)
+            rescues.end_power_action(connection, number, outcome, now_ns)
 
     def _report_once(self, device: str, text: str) -> bool:
         """Log something about a device once; return whether it is new."""

@@ -17,8 +17,7 @@ from typing import Literal
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.provisioning.rescue import Power
-from edgemeter.provisioning.rescue.switching import HttpSwitch, Sleep, wait_for_timer
-from edgemeter.provisioning.rescue.wiring import Wiring
+from edgemeter.provisioning.rescue.wiring import HttpSwitch, Sleep, Wiring, wait_for_timer
 
 # A default that leaves the board without power.
 STAYS_OFF = "it stays off after a power cut of its own: set its power-on default to on"

@@ -25,8 +25,7 @@ from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, Message, MqttSession, SessionProfile
 from edgemeter.provisioning.inventory.fleet_file import fleet_broker_address
 from edgemeter.provisioning.rescue import Power
-from edgemeter.provisioning.rescue.switching import HttpSwitch, Sleep, wait_for_timer
-from edgemeter.provisioning.rescue.wiring import Wiring
+from edgemeter.provisioning.rescue.wiring import HttpSwitch, Sleep, Wiring, wait_for_timer
 
 ALWAYS_ON = 1
 NOT_ALWAYS_ON = "PowerOnState is {}: set `PowerOnState 1` on its console, or it may stay off after a power cut of its own"

@@ -1,7 +1,7 @@
 """A handler: one part of the fleet's service, which receives some topics and does its own work at intervals."""
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Literal, Protocol
 
 from edgemeter.agent.base.mqtt_session import Message
@@ -50,8 +50,4 @@ class FleetHandler(Protocol):
 
 def make_handlers(folder: FleetFolder, registry: Registry, publish: FleetPublish) -> dict[str, FleetHandler]:
     """Return every handler, by name."""
-    handlers = {}
-    for name, where in HANDLERS.items():
-        module, _, kind = where.partition(":")
-        handlers[name] = getattr(import_module(module), kind)(folder, registry, publish)
-    return handlers
+    return {name: resolve_name(kind)(folder, registry, publish) for name, kind in HANDLERS.items()}

@@ -11,11 +11,11 @@ from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message, MqttSession, SessionProfile
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.inventory.formatting import age
 from edgemeter.provisioning.registry import certificates
-from edgemeter.provisioning.registry.bans import active_bans, ban_device
+from edgemeter.provisioning.registry.certificates import active_bans, ban_device
 from edgemeter.provisioning.serve import handler
 from edgemeter.provisioning.serve.handler import FleetHandler
 from edgemeter.provisioning.serve.inbox import MessageSender, ServiceInbox
@@ -66,12 +66,7 @@ class FleetService:
         self._thread = threading.Thread(target=self._run, name="edgemeter-fleet", daemon=True)
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
-        """Connect, and return when the broker has accepted the service.
-
-        Raises:
-            UnavailableError: no broker answers within `timeout_s`.
-            ConfigError: it refuses the service.
-        """
+        """Connect, until the broker has accepted the service; raises UnavailableError if none answers, ConfigError if it refuses."""
         self._session.connect(timeout_s)
         self._thread.start()
 
@@ -143,7 +138,6 @@ class FleetService:
                     self._renew_session()
 
     def _find_receivers(self, topic: str) -> tuple[str, ...]:
-        """Return the names of the handlers that subscribe to a topic."""
         handlers = self._handlers.items()
         return tuple(name for name, each in handlers if any(topic_matches(pattern, topic) for pattern in each.topics))
 

@@ -39,11 +39,7 @@ def read_releases(registry: Registry) -> list[Release]:
 
 
 def inspect_release(folder: FleetFolder, path: Path) -> VerifiedRelease:
-    """Return the release (a folder or `.tar`) once signature and files are verified.
-
-    Raises:
-        ConfigError: it is not a release, not signed by the fleet's release key, its version cannot be compared, or no device takes it.
-    """
+    """Return the release (folder or `.tar`), verified; raises ConfigError as `read_release`, or if no device takes its version."""
     verified = manifest.read_release(path, folder.release_public_key)
     version, lowest = verified.manifest.version, read_keys(folder.release_public_key).lowest
     if version_key(version) < version_key(lowest or version):
@@ -54,12 +50,7 @@ def inspect_release(folder: FleetFolder, path: Path) -> VerifiedRelease:
 
 
 def add_release(folder: FleetFolder, registry: Registry, verified_release: VerifiedRelease) -> Release:
-    """Keep the file and return the release; an existing one stays.
-
-    Raises:
-        ConfigError: it has changed since it was verified.
-        UnavailableError: the content cannot be kept.
-    """
+    """Keep the file and return the release, an existing one as it is; raises as `VerifiedRelease.unpack`, `ContentStore.put`."""
     fields = verified_release.manifest
     name = f"edgemeter-{fields.version}-{fields.board}-{fields.arch}-py{fields.python}.tar".replace("+", "_")
     with tempfile.TemporaryDirectory(prefix="edgemeter-release-") as scratch:
@@ -78,12 +69,9 @@ def add_release(folder: FleetFolder, registry: Registry, verified_release: Verif
 
 
 def releases_of_version(registry: Registry, version: str | None) -> list[Release]:
-    """Return the releases of a version, by default of the newest.
+    """Return the releases of a version, by default of the newest; raises ConfigError if there is none.
 
     `1.2.0` selects all its releases, for any board; `1.2.0+1a2b3c4d` selects one of them.
-
-    Raises:
-        ConfigError: there is none.
     """
     releases = read_releases(registry)
     if not releases:

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.orders import Content, Update, version_key
-from edgemeter.provisioning.campaigns.starting import in_groups, start_campaign
+from edgemeter.provisioning.campaigns.campaign_handler import in_groups, start_campaign
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.inventory.selection import select_devices
 from edgemeter.provisioning.registry.campaigns import AbortRules, CampaignCell, GroupEnd, GroupRules
@@ -72,11 +73,10 @@ def _runs(health: Health) -> str:
 
 
 def _is_older(version: str, running: str) -> bool:
-    try:
+    # It may run a version that was never published: any published one may follow.
+    with suppress(ConfigError):
         return version_key(version) < version_key(running)
-    except ConfigError:
-        # It runs a version that was never published: any published one may follow.
-        return False
+    return False
 
 
 def _fitting(device: Device, health: Health, releases: Sequence[Release], boards: Collection[str]) -> tuple[Release | None, str]:
@@ -110,11 +110,7 @@ def _numbers(text: str | None) -> tuple[int, ...]:
 def plan_update(
     folder: FleetFolder, registry: Registry, selection: str, version: str | None, even_if: Sequence[Allowed]
 ) -> list[UpdateChoice]:
-    """Return the choice for each device of a selection.
-
-    Raises:
-        ConfigError: no device matches the selection, or there is no such release.
-    """
+    """Return the choice for each device of a selection; raises ConfigError if none matches it, or there is no such release."""
     releases = releases_of_version(registry, version)
     heard = read_presence(registry)
     under_way = {row["device"]: row["name"] for row in registry.query(_UNDER_WAY)}

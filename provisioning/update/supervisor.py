@@ -316,7 +316,6 @@ class Supervisor:
             self.update.write("bad.json", bad)
 
     def _bad(self) -> dict[str, Record]:
-        """Return the versions that failed here."""
         failures = self.update.read("bad.json")
         return {
             version: failure
@@ -516,7 +515,6 @@ class Supervisor:
             os.execv(sys.executable, [sys.executable, *sys.argv])  # noqa: S606 - ourselves
 
     def _clear(self, step: Record) -> None:
-        """Free the space of an unfinished release."""
         if step["order"]["version"] not in self.releases.installed():
             shutil.rmtree(str(self.releases.path(step["order"]["version"])), ignore_errors=True)
         shutil.rmtree(str(self.options.root / ".incoming"), ignore_errors=True)

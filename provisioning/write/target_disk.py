@@ -87,11 +87,7 @@ class TargetDisk:
 
 
 def read_disk(device: Path, world: KernelTrees) -> TargetDisk:
-    """Return the whole disk at `device`, a file of /dev or a link to one.
-
-    Raises:
-        ConfigError: it is not a disk, or only a partition of one.
-    """
+    """Return the whole disk at `device`, a file of /dev or a link to one; raises ConfigError if it is not one, or only a partition."""
     path = device.resolve()
     name = path.name
     entry = world.sysfs / "class/block" / name
@@ -150,7 +146,6 @@ def _disk(name: str, path: Path, entry: Path) -> TargetDisk:
 
 
 def _uses(disk: TargetDisk, world: KernelTrees) -> Iterator[str]:
-    """Yield the uses of the disk and its partitions."""
     mounted = _mounts(world)
     swapping = {_real(line.split()[0], world) for line in _text(world.proc / "swaps").splitlines()[1:] if line.split()}
     for name in (disk.name, *disk.parts):

@@ -42,7 +42,7 @@ RETIRED_IN_TEST_NAMES = {word.replace(" ", "_") + "(?:s|es)?": instead for word,
 }
 TEST_NAME = re.compile(r"^(?:@pytest\.fixture.*\n(?:@.*\n)*def (\w+)|def (test_\w+))", re.MULTILINE)
 STORED = {
-    "agent/update/order.py", "provisioning/registry/jobs.py", "provisioning/registry/schema.py", "provisioning/registry/certificates.py",
+    "agent/update/order.py", "provisioning/registry/jobs.py", "provisioning/registry/certificates.py",
     "provisioning/identity/enforcement.py", "provisioning/update/supervisor.py",
 }  # fmt: skip
 # A number or a formatted figure and a space before the sign, or a unit that begins with one; the remainder of a division is none.

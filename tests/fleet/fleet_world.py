@@ -15,12 +15,12 @@ from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract.orders import Content, Update
 from edgemeter.collector.load.tally import RecordTemplate
+from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
-from edgemeter.provisioning.inventory.fleet_registry import open_registry
 from edgemeter.provisioning.registry import devices, jobs
 from edgemeter.provisioning.registry.devices import Device
 from edgemeter.provisioning.registry.jobs import NewJob
-from edgemeter.provisioning.registry.lease import LEASE_S
+from edgemeter.provisioning.registry.registry import LEASE_S
 from tests.chaos.supervised import Supervised, await_port
 from tests.fixtures.collecting import EDGEMETER
 from tests.fixtures.fleet_key import give_service

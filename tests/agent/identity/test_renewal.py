@@ -20,7 +20,7 @@ from edgemeter.agent.contract.identity import CertificateHeld, EnrolmentAnswer
 from edgemeter.agent.daemon.handler import HandlerContext
 from edgemeter.agent.identity import identity
 from edgemeter.agent.identity.renewal import POLL_S, RETRY_S, RenewalHandler
-from edgemeter.provisioning.identity.service_key import ServiceKey
+from edgemeter.provisioning.identity.authority import ServiceKey
 from edgemeter.provisioning.registry import certificates
 from tests.fixtures.fleet_key import signed_in
 from tests.fixtures.mqtt_peer import wait_until

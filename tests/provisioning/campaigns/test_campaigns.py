@@ -10,7 +10,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.orders import Order
-from edgemeter.provisioning.campaigns import planning, starting
+from edgemeter.provisioning.campaigns import campaign_handler, planning
 from edgemeter.provisioning.campaigns.campaign_handler import CampaignHandler
 from edgemeter.provisioning.content.store import ContentStore
 from edgemeter.provisioning.inventory import fleet_file
@@ -333,7 +333,7 @@ def test_a_name_is_used_once_and_a_rehearsal_starts_nothing(world):
 def test_groups_mix_the_boards():
     """Their ends are numbers or shares of the devices, in any order; a group of two has two kinds of board."""
     kinds = {f"p{number}": "pi5" for number in range(8)} | {"o1": "orin", "o2": "orin"}
-    groups = starting.in_groups(kinds, ("20%", 5, 8))
+    groups = campaign_handler.in_groups(kinds, ("20%", 5, 8))
     assert {name for name, group in groups.items() if group == 0} == {"p0", "o1"}
     for ends, sizes in (
         (("20%", 5, 8), [2, 3, 3, 2]),
@@ -345,10 +345,10 @@ def test_groups_mix_the_boards():
         ((1, 1, "10%"), [1, 9]),
     ):
         with table_row(ends):
-            counts = Counter(starting.in_groups(kinds, ends).values())
+            counts = Counter(campaign_handler.in_groups(kinds, ends).values())
             assert [counts[group] for group in range(len(counts))] == sizes
     hundred = {f"d{number}": "pi5" for number in range(100)}
-    assert Counter(starting.in_groups(hundred, ("7%",)).values()) == {0: 7, 1: 93}
+    assert Counter(campaign_handler.in_groups(hundred, ("7%",)).values()) == {0: 7, 1: 93}
 
 
 def test_a_campaign_of_an_earlier_version_is_read(world):

@@ -4,8 +4,8 @@ import pytest
 
 from edgemeter.agent.contract.messages import LARGEST_REPORT_BYTES, decode_campaign
 from edgemeter.agent.contract.orders import Canary
-from edgemeter.provisioning.campaigns import progress
-from edgemeter.provisioning.campaigns.progress import ProgressReports
+from edgemeter.provisioning.campaigns import campaign_handler
+from edgemeter.provisioning.campaigns.campaign_handler import ProgressReports
 from tests.fixtures.job_bench import Bench, S
 
 
@@ -78,7 +78,7 @@ def test_a_job_is_published_with_what_its_devices_do_until_a_day_after_its_end(w
 
 def test_the_newest_jobs_are_published_and_what_a_killed_service_left_is_cleared(world, monkeypatch):
     """Canary runs, one a day for each board, are not."""
-    monkeypatch.setattr(progress, "MOST_JOBS", 3)
+    monkeypatch.setattr(campaign_handler, "MOST_JOBS", 3)
     world.add("a", work=Canary())
     first = [world.add("a") for _ in range(3)]
     assert set(world.published()[0]) == set(first)
@@ -97,5 +97,5 @@ def test_a_job_on_thousands_of_devices_is_a_message_that_a_collector_takes(world
     with world.registry.transaction() as connection:
         connection.execute("UPDATE executions SET state = 'failed', ended_ns = 1, reason = ?", ("\u2603" * 2000,))
     report = world.published(0.0)[0][job]
-    assert (report.failed, len(report.executions)) == (2_000, progress.MOST_EXECUTIONS)
+    assert (report.failed, len(report.executions)) == (2_000, campaign_handler.MOST_EXECUTIONS)
     assert max(map(len, world.retained.values())) < LARGEST_REPORT_BYTES

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from edgemeter.provisioning.identity import broker_files, open_files
+from edgemeter.provisioning.identity import broker_files, enforcement
 from edgemeter.provisioning.inventory.fleet_file import ServerEntry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from tests.fixtures.servers import Server
@@ -37,8 +37,8 @@ def test_silent_connections_to_the_port_for_tokens_leave_the_devices_theirs(lab)
 def test_limits_that_are_too_low_are_named_with_the_remedy(tmp_path, monkeypatch):
     """Those of the service and of the broker's process; a broker elsewhere is not looked at."""
     folder, server = FleetFolder(tmp_path), ServerEntry(broker="x")
-    monkeypatch.setattr(open_files.resource, "getrlimit", lambda _: (1024, 1024))
-    assert ["the service may open 1,024 files" in issue for issue in open_files.low_limits(folder, server)] == [True]
+    monkeypatch.setattr(enforcement.resource, "getrlimit", lambda _: (1024, 1024))
+    assert ["the service may open 1,024 files" in issue for issue in enforcement.low_limits(folder, server)] == [True]
     process = tmp_path / "proc" / "77"
     process.mkdir(parents=True)
     folder.broker.mkdir()
@@ -47,8 +47,8 @@ def test_limits_that_are_too_low_are_named_with_the_remedy(tmp_path, monkeypatch
     (process / "limits").write_text(
         "Max processes  1  1  processes\nMax open files            1024                 524288               files\n"
     )
-    monkeypatch.setattr(open_files.resource, "getrlimit", lambda _: (65536, 65536))
-    (issue,) = open_files.low_limits(folder, server, tmp_path / "proc")
+    monkeypatch.setattr(enforcement.resource, "getrlimit", lambda _: (65536, 65536))
+    (issue,) = enforcement.low_limits(folder, server, tmp_path / "proc")
     assert "the broker may hold 1,024 connections only" in issue
     assert "ulimit -n 65536" in issue
 

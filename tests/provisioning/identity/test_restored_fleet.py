@@ -9,7 +9,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.messages import DeviceState, Topic, encode_message
-from edgemeter.provisioning.identity.restored import restore_question
+from edgemeter.provisioning.identity.backup import restore_question
 from edgemeter.provisioning.inventory import fleet_file
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices

@@ -5,9 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from edgemeter.provisioning.registry import bans
-from edgemeter.provisioning.registry.bans import active_bans, ban_device, end_ban
-from edgemeter.provisioning.registry.certificates import pending_disconnects
+from edgemeter.provisioning.registry import certificates
+from edgemeter.provisioning.registry.certificates import active_bans, ban_device, end_ban, pending_disconnects
 from edgemeter.provisioning.registry.registry import Registry
 
 MIN = 60_000_000_000
@@ -43,11 +42,11 @@ def test_a_good_day_or_a_command_forgets_the_bans_before(registry):
     """The next one is short again."""
     assert ban(registry, 0) == 1
     assert ban(registry, MIN) == 4
-    assert ban(registry, 5 * MIN + bans.FORGOTTEN_NS) == 1
+    assert ban(registry, 5 * MIN + certificates.FORGOTTEN_NS) == 1
     with registry.transaction() as connection:
         end_ban(connection, "pi-1")
-    assert active_bans(registry, 5 * MIN + bans.FORGOTTEN_NS) == {}
-    assert ban(registry, 6 * MIN + bans.FORGOTTEN_NS) == 1
+    assert active_bans(registry, 5 * MIN + certificates.FORGOTTEN_NS) == {}
+    assert ban(registry, 6 * MIN + certificates.FORGOTTEN_NS) == 1
 
 
 def test_a_registry_of_an_earlier_version_gets_the_table_when_it_is_written(tmp_path):

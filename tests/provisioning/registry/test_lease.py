@@ -7,8 +7,7 @@ import pytest
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.devices import Device
-from edgemeter.provisioning.registry.lease import LEASE_S, ServiceLease
-from edgemeter.provisioning.registry.registry import Registry
+from edgemeter.provisioning.registry.registry import LEASE_S, Registry, ServiceLease
 
 
 @pytest.fixture

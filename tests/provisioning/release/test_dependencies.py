@@ -6,7 +6,7 @@ import tarfile
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.release import additions, boards, system_packages
+from edgemeter.provisioning.release import additions, boards
 from tests.fixtures.debian_packages import CORAL_DEPENDS, TRIXIE, add_repository, build_package, make_system
 from tests.fixtures.rows import table_row
 
@@ -23,7 +23,7 @@ def coral(tmp_path):
 def added(packages, release, root, target=TARGET):
     """Return the packages of a release that was built with these, and the files in it."""
     release.mkdir(exist_ok=True)
-    debian = system_packages.add_packages([additions.parse_added_file(str(path)) for path in packages], target, release, root)
+    debian = additions.add_packages([additions.parse_added_file(str(path)) for path in packages], target, release, root)
     return debian, sorted(path.name for path in release.glob("packages/*"))
 
 
@@ -101,15 +101,15 @@ def test_a_release_pins_the_interpreter_of_its_libedgetpu(tmp_path, coral):
     """The pair is that of the table; Google's library of 2021 has none, unless the user names the interpreter."""
     system = make_system(tmp_path / "system", (*TRIXIE, ("libusb-1.0-0", "2:1.0.28-1", "")))
     debian, _ = added([coral], tmp_path / "release", system)
-    assert system_packages.interpreter_for(debian, []) == "ai-edge-litert==2.2.0"
-    assert system_packages.interpreter_for(debian, ["ai_edge_litert"]) is None
-    assert system_packages.interpreter_for((), []) is None
+    assert additions.interpreter_for(debian, []) == "ai-edge-litert==2.2.0"
+    assert additions.interpreter_for(debian, ["ai_edge_litert"]) is None
+    assert additions.interpreter_for((), []) is None
     google = build_package(tmp_path, "libedgetpu1-max", "16.0", "arm64", CORAL_DEPENDS)
     debian, _ = added([google], tmp_path / "google", system)
     with pytest.raises(
         ConfigError, match=r"no interpreter is known to belong to libedgetpu1-max 16.0.*16.0tf2.19.1-1 with ai-edge-litert==2.2.0"
     ):
-        system_packages.interpreter_for(debian, [])
+        additions.interpreter_for(debian, [])
 
 
 def test_a_dependency_that_the_board_has_in_a_newer_version_stays(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.provisioning.release import additions, boards, build, install, system_packages
+from edgemeter.provisioning.release import additions, boards, build, install
 from tests.fixtures import small_release
 from tests.fixtures.debian_packages import build_package
 from tests.fixtures.rows import table_row
@@ -144,9 +144,7 @@ def test_a_package_that_does_not_fit_is_refused_when_the_release_is_built(tmp_pa
             (tmp_path / name).write_text("x")
             package = text.format(tmp_path / name)
             with pytest.raises(ConfigError, match=why):
-                system_packages.add_packages(
-                    [additions.parse_added_file(package)], boards.release_target("pi5"), tmp_path / "release", None
-                )
+                additions.add_packages([additions.parse_added_file(package)], boards.release_target("pi5"), tmp_path / "release", None)
 
 
 def test_a_release_with_libedgetpu_states_that_it_runs_on_the_edge_tpu(tmp_path):

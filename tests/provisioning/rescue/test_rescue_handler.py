@@ -81,7 +81,7 @@ class Rack:
 @pytest.fixture
 def rack(tmp_path, monkeypatch):
     """Return a rack whose switch is a Shelly; nobody waits for its timer."""
-    monkeypatch.setattr("edgemeter.provisioning.rescue.switching.MARGIN_S", -1.0)
+    monkeypatch.setattr("edgemeter.provisioning.rescue.wiring.MARGIN_S", -1.0)
     for switch in serve("shelly gen2"):
         rack = Rack(tmp_path, switch)
         yield rack

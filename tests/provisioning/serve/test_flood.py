@@ -9,7 +9,7 @@ from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.contract.identity import read_join_file, request_topic, token_id
 from edgemeter.provisioning.identity.broker_access import BrokerAccess
 from edgemeter.provisioning.inventory import fleet_file
-from edgemeter.provisioning.registry.bans import active_bans
+from edgemeter.provisioning.registry.certificates import active_bans
 from tests.benchmarks.fleet_flood import HonestBoard, floods, job_delay_s, settings_of
 from tests.fixtures.flooder import hello, open_line, start_flood
 from tests.fixtures.mqtt_peer import Peer, wait_until

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
-from edgemeter.provisioning.write import image_file as images
 from edgemeter.provisioning.write import target_disk as disks
 from edgemeter.provisioning.write import writing
-from edgemeter.provisioning.write.image_file import CHUNK_BYTES
 from edgemeter.provisioning.write.target_disk import KernelTrees
+from edgemeter.provisioning.write.writing import CHUNK_BYTES
 from tests.fixtures.rows import table_row
 from tests.provisioning.write.world import USB, Bench
 
@@ -41,7 +40,7 @@ def make_image(folder, content=CONTENT, name="os.img"):
     """Write an image and read it as the command does."""
     path = folder / name
     path.write_bytes(content)
-    return images.read_image(path, quiet)
+    return writing.read_image(path, quiet)
 
 
 def make_card(folder, size_bytes=24 << 20):
@@ -156,7 +155,7 @@ def test_what_is_no_image_is_refused(tmp_path):
 def test_an_absent_image_is_one_line(tmp_path):
     """A path that leads to nothing is refused by name, without a traceback."""
     with pytest.raises(ConfigError, match="cannot read the image"):
-        images.read_image(tmp_path / "absent.img", quiet)
+        writing.read_image(tmp_path / "absent.img", quiet)
 
 
 def test_a_hash_beside_the_image_is_compared(tmp_path):
