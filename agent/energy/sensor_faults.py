@@ -173,9 +173,14 @@ def _repeats(values: Array, step: float) -> float:
 
 def _step(values: Array, described_step: float | None) -> float:
     """Return the step of the values: as it is described, but not below the smallest difference of two of them."""
+    return max(described_step or 0.0, smallest_difference(values))
+
+
+def smallest_difference(values: Array) -> float:
+    """Return the smallest difference of two values that is more than the rounding of floating point; 0 where there is none."""
     apart = np.diff(np.unique(values))
     clear = apart[apart > ROUNDING_RATIO * float(np.abs(values).max(initial=0.0))]
-    return max(described_step or 0.0, float(clear.min()) if clear.size else 0.0)
+    return float(clear.min()) if clear.size else 0.0
 
 
 def _stays(times_ns: Times, values: Array) -> _Stays:

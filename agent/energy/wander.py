@@ -55,7 +55,7 @@ def stretch_means(curve: Curve, stretches: Sequence[Window], renewed_ns: float |
     most_blocks = min(BLOCKS, values // FEWEST_IN_BLOCK) if renewed_ns is None else round(shortest_ns / renewed_ns)
     n = max(FEWEST_BLOCKS, most_blocks)
     block_ns = shortest_ns / n
-    blocks = [_block_means(curve, window, max(n, round(window.length_ns / block_ns))) for window in stretches]
+    blocks = [block_means(curve, window, max(n, round(window.length_ns / block_ns))) for window in stretches]
     centred = [means - means.mean() for means in blocks]
     squares = math.fsum(float(np.sum(means**2)) for means in centred)
     freedom = sum(means.size - 1 for means in blocks)
@@ -87,6 +87,7 @@ def held_values(powers_w: NDArray[np.float64], times_ns: NDArray[np.int64]) -> P
     return PowerScatter(math.sqrt(variance * squares), max(1.0, 1 / squares - 1))
 
 
-def _block_means(curve: Curve, window: Window, n: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def block_means(curve: Curve, window: Window, n: int) -> NDArray[np.float64]:
+    """Return the mean powers of n blocks of a window, W, float64 [n]."""
     edges = [window.start_ns + window.length_ns * number // n for number in range(n + 1)]
     return np.array([mean_w(curve, Window(begin, end)) for begin, end in itertools.pairwise(edges)])

@@ -27,11 +27,6 @@ def command_output(arguments: Sequence[str]) -> str | None:
     return completed.stdout.decode(errors="replace")
 
 
-def no_command(_arguments: Sequence[str]) -> None:
-    """Return None: a recorded tree has files and no commands."""
-    return
-
-
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Where to read: `root` holds sys, proc, etc, dev and run; `output` runs a command and returns what it printed.
@@ -63,9 +58,9 @@ class Machine:
         text = self.text(path) or ""
         return " ".join("".join(char if char.isprintable() else " " for char in text).split()) or None
 
-    def number(self, path: str | Path, base: int = 10) -> int | None:
+    def number(self, path: str | Path) -> int | None:
         """Return the whole number that the file holds, None where it holds none."""
-        return whole_number(self.text(path), base)
+        return whole_number(self.text(path))
 
     def find(self, pattern: str) -> list[Path]:
         """Return the paths below the root that match a glob pattern, relative to the root, numbers in counting order."""
@@ -81,7 +76,7 @@ THIS_MACHINE = Machine()
 
 def recorded(root: Path, arch: str = "unknown") -> Machine:
     """Return the machine whose files were recorded below `root`; it has no commands."""
-    return Machine(root.resolve(), no_command, arch)
+    return Machine(root.resolve(), lambda _: None, arch)
 
 
 def whole_number(text: str | None, base: int = 10) -> int | None:

@@ -5,16 +5,18 @@ import select
 import shutil
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError
+from edgemeter.agent.power import AbsentError, PowerSensor
 
 COMMAND_TIMEOUT_S = 5.0
 CHUNK_BYTES = 65536
+Located = TypeVar("Located")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,26 @@ class SensorWorld:
 
 
 HERE = SensorWorld()
+
+
+class LocatedSensor(PowerSensor, ABC, Generic[Located]):
+    """The base of sensors whose parts are located once, by `_find`, and read again and again until the sensor is closed."""
+
+    def __init__(self, world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._world, self._clock = world, clock
+        self._located: Located | None = None
+
+    def close(self) -> None:
+        """Forget the parts."""
+        self._located = None
+
+    def _parts(self) -> Located:
+        self._located = self._located or self._find()
+        return self._located
+
+    @abstractmethod
+    def _find(self) -> Located:
+        """Return what is to be read, never empty; raises as `describe`."""
 
 
 def _not_started(arguments: Sequence[str], error: OSError) -> UnavailableError:
