@@ -15,15 +15,14 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract.record_figures import Scope
-from edgemeter.agent.energy.curve import curve_of, mean_w
+from edgemeter.agent.energy.curve import block_means, curve_of, mean_w
 from edgemeter.agent.energy.load_steps import levels
+from edgemeter.agent.energy.queries import Array
 from edgemeter.agent.energy.sampler import Sampler, SensorTrace
 from edgemeter.agent.energy.sensor_faults import smallest_difference
-from edgemeter.agent.energy.wander import block_means
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description, PowerSensor
 from edgemeter.agent.power.detect import scope_rank
@@ -115,7 +114,7 @@ def _check(steps: Sequence[LoadStep]) -> None:
         )
 
 
-def _york(points: NDArray[np.float64], slope: float) -> CalibrationLine:
+def _york(points: Array, slope: float) -> CalibrationLine:
     """Return one round of York's iteration, from the slope of the round before; `points` are x, its uncertainty, y and that of y."""
     x, u_x, y, u_y = points.T
     floor_w = 1e-6

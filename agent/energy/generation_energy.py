@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR
@@ -21,13 +20,13 @@ from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_generation import Generation, GenerationEnergy, TokenEnergy
 from edgemeter.agent.energy import budget, query_energy
 from edgemeter.agent.energy.curve import curve_of
+from edgemeter.agent.energy.queries import Times
 from edgemeter.agent.energy.query_energy import PartEnergy, QuerySensor, Stretches
 from edgemeter.agent.energy.renewal import NOMINAL_U_RATIO, Renewal
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import EnergyRun, SensorRun, settling_of
 
 THIS_HOST = ("localhost", "127.0.0.1", "::1")
-Times = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +44,6 @@ class GenerationWindows:
     output_tokens: int
     mean_output_tokens: float
     overlap: bool = False
-
-    def before(self) -> Stretches:
-        """Return the pause before each query."""
-        return query_energy.stretches_before(self.starts_ns, self.last_ns)
 
 
 def generation_windows(series: Iterable[Series], timed_start_ns: int, generation: Generation) -> GenerationWindows:
@@ -124,7 +119,8 @@ class _Split:
         if tokens is None:
             return None, "the server does not state how many tokens a prompt has"
         if windows.output_tokens > 1:
-            return self._part("prefill", Stretches(windows.starts_ns, windows.first_ns), windows.before(), tokens)
+            before = query_energy.stretches_before(windows.starts_ns, windows.last_ns)
+            return self._part("prefill", Stretches(windows.starts_ns, windows.first_ns), before, tokens)
         energy = self.energy
         return _per_token(tokens, energy.gross_mj, energy.gross_u_mj, energy.net_mj, energy.net_u_mj), None
 
@@ -186,7 +182,4 @@ def _per_token(tokens: int, gross_mj: float, gross_u_mj: float | None, net_mj: f
 
 
 _DELAY_ADVICE = "let the machine idle after the run (idle_seconds)"
-_ADVICE = {
-    "prefill": "use longer prompts, or measure prefill by itself with --output-tokens 1",
-    "decode": "ask for more output tokens",
-}
+_ADVICE = {"prefill": "use longer prompts, or measure prefill by itself with --output-tokens 1", "decode": "ask for more output tokens"}

@@ -66,7 +66,6 @@ def _running(target: Callable[..., None], arguments: Iterable[tuple[Any, ...]]) 
 
 
 def _compute_while(is_on: "Event", ready: "Semaphore") -> None:
-    """Compute while the load is on, forever."""
     value = 1.0
     ready.release()
     while is_on.wait():

@@ -8,10 +8,10 @@ from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.energy import sensor_run
 from edgemeter.agent.energy.accelerators import accelerator_refusal
 from edgemeter.agent.energy.curve import CounterCurve, increasing, mean_w
-from edgemeter.agent.energy.queries import Queries
+from edgemeter.agent.energy.queries import Array, Queries, Times
 from edgemeter.agent.energy.renewal import LOCKED, NOMINAL_U_RATIO, Renewal, described_renewal, keeps_step, unseen_phases_ns
 from edgemeter.agent.energy.sampler import SensorTrace
-from edgemeter.agent.energy.sensor_faults import FEWEST_EQUAL, Array, Fault, Times, clipping, hangs, nothing_shown, overstays, spikes
+from edgemeter.agent.energy.sensor_faults import FEWEST_EQUAL, Fault, clipping, hangs, nothing_shown, overstays, spikes
 from edgemeter.agent.energy.sensor_run import EnergyRun, SensorRun, seconds
 from edgemeter.agent.energy.settling import Settling
 from edgemeter.agent.energy.window import Window

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import MeasurementError, TransientError
 from edgemeter.agent.base.progress import Tell
+from edgemeter.agent.energy.queries import Array
 from edgemeter.agent.energy.refusals import power_refusal
 from edgemeter.agent.energy.renewal import Renewal, renewal_of
 from edgemeter.agent.energy.sensor_run import LARGEST_GAP_RATIO
@@ -23,8 +23,6 @@ from edgemeter.agent.energy.step_response import SHORT_S, Estimate, StepResponse
 from edgemeter.agent.machine.power_range import ANY_MACHINE, PowerRange
 from edgemeter.agent.power import Description, PowerSensor
 from edgemeter.agent.power.stored import MeasuredProperty, SelfTest
-
-Array = NDArray[np.float64]
 
 TEST_S = 60.0
 # Lengths of the turns, s, drawn so that each factor of length is as frequent as any other.

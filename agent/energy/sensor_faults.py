@@ -16,10 +16,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.energy.queries import Array, Times
 from edgemeter.agent.energy.window import Window
-
-Array = NDArray[np.float64]
-Times = NDArray[np.int64]
 
 # Fewer equal readings, or fewer others to hold them against, are chance.
 FEWEST_EQUAL = 5
@@ -143,7 +141,6 @@ def _fault(stays: _Stays, index: int) -> Fault:
 
 
 def _chance(reference: _Stays, length_ns: float, step: float, spacing_ns: float) -> float:
-    """Return how probable it is that a value among these stays for so long."""
     return math.pow(_repeats(reference.values, step), max(0.0, length_ns) / (_usual_stay_ns(reference) + spacing_ns))
 
 

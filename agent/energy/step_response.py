@@ -50,10 +50,6 @@ class Switched:
     edges_s: Array
     end_s: float
 
-    def is_on(self, at_s: Array) -> Array:
-        """Return 1 where the load was on, else 0."""
-        return (np.searchsorted(self.edges_s, at_s, "right") % 2).astype(np.float64)
-
     def on_s(self, at_s: Array) -> Array:
         """Return how long the load was on up to these moments."""
         lengths = np.diff(np.append(self.edges_s, max(self.end_s, float(self.edges_s[-1])) + 1e3))
@@ -110,7 +106,6 @@ class StepResponse:
     shape: Shape | None
     pure_delay_s: Estimate | None
     length_s: Estimate | None
-    correlation: float
     is_seen: bool
     is_short: bool
 
@@ -138,9 +133,9 @@ def step_response(at_s: Array, values: Array, load: Switched, spans_s: Array | N
     length_s = _estimate(best[shape][1], [length for _, length in blocks], EDGE_S)
     is_short = spans_s is None and length_s.high < SHORT_S
     is_told = spans_s is None and not is_short and float(worse.sum()) > CLEARLY_WORSE * error
-    most = max(1, load.edges_s.size // 2 - 1)
-    others = [load.turned(number) for number in np.unique(np.linspace(1, most, OTHER_SCHEDULES).round().astype(int))]
-    chance = max(_Fit(at_s, values, other, _answer(other, shape, spans_s)).correlation(*best[shape]) for other in others)
+    most_pairs = max(1, load.edges_s.size // 2 - 1)
+    other_loads = [load.turned(number) for number in np.unique(np.linspace(1, most_pairs, OTHER_SCHEDULES).round().astype(int))]
+    chance = max(_Fit(at_s, values, other, _answer(other, shape, spans_s)).correlation(*best[shape]) for other in other_loads)
     correlation = fit.correlation(*best[shape])
     steps = [fit.step(*point, leave_out=block) for block, point in enumerate(blocks)]
     return StepResponse(
@@ -149,7 +144,6 @@ def step_response(at_s: Array, values: Array, load: Switched, spans_s: Array | N
         shape=shape if is_told else None,
         pure_delay_s=_estimate(best[shape][0], [delay for delay, _ in blocks], EDGE_S) if is_told else None,
         length_s=length_s if is_told else None,
-        correlation=correlation,
         is_short=is_short,
         is_seen=correlation > max(LEAST_CORRELATION, BEYOND_CHANCE * chance)
         or (correlation > 0 and 1 - correlation**2 < UNEXPLAINED_RATIO * (1 - chance**2)),
@@ -207,7 +201,6 @@ class _Fit:
         return answer - basis @ (basis.T @ answer), values
 
     def step(self, delay_s: float, length_s: float, leave_out: int | None = None) -> float:
-        """Return by how much the readings step with the load."""
         answer, values = self._cleared(delay_s, length_s, leave_out)
         squares = float(answer @ answer)
         return float(answer @ values) / squares if squares > 0 else 0.0

@@ -11,20 +11,19 @@ from pathlib import Path
 COMMAND_TIMEOUT_S = 5.0
 
 
+def run_in_english(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+    """Return a command that has ended within 5 s, its output in English; raises OSError or TimeoutExpired, whatever its exit status."""
+    env = {**os.environ, "LC_ALL": "C"}
+    return subprocess.run(arguments, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=COMMAND_TIMEOUT_S, env=env)
+
+
 def command_output(arguments: Sequence[str]) -> str | None:
     """Return what the command prints, or None where it is absent, fails, or takes longer than 5 s."""
     try:
-        completed = subprocess.run(
-            list(arguments),
-            capture_output=True,
-            check=True,
-            stdin=subprocess.DEVNULL,
-            timeout=COMMAND_TIMEOUT_S,
-            env={**os.environ, "LC_ALL": "C"},
-        )
+        completed = run_in_english(arguments)
     except (OSError, subprocess.SubprocessError):
         return None
-    return completed.stdout.decode(errors="replace")
+    return None if completed.returncode else completed.stdout.decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)

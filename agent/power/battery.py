@@ -52,7 +52,6 @@ class _Supply:
         return None
 
     def number(self, key: str) -> int | None:
-        """Return a property's number; None where there is none."""
         text = self.text(key)
         if text is None:
             return None

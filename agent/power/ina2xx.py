@@ -79,7 +79,6 @@ class _Shunt:
 
     @property
     def true_ohm(self) -> float:
-        """The resistance with which the current is computed."""
         return self.confirmed_ohm or self.driver_ohm
 
 
@@ -103,7 +102,6 @@ class _Meter:
         return values.plausible_power_w(found_w, HIGHEST_W, self.chip.known_as)
 
     def step_ma(self) -> float:
-        """Return the step of the driver's current."""
         name = self.chip.name or ""
         if self.shunt is None:
             return INTERNAL_STEP_MA[name]
@@ -112,7 +110,6 @@ class _Meter:
         return wider * SHUNT_STEP_UV.get(name, UNKNOWN_STEP_UV) / self.shunt.driver_ohm / 1000
 
     def energy_mj(self) -> float:
-        """Return the chip's own count."""
         return self.chip.number("energy1_input") * self.current_ratio / 1000
 
     def resolution_w(self) -> float:

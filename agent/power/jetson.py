@@ -31,9 +31,6 @@ from edgemeter.agent.power.world import LocatedSensor
 HWMON_PERIOD_MS = 100.0
 CHANNELS = (1, 2, 3)
 INA238_LABELS = ("in1_label", "power1_label", "curr1_label", "label")
-UW_PER_W = 1_000_000
-MW_PER_W = 1000
-MA_PER_A = 1000
 # Of the IIO driver: 64 samples x 3 channels x 2.2 ms.
 IIO_PERIOD_MS = 422.0
 # `iio_device` is what some kernels call it.
@@ -52,7 +49,7 @@ class JetsonChannel:
 
     label: str
     factors: tuple[Path, ...]
-    per_w: int = UW_PER_W
+    per_w: int = 1_000_000
     voltage_mv: Path | None = None
     shunt_uohm: Path | None = None
     disabled_by: Path | None = None
@@ -167,7 +164,6 @@ def _thor_input(root: Path, folders: Sequence[Path], rails: Sequence[JetsonChann
 
 
 def _label(path: Path) -> str | None:
-    """Return a rail's label, None if it has none."""
     try:
         return read_text(path) or None
     except AbsentError:
@@ -188,7 +184,7 @@ def _channel(folder: Path, number: int) -> JetsonChannel | None:
         voltage_mv=voltage,
         shunt_uohm=folder / f"shunt{number}_resistor",
         disabled_by=enable if optional_number(enable) == 0 else None,
-        full_scale_ma=jetson_rails.SHUNT_LAST_UV / shunt_uohm * MA_PER_A if shunt_uohm else math.inf,
+        full_scale_ma=jetson_rails.SHUNT_LAST_UV / shunt_uohm * 1000 if shunt_uohm else math.inf,
     )
 
 
@@ -199,7 +195,7 @@ def _iio_channel(folder: Path, name: Path) -> JetsonChannel | None:
         return None
     power, voltage, current = (folder / f"in_{kind}{number}_input" for kind in ("power", "voltage", "current"))
     if power.exists():
-        return JetsonChannel(label, (power,), MW_PER_W, voltage_mv=voltage)
+        return JetsonChannel(label, (power,), 1000, voltage_mv=voltage)
     return JetsonChannel(label, (voltage, current), voltage_mv=voltage)
 
 

@@ -31,7 +31,7 @@ from edgemeter.agent.power.world import HERE, LocatedSensor, SensorWorld
 PERIOD_MS = 100.0
 # More than any server draws.
 HIGHEST_W = 100_000.0
-CHANNEL = re.compile(r"(?P<id>(?P<kind>power|energy)\d+)_(?P<source>input|average)")
+CHANNEL = re.compile(r"(?P<id>(?P<kind>power|energy)(?P<number>\d+))_(?P<source>input|average)")
 BATTERY = re.compile(r"BAT\d*|ucsi_source_psy.*|CMB\d+|macsmc_battery", re.IGNORECASE)
 
 
@@ -82,12 +82,7 @@ class PowerHwmon(LocatedSensor[tuple[_Channel, ...]]):
     """Reads one channel of one chip, or the sum of those that the user names."""
 
     def __init__(
-        self,
-        device: str = "",
-        channel: str = "",
-        scope: str = "",
-        world: SensorWorld = HERE,
-        clock: Callable[[], int] = time.monotonic_ns,
+        self, device: str = "", channel: str = "", scope: str = "", world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
         super().__init__(world, clock)
         self._device = device
@@ -174,13 +169,10 @@ class PowerHwmon(LocatedSensor[tuple[_Channel, ...]]):
     def _channels_of(self, chip: HwmonChip) -> list[_Channel]:
         if chip.name == "ina3221" or ina2xx.is_ina2xx(chip) or powerz.is_powerz(chip) or self._is_battery(chip):
             return []
-        files = [path.name for path in list_folder(chip.folder, "channels")]
-        by_id: dict[str, _Channel] = {}
-        for file in sorted(files, key=_order):
-            # `_average` sorts before `_input`, which is the newer value and takes its place.
-            if match := CHANNEL.fullmatch(file):
-                by_id[match["id"]] = _Channel(chip, match["id"], file, chip.text(f"{match['id']}_label"))
-        return list(by_id.values())
+        matches = [match for path in list_folder(chip.folder, "channels") if (match := CHANNEL.fullmatch(path.name))]
+        # `_average` sorts before `_input`, which is the newer value and takes its place.
+        matches.sort(key=lambda match: (match["kind"], int(match["number"]), match["source"]))
+        return list({match["id"]: _Channel(chip, match["id"], match[0], chip.text(f"{match['id']}_label")) for match in matches}.values())
 
     def _is_battery(self, chip: HwmonChip) -> bool:
         # The kernel's hwmon for a power supply bears its name, with dashes made underscores.
@@ -205,16 +197,10 @@ def _averaging(channels: Sequence[_Channel]) -> Averaging | None:
     return averaging_by("driver", window_s=mean_ms / 1000, update_interval_s=update_ms / 1000)
 
 
-def _order(file: str) -> tuple[str, int, str]:
-    match = re.match(r"([a-z]+)(\d+)(.*)", file)
-    return (match[1], int(match[2]), match[3]) if match else (file, 0, "")
-
-
 def _seen(channels: Sequence[_Channel]) -> str:
-    numbers = [optional_number(channel.chip.folder / channel.file) for channel in channels]
-    values = [
-        "unreadable" if number is None else f"{number / 1e6:.3f} {'J' if channel.is_energy else 'W'}"
-        for channel, number in zip(channels, numbers, strict=True)
-    ]
-    labelled = zip(channels, values, strict=True)
-    return ", ".join(f"{channel.id}{f' ({channel.label})' if channel.label else ''} {value}" for channel, value in labelled)
+    texts = []
+    for channel in channels:
+        number = optional_number(channel.chip.folder / channel.file)
+        value = "unreadable" if number is None else f"{number / 1e6:.3f} {'J' if channel.is_energy else 'W'}"
+        texts.append(f"{channel.id}{f' ({channel.label})' if channel.label else ''} {value}")
+    return ", ".join(texts)

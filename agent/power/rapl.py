@@ -19,9 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.sysfs import list_folder, optional_number, read_number, read_text
+from edgemeter.agent.power.sysfs import list_folder, optional_number, optional_text, read_number
 from edgemeter.agent.power.values import as_unavailable
 from edgemeter.agent.power.world import HERE, LocatedSensor, SensorWorld
 
@@ -83,7 +83,7 @@ class Rapl(LocatedSensor[list[_Zone]]):
         return Reading(taken_ns=(begin + self._clock()) // 2, energy_mj=energy_uj / 1000, rails=rails)
 
     def _find(self) -> list[_Zone]:
-        top = next(filter(None, (_zone_folders(self._world.root / place) for place in PLACES)), [])
+        top = next(filter(None, (_zone_folders(self._world.root / folder) for folder in PLACES)), [])
         # The class folder lists sub-zones beside their zone, which holds them too.
         by_name = {folder.name: folder for folder in (*top, *(below for zone in top for below in _zone_folders(zone)))}
         zones = [zone for _, folder in sorted(by_name.items()) if (zone := _zone(folder))]
@@ -133,8 +133,5 @@ def _zone_folders(parent: Path) -> list[Path]:
 
 
 def _zone(folder: Path) -> _Zone | None:
-    try:
-        name = read_text(folder / "name")
-    except (UnavailableError, TransientError):
-        return None
-    return _Zone(str(folder / "energy_uj"), name, optional_number(folder / "max_energy_range_uj"))
+    name = optional_text(folder / "name")
+    return None if name is None else _Zone(str(folder / "energy_uj"), name, optional_number(folder / "max_energy_range_uj"))

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
+from edgemeter.agent.machine.machine import COMMAND_TIMEOUT_S, run_in_english
 from edgemeter.agent.power import AbsentError, PowerSensor
 
-COMMAND_TIMEOUT_S = 5.0
 CHUNK_BYTES = 65536
 Located = TypeVar("Located")
 
@@ -52,14 +52,7 @@ def run_command(arguments: Sequence[str]) -> CommandOutput:
         TransientError: it took longer than 5 s.
     """
     try:
-        completed = subprocess.run(
-            list(arguments),
-            capture_output=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=COMMAND_TIMEOUT_S,
-            env={**os.environ, "LC_ALL": "C"},
-        )
+        completed = run_in_english(arguments)
     except subprocess.TimeoutExpired as error:
         raise TransientError(
             f"`{' '.join(arguments)}` took longer than {COMMAND_TIMEOUT_S:.0f} s: check the load of the machine"

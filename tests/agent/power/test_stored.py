@@ -165,10 +165,7 @@ def test_what_the_driver_does_not_state_comes_from_the_self_test_with_its_date()
     """All of it, or only the clock where the rest is described; what nobody knows stays unknown."""
     described = CheckedSensor(Meter(), _test()).describe()
     assert described.averaging == Averaging(
-        window_s=0.0,
-        lag_s=0.5,
-        update_interval_s=1.0,
-        sources=dict.fromkeys(("window_s", "lag_s", "update_interval_s"), "self-test"),
+        window_s=0.0, lag_s=0.5, update_interval_s=1.0, sources=dict.fromkeys(("window_s", "lag_s", "update_interval_s"), "self-test")
     )
     assert described.self_tested_at == "2026-11-23T05:00:00+00:00"
     assert (described.resolution_w, described.warnings) == (0.1, ())
