@@ -239,9 +239,7 @@ class HealthHandler:
         if self._reported is None or runs_ns == self._runs_ns or now_s - self._runs_s < AT_MOST_EVERY_S:
             return
         self._runs_ns, self._runs_s = runs_ns, now_s
-        health = decode_health(self._reported)
-        self._reported = encode_health(msgspec.structs.replace(health, runs=recent_runs(self._context.home)))
-        self._publish(self._reported)
+        self._publish(encode_health(msgspec.structs.replace(decode_health(self._reported), runs=recent_runs(self._context.home))))
 
     def _report_refused(self, now_s: float) -> None:
         """Report orders that were refused since: somebody has to look at it today."""
@@ -249,8 +247,7 @@ class HealthHandler:
         if self._reported is None or refused is None or refused == self._refused or now_s - self._refused_s < REFUSED_EVERY_S:
             return
         self._refused, self._refused_s = refused, now_s
-        self._reported = encode_health(msgspec.structs.replace(decode_health(self._reported), refused_orders=refused))
-        self._publish(self._reported)
+        self._publish(encode_health(msgspec.structs.replace(decode_health(self._reported), refused_orders=refused)))
 
     def _begin(self, now_s: float) -> None:
         context = self._context
@@ -291,7 +288,6 @@ class HealthHandler:
             self._failed(f"cannot collect the health of this device (status {child.returncode}): {error}", now_s)
             return POLL_S
         self._failures = 0
-        self._reported = payload
         self._publish(payload)
         return POLL_S
 
@@ -305,6 +301,7 @@ class HealthHandler:
         return min(DAILY_S, PAUSE_S * 2.0 ** (self._failures - 1))
 
     def _publish(self, payload: bytes) -> None:
+        self._reported = payload
         self._context.publish(self._context.topic("health"), payload, lasting="retained")
 
     def _end_child(self, child: subprocess.Popen[bytes]) -> None:
