@@ -49,8 +49,7 @@ def check_machine(machine: Machine) -> Iterator[Finding]:
     """Yield the findings about the machine."""
     yield from _identity(machine)
     yield _system(machine)
-    yield _memory(machine)
-    yield _swap(machine)
+    yield from _memory(machine)
     yield _clock(machine)
     yield from _speed(machine)
     yield from _heat(machine)
@@ -83,24 +82,23 @@ def _system(machine: Machine) -> Finding:
     return _machine("system", "ok", f"{named}, {machine.arch}")
 
 
-def _memory(machine: Machine) -> Finding:
+def _memory(machine: Machine) -> Iterator[Finding]:
     memory = read_memory(machine)
+    unknown = "unknown: the kernel does not report it"
     if memory.total_mb is None or memory.available_mb is None:
-        return _machine("memory", "absent", "unknown: the kernel does not report it")
-    text = f"{memory.available_mb / 1000:.1f} GB of {memory.total_mb / 1000:.1f} GB are available"
-    if memory.available_mb < LITTLE_MEMORY_MB:
-        return _machine("memory", "warn", text, "close other programs, or boot without a desktop")
-    return _machine("memory", "ok", text)
-
-
-def _swap(machine: Machine) -> Finding:
-    memory = read_memory(machine)
-    if not memory.swap_total_mb:
-        return _machine("swap", "ok", "none" if memory.swap_total_mb is not None else "unknown: the kernel does not report it")
+        yield _machine("memory", "absent", unknown)
+    else:
+        text = f"{memory.available_mb / 1000:.1f} GB of {memory.total_mb / 1000:.1f} GB are available"
+        is_little = memory.available_mb < LITTLE_MEMORY_MB
+        remedy = "close other programs, or boot without a desktop" if is_little else None
+        yield _machine("memory", "warn" if is_little else "ok", text, remedy)
     if memory.swap_used_mb:
         text = f"{memory.swap_used_mb:.0f} MB in use: queries that wait for the disk are slow"
-        return _machine("swap", "warn", text, "`sudo swapoff -a` while measuring, if memory suffices")
-    return _machine("swap", "ok", f"{memory.swap_total_mb:.0f} MB, unused")
+        yield _machine("swap", "warn", text, "`sudo swapoff -a` while measuring, if memory suffices")
+    elif memory.swap_total_mb:
+        yield _machine("swap", "ok", f"{memory.swap_total_mb:.0f} MB, unused")
+    else:
+        yield _machine("swap", "ok", unknown if memory.swap_total_mb is None else "none")
 
 
 def _clock(machine: Machine) -> Finding:
@@ -144,13 +142,8 @@ def _heat(machine: Machine) -> Iterator[Finding]:
 
 def _supply(machine: Machine) -> Iterator[Finding]:
     state = throttling.read(machine)
-    yield _flag(
-        "throttling",
-        state.throttled_now,
-        state.throttled_since_boot,
-        "the processor is throttled",
-        "cool the board, then reboot to clear the flag",
-    )
+    remedy = "cool the board, then reboot to clear the flag"
+    yield _flag("throttling", state.throttled_now, state.throttled_since_boot, "the processor is throttled", remedy)
     if state.under_voltage_now is not None or state.under_voltage_since_boot is not None:
         remedy = "use the manufacturer's power supply and a short cable"
         yield _flag("supply", state.under_voltage_now, state.under_voltage_since_boot, "the supply voltage is too low", remedy)

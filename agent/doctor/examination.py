@@ -35,12 +35,7 @@ def examine(*, broker: str | None, home: Path, settings: Config) -> list[Finding
     # Imported late: a damaged MQTT library is a finding, not the end of the doctor.
     from edgemeter.agent.doctor import check_delivery  # noqa: PLC0415 - as above
 
-    return [
-        *check_machine(THIS_MACHINE),
-        *check_software(),
-        *_power(settings.sensors, HERE),
-        *check_delivery.check(home, broker, settings),
-    ]
+    return [*check_machine(THIS_MACHINE), *check_software(), *_power(settings.sensors, HERE), *check_delivery.check(home, broker, settings)]
 
 
 def _power(settings: Mapping[str, Mapping[str, str]], world: SensorWorld) -> Iterator[Finding]:
@@ -82,7 +77,10 @@ def render(findings: Sequence[Finding]) -> "Table":
     from rich.table import Table  # noqa: PLC0415 - only where a table is shown
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    summary = _summary(Counter(finding.state for finding in findings))
+    counts = Counter(finding.state for finding in findings)
+    warnings = count(counts["warn"], "warning")
+    ready = f"\nready to measure, {warnings}" if counts["warn"] else "\nready to measure"
+    summary = f"\n{count(counts['bad'], 'problem')}, {warnings}" if counts["bad"] else ready
     table = Table(box=None, pad_edge=False, show_header=False, caption=summary, caption_justify="left", caption_style="bold")
     for _ in range(4):
         table.add_column(overflow="fold")
@@ -93,10 +91,3 @@ def render(findings: Sequence[Finding]) -> "Table":
             text.append(f"\n-> {finding.remedy}", style="cyan")
         table.add_row(Text(finding.area, style="dim"), Text(finding.name), Text(mark, style=style), text)
     return table
-
-
-def _summary(counts: Counter[FindingState]) -> str:
-    warnings = count(counts["warn"], "warning")
-    if counts["bad"]:
-        return f"\n{count(counts['bad'], 'problem')}, {warnings}"
-    return f"\nready to measure, {warnings}" if counts["warn"] else "\nready to measure"

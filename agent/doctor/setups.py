@@ -154,24 +154,22 @@ def trial_of(record: RunRecord, bundle_sha256: str, by: str, level: TrialLevel =
     name, _, version = runtime.facts.get("libedgetpu_package", "").partition(" ")
     if version:
         packages[name] = version
-    fields = {
-        "level": level,
-        "by": by,
-        "on": datetime.fromtimestamp(record.started_at_ns / 1e9, timezone.utc).date(),
-        "board": _plain(environment.board or f"{environment.arch} machine{', virtual' if environment.virtualisation else ''}"),
-        "os": _plain(environment.os or "unknown"),
-        "arch": _plain(environment.arch),
-        "python": _plain(environment.python),
-        "runtime": _plain(runtime.name),
-        "backend": _plain(runtime.backend),
-        "accelerator": _plain(_accelerator(record)),
-        "packages": {_plain(name): _plain(version) for name, version in packages.items()},
-        "model": _plain(record.model.file),
-        "record": _plain(record.id),
-        "bundle_sha256": bundle_sha256,
+    texts = {
+        "board": environment.board or f"{environment.arch} machine{', virtual' if environment.virtualisation else ''}",
+        "os": environment.os or "unknown",
+        "arch": environment.arch,
+        "python": environment.python,
+        "runtime": runtime.name,
+        "backend": runtime.backend,
+        "accelerator": _accelerator(record),
+        "model": record.model.file,
+        "record": record.id,
     }
+    fields = {name: _plain(text) for name, text in texts.items()} | {"level": level, "by": by, "bundle_sha256": bundle_sha256}
+    day = datetime.fromtimestamp(record.started_at_ns / 1e9, timezone.utc).date()
+    plain_packages = {_plain(name): _plain(version) for name, version in packages.items()}
     try:
-        return msgspec.convert(fields, Trial)
+        return msgspec.convert({**fields, "on": day, "packages": plain_packages}, Trial)
     except msgspec.ValidationError as error:
         raise ConfigError(f"the run {record.id} makes no row: {error}: give a name of one line") from error
 

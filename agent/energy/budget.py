@@ -8,18 +8,17 @@ whole unknown: an unknown uncertainty is not zero.
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.base.statistics import student_quantile
 from edgemeter.agent.contract.record_figures import Averaging, UncertaintyTerm
-from edgemeter.agent.energy.curve import CounterCurve, Curve, PowerScatter, mean_w
+from edgemeter.agent.energy.curve import CounterCurve, Curve, PowerScatter, held_values, mean_w, stretch_means
 from edgemeter.agent.energy.queries import Times
 from edgemeter.agent.energy.renewal import Renewal
 from edgemeter.agent.energy.sensor_run import SensorRun
 from edgemeter.agent.energy.settling import Settling
-from edgemeter.agent.energy.wander import held_values, stretch_means
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description
 
@@ -83,13 +82,15 @@ def idle(curve: Curve, timed: Window, before: Window | None, after: Window | Non
     steps = [curve.quantisation_u_w(window) for window in stretches]
     known_steps = [step for step in steps if step is not None]
     idle_means = stretch_means(curve, stretches)
+    # How far idle power moved, beyond what chance moves two means apart: a value anywhere between them. Source: GUM 4.3.7 (rectangular).
+    moved_w2 = max(0.0, (means[-1] - means[0]) ** 2 - sum(scatter.u_w**2 for scatter in idle_means.each))
     return IdlePower(
         before_w=means[0] if before else None,
         after_w=means[-1] if after else None,
         mean_w=statistics.fmean(means),
         sampling=PowerScatter(idle_means.u_w, _freedom((scatter.u_w, scatter.freedom) for scatter in idle_means.each)),
         quantisation_u_w=max(known_steps) if len(known_steps) == len(steps) else None,
-        drift_u_w=_drift(means, idle_means.each) if len(means) == 2 else None,
+        drift_u_w=math.sqrt(moved_w2 / 12) if len(means) == 2 else None,
         wander_u_w=idle_means.wander_u_w(timed.length_ns),
         length_s=min(window.length_ns for window in stretches) / 1e9,
     )
@@ -121,7 +122,10 @@ def terms(
         # When the power stepped is known to a period only, as a reading may be late by as much, unless the readings show how late they are.
         "edges": (0.0 if is_read else math.hypot(*steps) * curve.spacing_ns / math.sqrt(12) / timed.length_ns, None),
     }
-    unseen_w = math.hypot(*steps) * _delay_s(description.averaging) * 1e9 / math.sqrt(3) / timed.length_ns
+    # The largest known delay of the sensor that its readings do not show.
+    averaging = description.averaging or Averaging()
+    unseen_s = (averaging.window_s or 0.0) / 2 + (averaging.lag_s or 0.0) + (averaging.update_interval_s or 0.0)
+    unseen_w = math.hypot(*steps) * unseen_s * 1e9 / math.sqrt(3) / timed.length_ns
     watts["averaging"] = (unseen_w if settling is None else settling.u_mj * NS_PER_MS / timed.length_ns, None)
     if idling is not None:
         watts["idle_sampling"] = (idling.sampling.u_w, idling.sampling.freedom)
@@ -153,13 +157,6 @@ def net(budget: Iterable[UncertaintyTerm], gross_mj: float, net_mj: float) -> Ex
     return expanded([(None if gain is None else gain * share, None), *terms_by_name.values()])
 
 
-def _delay_s(averaging: Averaging | None) -> float:
-    """Return the largest known delay of the sensor that its readings do not show; 0 where none is known."""
-    if averaging is None:
-        return 0.0
-    return (averaging.window_s or 0.0) / 2 + (averaging.lag_s or 0.0) + (averaging.update_interval_s or 0.0)
-
-
 def _sampling(curve: Curve, timed: Window, settling: Settling | None, renewal: Renewal | None, breaks_ns: Times | None) -> PowerScatter:
     """Return what the choice of moments leaves open; of a sensor by its own clock only its renewals count, and not as independent ones."""
     settled_ns = 0.0 if settling is None else min(settling.settles_s * 1e9, timed.length_ns / 2)
@@ -181,15 +178,6 @@ def offset_u_w(description: Description) -> float | None:
     if description.offset_u_w is not None:
         return description.offset_u_w
     return None if description.resolution_w is None else description.resolution_w / math.sqrt(3)
-
-
-def _drift(means: Sequence[float], scatters: Sequence[PowerScatter]) -> float:
-    """Return how uncertain idle power is for having moved, beyond what chance moves two means apart.
-
-    Source: a value that lies anywhere between the two, GUM 4.3.7 (rectangular).
-    """
-    chance = sum(scatter.u_w**2 for scatter in scatters)
-    return math.sqrt(max(0.0, (means[1] - means[0]) ** 2 - chance) / 12)
 
 
 def expanded(parts: Iterable[Term]) -> Expanded:

@@ -7,9 +7,7 @@ Source: York et al., Am. J. Phys. 72 (2004) 367; the Birge ratio for the widenin
 """
 
 import datetime as dt
-import itertools
 import math
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,9 +18,11 @@ import numpy as np
 
 from edgemeter.agent.base.errors import MeasurementError
 from edgemeter.agent.contract.record_figures import Scope
-from edgemeter.agent.energy.curve import curve_of, mean_w
+from edgemeter.agent.energy.curve import block_means, curve_of, mean_w
 from edgemeter.agent.energy.load_steps import levels
+from edgemeter.agent.energy.queries import Array
 from edgemeter.agent.energy.sampler import Sampler, SensorTrace
+from edgemeter.agent.energy.sensor_faults import smallest_difference
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.power import Description, PowerSensor
 from edgemeter.agent.power.detect import scope_rank
@@ -40,8 +40,6 @@ GAIN_RANGE = (0.1, 10.0)
 # The number of parts of a step; the scatter of their means gives the uncertainty of the mean.
 PARTS = 8
 FEWEST_READINGS = 16
-# Values nearer to each other than this, relatively, differ by the rounding of floating point only.
-SAME_RATIO = 1e-9
 # The uncertainty of a typed-in reading of a display: half of its last digit, rectangular.
 DISPLAY_DIVISOR = math.sqrt(12)
 HoldLoad = Callable[[float], AbstractContextManager[None]]
@@ -81,9 +79,10 @@ def fit_line(steps: Sequence[LoadStep]) -> CalibrationLine:
         MeasurementError: too few steps, too close together, or a gain that no sensor of the same power can have.
     """
     _check(steps)
-    slope = _unweighted(steps)
+    points = np.array([(step.sensor_w, step.sensor_u_w, step.reference_w, step.reference_u_w) for step in steps])
+    slope = float(np.polyfit(points[:, 0], points[:, 2], 1)[0])
     for _ in range(ROUNDS):
-        line = _york(steps, slope)
+        line = _york(points, slope)
         if abs(line.gain - slope) <= SETTLED_RATIO * abs(slope):
             break
         slope = line.gain
@@ -115,38 +114,25 @@ def _check(steps: Sequence[LoadStep]) -> None:
         )
 
 
-def _unweighted(steps: Sequence[LoadStep]) -> float:
-    mean_x = math.fsum(step.sensor_w for step in steps) / len(steps)
-    mean_y = math.fsum(step.reference_w for step in steps) / len(steps)
-    spread = math.fsum((step.sensor_w - mean_x) ** 2 for step in steps)
-    return math.fsum((step.sensor_w - mean_x) * (step.reference_w - mean_y) for step in steps) / spread
-
-
-def _york(steps: Sequence[LoadStep], slope: float) -> CalibrationLine:
-    """Return one round of York's iteration, from the slope of the round before."""
+def _york(points: Array, slope: float) -> CalibrationLine:
+    """Return one round of York's iteration, from the slope of the round before; `points` are x, its uncertainty, y and that of y."""
+    x, u_x, y, u_y = points.T
     floor_w = 1e-6
-    wx = [1 / max(step.sensor_u_w, floor_w) ** 2 for step in steps]
-    wy = [1 / max(step.reference_u_w, floor_w) ** 2 for step in steps]
-    weight = [a * b / (a + slope**2 * b) for a, b in zip(wx, wy, strict=True)]
-    total = math.fsum(weight)
-    mean_x = math.fsum(w * step.sensor_w for w, step in zip(weight, steps, strict=True)) / total
-    mean_y = math.fsum(w * step.reference_w for w, step in zip(weight, steps, strict=True)) / total
-    u = [step.sensor_w - mean_x for step in steps]
-    v = [step.reference_w - mean_y for step in steps]
-    beta = [w * (ui / b + slope * vi / a) for w, ui, vi, a, b in zip(weight, u, v, wx, wy, strict=True)]
-    gain = math.fsum(w * b * vi for w, b, vi in zip(weight, beta, v, strict=True)) / math.fsum(
-        w * b * ui for w, b, ui in zip(weight, beta, u, strict=True)
-    )
+    wx, wy = np.maximum(u_x, floor_w) ** -2, np.maximum(u_y, floor_w) ** -2
+    weight = wx * wy / (wx + slope**2 * wy)
+    total = weight.sum()
+    mean_x, mean_y = weight @ x / total, weight @ y / total
+    beta = weight * ((x - mean_x) / wy + slope * (y - mean_y) / wx)
+    gain = (weight * beta) @ (y - mean_y) / ((weight * beta) @ (x - mean_x))
     offset = mean_y - gain * mean_x
-    adjusted = [mean_x + b for b in beta]
-    centre = math.fsum(w * x for w, x in zip(weight, adjusted, strict=True)) / total
-    gain_u = 1 / math.sqrt(math.fsum(w * (x - centre) ** 2 for w, x in zip(weight, adjusted, strict=True)))
+    adjusted = mean_x + beta
+    centre = weight @ adjusted / total
+    gain_u = 1 / math.sqrt(weight @ (adjusted - centre) ** 2)
     offset_u = math.sqrt(1 / total + (centre * gain_u) ** 2)
-    off = [step.reference_w - offset - gain * step.sensor_w for step in steps]
-    birge = math.sqrt(math.fsum(w * e**2 for w, e in zip(weight, off, strict=True)) / (len(steps) - 2))
-    residual_w = math.sqrt(math.fsum(e**2 for e in off) / (len(steps) - 2))
-    widened = max(1.0, birge)
-    return CalibrationLine(gain, gain_u * widened, offset, offset_u * widened, residual_w, len(steps))
+    off = y - offset - gain * x
+    widened = max(1.0, math.sqrt(weight @ off**2 / (len(x) - 2)))
+    residual_w = math.sqrt(off @ off / (len(x) - 2))
+    return CalibrationLine(float(gain), gain_u * widened, float(offset), offset_u * widened, residual_w, len(x))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +188,7 @@ _Readings = tuple[float, SensorTrace, SensorTrace | _MeanPower, Window]
 def steps_against(
     sensors: Mapping[str, PowerSensor], sensor: str, reference: str, plan: CalibrationPlan, load: HoldLoad, on_step: OnStep
 ) -> list[HeldStep]:
-    """Return the steps of `sensor` against another one, read at the same time.
-
-    Raises:
-        MeasurementError: one of them gave too few readings.
-    """
+    """Return the steps of `sensor` against another one, read at the same time; raises MeasurementError if one gave too few readings."""
     readings: list[_Readings] = []
     for share, traces, window, _ in _steps(sensors, plan, load, on_step, lambda _: None):
         readings.append((share, traces[sensor], traces[reference], window))
@@ -251,11 +233,7 @@ def assumed_step(traces: Iterable[SensorTrace]) -> float | None:
         trace for trace in traces if trace.description and trace.description.kind == "power" and trace.description.resolution_w is None
     ]
     values = np.unique([reading.power_w for trace in undescribed for reading in trace.readings if reading.power_w is not None])
-    if not values.size:
-        return None
-    apart = np.diff(values)
-    clear = apart[apart > SAME_RATIO * float(np.abs(values).max(initial=0.0))]
-    return float(clear.min()) if clear.size else float(np.abs(values).max(initial=0.0))
+    return smallest_difference(values) or float(np.abs(values).max()) if values.size else None
 
 
 def calibrated_scope(description: Description, reference: ReferenceInstrument, name: str | None) -> Scope:
@@ -338,10 +316,8 @@ def _mean_power(trace: SensorTrace, window: Window, assumed_w: float | None) -> 
         described = replace(described, resolution_w=assumed_w)
     curve = curve_of(trace.readings, described)
     inner = Window(max(window.start_ns, trace.readings[0].taken_ns), min(window.end_ns, trace.readings[-1].taken_ns))
-    edges = [inner.start_ns + inner.length_ns * number // PARTS for number in range(PARTS + 1)]
-    means = [mean_w(curve, Window(begin, end)) for begin, end in itertools.pairwise(edges)]
     quantised_w = curve.quantisation_u_w(inner)
     if quantised_w is None:
         # A counter is known at both ends only: at worst it was a read late at each.
         quantised_w = mean_w(curve, inner) * curve.spacing_ns / math.sqrt(6) / inner.length_ns
-    return _MeanPower(mean_w(curve, inner), statistics.stdev(means) / math.sqrt(PARTS), quantised_w)
+    return _MeanPower(mean_w(curve, inner), float(block_means(curve, inner, PARTS).std(ddof=1)) / math.sqrt(PARTS), quantised_w)

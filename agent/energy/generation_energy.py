@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR
@@ -19,24 +18,15 @@ from edgemeter.agent.contract.record import Series
 from edgemeter.agent.contract.record_conditions import RuntimeInfo
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_generation import Generation, GenerationEnergy, TokenEnergy
-from edgemeter.agent.energy import budget
+from edgemeter.agent.energy import budget, query_energy
 from edgemeter.agent.energy.curve import curve_of
-from edgemeter.agent.energy.query_energy import (
-    FEWEST_DELAYS,
-    FEWEST_QUERIES,
-    PartEnergy,
-    QuerySensor,
-    Stretches,
-    part_energy,
-    query_sensor,
-    stretches_before,
-)
+from edgemeter.agent.energy.queries import Times
+from edgemeter.agent.energy.query_energy import PartEnergy, QuerySensor, Stretches
 from edgemeter.agent.energy.renewal import NOMINAL_U_RATIO, Renewal
 from edgemeter.agent.energy.sampler import SensorTrace
 from edgemeter.agent.energy.sensor_run import EnergyRun, SensorRun, settling_of
 
 THIS_HOST = ("localhost", "127.0.0.1", "::1")
-Times = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +44,6 @@ class GenerationWindows:
     output_tokens: int
     mean_output_tokens: float
     overlap: bool = False
-
-    def before(self) -> Stretches:
-        """Return the pause before each query."""
-        return stretches_before(self.starts_ns, self.last_ns)
 
 
 def generation_windows(series: Iterable[Series], timed_start_ns: int, generation: Generation) -> GenerationWindows:
@@ -102,7 +88,7 @@ def generation_energy(
     curve = curve_of(trace.readings, trace.description)
     renewal = None if energy.renewed_s is None else Renewal(energy.renewed_s * 1e9, NOMINAL_U_RATIO)
     case = SensorRun(trace, trace.description, curve, run, renewal)
-    split = _Split(energy, case, query_sensor(case, settling_of(case)), windows)
+    split = _Split(energy, case, query_energy.query_sensor(case, settling_of(case)), windows)
     prefill, why_no_prefill = split.prefill()
     decode, why_no_decode = split.decode()
     return (
@@ -133,7 +119,8 @@ class _Split:
         if tokens is None:
             return None, "the server does not state how many tokens a prompt has"
         if windows.output_tokens > 1:
-            return self._part("prefill", Stretches(windows.starts_ns, windows.first_ns), windows.before(), tokens)
+            before = query_energy.stretches_before(windows.starts_ns, windows.last_ns)
+            return self._part("prefill", Stretches(windows.starts_ns, windows.first_ns), before, tokens)
         energy = self.energy
         return _per_token(tokens, energy.gross_mj, energy.gross_u_mj, energy.net_mj, energy.net_u_mj), None
 
@@ -150,16 +137,18 @@ class _Split:
             return None, f"users overlap, so that no reading is of {name} alone: measure it in scenario single_stream"
         if self.sensor is None:
             return None, f"how late {self.energy.sensor} is does not show, and nobody states it: {_DELAY_ADVICE}"
-        if part.begins_ns.size < FEWEST_QUERIES:
-            return None, f"{part.begins_ns.size} complete queries do not show how {name} scatters: it needs {FEWEST_QUERIES}"
+        if part.begins_ns.size < query_energy.FEWEST_QUERIES:
+            return None, f"{part.begins_ns.size} complete queries do not show how {name} scatters: it needs {query_energy.FEWEST_QUERIES}"
         median_ms, needed_ms = float(np.median(part.lengths_ms)), self.sensor.needed_ms()
         if median_ms < needed_ms:
-            late = f" and is {self.sensor.delay_s:.2g} s late" if self.sensor.delay_s * FEWEST_DELAYS * 1000 >= needed_ms else ""
+            late = (
+                f" and is {self.sensor.delay_s:.2g} s late" if self.sensor.delay_s * query_energy.FEWEST_DELAYS * 1000 >= needed_ms else ""
+            )
             return None, (
                 f"a {name} of {median_ms:,.4g} ms is too short for {self.energy.sensor}, which needs {needed_ms:,.4g} ms{late}: "
                 f"{_ADVICE[name]}"
             )
-        result = part_energy(self.sensor, part, before)
+        result = query_energy.part_energy(self.sensor, part, before)
         gross_u_mj = self._expanded_mj(result, result.gross_mj, budget.offset_u_w(self.case.description))
         net_mj, net_u_mj = self._net(result)
         return _per_token(tokens, result.gross_mj, gross_u_mj, net_mj, net_u_mj), None
@@ -193,7 +182,4 @@ def _per_token(tokens: int, gross_mj: float, gross_u_mj: float | None, net_mj: f
 
 
 _DELAY_ADVICE = "let the machine idle after the run (idle_seconds)"
-_ADVICE = {
-    "prefill": "use longer prompts, or measure prefill by itself with --output-tokens 1",
-    "decode": "ask for more output tokens",
-}
+_ADVICE = {"prefill": "use longer prompts, or measure prefill by itself with --output-tokens 1", "decode": "ask for more output tokens"}

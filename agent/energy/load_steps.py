@@ -3,9 +3,9 @@
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from edgemeter.agent.base.errors import UnavailableError
 
@@ -31,8 +31,29 @@ def load(share: float, cores: int | None = None) -> Iterator[None]:
     busy = [1.0] * int(share * cores)
     remaining_share = share * cores - len(busy)
     shares = [*busy, remaining_share] if remaining_share > 1e-9 else busy
+    with _running(_compute, ((core_share,) for core_share in shares)):
+        yield
+
+
+@contextmanager
+def switched_load(cores: int | None = None) -> Iterator[Callable[[bool], None]]:
+    """Yield a switch of a load on all cores, whose processes wait ready for it; raises UnavailableError if they do not start."""
+    # Ready, they begin and end within a millisecond or two.
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_compute, args=(core_share,), daemon=True) for core_share in shares]
+    is_on = context.Event()
+    ready = context.Semaphore(0)
+    count = cores or len(os.sched_getaffinity(0))
+    with _running(_compute_while, [(is_on, ready)] * count):
+        if not all(ready.acquire(timeout=READY_S) for _ in range(count)):
+            raise UnavailableError(f"the processes of the load did not start within {READY_S:g} s: end other work, and try again")
+        yield lambda on: is_on.set() if on else is_on.clear()
+
+
+@contextmanager
+def _running(target: Callable[..., None], arguments: Iterable[tuple[Any, ...]]) -> Iterator[None]:
+    """Run a process for each of these arguments while the context lasts."""
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=target, args=args, daemon=True) for args in arguments]
     for process in processes:
         process.start()
     try:
@@ -44,33 +65,7 @@ def load(share: float, cores: int | None = None) -> Iterator[None]:
             process.join()
 
 
-@contextmanager
-def switched_load(cores: int | None = None) -> Iterator[Callable[[bool], None]]:
-    """Yield a switch of a load on all cores: its processes wait ready, so that it begins and ends within a millisecond or two.
-
-    Raises:
-        UnavailableError: they do not start.
-    """
-    context = multiprocessing.get_context("spawn")
-    is_on = context.Event()
-    ready = context.Semaphore(0)
-    count = cores or len(os.sched_getaffinity(0))
-    processes = [context.Process(target=_compute_while, args=(is_on, ready), daemon=True) for _ in range(count)]
-    for process in processes:
-        process.start()
-    try:
-        if not all(ready.acquire(timeout=READY_S) for _ in processes):
-            raise UnavailableError(f"the processes of the load did not start within {READY_S:g} s: end other work, and try again")
-        yield lambda on: is_on.set() if on else is_on.clear()
-    finally:
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.join()
-
-
 def _compute_while(is_on: "Event", ready: "Semaphore") -> None:
-    """Compute while the load is on, forever."""
     value = 1.0
     ready.release()
     while is_on.wait():

@@ -27,17 +27,13 @@ def shortcoming(case: Case, description: Description) -> str | None:
     # A run that is too short for an energy does not idle for it.
     idling = f", and idles {case.idle_seconds:,.4g} s" if is_long else ""
     has = f"mode {case.mode} times {case.queries:,} queries and {case.seconds:,.4g} s{idling}"
-    lacking = "net energy" if is_long else f"energy{_unless_slow(case, needed_s)}"
+    samples = {"multi_stream": case.samples_per_query, "offline": case.batch or 1}.get(case.scenario, 1)
+    # From which length of a query on the number of queries makes the timed part long enough.
+    is_enough = case.queries * samples >= sensor_run.FEWEST_INFERENCES
+    unless_slow = f", unless a query takes {needed_s / case.queries:.3g} s or more" if is_enough else ""
+    lacking = "net energy" if is_long else f"energy{unless_slow}"
     remedy = f"set idle_seconds = {idle_s:.4g} in a suite" if is_long else _longer(needed_s, idle_s)
     return f"with a reading every {description.period_ms:,.5g} ms {takes}; {has}: there will be no {lacking}; {remedy}"
-
-
-def _unless_slow(case: Case, needed_s: float) -> str:
-    """Return from which length of a query on the number of queries makes the timed part long enough."""
-    samples = {"multi_stream": case.samples_per_query, "offline": case.batch or 1}.get(case.scenario, 1)
-    if case.queries * samples < sensor_run.FEWEST_INFERENCES:
-        return ""
-    return f", unless a query takes {needed_s / case.queries:.3g} s or more"
 
 
 def _longer(needed_s: float, idle_s: float) -> str:

@@ -7,35 +7,12 @@ from dataclasses import dataclass
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract.energy_provenance import ESTIMATE_SENSOR, sensor_provenance
 from edgemeter.agent.contract.record_figures import Energy, UncertaintyTerm
-from edgemeter.agent.energy import budget
+from edgemeter.agent.energy import budget, refusals, sensor_run
 from edgemeter.agent.energy.accelerators import excluded
 from edgemeter.agent.energy.curve import PowerCurve, curve_of
 from edgemeter.agent.energy.query_energy import QueriesEnergy, queries_energy
-from edgemeter.agent.energy.refusals import (
-    LONGER,
-    failures_text,
-    in_step,
-    is_frozen,
-    lacks,
-    refusal_of,
-    settling_idle_s,
-    too_short,
-    unsettled,
-    without_nothing,
-)
 from edgemeter.agent.energy.sampler import SensorTrace
-from edgemeter.agent.energy.sensor_run import (
-    FEWEST_IDLE_PERIODS,
-    EnergyRun,
-    SensorRun,
-    gaps_ns,
-    misses_readings,
-    needed_s,
-    quiet,
-    seconds,
-    sensor_renewal,
-    settling_of,
-)
+from edgemeter.agent.energy.sensor_run import EnergyRun, SensorRun, seconds, settling_of
 from edgemeter.agent.energy.settling import Settling
 from edgemeter.agent.energy.short_block import settled_ns, short_block
 from edgemeter.agent.energy.window import Window
@@ -109,7 +86,7 @@ def energies_of(traces: Iterable[SensorTrace], run: EnergyRun) -> Energies:
             reasons.append(reason or "")
             continue
         energies.append(energy)
-        if is_frozen(trace, run.timed, run.idle_before, run.idle_after):
+        if refusals.is_frozen(trace, run.timed, run.idle_before, run.idle_after):
             frozen.append(energy.sensor)
     if not energies:
         return Energies(None, "; ".join(reasons) or NO_SENSOR)
@@ -132,18 +109,18 @@ def ranked(traces: Iterable[SensorTrace]) -> list[SensorTrace]:
 
 def assess(trace: SensorTrace, run: EnergyRun) -> EnergyOrReason:
     """Return the energy per inference of the timed part, from one sensor's readings; else None, and the reason."""
-    trace = without_nothing(trace, run)
+    trace = refusals.without_nothing(trace, run)
     description = trace.description
     if description is None or len(trace.readings) < 2:
-        short_of = None if description is None or trace.ended or trace.failures else too_short(description, run, None)
-        return None, f"{trace.name}: {short_of or trace.ended or 'it gave no two readings'}{failures_text(trace)}"
+        short_of = None if description is None or trace.ended or trace.failures else refusals.too_short(description, run, None)
+        return None, f"{trace.name}: {short_of or trace.ended or 'it gave no two readings'}{refusals.failures_text(trace)}"
     curve = curve_of(trace.readings, description)
-    renewal = sensor_renewal(curve, run) if isinstance(curve, PowerCurve) else None
+    renewal = sensor_run.sensor_renewal(curve, run) if isinstance(curve, PowerCurve) else None
     if renewal is None:
         # The phase of a reading in its query is known where the sensor looks when it is read.
         curve = curve_of(trace.readings, description, run.queries)
     case = SensorRun(trace, description, curve, run, renewal)
-    refusal = refusal_of(case)
+    refusal = refusals.refusal_of(case)
     if refusal:
         return None, f"{trace.name}: {refusal}"
     if _is_short(case):
@@ -152,7 +129,9 @@ def assess(trace: SensorTrace, run: EnergyRun) -> EnergyOrReason:
             return None, f"{trace.name}: {block}"
         return _energy(case, block.idling, block.settling, block.terms)
     settling = settling_of(case)
-    why = unsettled(case, settling) if settling is not None and lacks(case, settling) else in_step(case, settling)
+    why = (
+        refusals.unsettled(case, settling) if settling is not None and refusals.lacks(case, settling) else refusals.in_step(case, settling)
+    )
     if why:
         return None, f"{trace.name}: {why}"
     before, after = (_usable(case, window, settling) for window in (run.idle_before, run.idle_after))
@@ -170,24 +149,24 @@ def more_idle_s(traces: Iterable[SensorTrace], run: EnergyRun) -> float:
     idled_s = 0.0 if run.idle_after is None else seconds(run.idle_after)
     short, long = ([case for case in cases if _is_short(case) is is_short] for is_short in (True, False))
     settlings = [(case, settling) for case in long if (settling := settling_of(case)) is not None]
-    idles_s = [settling_idle_s(case, settling) for case, settling in settlings if lacks(case, settling)]
-    idles_s += [min(LONGER * idled_s, LONGEST_IDLE_S) for case in short if settled_ns(case) == math.inf]
+    idles_s = [refusals.settling_idle_s(case, settling) for case, settling in settlings if refusals.lacks(case, settling)]
+    idles_s += [min(refusals.LONGER * idled_s, LONGEST_IDLE_S) for case in short if settled_ns(case) == math.inf]
     return max((idle_s - idled_s for idle_s in idles_s), default=0.0)
 
 
 def _is_short(case: SensorRun) -> bool:
     """Return whether a watched block is shorter than a run would have to be."""
-    return not case.run.counts_inferences and seconds(case.run.timed) < needed_s(case.description, case.run, case.renewal)
+    return not case.run.counts_inferences and seconds(case.run.timed) < sensor_run.needed_s(case.description, case.run, case.renewal)
 
 
 def _usable(case: SensorRun, window: Window | None, settling: Settling | None) -> Window | None:
     """Return the usable part of an idle stretch; None where it is too short, or readings are missing."""
     if window is None:
         return None
-    calm = quiet(case, window, 0.0 if settling is None else settling.settles_s)
-    if calm.length_ns < FEWEST_IDLE_PERIODS * case.description.period_ms * NS_PER_MS:
+    calm = sensor_run.quiet(case, window, 0.0 if settling is None else settling.settles_s)
+    if calm.length_ns < sensor_run.FEWEST_IDLE_PERIODS * case.description.period_ms * NS_PER_MS:
         return None
-    if misses_readings(case, calm):
+    if sensor_run.misses_readings(case, calm):
         return None
     # A counter of coarse steps hardly moves while the machine idles, and what it does between two moves is not known.
     return calm if case.curve.values(calm) >= FEWEST_IDLE_VALUES else None
@@ -230,7 +209,7 @@ def _energy(
         samples=sum(timed.start_ns <= reading.taken_ns <= timed.end_ns for reading in case.trace.readings),
         period_ms=description.period_ms,
         resolution_w=description.resolution_w,
-        longest_gap_ms=gaps_ns(case, timed)[0] / NS_PER_MS,
+        longest_gap_ms=sensor_run.gaps_ns(case, timed)[0] / NS_PER_MS,
         budget=terms,
         is_modelled=description.is_modelled,
         gross_k=gross_k,
@@ -291,6 +270,6 @@ def _sufficient_window_s(case: SensorRun, terms: Iterable[UncertaintyTerm], gros
         return None
     # PowerScatter shrinks with the root of the length; what the edges contribute shrinks faster.
     return max(
-        needed_s(case.description, case.run, case.renewal),
+        sensor_run.needed_s(case.description, case.run, case.renewal),
         seconds(case.run.timed) * (terms_mj["sampling"] ** 2 + terms_mj["edges"] ** 2) / allowed,
     )

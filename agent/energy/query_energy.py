@@ -14,12 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
-from edgemeter.agent.contract.record_figures import UncertaintyTerm
+from edgemeter.agent.contract.record_figures import Averaging, UncertaintyTerm
 from edgemeter.agent.energy import budget
-from edgemeter.agent.energy.curve import CounterCurve, PowerCurve, mean_w
+from edgemeter.agent.energy.curve import CounterCurve, Curve, PowerCurve, mean_w
+from edgemeter.agent.energy.queries import Array, Times
 from edgemeter.agent.energy.sensor_run import SensorRun
 from edgemeter.agent.energy.settling import Settling
 from edgemeter.agent.energy.window import Window
@@ -41,9 +41,6 @@ POWER_FALLS_S = 0.005
 WORK_EDGE_U_S = 0.008
 # The borders come at one place between two readings if their phases are together by more than this many times what chance does.
 TOGETHER = 2.0
-
-Array = NDArray[np.float64]
-Times = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +75,7 @@ class Fall:
     step_w: float
     idle_w: float
 
-    def after(self, curve: PowerCurve | CounterCurve, since_ns: int, tail_ns: int) -> tuple[float, float]:
+    def after(self, curve: Curve, since_ns: int, tail_ns: int) -> tuple[float, float]:
         """Return the area of the fall until then over its height, ms, and the share of the height that is left over the last `tail_ns`."""
         if since_ns <= 0:
             return 0.0, 1.0
@@ -97,7 +94,7 @@ class QuerySensor:
     `fall` is how its readings fall after the last query, where they show it.
     """
 
-    curve: PowerCurve | CounterCurve
+    curve: Curve
     delay_s: float
     delay_u_s: float
     spacing_ms: float
@@ -126,19 +123,17 @@ class QuerySensor:
 
 def query_sensor(case: SensorRun, settling: Settling | None) -> QuerySensor | None:
     """Return the sensor as its readings after the timed part, or its description, show it; None of one that shows no delay and has none."""
-    averaging, renewed_s = case.description.averaging, 0.0 if case.renewal is None else case.renewal.interval_ns / 1e9
-    stated_s = 0.0
-    if averaging is not None:
-        renewed_s = max(renewed_s, averaging.update_interval_s or 0.0)
-        stated_s = (averaging.window_s or 0.0) / 2 + (averaging.lag_s or 0.0) + (averaging.update_interval_s or 0.0) / 2
-    window_s = (averaging.window_s or 0.0) if averaging else 0.0
+    averaging = case.description.averaging or Averaging()
+    window_s, update_s = averaging.window_s or 0.0, averaging.update_interval_s or 0.0
+    renewed_s = max(update_s, 0.0 if case.renewal is None else case.renewal.interval_ns / 1e9)
     spacing_ms = max(case.description.period_ms, case.curve.spacing_ns / NS_PER_MS, 1000 * renewed_s, 1000 * window_s)
     if isinstance(case.curve, CounterCurve):
         return QuerySensor(case.curve, 0.0, 0.0, spacing_ms, 1000 * renewed_s)
     curve = PowerCurve(case.trace.readings, case.description)
     if settling is None:
-        if averaging is None:
+        if case.description.averaging is None:
             return None
+        stated_s = window_s / 2 + (averaging.lag_s or 0.0) + update_s / 2
         return QuerySensor(curve, stated_s, max(stated_s, spacing_ms / 1000) / math.sqrt(3), spacing_ms, 1000 * renewed_s)
     falls_u_s = settling.u_mj / 1000 / abs(settling.steps_w[1])
     # The one fall shows where in its clock's interval the sensor was then.
@@ -230,13 +225,14 @@ def part_energy(sensor: QuerySensor, part: Stretches, before: Stretches) -> Part
     weights = np.array([*[length_ms / inside[0].shape[1]] * inside[0].shape[1], -delay_ms, delay_ms])
     means = _ratio(sums.sum(axis=0), counts.sum(axis=0))
     gross_mj = float(means @ weights)
+    step_w = sensor.curve.quantisation_u_w(Window(int(part.begins_ns[0]), int(part.ends_ns[-1])))
     step_begin_w, step_end_w = (float(np.mean(means[:-2]) - level) for level in means[-2:])
     return PartEnergy(
         gross_mj,
         length_ms,
         _scatter(sums, counts, weights),
         (_borders_mj(sensor, part, before, (step_begin_w, step_end_w), float(means[-1] - means[-2])), None),
-        (_step_mj(sensor.curve, part, length_ms), None),
+        (None if step_w is None else step_w * length_ms, None),
     )
 
 
@@ -271,7 +267,7 @@ def _together(sensor: QuerySensor, moments_ns: Times) -> float:
     return resultant if resultant > TOGETHER / math.sqrt(moments_ns.size) else 0.0
 
 
-def _profiles(curve: PowerCurve | CounterCurve, part: Stretches, places: int) -> tuple[Array, Array]:
+def _profiles(curve: Curve, part: Stretches, places: int) -> tuple[Array, Array]:
     """Return of each query and place within the part the sum of the readings and their number, float64 [n, places].
 
     Of a counter there is one place: energy, and time.
@@ -317,8 +313,3 @@ def _scatter(sums: Array, counts: Array, weights: Array) -> budget.Term:
     differences = np.diff(without) * (n - 1)
     freedom = 2 * (n - 1) ** 2 / (3 * n - 4)
     return math.sqrt(float(np.mean(differences**2)) / 2 / n), freedom
-
-
-def _step_mj(curve: PowerCurve | CounterCurve, part: Stretches, length_ms: float) -> float | None:
-    step_w = curve.quantisation_u_w(Window(int(part.begins_ns[0]), int(part.ends_ns[-1])))
-    return None if step_w is None else step_w * length_ms

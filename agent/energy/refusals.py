@@ -5,23 +5,14 @@ import dataclasses
 import numpy as np
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
+from edgemeter.agent.energy import sensor_run
 from edgemeter.agent.energy.accelerators import accelerator_refusal
 from edgemeter.agent.energy.curve import CounterCurve, increasing, mean_w
-from edgemeter.agent.energy.queries import Queries
+from edgemeter.agent.energy.queries import Array, Queries, Times
 from edgemeter.agent.energy.renewal import LOCKED, NOMINAL_U_RATIO, Renewal, described_renewal, keeps_step, unseen_phases_ns
 from edgemeter.agent.energy.sampler import SensorTrace
-from edgemeter.agent.energy.sensor_faults import FEWEST_EQUAL, Array, Fault, Times, clipping, hangs, nothing_shown, overstays, spikes
-from edgemeter.agent.energy.sensor_run import (
-    LARGEST_GAP_RATIO,
-    EnergyRun,
-    SensorRun,
-    cycle_ns,
-    gaps_ns,
-    misses_readings,
-    needed_s,
-    quiet,
-    seconds,
-)
+from edgemeter.agent.energy.sensor_faults import FEWEST_EQUAL, Fault, clipping, hangs, nothing_shown, overstays, spikes
+from edgemeter.agent.energy.sensor_run import EnergyRun, SensorRun, seconds
 from edgemeter.agent.energy.settling import Settling
 from edgemeter.agent.energy.window import Window
 from edgemeter.agent.machine.power_range import ANY_MACHINE, READING_RATIO, PowerRange
@@ -67,7 +58,9 @@ def _impossible(case: SensorRun) -> str | None:
         return power_refusal(case.description, power_w, "over the timed part", case.run.draws) if power_w > 0 else None
     idle = [window for window in (case.run.idle_before, case.run.idle_after) if window is not None and case.curve.values(window)]
     # Of a stretch that is all edge, the whole is looked at.
-    inner_parts = [inner if (inner := quiet(case, window)).length_ns > 0 and case.curve.values(inner) else window for window in idle]
+    inner_parts = [
+        inner if (inner := sensor_run.quiet(case, window)).length_ns > 0 and case.curve.values(inner) else window for window in idle
+    ]
     stretches = [(case.run.timed, "over the timed part"), *((window, "while idle") for window in inner_parts)]
     means = ((mean_w(case.curve, window), when) for window, when in stretches if window.length_ns > 0 and case.curve.values(window))
     return next((why for power_w, when in means if (why := power_refusal(case.description, power_w, when, case.run.draws))), None)
@@ -75,7 +68,7 @@ def _impossible(case: SensorRun) -> str | None:
 
 def too_short(description: Description, run: EnergyRun, renewal: Renewal | None) -> str | None:
     """Return why the timed part is too short for a sensor that is read, and renews its value, so often."""
-    window_s, least_s = seconds(run.timed), needed_s(description, run, renewal)
+    window_s, least_s = seconds(run.timed), sensor_run.needed_s(description, run, renewal)
     # A watched block that is short gets a wide interval.
     if window_s * (1 + TOLERANCE_RATIO) >= least_s or not run.counts_inferences:
         return None
@@ -88,11 +81,11 @@ def too_short(description: Description, run: EnergyRun, renewal: Renewal | None)
 
 def _missing(case: SensorRun) -> str | None:
     window_s = seconds(case.run.timed)
-    if not misses_readings(case, case.run.timed):
+    if not sensor_run.misses_readings(case, case.run.timed):
         return None
-    _, missing_ns = gaps_ns(case, case.run.timed)
+    _, missing_ns = sensor_run.gaps_ns(case, case.run.timed)
     gone = f"; {case.trace.ended}" if case.trace.ended else ""
-    allowed = f"at most {LARGEST_GAP_RATIO:.0%} may be: find what keeps them from coming, and measure again"
+    allowed = f"at most {sensor_run.LARGEST_GAP_RATIO:.0%} may be: find what keeps them from coming, and measure again"
     failed = failures_text(case.trace)
     return f"readings are missing in {missing_ns / 1e9:.3g} s of the {window_s:.3g} s that were timed{failed} ({allowed}){gone}"
 
@@ -224,7 +217,7 @@ def unsettled(case: SensorRun, settling: Settling) -> str:
 
 def in_step(case: SensorRun, settling: Settling | None) -> str | None:
     """Return why a sensor by its own clock may see one part of each query only."""
-    queries, averaging, each_ns = case.run.queries, case.description.averaging, cycle_ns(case.run)
+    queries, averaging, each_ns = case.run.queries, case.description.averaging, sensor_run.cycle_ns(case.run)
     if queries is None or each_ns is None or queries.are_shuffled:
         return None
     renewal = described_renewal(averaging, case.renewal)

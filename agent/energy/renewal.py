@@ -17,11 +17,8 @@ from numpy.typing import NDArray
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.contract.record_figures import Averaging
-from edgemeter.agent.energy.queries import Queries, without_rhythm
+from edgemeter.agent.energy.queries import Array, Queries, Times, without_rhythm
 from edgemeter.agent.power import Description
-
-Array = NDArray[np.float64]
-Times = NDArray[np.int64]
 
 FEWEST_READINGS = 30
 # Two readings picked at random are equal so often at most where a repeated value shows that nothing new was there.

@@ -124,7 +124,6 @@ class _SensorThread(threading.Thread):
             logger.info("power sensor %s stopped: %s", self.sensor_name, error)
 
     def trace(self) -> SensorTrace:
-        """Return what was read so far."""
         why = None if self.is_alive() else self._why
         return SensorTrace(self.sensor_name, self._description, tuple(self._readings), self._failures, why, self._failure)
 

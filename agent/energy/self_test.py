@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.base.errors import MeasurementError, TransientError
 from edgemeter.agent.base.progress import Tell
+from edgemeter.agent.energy.queries import Array
 from edgemeter.agent.energy.refusals import power_refusal
 from edgemeter.agent.energy.renewal import Renewal, renewal_of
 from edgemeter.agent.energy.sensor_run import LARGEST_GAP_RATIO
@@ -23,8 +23,6 @@ from edgemeter.agent.energy.step_response import SHORT_S, Estimate, StepResponse
 from edgemeter.agent.machine.power_range import ANY_MACHINE, PowerRange
 from edgemeter.agent.power import Description, PowerSensor
 from edgemeter.agent.power.stored import MeasuredProperty, SelfTest
-
-Array = NDArray[np.float64]
 
 TEST_S = 60.0
 # Lengths of the turns, s, drawn so that each factor of length is as frequent as any other.
@@ -161,11 +159,8 @@ def _wrong_unit(readings: LoadReadings, description: Description, draws: PowerRa
 def _followed(readings: LoadReadings, kind: str) -> tuple[StepResponse | None, str | None, list[str]]:
     """Return how the sensor follows the load, why that is not known, and what makes the sensor unfit, in a sentence."""
     if kind == "power" and np.all(readings.values == readings.values[0]):
-        return (
-            None,
-            "it showed one value only",
-            ["it showed one value only: it hangs (restart it), or its step exceeds what the load draws"],
-        )
+        one_value = "it showed one value only: it hangs (restart it), or its step exceeds what the load draws"
+        return None, "it showed one value only", [one_value]
     hangs_from_s = _hangs_from_s(readings.at_s, readings.values, readings.load) if kind == "power" else None
     if hangs_from_s is not None:
         repeated = f"from {hangs_from_s:.0f} s on it repeated one value while the load went on and off: it hangs, restart it"
@@ -178,11 +173,8 @@ def _followed(readings: LoadReadings, kind: str) -> tuple[StepResponse | None, s
         unseen = "it does not show the load of this board's processor: it measures another board, or much else beside it"
         return answer, "it does not follow the load", [unseen]
     if kind == "power" and _is_clipped(readings, answer):
-        return (
-            answer,
-            "its readings are clipped",
-            [f"it shows no more than {readings.values.max():.4g} W: it is clipped, use one of a wider range"],
-        )
+        clipped = f"it shows no more than {readings.values.max():.4g} W: it is clipped, use one of a wider range"
+        return answer, "its readings are clipped", [clipped]
     return answer, None, []
 
 

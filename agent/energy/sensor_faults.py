@@ -16,10 +16,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from edgemeter.agent.energy.queries import Array, Times
 from edgemeter.agent.energy.window import Window
-
-Array = NDArray[np.float64]
-Times = NDArray[np.int64]
 
 # Fewer equal readings, or fewer others to hold them against, are chance.
 FEWEST_EQUAL = 5
@@ -143,7 +141,6 @@ def _fault(stays: _Stays, index: int) -> Fault:
 
 
 def _chance(reference: _Stays, length_ns: float, step: float, spacing_ns: float) -> float:
-    """Return how probable it is that a value among these stays for so long."""
     return math.pow(_repeats(reference.values, step), max(0.0, length_ns) / (_usual_stay_ns(reference) + spacing_ns))
 
 
@@ -173,9 +170,14 @@ def _repeats(values: Array, step: float) -> float:
 
 def _step(values: Array, described_step: float | None) -> float:
     """Return the step of the values: as it is described, but not below the smallest difference of two of them."""
+    return max(described_step or 0.0, smallest_difference(values))
+
+
+def smallest_difference(values: Array) -> float:
+    """Return the smallest difference of two values that is more than the rounding of floating point; 0 where there is none."""
     apart = np.diff(np.unique(values))
     clear = apart[apart > ROUNDING_RATIO * float(np.abs(values).max(initial=0.0))]
-    return max(described_step or 0.0, float(clear.min()) if clear.size else 0.0)
+    return float(clear.min()) if clear.size else 0.0
 
 
 def _stays(times_ns: Times, values: Array) -> _Stays:

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
-from edgemeter.agent.energy.curve import PowerCurve, mean_w
-from edgemeter.agent.energy.wander import stretch_means
+from edgemeter.agent.energy.curve import PowerCurve, mean_w, stretch_means
 from edgemeter.agent.energy.window import Window
 
 # So many delays after a step a first-order lag is within 0.7% of it, and a mean over a window has been there since the second.

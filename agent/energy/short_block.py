@@ -14,10 +14,9 @@ import numpy as np
 
 from edgemeter.agent.base.nanoseconds import NS_PER_MS
 from edgemeter.agent.energy import budget
-from edgemeter.agent.energy.curve import CounterCurve, PowerCurve, mean_w
+from edgemeter.agent.energy.curve import CounterCurve, PowerCurve, StretchMeans, mean_w, stretch_means
 from edgemeter.agent.energy.sensor_run import IDLE_MARGIN_PERIODS, SensorRun, misses_readings, quiet, seconds
 from edgemeter.agent.energy.settling import Settling
-from edgemeter.agent.energy.wander import StretchMeans, stretch_means
 from edgemeter.agent.energy.window import Window
 
 FEWEST_READINGS = 2

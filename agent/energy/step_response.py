@@ -6,6 +6,7 @@ in most tenths of the test; uncertainties are those of leaving out a tenth of th
 Source: separable least squares, Golub and Pereyra (1973); the delete-a-group jackknife, Shao and Tu, The Jackknife and Bootstrap, 2.3.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -48,10 +49,6 @@ class Switched:
 
     edges_s: Array
     end_s: float
-
-    def is_on(self, at_s: Array) -> Array:
-        """Return 1 where the load was on, else 0."""
-        return (np.searchsorted(self.edges_s, at_s, "right") % 2).astype(np.float64)
 
     def on_s(self, at_s: Array) -> Array:
         """Return how long the load was on up to these moments."""
@@ -109,7 +106,6 @@ class StepResponse:
     shape: Shape | None
     pure_delay_s: Estimate | None
     length_s: Estimate | None
-    correlation: float
     is_seen: bool
     is_short: bool
 
@@ -125,7 +121,8 @@ class StepResponse:
 def step_response(at_s: Array, values: Array, load: Switched, spans_s: Array | None = None) -> StepResponse:
     """Return how readings (float64 [n], W) follow a load; `spans_s` is how long before `at_s` each is the mean of, of a counter."""
     fits = {shape: _Fit(at_s, values, load, _answer(load, shape, spans_s)) for shape in ("mean", "lag")}
-    best = {shape: fit.best(_grid(spans_s)) for shape, fit in fits.items()}
+    grid = list(itertools.product(DELAYS_S, LENGTHS_S if spans_s is None else LENGTHS_S[:1]))
+    best = {shape: fit.best(grid) for shape, fit in fits.items()}
     shape: Shape = "mean" if fits["mean"].squares(*best["mean"]).sum() <= fits["lag"].squares(*best["lag"]).sum() else "lag"
     other: Shape = "lag" if shape == "mean" else "mean"
     fit = fits[shape]
@@ -136,9 +133,9 @@ def step_response(at_s: Array, values: Array, load: Switched, spans_s: Array | N
     length_s = _estimate(best[shape][1], [length for _, length in blocks], EDGE_S)
     is_short = spans_s is None and length_s.high < SHORT_S
     is_told = spans_s is None and not is_short and float(worse.sum()) > CLEARLY_WORSE * error
-    chance = max(
-        _Fit(at_s, values, other_load, _answer(other_load, shape, spans_s)).correlation(*best[shape]) for other_load in _others(load)
-    )
+    most_pairs = max(1, load.edges_s.size // 2 - 1)
+    other_loads = [load.turned(number) for number in np.unique(np.linspace(1, most_pairs, OTHER_SCHEDULES).round().astype(int))]
+    chance = max(_Fit(at_s, values, other, _answer(other, shape, spans_s)).correlation(*best[shape]) for other in other_loads)
     correlation = fit.correlation(*best[shape])
     steps = [fit.step(*point, leave_out=block) for block, point in enumerate(blocks)]
     return StepResponse(
@@ -147,7 +144,6 @@ def step_response(at_s: Array, values: Array, load: Switched, spans_s: Array | N
         shape=shape if is_told else None,
         pure_delay_s=_estimate(best[shape][0], [delay for delay, _ in blocks], EDGE_S) if is_told else None,
         length_s=length_s if is_told else None,
-        correlation=correlation,
         is_short=is_short,
         is_seen=correlation > max(LEAST_CORRELATION, BEYOND_CHANCE * chance)
         or (correlation > 0 and 1 - correlation**2 < UNEXPLAINED_RATIO * (1 - chance**2)),
@@ -166,11 +162,6 @@ def _estimate(value: float, left_out: Sequence[float], floor: float) -> Estimate
     return Estimate(value, value - half, value + half)
 
 
-def _others(load: Switched) -> list[Switched]:
-    pairs = load.edges_s.size // 2
-    return [load.turned(number) for number in np.unique(np.linspace(1, max(1, pairs - 1), OTHER_SCHEDULES).round().astype(int))]
-
-
 def _answer(load: Switched, shape: str, spans_s: Array | None) -> Answer:
     def answer(at_s: Array, selected: Selection | None, delay_s: float, length_s: float) -> Array:
         if spans_s is not None:
@@ -178,10 +169,6 @@ def _answer(load: Switched, shape: str, spans_s: Array | None) -> Answer:
         return load.mean(at_s - delay_s, length_s) if shape == "mean" else load.lagged(at_s - delay_s, length_s)
 
     return answer
-
-
-def _grid(spans_s: Array | None) -> list[tuple[float, float]]:
-    return [(delay_s, length_s) for delay_s in DELAYS_S for length_s in (LENGTHS_S if spans_s is None else LENGTHS_S[:1])]
 
 
 def _near(point: tuple[float, float]) -> list[tuple[float, float]]:
@@ -196,9 +183,8 @@ class _Fit:
 
     def __init__(self, at_s: Array, values: Array, load: Switched, answer: Answer) -> None:
         self._at_s, self._answer, self._values = at_s, answer, values
-        waves = np.cos(np.outer(at_s / load.end_s, np.arange(HALF_WAVES + 1) * np.pi))
-        self._block = np.minimum((at_s / load.end_s * BLOCKS).astype(int).clip(0), BLOCKS - 1)
-        self._waves = waves
+        self._waves = np.cos(np.outer(at_s / load.end_s, np.arange(HALF_WAVES + 1) * np.pi))
+        self._block = (at_s / load.end_s * BLOCKS).astype(int).clip(0, BLOCKS - 1)
         self._prepared: dict[int | None, tuple[Selection, Array, Array]] = {}
 
     def _kept(self, leave_out: int | None) -> tuple[Selection, Array, Array]:
@@ -215,7 +201,6 @@ class _Fit:
         return answer - basis @ (basis.T @ answer), values
 
     def step(self, delay_s: float, length_s: float, leave_out: int | None = None) -> float:
-        """Return by how much the readings step with the load."""
         answer, values = self._cleared(delay_s, length_s, leave_out)
         squares = float(answer @ answer)
         return float(answer @ values) / squares if squares > 0 else 0.0

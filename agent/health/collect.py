@@ -20,7 +20,7 @@ from edgemeter.agent.health.health_handler import certificate_end_ns, certificat
 from edgemeter.agent.identity.identity import Identity, clock_floor_ns, read_board_serial, read_identity
 from edgemeter.agent.machine import clock, fingerprint, temperatures, throttling
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine, whole_number
-from edgemeter.agent.power import detect
+from edgemeter.agent.power import Description, detect
 from edgemeter.agent.power.stored import find_calibration
 from edgemeter.agent.update.release import RELEASES_FOLDER, RUNNING_RELEASE, bad_versions
 
@@ -69,20 +69,16 @@ def _written_mb(block: str, machine: Machine) -> int | None:
     return None if kilobytes is None else kilobytes << 10
 
 
-def read_releases(prefix: Path, home: Path) -> tuple[str | None, tuple[str, ...]]:
-    """Return the other release that is kept here, and the versions that did not work on this board."""
-    return _other_release(prefix), tuple(sorted(bad_versions(home)))
-
-
-def _other_release(prefix: Path) -> str | None:
+def other_release(prefix: Path) -> str | None:
+    """Return the other release that is kept here."""
     folder = prefix.resolve().parent
     if folder.name != RELEASES_FOLDER:
         return None
     try:
-        other_releases = sorted((path for path in folder.iterdir() if path.is_dir() and path.name != prefix.resolve().name), key=_changed)
+        other_folders = sorted((path for path in folder.iterdir() if path.is_dir() and path.name != prefix.resolve().name), key=_changed)
     except OSError:
         return None
-    return other_releases[-1].name if other_releases else None
+    return other_folders[-1].name if other_folders else None
 
 
 def _changed(path: Path) -> float:
@@ -106,7 +102,9 @@ def read_reset_reason(machine: Machine) -> str | None:
         return PANIC
     pmc = (*machine.find("sys/devices/platform/*pmc*/reset_reason"), *machine.find("sys/devices/platform/*/*pmc*/reset_reason"))
     tegra = next((reason for path in pmc if (reason := machine.line(path))), None)
-    return _raspberry_pi(machine) or tegra or _watchdog(machine)
+    statuses = (machine.number(path) or 0 for path in machine.find("sys/class/watchdog/watchdog*/bootstatus"))
+    watchdog = next((reason for status in statuses for flag, reason in WATCHDOG_REASONS.items() if status & flag), None)
+    return _raspberry_pi(machine) or tegra or watchdog
 
 
 def _raspberry_pi(machine: Machine) -> str | None:
@@ -120,15 +118,6 @@ def _raspberry_pi(machine: Machine) -> str | None:
         # A Raspberry Pi restarts itself through its watchdog: told to, or because it hung.
         if value & (WATCHDOG | SOFTWARE):
             return "restart or watchdog"
-    return None
-
-
-def _watchdog(machine: Machine) -> str | None:
-    for path in machine.find("sys/class/watchdog/watchdog*/bootstatus"):
-        status = machine.number(path) or 0
-        for flag, reason in WATCHDOG_REASONS.items():
-            if status & flag:
-                return reason
     return None
 
 
@@ -155,7 +144,6 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
     shared = {name: getattr(environment, name) for name in environment.__struct_fields__ if name in Health.__struct_fields__}
     throttled = throttling.read(machine)
     waiting, dropped, outbox_trouble = _outbox(home / OUTBOX, order.device)
-    previous, bad = read_releases(Path(sys.prefix), home)
     identity = _identity(home)
     floor_ns = max(order.floor_ns, clock_floor_ns(identity.seen_ns if identity else None))
     now_ns = time.time_ns()
@@ -165,8 +153,8 @@ def read_health(order: CollectOrder, machine: Machine = THIS_MACHINE) -> Health:
         session=order.session,
         told_ns=now_ns,
         release=RUNNING_RELEASE.version if RUNNING_RELEASE else None,
-        previous_agent=previous,
-        bad_agents=bad,
+        previous_agent=other_release(Path(sys.prefix)),
+        bad_agents=tuple(sorted(bad_versions(home))),
         serial=_serial(identity, machine),
         glibc=_glibc(),
         sensors=_sensors(environment.board, settings, now_ns),
@@ -194,8 +182,8 @@ def _sensors(board: str | None, settings: config.Config, now_ns: int) -> tuple[S
     sensors = []
     for detected in detect.detect_sensors(settings.sensors):
         if detected.description is not None:
-            age_days, trouble = _calibration(board, detected, now_ns)
             described = detected.description
+            age_days, trouble = _calibration(board, described, now_ns)
             sensors.append(
                 Sensor(name=detected.name, id=described.id, scope=described.scope, calibration_age_days=age_days, trouble=_line(trouble))
             )
@@ -204,22 +192,19 @@ def _sensors(board: str | None, settings: config.Config, now_ns: int) -> tuple[S
     return tuple(sensors)
 
 
-def _calibration(board: str | None, sensor: detect.DetectedSensor, now_ns: int) -> tuple[float | None, str | None]:
+def _calibration(board: str | None, description: Description, now_ns: int) -> tuple[float | None, str | None]:
     """Return the age of a sensor's calibration in days, and what is wrong with its file or the sensor."""
-    if sensor.description is None:
-        return None, sensor.reason
-    blocked = sensor.description.blocked
     try:
-        calibration = find_calibration(board, sensor.description)
+        calibration = find_calibration(board, description)
     except EdgemeterError as error:
         return None, str(error)
     if calibration is None:
-        return None, blocked
+        return None, description.blocked
     try:
         made_s = dt.datetime.fromisoformat(calibration.made_at).timestamp()
     except ValueError:
         return None, f"its calibration has no valid date ({calibration.made_at!r})"
-    return round((now_ns / 1e9 - made_s) / S_PER_DAY, 2), blocked
+    return round((now_ns / 1e9 - made_s) / S_PER_DAY, 2), description.blocked
 
 
 def _clock(machine: Machine, floor_ns: int, now_ns: int) -> Clock:

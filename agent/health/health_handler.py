@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -25,8 +26,6 @@ from edgemeter.agent.machine import clock
 from edgemeter.agent.machine.machine import THIS_MACHINE, Machine
 from edgemeter.agent.machine.throttling import PI_SYSFS
 
-CERTIFICATE_END = "notAfter="
-
 
 def certificate_path(settings: Config, home: Path) -> Path:
     """Return where the device's certificate lies: as its configuration says, else where joining a fleet puts it."""
@@ -39,13 +38,11 @@ def certificate_end_ns(path: Path, machine: Machine) -> int | None:
     if not path.is_file():
         return None
     output = machine.output(["openssl", "x509", "-noout", "-enddate", "-in", str(path)]) or ""
-    for line in output.splitlines():
-        if line.startswith(CERTIFICATE_END):
-            try:
-                return ssl.cert_time_to_seconds(line.removeprefix(CERTIFICATE_END).strip()) * 1_000_000_000
-            except ValueError:
-                return None
-    return None
+    end = re.search(r"^notAfter=(.*)", output, re.MULTILINE)
+    try:
+        return ssl.cert_time_to_seconds(end[1].strip()) * 1_000_000_000 if end else None
+    except ValueError:
+        return None
 
 
 logger = logging.getLogger(__name__)
@@ -91,11 +88,7 @@ class StopMarker:
         now_ns = time.time_ns()
         self.floor_ns = max(self.floor_ns, now_ns)
         marker = StopMarkerContent(
-            boot_id=clock.boot_id(self._machine),
-            oom_kills=oom_kills(self._machine),
-            seen_ns=now_ns,
-            floor_ns=self.floor_ns,
-            ended=ended,
+            boot_id=clock.boot_id(self._machine), oom_kills=oom_kills(self._machine), seen_ns=now_ns, floor_ns=self.floor_ns, ended=ended
         )
         # It only tells the next start more: an agent on a full disk goes on without it.
         with contextlib.suppress(OSError):
@@ -124,11 +117,8 @@ def last_stop(before: StopMarkerContent | None, machine: Machine) -> LastStop:
 
 def oom_kills(machine: Machine) -> int | None:
     """Return how many processes the kernel has killed since boot, out of memory; None where it does not count (before 4.13)."""
-    for line in (machine.text("proc/vmstat") or "").splitlines():
-        name, _, count = line.partition(" ")
-        if name == "oom_kill" and count.isdecimal():
-            return int(count)
-    return None
+    count = re.search(r"^oom_kill (\d+)$", machine.text("proc/vmstat") or "", re.MULTILINE)
+    return int(count[1]) if count else None
 
 
 def _read_marker(path: Path) -> StopMarkerContent | None:
@@ -232,21 +222,16 @@ class HealthHandler:
         return passed_s >= DAILY_S
 
     def _inspect(self) -> ImportantState:
-        try:
+        step = certificate_ns = None
+        with contextlib.suppress(OSError):
             disk = os.statvfs(self._context.home)
             free_ratio = disk.f_bavail / max(1, disk.f_blocks)
             step = sum(free_ratio >= limit_ratio for limit_ratio in DISK_STEPS)
-        except OSError:
-            step = None
+        # A renewed certificate is worth a message.
+        with contextlib.suppress(OSError):
+            certificate_ns = certificate_path(self._context.settings, self._context.home).stat().st_mtime_ns
         flags = tuple(THIS_MACHINE.line(path) for path in THIS_MACHINE.find(PI_SYSFS))
-        return clock.synchronised(), step, self._certificate_ns(), flags
-
-    def _certificate_ns(self) -> int | None:
-        """Return when the device's certificate was written: a renewed one is worth a message."""
-        try:
-            return certificate_path(self._context.settings, self._context.home).stat().st_mtime_ns
-        except OSError:
-            return None
+        return clock.synchronised(), step, certificate_ns, flags
 
     def _report_runs(self, now_s: float) -> None:
         """Report the verdicts of the last runs: that needs no child."""
@@ -254,9 +239,7 @@ class HealthHandler:
         if self._reported is None or runs_ns == self._runs_ns or now_s - self._runs_s < AT_MOST_EVERY_S:
             return
         self._runs_ns, self._runs_s = runs_ns, now_s
-        health = decode_health(self._reported)
-        self._reported = encode_health(msgspec.structs.replace(health, runs=recent_runs(self._context.home)))
-        self._publish(self._reported)
+        self._publish(encode_health(msgspec.structs.replace(decode_health(self._reported), runs=recent_runs(self._context.home))))
 
     def _report_refused(self, now_s: float) -> None:
         """Report orders that were refused since: somebody has to look at it today."""
@@ -264,8 +247,7 @@ class HealthHandler:
         if self._reported is None or refused is None or refused == self._refused or now_s - self._refused_s < REFUSED_EVERY_S:
             return
         self._refused, self._refused_s = refused, now_s
-        self._reported = encode_health(msgspec.structs.replace(decode_health(self._reported), refused_orders=refused))
-        self._publish(self._reported)
+        self._publish(encode_health(msgspec.structs.replace(decode_health(self._reported), refused_orders=refused)))
 
     def _begin(self, now_s: float) -> None:
         context = self._context
@@ -306,7 +288,6 @@ class HealthHandler:
             self._failed(f"cannot collect the health of this device (status {child.returncode}): {error}", now_s)
             return POLL_S
         self._failures = 0
-        self._reported = payload
         self._publish(payload)
         return POLL_S
 
@@ -320,6 +301,7 @@ class HealthHandler:
         return min(DAILY_S, PAUSE_S * 2.0 ** (self._failures - 1))
 
     def _publish(self, payload: bytes) -> None:
+        self._reported = payload
         self._context.publish(self._context.topic("health"), payload, lasting="retained")
 
     def _end_child(self, child: subprocess.Popen[bytes]) -> None:

@@ -29,7 +29,9 @@ def accelerators(machine: Machine) -> tuple[str, ...]:
 
 def attached(machine: Machine) -> tuple[str, ...]:
     """Return all that is attached and draws power of its own: accelerators, NVMe drives, and HATs that have an ID EEPROM."""
-    drives = [f"{NVME} ({_named(path.name, machine.line(path / 'model'))})" for path in machine.find("sys/class/nvme/nvme*")]
+    drives = [
+        f"{NVME} ({': '.join(filter(None, (path.name, machine.line(path / 'model'))))})" for path in machine.find("sys/class/nvme/nvme*")
+    ]
     hats = [path.parent for path in machine.find("proc/device-tree/hat*/product")]
     names = [" ".join(filter(None, (machine.line(hat / "vendor"), machine.line(hat / "product")))) for hat in hats]
     return (*accelerators(machine), *drives, *(f"{HAT} ({name or 'unnamed'})" for name in names))
@@ -53,7 +55,3 @@ def _hailo(machine: Machine, device: Path) -> str | None:
     if (machine.text(device / "vendor") or "").lower() != HAILO_VENDOR:
         return None
     return f"{HAILO_CHIPS.get((machine.text(device / 'device') or '').lower(), HAILO)} PCIe ({device.name})"
-
-
-def _named(device: str, model: str | None) -> str:
-    return f"{device}: {model}" if model else device

@@ -32,15 +32,10 @@ def inspect(when: When, machine: Machine = THIS_MACHINE, *, since: ProcessorUsag
     During a run only what may change from one second to the next is read; before and after it also what takes longer to read.
     """
     usage = None if since is None else load.load_between(since, load.read_usage(machine, pid, os.getpid()))
-    quick = _with_load(_quick(when, machine, pid), usage)
-    return quick if when == "during" else _thorough(quick, machine)
-
-
-def _quick(when: When, machine: Machine, pid: int | None) -> Condition:
     memory = read_memory(machine)
     now_hz, highest_hz = cpu_clocks_hz(machine, None if pid is None else load.core_of(machine, pid))
     gpu_hz, gpu_highest_hz = gpu_clocks_hz(machine)
-    return Condition(
+    quick = Condition(
         when=when,
         temperatures_c=temperatures.read(machine),
         clock_hz=now_hz,
@@ -50,10 +45,10 @@ def _quick(when: When, machine: Machine, pid: int | None) -> Condition:
         swap_used_mb=memory.swap_used_mb,
         memory_available_mb=memory.available_mb,
         **asdict(throttling.read(machine)),
+        **({} if usage is None else asdict(usage)),
     )
-
-
-def _thorough(quick: Condition, machine: Machine) -> Condition:
+    if when == "during":
+        return quick
     kernel = clock.kernel_clock_of(machine)
     return msgspec.structs.replace(
         quick,
@@ -65,10 +60,6 @@ def _thorough(quick: Condition, machine: Machine) -> Condition:
         clock_error_ms=kernel.error_ms if kernel else None,
         attached=accelerators(machine),
     )
-
-
-def _with_load(condition: Condition, usage: load.ProcessorLoad | None) -> Condition:
-    return condition if usage is None else msgspec.structs.replace(condition, **asdict(usage))
 
 
 class ConditionWatcher:
@@ -157,7 +148,7 @@ def summary(looks: Sequence[Condition], usage: load.ProcessorLoad | None, events
     figures: dict[str, Any] = {field: throttling.any_known(values_of(field)) for field in flags}
     figures |= {field: max(values_of(field), default=None) for field in ("clock_max_hz", "gpu_clock_max_hz", "swap_used_mb")}
     figures |= {field: statistics.median(values_of(field)) for field in ("clock_hz", "gpu_clock_hz") if values_of(field)}
-    condition = Condition(
+    return Condition(
         when="during",
         temperatures_c=temperatures_c,
         throttled_now=throttling.any_known([*values_of("throttled_now"), *rose]),
@@ -165,5 +156,5 @@ def summary(looks: Sequence[Condition], usage: load.ProcessorLoad | None, events
         throttle_events=dict(events[-1]) if events else {},
         memory_available_mb=min(values_of("memory_available_mb"), default=None),
         **figures,
+        **({} if usage is None else asdict(usage)),
     )
-    return _with_load(condition, usage)

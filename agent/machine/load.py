@@ -55,26 +55,23 @@ def read_usage(machine: Machine, pid: int | None = None, agent_pid: int | None =
         return None
     # user, nice, system, idle, iowait, irq, softirq, steal: guest time is part of user. Source: proc_stat(5).
     stolen = counts[7] if len(counts) > 7 else 0
-    waiting = counts[3] + counts[4]
     total = sum(counts)
     own_ticks = 0 if pid is None else ticks_of(machine, pid)
     # A run in the process of its caller is the agent's own process: it counts once.
     agent = 0 if agent_pid in (None, pid) else ticks_of(machine, agent_pid, with_children=True) or 0
-    return ProcessorUsage(total, total - waiting - stolen, stolen, own_ticks, agent, time.monotonic_ns())
+    return ProcessorUsage(total, total - counts[3] - counts[4] - stolen, stolen, own_ticks, agent, time.monotonic_ns())
 
 
 def load_between(first: ProcessorUsage | None, second: ProcessorUsage | None) -> ProcessorLoad | None:
     """Return the load between two moments; None when they are too close, or one is not known."""
     if first is None or second is None or second.total - first.total < FEWEST_TICKS:
         return None
-    total = second.total - first.total
-    steal = _ratio(second.stolen - first.stolen, total)
-    agent = _ratio(second.agent - first.agent, total)
-    window_ms = (second.taken_ns - first.taken_ns) / 1e6
-    if first.own is None or second.own is None:
-        return ProcessorLoad(None, steal, agent, window_ms)
-    other_ticks = second.busy - first.busy - (second.own - first.own) - (second.agent - first.agent)
-    return ProcessorLoad(_ratio(other_ticks, total), steal, agent, window_ms)
+    total, agent_ticks = second.total - first.total, second.agent - first.agent
+    other_ratio = None
+    if first.own is not None and second.own is not None:
+        other_ratio = _ratio(second.busy - first.busy - (second.own - first.own) - agent_ticks, total)
+    steal_ratio, agent_ratio = _ratio(second.stolen - first.stolen, total), _ratio(agent_ticks, total)
+    return ProcessorLoad(other_ratio, steal_ratio, agent_ratio, (second.taken_ns - first.taken_ns) / 1e6)
 
 
 def load_up_to(marks: Sequence[ProcessorUsage], last: ProcessorUsage | None) -> ProcessorLoad | None:

@@ -11,25 +11,19 @@ from pathlib import Path
 COMMAND_TIMEOUT_S = 5.0
 
 
+def run_in_english(arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+    """Return a command that has ended within 5 s, its output in English; raises OSError or TimeoutExpired, whatever its exit status."""
+    env = {**os.environ, "LC_ALL": "C"}
+    return subprocess.run(arguments, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=COMMAND_TIMEOUT_S, env=env)
+
+
 def command_output(arguments: Sequence[str]) -> str | None:
     """Return what the command prints, or None where it is absent, fails, or takes longer than 5 s."""
     try:
-        completed = subprocess.run(
-            list(arguments),
-            capture_output=True,
-            check=True,
-            stdin=subprocess.DEVNULL,
-            timeout=COMMAND_TIMEOUT_S,
-            env={**os.environ, "LC_ALL": "C"},
-        )
+        completed = run_in_english(arguments)
     except (OSError, subprocess.SubprocessError):
         return None
-    return completed.stdout.decode(errors="replace")
-
-
-def no_command(_arguments: Sequence[str]) -> None:
-    """Return None: a recorded tree has files and no commands."""
-    return
+    return None if completed.returncode else completed.stdout.decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +57,9 @@ class Machine:
         text = self.text(path) or ""
         return " ".join("".join(char if char.isprintable() else " " for char in text).split()) or None
 
-    def number(self, path: str | Path, base: int = 10) -> int | None:
+    def number(self, path: str | Path) -> int | None:
         """Return the whole number that the file holds, None where it holds none."""
-        return whole_number(self.text(path), base)
+        return whole_number(self.text(path))
 
     def find(self, pattern: str) -> list[Path]:
         """Return the paths below the root that match a glob pattern, relative to the root, numbers in counting order."""
@@ -81,7 +75,7 @@ THIS_MACHINE = Machine()
 
 def recorded(root: Path, arch: str = "unknown") -> Machine:
     """Return the machine whose files were recorded below `root`; it has no commands."""
-    return Machine(root.resolve(), no_command, arch)
+    return Machine(root.resolve(), lambda _: None, arch)
 
 
 def whole_number(text: str | None, base: int = 10) -> int | None:

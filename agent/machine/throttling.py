@@ -6,6 +6,7 @@ Source: Linux Documentation/admin-guide/pm/cpufreq.rst (values in kHz), Document
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from edgemeter.agent.machine import board
 from edgemeter.agent.machine.machine import Machine, whole_number
@@ -44,14 +45,17 @@ def read(machine: Machine) -> Throttling:
     if flags is None and board.is_raspberry_pi(machine):
         flags = flags_of(machine.output(["vcgencmd", "get_throttled"]))
     events = _events(machine)
-    under_voltage_events = events.get("oc1")
+    slowing = [
+        device for device in machine.find("sys/class/thermal/cooling_device*") if SLOWING.search(machine.text(device / "type") or "")
+    ]
+    voltages = [sensor for sensor in machine.find("sys/class/hwmon/hwmon*") if machine.text(sensor / "name") == "rpi_volt"]
     return Throttling(
-        throttled_now=any_known([_bits(flags, HELD_BACK), _slowed(machine)]),
+        throttled_now=any_known([_bits(flags, HELD_BACK), _is_any_set(machine, [device / "cur_state" for device in slowing])]),
         throttled_since_boot=any_known([_bits(flags, HELD_BACK << SINCE_BOOT), any(events.values()) if events else None]),
-        under_voltage_now=any_known([_bits(flags, UNDER_VOLTAGE), _voltage_alarm(machine)]),
-        under_voltage_since_boot=any_known(
-            [_bits(flags, UNDER_VOLTAGE << SINCE_BOOT), None if under_voltage_events is None else under_voltage_events > 0]
+        under_voltage_now=any_known(
+            [_bits(flags, UNDER_VOLTAGE), _is_any_set(machine, [sensor / "in0_lcrit_alarm" for sensor in voltages])]
         ),
+        under_voltage_since_boot=any_known([_bits(flags, UNDER_VOLTAGE << SINCE_BOOT), events["oc1"] > 0 if "oc1" in events else None]),
         throttle_flags=flags,
         throttle_events=events,
     )
@@ -81,22 +85,8 @@ def _events(machine: Machine) -> dict[str, int]:
     return counts | ({"core": sum(known_counts)} if known_counts else {})
 
 
-def _slowed(machine: Machine) -> bool | None:
-    states = [
-        machine.number(device / "cur_state")
-        for device in machine.find("sys/class/thermal/cooling_device*")
-        if SLOWING.search(machine.text(device / "type") or "")
-    ]
-    return any_known(None if state is None else state > 0 for state in states)
-
-
-def _voltage_alarm(machine: Machine) -> bool | None:
-    alarms = [
-        machine.number(sensor / "in0_lcrit_alarm")
-        for sensor in machine.find("sys/class/hwmon/hwmon*")
-        if machine.text(sensor / "name") == "rpi_volt"
-    ]
-    return any_known(None if alarm is None else alarm > 0 for alarm in alarms)
+def _is_any_set(machine: Machine, paths: Iterable[Path]) -> bool | None:
+    return any_known(None if state is None else state > 0 for state in map(machine.number, paths))
 
 
 def _bits(flags: int | None, mask: int) -> bool | None:
@@ -120,10 +110,9 @@ def cpu_clocks_hz(machine: Machine, cpu: int | None = None) -> tuple[float | Non
 
     The upper limit is the hardware's, not the policy's: thermal throttling lowers the policy's.
     """
-    where = [f"{CPUS}/cpu{cpu}/cpufreq"] if cpu is not None else []
-    clocks_hz = [pair for path in where if (pair := _cpu_clocks(machine, path))]
-    clocks_hz = clocks_hz or [pair for path in machine.find(f"{CPUS}/cpufreq/policy*") if (pair := _cpu_clocks(machine, str(path)))]
-    return max(clocks_hz) if clocks_hz else (None, None)
+    of_core = None if cpu is None else _cpu_clocks(machine, f"{CPUS}/cpu{cpu}/cpufreq")
+    of_policies = (_cpu_clocks(machine, str(path)) for path in machine.find(f"{CPUS}/cpufreq/policy*"))
+    return of_core or max(filter(None, of_policies), default=(None, None))
 
 
 def _cpu_clocks(machine: Machine, path: str) -> tuple[float, float] | None:

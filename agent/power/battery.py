@@ -13,18 +13,17 @@ Tested with: trees of the ABI's form; not yet on a board.
 """
 
 import re
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading
 from edgemeter.agent.power.sysfs import WHOLE_NUMBER, list_folder, read_text
 from edgemeter.agent.power.values import as_unavailable, plausible_power_w
-from edgemeter.agent.power.world import HERE, SensorWorld
+from edgemeter.agent.power.world import LocatedSensor
 
+FOLDER = "sys/class/power_supply"
 PERIOD_MS = 1000.0
 DISCHARGING = "Discharging"
 # The status of a second battery while the first one feeds the machine.
@@ -53,7 +52,6 @@ class _Supply:
         return None
 
     def number(self, key: str) -> int | None:
-        """Return a property's number; None where there is none."""
         text = self.text(key)
         if text is None:
             return None
@@ -77,21 +75,16 @@ class _Supply:
         raise TransientError(f"battery {self.folder.name!r} discharges and shows no power: its gauge has not measured yet; read it again")
 
 
-class Battery(PowerSensor):
+class Battery(LocatedSensor[list[_Supply]]):
     """Reads what the batteries give while they alone feed the machine."""
-
-    def __init__(self, world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
-        self._folder = world.root / "sys/class/power_supply"
-        self._clock = clock
-        self._batteries: list[_Supply] = []
 
     def describe(self) -> Description:
         """Return which batteries there are."""
         with as_unavailable():
-            self._batteries = self._find()
+            self._located = batteries = self._find()
             self.read()
         return Description(
-            id=f"battery:{'+'.join(battery.folder.name for battery in self._batteries)}",
+            id=f"battery:{'+'.join(battery.folder.name for battery in batteries)}",
             scope="board-input",
             excludes=("power-supply loss", "battery loss"),
             kind="power",
@@ -101,30 +94,26 @@ class Battery(PowerSensor):
 
     def read(self) -> Reading:
         """Return what the batteries give."""
-        self._batteries = self._batteries or self._find()
+        batteries = self._parts()
         begin = self._clock()
-        feeding = self._feeding()
+        feeding = self._feeding(batteries)
         rails = tuple(
             Rail(battery.folder.name, plausible_power_w(battery.power_w(), HIGHEST_W, battery.folder.name)) for battery in feeding
         )
         taken_ns = (begin + self._clock()) // 2
         return Reading(taken_ns=taken_ns, power_w=sum(rail.power_w or 0.0 for rail in rails), rails=rails)
 
-    def close(self) -> None:
-        """Forget the batteries."""
-        self._batteries = []
-
     def _find(self) -> list[_Supply]:
         batteries = [supply for supply in self._supplies() if _is_battery(supply)]
         if not batteries:
-            raise AbsentError(f"no battery of this machine in {str(self._folder)!r}")
+            raise AbsentError(f"no battery of this machine in {str(self._world.root / FOLDER)!r}")
         return batteries
 
     def _supplies(self) -> list[_Supply]:
-        return [_Supply(folder) for folder in list_folder(self._folder, "batteries") if folder.is_dir()]
+        return [_Supply(folder) for folder in list_folder(self._world.root / FOLDER, "batteries") if folder.is_dir()]
 
-    def _feeding(self) -> list[_Supply]:
-        states = {battery: battery.text("status") for battery in self._batteries}
+    def _feeding(self, batteries: list[_Supply]) -> list[_Supply]:
+        states = {battery: battery.text("status") for battery in batteries}
         feeding = [battery for battery, status in states.items() if status == DISCHARGING]
         other_statuses = [status for status in states.values() if status != DISCHARGING and status not in RESTING]
         states_text = ", ".join(f"{battery.folder.name} is {status or 'without a status'}" for battery, status in states.items())

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import AbsentError, Description, Rail, Reading
-from edgemeter.agent.power.sysfs import read_text
+from edgemeter.agent.power.sysfs import optional_text
 from edgemeter.agent.power.world import HERE, SensorWorld
 
 PACKET_BYTES, SAMPLE_BYTES, SAMPLES, SAMPLE_NS = 64, 15, 4, 10_000_000
@@ -232,7 +232,6 @@ def _logged(text: str) -> list[float]:
 
 
 def _find(root: Path) -> tuple[str, str]:
-    """Return device file and model of the first meter."""
     for folder in sorted((root / "sys/class/hidraw").glob("hidraw*")):
         if model := _model_of(root, folder.name):
             return f"dev/{folder.name}", model
@@ -241,8 +240,5 @@ def _find(root: Path) -> tuple[str, str]:
 
 def _model_of(root: Path, name: str) -> str | None:
     """Return the model at /dev/NAME by its USB numbers; None of any other device."""
-    try:
-        match = HID_ID.search(read_text(root / "sys/class/hidraw" / name / "device/uevent").upper())
-    except (UnavailableError, TransientError):
-        return None
+    match = HID_ID.search((optional_text(root / "sys/class/hidraw" / name / "device/uevent") or "").upper())
     return METERS.get(f"{match.group(1)}:{match.group(2)}") if match else None

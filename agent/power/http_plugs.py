@@ -36,56 +36,6 @@ TIMEOUT_S = 3.0
 HIGHEST_W = 1e6
 
 
-class HttpMeter:
-    """A meter at `address` (HOST, HOST:PORT or http://HOST); the connection stays open from reading to reading."""
-
-    def __init__(self, sensor: str, address: str, user: str = "admin", password_file: str = "") -> None:
-        self.sensor = sensor
-        self.address = address
-        self.user = user
-        self.password_file = password_file
-        self._client: DeviceClient | None = None
-
-    def get(self, path: str) -> bytes:
-        """Return what the meter answers to GET `path`.
-
-        Raises:
-            AbsentError: no address was set.
-            TransientError: it does not answer, or not in time.
-            UnavailableError: it refuses, or requires a password that was not given.
-            ConfigError: the address or the password file cannot be used.
-        """
-        who = f"{self.sensor} at {self.address!r}"
-        if self._client is None:
-            if not self.address:
-                raise AbsentError(f'no {self.sensor} is known: set address = "192.0.2.7" in [sensors.{self.sensor}]')
-            self._client = DeviceClient(who, self.address, self.user, self.password, TIMEOUT_S)
-        status, body = self._client.get(path)
-        if status == http.client.OK:
-            return body
-        if status >= http.client.INTERNAL_SERVER_ERROR or status == http.client.TOO_MANY_REQUESTS:
-            raise TransientError(f"{who} answers {status}: it is busy")
-        # Not the query: it may hold a password.
-        raise UnavailableError(f"{who} answers {status} to {path.partition('?')[0]}: check that it is a device of this kind")
-
-    def close(self) -> None:
-        """Close the connection; may be called twice."""
-        if self._client is not None:
-            self._client.close()
-
-    def password(self) -> str:
-        """Return the password from its file.
-
-        Raises:
-            UnavailableError: no file was set.
-            ConfigError: the file cannot be read.
-        """
-        who = f"{self.sensor} at {self.address!r}"
-        if not self.password_file:
-            raise UnavailableError(f"{who} asks for a password: set password_file in [sensors.{self.sensor}]")
-        return password_from(self.password_file, who)
-
-
 def json_watts(value: Any) -> float | None:
     """Return a number of watts that a meter can show; None of anything else."""
     power_w = json_number(value)
@@ -116,8 +66,11 @@ UNKNOWN = re.compile(rb'\{\s*"Command"\s*:\s*"Unknown"')
 POWER = re.compile(rb'"Power"\s*:\s*\[?\s*"?\s*-?\d+(?:\.(\d+))?')
 
 
-class HttpPlug(HttpMeter, ABC):
-    """The base of both kinds: one response holds the power of all channels. Subclasses request it and read it."""
+class HttpPlug(ABC):
+    """The base of both kinds: one response holds the power of all channels. Subclasses request it and read it.
+
+    `address` is HOST, HOST:PORT or http://HOST; the connection stays open from reading to reading.
+    """
 
     sensor = ""
     averaging: Averaging | None = None
@@ -131,10 +84,14 @@ class HttpPlug(HttpMeter, ABC):
         world: SensorWorld = HERE,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        super().__init__(self.sensor, address, user, password_file)
+        self._who = f"{self.sensor} at {address!r}"
+        self.address = address
+        self.user = user
+        self.password_file = password_file
         self._channel = channel
         self._world = world
         self._clock = clock
+        self._client: DeviceClient | None = None
 
     def describe(self) -> Description:
         """Return what the plug is."""
@@ -163,6 +120,37 @@ class HttpPlug(HttpMeter, ABC):
         channels = self._chosen(self._response())
         rails = tuple(Rail(name, power_w) for name, power_w in channels.items())
         return Reading(taken_ns=(begin + self._clock()) // 2, power_w=sum(channels.values()), rails=rails)
+
+    def close(self) -> None:
+        """Close the connection; may be called twice."""
+        if self._client is not None:
+            self._client.close()
+
+    def get(self, path: str) -> bytes:
+        """Return what the meter answers to GET `path`.
+
+        Raises:
+            AbsentError: no address was set.
+            TransientError: it does not answer, or not in time.
+            UnavailableError: it refuses, or requires a password that was not given.
+            ConfigError: the address or the password file cannot be used.
+        """
+        if self._client is None:
+            if not self.address:
+                raise AbsentError(f'no {self.sensor} is known: set address = "192.0.2.7" in [sensors.{self.sensor}]')
+            self._client = DeviceClient(self._who, self.address, self.user, self._password, TIMEOUT_S)
+        status, body = self._client.get(path)
+        if status == http.client.OK:
+            return body
+        if status >= http.client.INTERNAL_SERVER_ERROR or status == http.client.TOO_MANY_REQUESTS:
+            raise TransientError(f"{self._who} answers {status}: it is busy")
+        # Not the query: it may hold a password.
+        raise UnavailableError(f"{self._who} answers {status} to {path.partition('?')[0]}: check that it is a device of this kind")
+
+    def _password(self) -> str:
+        if not self.password_file:
+            raise UnavailableError(f"{self._who} asks for a password: set password_file in [sensors.{self.sensor}]")
+        return password_from(self.password_file, self._who)
 
     def _response(self) -> bytes:
         return self._fetched() if self._world.content is None else self._world.content
@@ -270,7 +258,7 @@ class Tasmota(HttpPlug):
 
     def _path(self, command: str) -> str:
         # Tasmota takes the password in the query; only its newest versions know HTTP authentication.
-        credentials = f"user={quote(self.user)}&password={quote(self.password())}&" if self.password_file else ""
+        credentials = f"user={quote(self.user)}&password={quote(self._password())}&" if self.password_file else ""
         return f"/cm?{credentials}cmnd={quote(command)}"
 
     def _channels(self, response: bytes) -> dict[str, float | None]:

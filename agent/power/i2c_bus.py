@@ -91,8 +91,9 @@ class I2cRegisters:
     def _mapped(self, error: OSError) -> UnavailableError | TransientError:
         where = f"the chip at address {self._address:#04x}"
         if error.errno == errno.EBUSY:
-            message = f"a kernel driver has {where}: read it with the sensor `ina2xx`, or unload the driver (`sudo rmmod ina2xx`)"
-            return UnavailableError(message)
+            return UnavailableError(
+                f"a kernel driver has {where}: read it with the sensor `ina2xx`, or unload the driver (`sudo rmmod ina2xx`)"
+            )
         if error.errno in SILENT:
             return TransientError(f"{where} does not answer ({error.strerror}): see `i2cdetect -y 1`, check wiring and address")
         return UnavailableError(f"cannot ask {where}: {error.strerror}: see `i2cdetect -y 1`")

@@ -29,18 +29,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, values
 from edgemeter.agent.power.sysfs import HwmonChip, hwmon_chips, optional_number
-from edgemeter.agent.power.values import (
-    as_unavailable,
-    averaging_by,
-    direction_setting,
-    plausible_power_w,
-    positive_setting,
-    scope_setting,
-    within_range,
-)
-from edgemeter.agent.power.world import HERE, SensorWorld
+from edgemeter.agent.power.world import HERE, LocatedSensor, SensorWorld
 
 PERIOD_MS = 100.0
 # Source: INA2XX_RSHUNT_DEFAULT and INA238_RSHUNT_DEFAULT in the drivers, 10 mOhm.
@@ -88,7 +79,6 @@ class _Shunt:
 
     @property
     def true_ohm(self) -> float:
-        """The resistance with which the current is computed."""
         return self.confirmed_ohm or self.driver_ohm
 
 
@@ -107,12 +97,11 @@ class _Meter:
     def power_w(self) -> float:
         """Return voltage times current, towards the board."""
         full_scale_ma = FULL_SCALE_RATIO * self.step_ma() * LAST_STEP.get(self.chip.name or "", USUAL_LAST_STEP)
-        current_ma = within_range(self.chip.number("curr1_input"), full_scale_ma, self.chip.known_as)
+        current_ma = values.within_range(self.chip.number("curr1_input"), full_scale_ma, self.chip.known_as)
         found_w = self.sign * self.chip.number("in1_input") * current_ma * self.current_ratio / 1e6
-        return plausible_power_w(found_w, HIGHEST_W, self.chip.known_as)
+        return values.plausible_power_w(found_w, HIGHEST_W, self.chip.known_as)
 
     def step_ma(self) -> float:
-        """Return the step of the driver's current."""
         name = self.chip.name or ""
         if self.shunt is None:
             return INTERNAL_STEP_MA[name]
@@ -121,7 +110,6 @@ class _Meter:
         return wider * SHUNT_STEP_UV.get(name, UNKNOWN_STEP_UV) / self.shunt.driver_ohm / 1000
 
     def energy_mj(self) -> float:
-        """Return the chip's own count."""
         return self.chip.number("energy1_input") * self.current_ratio / 1000
 
     def resolution_w(self) -> float:
@@ -133,7 +121,7 @@ class _Meter:
         return max(voltage_v * max(self.step_ma(), DRIVER_STEP_MA) * self.current_ratio / 1000, current_a * voltage_step_v)
 
 
-class Ina2xx(PowerSensor):
+class Ina2xx(LocatedSensor[tuple[_Meter, ...]]):
     """Multiplies voltage and current of one chip, or of several that the user adds up."""
 
     def __init__(
@@ -145,28 +133,26 @@ class Ina2xx(PowerSensor):
         world: SensorWorld = HERE,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._confirmed_ohm = positive_setting("ina2xx", "shunt_ohm", shunt_ohm) if shunt_ohm else None
+        super().__init__(world, clock)
+        self._confirmed_ohm = values.positive_setting("ina2xx", "shunt_ohm", shunt_ohm) if shunt_ohm else None
         self._devices = tuple(filter(None, map(str.strip, device.split(","))))
-        self._scope = scope_setting("ina2xx", scope) if scope else None
-        self._sign = direction_setting("ina2xx", direction)
-        self._world = world
-        self._clock = clock
-        self._meters: tuple[_Meter, ...] = ()
+        self._scope = values.scope_setting("ina2xx", scope) if scope else None
+        self._sign = values.direction_setting("ina2xx", direction)
         self._last_mj: float | None = None
 
     def describe(self) -> Description:
         """Return which chip is read, and whether its shunt is known."""
         chips = self._chosen()
         # The chip is here: a missing file does not mean an absent chip.
-        with as_unavailable(AbsentError):
-            self._meters = tuple(map(self._meter, chips))
-            resolution_w = max(meter.resolution_w() for meter in self._meters)
+        with values.as_unavailable(AbsentError):
+            self._located = meters = tuple(map(self._meter, chips))
+            resolution_w = max(meter.resolution_w() for meter in meters)
             reading = self.read()
         counts = reading.energy_mj is not None
-        internal = all(meter.shunt is None for meter in self._meters)
-        update_ms = float(max(optional_number(meter.chip.folder / "update_interval") or 0 for meter in self._meters))
+        internal = all(meter.shunt is None for meter in meters)
+        update_ms = float(max(optional_number(meter.chip.folder / "update_interval") or 0 for meter in meters))
         return Description(
-            id=f"ina2xx:{'+'.join(meter.chip.known_as.replace(' at ', '@') for meter in self._meters)}",
+            id=f"ina2xx:{'+'.join(meter.chip.known_as.replace(' at ', '@') for meter in meters)}",
             scope=self._scope or "board-input",
             excludes=("power-supply loss",),
             kind="energy" if counts else "power",
@@ -175,22 +161,21 @@ class Ina2xx(PowerSensor):
             # What the chip counts went through the same converter: its zero is known no better.
             offset_u_w=resolution_w / math.sqrt(3) if counts else None,
             gain_u_ratio=INTERNAL_U_RATIO if internal else BOARD_U_RATIO,
-            warnings=tuple(self._warnings(reading)),
-            averaging=averaging_by("driver", update_interval_s=update_ms / 1000),
-            blocked="; ".join(filter(None, map(_blocked, self._meters))) or None,
+            warnings=tuple(self._warnings(meters, reading)),
+            averaging=values.averaging_by("driver", update_interval_s=update_ms / 1000),
+            blocked="; ".join(filter(None, map(_blocked, meters))) or None,
         )
 
     def read(self) -> Reading:
         """Return voltage times current, or the chip's energy counter."""
-        self._meters = self._meters or tuple(map(self._meter, self._chosen()))
+        meters = self._parts()
         begin = self._clock()
-        powers_w = [meter.power_w() for meter in self._meters]
-        counts = all(meter.counts for meter in self._meters)
-        energy_mj = sum(meter.energy_mj() for meter in self._meters) if counts else None
+        powers_w = [meter.power_w() for meter in meters]
+        counts = all(meter.counts for meter in meters)
+        energy_mj = sum(meter.energy_mj() for meter in meters) if counts else None
         taken_ns = (begin + self._clock()) // 2
         rails = tuple(
-            Rail(meter.chip.text("label") or meter.chip.name or "ina2xx", power)
-            for meter, power in zip(self._meters, powers_w, strict=True)
+            Rail(meter.chip.text("label") or meter.chip.name or "ina2xx", power) for meter, power in zip(meters, powers_w, strict=True)
         )
         if energy_mj is None:
             return Reading(taken_ns=taken_ns, power_w=sum(powers_w), rails=rails)
@@ -199,8 +184,11 @@ class Ina2xx(PowerSensor):
 
     def close(self) -> None:
         """Forget the chips."""
-        self._meters = ()
+        super().close()
         self._last_mj = None
+
+    def _find(self) -> tuple[_Meter, ...]:
+        return tuple(map(self._meter, self._chosen()))
 
     def _chosen(self) -> list[HwmonChip]:
         chips = [chip for chip in hwmon_chips(self._world.root) if is_ina2xx(chip)]
@@ -242,11 +230,11 @@ class Ina2xx(PowerSensor):
             )
         self._last_mj = energy_mj
 
-    def _warnings(self, reading: Reading) -> list[str]:
+    def _warnings(self, meters: Sequence[_Meter], reading: Reading) -> list[str]:
         warnings = []
         if self._scope is None:
             warnings.append("taken for the board's input: set scope in [sensors.ina2xx] where the shunt feeds something else")
-        warnings += filter(None, map(_rescaled, self._meters))
+        warnings += filter(None, map(_rescaled, meters))
         warnings += [
             f"{rail.name} is negative: current flows backwards, out of a battery for one; "
             'set direction = "reverse" in [sensors.ina2xx] where that feeds the board'

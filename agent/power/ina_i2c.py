@@ -49,21 +49,29 @@ class Ina(ABC):
 
     name = ""
     has_shunt = False
+    # The registers of maker and die, the die's number, and how many of the lowest bits there are a revision; None: it carries no identity.
+    identity: tuple[int, int, int, int] | None = None
     voltage_step_v = 0.0
+    # How many of the lowest bits beside the bus voltage are flags.
+    voltage_flags = 0
     shunt_step_v = 0.0
     full_scale = 0
 
-    def is_here(self, registers: I2cRegisters) -> bool:  # noqa: ARG002
+    def is_here(self, registers: I2cRegisters) -> bool:
         """Return whether the chip identifies itself as one; False for a kind without an identity register."""
-        return False
+        if self.identity is None:
+            return False
+        maker, die, number, revision_bits = self.identity
+        return registers.unsigned(maker) == TEXAS_INSTRUMENTS and registers.unsigned(die) >> revision_bits == number
 
     @abstractmethod
     def configure(self, registers: I2cRegisters, averages: int) -> float:
         """Set it to measure without pause; return how long one measurement takes, ms."""
 
-    @abstractmethod
     def measure(self, registers: I2cRegisters, shunt_ohm: float) -> Measured:
         """Return the newest measurement; raises TransientError if the current is beyond what the chip can measure."""
+        current_a = self.within(registers.signed(0x01)) * self.current_step_a(shunt_ohm)
+        return Measured((registers.unsigned(0x02) >> self.voltage_flags) * self.voltage_step_v, current_a)
 
     def current_step_a(self, shunt_ohm: float) -> float:
         """Return the step of its current."""
@@ -89,6 +97,7 @@ class Ina219(Ina):
 
     name = "ina219"
     voltage_step_v = 0.004
+    voltage_flags = 3
     shunt_step_v = 10e-6
     full_scale = 32_000
     CONVERSION_MS = 0.532
@@ -99,11 +108,6 @@ class Ina219(Ina):
         registers.write(0x00, 0x3807 | code << 7 | code << 3)
         return 2 * averages * self.CONVERSION_MS
 
-    def measure(self, registers: I2cRegisters, shunt_ohm: float) -> Measured:
-        """The bus voltage is in the upper 13 bits; the lower ones are flags."""
-        shunt = self.within(registers.signed(0x01))
-        return Measured((registers.unsigned(0x02) >> 3) * self.voltage_step_v, shunt * self.current_step_a(shunt_ohm))
-
 
 class Ina226(Ina):
     """16 bits, 36 V."""
@@ -112,24 +116,15 @@ class Ina226(Ina):
     voltage_step_v = 0.00125
     shunt_step_v = 2.5e-6
     full_scale = 0x7FFF
-    DIE = 0x2260
+    identity = (0xFE, 0xFF, 0x2260, 0)
     # The bit that reads as one, and 1.1 ms for both conversions.
     CONFIGURATION = 0x4000
     CONVERSION_MS = 1.1
-
-    def is_here(self, registers: I2cRegisters) -> bool:
-        """Ask for maker and die."""
-        return registers.unsigned(0xFE) == TEXAS_INSTRUMENTS and registers.unsigned(0xFF) == self.DIE
 
     def configure(self, registers: I2cRegisters, averages: int) -> float:
         """1.1 ms each for bus and shunt, without pause."""
         registers.write(0x00, self.CONFIGURATION | self.code(averages, AVERAGES) << 9 | 0b100 << 6 | 0b100 << 3 | 0b111)
         return 2 * averages * self.CONVERSION_MS
-
-    def measure(self, registers: I2cRegisters, shunt_ohm: float) -> Measured:
-        """Shunt voltage in two's complement."""
-        first = self.within(registers.signed(0x01))
-        return Measured(registers.unsigned(0x02) * self.voltage_step_v, first * self.current_step_a(shunt_ohm))
 
 
 class Ina260(Ina226):
@@ -137,7 +132,7 @@ class Ina260(Ina226):
 
     name = "ina260"
     has_shunt = True
-    DIE = 0x2270
+    identity = (0xFE, 0xFF, 0x2270, 0)
     CONFIGURATION = 0x6000
 
     def current_step_a(self, shunt_ohm: float) -> float:  # noqa: ARG002 - it is inside
@@ -152,14 +147,10 @@ class Ina228(Ina):
     voltage_step_v = 195.3125e-6
     shunt_step_v = 312.5e-9
     full_scale = 0x7FFFF
-    DIE = 0x228
+    identity = (0x3E, 0x3F, 0x228, 4)
     CALIBRATION = 4096
     MATH_OVERFLOW = 1 << 9
     CONVERSION_MS = 1.052
-
-    def is_here(self, registers: I2cRegisters) -> bool:
-        """Ask for maker and die; the die's lowest digit is a revision."""
-        return registers.unsigned(0x3E) == TEXAS_INSTRUMENTS and registers.unsigned(0x3F) >> 4 == self.DIE
 
     def configure(self, registers: I2cRegisters, averages: int) -> float:
         """163.84 mV, 1.052 ms each for bus, shunt and temperature, without pause."""
@@ -197,6 +188,8 @@ ADDRESSES = range(0x40, 0x50)
 
 class InaI2c:
     """Reads one chip on the bus that the settings name."""
+
+    recognises = staticmethod(i2c_bus.is_dump)
 
     def __init__(  # noqa: PLR0913 - each setting is a keyword
         self,
@@ -284,11 +277,6 @@ class InaI2c:
         self._chip = None
         self._last = None
         self._counted = 0
-
-    @staticmethod
-    def recognises(content: bytes) -> bool:
-        """Return whether it is what `i2cdump ... w` or `i2cget ... w` printed."""
-        return i2c_bus.is_dump(content)
 
     def _opened(self) -> tuple[Ina, I2cRegisters]:
         if self._chip is not None and self._registers is not None:

@@ -15,26 +15,22 @@ Source: Linux drivers/hwmon/ina3221.c, ina238.c and Documentation/hwmon; L4T 4.9
 import dataclasses
 import math
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.contract.record_figures import Averaging
-from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading, jetson_rails
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, jetson_rails
 from edgemeter.agent.power.jetson_rails import JetsonBoard
 from edgemeter.agent.power.sysfs import each_once, hwmon_chips, optional_number, read_number, read_text
 from edgemeter.agent.power.values import as_unavailable, averaging_by, within_range
-from edgemeter.agent.power.world import HERE, SensorWorld
+from edgemeter.agent.power.world import LocatedSensor
 
 # How often we read, unless the chip is slower: its three channels take 6.6 ms by default.
 HWMON_PERIOD_MS = 100.0
 CHANNELS = (1, 2, 3)
 INA238_LABELS = ("in1_label", "power1_label", "curr1_label", "label")
-UW_PER_W = 1_000_000
-MW_PER_W = 1000
-MA_PER_A = 1000
 # Of the IIO driver: 64 samples x 3 channels x 2.2 ms.
 IIO_PERIOD_MS = 422.0
 # `iio_device` is what some kernels call it.
@@ -53,14 +49,16 @@ class JetsonChannel:
 
     label: str
     factors: tuple[Path, ...]
-    per_w: int = UW_PER_W
+    per_w: int = 1_000_000
     voltage_mv: Path | None = None
     shunt_uohm: Path | None = None
-    enable: Path | None = None
+    disabled_by: Path | None = None
     full_scale_ma: float = math.inf
 
     def power_w(self) -> float:
         """Return the power now; negative where the offset or the current is. Raises as `read_number`."""
+        if self.disabled_by is not None:
+            raise UnavailableError(f"{str(self.disabled_by)!r} is 0: `echo 1 | sudo tee {self.disabled_by}` lets the chip measure it")
         *voltages, last = map(read_number, self.factors)
         return math.prod(voltages) * within_range(last, self.full_scale_ma, f"INA3221 of {self.label}") / self.per_w
 
@@ -79,17 +77,16 @@ class JetsonMonitors:
 
     sensor: str
     board: JetsonBoard
-    channels: tuple[JetsonChannel, ...]
-    off: frozenset[str]
+    channels: Sequence[JetsonChannel]
     period_ms: float
-    averaging: Averaging | None = None
+    averaging: Averaging | None
 
     def describe(self) -> Description:
         """Return what they are together."""
         warnings, rails = [], []
         for channel in self.channels:
             try:
-                rails.append(Rail(channel.label, self._power_w(channel)))
+                rails.append(Rail(channel.label, channel.power_w()))
             except EdgemeterError as error:
                 if channel.label in self.board.total:
                     raise UnavailableError(f"rail {channel.label!r} is part of the total and cannot be read: {error}") from error
@@ -109,20 +106,15 @@ class JetsonMonitors:
 
     def _shown_w(self, channel: JetsonChannel) -> float | None:
         try:
-            return self._power_w(channel)
+            return channel.power_w()
         except (UnavailableError, TransientError):
             if channel.label in self.board.total:
                 raise
             return None
 
-    def _power_w(self, channel: JetsonChannel) -> float:
-        if channel.label in self.off:
-            raise UnavailableError(f"{str(channel.enable)!r} is 0: `echo 1 | sudo tee {channel.enable}` lets the chip measure it")
-        return channel.power_w()
 
-
-def find_monitors(sensor: str, root: Path, channels: Sequence[JetsonChannel], period_ms: float) -> JetsonMonitors:
-    """Return the channels with the board whose total they make.
+def find_monitors(sensor: str, root: Path, channels: Sequence[JetsonChannel], folders: Sequence[Path] = ()) -> JetsonMonitors:
+    """Return the channels with the board whose total they make; of hwmon `folders` no more often than all their chips have a fresh value.
 
     Raises:
         UnavailableError: they make no total that we know, or a rail of it is there twice.
@@ -135,9 +127,9 @@ def find_monitors(sensor: str, root: Path, channels: Sequence[JetsonChannel], pe
             raise UnavailableError(
                 f"rail {rail!r} is there more than once ({', '.join(places)}), and it is unknown which of them is the board's: report it"
             )
-    return JetsonMonitors(
-        sensor, board, tuple(channels), frozenset(channel.label for channel in channels if optional_number(channel.enable) == 0), period_ms
-    )
+    slowest_ms = max((float(optional_number(folder / "update_interval") or 0) for folder in folders), default=0.0)
+    period_ms = max(HWMON_PERIOD_MS, slowest_ms) if folders else IIO_PERIOD_MS
+    return JetsonMonitors(sensor, board, channels, period_ms, averaging_by("driver", update_interval_s=slowest_ms / 1000))
 
 
 def monitor_chips(root: Path, driver: str) -> list[Path]:
@@ -155,11 +147,12 @@ def _ina3221_channels(folders: Sequence[Path]) -> list[JetsonChannel]:
     return [channel for folder in folders for number in CHANNELS if (channel := _channel(folder, number)) is not None]
 
 
-def _thor_input(root: Path, folders: Sequence[Path], rails: Sequence[str]) -> JetsonChannel | None:
+def _thor_input(root: Path, folders: Sequence[Path], rails: Sequence[JetsonChannel]) -> JetsonChannel | None:
     """Return the input of a Jetson Thor among these chips: the one labelled VIN, or, on a Thor, the only one without a label."""
     labels = {folder: [label for name in INA238_LABELS if (label := _label(folder / name)) is not None] for folder in folders}
     inputs = [folder for folder in folders if labels[folder][:1] == ["VIN"]]
-    is_thor = "VDD_CPU_SOC_MSS" in rails or any(word in jetson_rails.device_tree_names(root) for word in jetson_rails.THOR.words)
+    has_rail = any(rail.label == "VDD_CPU_SOC_MSS" for rail in rails)
+    is_thor = has_rail or any(word in jetson_rails.device_tree_names(root) for word in jetson_rails.THOR.words)
     if not inputs and is_thor:
         inputs = [folder for folder in folders if not labels[folder]]
     if len(inputs) != 1:
@@ -170,15 +163,7 @@ def _thor_input(root: Path, folders: Sequence[Path], rails: Sequence[str]) -> Je
     return JetsonChannel("VIN", (folder / "in1_input", folder / "curr1_input"))
 
 
-def _with_updates(monitors: JetsonMonitors, folders: Sequence[Path]) -> JetsonMonitors:
-    """Return the monitors with how often a fresh value can be had of all these chips; they are read so often at most."""
-    slowest_ms = max(float(optional_number(folder / "update_interval") or 0) for folder in folders)
-    averaging = averaging_by("driver", update_interval_s=slowest_ms / 1000)
-    return dataclasses.replace(monitors, period_ms=max(HWMON_PERIOD_MS, slowest_ms), averaging=averaging)
-
-
 def _label(path: Path) -> str | None:
-    """Return a rail's label, None if it has none."""
     try:
         return read_text(path) or None
     except AbsentError:
@@ -192,14 +177,14 @@ def _channel(folder: Path, number: int) -> JetsonChannel | None:
     name = _label(folder / f"in{number}_label")
     if (name is None and not voltage.exists()) or (name is not None and not jetson_rails.is_rail(name)):
         return None
-    shunt_uohm = optional_number(folder / f"shunt{number}_resistor")
+    shunt_uohm, enable = optional_number(folder / f"shunt{number}_resistor"), folder / f"in{number}_enable"
     return JetsonChannel(
         label=name or f"{folder.name} in{number}",
         factors=(voltage, current),
         voltage_mv=voltage,
         shunt_uohm=folder / f"shunt{number}_resistor",
-        enable=folder / f"in{number}_enable",
-        full_scale_ma=jetson_rails.SHUNT_LAST_UV / shunt_uohm * MA_PER_A if shunt_uohm else math.inf,
+        disabled_by=enable if optional_number(enable) == 0 else None,
+        full_scale_ma=jetson_rails.SHUNT_LAST_UV / shunt_uohm * 1000 if shunt_uohm else math.inf,
     )
 
 
@@ -210,36 +195,20 @@ def _iio_channel(folder: Path, name: Path) -> JetsonChannel | None:
         return None
     power, voltage, current = (folder / f"in_{kind}{number}_input" for kind in ("power", "voltage", "current"))
     if power.exists():
-        return JetsonChannel(label, (power,), MW_PER_W, voltage_mv=voltage)
+        return JetsonChannel(label, (power,), 1000, voltage_mv=voltage)
     return JetsonChannel(label, (voltage, current), voltage_mv=voltage)
 
 
-class JetsonSensor(PowerSensor, ABC):
-    """The base of the three sensors: power monitors that are located once and read again and again."""
-
-    def __init__(self, world: SensorWorld = HERE) -> None:
-        self._root = world.root
-        self._monitors: JetsonMonitors | None = None
+class JetsonSensor(LocatedSensor[JetsonMonitors]):
+    """The base of the three sensors."""
 
     def describe(self) -> Description:
         """Return which board's total it is."""
-        return self._open().describe()
+        return self._parts().describe()
 
     def read(self) -> Reading:
         """Return the board's total, and the power of each rail."""
-        return self._open().read()
-
-    def close(self) -> None:
-        """Forget the chips."""
-        self._monitors = None
-
-    def _open(self) -> JetsonMonitors:
-        self._monitors = self._monitors or self._find()
-        return self._monitors
-
-    @abstractmethod
-    def _find(self) -> JetsonMonitors:
-        """Return the monitors of this board."""
+        return self._parts().read()
 
 
 class Ina3221(JetsonSensor):
@@ -256,15 +225,15 @@ class Ina3221(JetsonSensor):
     """
 
     def _find(self) -> JetsonMonitors:
-        folders = monitor_chips(self._root, "ina3221")
+        root = self._world.root
+        folders = monitor_chips(root, "ina3221")
         if not folders:
-            raise AbsentError(f"no INA3221 below {str(self._root / 'sys')!r}: Jetsons with JetPack 5 or newer have one")
+            raise AbsentError(f"no INA3221 below {str(root / 'sys')!r}: Jetsons with JetPack 5 or newer have one")
         channels = _ina3221_channels(folders)
         try:
-            return _with_updates(find_monitors("ina3221", self._root, channels, HWMON_PERIOD_MS), folders)
+            return find_monitors("ina3221", root, channels, folders)
         except UnavailableError as error:
-            rails = [channel.label for channel in channels]
-            if _thor_input(self._root, monitor_chips(self._root, "ina238"), rails) is None:
+            if _thor_input(root, monitor_chips(root, "ina238"), channels) is None:
                 raise
             raise AbsentError(
                 "the total of this board is not in its INA3221 but in its INA238: use the sensor jetson_thor, which reads both"
@@ -282,12 +251,13 @@ class Ina3221x(JetsonSensor):
     """
 
     def _find(self) -> JetsonMonitors:
-        folders = [folder for folder, _ in each_once(path for pattern in IIO_PLACES for path in sorted(self._root.glob(pattern)))]
+        root = self._world.root
+        folders = [folder for folder, _ in each_once(path for pattern in IIO_PLACES for path in sorted(root.glob(pattern)))]
         names = {path: folder for folder in folders for path in sorted(folder.glob("rail_name_*"))}
         if not names:
-            raise AbsentError(f"no ina3221x below {str(self._root / 'sys/bus')!r}: Jetsons with JetPack 4 have one")
+            raise AbsentError(f"no ina3221x below {str(root / 'sys/bus')!r}: Jetsons with JetPack 4 have one")
         channels = [channel for name, folder in names.items() if (channel := _iio_channel(folder, name)) is not None]
-        return find_monitors("ina3221x", self._root, channels, IIO_PERIOD_MS)
+        return find_monitors("ina3221x", root, channels)
 
 
 class JetsonThor(JetsonSensor):
@@ -302,10 +272,11 @@ class JetsonThor(JetsonSensor):
     """
 
     def _find(self) -> JetsonMonitors:
-        folders = monitor_chips(self._root, "ina238")
-        rail_folders = monitor_chips(self._root, "ina3221") if folders else []
+        root = self._world.root
+        folders = monitor_chips(root, "ina238")
+        rail_folders = monitor_chips(root, "ina3221") if folders else []
         rails = _ina3221_channels(rail_folders)
-        channel = _thor_input(self._root, folders, [rail.label for rail in rails])
+        channel = _thor_input(root, folders, rails)
         if channel is None:
-            raise AbsentError(f"no INA238 of a Jetson Thor (label VIN) below {str(self._root / 'sys')!r}")
-        return _with_updates(find_monitors("jetson_thor", self._root, [channel, *rails], HWMON_PERIOD_MS), [*folders, *rail_folders])
+            raise AbsentError(f"no INA238 of a Jetson Thor (label VIN) below {str(root / 'sys')!r}")
+        return find_monitors("jetson_thor", root, [channel, *rails], [*folders, *rail_folders])

@@ -14,10 +14,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.base.errors import EdgemeterError, TransientError, UnavailableError
+from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.contract.record_figures import Scope
+from edgemeter.agent.machine.board import DEVICE_TREE
 from edgemeter.agent.power import USB_DEVICES, Description, Rail
-from edgemeter.agent.power.sysfs import read_text
+from edgemeter.agent.power.sysfs import optional_text
 from edgemeter.agent.power.values import plausible_power_w
 
 # Source: the INA3221's shunt register counts 40 uV (Linux drivers/hwmon/ina3221.c).
@@ -34,7 +35,6 @@ MODULE_EXCLUDES = ("carrier board", USB_DEVICES, "fan", "power-supply loss")
 HIGHEST_W = 1000.0
 # A channel that is connected to nothing.
 NOT_CONNECTED = re.compile(r"NC[ _]?\d*", re.IGNORECASE)
-DEVICE_TREES = ("proc/device-tree", "sys/firmware/devicetree/base")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +104,8 @@ KNOWN_RAILS = frozenset(rail for board in JETSON_BOARDS for rail in (*board.tota
 
 def device_tree_names(root: Path) -> str:
     """Return the machine's names in the device tree, in lower case; empty without one."""
-    names = []
-    for file in ("compatible", "model"):
-        for tree in DEVICE_TREES:
-            try:
-                names.append(read_text(root / tree / file))
-            except EdgemeterError:
-                continue
-            break
+    files = ([root / tree / file for tree in DEVICE_TREE] for file in ("compatible", "model"))
+    names = (next(filter(None, map(optional_text, paths)), "") for paths in files)
     return " ".join(names).replace("\0", " ").lower()
 
 
@@ -129,7 +123,12 @@ def board_of(rails: Collection[str], device_tree: str = "") -> JetsonBoard:
     named = [board for board in JETSON_BOARDS if any(word in device_tree for word in board.words)] or JETSON_BOARDS
     fitting = [board for board in named if set(board.total) <= set(rails)]
     if not fitting:
-        raise UnavailableError(_unfit(rails, named))
+        seen_text = f"no total from the rails seen ({', '.join(sorted(rails)) or 'none'})"
+        nearest = max(named, key=lambda board: len({*board.total, *board.parts}.intersection(rails)))
+        if len(named) > 1 and not {*nearest.total, *nearest.parts}.intersection(rails):
+            raise UnavailableError(f"{seen_text}: no Jetson that we know has these; report it with the board's name")
+        missing = ", ".join(rail for rail in nearest.total if rail not in rails)
+        raise UnavailableError(f"{seen_text}: that of a {nearest.name} needs {missing} too; see that nothing is cut off or disabled")
     return max(fitting, key=lambda board: (board.scope == "board-input", len(board.parts.intersection(rails))))
 
 
@@ -192,12 +191,3 @@ def _doubts(board: JetsonBoard, rails: Sequence[Rail]) -> list[str]:
         "the device tree may name the rails in another order than the board has them; compare with a meter at the input"
     )
     return [doubt]
-
-
-def _unfit(rails: Collection[str], boards: Sequence[JetsonBoard]) -> str:
-    seen_text = f"no total from the rails seen ({', '.join(sorted(rails)) or 'none'})"
-    nearest = max(boards, key=lambda board: len({*board.total, *board.parts}.intersection(rails)))
-    missing = ", ".join(rail for rail in nearest.total if rail not in rails)
-    if len(boards) == 1 or {*nearest.total, *nearest.parts}.intersection(rails):
-        return f"{seen_text}: that of a {nearest.name} needs {missing} too; see that nothing is cut off or disabled"
-    return f"{seen_text}: no Jetson that we know has these; report it with the board's name"

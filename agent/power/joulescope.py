@@ -32,7 +32,6 @@ PERIOD_MS = 500.0
 RATE_HZ = 2
 TIMEOUT_S = 5.0
 JS220_SAMPLES_PER_S = 1_000_000
-MJ_PER_J = 1000.0
 INSTRUMENTS = ("js220", "js110")
 # A published value as JSON, or as Python prints it.
 PRINTED = re.compile(rb"'accumulators'\s*:")
@@ -127,7 +126,6 @@ class Joulescope:
         raise UnavailableError(f"several Joulescopes are connected ({', '.join(paths)}): set device in [sensors.joulescope]")
 
     def _begin(self, driver: Any) -> None:
-        """Let current range and statistics run, and listen."""
         if "js110" in self._device:
             driver.publish(f"{self._device}/s/i/range/select", "auto")
             topic = "s/sstats/value"
@@ -175,4 +173,4 @@ def _reading(value: Mapping[str, Any], taken_ns: int) -> Reading:
         raise TransientError(f"the Joulescope's value holds no accumulators.energy and signals.power.avg ({error})") from error
     if joules is None or watts is None or units != ("J", "W"):
         raise TransientError(f"the Joulescope's value holds {energy!r} and {power!r}, not joules and watts")
-    return Reading(taken_ns=taken_ns, energy_mj=joules * MJ_PER_J, power_w=watts, rails=(Rail("DC", watts),))
+    return Reading(taken_ns=taken_ns, energy_mj=joules * 1000, power_w=watts, rails=(Rail("DC", watts),))

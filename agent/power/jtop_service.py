@@ -31,9 +31,6 @@ from edgemeter.agent.power.world import HERE, SensorWorld
 
 SOCKET = "run/jtop.sock"
 FORM = re.compile(rb"""["']rail["']\s*:|["']Power TOT["']|\bjtop\.service\b|\bJtopException\b|/run/jtop\.sock""")
-MW_PER_W = 1000
-MV_PER_V = 1000
-MS_PER_S = 1000
 FLAT = "Power "
 
 
@@ -68,10 +65,11 @@ class Jtop:
         rails = self._power()
         board = jetson_rails.board_of(list(rails), jetson_rails.device_tree_names(self._world.root))
         volts = {name: rails[name].volt for name in board.total if board.usual_step_w(name) is not None}
-        steps_w = {name: jetson_rails.SHUNT_STEP_UV / board.shunt_uohm * volt / MV_PER_V if volt else None for name, volt in volts.items()}
+        steps_w = {name: jetson_rails.SHUNT_STEP_UV / board.shunt_uohm * volt / 1000 if volt else None for name, volt in volts.items()}
         warnings = [f"rail {name!r} is offline and not needed for the total" for name, rail in rails.items() if not rail.online]
+        interval_s = self._interval() if self._client is None else float(self._client.interval)
         try:
-            return jetson_rails.describe("jtop", board, _shown(rails), self._period_ms(), steps_w, warnings)
+            return jetson_rails.describe("jtop", board, _shown(rails), interval_s * 1000, steps_w, warnings)
         except TransientError as error:
             raise UnavailableError(f"jtop's service has a rail of the total offline: {error}") from error
 
@@ -142,9 +140,6 @@ class Jtop:
             raise ConfigError(f"interval_s is {self._interval_s!r}: set it to seconds from 0.1 to 60 in [sensors.jtop]")
         return interval_s
 
-    def _period_ms(self) -> float:
-        return (self._interval() if self._client is None else float(self._client.interval)) * MS_PER_S
-
 
 def _decoded(content: bytes) -> object:
     """Return what is recorded: JSON, or a dictionary as Python prints it."""
@@ -188,7 +183,7 @@ def _input(flat_mw: dict[str, Any], total_mw: Any) -> dict[str, Any] | None:
 
 
 def _shown(rails: dict[str, _JtopRail]) -> tuple[Rail, ...]:
-    return tuple(Rail(name, rail.power / MW_PER_W if rail.online else None) for name, rail in rails.items())
+    return tuple(Rail(name, rail.power / 1000 if rail.online else None) for name, rail in rails.items())
 
 
 def _refused(error: Exception) -> str:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.power import USB_DEVICES, AbsentError, Description, PowerSensor, Rail, Reading
-from edgemeter.agent.power.sysfs import read_text
+from edgemeter.agent.power.sysfs import optional_text
 from edgemeter.agent.power.values import as_unavailable, plausible_power_w
 from edgemeter.agent.power.world import HERE, SensorWorld
 
@@ -109,22 +109,13 @@ class Pi5Pmic(PowerSensor):
                 f"the firmware knows no `pmic_read_adc` ({text[:80]}): a Raspberry Pi 4 or older has no power sensor, "
                 "measure it with an external one; on a Raspberry Pi 5 update with `sudo rpi-eeprom-update -a`"
             )
-            return AbsentError(message) if self._is_older_board() else UnavailableError(message)
+            model = optional_text(self._world.root / "proc/device-tree/model") or ""
+            return (AbsentError if "Raspberry Pi" in model and not PI_5_FAMILY.search(model) else UnavailableError)(message)
         if "VCHI" in text or "vchiq" in text or "/dev/vc" in text:
-            message = f"vcgencmd may not ask the firmware ({text[:80]}): `sudo usermod -aG video $USER`, then log in again"
-            return UnavailableError(message)
+            return UnavailableError(f"vcgencmd may not ask the firmware ({text[:80]}): `sudo usermod -aG video $USER`, then log in again")
         if "not found" in text:
-            message = f"vcgencmd is not installed ({text[:80]}): `sudo apt install raspi-utils`"
-            return AbsentError(message)
-        message = f"`{' '.join(COMMAND)}` printed {text[:80]!r}, and no rail: run it by hand, on a Raspberry Pi 5"
-        return UnavailableError(message)
-
-    def _is_older_board(self) -> bool:
-        try:
-            model = read_text(self._world.root / "proc/device-tree/model")
-        except (UnavailableError, TransientError):
-            return False
-        return "Raspberry Pi" in model and not PI_5_FAMILY.search(model)
+            return AbsentError(f"vcgencmd is not installed ({text[:80]}): `sudo apt install raspi-utils`")
+        return UnavailableError(f"`{' '.join(COMMAND)}` printed {text[:80]!r}, and no rail: run it by hand, on a Raspberry Pi 5")
 
 
 def _parse(output: str) -> Mapping[str, _PmicRail]:

@@ -23,15 +23,15 @@ from dataclasses import dataclass
 
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record_figures import Averaging, Scope
-from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading, ina2xx, powerz
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading, ina2xx, powerz
 from edgemeter.agent.power.sysfs import HwmonChip, hwmon_chips, list_folder, optional_number
 from edgemeter.agent.power.values import as_unavailable, averaging_by, plausible_power_w, scope_setting
-from edgemeter.agent.power.world import HERE, SensorWorld
+from edgemeter.agent.power.world import HERE, LocatedSensor, SensorWorld
 
 PERIOD_MS = 100.0
 # More than any server draws.
 HIGHEST_W = 100_000.0
-CHANNEL = re.compile(r"(?P<id>(?P<kind>power|energy)\d+)_(?P<source>input|average)")
+CHANNEL = re.compile(r"(?P<id>(?P<kind>power|energy)(?P<number>\d+))_(?P<source>input|average)")
 BATTERY = re.compile(r"BAT\d*|ucsi_source_psy.*|CMB\d+|macsmc_battery", re.IGNORECASE)
 
 
@@ -77,35 +77,25 @@ class _Channel:
     def name(self) -> str:
         return self.label or self.id
 
-    def number(self) -> int:
-        return self.chip.number(self.file)
 
-
-class PowerHwmon(PowerSensor):
+class PowerHwmon(LocatedSensor[tuple[_Channel, ...]]):
     """Reads one channel of one chip, or the sum of those that the user names."""
 
     def __init__(
-        self,
-        device: str = "",
-        channel: str = "",
-        scope: str = "",
-        world: SensorWorld = HERE,
-        clock: Callable[[], int] = time.monotonic_ns,
+        self, device: str = "", channel: str = "", scope: str = "", world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
+        super().__init__(world, clock)
         self._device = device
         self._wanted = tuple(filter(None, map(str.strip, channel.split(","))))
         self._scope = scope_setting("power_hwmon", scope) if scope else None
-        self._world = world
-        self._clock = clock
-        self._channels: tuple[_Channel, ...] = ()
         self._last_uj: dict[str, int] = {}
 
     def describe(self) -> Description:
         """Return which channels are read and what they are known to measure."""
         with as_unavailable():
-            self._channels = self._choose()
+            self._located = channels = self._find()
             self.read()
-        chip = self._channels[0].chip
+        chip = channels[0].chip
         kind = KNOWN.get(chip.name or "", UNKNOWN)
         is_unknown = self._scope is None and kind is UNKNOWN
         blocked = (
@@ -113,43 +103,37 @@ class PowerHwmon(PowerSensor):
             'set scope in [sensors.power_hwmon], to "board-input" for one'
         )
         return Description(
-            id=f"power_hwmon:{chip.name or chip.folder.name}:{'+'.join(channel.id for channel in self._channels)}",
+            id=f"power_hwmon:{chip.name or chip.folder.name}:{'+'.join(channel.id for channel in channels)}",
             scope=self._scope or kind.scope,
             excludes=kind.excludes if self._scope in {None, kind.scope} else (),
-            kind="energy" if self._channels[0].is_energy else "power",
+            kind="energy" if channels[0].is_energy else "power",
             period_ms=PERIOD_MS,
             warnings=(kind.warning,) if kind.warning and self._scope is None else (),
             blocked=blocked if is_unknown else None,
-            averaging=self._averaging(),
+            averaging=_averaging(channels),
         )
 
     def read(self) -> Reading:
         """Return the watts or joules of the channels."""
-        self._channels = self._channels or self._choose()
+        channels = self._parts()
         begin = self._clock()
-        numbers = [channel.number() for channel in self._channels]
+        numbers = [channel.chip.number(channel.file) for channel in channels]
         taken_ns = (begin + self._clock()) // 2
-        if self._channels[0].is_energy:
-            for channel, number_uj in zip(self._channels, numbers, strict=True):
+        if channels[0].is_energy:
+            for channel, number_uj in zip(channels, numbers, strict=True):
                 self._check_counter(channel, number_uj)
-            rails = tuple(Rail(channel.name, None) for channel in self._channels)
+            rails = tuple(Rail(channel.name, None) for channel in channels)
             return Reading(taken_ns=taken_ns, energy_mj=sum(numbers) / 1000, rails=rails)
-        rails = tuple(Rail(channel.name, number_uw / 1e6) for channel, number_uw in zip(self._channels, numbers, strict=True))
-        power_w = plausible_power_w(sum(numbers) / 1e6, HIGHEST_W, self._channels[0].chip.known_as)
+        rails = tuple(Rail(channel.name, number_uw / 1e6) for channel, number_uw in zip(channels, numbers, strict=True))
+        power_w = plausible_power_w(sum(numbers) / 1e6, HIGHEST_W, channels[0].chip.known_as)
         return Reading(taken_ns=taken_ns, power_w=power_w, rails=rails)
 
     def close(self) -> None:
         """Forget the chip."""
-        self._channels = ()
+        super().close()
         self._last_uj = {}
 
-    def _averaging(self) -> Averaging | None:
-        """Return what the kernel shows of it, the slowest of the channels: the interval of a mean, and of new values, both ms."""
-        means = [_ms(channel.chip, f"{channel.file}_interval") for channel in self._channels if channel.file.endswith("_average")]
-        updates = [_ms(channel.chip, "update_interval") for channel in self._channels]
-        return averaging_by("driver", window_s=max(means, default=0) / 1000, update_interval_s=max(updates, default=0) / 1000)
-
-    def _choose(self) -> tuple[_Channel, ...]:
+    def _find(self) -> tuple[_Channel, ...]:
         channels_of_chip = {chip: channels for chip in hwmon_chips(self._world.root) if (channels := self._channels_of(chip))}
         if not channels_of_chip:
             raise AbsentError(
@@ -185,13 +169,10 @@ class PowerHwmon(PowerSensor):
     def _channels_of(self, chip: HwmonChip) -> list[_Channel]:
         if chip.name == "ina3221" or ina2xx.is_ina2xx(chip) or powerz.is_powerz(chip) or self._is_battery(chip):
             return []
-        files = [path.name for path in list_folder(chip.folder, "channels")]
-        by_id: dict[str, _Channel] = {}
-        for file in sorted(files, key=_order):
-            # `_average` sorts before `_input`, which is the newer value and takes its place.
-            if match := CHANNEL.fullmatch(file):
-                by_id[match["id"]] = _Channel(chip, match["id"], file, chip.text(f"{match['id']}_label"))
-        return list(by_id.values())
+        matches = [match for path in list_folder(chip.folder, "channels") if (match := CHANNEL.fullmatch(path.name))]
+        # `_average` sorts before `_input`, which is the newer value and takes its place.
+        matches.sort(key=lambda match: (match["kind"], int(match["number"]), match["source"]))
+        return list({match["id"]: _Channel(chip, match["id"], match[0], chip.text(f"{match['id']}_label")) for match in matches}.values())
 
     def _is_battery(self, chip: HwmonChip) -> bool:
         # The kernel's hwmon for a power supply bears its name, with dashes made underscores.
@@ -208,20 +189,18 @@ class PowerHwmon(PowerSensor):
         self._last_uj[channel.id] = now_uj
 
 
-def _ms(chip: HwmonChip, file: str) -> int:
-    return optional_number(chip.folder / file) or 0
-
-
-def _order(file: str) -> tuple[str, int, str]:
-    match = re.match(r"([a-z]+)(\d+)(.*)", file)
-    return (match[1], int(match[2]), match[3]) if match else (file, 0, "")
+def _averaging(channels: Sequence[_Channel]) -> Averaging | None:
+    """Return what the kernel shows of it, the slowest of the channels: the interval of a mean, and of new values, both ms."""
+    means = [channel.chip.folder / f"{channel.file}_interval" for channel in channels if channel.file.endswith("_average")]
+    updates = [channel.chip.folder / "update_interval" for channel in channels]
+    mean_ms, update_ms = (max((optional_number(path) or 0 for path in paths), default=0) for paths in (means, updates))
+    return averaging_by("driver", window_s=mean_ms / 1000, update_interval_s=update_ms / 1000)
 
 
 def _seen(channels: Sequence[_Channel]) -> str:
-    numbers = [optional_number(channel.chip.folder / channel.file) for channel in channels]
-    values = [
-        "unreadable" if number is None else f"{number / 1e6:.3f} {'J' if channel.is_energy else 'W'}"
-        for channel, number in zip(channels, numbers, strict=True)
-    ]
-    labelled = zip(channels, values, strict=True)
-    return ", ".join(f"{channel.id}{f' ({channel.label})' if channel.label else ''} {value}" for channel, value in labelled)
+    texts = []
+    for channel in channels:
+        number = optional_number(channel.chip.folder / channel.file)
+        value = "unreadable" if number is None else f"{number / 1e6:.3f} {'J' if channel.is_energy else 'W'}"
+        texts.append(f"{channel.id}{f' ({channel.label})' if channel.label else ''} {value}")
+    return ", ".join(texts)

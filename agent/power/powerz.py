@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable
 
 from edgemeter.agent.base.errors import UnavailableError
-from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading
 from edgemeter.agent.power.sysfs import HwmonChip, hwmon_chips
 from edgemeter.agent.power.values import as_unavailable, direction_setting, plausible_power_w, scope_setting
-from edgemeter.agent.power.world import HERE, SensorWorld
+from edgemeter.agent.power.world import HERE, LocatedSensor, SensorWorld
 
 NAME = "powerz"
 PERIOD_MS = 100.0
@@ -31,7 +31,7 @@ HIGHEST_W = 500.0
 CURRENT_STEP_A = 0.001
 
 
-class PowerZ(PowerSensor):
+class PowerZ(LocatedSensor[HwmonChip]):
     """Multiplies voltage and current of the USB-C lead."""
 
     def __init__(
@@ -42,23 +42,21 @@ class PowerZ(PowerSensor):
         world: SensorWorld = HERE,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        super().__init__(world, clock)
         self._sign = direction_setting("powerz", direction)
         self._scope = scope_setting("powerz", scope or "board-input")
         self._device = device
-        self._world = world
-        self._clock = clock
-        self._chip: HwmonChip | None = None
 
     def describe(self) -> Description:
         """Return what the meter sees."""
-        self._chip = self._find()
+        self._located = chip = self._find()
         with as_unavailable(AbsentError):
             reading = self.read()
-            voltage_v = self._chip.number("in0_input") / 1000
+            voltage_v = chip.number("in0_input") / 1000
         backwards = reading.power_w is not None and reading.power_w < 0
         warning = 'current flows backwards through the meter: turn it around, or set direction = "reverse" in [sensors.powerz]'
         return Description(
-            id=f"powerz:{self._chip.folder.name}",
+            id=f"powerz:{chip.folder.name}",
             scope=self._scope,
             excludes=("power-supply loss",),
             kind="power",
@@ -69,15 +67,11 @@ class PowerZ(PowerSensor):
 
     def read(self) -> Reading:
         """Return voltage times current."""
-        self._chip = self._chip or self._find()
+        chip = self._parts()
         begin = self._clock()
-        found_w = self._sign * self._chip.number("in0_input") * self._chip.number("curr1_input") / 1e6
+        found_w = self._sign * chip.number("in0_input") * chip.number("curr1_input") / 1e6
         power_w = plausible_power_w(found_w, HIGHEST_W, "the POWER-Z")
         return Reading(taken_ns=(begin + self._clock()) // 2, power_w=power_w, rails=(Rail("VBUS", power_w),))
-
-    def close(self) -> None:
-        """Forget the meter."""
-        self._chip = None
 
     def _find(self) -> HwmonChip:
         meters = [chip for chip in hwmon_chips(self._world.root) if is_powerz(chip)]

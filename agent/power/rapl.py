@@ -19,11 +19,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError, Description, PowerSensor, Rail, Reading
-from edgemeter.agent.power.sysfs import list_folder, optional_number, read_number, read_text
+from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.power import AbsentError, Description, Rail, Reading
+from edgemeter.agent.power.sysfs import list_folder, optional_number, optional_text, read_number
 from edgemeter.agent.power.values import as_unavailable
-from edgemeter.agent.power.world import HERE, SensorWorld
+from edgemeter.agent.power.world import HERE, LocatedSensor, SensorWorld
 
 # The counters move every millisecond; this is how often we read.
 PERIOD_MS = 100.0
@@ -51,21 +51,18 @@ class _Zone:
     sum_uj: int = 0
 
 
-class Rapl(PowerSensor):
+class Rapl(LocatedSensor[list[_Zone]]):
     """Adds up the processor's packages and memory, or reads the platform's counter."""
 
     def __init__(
         self, world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        self._folders = tuple(world.root / folder for folder in PLACES)
-        self._clock = clock
+        super().__init__(world, clock)
         self._sleep = sleep
-        self._zones: list[_Zone] = []
 
     def describe(self) -> Description:
         """Return which counters there are."""
-        self._zones = self._zones or self._choose()
-        names = [zone.name for zone in self._zones]
+        names = [zone.name for zone in self._parts()]
         platform = names == ["psys"]
         excludes = ("power-supply loss",) if platform else ("mainboard", "disks", "GPU", "fans", "power-supply loss")
         return Description(
@@ -79,37 +76,30 @@ class Rapl(PowerSensor):
 
     def read(self) -> Reading:
         """Return the energy since the first reading."""
-        self._zones = self._zones or self._choose()
+        zones = self._parts()
         begin = self._clock()
-        energy_uj = sum(self._count(zone) for zone in self._zones)
-        rails = tuple(Rail(zone.name, None) for zone in self._zones)
+        energy_uj = sum(self._count(zone) for zone in zones)
+        rails = tuple(Rail(zone.name, None) for zone in zones)
         return Reading(taken_ns=(begin + self._clock()) // 2, energy_mj=energy_uj / 1000, rails=rails)
 
-    def close(self) -> None:
-        """Forget the counters."""
-        self._zones = []
-
-    def _choose(self) -> list[_Zone]:
-        zones = self._find()
+    def _find(self) -> list[_Zone]:
+        top = next(filter(None, (_zone_folders(self._world.root / folder) for folder in PLACES)), [])
+        # The class folder lists sub-zones beside their zone, which holds them too.
+        by_name = {folder.name: folder for folder in (*top, *(below for zone in top for below in _zone_folders(zone)))}
+        zones = [zone for _, folder in sorted(by_name.items()) if (zone := _zone(folder))]
         packages = [zone for zone in zones if zone.name.startswith("package")]
         memory = [zone for zone in zones if zone.name == "dram"]
         platform = [zone for zone in zones if zone.name == "psys"][:1]
         counters = packages + memory
         if not counters and not platform:
             raise AbsentError(
-                f"no RAPL counter in {str(self._folders[0])!r}: a virtual machine and most ARM boards have none; "
+                f"no RAPL counter in {str(self._world.root / PLACES[0])!r}: a virtual machine and most ARM boards have none; "
                 "on an Intel or AMD machine try `sudo modprobe intel_rapl_msr`"
             )
         with as_unavailable():
             for zone in [*counters, *platform]:
                 self._count(zone)
         return platform if platform and self._is_alive(platform[0], packages) else counters
-
-    def _find(self) -> list[_Zone]:
-        top = next(filter(None, (_zone_folders(folder) for folder in self._folders)), [])
-        # The class folder lists sub-zones beside their zone, which holds them too.
-        by_name = {folder.name: folder for folder in (*top, *(below for zone in top for below in _zone_folders(zone)))}
-        return [zone for _, folder in sorted(by_name.items()) if (zone := _zone(folder))]
 
     def _is_alive(self, platform: _Zone, packages: list[_Zone]) -> bool:
         if not packages:
@@ -143,8 +133,5 @@ def _zone_folders(parent: Path) -> list[Path]:
 
 
 def _zone(folder: Path) -> _Zone | None:
-    try:
-        name = read_text(folder / "name")
-    except (UnavailableError, TransientError):
-        return None
-    return _Zone(str(folder / "energy_uj"), name, optional_number(folder / "max_energy_range_uj"))
+    name = optional_text(folder / "name")
+    return None if name is None else _Zone(str(folder / "energy_uj"), name, optional_number(folder / "max_energy_range_uj"))

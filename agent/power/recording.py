@@ -106,7 +106,6 @@ class _Transcript:
         self._uevent = UEVENT_PLACE.format("recorded")
 
     def take(self, line: str) -> None:
-        """Take the next line."""
         if self._is_command(line):
             return
         if (refused := REFUSED.match(line)) and _is_safe(path := self._whole(refused.group("path"))):
@@ -143,7 +142,12 @@ class _Transcript:
         folder = place_of_files(path.rpartition("/")[2] for path in self._short)
         if folder is None:
             return {}
-        return {f"/{_folder_of(path, folder)}/{path.rpartition('/')[2]}": value for path, value in self._short.items()}
+        placed = {}
+        for path, value in self._short.items():
+            own_folder, _, file = path.rpartition("/")
+            above = place_of_folder(own_folder)
+            placed[f"/{above}/{own_folder}/{file}" if above else f"/{folder}/{file}"] = value
+        return placed
 
     def _add(self, path: str, line: str) -> None:
         self.files[path] = f"{self.files[path]}\n{line}" if path in self.files else line
@@ -171,12 +175,6 @@ class _Transcript:
 
     def _whole(self, path: str) -> str:
         return f"{self._folder}/{path}" if self._folder and not path.startswith("/") else path
-
-
-def _folder_of(path: str, device_folder: str) -> str:
-    folder = path.rpartition("/")[0]
-    above = place_of_folder(folder)
-    return f"{above}/{folder}" if above else device_folder
 
 
 def _expanded(word: str) -> list[str]:

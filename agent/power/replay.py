@@ -24,7 +24,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, cast, get_args
 
 import msgspec
 
@@ -108,9 +108,8 @@ class ReplaySensor:
 
     def _known_scope(self, recording: ReplayTrace) -> Scope:
         scope = self._scope or recording.scope
-        for known_scope in get_args(Scope):
-            if scope == known_scope:
-                return known_scope  # type: ignore[no-any-return]
+        if scope in get_args(Scope):
+            return cast("Scope", scope)
         raise ConfigError(
             f"recording {_shown(self._path, self._world)!r} has scope {scope!r}: set scope to one of {', '.join(get_args(Scope))}, "
             "in it or in [sensors.replay]"
@@ -120,16 +119,16 @@ class ReplaySensor:
 def _load(path: str, world: SensorWorld) -> ReplayTrace:
     content = _content(path, world)
     try:
-        recording = msgspec.json.decode(content, type=ReplayTrace) if content.lstrip()[:1] == b"{" else _csv(content.decode("utf-8-sig"))
+        if content.lstrip()[:1] == b"{":
+            recording = msgspec.json.decode(content, type=ReplayTrace)
+        else:
+            rows = list(csv.DictReader(io.StringIO(content.decode("utf-8-sig"))))
+            recording = ReplayTrace(t_s=tuple(float(row["t_s"]) for row in rows), power_w=tuple(float(row["power_w"]) for row in rows))
     except (msgspec.MsgspecError, ValueError, KeyError, TypeError, csv.Error) as error:
         requirement = "it needs JSON with t_s and power_w, or CSV with the header t_s,power_w"
         raise ConfigError(f"{_shown(path, world)!r} is not a power recording ({error}): {requirement}") from error
-    is_whole = len(recording.t_s) == len(recording.power_w) >= 2
-    if (
-        not is_whole
-        or not all(map(math.isfinite, (*recording.power_w, *recording.t_s)))
-        or any(not b - a > 0 for a, b in pairwise(recording.t_s))
-    ):
+    is_whole = len(recording.t_s) == len(recording.power_w) >= 2 and all(map(math.isfinite, (*recording.power_w, *recording.t_s)))
+    if not is_whole or any(not b - a > 0 for a, b in pairwise(recording.t_s)):
         raise ConfigError(
             f"power recording {_shown(path, world)!r} needs two or more points, finite, with increasing t_s: correct the file"
         )
@@ -151,8 +150,3 @@ def _content(path: str, world: SensorWorld) -> bytes:
         return (Path(path) if world.root == HERE.root else world.root / path).read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read the power recording {path!r}: {error.strerror}: correct the path") from error
-
-
-def _csv(text: str) -> ReplayTrace:
-    rows = list(csv.DictReader(io.StringIO(text)))
-    return ReplayTrace(t_s=tuple(float(row["t_s"]) for row in rows), power_w=tuple(float(row["power_w"]) for row in rows))

@@ -51,20 +51,17 @@ class SensorCalibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     made_at: str
 
 
-def calibration_path(board: str, sensor: str, name: str | None = None, folder: Path | None = None) -> Path:
+def calibration_path(board: str, sensor: str, name: str | None) -> Path:
     """Return where the calibration of this sensor on this board lies, or the promotion of that name."""
-    key = hashlib.sha256(f"{board} {sensor} {name or ''}".encode()).hexdigest()[:12]
-    return (folder or home()) / CALIBRATIONS_FOLDER / f"{name or 'gain'}-{key}.json"
+    return home() / CALIBRATIONS_FOLDER / f"{name or 'gain'}-{_key(board, sensor, name or '')}.json"
 
 
-def save_calibration(calibration: SensorCalibration, folder: Path | None = None) -> Path:
+def save_calibration(calibration: SensorCalibration) -> Path:
     """Write the calibration in place of an earlier one and return its file; raises ConfigError if it cannot be written."""
-    return durable_file.write_struct(calibration_path(calibration.board, calibration.sensor, calibration.name, folder), calibration)
+    return durable_file.write_struct(calibration_path(calibration.board, calibration.sensor, calibration.name), calibration)
 
 
-def find_calibration(
-    board: str | None, description: Description, name: str | None = None, folder: Path | None = None
-) -> SensorCalibration | None:
+def find_calibration(board: str | None, description: Description, name: str | None = None) -> SensorCalibration | None:
     """Return the calibration of this sensor on this board (or the promotion of that name), None where there is none.
 
     Raises:
@@ -72,7 +69,7 @@ def find_calibration(
     """
     if board is None:
         return None
-    path = calibration_path(board, description.id, name, folder)
+    path = calibration_path(board, description.id, name)
     calibration = durable_file.read_struct(path, SensorCalibration, "calibration", "delete it and calibrate again")
     if calibration is None:
         return None
@@ -84,11 +81,26 @@ def find_calibration(
     return calibration
 
 
-class CalibratedSensor(PowerSensor):
+class StoredSensor(PowerSensor):
+    """The base of the sensors that describe another one by a file, and read it."""
+
+    def __init__(self, sensor: PowerSensor) -> None:
+        self._sensor = sensor
+
+    def read(self) -> Reading:
+        """Return the newest reading."""
+        return self._sensor.read()
+
+    def close(self) -> None:
+        """Close the sensor."""
+        self._sensor.close()
+
+
+class CalibratedSensor(StoredSensor):
     """Reads a sensor and gives what the reference instrument would have shown; the rails stay as the sensor gave them."""
 
     def __init__(self, sensor: PowerSensor, calibration: SensorCalibration) -> None:
-        self._sensor = sensor
+        super().__init__(sensor)
         self._calibration = calibration
         self._first_ns: int | None = None
 
@@ -127,10 +139,6 @@ class CalibratedSensor(PowerSensor):
         self._first_ns = reading.taken_ns if self._first_ns is None else self._first_ns
         offset_mj = by.offset_w * (reading.taken_ns - self._first_ns) / NS_PER_MS
         return dataclasses.replace(reading, power_w=power_w, energy_mj=offset_mj + by.gain * reading.energy_mj)
-
-    def close(self) -> None:
-        """Close the sensor."""
-        self._sensor.close()
 
 
 SELF_TESTS_FOLDER = "self-tests"
@@ -173,18 +181,21 @@ class SelfTest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     findings: tuple[str, ...] = ()
 
 
-def self_test_path(board: str, sensor: str, folder: Path | None = None) -> Path:
+def self_test_path(board: str, sensor: str) -> Path:
     """Return where the self-test of this sensor on this board lies."""
-    key = hashlib.sha256(f"{board} {sensor}".encode()).hexdigest()[:12]
-    return (folder or home()) / SELF_TESTS_FOLDER / f"{key}.json"
+    return home() / SELF_TESTS_FOLDER / f"{_key(board, sensor)}.json"
 
 
-def save_self_test(test: SelfTest, folder: Path | None = None) -> Path:
+def _key(*words: str) -> str:
+    return hashlib.sha256(" ".join(words).encode()).hexdigest()[:12]
+
+
+def save_self_test(test: SelfTest) -> Path:
     """Write the self-test in place of an earlier one and return its file; raises ConfigError if it cannot be written."""
-    return durable_file.write_struct(self_test_path(test.board, test.sensor, folder), test)
+    return durable_file.write_struct(self_test_path(test.board, test.sensor), test)
 
 
-def find_self_test(board: str | None, sensor: str, folder: Path | None = None) -> SelfTest | None:
+def find_self_test(board: str | None, sensor: str) -> SelfTest | None:
     """Return the self-test of this sensor on this board, None where there is none.
 
     Raises:
@@ -192,7 +203,7 @@ def find_self_test(board: str | None, sensor: str, folder: Path | None = None) -
     """
     if board is None:
         return None
-    path = self_test_path(board, sensor, folder)
+    path = self_test_path(board, sensor)
     test = durable_file.read_struct(path, SelfTest, "self-test", "delete it and check the sensor again")
     if test is not None and (test.board, test.sensor) != (board, sensor):
         raise ConfigError(f"self-test {str(path)!r} is of sensor {test.sensor!r} on board {test.board!r}: delete it")
@@ -213,11 +224,11 @@ def contradictions(test: SelfTest, description: Description) -> tuple[str, ...]:
     )
 
 
-class CheckedSensor(PowerSensor):
+class CheckedSensor(StoredSensor):
     """Reads a sensor, and describes what its driver leaves open as its self-test showed it."""
 
     def __init__(self, sensor: PowerSensor, test: SelfTest) -> None:
-        self._sensor = sensor
+        super().__init__(sensor)
         self._test = test
 
     def describe(self) -> Description:
@@ -240,11 +251,3 @@ class CheckedSensor(PowerSensor):
             warnings=(*description.warnings, *test.findings, *contradictions(test, description)),
             self_tested_at=test.made_at,
         )
-
-    def read(self) -> Reading:
-        """Return the newest reading."""
-        return self._sensor.read()
-
-    def close(self) -> None:
-        """Close the sensor."""
-        self._sensor.close()

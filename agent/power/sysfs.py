@@ -72,6 +72,14 @@ def read_number(path: Path | str) -> int:
     return int(content)
 
 
+def optional_text(path: Path) -> str | None:
+    """Return the text of a file that not every machine has; None where it is absent or unreadable."""
+    try:
+        return read_text(path)
+    except (UnavailableError, TransientError):
+        return None
+
+
 def optional_number(path: Path | None) -> int | None:
     """Return the number in a file that not every driver has; None where it is absent or unreadable."""
     try:
@@ -81,11 +89,7 @@ def optional_number(path: Path | None) -> int | None:
 
 
 def list_folder(folder: Path, contents: str) -> list[Path]:
-    """Return what lies in a folder, sorted; nothing if there is no such folder.
-
-    Raises:
-        UnavailableError: it may not be listed; `contents` was looked for.
-    """
+    """Return what lies in a folder, sorted, nothing without one; raises UnavailableError if it may not be searched for `contents`."""
     try:
         return sorted(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):

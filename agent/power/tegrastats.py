@@ -32,7 +32,6 @@ SEARCHED_LINES = 50
 SEARCHED_BYTES = 1_000_000
 # After so many intervals the pipe may have filled, and what comes out of it is of the past: lines take up to 1.5 KB, a pipe 64.
 STALE_LINES = 20
-MS_PER_S = 1000
 MEMORY = re.compile(r"\bI?(?:SYS)?(?:RAM|SWAP)\s+\d+/\d+\s*(?:[kMG]?B)?(?:\s*\([^)]*\)?)?")
 # A figure that is cut off has no unit or no slash behind it and is not taken.
 RAIL = re.compile(
@@ -101,7 +100,7 @@ class Tegrastats:
     def _first(self) -> tuple[tuple[Rail, ...], bool, JetsonBoard]:
         """Start tegrastats and return the rails of its first whole line, whether these have units, and whose they are."""
         self._stream = self._world.stream(["tegrastats", "--interval", str(self._interval())])
-        timeout_s = LINE_TIMEOUT_S + 2 * self._interval() / MS_PER_S
+        timeout_s = LINE_TIMEOUT_S + 2 * self._interval() / 1000
         failed: EdgemeterError | None = None
         unexpected, lines = "", 0
         for _ in range(SEARCHED_LINES):
@@ -127,7 +126,7 @@ class Tegrastats:
 
     def _newest(self, stream: CommandStream) -> str:
         """Return the newest line that waits, else the next; of a recording, the next."""
-        line = stream.line(LINE_TIMEOUT_S + 2 * self._interval() / MS_PER_S)
+        line = stream.line(LINE_TIMEOUT_S + 2 * self._interval() / 1000)
         while self._world.content is None:
             try:
                 line = stream.line(0)

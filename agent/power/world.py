@@ -5,16 +5,18 @@ import select
 import shutil
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from edgemeter.agent.base.errors import TransientError, UnavailableError
-from edgemeter.agent.power import AbsentError
+from edgemeter.agent.machine.machine import COMMAND_TIMEOUT_S, run_in_english
+from edgemeter.agent.power import AbsentError, PowerSensor
 
-COMMAND_TIMEOUT_S = 5.0
 CHUNK_BYTES = 65536
+Located = TypeVar("Located")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +52,7 @@ def run_command(arguments: Sequence[str]) -> CommandOutput:
         TransientError: it took longer than 5 s.
     """
     try:
-        completed = subprocess.run(
-            list(arguments),
-            capture_output=True,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            timeout=COMMAND_TIMEOUT_S,
-            env={**os.environ, "LC_ALL": "C"},
-        )
+        completed = run_in_english(arguments)
     except subprocess.TimeoutExpired as error:
         raise TransientError(
             f"`{' '.join(arguments)}` took longer than {COMMAND_TIMEOUT_S:.0f} s: check the load of the machine"
@@ -133,6 +128,26 @@ class SensorWorld:
 
 
 HERE = SensorWorld()
+
+
+class LocatedSensor(PowerSensor, ABC, Generic[Located]):
+    """The base of sensors whose parts are located once, by `_find`, and read again and again until the sensor is closed."""
+
+    def __init__(self, world: SensorWorld = HERE, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._world, self._clock = world, clock
+        self._located: Located | None = None
+
+    def close(self) -> None:
+        """Forget the parts."""
+        self._located = None
+
+    def _parts(self) -> Located:
+        self._located = self._located or self._find()
+        return self._located
+
+    @abstractmethod
+    def _find(self) -> Located:
+        """Return what is to be read, never empty; raises as `describe`."""
 
 
 def _not_started(arguments: Sequence[str], error: OSError) -> UnavailableError:

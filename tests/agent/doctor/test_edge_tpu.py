@@ -3,7 +3,7 @@
 import pytest
 
 from edgemeter.agent.doctor import checks
-from edgemeter.agent.machine.machine import Machine, no_command
+from edgemeter.agent.machine.machine import recorded
 from tests.fixtures import machine_trees, stand_ins
 from tests.fixtures.machine_trees import write
 from tests.fixtures.rows import table_row
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.needs("gcc")
 
 def findings_of(root, library):
     """Return the findings on a machine below `root`."""
-    return list(checks._edge_tpu(Machine(root, no_command), str(library)))
+    return list(checks._edge_tpu(recorded(root), str(library)))
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def on(root, system, monkeypatch, python, **versions):
     write(root, {"etc/os-release": f'PRETTY_NAME="{system}"\n'})
     monkeypatch.setattr(checks.platform, "python_version_tuple", lambda: tuple(python.split(".")))
     monkeypatch.setattr(checks, "version", lambda name: versions.get(name.replace("-", "_")))
-    return Machine(root, no_command, "aarch64")
+    return recorded(root, "aarch64")
 
 
 def test_a_coral_without_its_library_gets_the_commands_of_its_system(tmp_path, monkeypatch):
@@ -104,7 +104,7 @@ def test_a_jetson_without_a_runtime_for_its_gpu_gets_the_commands_of_its_jetpack
     machine_trees.jetson_orin_nano(tmp_path)
     on(tmp_path / "pi", "Debian GNU/Linux 13 (trixie)", monkeypatch, "3.10.12")
     write(tmp_path, {"etc/os-release": 'PRETTY_NAME="Ubuntu 22.04.5 LTS"\n'})
-    machine = Machine(tmp_path, no_command, "aarch64")
+    machine = recorded(tmp_path, "aarch64")
     (finding,) = checks._gpu(machine)
     assert finding.state == "absent"
     assert "sudo apt install nvidia-jetpack python3-libnvinfer" in finding.remedy
@@ -112,4 +112,4 @@ def test_a_jetson_without_a_runtime_for_its_gpu_gets_the_commands_of_its_jetpack
     assert "never tried" in finding.remedy
     monkeypatch.setattr(checks, "version", lambda name: "10.3.0" if name == "tensorrt" else None)
     assert [finding.state for finding in checks._gpu(machine)] == ["ok"]
-    assert list(checks._gpu(Machine(tmp_path / "pi", no_command, "aarch64"))) == []
+    assert list(checks._gpu(recorded(tmp_path / "pi", "aarch64"))) == []

@@ -35,7 +35,6 @@ def test_the_load_and_its_integral_agree():
     """On from 1 to 2 s and from 4 to 5 s; a mean and a lag follow from that."""
     load = Switched(np.array([1.0, 2.0, 4.0, 5.0]), 6.0)
     at_s = np.array([0.5, 1.5, 3.0, 4.5, 5.5])
-    assert load.is_on(at_s).tolist() == [0, 1, 0, 1, 0]
     assert load.on_s(at_s) == pytest.approx([0, 0.5, 1, 1.5, 2])
     assert load.mean(at_s, 1.0) == pytest.approx([0, 0.5, 0, 0.5, 0.5])
     assert load.lagged(np.array([0.5, 2.0]), 1.0) == pytest.approx([0, 1 - math.exp(-1)])

@@ -83,8 +83,8 @@ def test_the_release_before_is_the_other_one(tmp_path):
     """Of an installation as a fleet makes it, and of no other."""
     for name in ("1.0", "1.1"):
         (tmp_path / "releases" / name).mkdir(parents=True)
-    assert collect.read_releases(tmp_path / "releases" / "1.1", tmp_path)[0] == "1.0"
-    assert collect.read_releases(tmp_path / "venv", tmp_path) == (None, ())
+    assert collect.other_release(tmp_path / "releases" / "1.1") == "1.0"
+    assert collect.other_release(tmp_path / "venv") is None
 
 
 ORDER = CollectOrder(device="pi-1", fleet="lab", session=1, config=None, floor_ns=0, last_words=LastStop(kind="first"))

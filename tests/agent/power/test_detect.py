@@ -39,10 +39,7 @@ def test_without_a_sensor_nothing_is_chosen():
 
 def test_a_sensor_that_is_here_and_not_readable_is_reported():
     """Rails that only root may read are not reported as absent."""
-    rows = [
-        DetectedSensor("rapl", None, "no counters", is_absent=True),
-        DetectedSensor("ina3221", None, "no permission to read '/sys/x'"),
-    ]
+    rows = [DetectedSensor("rapl", None, "no counters", is_absent=True), DetectedSensor("ina3221", None, "no permission to read '/sys/x'")]
     assert choose_sensor(rows) == (None, "ina3221 is here and cannot be read: no permission to read '/sys/x'")
 
 

@@ -8,7 +8,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.http_client import authorisation, challenge, json_number, json_object
 from edgemeter.agent.power import AbsentError, http_plugs
-from edgemeter.agent.power.http_plugs import HttpMeter, Shelly, Tasmota
+from edgemeter.agent.power.http_plugs import Shelly, Tasmota
 from edgemeter.agent.power.world import SensorWorld
 from tests.fixtures.http_meter import PlayedMeter, playing
 from tests.fixtures.recordings import read_recording
@@ -23,9 +23,9 @@ def password_file(tmp_path):
     return str(path)
 
 
-def ask(path, *meter, **settings):
+def ask(path, sensor, *meter, **settings):
     """Return what the meter answers, its connection closed afterwards."""
-    with closing(HttpMeter(*meter, **settings)) as client:
+    with closing({"shelly": Shelly, "tasmota": Tasmota}[sensor](*meter, **settings)) as client:
         return client.get(path)
 
 
@@ -57,7 +57,7 @@ def test_a_password_is_given_where_it_is_asked_for(protect, password_file):
     played = answers(b'{"apower": 1}')
     played.protect = protect
     with playing(played):
-        meter = HttpMeter("shelly", played.address, password_file=password_file)
+        meter = Shelly(played.address, password_file=password_file)
         assert [meter.get("/a"), meter.get("/b?id=0")] == [b'{"apower": 1}'] * 2
         assert played.asked == ["/a", "/a", "/b?id=0"]
         # The device was started again, with another nonce.
@@ -86,7 +86,7 @@ def test_a_slow_meter_is_a_reading_that_failed(monkeypatch):
     played = answers(b"late")
     played.delay_s = 1.0
     with playing(played):
-        meter = HttpMeter("shelly", played.address)
+        meter = Shelly(played.address)
         with pytest.raises(TransientError, match="timed out"):
             meter.get("/")
         played.delay_s, played.answer = 0.0, lambda _: (200, b"now")
@@ -98,7 +98,7 @@ def test_a_dropped_connection_is_opened_again():
     """One reading fails, the next does not."""
     played = answers(b"here")
     with playing(played):
-        meter = HttpMeter("shelly", played.address)
+        meter = Shelly(played.address)
         assert meter.get("/") == b"here"
         meter.close()
         played.drops = 1

@@ -47,11 +47,7 @@ def test_the_named_total_is_taken_and_never_a_mean(recorded):
     for text in (json.dumps(ORIN_NANO, indent=1), repr(ORIN_NANO)):
         facts = recorded(text)
         assert facts.reading.power_w == 6.3
-        assert {rail.name: rail.power_w for rail in facts.reading.rails} == {
-            "VDD_CPU_GPU_CV": 1.123,
-            "VDD_SOC": 2.046,
-            "VDD_IN": 6.3,
-        }
+        assert {rail.name: rail.power_w for rail in facts.reading.rails} == {"VDD_CPU_GPU_CV": 1.123, "VDD_SOC": 2.046, "VDD_IN": 6.3}
         assert (facts.description.id, facts.description.scope) == ("jtop:VDD_IN", "module")
         assert facts.description.resolution_w == pytest.approx(0.04)
 
@@ -65,11 +61,7 @@ def test_thor_s_total_is_its_input(recorded):
     """As jetson-stats 7 has it."""
     power = {"rail": {"VDD_GPU": rail(-392), "VDD_CPU_SOC_MSS": rail(6278), "VIN_SYS_5V0": rail(5901)}, "tot": rail(25112, name="VIN")}
     facts = recorded(json.dumps(power))
-    assert (facts.description.scope, facts.reading.power_w, facts.description.resolution_w) == (
-        "board-input",
-        25.112,
-        None,
-    )
+    assert (facts.description.scope, facts.reading.power_w, facts.description.resolution_w) == ("board-input", 25.112, None)
 
 
 def test_the_flat_view_has_the_rails_and_an_unnamed_total(recorded):

@@ -20,6 +20,12 @@ from tests.fixtures.power_traces import PlayedSensor, make_calibration, make_des
 from tests.fixtures.rows import table_row
 
 
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
+    """Give each test a home of its own."""
+    monkeypatch.setenv("EDGEMETER_HOME", str(tmp_path))
+
+
 def test_readings_are_corrected_and_rails_are_not():
     """The line was fitted to the total."""
     sensor = CalibratedSensor(PlayedSensor(Reading(5, power_w=2.0, rails=(Rail("VDD", 2.0),))), make_calibration())
@@ -71,34 +77,34 @@ def test_closing_closes_the_sensor():
     assert plain.closed == 1
 
 
-def test_a_calibration_is_found_by_board_and_sensor_only(tmp_path):
+def test_a_calibration_is_found_by_board_and_sensor_only():
     """Another board's, another sensor's and a promotion's are not taken for it."""
-    stored.save_calibration(make_calibration(), tmp_path)
-    stored.save_calibration(make_calibration(kind="promotion", name="desk", scope="wall-ac"), tmp_path)
+    stored.save_calibration(make_calibration())
+    stored.save_calibration(make_calibration(kind="promotion", name="desk", scope="wall-ac"))
     sensor = make_description()
-    assert stored.find_calibration("b", sensor, folder=tmp_path) == make_calibration()
-    assert stored.find_calibration("b", sensor, "desk", tmp_path).scope == "wall-ac"
-    assert stored.find_calibration("c", sensor, folder=tmp_path) is None
-    assert stored.find_calibration("b", make_description(id="other"), folder=tmp_path) is None
-    assert stored.find_calibration("b", sensor, "lab", tmp_path) is None
-    assert stored.find_calibration(None, sensor, folder=tmp_path) is None
+    assert stored.find_calibration("b", sensor) == make_calibration()
+    assert stored.find_calibration("b", sensor, "desk").scope == "wall-ac"
+    assert stored.find_calibration("c", sensor) is None
+    assert stored.find_calibration("b", make_description(id="other")) is None
+    assert stored.find_calibration("b", sensor, "lab") is None
+    assert stored.find_calibration(None, sensor) is None
 
 
-def test_a_damaged_calibration_is_an_error_and_never_ignored(tmp_path):
+def test_a_damaged_calibration_is_an_error_and_never_ignored():
     """A figure that should have been corrected and was not would be wrong."""
     for content in [b"", b"{}", b"garbage", b"\xff\xfe", msgspec.json.encode(make_calibration(gain=2.0))[:-20]]:
-        path = stored.save_calibration(make_calibration(), tmp_path)
+        path = stored.save_calibration(make_calibration())
         path.write_bytes(content)
         with table_row(content), pytest.raises(ConfigError, match="calibrate again"):
-            stored.find_calibration("b", make_description(), folder=tmp_path)
+            stored.find_calibration("b", make_description())
 
 
-def test_a_file_of_another_board_under_this_name_is_refused(tmp_path):
+def test_a_file_of_another_board_under_this_name_is_refused():
     """Copied from one card to another, or edited."""
-    path = stored.save_calibration(make_calibration(), tmp_path)
+    path = stored.save_calibration(make_calibration())
     path.write_bytes(msgspec.json.encode(make_calibration(board="c")))
     with pytest.raises(ConfigError, match="does not apply here"):
-        stored.find_calibration("b", make_description(), folder=tmp_path)
+        stored.find_calibration("b", make_description())
 
 
 UNTOLD = MeasuredProperty(reason="not seen")
@@ -141,28 +147,25 @@ class Meter(PowerSensor):
         return Reading(0, power_w=5.0)
 
 
-def test_a_self_test_is_found_again_on_its_board_only(tmp_path):
+def test_a_self_test_is_found_again_on_its_board_only():
     """By the sensor's id; what lies there and is of another, or damaged, is an error with what to do."""
-    path = save_self_test(_test(), tmp_path)
-    assert find_self_test("board", "meter", tmp_path) == _test()
-    assert find_self_test("other", "meter", tmp_path) is None
-    assert find_self_test(None, "meter", tmp_path) is None
-    path.rename(self_test_path("other", "meter", tmp_path))
+    path = save_self_test(_test())
+    assert find_self_test("board", "meter") == _test()
+    assert find_self_test("other", "meter") is None
+    assert find_self_test(None, "meter") is None
+    path.rename(self_test_path("other", "meter"))
     with pytest.raises(ConfigError, match="is of sensor 'meter' on board 'board': delete it"):
-        find_self_test("other", "meter", tmp_path)
+        find_self_test("other", "meter")
     path.write_text("{")
     with pytest.raises(ConfigError, match="is damaged"):
-        find_self_test("board", "meter", tmp_path)
+        find_self_test("board", "meter")
 
 
 def test_what_the_driver_does_not_state_comes_from_the_self_test_with_its_date():
     """All of it, or only the clock where the rest is described; what nobody knows stays unknown."""
     described = CheckedSensor(Meter(), _test()).describe()
     assert described.averaging == Averaging(
-        window_s=0.0,
-        lag_s=0.5,
-        update_interval_s=1.0,
-        sources=dict.fromkeys(("window_s", "lag_s", "update_interval_s"), "self-test"),
+        window_s=0.0, lag_s=0.5, update_interval_s=1.0, sources=dict.fromkeys(("window_s", "lag_s", "update_interval_s"), "self-test")
     )
     assert described.self_tested_at == "2026-11-23T05:00:00+00:00"
     assert (described.resolution_w, described.warnings) == (0.1, ())

@@ -1,14 +1,13 @@
-"""Facts about `edgemeter.agent.energy.wander`: idle power whose neighbouring moments are not independent."""
+"""Facts about `edgemeter.agent.energy.curve`: idle power whose neighbouring moments are not independent."""
 
 import random
 import statistics
 
 import pytest
 
-from edgemeter.agent.energy.curve import PowerCurve, mean_w
+from edgemeter.agent.energy.curve import PowerCurve, mean_w, stretch_means
 from edgemeter.agent.energy.per_inference import assess
 from edgemeter.agent.energy.sensor_run import EnergyRun
-from edgemeter.agent.energy.wander import stretch_means
 from edgemeter.agent.energy.window import Window
 from tests.fixtures.power_traces import S, make_trace
 from tests.fixtures.sensor_worlds import World, coverage
