@@ -24,11 +24,7 @@ _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
 def check_installed() -> None:
-    """Check what pages and charts need, without importing it: called before long work.
-
-    Raises:
-        UnavailableError: it is not installed, or has no wheels for this machine.
-    """
+    """Check what charts need before long work; raises UnavailableError if it is not installed, or has no wheels for this machine."""
     need = "pages and charts need Jinja2 and vl-convert-python"
     if platform.machine() == "armv7l":
         need += ", which has no wheel for 32-bit ARM: copy the ledger to another machine, and there"
@@ -44,11 +40,7 @@ def theme() -> Spec:
 
 @lru_cache(maxsize=1)
 def bundle() -> str:
-    """Return the script that draws charts in a browser (0.9 MB). Made once (seconds), then kept in the agent's home.
-
-    Raises:
-        UnavailableError: the library is not installed.
-    """
+    """Return the script that draws charts (0.9 MB), made once and kept in the agent's home; raises UnavailableError without the library."""
     library = _library()
     path = config.home() / "charts" / f"vega-{library.__version__}-{VEGA_LITE}.js"
     try:

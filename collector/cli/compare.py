@@ -223,7 +223,6 @@ def compare(
 
 
 def _show_newest(where: Sequence[str], influx_token_file: Path | None, form: Format | None, *, is_other: bool) -> None:
-    """List the newest runs of a ledger; UsageError: another view is asked for, or another store, which need a reference."""
     store = open_store(*where, influx_token_file=influx_token_file)
     if is_other or not isinstance(store, LedgerStore):
         raise click.UsageError("Missing option '--reference': name a device or role to compare with; models are compared as A B.")

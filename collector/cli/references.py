@@ -224,7 +224,6 @@ def _print(listing: ReferenceListing, kind: str | None, form: Format | None) -> 
 
 
 def _in_words(value: object) -> str:
-    """Return a value in words: no Python of ours."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):

@@ -135,7 +135,6 @@ def _write_paper(where: Sequence[str], output: Path, form: str, conditions: Mapp
 
 
 def _selections(where: Sequence[str], conditions: Mapping[str, str]) -> "tuple[list[RunSelection], int | None]":
-    """Return what selects the runs, and how many there are at most, None if that is unknown."""
     from edgemeter.collector.runs import selection
 
     selections = [selection.parse_selection(text) for text in where]
@@ -226,7 +225,6 @@ def _put_in_place(path: Path, write: Callable[[Path], int]) -> int:
 
 
 def _counted(items: Iterable[Item], total: int | None, progress: Tell) -> Iterator[Item]:
-    """Yield the items, and report how many there were."""
     for count, item in enumerate(items, start=1):
         progress("reading records", count, total or 0)
         yield item

@@ -324,7 +324,6 @@ def _entry(run: ListedRun) -> Mapping[str, Any]:
 
 
 def _remark(run: ListedRun) -> str:
-    """Return the reason why the run is excluded, and its notes."""
     reasons = [event.text for event in run.events if event.action == "excluded"][-1:] if run.state == "excluded" else []
     return "; ".join((*reasons, *(event.text for event in run.events if event.action == "noted")))
 

@@ -134,10 +134,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The rows, by model, data and scenario, the reference first; and every run that is left out, with the reason.
-
-    `nearest` has the closest reference case of each unmatched case.
-    """
+    """The rows, the reference first; every run that is left out, with the reason; and the `nearest` reference of each unmatched case."""
 
     reference: str
     rows: tuple[ComparisonRow, ...]
@@ -208,11 +205,7 @@ def _group(key: CaseKey) -> tuple[str, ...]:
 
 
 def reference_cases(devices: Iterable[str], roles: Iterable[str], reference: str) -> Callable[[CaseKey], bool]:
-    """Return a test for the cases of `reference`, given the devices and roles of all runs.
-
-    Raises:
-        ConfigError: there is no such device or role.
-    """
+    """Return a test for the cases of `reference`; raises ConfigError if it is none of the devices and roles of all runs."""
     devices, roles = sorted(set(devices)), sorted(set(roles))
     if reference in devices:
         return lambda key: key.device == reference

@@ -217,7 +217,6 @@ def _few_runs(sides: Sequence[Spread]) -> str:
 
 
 def _suspicion(sides: Sequence[Spread]) -> str:
-    """Return the steps that are suspected within the days of a side, in words; empty where there is none."""
     suspicions = dict.fromkeys(interval.suspicion for interval in _intervals(sides) if interval.suspicion)
     return f"{' and '.join(suspicions)}: the ratio is of both levels" if suspicions else ""
 
@@ -273,7 +272,6 @@ def _judged_accuracy(decision: Decision, case: CaseSummary, reference: CaseSumma
 
 
 def _judgement(decision: Decision, better: Better, names: tuple[str, str], margin: str, details: str) -> Judgement:
-    """Return the decision in words; `names` are for lower and higher."""
     verdict: str = decision.outcome
     if verdict in ("lower", "higher"):
         doubt = "" if decision.is_beyond_margin else f", perhaps by less than the {margin} that matter"

@@ -140,7 +140,6 @@ def _by_board(summaries: Sequence[CaseSummary]) -> list[CaseSummary]:
 
 
 def _of_devices(key: CaseKey, members: Sequence[CaseSummary]) -> CaseSummary:
-    """Return the case of a board type over the runs that count of each device."""
     runs = tuple(sorted((run for member in members for run in member.runs), key=lambda run: run.started_at_ns))
     changed = [member.segment for member in members if member.segment]
     if not changed:
@@ -173,7 +172,6 @@ def _cell(cases: Sequence[CaseSummary], by_model: dict[str, list[CaseSummary]], 
 
 
 def _rank(case: CaseSummary, figure: Figure, value: float) -> float:
-    """Return the value so that the lower of two is the better."""
     if figure.group == "accuracy" and case.accuracy is not None:
         return -gain(value, case.accuracy.better)
     return -value if figure.better == "higher" else value

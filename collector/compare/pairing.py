@@ -26,12 +26,10 @@ preferred_equal = attrgetter(*(field.name for field, _ in PAIR_MARKS if field.na
 
 
 def _shown(field: IdentityField, case: CaseSummary) -> str:
-    """Return the value of a field in words, of data with its name."""
     return f"{case.newest.dataset.name} ({case.key.dataset_sha256[:12]})" if field.name == "dataset_sha256" else field.text(case.key)
 
 
 def _why_none(field: IdentityField, case: CaseSummary, references: Sequence[CaseSummary]) -> str:
-    """Return the reason why none of `references`, which differ in the field, is like `case`."""
     values = ", ".join(dict.fromkeys(_shown(field, reference) for reference in references)) or "no usable run"
     wording = field.likeness.wording if field.likeness else ""
     return f"no reference {wording}: this is {_shown(field, case)}, the reference has {values}"
@@ -82,7 +80,6 @@ def is_one_class(case: CaseSummary, reference: CaseSummary) -> bool:
 
 
 def _rank(case: CaseSummary, reference: CaseSummary) -> tuple[bool, bool, int, bool, bool, int, float]:
-    """Order references: the first is compared with; False comes before True."""
     return (
         not _same_kind(case, reference),
         not is_one_class(case, reference),
@@ -135,10 +132,7 @@ class NearestCase(msgspec.Struct, frozen=True):
 
 
 def nearest(case: CaseSummary, references: Sequence[CaseSummary]) -> NearestCase | None:
-    """Return the reference that differs from `case` in the fewest things, None where there is none or one that differs in nothing.
-
-    A different model or task is the farthest: it counts for more than all the rest together.
-    """
+    """Return the reference that differs from `case` in the fewest things (model and task count most); None without one, or a difference."""
     if not references:
         return None
 

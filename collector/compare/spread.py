@@ -59,10 +59,7 @@ class MedianInterval:
 
     @property
     def within(self) -> str:
-        """The unsampled population, whose spread is not in the interval, and how days are taken: `this board, days taken as independent`.
-
-        Empty over three devices and more.
-        """
+        """The unsampled population, and how days are taken: `this board, days taken as independent`; empty over three devices and more."""
         days = "this day" if self.days == 1 else f"these {self.days} days"
         boards = "this board" if self.devices == 1 else f"these {self.devices} boards"
         days_are = {None: ", days taken as independent", True: ", days that depend on each other", False: ""}[self.days_depend]

@@ -83,10 +83,7 @@ def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str 
 
 @dataclass(frozen=True, slots=True)
 class EnergySummary:
-    """The energies of a case per inference; of a language model per request and per token.
-
-    Net energy has a figure only if `net_state` is `resolved`, in every run.
-    """
+    """What the energies of a case are, per inference or request; net energy has a figure only if `net_state` is `resolved` in every run."""
 
     provenance: str
     sensor: str
@@ -272,7 +269,6 @@ def _figures(runs: Sequence[RunRecord]) -> tuple[dict[str, Spread], dict[str, fl
 
 
 def _members(runs: Sequence[RunRecord], group: Group) -> Sequence[RunRecord]:
-    """Return the runs whose figures of a group may be merged."""
     if group in ("energy", "accuracy"):
         return of_one_kind(runs, group)[0]
     return [run for run in runs if group == "conditions" or not_measured(run, _PROVENANCE[group]) is None]

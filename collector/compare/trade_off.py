@@ -14,10 +14,7 @@ ParetoStatus = Literal["Pareto-optimal", "possibly Pareto-optimal", "dominated"]
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the indices of the points (cost, gain) that no other point beats, cheapest first.
-
-    A point beats another when it is at least as good in both and better in one; of equal points all stay.
-    """
+    """Return the indices of the points (cost, gain) that no other beats (as good in both, better in one), cheapest first; equals stay."""
     order = sorted(range(len(points)), key=lambda index: (points[index][0], -points[index][1]))
     front: list[int] = []
     for index in order:

@@ -190,7 +190,6 @@ def read(path: Path, *, skip_refused: bool = False) -> ParsedRound:
 
 
 def _repeat(before: MlperfRow, row: MlperfRow) -> str:
-    """Return that `row` is the one `before` again, left out; raises ConfigError if it says something else."""
     if not before.is_same(row):
         raise ConfigError(
             f"{row.key} is in line {before.line} too, with another result: a published file has each once, line {before.line} counts"

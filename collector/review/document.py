@@ -128,7 +128,6 @@ def _change(before: Spread | None, after: Spread | None, unit: str, judged: Judg
 
 
 def _share(ratio: float) -> str:
-    """Return a ratio as the change that it is."""
     text = f"{ratio - 1:+.1%}"
     return "0.0%" if text in ("-0.0%", "+0.0%") else text
 

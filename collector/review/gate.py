@@ -56,11 +56,7 @@ def parse(text: str) -> tuple[GateLimit, ...]:
 
 
 def judge(review: Review, limits: Sequence[GateLimit]) -> list[GateFinding]:
-    """Return what became of each limit for each case, and the cases that the change lost.
-
-    Raises:
-        ConfigError: a speed or an energy would be judged across two boards, which differ by themselves.
-    """
+    """Return what became of each limit for each case, and the lost cases; raises ConfigError if a speed or energy is of two boards."""
     _refuse_other_boards(review, limits)
     findings: list[GateFinding] = []
     for limit in limits:
@@ -77,7 +73,6 @@ def judge(review: Review, limits: Sequence[GateLimit]) -> list[GateFinding]:
 
 
 def _why_none(of_limit: Sequence[GateFinding]) -> str:
-    """Return why a limit could be judged of no case: their reasons, each once."""
     return "; ".join(dict.fromkeys(finding.why for finding in of_limit)) or "no case is on both sides"
 
 

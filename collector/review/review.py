@@ -153,11 +153,7 @@ def _without(side: StoreContents, single: StoreContents) -> StoreContents:
 
 
 def read_side(text: str) -> StoreContents:
-    """Return the runs of a side, `PATH[?KEY=VALUE&KEY=VALUE]`.
-
-    Raises:
-        ConfigError: a file is absent or not ours, a selector is unknown, or no run is left.
-    """
+    """Return the runs of a side, `PATH[?KEY=VALUE&...]`; raises ConfigError if a file or a selector is wrong, or no run is left."""
     run_selection = selection.parse_selection(text)
     runs = oldest_first(run_selection.runs())
     if not runs:

@@ -227,7 +227,6 @@ def names_of(keys: Iterable[CaseKey], called: Callable[[CaseKey], str] = named, 
 
 
 def _apart(key: CaseKey, alike: Sequence[CaseKey], parts: Sequence[Callable[[CaseKey], str]]) -> list[str]:
-    """Return the fewest parts that distinguish a case from others of the same name."""
     distinguishing: list[str] = []
     remaining = [other for other in alike if other != key]
     for part in parts:

@@ -117,13 +117,7 @@ class JoinedStore:
 
 
 def open_store(*where: str, influx_token_file: Path | None = None) -> RunStore:
-    """Return the store at `where`: a file, the URL of an InfluxDB or the address of a PostgreSQL ledger; several are read as one.
-
-    A file's first bytes tell its kind.
-
-    Raises:
-        ConfigError: there is none, or it is invalid.
-    """
+    """Return the store at each `where` (file, InfluxDB, PostgreSQL ledger), several read as one; raises ConfigError if there is none."""
     stores = [_open_one(address, influx_token_file) for address in where]
     return stores[0] if len(stores) == 1 else JoinedStore(stores)
 
@@ -207,11 +201,7 @@ class OneRun:
 
 
 def id_of_run(text: str) -> str | None:
-    """Return the whole id of the run in this machine's ledger that `text`, letters of ids, begins; None if there is no such run.
-
-    Raises:
-        ConfigError: there are several, or it was deleted.
-    """
+    """Return the id in this machine's ledger that `text` begins, None without one; raises ConfigError for several, or one deleted."""
     if not ID.fullmatch(text) or not default_path().exists():
         return None
     with open_ledger(default_path(), "read") as ledger:

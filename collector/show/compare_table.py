@@ -251,7 +251,6 @@ def _data(case: CaseSummary) -> str:
 
 
 def _table(rows: Sequence[ComparisonRow], first: int, columns: Sequence[TerminalColumn]) -> Table:
-    """Return the table of a group of rows; `first` is the place of its first row in the columns."""
     table = FixedTable(box=SIMPLE_HEAD)
     for column in columns:
         table.add_column(Text(column.header), justify="right" if column.is_number else "left", width=column.width - GAP)

@@ -111,10 +111,7 @@ def _latencies_ms(run: RunRecord) -> NDArray[np.float64] | None:
 
 
 def latency_distributions(comparison: Comparison, styles: SeriesStyles, sampled: Callable[[CaseSummary], Sequence[RunRecord]]) -> Charts:
-    """Return the latencies of every query, a chart for each group that may be compared; and a note on cases without raw samples.
-
-    `sampled` gives the runs of a case to draw, with their samples.
-    """
+    """Return the latencies of every query, a chart for each group, and how many cases had none; `sampled` gives the runs of a case."""
     charts, without = [], 0
     steps = max(24, min(STEPS, STEPS_IN_ALL // max(1, len(comparison.rows))))
     for rows in comparable(comparison.rows):

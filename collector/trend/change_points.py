@@ -125,10 +125,7 @@ class _Walk:
 def change_points(
     metric: TrendMetric, series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, stride: int = EVERY
 ) -> list[ChangePoints]:
-    """Return the change points of each series; at each of its `cuts` an expected new level begins (an annotation).
-
-    History is scanned at every so many points: a monitor's view takes `EVERY`.
-    """
+    """Return the change points of each series, scanned at every `stride` points; at each of its `cuts` (annotations) a new level begins."""
     results, walks = [], []
     for index, days in enumerate(series):
         begins = sorted({0, *(cut for cut in (cuts[index] if cuts else ()) if 0 < cut < len(days.day))})
@@ -188,7 +185,6 @@ def _settled(metric: TrendMetric, changes: ChangePoints) -> _Walk | None:
 
 
 def _take(changes: ChangePoints, part: slice, apart: NDArray[np.float64] | float) -> None:
-    """Take a difference out of a part of the days."""
     x = changes.days.x.copy()
     x[part] -= apart
     changes.days = replace(changes.days, x=x)
@@ -212,7 +208,6 @@ def _take_episodes(metric: TrendMetric, changes: ChangePoints, span: tuple[int, 
 
 
 def _is_explained(days: Days, step: Break) -> bool:
-    """Return whether something is known to have changed where a step is."""
     return any(days.changed[step.low : step.high + 1])
 
 

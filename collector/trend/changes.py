@@ -60,7 +60,6 @@ def change_point_line(change: FleetChange) -> str:
 
 
 def _facts(run: RunRecord) -> _Facts:
-    """Return what may change: its kind, its subject if a device has several, and its value."""
     around = run.environment
     facts = [(kind.replace("_", " "), "", getattr(around, kind) or NOT_SET) for kind in ENVIRONMENT]
     facts.append(("runtime", run.runtime.package, run.runtime.version))

@@ -90,7 +90,6 @@ def _largest_jump(heat: Array, spread: float, removed: Collection[int]) -> int |
 
 
 def _shift(values: Array, index: int) -> float:
-    """Return the difference of the levels after and before a place."""
     after, before = values[index : index + BESIDE], values[max(0, index - BESIDE) : index]
     return float(np.add.reduce(after) / len(after) - np.add.reduce(before) / len(before))
 

@@ -45,10 +45,7 @@ def current_cases(cases: Sequence[CaseRuns]) -> list[CaseRuns]:
 
 
 def segment_starts(cases: Sequence[Points]) -> list[SegmentStart | None]:
-    """Return for each case, given by its runs (oldest first), where its current segment begins; None where all runs are of one level.
-
-    The verdict of a run does not matter: what is given, counts.
-    """
+    """Return where the current segment of each case (runs of any verdict, oldest first) begins; None where all runs are of one level."""
     counted = [[(figures._replace(verdict="valid"), below) for figures, below in points] for points in cases]
     starts: list[SegmentStart | None] = [None] * len(cases)
     for name in LEVELS:

@@ -114,12 +114,10 @@ class _Regressors(NamedTuple):
         return centred
 
     def slope(self, centred: Array) -> Array:
-        """Return the coefficient of the temperature."""
         slope: Array = (self.weighted_heat * centred).sum(axis=1) / np.where(self.heat_square > 0, self.heat_square, 1.0)
         return slope
 
     def residuals(self, values: Array) -> Array:
-        """Return the residuals of `values` after mean and temperature."""
         centred = self.centred(values)
         return centred if self.heat is None else centred - self.slope(centred)[:, None] * self.heat
 
@@ -211,10 +209,7 @@ def _allowed(present: Mask, size: Array, mass: Array, *, is_named: bool) -> tupl
 
 
 def with_step(fit: SplitFit) -> tuple[Array, Array]:
-    """Return the size of the step, and the residuals in standard deviations, clipped.
-
-    Residuals are clipped around both levels, so that a large step does not count as outliers.
-    """
+    """Return the size of the step, and the residuals in standard deviations, clipped around both levels: a large step is no outlier."""
     x, sd, weight = fit.x, fit.sd, fit.regressors.weight
     is_later = np.arange(x.shape[1])[None, :] >= fit.split[:, None]
     after = np.where(fit.found[:, None], fit.regressors.residuals(is_later.astype(np.float64)), 0.0)

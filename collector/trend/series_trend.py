@@ -162,7 +162,6 @@ def _level(days: Days, begin: int, end: int) -> float:
 
 
 def _step(metric: TrendMetric, days: Days, changes: ChangePoints, step_break: Break, state: FindingState) -> Step:
-    """Return the step at a break, estimated between its neighbours, beside the slow change of the days."""
     edges = [*changes.cuts, *(other.place for other in changes.breaks), len(days.day)]
     begin = max(edge for edge in edges if edge < step_break.place)
     end = min(edge for edge in edges if edge > step_break.place)
@@ -268,10 +267,7 @@ def _scatter(days: Days, now: CurrentLevel) -> Scatter | None:
 
 
 def standing_out(trends: Sequence[SeriesTrend]) -> list[SeriesTrend]:
-    """Return the series that stand out today, the most unlikely first, of which at most the share `FALSE_DISCOVERIES` is expected false.
-
-    A series with a step just confirmed has begun a new level and is not among them.
-    """
+    """Return the series that stand out, most unlikely first, at most `FALSE_DISCOVERIES` of them false; none with a step just confirmed."""
     ordered = sorted(trends, key=lambda trend: trend.chance)
     ranks = [rank for rank, trend in enumerate(ordered, start=1) if trend.chance <= FALSE_DISCOVERIES * rank / len(ordered)]
     return ordered[: max(ranks, default=0)]

@@ -149,7 +149,6 @@ def _knots_near(day: _Integers, ramp: Ramp) -> tuple[_Integers, _Integers]:
 
 
 def _best(fit: _Weighted, first: _Integers, last: _Integers) -> Ramp | None:
-    """Return the best of the ramps between these days, None if there is none."""
     day = fit.day
     if day[-1] - day[0] < 2 or not len(first):
         return None
@@ -182,7 +181,6 @@ def _error(regressor: Array, remainder: Array, day: _Integers, coefficients: int
 
 
 def _step_gain(fit: _Weighted) -> float:
-    """Return the most chi-squared that a step explains."""
     of_basis, weight, product = (
         np.cumsum(values[::-1], axis=0)[::-1] for values in (fit.basis * fit.root[:, None], fit.root**2, fit.root * fit.remainder)
     )

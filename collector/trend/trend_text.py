@@ -271,7 +271,6 @@ def _event(event: TrendEvent) -> dict[str, Any]:
 
 
 def _write_days(row: dict[str, Any]) -> None:
-    """Write the days of a row (since 1970) as dates."""
     row |= {name: iso(row[name]) for name in _DAYS if name in row}
 
 

@@ -118,13 +118,11 @@ def points(history: History, key: SeriesKey, name: str) -> Days:
 
 
 def _kept(history: History, annotations: Sequence[Annotation], name: str, keys: Sequence[SeriesKey]) -> dict[SeriesKey, _Found]:
-    """Return what was computed before and is still true."""
     results = history.kept(f"{VERSION} {name}", keys)
     return {key: _of_key(key, body) for key, declared, body in results if declared == _declared(cuts(annotations, key, name))}
 
 
 def _declared(days: Mapping[int, str]) -> str:
-    """Return the declared new levels of a series as text."""
     return "; ".join(f"{day} {text}" for day, text in sorted(days.items()))
 
 
@@ -207,11 +205,7 @@ def trends_in(portion: Portion) -> dict[str, list[bytes]]:
 
 
 def in_processes(function: Callable[[_Task], _Result], tasks: Iterable[_Task], workers: int) -> Iterator[tuple[_Task, _Result]]:
-    """Yield each task with its result, in order; two or more tasks run in `workers` processes (at most four), with one more task queued.
-
-    Raises:
-        UnavailableError: one of the processes was killed.
-    """
+    """Yield each task with its result, in order, from at most four processes; raises UnavailableError if one of these was killed."""
     workers, ready = min(workers, MOST_PROCESSES), iter(tasks)
     first = list(islice(ready, 2))
     ready = chain(first, ready)

@@ -63,7 +63,6 @@ def _of_key(name: str) -> Callable[[ComparisonRow], Plain]:
 
 
 def _figure(entry: Figure, comparison: Comparison) -> list[ViewColumn[ComparisonRow]]:
-    """Return the columns of a figure, with what says more of some of them."""
     if entry.group == "accuracy":
         heading = accuracy_name([row.case for row in comparison.rows])
         return [
@@ -170,7 +169,6 @@ def _verdict(row: ComparisonRow) -> Markup:
 
 
 def _spread_cell(spread: Spread | None) -> Markup:
-    """Return a median with the range over runs below it."""
     if spread is None:
         return join([figures.typeset(figures.ABSENT)])
     median, span = figures.significant(spread.median), figures.span(spread.low, spread.high)
@@ -178,7 +176,6 @@ def _spread_cell(spread: Spread | None) -> Markup:
 
 
 def _accuracy(row: ComparisonRow) -> Markup:
-    """Return the accuracy with its difference to the baseline's, or why there is none."""
     if row.case.accuracy is None:
         return _none(row.case.accuracy_reason or "not scored")
     difference = None if row.is_reference else row.ratios.values.get("accuracy")
@@ -187,7 +184,6 @@ def _accuracy(row: ComparisonRow) -> Markup:
 
 
 def _gross(row: ComparisonRow) -> Markup:
-    """Return the gross energy with its scope and ratio, or why there is none."""
     energy = row.case.energy
     if energy is None:
         return _none(row.case.energy_reason or "not measured")

@@ -92,7 +92,6 @@ def _machine(context: ViewContext, newest: IndexedCase) -> Markup:
 
 
 def _health_of(health: Health) -> dict[str, str | None]:
-    """Return the health that the device reported, in words."""
     health, _ = plausible_health(health, time.time_ns())
     days = certificate_days(health, time.time_ns())
     disk, runs = health.disk, health.runs
@@ -195,7 +194,6 @@ def _runs(context: ViewContext, device_cases: Sequence[IndexedCase]) -> tuple[Ma
 
 
 def _run_figure(entry: Figure) -> list[ViewColumn[_RunLine]]:
-    """Return the columns of a figure: itself, and its uncertainty where it has one."""
     name = "accuracy" if entry.group == "accuracy" else entry.name
     number_column: ViewColumn[_RunLine] = ViewColumn(
         name, entry.heading, lambda line: _plain(entry, line.run), lambda line: _cell(entry, line.run), is_text=entry.is_truth

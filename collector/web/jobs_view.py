@@ -34,7 +34,6 @@ class RunOfJob(NamedTuple):
 
 
 def _runs_of_jobs(connection: sqlite3.Connection, jobs: Sequence[str], newest: int) -> list[RunOfJob]:
-    """Return the newest runs of these jobs, the newest first."""
     query = """SELECT runs.id, cases.fleet, cases.device, cases.model, cases.precision, cases.runtime,
         runs.started_at_ns, runs.p50_ms, runs.verdict
     FROM json_each(?) AS picked JOIN runs ON runs.job = picked.value JOIN cases USING (case_number)
@@ -44,11 +43,7 @@ def _runs_of_jobs(connection: sqlite3.Connection, jobs: Sequence[str], newest: i
 
 
 def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
-    """Return the campaigns and jobs, the newest report first, or one with its devices and runs.
-
-    Raises:
-        ConfigError: nothing is known of a job of that name.
-    """
+    """Return the campaigns and jobs, the newest report first, or one with its runs; raises ConfigError if nothing is known of that one."""
     reported = sorted(read_activities(context.source, time.time_ns()).campaigns, key=lambda activity: -activity.received_ns)
     if name := request.get("job"):
         return _job_view(context, name, next((activity for activity in reported if activity.progress.campaign == name), None))

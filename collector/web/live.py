@@ -41,10 +41,7 @@ class LiveFeed:
         return self._clients > 0
 
     def publish(self, position: int, states: DeviceStates | None, doing: str | None = None) -> None:
-        """Wake the clients if there are new runs, a device is in another state, or something else is measured.
-
-        `states` and `doing`, the key of what is measured now, are None where they were not read.
-        """
+        """Wake the clients if anything is new; `states` of devices and `doing`, the key of what is measured now, are None if not read."""
         with self._changed:
             if (position, states, doing) != (self._position, self._states, self._doing):
                 self._position, self._states, self._doing = position, states, doing
@@ -110,7 +107,6 @@ class LiveFeed:
         return self._position is not None and self._position != after and not self._position < after <= self.index.position()
 
     def _news(self, after: int, position: int) -> dict[str, Any]:
-        """Return how many runs came, and the newest of them."""
         query = """SELECT runs.id, cases.fleet, cases.device, cases.model, cases.precision, cases.runtime, runs.p50_ms, runs.verdict
         FROM runs JOIN cases USING (case_number) WHERE row > ? AND row <= ? ORDER BY row DESC LIMIT ?"""
         names = ("id", "fleet", "device", "model", "precision", "runtime", "p50_ms", "verdict")

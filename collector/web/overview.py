@@ -265,7 +265,6 @@ def coverage(indexed_cases: Sequence[IndexedCase], links: Links, newest_ns: int)
 
 
 def _covered(members: Sequence[IndexedCase], links: Links, newest_ns: int, model: str, board: str) -> dict[str, Any]:
-    """Return one cell: its counts, and how it is shown where there is a run."""
     if not members:
         return {"devices": 0, "runs": 0, "last_ns": None, "is_stale": None}
     last_ns, runs = max(case.newest_ns for case in members), sum(case.runs for case in members)

@@ -94,7 +94,6 @@ def cases_of_baseline(connection: sqlite3.Connection, baseline: str, role: str, 
 
 
 def _cases(connection: sqlite3.Connection, picked: str, values: Sequence[str | int], case_filter: CaseFilter) -> list[IndexedCase]:
-    """Return the cases that SQL after `FROM cases` picks."""
     is_current = case_filter.level == "current"
     if case_filter.days is None:
         counts = ", ".join(name if is_current or name != "p50_ms" else "p50_of_all_ms" for name in COUNTED)

@@ -80,10 +80,7 @@ def _verdict(record: RunRecord) -> Markup:
 
 
 def _time_line(context: ViewContext, record: RunRecord) -> tuple[str, str]:
-    """Return a heading, and latency and power on one time axis, idle and warm-up shaded.
-
-    Without the moments of the queries there is latency alone, in their order.
-    """
+    """Return a heading, and latency and power on one time axis; without the moments of the queries latency alone, in their order."""
     latencies, starts = _values(record, "latency"), _values(record, "query_start")
     if not latencies:
         return "Latency", note("The raw samples of this run are not stored.")
@@ -163,7 +160,6 @@ def _latency(context: ViewContext, record: RunRecord) -> Markup:
 
 
 def _token_facts(generation: Generation | None) -> dict[str, str | None]:
-    """Return the times and rates of a language model; nothing of other models."""
     if generation is None:
         return {}
     ttft, tpot, itl = generation.ttft, generation.tpot, generation.itl

@@ -141,7 +141,6 @@ class PageServer:
         return PageResponse(200, "text/html; charset=utf-8", page.encode())
 
     def _doing(self) -> str:
-        """Return the key of what is measured now."""
         return read_activities(self.index.source, time.time_ns()).key
 
     def _keep_up(self) -> None:
@@ -170,7 +169,6 @@ class _PageHandler(HttpHandler):
 
     @property
     def page(self) -> PageServer:
-        """The served pages."""
         return self.server.page
 
     def answer(self) -> None:
@@ -185,7 +183,6 @@ class _PageHandler(HttpHandler):
             self._send(self._answer(request))
 
     def _refusal(self, request: ViewRequest) -> PageResponse | None:
-        """Return why a request is not answered, None where it is."""
         host = self.headers.get("Host", "")
         name = (host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host).lower()
         # Another name would be a page elsewhere that reads ours through the browser.
@@ -200,7 +197,6 @@ class _PageHandler(HttpHandler):
         return None
 
     def _stream(self, after: str, doing: str | None) -> None:
-        """Send events until the client disconnects or the server ends."""
         # An answer without a length ends with its connection.
         self.close_connection = True
         position = int(after) if after.isascii() and after.isdigit() and len(after) <= LONGEST_ROW else self.page.index.position()

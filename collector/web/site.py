@@ -48,10 +48,7 @@ def script() -> str:
 
 
 def served_page(title: str, content: Markup, remark: str, moment: tuple[int, str] | None = None) -> str:
-    """Return a page that loads its style and its scripts from where it came from.
-
-    `moment` is what it shows the latest of: the last record, and the key of what is measured now.
-    """
+    """Return a page that loads its style and scripts; `moment` is the last record it shows, and the key of what is measured now."""
     charts = vega.bundle_name() if "chart-data" in content else None
     return _page(title=title, content=content, remark=remark, charts=charts, is_file=False, root="/", policy="", moment=moment)
 

@@ -20,11 +20,7 @@ RUNS_LISTED = 100
 
 
 def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:
-    """Return the trend of the metric that was picked: what was found first, then a page of series, some of every board type.
-
-    Raises:
-        ConfigError: there is no such metric.
-    """
+    """Return the trend of a metric: what was found, then a page of series of every board type; raises ConfigError if it is unknown."""
     entry = FOLLOWED.get(request.get("metric") or DEFAULT_FIGURE)
     if entry is None:
         raise ConfigError(f"metric={request.get('metric')!r} is not a metric: choose from {', '.join(FOLLOWED)}")

@@ -127,10 +127,7 @@ def link(reference: str | None, text: str) -> Markup:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One view; `tables` are its figures in plain form, the first is what CSV holds. `filters` are the facets its form offers.
-
-    `picked` is what the view chose where the address leaves it open.
-    """
+    """One view; `tables` are its figures (CSV holds the first), `filters` the facets of its form, `picked` what the address leaves open."""
 
     title: str
     body: Markup
