@@ -24,7 +24,6 @@ from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseRuns, CurrentSegme
 
 Across = Literal["device", "board"]
 CellState = Literal["measured", "stale", "below accuracy gate", "no figure", "unusable", "never measured"]
-
 # What a matrix may show, by the name in `--figure`.
 CHOICES = {entry.choice: entry for entry in in_view("matrix")}
 STALE_DAYS = 30

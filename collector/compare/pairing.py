@@ -20,19 +20,12 @@ from edgemeter.collector.runs.cases import named
 
 # Of two precisions the one with more bits is the better reference: the quantised model was made from it.
 PRECISION_BITS = {"fp64": 64, "fp32": 32, "bf16": 16, "fp16": 16, "int16": 15, "int8": 8, "uint8": 8, "int4": 4}
-
 # What is preferred equal beside precision and runtime, which go first.
 preferred_equal = attrgetter(*(field.name for field, _ in PAIR_MARKS if field.name not in ("precision", "runtime")))
 
 
 def _shown(field: IdentityField, case: CaseSummary) -> str:
     return f"{case.newest.dataset.name} ({case.key.dataset_sha256[:12]})" if field.name == "dataset_sha256" else field.text(case.key)
-
-
-def _why_none(field: IdentityField, case: CaseSummary, references: Sequence[CaseSummary]) -> str:
-    values = ", ".join(dict.fromkeys(_shown(field, reference) for reference in references)) or "no usable run"
-    wording = field.likeness.wording if field.likeness else ""
-    return f"no reference {wording}: this is {_shown(field, case)}, the reference has {values}"
 
 
 class References:
@@ -55,7 +48,9 @@ class References:
             self._alike[shared] = self._narrowed(shared)
         alike, unlike = self._alike[shared]
         if unlike is not None:
-            return _why_none(unlike, case, alike)
+            values = ", ".join(dict.fromkeys(_shown(unlike, reference) for reference in alike)) or "no usable run"
+            wording = unlike.likeness.wording if unlike.likeness else ""
+            return f"no reference {wording}: this is {_shown(unlike, case)}, the reference has {values}"
         # All that `_rank` and `_choice` read of a case.
         kind = (shared, case.key.precision, case.key.runtime, preferred_equal(case.key))
         if kind not in self._paired:
@@ -159,11 +154,9 @@ Row = dict[str, str]
 def comparability_rules() -> list[Row]:
     """Return what two cases must share, in the order of the checks, and what happens if they differ."""
     classes = "; ".join(f"{name}: {', '.join(members)}" for name, members in PRECISION_CLASSES.items())
-    left_out = "left out, with the nearest comparable case"
-    equal = [(like.title, "equal, where both are known", left_out, like.why) for _, like in LIKENESSES]
     rows = [
         ("verdict", "valid or suspect", "an invalid run is left out; suspect ones are marked", "its own rules reject it"),
-        *equal,
+        *((like.title, "equal, where both are known", "left out, with the nearest comparable case", like.why) for _, like in LIKENESSES),
         (
             "accuracy gate",
             "enough of the most precise reference's accuracy",

@@ -16,8 +16,6 @@ from edgemeter.collector.runs.cases import grouped, not_measured
 from edgemeter.collector.runs.store import LeftOut
 
 IntervalLevel = Literal["device", "day", "run"]
-
-
 # What the distance between two days, or two devices, adds: see above.
 _TWO_APART = 2.0
 # A sum of squares of logarithms below this is rounding.

@@ -132,8 +132,10 @@ def trade_offs(summaries: Sequence[CaseSummary], cost: Cost) -> tuple[list[Trade
         why = _why_absent(case, cost) or not_ranked(case, by_model[case.key.model])
         if why is not None:
             absent.append(AbsentCase(case, why))
-        elif stage := _trade_off_class(case, cost):
-            staged.setdefault(stage, []).append(case)
+        elif accuracy := case.accuracy:
+            energy, key = case.energy.ranks_as if cost == "energy" and case.energy else None, case.key
+            data = accuracy.metric, accuracy.dataset_sha256, accuracy.images
+            staged.setdefault(TradeOffClass(key.task, *data, key.scenario, key.provenance, energy), []).append(case)
     return [_trade_off(stage, cases, cost) for stage, cases in staged.items()], absent
 
 
@@ -143,15 +145,6 @@ def _why_absent(case: CaseSummary, cost: Cost) -> str | None:
     if cost == "energy" and case.gross_mj is None:
         return f"no energy: {case.energy_reason}"
     return "too few queries for a median latency" if cost == "latency" and case.p50_ms is None else None
-
-
-def _trade_off_class(case: CaseSummary, cost: Cost) -> TradeOffClass | None:
-    accuracy = case.accuracy
-    if accuracy is None:
-        return None
-    energy = case.energy.ranks_as if cost == "energy" and case.energy else None
-    key = case.key
-    return TradeOffClass(key.task, accuracy.metric, accuracy.dataset_sha256, accuracy.images, key.scenario, key.provenance, energy)
 
 
 def _trade_off(stage: TradeOffClass, cases: Sequence[CaseSummary], cost: Cost) -> TradeOff:

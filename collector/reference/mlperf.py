@@ -26,10 +26,8 @@ def json_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
     if text[position : position + 1] != "[":
         raise _refusal(path, text, position, "a JSON list begins with [")
     position = _skip(text, position + 1)
-    if text[position : position + 1] == "]":
-        _refuse_more(path, text, position + 1)
-        return
-    while True:
+    has_more = text[position : position + 1] != "]"
+    while has_more:
         start = position
         try:
             value, position = decoder.raw_decode(text, position)
@@ -42,16 +40,11 @@ def json_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
         yield _line(text, start), value
         position = _skip(text, position)
         after = text[position : position + 1]
-        if after == "]":
-            _refuse_more(path, text, position + 1)
-            return
-        if after != ",":
+        if after not in (",", "]"):
             raise _refusal(path, text, position, "the file is truncated: expected , or ]")
-        position = _skip(text, position + 1)
-
-
-def _refuse_more(path: Path, text: str, position: int) -> None:
-    position = _skip(text, position)
+        has_more = after == ","
+        position = _skip(text, position + 1) if has_more else position
+    position = _skip(text, position + 1)
     if position < len(text):
         raise _refusal(path, text, position, "text after the end of the list: give the file as published")
 
@@ -91,7 +84,11 @@ UNITS: dict[str, tuple[MlperfMeasure, float]] = {
 }
 
 SUITES = ("datacenter", "edge")
-
+# What is taken as it stands, by our name.
+TEXTS = {
+    **{name.lower(): name for name in ("Availability", "System", "Processor", "Accelerator", "Software", "Notes", "Details")},
+    **{name: name for name in ("weight_data_types", "compliance")},
+}
 # Watts over the whole run (Offline, Server), millijoules for each stream (SingleStream, MultiStream).
 POWER_UNITS = ("watts", "millijoules")
 _PER = {"samples_per_s": "sample", "queries_per_s": "query", "tokens_per_s": "token", "latency_ms": "query"}
@@ -211,9 +208,8 @@ def _row(fields: Mapping[str, object], line: int) -> MlperfRow:
         round=_round(fields, given_id),
         suite=_suite(fields),
         division=_text(fields, "Category", is_required=True),
-        availability=_text(fields, "Availability"),
+        **{name: _text(fields, column) for name, column in TEXTS.items()},
         submitter=_text(fields, "Submitter", is_required=True),
-        system=_text(fields, "System"),
         model=_text(fields, "Model", is_required=True),
         used_model=_text(fields, "UsedModel") or None,
         scenario=_text(fields, "Scenario", is_required=True),
@@ -226,15 +222,8 @@ def _row(fields: Mapping[str, object], line: int) -> MlperfRow:
         energy_mj=energy,
         energy_per=None if energy is None else "stream" if power_unit == "millijoules" else _PER[measure],
         nodes=_count(fields, "Nodes"),
-        processor=_text(fields, "Processor"),
-        accelerator=_text(fields, "Accelerator"),
         accelerators=_count(fields, "a#"),
-        software=_text(fields, "Software"),
-        weight_data_types=_text(fields, "weight_data_types"),
-        compliance=_text(fields, "compliance"),
         is_inferred=_number(fields, "inferred", 0.0) != 0,
-        notes=_text(fields, "Notes"),
-        details=_text(fields, "Details"),
         line=line,
     )
 

@@ -14,7 +14,6 @@ from edgemeter.collector.review.gate import IN_DOUBT, GateFinding, state_of
 from edgemeter.collector.review.review import Review, ReviewPair, UnpairedCase
 
 MARK = "<!-- edgemeter compare -->"
-
 # GitHub refuses a comment of more than 65,536 characters; GitLab takes a million.
 LONGEST = 60_000
 LEFT_OUT_SHOWN = 50

@@ -65,15 +65,12 @@ def judge(review: Review, limits: Sequence[GateLimit]) -> list[GateFinding]:
         findings += of_limit
         is_judged = any(finding.outcome != "not judged" for finding in of_limit)
         if not (is_judged or lost or any(finding.is_closing for finding in of_limit)):
-            findings.append(GateFinding(limit, None, "not judged", f"could not judge: {_why_none(of_limit)}; {IN_DOUBT}", is_closing=True))
+            why = "; ".join(dict.fromkeys(finding.why for finding in of_limit)) or "no case is on both sides"
+            findings.append(GateFinding(limit, None, "not judged", f"could not judge: {why}; {IN_DOUBT}", is_closing=True))
         # Where nothing was measured that could be judged, a case without usable runs shows no change for the worse.
         outcome: LimitOutcome = "violated" if is_judged else "not judged"
         findings += [GateFinding(limit, case.what, outcome, case.reason, is_closing=True) for case in lost]
     return findings
-
-
-def _why_none(of_limit: Sequence[GateFinding]) -> str:
-    return "; ".join(dict.fromkeys(finding.why for finding in of_limit)) or "no case is on both sides"
 
 
 def _refuse_other_boards(review: Review, limits: Sequence[GateLimit]) -> None:

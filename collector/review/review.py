@@ -83,7 +83,9 @@ def review(
         if candidates := baselines.get(_identity(summary, device_or_board)):
             # Of several versions the baseline is the one that was measured last.
             newest = max(candidates, key=lambda candidate: candidate.newest.started_at_ns)
-            pairs.append(_pair(names[summary.key], summary, newest, matters))
+            compared = ratios(summary, newest)
+            judgements = judge_case(summary, newest, compared, matters)
+            pairs.append(ReviewPair(names[summary.key], summary, newest, compared, judgements, _changed(summary, newest)))
         else:
             left_out.append(UnpairedCase(new[0], names[summary.key], "the baseline has no valid run of this case"))
     for identity, summary in gone.items():
@@ -121,11 +123,6 @@ def _side(
 
 def _identity(summary: CaseSummary, device_or_board: Callable[[CaseSummary], Hashable]) -> Hashable:
     return device_or_board(summary), like_with_like(summary.key)
-
-
-def _pair(name: str, case: CaseSummary, baseline: CaseSummary, matters: SmallestDifferences) -> ReviewPair:
-    compared = ratios(case, baseline)
-    return ReviewPair(name, case, baseline, compared, judge_case(case, baseline, compared, matters), _changed(case, baseline))
 
 
 def _changed(case: CaseSummary, baseline: CaseSummary) -> tuple[str, ...]:

@@ -171,8 +171,11 @@ def _open_file(where: str) -> RunStore:
         with path.open("rb") as file:
             start = file.read(len(SQLITE_MAGIC))
     except FileNotFoundError as error:
-        if (run_id := id_of_run(where)) is not None:
-            return OneRun(default_path(), run_id)
+        if ID.fullmatch(where) and default_path().exists():
+            with open_ledger(default_path(), "read") as ledger:
+                run_id = LedgerRuns(ledger).lookup(where)
+            if run_id is not None:
+                return OneRun(default_path(), run_id)
         raise ConfigError(nothing_called(where)) from error
     except IsADirectoryError as error:
         raise ConfigError(f"{where!r} is a folder: name the ledgers and documents in it; `compare` and `site` take bundles") from error
@@ -198,14 +201,6 @@ class OneRun:
                 raise ConfigError(f"run {self.run_id} is excluded: count it again with `edgemeter runs include {short_id(self.run_id)}`")
             entry = history.entry(self.run_id, with_samples=with_samples)
             return StoreContents([placed(entry.record, entry.received_ns)])
-
-
-def id_of_run(text: str) -> str | None:
-    """Return the id in this machine's ledger that `text` begins, None without one; raises ConfigError for several, or one deleted."""
-    if not ID.fullmatch(text) or not default_path().exists():
-        return None
-    with open_ledger(default_path(), "read") as ledger:
-        return LedgerRuns(ledger).lookup(text)
 
 
 @dataclass(frozen=True, slots=True)

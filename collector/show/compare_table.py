@@ -184,7 +184,6 @@ def _net(case: CaseSummary) -> str:
 
 
 REASONS_SHOWN = 8
-
 # Of one model on one set of data in one scenario, of which there may be many: then fewer of each, but some.
 ROWS_SHOWN, ROWS_OF_ALL, FEWEST_ROWS = 60, 120, 12
 

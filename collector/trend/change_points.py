@@ -48,7 +48,6 @@ SURVIVING_RATIO = 0.6
 HIDDEN_BY_WEATHER = 1.0
 # So many that what is computed of them stays in the processor's cache.
 _TOGETHER = 400
-
 # A step at a declared place: the place, its score, the step's size and standard error.
 _DeclaredStep = tuple[int, float, float, float]
 

@@ -18,7 +18,6 @@ NOT_SET = "none"
 ENVIRONMENT = ("agent", "firmware", "kernel", "power_mode", "governor")
 # The name for every device (or fleet), so that a dashboard of one device finds it.
 EVERY_DEVICE = "all"
-
 # Fleet, device, and for each kind what it is of and its value.
 _Facts = tuple[str, str, tuple[tuple[str, str, str], ...]]
 

@@ -22,10 +22,8 @@ from edgemeter.collector.trend.trend_text import amount_text
 
 # A step in any of these begins a segment of all figures: one sentence then holds for the whole row.
 LEVELS = ("latency", "energy", "accuracy", "error")
-
 # Only the newest segment is wanted, so history is scanned in larger strides than a monitor's; every split is still scanned while recent.
 EVERY = 30
-
 # A change of the fingerprint carries a step if Welch's p of the runs (or days) around it is below this, and the step matters.
 CARRIED_P = 0.01
 

@@ -16,36 +16,26 @@ from edgemeter.collector.trend.noise import Array, Mask, day_variances, long_run
 
 # Numbers of points, and the scores from which a step is confirmed.
 STEP_SCORE = ((20, 30, 40, 60, 80, 100, 120), (9.0, 8.0, 7.0, 5.8, 5.1, 4.8, 4.7))
-
 # From this score on a step is suspected.
 SUSPECT_SCORE = 2.7
-
 # A change that was declared, or that the fingerprint shows: one test of one day, no search.
 DECLARED_SCORE = 3.3
-
 # If a suspect had more runs on this many days since its split, and runs are this share of the scatter of days with one run, then runs
 # that did not raise the suspicion have confirmed the step: the threshold is lowered by this much.
 CONFIRMING_DAYS, RUN_SHARE, CONFIRMED_LESS = 5, 0.55, 0.85
-
 # Days with several runs before the split do not count as an answer to a suspicion: up to this share of them.
 _USUAL_RATIO = 0.25
-
 CLIP = 3.0
-
 # The fewest points after a split for a level, and before it for a baseline.
 AFTER = 3
 BEFORE = 8
-
 # Splits older than this many points were scanned when they were new.
 RECENT = 60
-
 # A split of which the temperature explains more than this share is not distinguishable from it.
 HIDDEN_RATIO = 0.85
-
 # A temperature that varies less than this (degrees) is constant.
 LEAST_TEMPERATURE_SD = 0.01
 _ROUNDS = 2
-
 _ROUNDING = 1e-9
 _PROBABILITIES = (0.5, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 _LOG_PROBABILITIES = [math.log(probability) for probability in _PROBABILITIES]

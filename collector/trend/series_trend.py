@@ -35,13 +35,10 @@ from edgemeter.collector.trend.slow import Ramp
 SCATTER_POINTS = 30
 SCATTER_Z = 4.0
 SCATTER_RATIO = 1.5
-
 # Half of the days closer to their level than this share of a standard deviation: figures that never change.
 NO_SCATTER = 0.05
-
 # The newest days are compared with those of a year before.
 LATELY_DAYS = 30
-
 # Days without a point, beside four times the usual gap, from which on one is missed; beyond the last, the series is over.
 MISSED_DAYS, OVER_DAYS = 3, 60
 GAPS = 20
@@ -151,9 +148,7 @@ def is_event(metric: str, step: Step) -> bool:
 
 def newest_step(metric: TrendMetric, days: Days, changes: ChangePoints) -> Step | None:
     """Return the newest confirmed step, None where there is none."""
-    if not changes.breaks:
-        return None
-    return _step(metric, days, changes, changes.breaks[-1], "confirmed")
+    return _step(metric, days, changes, changes.breaks[-1], "confirmed") if changes.breaks else None
 
 
 def _level(days: Days, begin: int, end: int) -> float:

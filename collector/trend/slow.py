@@ -16,7 +16,6 @@ from edgemeter.collector.trend.noise import Array, day_variances, long_run, shar
 from edgemeter.collector.trend.scan import AFTER, BEFORE, CLIP, step_score
 
 _Integers = NDArray[np.int64]
-
 # What takes fewer days is a step.
 SHORTEST_DAYS = 30
 # So many days, evenly in time, at which a ramp may begin or end; then so many around the best.

@@ -27,7 +27,6 @@ from edgemeter.collector.trend.watch_file import Annotation, cuts
 
 # Raised whenever the same records would give different findings, or they are kept in another form.
 VERSION = 11
-
 # How many names an error lists.
 SHOWN = 8
 MOST_SERIES = 500

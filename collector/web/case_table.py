@@ -1,9 +1,9 @@
 """The table of a comparison: a row for each case, grouped by what may be compared, the baseline first."""
 
-from collections.abc import Callable
+from operator import attrgetter
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.documents import JOINT, Plain
+from edgemeter.agent.base.documents import JOINT
 from edgemeter.agent.contract.figures import Figure, in_view, with_part
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.compare.comparison import MARKS, Comparison, ComparisonRow, comparable
@@ -36,7 +36,7 @@ def _columns(comparison: Comparison, styles: SeriesStyles, links: Links, called:
     return [
         ViewColumn("device", "Device", lambda row: row.case.key.device, lambda row: _device(row, styles, links), is_text=True),
         ViewColumn("case", "Case", lambda row: called[id(row)], lambda row: _name(row, called[id(row)], links), is_text=True),
-        *(ViewColumn(name, name, _of_key(name), is_shown=False) for name in _OF_KEY),
+        *(ViewColumn(name, name, attrgetter(f"case.key.{name}"), is_shown=False) for name in _OF_KEY),
         ViewColumn("board", "Board", board_of, is_shown=False),
         *(column for entry in in_view("cases") for column in _figure(entry, comparison)),
         ViewColumn("runs", "Runs", lambda row: len(row.case.runs)),
@@ -56,10 +56,6 @@ _OF_KEY = (
     "fleet", "role", "model", "served_model", "precision", "runtime", "runtime_version", "backend", "threads", "batch", "power_mode",
     "settings", "scenario", "dataset_sha256",
 )  # fmt: skip
-
-
-def _of_key(name: str) -> Callable[[ComparisonRow], Plain]:
-    return lambda row: getattr(row.case.key, name)
 
 
 def _figure(entry: Figure, comparison: Comparison) -> list[ViewColumn[ComparisonRow]]:

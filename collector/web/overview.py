@@ -69,7 +69,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     covered, coverage_table = coverage(indexed_cases, context.links, newest_ns)
     devices, device_table = _device_table(lines, context.links)
     findings = findings_list(context, request.fields)
-    first = _needing_attention(lines, context.events.outlying(), context.links)
+    first = _needing_attention(lines, context.events.outlying, context.links)
     lately = _spark_lines(context, indexed_cases, newest_ns)
     open_alerts = [alert for alert in context.events.alerts() if alert.closed_ns is None]
     titles = [join([element("b", None, alert.firing.severity), f": {alert.firing.title}"]) for alert in open_alerts[-ALERTS_SHOWN:][::-1]]

@@ -20,7 +20,6 @@ from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, Run
 
 LEVELS: dict[DaysCounted, str] = {"current": "current level", "all": "all days"}
 PERIODS = {"7": "last 7 days", "30": "last 30 days", "90": "last 90 days"}
-
 _IN_ORDER = "ORDER BY model, fleet, device, precision, runtime, case_number LIMIT ? OFFSET ?"
 _RUN_COLUMNS = ", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))
 

@@ -25,12 +25,9 @@ from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.view import View, ViewRequest, link, note, section, verdict_cell
 
 NS_S, NS_MS = 1e-9, 1e-6
-
-
 # A chart holds no more points than can be seen; of each stretch the extremes are kept.
 POINTS = 1600
 LEVELS = ("p50", "p90", "p95", "p99", "p99_9")
-
 # At most this many raw samples are written as plain numbers in one response.
 SAMPLES_OUT = 2_000_000
 

@@ -29,8 +29,6 @@ from edgemeter.collector.web.view import link, note
 DOTS, DOTS_IN_ALL = 400, 1600
 RUNS_READ = 20_000
 MARKS, FINDINGS_SHOWN = 12, 12
-
-
 # What can be followed over time, by the name in an address.
 FOLLOWED = {entry.key: entry for entry in in_view("chart")}
 DEFAULT_FIGURE = "p50_ms"
@@ -176,7 +174,7 @@ def _plain(case: IndexedCase, entry: Figure, valued: Sequence[tuple[RunFigures, 
 
 def findings_list(context: ViewContext, picked: Mapping[str, str]) -> Markup | None:
     """Return the newest findings, each told once with the number of devices, and the way to its series and period; None without any."""
-    fits = [finding for finding in context.events.findings() if _is_of(finding, picked)]
+    fits = [finding for finding in context.events.findings if _is_of(finding, picked)]
     lines = []
     for finding in fits[:FINDINGS_SHOWN]:
         # A view is narrowed to one board and one model, or to none.

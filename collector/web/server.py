@@ -22,12 +22,11 @@ from edgemeter.collector.web.activity import read_activities
 from edgemeter.collector.web.context import ViewContext, live_chart
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.live import LiveFeed
-from edgemeter.collector.web.markup import Markup, element, render
-from edgemeter.collector.web.site import SERVED_POLICY, content, offered, script, served_page, show, styles
+from edgemeter.collector.web.markup import Markup, element, render, text_of
+from edgemeter.collector.web.site import SERVED_POLICY, STYLE_SHEET, content, offered, script, served_page, show
 from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, address, read_address, read_period
 
 logger = logging.getLogger(__name__)
-
 REFRESH_S = 2.0
 COOKIE = "edgemeter_token"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -268,8 +267,8 @@ class _PageHandler(HttpHandler):
 
 
 def _part(name: str) -> PageResponse | None:
-    if name == "page.css":
-        return PageResponse(200, "text/css; charset=utf-8", styles().encode())
+    if name == STYLE_SHEET:
+        return PageResponse(200, "text/css; charset=utf-8", text_of(name).encode())
     if name == "page.js":
         return PageResponse(200, "text/javascript; charset=utf-8", script().encode())
     if name.startswith("charts-") and name == vega.bundle_name():

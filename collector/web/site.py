@@ -28,17 +28,11 @@ SERVED_POLICY = (
     "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self';"
     " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-
-
 FOLDER_POLICY = (
     "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; base-uri 'none';"
     " form-action 'none'"
 )
-
-
-def styles() -> str:
-    """Return the style sheet."""
-    return text_of("page.css")
+STYLE_SHEET = "page.css"
 
 
 def script() -> str:
@@ -77,7 +71,7 @@ def one_file_page(first: tuple[str, Markup, str], held_views: Sequence[tuple[str
         held_views=[(address, packed(text)) for address, text in held_views],
         remark=remark,
         policy=own_script_policy((vega.bundle(), script()), "img-src data: blob:"),
-        style=raw(styles()),
+        style=raw(text_of(STYLE_SHEET)),
         charts=packed(vega.bundle()),
         script=raw(script()),
     )
@@ -95,20 +89,11 @@ VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "jobs": jobs_view,
     "alerts": alerts_view,
 }
-NAVIGATION = {
-    "overview": "Overview",
-    "compare": "Compare",
-    "model": "Model",
-    "trend": "Trend",
-    "device": "Device",
-    "jobs": "Jobs",
-    "alerts": "Alerts",
-}
+NAVIGATION = {name: name.capitalize() for name in VIEWS if name != "run"}
 NEEDED = {"model": "model", "device": "device"}
 # What an empty field means.
 BLANK = {"days": "all days", "level": LEVELS["current"]}
 LABELS = {"days": "Period", "level": "Level", "baseline": "Baseline", "metric": "Figure"}
-
 # With more values than this a field is typed, not picked.
 MOST_CHOICES = 400
 # Of a figure in a file so many digits are kept: no measurement has more.

@@ -15,7 +15,6 @@ from edgemeter.collector.web.markup import Attributes, Markup, element, join, pa
 Item = TypeVar("Item")
 # No address of ours is longer; what comes from outside is cut here.
 LONGEST_FIELD, LONGEST_NUMBER = 300, 9
-
 # What is done to a chart over time, below such charts.
 BRUSH = "drag over a chart; Ctrl + wheel zooms, Shift + drag moves"
 
