@@ -81,20 +81,16 @@ def pdf(chart: Chart) -> bytes:
 
 
 def _standing_alone(chart: Chart, *, is_alone: bool = True) -> Spec:
-    title = (
-        {"title": {"text": chart.title, "anchor": "start", "fontSize": 13, "color": "var(--ink)", "limit": WIDTH_PX}} if is_alone else {}
-    )
-    spec = {**chart.spec, "data": {"values": chart.table.dicts()}, **title}
-    spec = {**spec, "width": WIDTH_PX} if spec.get("width") == "container" else spec
-    plain = {**spec, "config": {**theme(), "font": "Helvetica, Arial, sans-serif", "background": "var(--sheet)"}}
-    colours = _light()
-    spec_in_colour: Spec = json.loads(re.sub(r"var\(--(\w+)\)", lambda match: colours[match[1]], json.dumps(plain)))
+    spec = {**chart.spec, "data": {"values": chart.table.dicts()}}
+    if is_alone:
+        spec["title"] = {"text": chart.title, "anchor": "start", "fontSize": 13, "color": "var(--ink)", "limit": WIDTH_PX}
+    if spec.get("width") == "container":
+        spec["width"] = WIDTH_PX
+    spec["config"] = {**theme(), "font": "Helvetica, Arial, sans-serif", "background": "var(--sheet)"}
+    # Of the style sheet's colours those of the light.
+    colours = dict(re.findall(r"--(\w+): (#\w+)", _packaged("web/page.css").partition("@media")[0]))
+    spec_in_colour: Spec = json.loads(re.sub(r"var\(--(\w+)\)", lambda match: colours[match[1]], json.dumps(spec)))
     return spec_in_colour
-
-
-@lru_cache(maxsize=1)
-def _light() -> dict[str, str]:
-    return dict(re.findall(r"--(\w+): (#\w+)", _packaged("web/page.css").partition("@media")[0]))
 
 
 def _packaged(name: str) -> str:

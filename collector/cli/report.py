@@ -22,6 +22,8 @@ from edgemeter.collector.ledgers.place import shown_place
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import DaysCounted
     from edgemeter.collector.runs.selection import RunSelection
+    from edgemeter.collector.runs.store import RunStore
+    from edgemeter.collector.web.one_file import FileChoice
 
 Item = TypeVar("Item")
 FOLDER, STDOUT, PAGE = "/", "-", "report.html"
@@ -97,17 +99,24 @@ def report(
 
 def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted", runs: int) -> None:
     from edgemeter.collector.charts import vega
-    from edgemeter.collector.index.sources import source_of
     from edgemeter.collector.runs.store import open_store
-    from edgemeter.collector.web.one_file import FileChoice, write_file_of
+    from edgemeter.collector.web.one_file import FileChoice
     from edgemeter.collector.web.queries import CaseFilter
 
     vega.check_installed()
     of = conditions.get
     case_filter = CaseFilter(of("fleet"), of("device"), of("board"), model_called(where, of("model")), level=days)
+    write_page(open_store(*where), output, FileChoice(case_filter, runs))
+
+
+def write_page(store: "RunStore", path: Path, choice: "FileChoice") -> None:
+    """Write the page of a store as one file, and tell where it is."""
+    from edgemeter.collector.index.sources import source_of
+    from edgemeter.collector.web.one_file import write_file_of
+
     with progress_bar() as progress:
-        size_bytes = write_file_of(source_of(open_store(*where)), output, FileChoice(case_filter, runs), progress)
-    note(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
+        size_bytes = write_file_of(source_of(store), path, choice, progress)
+    note(f"the report: {path.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
 
 
 def _write_paper(where: Sequence[str], output: Path, form: str, conditions: Mapping[str, str], days: "DaysCounted") -> None:

@@ -234,14 +234,9 @@ def row_name(matrix: Matrix, row: RowKey) -> str:
     """Return a row as people call it; of a language model its data are the numbers of its tokens."""
     cases = (matrix.cells[row, column].case for column in matrix.columns)
     lengths = next((case.newest.dataset.name for case in cases if case and case.generates), None)
-    parts = [row.model, *([row.served_model] if row.served_model else []), row.precision_class, row.scenario]
+    parts: list[str | None] = [row.model, row.served_model, row.precision_class, row.scenario]
     parts += [f"{row.samples_per_query} a query"] if row.samples_per_query else []
     parts += [f"{row.target_per_s:g} per s"] if row.target_per_s else []
-    if lengths:
-        parts += [f"{lengths} ({row.dataset_sha256[:6]})"]
-    else:
-        parts += [
-            f"data {row.dataset_sha256[:6]}",
-            *filter(None, [row.text_form, f"{row.input_values} values" if row.input_values else None]),
-        ]
-    return " · ".join([*parts, *([row.provenance] if row.provenance != "measured" else [])])
+    values = f"{row.input_values} values" if row.input_values else None
+    parts += [f"{lengths} ({row.dataset_sha256[:6]})"] if lengths else [f"data {row.dataset_sha256[:6]}", row.text_form, values]
+    return " · ".join(filter(None, [*parts, row.provenance if row.provenance != "measured" else None]))

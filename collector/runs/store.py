@@ -138,18 +138,12 @@ class LedgerStore:
 
 def left_out_of(quarantined: Sequence[QuarantinedMessage], run_ids: Container[str]) -> list[LeftOut]:
     """Return the entries of a ledger's quarantine; `run_ids` are the ids of its runs."""
-    left_out: list[LeftOut] = []
-    unnamed = 0
-    for entry in quarantined:
-        run = _identity(entry.payload)
-        if run is None:
-            unnamed += 1
-        elif run not in run_ids:
-            # What InfluxDB rejected is quarantined too, although the ledger holds the run.
-            left_out.append(LeftOut(run, f"in the ledger's quarantine: {entry.reason}"))
-    if unnamed:
-        left_out.append(LeftOut(None, f"in the ledger's quarantine: {count(unnamed, 'message')} without a run id"))
-    return left_out
+    messages = [(_identity(entry.payload), entry.reason) for entry in quarantined]
+    # What InfluxDB rejected is quarantined too, although the ledger holds the run.
+    reasons: list[tuple[str | None, str]] = [(run, reason) for run, reason in messages if run is not None and run not in run_ids]
+    if unnamed := sum(run is None for run, _ in messages):
+        reasons.append((None, f"{count(unnamed, 'message')} without a run id"))
+    return [LeftOut(run, f"in the ledger's quarantine: {reason}") for run, reason in reasons]
 
 
 def _open_one(where: str, token_file: Path | None) -> RunStore:

@@ -1,8 +1,6 @@
 """The fleet's orders: campaigns and jobs as its service reports them, and the runs that the ledger has of each."""
 
-import sqlite3
 import time
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -33,15 +31,6 @@ class RunOfJob(NamedTuple):
     verdict: str
 
 
-def _runs_of_jobs(connection: sqlite3.Connection, jobs: Sequence[str], newest: int) -> list[RunOfJob]:
-    query = """SELECT runs.id, cases.fleet, cases.device, cases.model, cases.precision, cases.runtime,
-        runs.started_at_ns, runs.p50_ms, runs.verdict
-    FROM json_each(?) AS picked JOIN runs ON runs.job = picked.value JOIN cases USING (case_number)
-    ORDER BY runs.started_at_ns DESC, runs.row DESC LIMIT ?"""
-    rows = connection.execute(query, (msgspec.json.encode(jobs).decode(), newest))
-    return [RunOfJob(*row) for row in rows]
-
-
 def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
     """Return the campaigns and jobs, the newest report first, or one with its runs; raises ConfigError if nothing is known of that one."""
     reported = sorted(read_activities(context.source, time.time_ns()).campaigns, key=lambda activity: -activity.received_ns)
@@ -57,7 +46,12 @@ def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilte
 
 
 def _job_view(context: ViewContext, name: str, activity: CampaignActivity | None) -> View:
-    runs = _runs_of_jobs(context.connection, activity.progress.jobs if activity else (name,), RUNS_SHOWN)
+    query = """SELECT runs.id, cases.fleet, cases.device, cases.model, cases.precision, cases.runtime,
+        runs.started_at_ns, runs.p50_ms, runs.verdict
+    FROM json_each(?) AS picked JOIN runs ON runs.job = picked.value JOIN cases USING (case_number)
+    ORDER BY runs.started_at_ns DESC, runs.row DESC LIMIT ?"""
+    jobs = msgspec.json.encode(activity.progress.jobs if activity else (name,)).decode()
+    runs = [RunOfJob(*row) for row in context.connection.execute(query, (jobs, RUNS_SHOWN))]
     if activity is None and not runs:
         raise ConfigError(f"there is no job {name!r}, or it ended more than a day ago and left no run")
     parts: list[Markup] = []

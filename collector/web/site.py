@@ -19,9 +19,8 @@ from edgemeter.collector.web.model import model_view
 from edgemeter.collector.web.overview import overview
 from edgemeter.collector.web.queries import LEVELS, PERIODS, CaseFilter, choices, parse_filter
 from edgemeter.collector.web.run import run_view
-from edgemeter.collector.web.series import DEFAULT_FIGURE, FOLLOWED
+from edgemeter.collector.web.series import DEFAULT_FIGURE, FOLLOWED, trend_view
 from edgemeter.collector.web.side_by_side import compare_view
-from edgemeter.collector.web.trend import trend_view
 from edgemeter.collector.web.view import ROUTES, Links, View, ViewRequest
 
 SERVED_POLICY = (
