@@ -94,7 +94,10 @@ def report(
     elif form == ".html":
         _write_page(where, output, conditions, days, runs)
     else:
-        _write_table(where, output, form, conditions, columns)
+        selections, total = _selections(where, conditions)
+        matching = chain.from_iterable(selection.runs(with_samples=form == ".json") for selection in selections)
+        write_table(_some(matching, where), total, str(output), columns)
+        _name_unreadable(selections)
 
 
 def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted", runs: int) -> None:
@@ -156,13 +159,6 @@ def _selections(where: Sequence[str], conditions: Mapping[str, str]) -> "tuple[l
 def _name_unreadable(selections: "Sequence[RunSelection]") -> None:
     for entry in chain.from_iterable(selection.unreadable for selection in selections):
         note(f"left out: {entry.run or 'something'}: {entry.reason}")
-
-
-def _write_table(where: Sequence[str], output: Path, form: str, conditions: Mapping[str, str], columns: str | None) -> None:
-    selections, total = _selections(where, conditions)
-    runs = _some(chain.from_iterable(selection.runs(with_samples=form == ".json") for selection in selections), where)
-    write_table(runs, total, str(output), columns)
-    _name_unreadable(selections)
 
 
 def _unknown_format(output: Path, suffixes: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from statistics import median
 
 from edgemeter.agent.base import figures
@@ -195,17 +196,14 @@ def _runs(context: ViewContext, device_cases: Sequence[IndexedCase]) -> tuple[Ma
 
 def _run_figure(entry: Figure) -> list[ViewColumn[_RunLine]]:
     name = "accuracy" if entry.group == "accuracy" else entry.name
-    number_column: ViewColumn[_RunLine] = ViewColumn(
-        name, entry.heading, lambda line: _plain(entry, line.run), lambda line: _cell(entry, line.run), is_text=entry.is_truth
-    )
-    if not entry.u:
-        return [number_column]
-    return [number_column, ViewColumn(with_part(entry.name, "_u"), "", lambda line: line.run.u(entry), is_shown=False)]
 
+    def plain(line: _RunLine) -> Plain:
+        value = line.run.value(entry.key)
+        return value if value is None or not entry.is_truth else bool(value)
 
-def _plain(entry: Figure, run: RunFigures) -> Plain:
-    value = run.value(entry.key)
-    return value if value is None or not entry.is_truth else bool(value)
+    number_column = ViewColumn(name, entry.heading, plain, lambda line: _cell(entry, line.run), is_text=entry.is_truth)
+    u_columns = [ViewColumn[_RunLine](with_part(entry.name, "_u"), "", lambda line: line.run.u(entry), is_shown=False)]
+    return [number_column, *(u_columns if entry.u else [])]
 
 
 def _cell(entry: Figure, run: RunFigures) -> Markup | str:
@@ -220,33 +218,22 @@ def _cell(entry: Figure, run: RunFigures) -> Markup | str:
 
 def run_columns(links: Links) -> list[ViewColumn[_RunLine]]:
     """Return the columns of a list of runs."""
+
+    def name(line: _RunLine) -> Markup:
+        text = line.run.id if len(line.run.id) <= ID_SHOWN else f"{line.run.id[: ID_SHOWN // 2]}\N{HORIZONTAL ELLIPSIS}"
+        return link(links.to("run", id=line.run.id), text)
+
+    def runtime(line: _RunLine) -> Markup:
+        return with_small(line.case.key.runtime, figures.count(line.case.key.threads, "thread"))
+
     return [
-        ViewColumn(
-            "run",
-            "Run",
-            lambda line: line.run.id,
-            lambda line: link(
-                links.to("run", id=line.run.id),
-                line.run.id if len(line.run.id) <= ID_SHOWN else f"{line.run.id[: ID_SHOWN // 2]}\N{HORIZONTAL ELLIPSIS}",
-            ),
-            is_text=True,
-        ),
-        ViewColumn(
-            "started_at_ns", "Started (UTC)", lambda line: line.run.started_at_ns, lambda line: figures.stamp(line.run.started_at_ns)
-        ),
-        ViewColumn("model", "Model", lambda line: line.case.key.model, is_text=True),
-        ViewColumn("precision", "Precision", lambda line: line.case.key.precision, is_text=True),
-        ViewColumn(
-            "runtime",
-            "Runtime",
-            lambda line: line.case.key.runtime,
-            lambda line: with_small(line.case.key.runtime, figures.count(line.case.key.threads, "thread")),
-            is_text=True,
-        ),
-        ViewColumn("backend", "", lambda line: line.case.key.backend, is_shown=False),
-        ViewColumn("threads", "", lambda line: line.case.key.threads, is_shown=False),
-        ViewColumn("batch", "", lambda line: line.case.key.batch, is_shown=False),
+        ViewColumn("run", "Run", attrgetter("run.id"), name, is_text=True),
+        ViewColumn("started_at_ns", "Started (UTC)", attrgetter("run.started_at_ns"), lambda line: figures.stamp(line.run.started_at_ns)),
+        ViewColumn("model", "Model", attrgetter("case.key.model"), is_text=True),
+        ViewColumn("precision", "Precision", attrgetter("case.key.precision"), is_text=True),
+        ViewColumn("runtime", "Runtime", attrgetter("case.key.runtime"), runtime, is_text=True),
+        *(ViewColumn(hidden, "", attrgetter(f"case.key.{hidden}"), is_shown=False) for hidden in ("backend", "threads", "batch")),
         *(column for entry in in_view("runs") for column in _run_figure(entry)),
-        ViewColumn("energy_provenance", "", lambda line: line.run.energy_provenance, is_shown=False),
-        ViewColumn("verdict", "Verdict", lambda line: line.run.verdict, lambda line: verdict_cell(line.run.verdict), is_text=True),
+        ViewColumn("energy_provenance", "", attrgetter("run.energy_provenance"), is_shown=False),
+        ViewColumn("verdict", "Verdict", attrgetter("run.verdict"), lambda line: verdict_cell(line.run.verdict), is_text=True),
     ]

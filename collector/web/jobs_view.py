@@ -1,6 +1,7 @@
 """The fleet's orders: campaigns and jobs as its service reports them, and the runs that the ledger has of each."""
 
 import time
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -8,7 +9,7 @@ import msgspec
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.messages import ExecutionProgress
-from edgemeter.collector.web.activity import CampaignActivity, described_campaign, read_activities
+from edgemeter.collector.web.activity import COUNTS, CampaignActivity, described_campaign, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Markup, join
 from edgemeter.collector.web.queries import CaseFilter
@@ -69,15 +70,10 @@ def _job_view(context: ViewContext, name: str, activity: CampaignActivity | None
 
 
 _JOB_COLUMNS: list[ViewColumn[CampaignActivity]] = [
-    ViewColumn("job", "Job", lambda activity: activity.progress.campaign),
-    ViewColumn("title", "What", lambda activity: activity.progress.title),
-    ViewColumn("state", "State", lambda activity: activity.progress.state),
-    ViewColumn("done", "Done", lambda activity: activity.progress.done),
-    ViewColumn("failed", "Failed", lambda activity: activity.progress.failed),
-    ViewColumn("running", "Running", lambda activity: activity.progress.running),
-    ViewColumn("waiting", "Waiting", lambda activity: activity.progress.waiting),
-    ViewColumn("cancelled", "Cancelled", lambda activity: activity.progress.cancelled),
-    ViewColumn("received_ns", "Reported (UTC)", lambda activity: activity.received_ns),
+    ViewColumn("job", "Job", attrgetter("progress.campaign")),
+    ViewColumn("title", "What", attrgetter("progress.title")),
+    *(ViewColumn(name, name.capitalize(), attrgetter(f"progress.{name}")) for name in ("state", *COUNTS)),
+    ViewColumn("received_ns", "Reported (UTC)", attrgetter("received_ns")),
 ]
 
 
@@ -86,38 +82,26 @@ def _device_link(links: Links, fleet: str, device: str) -> Markup:
 
 
 def _execution_columns(links: Links) -> list[ViewColumn[ExecutionProgress]]:
+    def done(execution: ExecutionProgress) -> str:
+        return "" if execution.done_ratio is None else f"{execution.done_ratio:.0%}"
+
     return [
-        ViewColumn(
-            "device",
-            "Device",
-            lambda execution: execution.device,
-            lambda execution: _device_link(links, execution.fleet, execution.device),
-            is_text=True,
-        ),
+        ViewColumn("device", "Device", attrgetter("device"), lambda report: _device_link(links, report.fleet, report.device), is_text=True),
         ViewColumn("state", "State", lambda execution: execution.state.replace("_", " "), is_text=True),
-        ViewColumn(
-            "done_ratio",
-            "Progress",
-            lambda execution: execution.done_ratio,
-            lambda execution: "" if execution.done_ratio is None else f"{execution.done_ratio:.0%}",
-        ),
+        ViewColumn("done_ratio", "Progress", attrgetter("done_ratio"), done),
         ViewColumn("note", "Note", lambda execution: execution.note, lambda execution: execution.note or "", is_text=True),
     ]
 
 
 def _run_columns(links: Links) -> list[ViewColumn[RunOfJob]]:
+    def started(run: RunOfJob) -> Markup:
+        return link(links.to("run", id=run.id), figures.stamp(run.started_at_ns))
+
     return [
-        ViewColumn(
-            "started_at_ns",
-            "Started (UTC)",
-            lambda run: run.started_at_ns,
-            lambda run: link(links.to("run", id=run.id), figures.stamp(run.started_at_ns)),
-        ),
+        ViewColumn("started_at_ns", "Started (UTC)", attrgetter("started_at_ns"), started),
         ViewColumn("id", "", lambda run: run.id, is_shown=False),
         ViewColumn("device", "Device", lambda run: run.device, lambda run: _device_link(links, run.fleet, run.device), is_text=True),
-        ViewColumn("model", "Model", lambda run: run.model, is_text=True),
-        ViewColumn("precision", "Precision", lambda run: run.precision, is_text=True),
-        ViewColumn("runtime", "Runtime", lambda run: run.runtime, is_text=True),
+        *(ViewColumn(name, name.capitalize(), attrgetter(name), is_text=True) for name in ("model", "precision", "runtime")),
         ViewColumn("p50_ms", "p50, ms", lambda run: run.p50_ms),
         ViewColumn("verdict", "Verdict", lambda run: run.verdict, lambda run: verdict_cell(run.verdict), is_text=True),
     ]
