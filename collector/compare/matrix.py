@@ -88,11 +88,7 @@ def matrix(
     stale_days: int = STALE_DAYS,
     refused: Sequence[RefusedRun] = (),
 ) -> Matrix:
-    """Return the matrix of the cases with a figure, by its name in `CHOICES`.
-
-    A cell whose newest run is older than `stale_days` at `now_ns` is stale.
-    A cell of which all runs are `refused` is unusable, with the reason of the newest.
-    """
+    """Return the matrix of a figure of `CHOICES`; a cell is stale after `stale_days` at `now_ns`, unusable where all runs are `refused`."""
     entry = CHOICES[figure]
     members = _by_board(summaries) if across == "board" else list(summaries)
     by_place = grouped(((row_of(member.key), _column(member.newest, across)), member) for member in members)

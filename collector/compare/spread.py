@@ -71,10 +71,7 @@ class MedianInterval:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Two levels that fit a series of days better than one does by chance: the index of the first day since, and that level's 95% bounds.
-
-    `is_suspect` is whether the days show it even if each day depends on the day before.
-    """
+    """Two levels that fit days better than one: the first day since, its 95% bounds; `is_suspect` if even days that depend show it."""
 
     begin: int
     low: float

@@ -117,10 +117,7 @@ def _estimate(run: RunRecord) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CaseSurroundings:
-    """The surroundings of the runs of a case, read once, so that showing a case reads no run again.
-
-    Values of the environment that differ between the runs are joined by ` | `.
-    """
+    """The surroundings of the runs of a case, read once; values of the environment that differ between runs are joined by ` | `."""
 
     first_started_at_ns: int
     queries: int

@@ -15,11 +15,7 @@ _SPACE = " \t\n\r"
 
 
 def json_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yield the objects of a JSON list with the line (from 1) on which each begins.
-
-    Raises:
-        ConfigError: the file cannot be read, is no list of objects, or ends too early; the message names the line.
-    """
+    """Yield the objects of a JSON list with the line on which each begins; raises ConfigError, with a line, if it is damaged or none."""
     text = _json_text(path)
     decoder = json.JSONDecoder()
     position = _skip(text, 0)
@@ -158,11 +154,7 @@ class ParsedRound(msgspec.Struct, frozen=True):
 
 
 def read(path: Path, *, skip_refused: bool = False) -> ParsedRound:
-    """Return the results in a `summary_results.json`; rows that the round itself marks as erroneous are dropped.
-
-    Raises:
-        ConfigError: it is no such file, ends too early, or a row of it is not understood (unless `skip_refused`); the message has the line.
-    """
+    """Return the results in a `summary_results.json`; raises ConfigError if it, or a row (unless `skip_refused`), is not understood."""
     rows: dict[str, MlperfRow] = {}
     refused: list[str] = []
     repeated: list[str] = []

@@ -37,10 +37,7 @@ class GateLimit:
 
 @dataclass(frozen=True, slots=True)
 class GateFinding:
-    """The result of one limit for one case (None: for all of them); `is_closing` is whether it keeps the gate closed.
-
-    `why` is the reason alone where it is not judged.
-    """
+    """The result of a limit for a case (None: all); `is_closing`: it keeps the gate closed; `why` is the reason where it is not judged."""
 
     limit: GateLimit
     case: str | None

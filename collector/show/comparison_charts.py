@@ -79,10 +79,7 @@ def energy_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
 
 @dataclass(frozen=True, slots=True)
 class LatencyDistribution:
-    """Latencies in ms over all queries of all runs: how many they are, and steps (latency, share of queries at most as slow).
-
-    Where there are more queries than steps, these are at even ranks, the fastest and the slowest among them.
-    """
+    """Latencies in ms of all queries: how many, and steps (latency, share at most as slow) at even ranks, the extremes among them."""
 
     count: int
     steps: tuple[tuple[float, float], ...]
@@ -318,8 +315,6 @@ def _memory_steps(case: CaseSummary) -> dict[str, float]:
 
 def _missing(comparison: Comparison, rows: Sequence[ComparisonRow], word: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:
     """Return why cases have no point: each reason once, with the devices it holds for."""
-    absent: dict[str, set[str]] = {}
-    for row in comparison.rows:
-        if not any(row is drawn_row for drawn_row in rows):
-            absent.setdefault(reason(row.case) or "too few queries for a median", set()).add(row.case.key.device)
-    return [f"No {word} of {', '.join(sorted(devices))}: {text}." for text, devices in absent.items()]
+    absent = [row.case for row in comparison.rows if not any(row is drawn_row for drawn_row in rows)]
+    devices_by_reason = grouped((reason(case) or "too few queries for a median", case.key.device) for case in absent)
+    return [f"No {word} of {', '.join(sorted(set(devices)))}: {text}." for text, devices in devices_by_reason.items()]

@@ -369,10 +369,7 @@ def _is_settled(metric: TrendMetric, step: float, error: float, after: int) -> b
 
 
 def at_break(metric: TrendMetric, days: Days, begin: int, step_break: Break, end: int) -> tuple[Break, float, float]:
-    """Return a break between the neighbouring ones `begin` and `end` as all later points place it, its step's size and standard error.
-
-    A declared one keeps its place.
-    """
+    """Return a break between its neighbours as all later points place it (not a declared one), the step and its standard error."""
     span = (max(begin, step_break.place - RECENT), min(end, step_break.place + RECENT))
     is_named = step_break.score == 0 or (step_break.low == step_break.high and bool(days.changed[step_break.place]))
     first, last = max(span[0] + BEFORE, step_break.place - NEAR), min(span[1] - AFTER, step_break.place + NEAR)

@@ -32,10 +32,7 @@ REPLACING = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """A ramp between two days, in the unit of x a day, with the standard error; `score` is |t| with these days fixed.
-
-    `gain` is chi-squared that it explains, `step_gain` the most that a step explains instead.
-    """
+    """A ramp between two days (unit of x a day); `score` is |t|, `gain` the chi-squared that it explains, `step_gain` a step at most."""
 
     first_day: int
     last_day: int

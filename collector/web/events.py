@@ -202,12 +202,10 @@ def _finding(members: Sequence[EventMember], text: str, who: str) -> FindingShow
 
 def _steps(trend: SeriesTrend) -> list[SeriesEvent]:
     steps = [*trend.steps, *([trend.suspect] if trend.suspect else [])]
-    step_events = [SeriesEvent(step.day * NS_PER_DAY, f"{trend_verdict(step)}: {step_text(trend.metric, step)}", "step") for step in steps]
+    told = [(step.day, f"{trend_verdict(step)}: {step_text(trend.metric, step)}", "step") for step in steps]
     if trend.drift:
-        step_events.append(SeriesEvent(trend.drift.day * NS_PER_DAY, f"drift: {drift_text(trend.metric, trend.drift)}", "remark"))
+        told.append((trend.drift.day, f"drift: {drift_text(trend.metric, trend.drift)}", "remark"))
     if trend.modes:
-        step_events.append(SeriesEvent(trend.modes.day * NS_PER_DAY, f"two modes: {modes_text(trend.metric, trend.modes)}", "remark"))
-    step_events += [
-        SeriesEvent(episode.day * NS_PER_DAY, f"episode: {episode_text(trend.metric, episode)}", "remark") for episode in trend.episodes
-    ]
-    return step_events
+        told.append((trend.modes.day, f"two modes: {modes_text(trend.metric, trend.modes)}", "remark"))
+    told += [(episode.day, f"episode: {episode_text(trend.metric, episode)}", "remark") for episode in trend.episodes]
+    return [SeriesEvent(day * NS_PER_DAY, text, kind) for day, text, kind in told]

@@ -67,10 +67,7 @@ class LiveFeed:
                 self._clients -= 1
 
     def events(self, after: int, client_doing: str | None = None) -> Iterator[bytes]:
-        """Yield events for a client that has everything up to the row `after`, and a comment where nothing happens for a while.
-
-        `client_doing` is the key of what was measured as the client knows it, None where it does not say.
-        """
+        """Yield events for a client that has the rows up to `after`, comments meanwhile; `client_doing`: what was measured, if it says."""
         yield f"retry: {RETRY_MS}\n\n".encode()
         sent_states: DeviceStates | None = None
         while True:

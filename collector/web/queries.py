@@ -26,10 +26,7 @@ _RUN_COLUMNS = ", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))
 
 @dataclass(frozen=True, slots=True)
 class CaseFilter:
-    """The reader's filter: a facet that is None matches everything; `days` back from the newest run, None: all.
-
-    `level` is whether only the runs of a case's current level count, or all.
-    """
+    """The reader's filter: facets (None: all), `days` back from the newest run (None: all), and whether only the current `level` counts."""
 
     fleet: str | None = None
     device: str | None = None
