@@ -201,9 +201,10 @@ def _run_figure(entry: Figure) -> list[ViewColumn[_RunLine]]:
         value = line.run.value(entry.key)
         return value if value is None or not entry.is_truth else bool(value)
 
-    number_column = ViewColumn(name, entry.heading, plain, lambda line: _cell(entry, line.run), is_text=entry.is_truth)
-    u_columns = [ViewColumn[_RunLine](with_part(entry.name, "_u"), "", lambda line: line.run.u(entry), is_shown=False)]
-    return [number_column, *(u_columns if entry.u else [])]
+    columns = [ViewColumn(name, entry.heading, plain, lambda line: _cell(entry, line.run), is_text=entry.is_truth)]
+    if entry.u:
+        columns.append(ViewColumn(with_part(entry.name, "_u"), "", lambda line: line.run.u(entry), is_shown=False))
+    return columns
 
 
 def _cell(entry: Figure, run: RunFigures) -> Markup | str:
