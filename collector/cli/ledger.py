@@ -265,8 +265,8 @@ def import_(source: LedgerPlace, ledger: LedgerPlace | None, *, as_json: bool) -
     if as_json:
         print_json(asdict(imported))
     else:
-        held = f"{imported.inserted} imported, {imported.held} there before: all found by their hash"
-        click.echo(f"{count(imported.records, 'record')} read, {held}")
+        inserted = f"{imported.inserted} imported, {imported.held} there before: all found by their hash"
+        click.echo(f"{count(imported.records, 'record')} read, {inserted}")
         for number, words in (
             (imported.stripped, "there before, with or without raw samples"),
             (imported.removed, "not imported, because retention removed them from this ledger"),

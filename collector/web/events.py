@@ -202,10 +202,10 @@ def _finding(members: Sequence[EventMember], text: str, who: str) -> FindingShow
 
 def _steps(trend: SeriesTrend) -> list[SeriesEvent]:
     steps = [*trend.steps, *([trend.suspect] if trend.suspect else [])]
-    told = [(step.day, f"{trend_verdict(step)}: {step_text(trend.metric, step)}", "step") for step in steps]
+    texts = [(step.day, f"{trend_verdict(step)}: {step_text(trend.metric, step)}", "step") for step in steps]
     if trend.drift:
-        told.append((trend.drift.day, f"drift: {drift_text(trend.metric, trend.drift)}", "remark"))
+        texts.append((trend.drift.day, f"drift: {drift_text(trend.metric, trend.drift)}", "remark"))
     if trend.modes:
-        told.append((trend.modes.day, f"two modes: {modes_text(trend.metric, trend.modes)}", "remark"))
-    told += [(episode.day, f"episode: {episode_text(trend.metric, episode)}", "remark") for episode in trend.episodes]
-    return [SeriesEvent(day * NS_PER_DAY, text, kind) for day, text, kind in told]
+        texts.append((trend.modes.day, f"two modes: {modes_text(trend.metric, trend.modes)}", "remark"))
+    texts += [(episode.day, f"episode: {episode_text(trend.metric, episode)}", "remark") for episode in trend.episodes]
+    return [SeriesEvent(day * NS_PER_DAY, text, kind) for day, text, kind in texts]

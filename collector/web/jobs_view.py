@@ -82,13 +82,13 @@ def _device_link(links: Links, fleet: str, device: str) -> Markup:
 
 
 def _execution_columns(links: Links) -> list[ViewColumn[ExecutionProgress]]:
-    def done(execution: ExecutionProgress) -> str:
+    def progress(execution: ExecutionProgress) -> str:
         return "" if execution.done_ratio is None else f"{execution.done_ratio:.0%}"
 
     return [
         ViewColumn("device", "Device", attrgetter("device"), lambda report: _device_link(links, report.fleet, report.device), is_text=True),
         ViewColumn("state", "State", lambda execution: execution.state.replace("_", " "), is_text=True),
-        ViewColumn("done_ratio", "Progress", attrgetter("done_ratio"), done),
+        ViewColumn("done_ratio", "Progress", attrgetter("done_ratio"), progress),
         ViewColumn("note", "Note", lambda execution: execution.note, lambda execution: execution.note or "", is_text=True),
     ]
 
