@@ -168,12 +168,7 @@ def _unknown_format(output: Path, suffixes: Sequence[str]) -> str:
 
 
 def write_table(runs: Iterable[RunRecord], total: int | None, output: str, columns: str | None = None) -> None:
-    """Write runs (how many there are at most, if that is known) to a file whose suffix tells the form, or as CSV to standard output (`-`).
-
-    Raises:
-        ConfigError: there is no such form, or column.
-        UnavailableError: the file cannot be written.
-    """
+    """Write runs to a file by its suffix, or as CSV (`-`); raises ConfigError for an unknown form or column, UnavailableError on failure."""
     from edgemeter.collector.export.run_table import chosen_columns, every_column, write_csv, write_parquet
 
     form = ".csv" if output == STDOUT else Path(output).suffix.lower()

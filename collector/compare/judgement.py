@@ -109,7 +109,6 @@ def _ratio_bounds(entry: Figure, case: CaseSummary, reference: CaseSummary) -> B
 
 
 def _side(entry: Figure, side: CaseSummary, *, with_meter: bool) -> tuple[float, Bounds] | None:
-    """Return a figure and its bounds; an uncertainty of the meter that is not known leaves none."""
     spread, u = side.spreads.get(entry.name), side.uncertainties.get(entry.name)
     if spread is None or spread.interval is None or (with_meter and u is None):
         return None

@@ -75,11 +75,7 @@ def review(
     matters: SmallestDifferences = SmallestDifferences(),  # noqa: B008 - frozen
     days: DaysCounted = "current",
 ) -> Review:
-    """Return the review of two named sides; of each case the level that it has at the end of its side counts, or with `all` every day.
-
-    Raises:
-        ConfigError: a run is on both sides: nothing would be compared.
-    """
+    """Return the review of two sides, each case's level at the end of its side or all `days`; raises ConfigError if a run is on both."""
     both = {run.id for run in baseline[1].runs} & {run.id for run in new[1].runs}
     if both:
         raise ConfigError(

@@ -270,7 +270,6 @@ def front_point(case: CaseSummary, cost: Cost) -> FrontPoint | None:
 
 
 def _labels(rows: Sequence[Mapping[str, Any]], names: Sequence[str], labelled: set[int] | None) -> list[str | None]:
-    """Return a name beside each point where there is room for it; of many points only those that are `labelled`."""
     at = front.places(rows)
     places = [(x / WIDTH_PX, y / front.HEIGHT_PX) for x, y in (at(row["cost"], row["accuracy"]) for row in rows)]
     occupied = [(x - MARK_REACH, x + MARK_REACH, y) for x, y in places]

@@ -261,7 +261,6 @@ def _scan(
 
 
 def _rows(parts: Sequence[NDArray[np.float64]], present: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return each part at the end of a row, with 0 before it."""
     values = np.concatenate(parts)
     if len(values) == present.size:
         return values.reshape(present.shape)

@@ -86,10 +86,7 @@ def trends_of(
     workers: int = 1,
     progress: Progress = lambda *_: None,
 ) -> list[SeriesTrend]:
-    """Return the trends of the metrics in every series, or in every board type with at least two devices.
-
-    Many that are not kept are computed in so many processes; `progress` gets how many series are done, and of how many.
-    """
+    """Return the trends of the metrics in every series, or board type of two devices or more; `progress` gets how many are done, of all."""
     keys = filter(selection.takes, history.series())
     # Boards of unknown type have no trend in common.
     selected = grouped((key.of_type() if by_type else key, key) for key in keys if not by_type or key.board != UNKNOWN_BOARD)
@@ -256,7 +253,6 @@ def _is_shared(metric: TrendMetric, step: Step, span: tuple[int, int], boards: S
 
 
 def _moved(days: Days, day: int, span: tuple[int, int]) -> float:
-    """Return by how much a board moved on a day, by its days near it; no move if it has none on one of the sides."""
     before = days.x[(days.day >= max(span[0], day - RECENT)) & (days.day < day)]
     after = days.x[(days.day >= day) & (days.day < min(span[1], day + RECENT))]
     return float(np.median(after) - np.median(before)) if len(before) and len(after) else 0.0

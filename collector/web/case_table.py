@@ -190,7 +190,6 @@ def _gross(row: ComparisonRow) -> Markup:
 
 
 def _classes(row: ComparisonRow) -> str | None:
-    """Return the style sheet's classes of a row."""
     return " ".join([*(["reference"] if row.is_reference else []), *(["suspect"] if row.case.suspect else [])]) or None
 
 

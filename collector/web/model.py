@@ -76,7 +76,6 @@ def _of_every_board(model_cases: Sequence[IndexedCase]) -> list[IndexedCase]:
 
 
 def _over_runs(context: ViewContext, comparison: Comparison) -> Markup:
-    """Return the p50 of every run that counts, a lane for each case."""
     charts = []
     for rows in comparable(comparison.rows):
         values: list[dict[str, Plain]] = []

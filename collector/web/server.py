@@ -277,7 +277,6 @@ def _part(name: str) -> PageResponse | None:
 
 
 def _sheet(request: ViewRequest) -> ChartSheet:
-    """Return what writes charts that a browser without scripts loads as pictures."""
 
     def write(chart: Chart, number: int) -> Markup:
         source = f"/{address(request.view, {**request.fields, 'format': 'svg', 'chart': str(number)})}"

@@ -163,7 +163,6 @@ def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
 
 
 def _field(name: str, request: ViewRequest, values: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, object]:
-    """Return a field of the form; with too many values it has no options and is typed."""
     picked = request.get(name)
     options = None if len(values) > MOST_CHOICES else _options(name, request, values)
     current = picked or (DEFAULT_FIGURE if name == "metric" and options else "")
