@@ -168,7 +168,7 @@ def _unknown_format(output: Path, suffixes: Sequence[str]) -> str:
 
 
 def write_table(runs: Iterable[RunRecord], total: int | None, output: str, columns: str | None = None) -> None:
-    """Write runs to a file by its suffix, or as CSV (`-`); raises ConfigError for an unknown form or column, UnavailableError on failure."""
+    """Write runs to a file by its suffix, or as CSV (`-`); raises ConfigError (unknown form or column) or UnavailableError (the file)."""
     from edgemeter.collector.export.run_table import chosen_columns, every_column, write_csv, write_parquet
 
     form = ".csv" if output == STDOUT else Path(output).suffix.lower()
