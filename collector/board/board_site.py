@@ -19,10 +19,10 @@ from edgemeter.collector.index.run_index import RunIndex, open_index
 from edgemeter.collector.index.sources import DocumentSource
 from edgemeter.collector.web.context import ViewContext, live_chart
 from edgemeter.collector.web.events import TrendEvents
-from edgemeter.collector.web.markup import Markup, element, join, raw, render
+from edgemeter.collector.web.markup import Markup, element, join, raw, render, text_of
 from edgemeter.collector.web.queries import CaseFilter, count_cases
 from edgemeter.collector.web.side_by_side import CASES_SHOWN
-from edgemeter.collector.web.site import FormChoices, board_page, content, held_exports, script, show, styles
+from edgemeter.collector.web.site import STYLE_SHEET, FormChoices, board_page, content, held_exports, script, show
 from edgemeter.collector.web.view import ROUTES, ViewRequest, address, read_address
 
 INDEX, RUNS, BUNDLES, BADGES = "index.html", "runs.js", "bundles", "badges"
@@ -86,7 +86,7 @@ def _write_shared(verified: Sequence[tuple[SiteEntry, RunRecord]], folder: Path)
     # First: by it an interrupted board is known as one.
     runs = {run.id: _file(address("run", {"id": run.id})) for _, run in verified}
     (folder / RUNS).write_text(f"const RUNS = {script_data(runs)};\n", encoding="utf-8")
-    (folder / "page.css").write_text(styles(), encoding="utf-8")
+    (folder / "page.css").write_text(text_of(STYLE_SHEET), encoding="utf-8")
     (folder / "page.js").write_text(script(), encoding="utf-8")
     (folder / vega.bundle_name()).write_text(vega.bundle(), encoding="utf-8")
     for entry, run in verified:

@@ -15,9 +15,9 @@ def over_time(
     *,
     levels: Sequence[Mapping[str, Any]] = (),
     events: Sequence[Mapping[str, Any]] = (),
-    span_ns: tuple[float, ...] = (),
+    span_ns: tuple[float, ...],
     from_zero: bool = False,
-    has_bars: bool = True,
+    has_bars: bool,
 ) -> Spec:
     """Return values over days: rows of `started_at_ns`, `value`, `low`, `high`, `verdict`, `run`.
 

@@ -24,11 +24,7 @@ _SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 
 def check_installed() -> None:
-    """Check what pages and charts need, without importing it: called before long work.
-
-    Raises:
-        UnavailableError: it is not installed, or has no wheels for this machine.
-    """
+    """Check what charts need before long work; raises UnavailableError if it is not installed, or has no wheels for this machine."""
     need = "pages and charts need Jinja2 and vl-convert-python"
     if platform.machine() == "armv7l":
         need += ", which has no wheel for 32-bit ARM: copy the ledger to another machine, and there"
@@ -44,11 +40,7 @@ def theme() -> Spec:
 
 @lru_cache(maxsize=1)
 def bundle() -> str:
-    """Return the script that draws charts in a browser (0.9 MB). Made once (seconds), then kept in the agent's home.
-
-    Raises:
-        UnavailableError: the library is not installed.
-    """
+    """Return the script that draws charts (0.9 MB), made once and kept in the agent's home; raises UnavailableError without the library."""
     library = _library()
     path = config.home() / "charts" / f"vega-{library.__version__}-{VEGA_LITE}.js"
     try:
@@ -89,20 +81,16 @@ def pdf(chart: Chart) -> bytes:
 
 
 def _standing_alone(chart: Chart, *, is_alone: bool = True) -> Spec:
-    title = (
-        {"title": {"text": chart.title, "anchor": "start", "fontSize": 13, "color": "var(--ink)", "limit": WIDTH_PX}} if is_alone else {}
-    )
-    spec = {**chart.spec, "data": {"values": chart.table.dicts()}, **title}
-    spec = {**spec, "width": WIDTH_PX} if spec.get("width") == "container" else spec
-    plain = {**spec, "config": {**theme(), "font": "Helvetica, Arial, sans-serif", "background": "var(--sheet)"}}
-    colours = _light()
-    spec_in_colour: Spec = json.loads(re.sub(r"var\(--(\w+)\)", lambda match: colours[match[1]], json.dumps(plain)))
+    spec = {**chart.spec, "data": {"values": chart.table.dicts()}}
+    if is_alone:
+        spec["title"] = {"text": chart.title, "anchor": "start", "fontSize": 13, "color": "var(--ink)", "limit": WIDTH_PX}
+    if spec.get("width") == "container":
+        spec["width"] = WIDTH_PX
+    spec["config"] = {**theme(), "font": "Helvetica, Arial, sans-serif", "background": "var(--sheet)"}
+    # Of the style sheet's colours those of the light.
+    colours = dict(re.findall(r"--(\w+): (#\w+)", _packaged("web/page.css").partition("@media")[0]))
+    spec_in_colour: Spec = json.loads(re.sub(r"var\(--(\w+)\)", lambda match: colours[match[1]], json.dumps(spec)))
     return spec_in_colour
-
-
-@lru_cache(maxsize=1)
-def _light() -> dict[str, str]:
-    return dict(re.findall(r"--(\w+): (#\w+)", _packaged("web/page.css").partition("@media")[0]))
 
 
 def _packaged(name: str) -> str:

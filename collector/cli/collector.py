@@ -66,17 +66,6 @@ def deploy_files(folder: Path) -> None:
 
     Example: edgemeter collector deploy-files ./deploy
     """
-    for path in write_deploy_files(folder):
-        click.echo(path)
-
-
-def write_deploy_files(folder: Path) -> list[Path]:
-    """Write every file below `folder` and return their paths; a file that differs is never overwritten.
-
-    Raises:
-        ConfigError: a file exists with other content; nothing is written.
-        UnavailableError: the folder is not writable.
-    """
     try:
         shipped = {folder / file.relative_to(DEPLOY_FILES): file.read_bytes() for file in sorted(DEPLOY_FILES.rglob("*")) if file.is_file()}
         for path, text in shipped.items():
@@ -87,7 +76,8 @@ def write_deploy_files(folder: Path) -> list[Path]:
             path.write_bytes(text)
     except OSError as error:
         raise UnavailableError(f"cannot write the files to {str(folder)!r} ({error.strerror}): give a writable folder") from error
-    return list(shipped)
+    for path in shipped:
+        click.echo(path)
 
 
 # InfluxDB counts nanoseconds in 64 bits, 292 years, and silently changes longer durations.

@@ -15,7 +15,7 @@ from edgemeter.agent.base.documents import json_document
 from edgemeter.agent.base.errors import FAILED, ConfigError
 from edgemeter.agent.base.model_names import model_names
 from edgemeter.agent.base.options import format_option, matters_option, quiet_option
-from edgemeter.agent.base.progress import note, progress_bar
+from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.tables import Format, console_for
 from edgemeter.agent.base.terminal import print_text
@@ -30,7 +30,7 @@ from edgemeter.collector.compare.summary import DaysCounted
 from edgemeter.collector.compare.trade_off import Cost, trade_offs
 from edgemeter.collector.index.rollup import RolledUp, compare_rolled_up, rolled_up
 from edgemeter.collector.index.stored_summaries import read_rests
-from edgemeter.collector.runs.store import LedgerStore, RunStore, StoreContents, open_store
+from edgemeter.collector.runs.store import LedgerStore, StoreContents, open_store
 from edgemeter.collector.show import matrix_table
 from edgemeter.collector.show.compare_table import shortened, show_comparison, show_verdicts
 
@@ -55,7 +55,7 @@ def review_change(
         )
     from edgemeter.collector.review import document, gate
     from edgemeter.collector.review import review as reviewing
-    from edgemeter.collector.review.choice import find_choice
+    from edgemeter.collector.review.review import find_choice
 
     limits = () if fail_on is None else gate.parse(fail_on)
     baseline, new = sides
@@ -211,7 +211,11 @@ def compare(
     else:
         comparison = compare_rolled_up(ready, reference, limits)
     if html is not None:
-        _write_report(store, html, reference, limits, days)
+        from edgemeter.collector.cli.report import write_page
+        from edgemeter.collector.web.one_file import FileChoice
+        from edgemeter.collector.web.queries import CaseFilter
+
+        write_page(store, html, FileChoice(CaseFilter(level=days), baseline=reference, matters=limits))
     if view == "nearest":
         _show_nearest(comparison, form)
     elif form == "json":
@@ -223,25 +227,12 @@ def compare(
 
 
 def _show_newest(where: Sequence[str], influx_token_file: Path | None, form: Format | None, *, is_other: bool) -> None:
-    """List the newest runs of a ledger; UsageError: another view is asked for, or another store, which need a reference."""
     store = open_store(*where, influx_token_file=influx_token_file)
     if is_other or not isinstance(store, LedgerStore):
         raise click.UsageError("Missing option '--reference': name a device or role to compare with; models are compared as A B.")
     from edgemeter.collector.cli.runs import show_newest
 
     show_newest(store.place, form)
-
-
-def _write_report(store: RunStore, path: Path, reference: str, matters: SmallestDifferences, days: DaysCounted) -> None:
-    from edgemeter.collector.index.sources import source_of
-    from edgemeter.collector.web.one_file import FileChoice, write_file_of
-    from edgemeter.collector.web.queries import CaseFilter
-
-    with progress_bar() as progress:
-        size_bytes = write_file_of(
-            source_of(store), path, FileChoice(CaseFilter(level=days), baseline=reference, matters=matters), progress
-        )
-    note(f"the report: {path.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
 
 
 def _show(comparison: Comparison, form: Format | None) -> None:

@@ -82,7 +82,6 @@ def demo(html: Path | None, home: Path | None, influx: str | None, influx_token_
 
 
 def _is_installed(check: Callable[[], None]) -> bool:
-    """Return whether a part of the demo can run; what it lacks is noted."""
     try:
         check()
     except UnavailableError as error:

@@ -26,7 +26,7 @@ from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_fi
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.upkeep import copies
 from edgemeter.collector.upkeep import request_again as asking
-from edgemeter.collector.upkeep.ledger_import import LedgerImport, import_ledger
+from edgemeter.collector.upkeep.ledger_import import import_ledger
 
 if TYPE_CHECKING:
     from edgemeter.collector.web.activity import DeviceActivity
@@ -50,23 +50,12 @@ def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
     if print_data(form, {"devices": documents}):
         return
     # On a narrow terminal what tells devices apart stays, and what to look at.
-    ranks = {
-        "fleet": 1,
-        "device": 0,
-        "state": 0,
-        "since": 4,
-        "board": 3,
-        "agent": 3,
-        "records": 2,
-        "missing": 0,
-        "last_record": 2,
-        "look_at": 0,
-    }
+    ranks = {"fleet": 1, "since": 4, "board": 3, "agent": 3, "records": 2, "last_record": 2}
     titles = {"last_record": "last record", "look_at": "needs attention"}
-    cells = {name: ["" if document[name] is None else figures.printable(str(document[name])) for document in documents] for name in ranks}
-    columns = [
-        TableColumn(titles.get(name, name), cells[name], "left", rank, always=True, folds=name == "look_at") for name, rank in ranks.items()
-    ]
+    columns = []
+    for name in ("fleet", "device", "state", "since", "board", "agent", "records", "missing", "last_record", "look_at"):
+        cells = ["" if document[name] is None else figures.printable(str(document[name])) for document in documents]
+        columns.append(TableColumn(titles.get(name, name), cells, "left", ranks.get(name, 0), always=True, folds=name == "look_at"))
     console = console_for(form)
     console.print(fitted_table(columns, console.width))
     for device in now.devices:
@@ -213,8 +202,7 @@ def stats(ledger: LedgerPlace | None, *, as_json: bool) -> None:
     """
     stats = copies.ledger_stats(chosen_ledger(ledger))
     if as_json:
-        document = asdict(stats) | {"size_bytes": stats.size_bytes}
-        print_json(document)
+        print_json(asdict(stats) | {"size_bytes": stats.size_bytes})
         return
     click.echo(f"{stats.path}: {count(stats.runs, 'run')} of {count(stats.devices, 'device')}, {count(stats.cases, 'case')}")
     click.echo("  verdicts: " + (", ".join(f"{number:,} {state}" for state, number in stats.verdicts.items()) or "none"))
@@ -239,9 +227,8 @@ def vacuum(ledger: LedgerPlace | None) -> None:
 
     Example: edgemeter collector vacuum
     """
-    before_bytes, after_bytes = copies.vacuum(
-        ledger_file(ledger, "its autovacuum uses free space again; VACUUM FULL returns it, while nobody writes")
-    )
+    path = ledger_file(ledger, "its autovacuum uses free space again; VACUUM FULL returns it, while nobody writes")
+    before_bytes, after_bytes = copies.vacuum(path)
     click.echo(f"{before_bytes / 1e6:,.1f} MB before, {after_bytes / 1e6:,.1f} MB now", err=True)
 
 
@@ -278,27 +265,22 @@ def import_(source: LedgerPlace, ledger: LedgerPlace | None, *, as_json: bool) -
     if as_json:
         print_json(asdict(imported))
     else:
-        _print_import(imported)
+        inserted = f"{imported.inserted} imported, {imported.held} there before: all found by their hash"
+        click.echo(f"{count(imported.records, 'record')} read, {inserted}")
+        for number, words in (
+            (imported.stripped, "there before, with or without raw samples"),
+            (imported.removed, "not imported, because retention removed them from this ledger"),
+            (imported.invalid, "invalid, or not to be stored here: now in quarantine"),
+            (imported.collisions, "whose number another record has: now in quarantine"),
+        ):
+            if number:
+                click.echo(f"{count(number, 'record')} {words}")
+        click.echo(f"{count(imported.devices, 'device')} and {count(imported.quarantined, 'quarantined message')} imported", err=True)
     if imported.differing:
         raise ConfigError(
             f"{count(len(imported.differing), 'record')} of {str(source)!r} cannot be found as they are, such as {imported.differing[0]}: "
             "run the import again, and check the disks if that does not help"
         )
-
-
-def _print_import(imported: LedgerImport) -> None:
-    click.echo(
-        f"{count(imported.records, 'record')} read, {imported.inserted} imported, {imported.held} there before: all found by their hash"
-    )
-    for number, words in (
-        (imported.stripped, "there before, with or without raw samples"),
-        (imported.removed, "not imported, because retention removed them from this ledger"),
-        (imported.invalid, "invalid, or not to be stored here: now in quarantine"),
-        (imported.collisions, "whose number another record has: now in quarantine"),
-    ):
-        if number:
-            click.echo(f"{count(number, 'record')} {words}")
-    click.echo(f"{count(imported.devices, 'device')} and {count(imported.quarantined, 'quarantined message')} imported", err=True)
 
 
 @click.command()
@@ -330,11 +312,8 @@ def restore(file: Path, ledger: LedgerPlace | None, sources: tuple[LedgerPlace, 
     for source in sources:
         with open_ledger(source, "read") as other, open_ledger(path) as target:
             fetched = import_ledger(other, target)
-        problems = {
-            "whose number another record has: now in quarantine": fetched.collisions,
-            "not found as they are": len(fetched.differing),
-        }
-        words = "".join(f", {number:,} {problem}" for problem, number in problems.items() if number)
+        words = f", {fetched.collisions:,} whose number another record has: now in quarantine" if fetched.collisions else ""
+        words += f", {len(fetched.differing):,} not found as they are" if fetched.differing else ""
         click.echo(f"{source}: {fetched.inserted:,} new of {count(fetched.records, 'record')}{words}", err=True)
     with open_ledger(path, "read") as opened:
         runs, missing = opened.count(), sum(session.missing for session in opened.sessions())

@@ -1,5 +1,6 @@
 """`edgemeter models references`: the references that devices are compared with, with provenance."""
 
+from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -174,7 +175,7 @@ def show(*, key: str, shelf: Path | None, stores: tuple[str, ...], as_json: bool
     Example: edgemeter models references show 6.0-0028
     """
     listing = _gather(shelf, stores, ListingRequest(key=key), None)
-    blocks = {"measured": listing.measured, "imported": listing.imported, "published": listing.published}
+    blocks = asdict(listing)
     if not any(blocks.values()):
         raise ConfigError(f"no reference has the key {key!r}: list the keys with `edgemeter models references list`")
     if as_json:
@@ -214,8 +215,7 @@ def _measured(stores: tuple[str, ...]) -> list[CaseSummary]:
 
 def _print(listing: ReferenceListing, kind: str | None, form: Format | None) -> None:
     if form == "csv":
-        kinds = {"measured": listing.measured, "imported": listing.imported, "published": listing.published}
-        print_rows([{"kind": name, **row} for name, rows in kinds.items() for row in rows])
+        print_rows([{"kind": name, **row} for name, rows in asdict(listing).items() for row in rows])
     if form == "csv" or print_data(form, listing.document):
         return
     if not (listing.measured or listing.imported or listing.published):
@@ -224,7 +224,6 @@ def _print(listing: ReferenceListing, kind: str | None, form: Format | None) -> 
 
 
 def _in_words(value: object) -> str:
-    """Return a value in words: no Python of ours."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):

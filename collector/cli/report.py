@@ -22,6 +22,8 @@ from edgemeter.collector.ledgers.place import shown_place
 if TYPE_CHECKING:
     from edgemeter.collector.compare.summary import DaysCounted
     from edgemeter.collector.runs.selection import RunSelection
+    from edgemeter.collector.runs.store import RunStore
+    from edgemeter.collector.web.one_file import FileChoice
 
 Item = TypeVar("Item")
 FOLDER, STDOUT, PAGE = "/", "-", "report.html"
@@ -92,22 +94,32 @@ def report(
     elif form == ".html":
         _write_page(where, output, conditions, days, runs)
     else:
-        _write_table(where, output, form, conditions, columns)
+        selections, total = _selections(where, conditions)
+        matching = chain.from_iterable(selection.runs(with_samples=form == ".json") for selection in selections)
+        write_table(_some(matching, where), total, str(output), columns)
+        _name_unreadable(selections)
 
 
 def _write_page(where: Sequence[str], output: Path, conditions: Mapping[str, str], days: "DaysCounted", runs: int) -> None:
     from edgemeter.collector.charts import vega
-    from edgemeter.collector.index.sources import source_of
     from edgemeter.collector.runs.store import open_store
-    from edgemeter.collector.web.one_file import FileChoice, write_file_of
+    from edgemeter.collector.web.one_file import FileChoice
     from edgemeter.collector.web.queries import CaseFilter
 
     vega.check_installed()
     of = conditions.get
     case_filter = CaseFilter(of("fleet"), of("device"), of("board"), model_called(where, of("model")), level=days)
+    write_page(open_store(*where), output, FileChoice(case_filter, runs))
+
+
+def write_page(store: "RunStore", path: Path, choice: "FileChoice") -> None:
+    """Write the page of a store as one file, and tell where it is."""
+    from edgemeter.collector.index.sources import source_of
+    from edgemeter.collector.web.one_file import write_file_of
+
     with progress_bar() as progress:
-        size_bytes = write_file_of(source_of(open_store(*where)), output, FileChoice(case_filter, runs), progress)
-    note(f"the report: {output.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
+        size_bytes = write_file_of(source_of(store), path, choice, progress)
+    note(f"the report: {path.resolve()}, {figures.significant(size_bytes / 1e6, 2)} MB")
 
 
 def _write_paper(where: Sequence[str], output: Path, form: str, conditions: Mapping[str, str], days: "DaysCounted") -> None:
@@ -135,7 +147,6 @@ def _write_paper(where: Sequence[str], output: Path, form: str, conditions: Mapp
 
 
 def _selections(where: Sequence[str], conditions: Mapping[str, str]) -> "tuple[list[RunSelection], int | None]":
-    """Return what selects the runs, and how many there are at most, None if that is unknown."""
     from edgemeter.collector.runs import selection
 
     selections = [selection.parse_selection(text) for text in where]
@@ -150,13 +161,6 @@ def _name_unreadable(selections: "Sequence[RunSelection]") -> None:
         note(f"left out: {entry.run or 'something'}: {entry.reason}")
 
 
-def _write_table(where: Sequence[str], output: Path, form: str, conditions: Mapping[str, str], columns: str | None) -> None:
-    selections, total = _selections(where, conditions)
-    runs = _some(chain.from_iterable(selection.runs(with_samples=form == ".json") for selection in selections), where)
-    write_table(runs, total, str(output), columns)
-    _name_unreadable(selections)
-
-
 def _unknown_format(output: Path, suffixes: Sequence[str]) -> str:
     reason = f"{output.suffix} is unknown" if output.suffix else "a suffix tells the format"
     named = ", ".join("or a folder (FOLDER/)" if suffix == FOLDER else suffix for suffix in suffixes)
@@ -164,12 +168,7 @@ def _unknown_format(output: Path, suffixes: Sequence[str]) -> str:
 
 
 def write_table(runs: Iterable[RunRecord], total: int | None, output: str, columns: str | None = None) -> None:
-    """Write runs (how many there are at most, if that is known) to a file whose suffix tells the form, or as CSV to standard output (`-`).
-
-    Raises:
-        ConfigError: there is no such form, or column.
-        UnavailableError: the file cannot be written.
-    """
+    """Write runs to a file by its suffix, or as CSV (`-`); raises ConfigError (unknown form or column) or UnavailableError (the file)."""
     from edgemeter.collector.export.run_table import chosen_columns, every_column, write_csv, write_parquet
 
     form = ".csv" if output == STDOUT else Path(output).suffix.lower()
@@ -226,7 +225,6 @@ def _put_in_place(path: Path, write: Callable[[Path], int]) -> int:
 
 
 def _counted(items: Iterable[Item], total: int | None, progress: Tell) -> Iterator[Item]:
-    """Yield the items, and report how many there were."""
     for count, item in enumerate(items, start=1):
         progress("reading records", count, total or 0)
         yield item

@@ -22,7 +22,6 @@ from edgemeter.agent.base.suggestions import near
 from edgemeter.agent.base.tables import Format, console_for, print_data
 from edgemeter.agent.base.terminal import REDUNDANT, TableColumn, fitted_table, plain_table, print_text, safe_text, writable
 from edgemeter.agent.contract.figures import in_view
-from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.ledger import default_path
 from edgemeter.agent.ledger.run_history import LedgerRuns, ListedRun, RunEvent, short_id
 from edgemeter.collector.cli.stores import chosen_ledger, ledger_option, only_options, since_option
@@ -282,32 +281,20 @@ def show_list(listed: Sequence[ListedRun], form: Format | None) -> None:
     console.print(fitted_table(columns, console.width, {"excluded": "dim"}))
 
 
-def two_newest(listed: Sequence[ListedRun]) -> tuple[RunRecord, RunRecord] | None:
-    """Return a run of each of the two cases that were measured last, the older case first; None where there is one case only."""
-    newest: dict[str, RunRecord] = {}
-    for run in listed:
-        if run.state == "counted" and run.record.verdict.state != "invalid":
-            newest.setdefault(run.record.case, run.record)
-    if len(newest) <= 1:
-        return None
-    first, second, *_ = newest.values()
-    return second, first
-
-
 def show_newest(ledger: LedgerPlace, form: Format | None) -> None:
     """Print the newest runs of a ledger, and the command that compares the two cases that were measured last."""
     with _opened(ledger) as history:
         listed = history.runs({}, limit=NEWEST)
     show_list(listed, form)
-    pair = two_newest(listed)
-    if pair is None:
+    usable = [run.record for run in listed if run.state == "counted" and run.record.verdict.state != "invalid"]
+    cases = list(dict.fromkeys(record.case for record in usable))
+    if len(cases) <= 1:
         note("nothing to compare yet: `edgemeter compare MODEL_A MODEL_B` measures two models in turn")
         return
     where = "" if ledger == default_path() else str(ledger)
-    sides = " ".join(f"'{where}?case={record.case}'" for record in pair)
-    note(f"compare the two newest cases: edgemeter compare {sides}")
+    note(f"compare the two newest cases: edgemeter compare '{where}?case={cases[1]}' '{where}?case={cases[0]}'")
     if len({run.record.device for run in listed}) > 1:
-        note(f"compare the devices with one of them: edgemeter compare --reference {pair[1].device}")
+        note(f"compare the devices with one of them: edgemeter compare --reference {usable[0].device}")
 
 
 def _entry(run: ListedRun) -> Mapping[str, Any]:
@@ -324,7 +311,6 @@ def _entry(run: ListedRun) -> Mapping[str, Any]:
 
 
 def _remark(run: ListedRun) -> str:
-    """Return the reason why the run is excluded, and its notes."""
     reasons = [event.text for event in run.events if event.action == "excluded"][-1:] if run.state == "excluded" else []
     return "; ".join((*reasons, *(event.text for event in run.events if event.action == "noted")))
 

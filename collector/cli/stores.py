@@ -144,12 +144,7 @@ def stamp(taken_ns: int) -> str:
 def stored_summaries(
     stores: Sequence[str], influx_token_file: Path | None = None, days: "DaysCounted" = "current"
 ) -> "Sequence[CaseSummary]":
-    """Return the cases of `stores`, by default those of the default ledger; of the current level of each, or of all its days.
-
-    Raises:
-        ConfigError: a store is absent or invalid.
-        UnavailableError: it contains no run.
-    """
+    """Return the cases of `stores` (or the default ledger); raises ConfigError if one is invalid, UnavailableError if there is no run."""
     from edgemeter.collector.compare import views
     from edgemeter.collector.index.rollup import rolled_up
     from edgemeter.collector.runs.store import open_store

@@ -1,7 +1,6 @@
 """The commands `edgemeter trend`: changes over time, `units`, `annotate`; `alerts` is in its own file."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -150,7 +149,10 @@ def annotate(
     about["model"] = model_called(where, about["model"])
     with open_watch(ledger_place(existing_store(where[0]))) as file:
         if text is not None:
-            _check_series(where, about)
+            # A mistyped name would annotate nothing.
+            named = watch.SeriesSelection(fleet=about["fleet"], device=about["device"], model=about["model"])
+            with progress_bar() as progress:
+                watch.keys_of(open_history(where, progress), named)
             day = about.pop("day")
             entry = Annotation(day=today() if day is None else day, text=text, begins_level=not remark, **about)
             click.echo(f"annotation {add_annotation(file, entry)} saved in {file.where}", err=True)
@@ -163,14 +165,6 @@ def annotate(
             document = {"annotations": [asdict(annotation) | {"day": iso(annotation.day)} for annotation in annotations]}
             if not print_data(form, document) and annotations:
                 console_for(form).print(annotations_table(annotations))
-
-
-def _check_series(stores: Sequence[str], about: dict[str, Any]) -> None:
-    """Raise if no run has the fleet, device or model: a mistyped name would annotate nothing."""
-    with progress_bar() as progress:
-        watch.keys_of(
-            open_history(stores, progress), watch.SeriesSelection(fleet=about["fleet"], device=about["device"], model=about["model"])
-        )
 
 
 @click.command(short_help="Compare boards of one type and find outliers.")

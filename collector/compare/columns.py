@@ -7,21 +7,12 @@ absent is null in JSON and empty in CSV.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from edgemeter.agent.base.documents import JOINT, Plain, csv_document, json_document
 from edgemeter.agent.contract.figures import Figure, Group, in_view, with_part
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
 from edgemeter.collector.compare.judgement import ACCURACY, JUDGED
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonColumn:
-    """One column: its name, and how it is read from a row."""
-
-    name: str
-    value: Callable[[ComparisonRow], Plain]
 
 
 def _at(path: str) -> Callable[[ComparisonRow], Plain]:
@@ -124,12 +115,12 @@ _PATHS: dict[str, str | Callable[[ComparisonRow], Plain]] = {
     "run_ids": lambda row: list(row.case.run_ids),
     "reference_run_ids": lambda row: list(row.reference.run_ids),
 }
-COLUMNS = tuple(ComparisonColumn(name, _at(path) if isinstance(path, str) else path) for name, path in _PATHS.items())
+COLUMNS = {name: _at(path) if isinstance(path, str) else path for name, path in _PATHS.items()}
 
 
 def flat(row: ComparisonRow) -> dict[str, Plain]:
     """Return all values of a row, by column name."""
-    return {column.name: column.value(row) for column in COLUMNS}
+    return {name: value(row) for name, value in COLUMNS.items()}
 
 
 def to_json(comparison: Comparison) -> str:
@@ -139,4 +130,4 @@ def to_json(comparison: Comparison) -> str:
 
 def to_csv(rows: Sequence[ComparisonRow]) -> str:
     """Return the rows as CSV, the same columns as in JSON."""
-    return csv_document([column.name for column in COLUMNS], (flat(row).values() for row in rows))
+    return csv_document(list(COLUMNS), (flat(row).values() for row in rows))

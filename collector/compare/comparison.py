@@ -124,7 +124,29 @@ class ComparisonRow:
     @cached_property
     def marks(self) -> tuple[str, ...]:
         """The marks of `MARKS` that the reader of the row has to know."""
-        return _marks(self)
+        case, reference, latency = self.case, self.reference, self.judgements["latency"]
+        both_energy = case.energy is not None and reference.energy is not None
+        around = case.around
+        decisions = [judged.decision for judged in self.judgements.values() if judged]
+        differs = any(" | " in (around.environment[field] or "") for field in ("governor", "kernel", "firmware"))
+        has_mark = {
+            **dict.fromkeys(self.relation.marks, True),
+            "reference": self.is_reference,
+            "current level": case.segment is not None,
+            "replayed": case.key.provenance == "replayed",
+            "replayed energy": case.key.provenance != "replayed" and case.energy is not None and case.energy.provenance == "replayed",
+            "suspect": case.suspect > 0,
+            "suspect reference": reference.suspect > 0 and not self.is_reference,
+            "below accuracy gate": self.not_ranked is not None,
+            "one run": case.throughput_per_s.n == 1,
+            "other energy scope": both_energy and not energies_rank(case, reference),
+            "other energy coverage": energies_rank(case, reference) and _excludes(case) != _excludes(reference),
+            "one day": any(decision.reason == ONE_DAY for decision in decisions),
+            "step suspected": any(decision.caution for decision in decisions),
+            "mixed conditions": around.has_several_libraries or len(around.modes) > 1 or differs,
+            "alike": latency is not None and latency.outcome == "alike",
+        }
+        return tuple(mark for mark in MARKS if has_mark.get(mark))
 
     @property
     def is_reference(self) -> bool:
@@ -134,10 +156,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The rows, by model, data and scenario, the reference first; and every run that is left out, with the reason.
-
-    `nearest` has the closest reference case of each unmatched case.
-    """
+    """The rows, the reference first; every run that is left out, with the reason; and the `nearest` reference of each unmatched case."""
 
     reference: str
     rows: tuple[ComparisonRow, ...]
@@ -208,11 +227,7 @@ def _group(key: CaseKey) -> tuple[str, ...]:
 
 
 def reference_cases(devices: Iterable[str], roles: Iterable[str], reference: str) -> Callable[[CaseKey], bool]:
-    """Return a test for the cases of `reference`, given the devices and roles of all runs.
-
-    Raises:
-        ConfigError: there is no such device or role.
-    """
+    """Return a test for the cases of `reference`; raises ConfigError if it is none of the devices and roles of all runs."""
     devices, roles = sorted(set(devices)), sorted(set(roles))
     if reference in devices:
         return lambda key: key.device == reference
@@ -233,32 +248,6 @@ def _alone(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
 def _place(row: ComparisonRow) -> tuple[tuple[str, ...], bool, str, float]:
     p50 = row.case.p50_ms.median if row.case.p50_ms else float("inf")
     return _group(row.case.key), not row.is_reference, row.case.key.device, p50
-
-
-def _marks(row: ComparisonRow) -> tuple[str, ...]:
-    case, reference, latency = row.case, row.reference, row.judgements["latency"]
-    both_energy = case.energy is not None and reference.energy is not None
-    around = case.around
-    decisions = [judged.decision for judged in row.judgements.values() if judged]
-    differs = any(" | " in (around.environment[field] or "") for field in ("governor", "kernel", "firmware"))
-    has_mark = {
-        **dict.fromkeys(row.relation.marks, True),
-        "reference": row.is_reference,
-        "current level": case.segment is not None,
-        "replayed": case.key.provenance == "replayed",
-        "replayed energy": case.key.provenance != "replayed" and case.energy is not None and case.energy.provenance == "replayed",
-        "suspect": case.suspect > 0,
-        "suspect reference": reference.suspect > 0 and not row.is_reference,
-        "below accuracy gate": row.not_ranked is not None,
-        "one run": case.throughput_per_s.n == 1,
-        "other energy scope": both_energy and not energies_rank(case, reference),
-        "other energy coverage": energies_rank(case, reference) and _excludes(case) != _excludes(reference),
-        "one day": any(decision.reason == ONE_DAY for decision in decisions),
-        "step suspected": any(decision.caution for decision in decisions),
-        "mixed conditions": around.has_several_libraries or len(around.modes) > 1 or differs,
-        "alike": latency is not None and latency.outcome == "alike",
-    }
-    return tuple(mark for mark in MARKS if has_mark.get(mark))
 
 
 def _excludes(case: CaseSummary) -> frozenset[str]:

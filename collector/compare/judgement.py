@@ -21,12 +21,10 @@ JUDGED: Mapping[str, Figure] = {
     entry.choice: entry for entry in in_view("compare") if entry.has_spread and entry.better in ("higher", "lower")
 }
 ACCURACY = "accuracy"
-
 # Of runs in turn so many of one side follow each other: those of two rounds, or around one that was lost.
 MOST_IN_A_ROW = 2
 # What settles a ratio of one day.
 ON_MORE_DAYS = f"measure both sides on {FEWEST} days, or in turn on one board"
-
 # More than this nobody measures: then nothing is foreseen.
 FORESEEN = 1000
 
@@ -68,9 +66,9 @@ def ratios(case: CaseSummary, reference: CaseSummary) -> Ratios:
             if not is_itself and (bounds := _ratio_bounds(entry, case, reference)) is not None:
                 intervals[name] = bounds
     accuracy = DifferenceBounds(None)
-    if (difference := _accuracy_difference(case, reference)) is not None:
-        values[ACCURACY] = difference
-        if case.accuracy and reference.accuracy and not is_itself:
+    if case.accuracy and reference.accuracy and case.accuracy.measure == reference.accuracy.measure:
+        values[ACCURACY] = case.accuracy.value.median - reference.accuracy.value.median
+        if not is_itself:
             accuracy = difference_bounds(case.accuracy.bounded, reference.accuracy.bounded)
     if accuracy.bounds is not None:
         intervals[ACCURACY] = accuracy.bounds
@@ -104,13 +102,6 @@ def _ratio(value: float, other: float) -> float | None:
     return value / other if value > 0 and other > 0 else None
 
 
-def _accuracy_difference(case: CaseSummary, reference: CaseSummary) -> float | None:
-    accuracy, other = case.accuracy, reference.accuracy
-    if accuracy is None or other is None:
-        return None
-    return accuracy.value.median - other.value.median if accuracy.measure == other.measure else None
-
-
 def _ratio_bounds(entry: Figure, case: CaseSummary, reference: CaseSummary) -> Bounds | None:
     with_meter = bool(entry.u) and not is_one_meter(case, reference)
     bounded, other = (_side(entry, side, with_meter=with_meter) for side in (case, reference))
@@ -118,7 +109,6 @@ def _ratio_bounds(entry: Figure, case: CaseSummary, reference: CaseSummary) -> B
 
 
 def _side(entry: Figure, side: CaseSummary, *, with_meter: bool) -> tuple[float, Bounds] | None:
-    """Return a figure and its bounds; an uncertainty of the meter that is not known leaves none."""
     spread, u = side.spreads.get(entry.name), side.uncertainties.get(entry.name)
     if spread is None or spread.interval is None or (with_meter and u is None):
         return None
@@ -196,7 +186,9 @@ def decide_figure(figure: str, case: CaseSummary, reference: CaseSummary, ratios
         return None
     sides = _sides(figure, case, reference)
     reason = "the uncertainty of the meters is unknown" if all(side.interval for side in sides) else _few_runs(sides)
-    decision = replace(decide(ratio, ratios.intervals.get(figure), matters, reason=reason), caution=_suspicion(sides))
+    suspicions = dict.fromkeys(interval.suspicion for interval in _intervals(sides) if interval.suspicion)
+    caution = f"{' and '.join(suspicions)}: the ratio is of both levels" if suspicions else ""
+    decision = replace(decide(ratio, ratios.intervals.get(figure), matters, reason=reason), caution=caution)
     # What a program takes in memory is no matter of the day.
     is_of_one_day = figure != "memory" and any(interval.level != "device" and interval.days == 1 for interval in _intervals(sides))
     return decision.of_one_day() if is_of_one_day and not is_in_turn(case, reference) else decision
@@ -214,12 +206,6 @@ def _few_runs(sides: Sequence[Spread]) -> str:
     missing = max(FEWEST - min(side.n for side in sides), 0)
     runs = " against ".join(f"{side.n}" for side in sides)
     return f"{figures.count(missing, 'run')} too few ({runs}; an interval takes {FEWEST} each)" if missing else "the runs lie too far apart"
-
-
-def _suspicion(sides: Sequence[Spread]) -> str:
-    """Return the steps that are suspected within the days of a side, in words; empty where there is none."""
-    suspicions = dict.fromkeys(interval.suspicion for interval in _intervals(sides) if interval.suspicion)
-    return f"{' and '.join(suspicions)}: the ratio is of both levels" if suspicions else ""
 
 
 def speed_of(case: CaseSummary) -> str:
@@ -249,7 +235,10 @@ def _judged_ratio(figure: str, decision: Decision, case: CaseSummary, reference:
     entry, sides = JUDGED[figure], _sides(figure, case, reference)
     details = f"{_rounded(decision.value or 0.0)} {entry.times}"
     if decision.bounds:
-        details += f" (95%: {_rounded(decision.bounds[0])} to {_rounded(decision.bounds[1])}, {_basis(sides)})"
+        # What the interval rests on, and what therefore is not in it.
+        over, within = " against ".join(interval.over for interval in _intervals(sides)), within_of(sides)
+        basis = f"{over}; within {within}" if within else over
+        details += f" (95%: {_rounded(decision.bounds[0])} to {_rounded(decision.bounds[1])}, {basis})"
     if decision.reason == ONE_DAY:
         details += f"; {ON_MORE_DAYS}"
     elif decision.outcome == "not settled":
@@ -273,7 +262,6 @@ def _judged_accuracy(decision: Decision, case: CaseSummary, reference: CaseSumma
 
 
 def _judgement(decision: Decision, better: Better, names: tuple[str, str], margin: str, details: str) -> Judgement:
-    """Return the decision in words; `names` are for lower and higher."""
     verdict: str = decision.outcome
     if verdict in ("lower", "higher"):
         doubt = "" if decision.is_beyond_margin else f", perhaps by less than the {margin} that matter"
@@ -294,12 +282,6 @@ def _rounded(ratio: float) -> str:
 
 def _intervals(sides: Sequence[Spread]) -> list[MedianInterval]:
     return [side.interval for side in sides if side.interval]
-
-
-def _basis(sides: Sequence[Spread]) -> str:
-    """Return what the interval rests on, and what therefore is not in it."""
-    over, within = " against ".join(interval.over for interval in _intervals(sides)), within_of(sides)
-    return f"{over}; within {within}" if within else over
 
 
 def within_of(sides: Sequence[Spread | None]) -> str:

@@ -24,7 +24,6 @@ from edgemeter.collector.runs.cases import UNKNOWN_BOARD, CaseRuns, CurrentSegme
 
 Across = Literal["device", "board"]
 CellState = Literal["measured", "stale", "below accuracy gate", "no figure", "unusable", "never measured"]
-
 # What a matrix may show, by the name in `--figure`.
 CHOICES = {entry.choice: entry for entry in in_view("matrix")}
 STALE_DAYS = 30
@@ -89,11 +88,7 @@ def matrix(
     stale_days: int = STALE_DAYS,
     refused: Sequence[RefusedRun] = (),
 ) -> Matrix:
-    """Return the matrix of the cases with a figure, by its name in `CHOICES`.
-
-    A cell whose newest run is older than `stale_days` at `now_ns` is stale.
-    A cell of which all runs are `refused` is unusable, with the reason of the newest.
-    """
+    """Return the matrix of a figure of `CHOICES`; a cell is stale after `stale_days` at `now_ns`, unusable where all runs are `refused`."""
     entry = CHOICES[figure]
     members = _by_board(summaries) if across == "board" else list(summaries)
     by_place = grouped(((row_of(member.key), _column(member.newest, across)), member) for member in members)
@@ -140,7 +135,6 @@ def _by_board(summaries: Sequence[CaseSummary]) -> list[CaseSummary]:
 
 
 def _of_devices(key: CaseKey, members: Sequence[CaseSummary]) -> CaseSummary:
-    """Return the case of a board type over the runs that count of each device."""
     runs = tuple(sorted((run for member in members for run in member.runs), key=lambda run: run.started_at_ns))
     changed = [member.segment for member in members if member.segment]
     if not changed:
@@ -173,7 +167,6 @@ def _cell(cases: Sequence[CaseSummary], by_model: dict[str, list[CaseSummary]], 
 
 
 def _rank(case: CaseSummary, figure: Figure, value: float) -> float:
-    """Return the value so that the lower of two is the better."""
     if figure.group == "accuracy" and case.accuracy is not None:
         return -gain(value, case.accuracy.better)
     return -value if figure.better == "higher" else value
@@ -237,14 +230,9 @@ def row_name(matrix: Matrix, row: RowKey) -> str:
     """Return a row as people call it; of a language model its data are the numbers of its tokens."""
     cases = (matrix.cells[row, column].case for column in matrix.columns)
     lengths = next((case.newest.dataset.name for case in cases if case and case.generates), None)
-    parts = [row.model, *([row.served_model] if row.served_model else []), row.precision_class, row.scenario]
+    parts: list[str | None] = [row.model, row.served_model, row.precision_class, row.scenario]
     parts += [f"{row.samples_per_query} a query"] if row.samples_per_query else []
     parts += [f"{row.target_per_s:g} per s"] if row.target_per_s else []
-    if lengths:
-        parts += [f"{lengths} ({row.dataset_sha256[:6]})"]
-    else:
-        parts += [
-            f"data {row.dataset_sha256[:6]}",
-            *filter(None, [row.text_form, f"{row.input_values} values" if row.input_values else None]),
-        ]
-    return " · ".join([*parts, *([row.provenance] if row.provenance != "measured" else [])])
+    values = f"{row.input_values} values" if row.input_values else None
+    parts += [f"{lengths} ({row.dataset_sha256[:6]})"] if lengths else [f"data {row.dataset_sha256[:6]}", row.text_form, values]
+    return " · ".join(filter(None, [*parts, row.provenance if row.provenance != "measured" else None]))

@@ -20,21 +20,12 @@ from edgemeter.collector.runs.cases import named
 
 # Of two precisions the one with more bits is the better reference: the quantised model was made from it.
 PRECISION_BITS = {"fp64": 64, "fp32": 32, "bf16": 16, "fp16": 16, "int16": 15, "int8": 8, "uint8": 8, "int4": 4}
-
 # What is preferred equal beside precision and runtime, which go first.
 preferred_equal = attrgetter(*(field.name for field, _ in PAIR_MARKS if field.name not in ("precision", "runtime")))
 
 
 def _shown(field: IdentityField, case: CaseSummary) -> str:
-    """Return the value of a field in words, of data with its name."""
     return f"{case.newest.dataset.name} ({case.key.dataset_sha256[:12]})" if field.name == "dataset_sha256" else field.text(case.key)
-
-
-def _why_none(field: IdentityField, case: CaseSummary, references: Sequence[CaseSummary]) -> str:
-    """Return the reason why none of `references`, which differ in the field, is like `case`."""
-    values = ", ".join(dict.fromkeys(_shown(field, reference) for reference in references)) or "no usable run"
-    wording = field.likeness.wording if field.likeness else ""
-    return f"no reference {wording}: this is {_shown(field, case)}, the reference has {values}"
 
 
 class References:
@@ -57,7 +48,9 @@ class References:
             self._alike[shared] = self._narrowed(shared)
         alike, unlike = self._alike[shared]
         if unlike is not None:
-            return _why_none(unlike, case, alike)
+            values = ", ".join(dict.fromkeys(_shown(unlike, reference) for reference in alike)) or "no usable run"
+            wording = unlike.likeness.wording if unlike.likeness else ""
+            return f"no reference {wording}: this is {_shown(unlike, case)}, the reference has {values}"
         # All that `_rank` and `_choice` read of a case.
         kind = (shared, case.key.precision, case.key.runtime, preferred_equal(case.key))
         if kind not in self._paired:
@@ -82,7 +75,6 @@ def is_one_class(case: CaseSummary, reference: CaseSummary) -> bool:
 
 
 def _rank(case: CaseSummary, reference: CaseSummary) -> tuple[bool, bool, int, bool, bool, int, float]:
-    """Order references: the first is compared with; False comes before True."""
     return (
         not _same_kind(case, reference),
         not is_one_class(case, reference),
@@ -135,10 +127,7 @@ class NearestCase(msgspec.Struct, frozen=True):
 
 
 def nearest(case: CaseSummary, references: Sequence[CaseSummary]) -> NearestCase | None:
-    """Return the reference that differs from `case` in the fewest things, None where there is none or one that differs in nothing.
-
-    A different model or task is the farthest: it counts for more than all the rest together.
-    """
+    """Return the reference that differs from `case` in the fewest things (model and task count most); None without one, or a difference."""
     if not references:
         return None
 
@@ -165,11 +154,9 @@ Row = dict[str, str]
 def comparability_rules() -> list[Row]:
     """Return what two cases must share, in the order of the checks, and what happens if they differ."""
     classes = "; ".join(f"{name}: {', '.join(members)}" for name, members in PRECISION_CLASSES.items())
-    left_out = "left out, with the nearest comparable case"
-    equal = [(like.title, "equal, where both are known", left_out, like.why) for _, like in LIKENESSES]
     rows = [
         ("verdict", "valid or suspect", "an invalid run is left out; suspect ones are marked", "its own rules reject it"),
-        *equal,
+        *((like.title, "equal, where both are known", "left out, with the nearest comparable case", like.why) for _, like in LIKENESSES),
         (
             "accuracy gate",
             "enough of the most precise reference's accuracy",

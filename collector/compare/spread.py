@@ -16,8 +16,6 @@ from edgemeter.collector.runs.cases import grouped, not_measured
 from edgemeter.collector.runs.store import LeftOut
 
 IntervalLevel = Literal["device", "day", "run"]
-
-
 # What the distance between two days, or two devices, adds: see above.
 _TWO_APART = 2.0
 # A sum of squares of logarithms below this is rounding.
@@ -59,10 +57,7 @@ class MedianInterval:
 
     @property
     def within(self) -> str:
-        """The unsampled population, whose spread is not in the interval, and how days are taken: `this board, days taken as independent`.
-
-        Empty over three devices and more.
-        """
+        """The unsampled population, and how days are taken: `this board, days taken as independent`; empty over three devices and more."""
         days = "this day" if self.days == 1 else f"these {self.days} days"
         boards = "this board" if self.devices == 1 else f"these {self.devices} boards"
         days_are = {None: ", days taken as independent", True: ", days that depend on each other", False: ""}[self.days_depend]
@@ -76,10 +71,7 @@ class MedianInterval:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Two levels that fit a series of days better than one does by chance: the index of the first day since, and that level's 95% bounds.
-
-    `is_suspect` is whether the days show it even if each day depends on the day before.
-    """
+    """Two levels that fit days better than one: the first day since, its 95% bounds; `is_suspect` if even days that depend show it."""
 
     begin: int
     low: float

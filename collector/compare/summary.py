@@ -1,6 +1,5 @@
 """The summary of a case: for each figure the median over its runs, with the range and the number of runs behind it."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -15,16 +14,14 @@ from edgemeter.agent.contract.record_accuracy import AccuracyClusters
 from edgemeter.agent.contract.record_conditions import rule_of
 from edgemeter.agent.contract.record_figures import Scope
 from edgemeter.collector.compare.spread import Spread, of_one_kind, of_points, point_of
-from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, EnergyClass, distinct, not_measured
+from edgemeter.collector.runs.cases import CaseRuns, CurrentSegment, EnergyClass, distinct, grouped, not_measured
 from edgemeter.collector.runs.store import LeftOut
 from edgemeter.collector.trend.current import current_cases
 
 # Which runs of a case count: those since the newest step of its level, or all.
 DaysCounted = Literal["current", "all"]
-
 # What is shown of the machine that a case ran on.
 ENVIRONMENT = ("board", "soc", "cpu", "cores", "os", "kernel", "virtualisation", "governor", "power_mode", "agent", "firmware")
-
 _SUMMED = tuple(entry for entry in FIGURES if entry.views & {"compare", "terminal", "matrix", "cases", "paper"})
 _PROVENANCE = {entry.group: entry.provenance_group for entry in FIGURES}
 
@@ -83,10 +80,7 @@ def accuracy_of(runs: Sequence[RunRecord]) -> tuple[AccuracySummary | None, str 
 
 @dataclass(frozen=True, slots=True)
 class EnergySummary:
-    """The energies of a case per inference; of a language model per request and per token.
-
-    Net energy has a figure only if `net_state` is `resolved`, in every run.
-    """
+    """The energies of a case, per inference or request; net energy has a figure only if `net_state` is `resolved` in every run."""
 
     provenance: str
     sensor: str
@@ -123,10 +117,7 @@ def _estimate(run: RunRecord) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CaseSurroundings:
-    """The surroundings of the runs of a case, read once, so that showing a case reads no run again.
-
-    Values of the environment that differ between the runs are joined by ` | `.
-    """
+    """The surroundings of the runs of a case, read once; values of the environment that differ between runs are joined by ` | `."""
 
     first_started_at_ns: int
     queries: int
@@ -272,7 +263,6 @@ def _figures(runs: Sequence[RunRecord]) -> tuple[dict[str, Spread], dict[str, fl
 
 
 def _members(runs: Sequence[RunRecord], group: Group) -> Sequence[RunRecord]:
-    """Return the runs whose figures of a group may be merged."""
     if group in ("energy", "accuracy"):
         return of_one_kind(runs, group)[0]
     return [run for run in runs if group == "conditions" or not_measured(run, _PROVENANCE[group]) is None]
@@ -280,11 +270,5 @@ def _members(runs: Sequence[RunRecord], group: Group) -> Sequence[RunRecord]:
 
 def _reasons(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     """Return each broken rule once, with the evidence of the first run that broke it and how many of the runs did."""
-    first: dict[str, str] = {}
-    count: Counter[str] = Counter()
-    for run in runs:
-        for reason in run.verdict.reasons:
-            rule = rule_of(reason)
-            first.setdefault(rule, reason)
-            count[rule] += 1
-    return tuple(f"{reason} ({count[rule]} of {len(runs)} runs)" if len(runs) > 1 else reason for rule, reason in first.items())
+    by_rule = grouped((rule_of(reason), reason) for run in runs for reason in run.verdict.reasons).values()
+    return tuple(f"{reasons[0]} ({len(reasons)} of {len(runs)} runs)" if len(runs) > 1 else reasons[0] for reasons in by_rule)

@@ -14,10 +14,7 @@ ParetoStatus = Literal["Pareto-optimal", "possibly Pareto-optimal", "dominated"]
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Return the indices of the points (cost, gain) that no other point beats, cheapest first.
-
-    A point beats another when it is at least as good in both and better in one; of equal points all stay.
-    """
+    """Return the indices of the points (cost, gain) that no other beats (as good in both, better in one), cheapest first; equals stay."""
     order = sorted(range(len(points)), key=lambda index: (points[index][0], -points[index][1]))
     front: list[int] = []
     for index in order:
@@ -135,8 +132,10 @@ def trade_offs(summaries: Sequence[CaseSummary], cost: Cost) -> tuple[list[Trade
         why = _why_absent(case, cost) or not_ranked(case, by_model[case.key.model])
         if why is not None:
             absent.append(AbsentCase(case, why))
-        elif stage := _trade_off_class(case, cost):
-            staged.setdefault(stage, []).append(case)
+        elif accuracy := case.accuracy:
+            energy, key = case.energy.ranks_as if cost == "energy" and case.energy else None, case.key
+            data = accuracy.metric, accuracy.dataset_sha256, accuracy.images
+            staged.setdefault(TradeOffClass(key.task, *data, key.scenario, key.provenance, energy), []).append(case)
     return [_trade_off(stage, cases, cost) for stage, cases in staged.items()], absent
 
 
@@ -146,15 +145,6 @@ def _why_absent(case: CaseSummary, cost: Cost) -> str | None:
     if cost == "energy" and case.gross_mj is None:
         return f"no energy: {case.energy_reason}"
     return "too few queries for a median latency" if cost == "latency" and case.p50_ms is None else None
-
-
-def _trade_off_class(case: CaseSummary, cost: Cost) -> TradeOffClass | None:
-    accuracy = case.accuracy
-    if accuracy is None:
-        return None
-    energy = case.energy.ranks_as if cost == "energy" and case.energy else None
-    key = case.key
-    return TradeOffClass(key.task, accuracy.metric, accuracy.dataset_sha256, accuracy.images, key.scenario, key.provenance, energy)
 
 
 def _trade_off(stage: TradeOffClass, cases: Sequence[CaseSummary], cost: Cost) -> TradeOff:

@@ -45,11 +45,7 @@ To cite Edgemeter: CITATION.cff in its repository, with version {version}.
 
 
 def kit(runs: Iterable[RunRecord], bundles: Mapping[str, Path], days: DaysCounted, version: str) -> dict[str, bytes]:
-    """Return the files of the kit by their names; `bundles` are the bundles of runs by the id of the record, which stay as they are.
-
-    Raises:
-        UnavailableError: no run counts, a bundle cannot be read, or the library of charts is not installed.
-    """
+    """Return the files of the kit; `bundles` (by run id) stay as they are; raises UnavailableError without runs, a bundle or charts."""
     ordered = oldest_first(runs)
     paper = paper_cases(ordered, days)
     files = {TABLES: tables(paper).encode(), METHODS: f"{latex_text(methods(paper))}\n".encode()}

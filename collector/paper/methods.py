@@ -77,7 +77,6 @@ def _latency(runs: Sequence[RunRecord]) -> list[str]:
 
 
 def _generation(runs: Sequence[RunRecord]) -> list[str]:
-    """Return how text was generated, nothing where none was."""
     generations = [run.generation for run in runs if run.generation]
     if not generations:
         return []

@@ -67,7 +67,6 @@ def _table(cases: Sequence[CaseSummary], columns: Sequence[PaperColumn], caption
 
 
 def _names(cases: Sequence[CaseSummary]) -> list[PaperColumn]:
-    """Return the columns that name a case: device, model, and what else is not the same in all of them."""
     parts = [[case.key.precision for case in cases], [case.key.runtime for case in cases]]
     several = telling_parts(cases, [[case.key.model for case in cases], *parts])
     names = dict(zip(map(id, cases), map(", ".join, zip(*parts, *several, strict=True)), strict=True))

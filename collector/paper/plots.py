@@ -1,7 +1,8 @@
 """The plots of a paper: the charts of the page, each as one SVG that needs no style sheet, and as PDF."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from edgemeter.agent.base.metrics import metric_name
@@ -22,7 +23,7 @@ from edgemeter.collector.show.comparison_charts import (
     latency_cost,
     latency_distribution,
 )
-from edgemeter.collector.show.series_style import numbered_style
+from edgemeter.collector.show.series_style import SeriesStyle, numbered_style
 from edgemeter.collector.show.wording import case_names
 
 STEPS = 320
@@ -31,16 +32,18 @@ STEPS = 320
 def plots(cases: Sequence[CaseSummary]) -> dict[str, Chart]:
     """Return every plot by the name of its file without suffix; those without data are left out."""
     charts: dict[str, Chart] = {}
-    for name, members in _grouped(
-        cases, lambda case: (case.key.model, case.key.scenario, case.key.provenance, case.key.dataset_sha256)
-    ).items():
+    by_device = len({case.key.device for case in cases}) > 1
+    for name, members in _grouped(cases, attrgetter("key.model", "key.scenario", "key.provenance", "key.dataset_sha256")).items():
+        labels = [f"{case.key.device} · {label}" if by_device else label for case, label in zip(members, case_names(members), strict=True)]
         distributions = [latency_distribution(case.runs, STEPS) for case in members]
-        lines = [(label, line) for label, line in zip(_names(cases, members), distributions, strict=True) if line]
-        if lines:
+        if lines := [(label, line) for label, line in zip(labels, distributions, strict=True) if line]:
             charts[f"latency-{name}"] = distribution_chart(f"{members[0].key.model}: latency of every query", lines)
+    # A series is a device where there are several, else a runtime.
+    series_of = attrgetter("key.device" if by_device else "key.runtime")
+    styles = {series: numbered_style(index) for index, series in enumerate(sorted(set(map(series_of, cases))))}
     for kind, title, cost, apart in _COSTS:
         for name, members in _grouped([case for case in cases if front_point(case, cost)], apart).items():
-            charts[f"{kind}-against-accuracy-{name}"] = _front(cases, members, cost, title)
+            charts[f"{kind}-against-accuracy-{name}"] = _front(members, list(map(series_of, members)), styles, cost, title)
     return charts
 
 
@@ -76,20 +79,8 @@ def _grouped(cases: Iterable[CaseSummary], key: Callable[[CaseSummary], tuple[st
     return stems
 
 
-def _series(cases: Sequence[CaseSummary], case: CaseSummary) -> str:
-    """Return the series of a case: its device where there are several, else its runtime."""
-    return case.key.device if len({other.key.device for other in cases}) > 1 else case.key.runtime
-
-
-def _names(all_cases: Sequence[CaseSummary], cases: Sequence[CaseSummary]) -> list[str]:
-    by_device = len({case.key.device for case in all_cases}) > 1
-    return [f"{case.key.device} · {name}" if by_device else name for case, name in zip(cases, case_names(cases), strict=True)]
-
-
-def _front(all_cases: Sequence[CaseSummary], cases: Sequence[CaseSummary], cost: Cost, cost_title: str) -> Chart:
-    styles = {name: numbered_style(index) for index, name in enumerate(sorted({_series(all_cases, case) for case in all_cases}))}
+def _front(cases: Sequence[CaseSummary], series: Sequence[str], styles: Mapping[str, SeriesStyle], cost: Cost, cost_title: str) -> Chart:
     metric = metric_name(cases[0].accuracy.metric) if cases[0].accuracy else "Accuracy"
-    series = [_series(all_cases, case) for case in cases]
     points = [point for case in cases if (point := front_point(case, cost))]
     statuses, bands, fronts = fronts_of(points, series)
     values: list[dict[str, Any]] = [

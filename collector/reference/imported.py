@@ -31,10 +31,6 @@ class ReferenceImport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     dropped: int
     rows: tuple[MlperfRow, ...]
 
-    def footnote(self, row: MlperfRow) -> str:
-        """Return the footnote that `row` requires."""
-        return footnote(row, self.source, self.retrieved, is_verified=self.is_verified)
-
 
 @dataclass(frozen=True, slots=True)
 class KeptImport:
@@ -239,7 +235,7 @@ def _imported(imported: ReferenceImport, row: MlperfRow, request: ListingRequest
         "provenance": "imported",
         "retrieved": imported.retrieved,
         "source": imported.source,
-        "footnote": imported.footnote(row),
+        "footnote": footnote(row, imported.source, imported.retrieved, is_verified=imported.is_verified),
     }
 
 

@@ -15,21 +15,15 @@ _SPACE = " \t\n\r"
 
 
 def json_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
-    """Yield the objects of a JSON list with the line (from 1) on which each begins.
-
-    Raises:
-        ConfigError: the file cannot be read, is no list of objects, or ends too early; the message names the line.
-    """
+    """Yield the objects of a JSON list with the line on which each begins; raises ConfigError, with a line, if it is damaged or none."""
     text = _json_text(path)
     decoder = json.JSONDecoder()
     position = _skip(text, 0)
     if text[position : position + 1] != "[":
         raise _refusal(path, text, position, "a JSON list begins with [")
     position = _skip(text, position + 1)
-    if text[position : position + 1] == "]":
-        _refuse_more(path, text, position + 1)
-        return
-    while True:
+    has_more = text[position : position + 1] != "]"
+    while has_more:
         start = position
         try:
             value, position = decoder.raw_decode(text, position)
@@ -42,16 +36,11 @@ def json_objects(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
         yield _line(text, start), value
         position = _skip(text, position)
         after = text[position : position + 1]
-        if after == "]":
-            _refuse_more(path, text, position + 1)
-            return
-        if after != ",":
+        if after not in (",", "]"):
             raise _refusal(path, text, position, "the file is truncated: expected , or ]")
-        position = _skip(text, position + 1)
-
-
-def _refuse_more(path: Path, text: str, position: int) -> None:
-    position = _skip(text, position)
+        has_more = after == ","
+        position = _skip(text, position + 1) if has_more else position
+    position = _skip(text, position + 1)
     if position < len(text):
         raise _refusal(path, text, position, "text after the end of the list: give the file as published")
 
@@ -91,7 +80,11 @@ UNITS: dict[str, tuple[MlperfMeasure, float]] = {
 }
 
 SUITES = ("datacenter", "edge")
-
+# What is taken as it stands, by our name.
+TEXTS = {
+    **{name.lower(): name for name in ("Availability", "System", "Processor", "Accelerator", "Software", "Notes", "Details")},
+    **{name: name for name in ("weight_data_types", "compliance")},
+}
 # Watts over the whole run (Offline, Server), millijoules for each stream (SingleStream, MultiStream).
 POWER_UNITS = ("watts", "millijoules")
 _PER = {"samples_per_s": "sample", "queries_per_s": "query", "tokens_per_s": "token", "latency_ms": "query"}
@@ -161,11 +154,7 @@ class ParsedRound(msgspec.Struct, frozen=True):
 
 
 def read(path: Path, *, skip_refused: bool = False) -> ParsedRound:
-    """Return the results in a `summary_results.json`; rows that the round itself marks as erroneous are dropped.
-
-    Raises:
-        ConfigError: it is no such file, ends too early, or a row of it is not understood (unless `skip_refused`); the message has the line.
-    """
+    """Return the results in a `summary_results.json`; raises ConfigError if it, or a row (unless `skip_refused`), is not understood."""
     rows: dict[str, MlperfRow] = {}
     refused: list[str] = []
     repeated: list[str] = []
@@ -190,7 +179,6 @@ def read(path: Path, *, skip_refused: bool = False) -> ParsedRound:
 
 
 def _repeat(before: MlperfRow, row: MlperfRow) -> str:
-    """Return that `row` is the one `before` again, left out; raises ConfigError if it says something else."""
     if not before.is_same(row):
         raise ConfigError(
             f"{row.key} is in line {before.line} too, with another result: a published file has each once, line {before.line} counts"
@@ -212,9 +200,8 @@ def _row(fields: Mapping[str, object], line: int) -> MlperfRow:
         round=_round(fields, given_id),
         suite=_suite(fields),
         division=_text(fields, "Category", is_required=True),
-        availability=_text(fields, "Availability"),
+        **{name: _text(fields, column) for name, column in TEXTS.items()},
         submitter=_text(fields, "Submitter", is_required=True),
-        system=_text(fields, "System"),
         model=_text(fields, "Model", is_required=True),
         used_model=_text(fields, "UsedModel") or None,
         scenario=_text(fields, "Scenario", is_required=True),
@@ -227,15 +214,8 @@ def _row(fields: Mapping[str, object], line: int) -> MlperfRow:
         energy_mj=energy,
         energy_per=None if energy is None else "stream" if power_unit == "millijoules" else _PER[measure],
         nodes=_count(fields, "Nodes"),
-        processor=_text(fields, "Processor"),
-        accelerator=_text(fields, "Accelerator"),
         accelerators=_count(fields, "a#"),
-        software=_text(fields, "Software"),
-        weight_data_types=_text(fields, "weight_data_types"),
-        compliance=_text(fields, "compliance"),
         is_inferred=_number(fields, "inferred", 0.0) != 0,
-        notes=_text(fields, "Notes"),
-        details=_text(fields, "Details"),
         line=line,
     )
 

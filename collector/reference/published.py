@@ -78,11 +78,7 @@ class _PublishedFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read(path: Path) -> list[PublishedRow]:
-    """Return the rows of a TOML file (`[[row]]`) or, by its suffix, a CSV file with the same names in its header.
-
-    Raises:
-        ConfigError: it cannot be read, or a row is wrong; the message names it.
-    """
+    """Return the rows of a TOML file (`[[row]]`) or CSV file; raises ConfigError if it cannot be read, or a row is wrong, and names it."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -9,17 +9,16 @@ from edgemeter.agent.base.documents import json_document
 from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, Judgement, SmallestDifferences, speed_of, verdict_lines, within_of
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.compare.summary import CaseSummary
-from edgemeter.collector.review.choice import CaseChoice, case_sentence, choice_lines
 from edgemeter.collector.review.gate import IN_DOUBT, GateFinding, state_of
-from edgemeter.collector.review.review import Review, ReviewPair, UnpairedCase
+from edgemeter.collector.review.review import CaseChoice, Review, ReviewPair, UnpairedCase, case_sentence, choice_lines
 
 MARK = "<!-- edgemeter compare -->"
-
 # GitHub refuses a comment of more than 65,536 characters; GitLab takes a million.
 LONGEST = 60_000
 LEFT_OUT_SHOWN = 50
 FINDINGS_SHOWN = 25
 WORST_FIRST = ("worse", "both", "not settled", "not judged", "better", "alike")
+NAMES = {"both": "worse in part and better in part"}
 _ESCAPED = str.maketrans({character: f"&#{ord(character)};" for character in "|<>&`*_[]#@~\\!"})
 
 
@@ -73,8 +72,7 @@ def _headline(review: Review, findings: Sequence[GateFinding]) -> str:
 
 def _counts(review: Review) -> str:
     words = [worst(pair) for pair in review.pairs]
-    names = {"both": "worse in part and better in part"}
-    counts = ", ".join(f"{words.count(word)} {names.get(word, word)}" for word in WORST_FIRST if word in words)
+    counts = ", ".join(f"{words.count(word)} {NAMES.get(word, word)}" for word in WORST_FIRST if word in words)
     return f"{figures.count(len(words), 'case')} compared" + (f": {counts}" if counts else "")
 
 
@@ -128,7 +126,6 @@ def _change(before: Spread | None, after: Spread | None, unit: str, judged: Judg
 
 
 def _share(ratio: float) -> str:
-    """Return a ratio as the change that it is."""
     text = f"{ratio - 1:+.1%}"
     return "0.0%" if text in ("-0.0%", "+0.0%") else text
 
@@ -141,12 +138,8 @@ def _accuracy(pair: ReviewPair) -> str:
     if judged is None or judged.decision.value is None:
         return f"{plain}, not comparable"
     bounds = judged.decision.bounds
-    interval = f" ({_points(bounds[0])} to {_points(bounds[1])})" if bounds else f" ({_escaped(judged.decision.reason)})"
-    return f"{plain}<br>{judged.verdict}: {_points(judged.decision.value)} points{interval}"
-
-
-def _points(difference: float) -> str:
-    return f"{difference * 100:+.2f}"
+    interval = f" ({bounds[0] * 100:+.2f} to {bounds[1] * 100:+.2f})" if bounds else f" ({_escaped(judged.decision.reason)})"
+    return f"{plain}<br>{judged.verdict}: {judged.decision.value * 100:+.2f} points{interval}"
 
 
 def _gate(findings: Sequence[GateFinding]) -> list[str]:

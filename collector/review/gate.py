@@ -37,10 +37,7 @@ class GateLimit:
 
 @dataclass(frozen=True, slots=True)
 class GateFinding:
-    """The result of one limit for one case (None: for all of them); `is_closing` is whether it keeps the gate closed.
-
-    `why` is the reason alone where it is not judged.
-    """
+    """The result of a limit for a case (None: all); `is_closing`: it keeps the gate closed; `why` is the reason where it is not judged."""
 
     limit: GateLimit
     case: str | None
@@ -56,11 +53,7 @@ def parse(text: str) -> tuple[GateLimit, ...]:
 
 
 def judge(review: Review, limits: Sequence[GateLimit]) -> list[GateFinding]:
-    """Return what became of each limit for each case, and the cases that the change lost.
-
-    Raises:
-        ConfigError: a speed or an energy would be judged across two boards, which differ by themselves.
-    """
+    """Return what became of each limit for each case, and the lost cases; raises ConfigError if a speed or energy is of two boards."""
     _refuse_other_boards(review, limits)
     findings: list[GateFinding] = []
     for limit in limits:
@@ -69,16 +62,12 @@ def judge(review: Review, limits: Sequence[GateLimit]) -> list[GateFinding]:
         findings += of_limit
         is_judged = any(finding.outcome != "not judged" for finding in of_limit)
         if not (is_judged or lost or any(finding.is_closing for finding in of_limit)):
-            findings.append(GateFinding(limit, None, "not judged", f"could not judge: {_why_none(of_limit)}; {IN_DOUBT}", is_closing=True))
+            why = "; ".join(dict.fromkeys(finding.why for finding in of_limit)) or "no case is on both sides"
+            findings.append(GateFinding(limit, None, "not judged", f"could not judge: {why}; {IN_DOUBT}", is_closing=True))
         # Where nothing was measured that could be judged, a case without usable runs shows no change for the worse.
         outcome: LimitOutcome = "violated" if is_judged else "not judged"
         findings += [GateFinding(limit, case.what, outcome, case.reason, is_closing=True) for case in lost]
     return findings
-
-
-def _why_none(of_limit: Sequence[GateFinding]) -> str:
-    """Return why a limit could be judged of no case: their reasons, each once."""
-    return "; ".join(dict.fromkeys(finding.why for finding in of_limit)) or "no case is on both sides"
 
 
 def _refuse_other_boards(review: Review, limits: Sequence[GateLimit]) -> None:

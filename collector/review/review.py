@@ -9,10 +9,24 @@ from dataclasses import dataclass
 
 import msgspec
 
+from edgemeter.agent.base.decision import Difference, Scale, change_text, decide, difference, sentence
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.case_identity import like_with_like
-from edgemeter.agent.contract.record_conditions import Verdict
-from edgemeter.collector.compare.judgement import CaseJudgements, Ratios, SmallestDifferences, judge_case, ratios
+from edgemeter.agent.base.figures import significant
+from edgemeter.agent.base.metrics import metric_name
+from edgemeter.agent.contract.case_identity import like_with_like, relation
+from edgemeter.agent.contract.record_conditions import Verdict, rule_of
+from edgemeter.collector.compare.judgement import (
+    JUDGED,
+    CaseJudgements,
+    Ratios,
+    SmallestDifferences,
+    decide_figure,
+    judge_case,
+    ratios,
+    speed_of,
+    why_not_compared,
+)
+from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise
 from edgemeter.collector.ledgers.place import shown_place
 from edgemeter.collector.runs import selection
@@ -61,11 +75,7 @@ def review(
     matters: SmallestDifferences = SmallestDifferences(),  # noqa: B008 - frozen
     days: DaysCounted = "current",
 ) -> Review:
-    """Return the review of two named sides; of each case the level that it has at the end of its side counts, or with `all` every day.
-
-    Raises:
-        ConfigError: a run is on both sides: nothing would be compared.
-    """
+    """Return the review of two sides, each case's level at the end of its side or all `days`; raises ConfigError if a run is on both."""
     both = {run.id for run in baseline[1].runs} & {run.id for run in new[1].runs}
     if both:
         raise ConfigError(
@@ -83,7 +93,9 @@ def review(
         if candidates := baselines.get(_identity(summary, device_or_board)):
             # Of several versions the baseline is the one that was measured last.
             newest = max(candidates, key=lambda candidate: candidate.newest.started_at_ns)
-            pairs.append(_pair(names[summary.key], summary, newest, matters))
+            compared = ratios(summary, newest)
+            judgements = judge_case(summary, newest, compared, matters)
+            pairs.append(ReviewPair(names[summary.key], summary, newest, compared, judgements, _changed(summary, newest)))
         else:
             left_out.append(UnpairedCase(new[0], names[summary.key], "the baseline has no valid run of this case"))
     for identity, summary in gone.items():
@@ -123,11 +135,6 @@ def _identity(summary: CaseSummary, device_or_board: Callable[[CaseSummary], Has
     return device_or_board(summary), like_with_like(summary.key)
 
 
-def _pair(name: str, case: CaseSummary, baseline: CaseSummary, matters: SmallestDifferences) -> ReviewPair:
-    compared = ratios(case, baseline)
-    return ReviewPair(name, case, baseline, compared, judge_case(case, baseline, compared, matters), _changed(case, baseline))
-
-
 def _changed(case: CaseSummary, baseline: CaseSummary) -> tuple[str, ...]:
     key, other = case.key, baseline.key
     around = [(name, baseline.around.environment[name], case.around.environment[name]) for name in NOTED]
@@ -153,13 +160,82 @@ def _without(side: StoreContents, single: StoreContents) -> StoreContents:
 
 
 def read_side(text: str) -> StoreContents:
-    """Return the runs of a side, `PATH[?KEY=VALUE&KEY=VALUE]`.
-
-    Raises:
-        ConfigError: a file is absent or not ours, a selector is unknown, or no run is left.
-    """
+    """Return the runs of a side, `PATH[?KEY=VALUE&...]`; raises ConfigError if a file or a selector is wrong, or no run is left."""
     run_selection = selection.parse_selection(text)
     runs = oldest_first(run_selection.runs())
     if not runs:
         raise ConfigError(f"{shown_place(text)!r} has no run to compare: select others, or measure some")
     return StoreContents(runs, run_selection.unreadable)
+
+
+@dataclass(frozen=True, slots=True)
+class CaseChoice:
+    """Two cases of one device or type of board, with their names; `sentence` is about B against A, `marks` are what they differ in."""
+
+    a: str
+    b: str
+    differences: tuple[Difference, ...]
+    sentence: str
+    marks: tuple[str, ...] = ()
+
+
+def find_choice(
+    baseline: StoreContents, new: StoreContents, matters: SmallestDifferences, days: DaysCounted = "current"
+) -> CaseChoice | None:
+    """Return what is to be chosen between, None unless each side has one case, both of one scenario on one device or type of board."""
+    sides = [summaries_of(group_cases(side.runs)[0], days) for side in (baseline, new)]
+    if [len(side) for side in sides] != [1, 1]:
+        return None
+    (a,), (b,) = sides
+    is_one_type = a.device == b.device or a.around.environment["board"] == b.around.environment["board"]
+    if not is_one_type or a.key.scenario != b.key.scenario:
+        return None
+    names = names_of([a.key, b.key])
+    related = relation(b.key, a.key)
+    sizes = [
+        f"other input size: {field.text(b.key)} against {field.text(a.key)}" for field in related.unlike if field.name == "input_values"
+    ]
+    marks = (*(difference.words for difference in related.marked), *sizes)
+    return CaseChoice(names[a.key], names[b.key], case_differences(a, b, matters), case_sentence("B", "A", a, b, matters), marks)
+
+
+def choice_lines(choice: CaseChoice) -> list[str]:
+    """Return the choice as lines for a terminal, the sentence last."""
+    lines = [f"A: {choice.a}", f"B: {choice.b}"]
+    for diff in choice.differences:
+        if diff.change is None:
+            lines.append(f"no {diff.figure}: {diff.note}")
+        else:
+            lines.append(f"{diff.figure}: A {_value(diff, diff.a)}, B {_value(diff, diff.b)}, {change_text(diff)}")
+    return [*lines, *(f"note: {mark}" for mark in choice.marks), f"{choice.sentence}."]
+
+
+def case_sentence(name: str, other: str, a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> str:
+    """Return what case `b`, called `name`, comes to against case `a`, called `other`."""
+    doubts = [
+        f"{side.suspect} of {len(side.runs)} runs of {called} are suspect ({', '.join(dict.fromkeys(map(rule_of, side.verdict_reasons)))})"
+        for called, side in ((other, a), (name, b))
+        if side.suspect
+    ]
+    return sentence(name, other, case_differences(a, b, matters), doubts)
+
+
+def case_differences(a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> tuple[Difference, ...]:
+    """Return the figures of `b` against those of `a`: latency (of an offline case throughput), accuracy, energy."""
+    figures: tuple[str, ...] = (speed_of(a), "accuracy", "energy")
+    return tuple(_difference(figure, a, b, matters.of(figure)) for figure in figures)
+
+
+def _difference(figure: str, a: CaseSummary, b: CaseSummary, matters: float) -> Difference:
+    scale: Scale = "difference" if figure == "accuracy" else "ratio"
+    decision = decide_figure(figure, b, a, ratios(b, a), matters) or decide(None, None, matters, scale, why_not_compared(figure, b, a))
+    if figure == "accuracy":
+        name = metric_name(a.accuracy.metric) if a.accuracy and decision.value is not None else figure
+        values = median_of(a.accuracy_value), median_of(b.accuracy_value)
+        return difference(figure, name, decision, values, a.accuracy.better if a.accuracy else "higher")
+    entry = JUDGED[figure]
+    return difference(figure, entry.unit, decision, (median_of(a.spreads.get(entry.name)), median_of(b.spreads.get(entry.name))))
+
+
+def _value(diff: Difference, value: float | None) -> str:
+    return f"{value:.3f} {diff.unit}" if diff.figure == "accuracy" and value is not None else f"{significant(value)} {diff.unit}"

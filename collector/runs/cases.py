@@ -22,10 +22,7 @@ MEASURED = "measured"
 
 @dataclass(frozen=True, slots=True, order=True)
 class EnergyClass:
-    """The class within which energies are ranked: the part of the machine that the sensor sees, and the provenance of the figure.
-
-    As text it is the scope, with the provenance where the energy was not measured: `board-input, replayed`.
-    """
+    """The class in which energies are ranked, as text its scope, and its provenance where not measured: `board-input, replayed`."""
 
     scope: Scope
     provenance: str
@@ -217,17 +214,13 @@ def named(key: CaseKey) -> str:
 
 
 def names_of(keys: Iterable[CaseKey], called: Callable[[CaseKey], str] = named, fields: Iterable[str] = tuple(FIELD)) -> dict[CaseKey, str]:
-    """Return a name for each case, no two alike: `yolov8n fp32 on onnx, pi-1, 4 threads` where there is one of 1 thread too.
-
-    Cases that are equal in all of `fields` are called the same.
-    """
+    """Return a name for each case, alike only where all `fields` are: `yolov8n fp32 on onnx, pi-1, 4 threads` beside one of 1 thread."""
     by_name = grouped((called(key), key) for key in dict.fromkeys(keys))
     parts = [FIELD[name].text for name in fields]
     return {key: ", ".join([name, *_apart(key, alike, parts)]) for name, alike in by_name.items() for key in alike}
 
 
 def _apart(key: CaseKey, alike: Sequence[CaseKey], parts: Sequence[Callable[[CaseKey], str]]) -> list[str]:
-    """Return the fewest parts that distinguish a case from others of the same name."""
     distinguishing: list[str] = []
     remaining = [other for other in alike if other != key]
     for part in parts:

@@ -98,10 +98,7 @@ def run_of_row(row: Sequence[object]) -> RunFigures:
 
 
 def figures_of(run: RunRecord, received_ns: int | None = None) -> RunFigures:
-    """Return the figures of `run`.
-
-    A run of a device without a synchronised clock, or with one that cannot be right, is placed at the time of receipt, if known.
-    """
+    """Return the figures of `run`; without a synchronised, plausible clock it is placed at the time of receipt, if known."""
     placed_run = run if received_ns is None else placed(run, received_ns)
     is_wrong = received_ns is not None and (run.clock_synchronised is False or off_by_ns(run.started_at_ns, received_ns) is not None)
     at_ns = received_ns if received_ns is not None and is_wrong else run.started_at_ns

@@ -51,11 +51,7 @@ class RunSelection:
     bundles: dict[str, Path] = field(default_factory=dict)
 
     def runs(self, *, with_samples: bool = False) -> Iterator[RunRecord]:
-        """Yield the selected runs, a ledger's in the order of receipt; raw samples are left empty unless asked for.
-
-        Raises:
-            ConfigError: a file is absent or invalid.
-        """
+        """Yield the selected runs, a ledger's by receipt, without samples unless asked; raises ConfigError if a file is invalid."""
         self.unreadable.clear()
         for run in self._every(self.where, with_samples):
             if self._is_wanted(run):
@@ -141,7 +137,6 @@ def _known() -> str:
 
 
 def _instant(value: str) -> str:
-    """Return a time in nanoseconds as text."""
     try:
         moment = datetime.fromisoformat(value)
     except ValueError as error:
@@ -151,7 +146,6 @@ def _instant(value: str) -> str:
 
 
 def _is_device(text: str) -> bool:
-    """Return whether this machine's ledger has runs of a device of that name."""
     if not default_path().exists():
         return False
     with open_ledger(default_path(), "read") as ledger:

@@ -117,13 +117,7 @@ class JoinedStore:
 
 
 def open_store(*where: str, influx_token_file: Path | None = None) -> RunStore:
-    """Return the store at `where`: a file, the URL of an InfluxDB or the address of a PostgreSQL ledger; several are read as one.
-
-    A file's first bytes tell its kind.
-
-    Raises:
-        ConfigError: there is none, or it is invalid.
-    """
+    """Return the store at each `where` (file, InfluxDB, PostgreSQL ledger), several read as one; raises ConfigError if there is none."""
     stores = [_open_one(address, influx_token_file) for address in where]
     return stores[0] if len(stores) == 1 else JoinedStore(stores)
 
@@ -144,18 +138,12 @@ class LedgerStore:
 
 def left_out_of(quarantined: Sequence[QuarantinedMessage], run_ids: Container[str]) -> list[LeftOut]:
     """Return the entries of a ledger's quarantine; `run_ids` are the ids of its runs."""
-    left_out: list[LeftOut] = []
-    unnamed = 0
-    for entry in quarantined:
-        run = _identity(entry.payload)
-        if run is None:
-            unnamed += 1
-        elif run not in run_ids:
-            # What InfluxDB rejected is quarantined too, although the ledger holds the run.
-            left_out.append(LeftOut(run, f"in the ledger's quarantine: {entry.reason}"))
-    if unnamed:
-        left_out.append(LeftOut(None, f"in the ledger's quarantine: {count(unnamed, 'message')} without a run id"))
-    return left_out
+    messages = [(_identity(entry.payload), entry.reason) for entry in quarantined]
+    # What InfluxDB rejected is quarantined too, although the ledger holds the run.
+    reasons: list[tuple[str | None, str]] = [(run, reason) for run, reason in messages if run is not None and run not in run_ids]
+    if unnamed := sum(run is None for run, _ in messages):
+        reasons.append((None, f"{count(unnamed, 'message')} without a run id"))
+    return [LeftOut(run, f"in the ledger's quarantine: {reason}") for run, reason in reasons]
 
 
 def _open_one(where: str, token_file: Path | None) -> RunStore:
@@ -177,8 +165,11 @@ def _open_file(where: str) -> RunStore:
         with path.open("rb") as file:
             start = file.read(len(SQLITE_MAGIC))
     except FileNotFoundError as error:
-        if (run_id := id_of_run(where)) is not None:
-            return OneRun(default_path(), run_id)
+        if ID.fullmatch(where) and default_path().exists():
+            with open_ledger(default_path(), "read") as ledger:
+                run_id = LedgerRuns(ledger).lookup(where)
+            if run_id is not None:
+                return OneRun(default_path(), run_id)
         raise ConfigError(nothing_called(where)) from error
     except IsADirectoryError as error:
         raise ConfigError(f"{where!r} is a folder: name the ledgers and documents in it; `compare` and `site` take bundles") from error
@@ -204,18 +195,6 @@ class OneRun:
                 raise ConfigError(f"run {self.run_id} is excluded: count it again with `edgemeter runs include {short_id(self.run_id)}`")
             entry = history.entry(self.run_id, with_samples=with_samples)
             return StoreContents([placed(entry.record, entry.received_ns)])
-
-
-def id_of_run(text: str) -> str | None:
-    """Return the whole id of the run in this machine's ledger that `text`, letters of ids, begins; None if there is no such run.
-
-    Raises:
-        ConfigError: there are several, or it was deleted.
-    """
-    if not ID.fullmatch(text) or not default_path().exists():
-        return None
-    with open_ledger(default_path(), "read") as ledger:
-        return LedgerRuns(ledger).lookup(text)
 
 
 @dataclass(frozen=True, slots=True)

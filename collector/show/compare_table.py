@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from rich.box import SIMPLE_HEAD
@@ -47,24 +47,24 @@ class TerminalColumn:
 
 def terminal_columns(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
     """Return the columns; what all cases share has none, and what a cell has no room for is cited from `notes`."""
-    cases = [row.case for row in rows]
-    doubts = _doubts(cases)
+    # Of each violated rule the evidence of the first case, and how many other cases violate it too.
+    evidence = grouped((rule_of(reason), reason) for row in rows for reason in row.case.verdict_reasons)
+    doubts = {
+        rule: reasons[0] + (f"; {figures.count(len(reasons) - 1, 'more case')} likewise" if reasons[1:] else "")
+        for rule, reasons in evidence.items()
+    }
+
+    def verdict(case: CaseSummary) -> str:
+        return case.verdict + "".join(f" [{notes.cite(doubts[rule_of(reason)])}]" for reason in case.verdict_reasons)
+
     return [
         *_differing(rows),
         _text("Precision", rows, lambda case: case.key.precision),
         _text("Runtime", rows, runtime_name),
         *(column for entry in in_view("terminal") for column in _figure(entry, rows, notes)),
         _number("Runs", rows, lambda row: _runs(row.case, notes), 0 if any(row.case.segment for row in rows) else 1),
-        _text("Verdict", rows, lambda case: _verdict(case, doubts, notes)),
+        _text("Verdict", rows, verdict),
     ]
-
-
-def fitting_columns(candidates: Sequence[TerminalColumn], width: int) -> list[TerminalColumn]:
-    """Return the columns that fit into `width` characters, dropping by rank."""
-    columns = list(candidates)
-    while sum(column.width for column in columns) > width and any(column.rank for column in columns):
-        columns.remove(max(columns, key=lambda column: column.rank))
-    return columns
 
 
 def _number(header: str, rows: Sequence[ComparisonRow], cell: Callable[[ComparisonRow], str], rank: int = 0) -> TerminalColumn:
@@ -144,19 +144,6 @@ def _accuracy(case: CaseSummary, notes: Notes) -> str:
     return f"none [{notes.cite(f'no accuracy: {case.accuracy_reason}')}]"
 
 
-def _doubts(cases: Sequence[CaseSummary]) -> dict[str, str]:
-    """Return a note for each violated rule: the evidence of the first case, and how many other cases violate it too."""
-    evidence = grouped((rule_of(reason), reason) for case in cases for reason in case.verdict_reasons)
-    return {
-        rule: reasons[0] + (f"; {figures.count(len(reasons) - 1, 'more case')} likewise" if reasons[1:] else "")
-        for rule, reasons in evidence.items()
-    }
-
-
-def _verdict(case: CaseSummary, doubts: Mapping[str, str], notes: Notes) -> str:
-    return case.verdict + "".join(f" [{notes.cite(doubts[rule_of(reason)])}]" for reason in case.verdict_reasons)
-
-
 def _gross_energies(rows: Sequence[ComparisonRow], notes: Notes) -> list[TerminalColumn]:
     energies = [row.case.energy for row in rows if row.case.energy]
     mixes_classes = len({energy.ranks_as for energy in energies}) > 1
@@ -184,7 +171,6 @@ def _net(case: CaseSummary) -> str:
 
 
 REASONS_SHOWN = 8
-
 # Of one model on one set of data in one scenario, of which there may be many: then fewer of each, but some.
 ROWS_SHOWN, ROWS_OF_ALL, FEWEST_ROWS = 60, 120, 12
 
@@ -212,7 +198,9 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
     notes = Notes()
     columns = terminal_columns(comparison.rows, notes) if comparison.rows else []
     printable = [replace(column, cells=tuple(writable(cell, console) for cell in column.cells)) for column in columns]
-    fitting = fitting_columns(printable, console.width)
+    fitting = list(printable)
+    while sum(column.width for column in fitting) > console.width and any(column.rank for column in fitting):
+        fitting.remove(max(fitting, key=lambda column: column.rank))
     first = 0
     for rows in comparable(comparison.rows):
         print_text(console, _shared(rows), "bold")
@@ -221,12 +209,8 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
         first += len(rows)
     if not comparison.rows:
         print_text(console, "No run could be compared.", "bold")
-    if len(fitting) < len(printable):
-        print_text(
-            console,
-            f"{len(printable) - len(fitting)} columns do not fit: widen the terminal, or see --output, --format csv or --json",
-            "dim",
-        )
+    if unfit := len(printable) - len(fitting):
+        print_text(console, f"{unfit} columns do not fit: widen the terminal, or see --output, --format csv or --json", "dim")
     print_notes(console, notes.texts)
     _show_left_out(comparison.left_out, console)
 
@@ -234,10 +218,13 @@ def show_comparison(comparison: Comparison, console: Console) -> None:
 def _shared(rows: Sequence[ComparisonRow]) -> str:
     """Return in words what the cases of a group share; what they do not share has a column."""
     cases = [row.case for row in rows]
+    named = [(case, case.newest.dataset) for case in cases]
     shared = (
         only(case.key.model for case in cases),
         only(f"on {case.key.device}" for case in cases),
-        only(_data(case) for case in cases),
+        only(
+            f"data {data.name}" if case.generates else f"data {data.name} ({figures.count(data.images, 'image')})" for case, data in named
+        ),
         only(case.key.scenario for case in cases),
         only(figures.count(case.key.threads, "thread") for case in cases),
         only(f"energy at {case.energy.ranks_as}" for case in cases if case.energy),
@@ -245,13 +232,7 @@ def _shared(rows: Sequence[ComparisonRow]) -> str:
     return ", ".join(text for text in shared if text)
 
 
-def _data(case: CaseSummary) -> str:
-    data = case.newest.dataset
-    return f"data {data.name}" if case.generates else f"data {data.name} ({figures.count(data.images, 'image')})"
-
-
 def _table(rows: Sequence[ComparisonRow], first: int, columns: Sequence[TerminalColumn]) -> Table:
-    """Return the table of a group of rows; `first` is the place of its first row in the columns."""
     table = FixedTable(box=SIMPLE_HEAD)
     for column in columns:
         table.add_column(Text(column.header), justify="right" if column.is_number else "left", width=column.width - GAP)

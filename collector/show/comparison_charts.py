@@ -79,10 +79,7 @@ def energy_front(comparison: Comparison, styles: SeriesStyles) -> Charts:
 
 @dataclass(frozen=True, slots=True)
 class LatencyDistribution:
-    """Latencies in ms over all queries of all runs: how many they are, and steps (latency, share of queries at most as slow).
-
-    Where there are more queries than steps, these are at even ranks, the fastest and the slowest among them.
-    """
+    """Latencies in ms of all queries: how many, and steps (latency, share at most as slow) at even ranks, the extremes among them."""
 
     count: int
     steps: tuple[tuple[float, float], ...]
@@ -111,10 +108,7 @@ def _latencies_ms(run: RunRecord) -> NDArray[np.float64] | None:
 
 
 def latency_distributions(comparison: Comparison, styles: SeriesStyles, sampled: Callable[[CaseSummary], Sequence[RunRecord]]) -> Charts:
-    """Return the latencies of every query, a chart for each group that may be compared; and a note on cases without raw samples.
-
-    `sampled` gives the runs of a case to draw, with their samples.
-    """
+    """Return the latencies of every query, a chart for each group, and how many cases had none; `sampled` gives the runs of a case."""
     charts, without = [], 0
     steps = max(24, min(STEPS, STEPS_IN_ALL // max(1, len(comparison.rows))))
     for rows in comparable(comparison.rows):
@@ -276,7 +270,6 @@ def front_point(case: CaseSummary, cost: Cost) -> FrontPoint | None:
 
 
 def _labels(rows: Sequence[Mapping[str, Any]], names: Sequence[str], labelled: set[int] | None) -> list[str | None]:
-    """Return a name beside each point where there is room for it; of many points only those that are `labelled`."""
     at = front.places(rows)
     places = [(x / WIDTH_PX, y / front.HEIGHT_PX) for x, y in (at(row["cost"], row["accuracy"]) for row in rows)]
     occupied = [(x - MARK_REACH, x + MARK_REACH, y) for x, y in places]
@@ -321,8 +314,6 @@ def _memory_steps(case: CaseSummary) -> dict[str, float]:
 
 def _missing(comparison: Comparison, rows: Sequence[ComparisonRow], word: str, reason: Callable[[CaseSummary], str | None]) -> list[str]:
     """Return why cases have no point: each reason once, with the devices it holds for."""
-    absent: dict[str, set[str]] = {}
-    for row in comparison.rows:
-        if not any(row is drawn_row for drawn_row in rows):
-            absent.setdefault(reason(row.case) or "too few queries for a median", set()).add(row.case.key.device)
-    return [f"No {word} of {', '.join(sorted(devices))}: {text}." for text, devices in absent.items()]
+    absent = [row.case for row in comparison.rows if not any(row is drawn_row for drawn_row in rows)]
+    devices_by_reason = grouped((reason(case) or "too few queries for a median", case.key.device) for case in absent)
+    return [f"No {word} of {', '.join(sorted(set(devices)))}: {text}." for text, devices in devices_by_reason.items()]

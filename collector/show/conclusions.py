@@ -2,44 +2,22 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.decision import Decision, percent
 from edgemeter.agent.base.metrics import metric_name
 from edgemeter.collector.compare.comparison import Comparison, ComparisonRow
+from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.runs.cases import grouped
 from edgemeter.collector.show.wording import listed, names, runtime_name
 
 REFERENCE = "the reference"
 
 
-@dataclass(frozen=True, slots=True)
-class CaseGroup:
-    """The cases of one model on one device, on one set of data in one scenario; what may be chosen among."""
-
-    rows: tuple[ComparisonRow, ...]
-
-    @property
-    def fastest(self) -> ComparisonRow:
-        """The case of the lowest p50, else the first one. A case that is not ranked only if there is no other."""
-        return min(self.rows, key=lambda row: (row.not_ranked is not None, row.case.p50_ms.median if row.case.p50_ms else math.inf))
-
-    @property
-    def most_accurate(self) -> ComparisonRow | None:
-        """The case of the highest accuracy, of several the fastest; None where none was scored."""
-        scored = [row for row in self.rows if row.case.accuracy]
-        best = max((row.case.accuracy.gain for row in scored if row.case.accuracy), default=None)
-        top = tuple(row for row in scored if row.case.accuracy and row.case.accuracy.gain == best)
-        return CaseGroup(top).fastest if top else None
-
-
-def groups(rows: Sequence[ComparisonRow]) -> list[CaseGroup]:
-    """Return the device rows by device, model, data and scenario, in the order of the rows."""
-    identity = attrgetter("fleet", "device", "model", "dataset_sha256", "scenario")
-    by_case = grouped((identity(row.case.key), row) for row in rows if not row.is_reference)
-    return [CaseGroup(tuple(members)) for members in by_case.values()]
+def _fastest(rows: Sequence[ComparisonRow]) -> ComparisonRow:
+    """Return the case of the lowest p50, else the first one. A case that is not ranked only if there is no other."""
+    return min(rows, key=lambda row: (row.not_ranked is not None, row.case.p50_ms.median if row.case.p50_ms else math.inf))
 
 
 def title(comparison: Comparison) -> str:
@@ -55,15 +33,12 @@ def title(comparison: Comparison) -> str:
 
 def conclusions(comparison: Comparison) -> list[str]:
     """Return what the models cost on the devices in sentences, the most important first."""
-    case_groups = groups(comparison.rows)
-    if not case_groups:
+    identity = attrgetter("fleet", "device", "model", "dataset_sha256", "scenario")
+    groups = list(grouped((identity(row.case.key), row) for row in comparison.rows if not row.is_reference).values())
+    if not groups:
         return ["No device case matches a reference case; what was left out, and why, is listed below."]
-    return about(case_groups[0]) if len(case_groups) == 1 else _overall(case_groups)
-
-
-def about(group: CaseGroup) -> list[str]:
-    """Return the conclusions about one model on one device."""
-    return [_speed(group.fastest), *_accuracy(group), energy(group.fastest)]
+    fastest = [_fastest(rows) for rows in groups]
+    return [_speed(fastest[0]), *_accuracy(groups[0], fastest[0]), energy(fastest[0])] if len(groups) == 1 else _overall(fastest)
 
 
 def cautions(comparison: Comparison) -> list[str]:
@@ -142,28 +117,25 @@ def _speed(row: ComparisonRow) -> str:
     )
 
 
-def _accuracy(group: CaseGroup) -> list[str]:
-    fastest, best = group.fastest, group.most_accurate
+def _accuracy(rows: Sequence[ComparisonRow], fastest: ComparisonRow) -> list[str]:
     accuracy, other = fastest.case.accuracy, fastest.reference.accuracy
-    if accuracy is None or best is None or best.case.accuracy is None:
+    if accuracy is None:
         return [f"Its accuracy is unknown: {fastest.case.accuracy_reason}."]
+    _, most_accurate = max(grouped((scored.gain, row) for row in rows if (scored := row.case.accuracy)).items())
+    best = _fastest(most_accurate)
     name = metric_name(accuracy.metric)
     judged = fastest.judgements["accuracy"]
     against = f" against {figures.accuracy(other.value.median)} of {REFERENCE} ({judged.verdict})" if other and judged else ""
     sentences = [f"Its {name} is {figures.accuracy(accuracy.value.median)}{against}."]
-    shows_more = figures.accuracy(best.case.accuracy.value.median) != figures.accuracy(accuracy.value.median)
-    if best is not fastest and best.case.p50_ms and shows_more:
-        how = f"{best.case.key.precision} on {runtime_name(best.case)}"
-        sentences.append(
-            f"The most accurate case, {how}, reaches {figures.accuracy(best.case.accuracy.value.median)}"
-            f" in {figures.significant(best.case.p50_ms.median)} ms."
-        )
+    highest = figures.accuracy(median_of(best.case.accuracy_value))
+    if best is not fastest and best.case.p50_ms and highest != figures.accuracy(accuracy.value.median):
+        how, p50_ms = f"{best.case.key.precision} on {runtime_name(best.case)}", figures.significant(best.case.p50_ms.median)
+        sentences.append(f"The most accurate case, {how}, reaches {highest} in {p50_ms} ms.")
     return sentences
 
 
-def _overall(case_groups: Sequence[CaseGroup]) -> list[str]:
-    fastest = [group.fastest for group in case_groups if group.fastest.ratios.p50 is not None]
-    compared_rows = sorted(fastest, key=lambda row: row.ratios.p50 or math.inf)
+def _overall(fastest: Sequence[ComparisonRow]) -> list[str]:
+    compared_rows = sorted((row for row in fastest if row.ratios.p50 is not None), key=lambda row: row.ratios.p50 or math.inf)
     if not compared_rows:
         return ["No latency could be compared: too few queries for a median."]
     nearest, farthest = compared_rows[0], compared_rows[-1]

@@ -87,7 +87,6 @@ def show_trade_offs(trade_offs: Sequence[TradeOff], absent: Sequence[AbsentCase]
 
 
 def _cell(cell: MatrixCell, best: CaseSummary | None, notes: Notes) -> str:
-    """Return the figure of a cell, with a note for all that its case differs in from the best of its row."""
     if cell.figure is None:
         return f"{cell.state} [{notes.cite(cell.reason)}]" if cell.reason else "-"
     marks = f"{'*' * cell.is_best}{'?' * bool(cell.case and cell.case.suspect)}{'~' * (cell.state == 'stale')}"

@@ -37,10 +37,7 @@ def numbered_style(index: int) -> SeriesStyle:
 
 @dataclass(frozen=True, slots=True)
 class SeriesStyles:
-    """The styles of all series. A series is a device where there are several (a board type where colours would not do), else a runtime.
-
-    The reference is always the star.
-    """
+    """The styles of all series: devices where there are several (or board types), else runtimes; the reference is always the star."""
 
     by_device: bool
     names: tuple[str, ...]

@@ -48,7 +48,6 @@ SURVIVING_RATIO = 0.6
 HIDDEN_BY_WEATHER = 1.0
 # So many that what is computed of them stays in the processor's cache.
 _TOGETHER = 400
-
 # A step at a declared place: the place, its score, the step's size and standard error.
 _DeclaredStep = tuple[int, float, float, float]
 
@@ -125,10 +124,7 @@ class _Walk:
 def change_points(
     metric: TrendMetric, series: Sequence[Days], cuts: Sequence[Sequence[int]] | None = None, stride: int = EVERY
 ) -> list[ChangePoints]:
-    """Return the change points of each series; at each of its `cuts` an expected new level begins (an annotation).
-
-    History is scanned at every so many points: a monitor's view takes `EVERY`.
-    """
+    """Return the change points of each series, scanned at every `stride` points; at each of its `cuts` (annotations) a new level begins."""
     results, walks = [], []
     for index, days in enumerate(series):
         begins = sorted({0, *(cut for cut in (cuts[index] if cuts else ()) if 0 < cut < len(days.day))})
@@ -188,7 +184,6 @@ def _settled(metric: TrendMetric, changes: ChangePoints) -> _Walk | None:
 
 
 def _take(changes: ChangePoints, part: slice, apart: NDArray[np.float64] | float) -> None:
-    """Take a difference out of a part of the days."""
     x = changes.days.x.copy()
     x[part] -= apart
     changes.days = replace(changes.days, x=x)
@@ -212,7 +207,6 @@ def _take_episodes(metric: TrendMetric, changes: ChangePoints, span: tuple[int, 
 
 
 def _is_explained(days: Days, step: Break) -> bool:
-    """Return whether something is known to have changed where a step is."""
     return any(days.changed[step.low : step.high + 1])
 
 
@@ -267,7 +261,6 @@ def _scan(
 
 
 def _rows(parts: Sequence[NDArray[np.float64]], present: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Return each part at the end of a row, with 0 before it."""
     values = np.concatenate(parts)
     if len(values) == present.size:
         return values.reshape(present.shape)
@@ -375,10 +368,7 @@ def _is_settled(metric: TrendMetric, step: float, error: float, after: int) -> b
 
 
 def at_break(metric: TrendMetric, days: Days, begin: int, step_break: Break, end: int) -> tuple[Break, float, float]:
-    """Return a break between the neighbouring ones `begin` and `end` as all later points place it, its step's size and standard error.
-
-    A declared one keeps its place.
-    """
+    """Return a break between its neighbours as all later points place it (not a declared one), the step and its standard error."""
     span = (max(begin, step_break.place - RECENT), min(end, step_break.place + RECENT))
     is_named = step_break.score == 0 or (step_break.low == step_break.high and bool(days.changed[step_break.place]))
     first, last = max(span[0] + BEFORE, step_break.place - NEAR), min(span[1] - AFTER, step_break.place + NEAR)

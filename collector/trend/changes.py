@@ -18,7 +18,6 @@ NOT_SET = "none"
 ENVIRONMENT = ("agent", "firmware", "kernel", "power_mode", "governor")
 # The name for every device (or fleet), so that a dashboard of one device finds it.
 EVERY_DEVICE = "all"
-
 # Fleet, device, and for each kind what it is of and its value.
 _Facts = tuple[str, str, tuple[tuple[str, str, str], ...]]
 
@@ -60,7 +59,6 @@ def change_point_line(change: FleetChange) -> str:
 
 
 def _facts(run: RunRecord) -> _Facts:
-    """Return what may change: its kind, its subject if a device has several, and its value."""
     around = run.environment
     facts = [(kind.replace("_", " "), "", getattr(around, kind) or NOT_SET) for kind in ENVIRONMENT]
     facts.append(("runtime", run.runtime.package, run.runtime.version))

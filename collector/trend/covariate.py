@@ -13,19 +13,14 @@ from numpy.typing import NDArray
 from edgemeter.collector.trend.noise import HALF_NORMAL, median
 
 Array = NDArray[np.float64]
-
 # So many days on each side of a place give its levels, so many how the metric follows the temperature.
 BESIDE, NEAR = 10, 60
-
 # A jump, and a misread day, differ by so many standard deviations of the differences of neighbouring days.
 JUMP, MISREAD = 2.0, 5.0
-
 # Uncertainty of a jump's size from its adjacent days, because of the weather, in the same standard deviations.
 MARGIN = 2.0
-
 # The metric moves as a jump foretells if it does so within so many standard errors.
 FORETOLD = 2.5
-
 # The least that the temperatures of neighbouring days are assumed to differ (degrees): sensors are read to a tenth or to one.
 LEAST_SPREAD = 0.1
 
@@ -90,7 +85,6 @@ def _largest_jump(heat: Array, spread: float, removed: Collection[int]) -> int |
 
 
 def _shift(values: Array, index: int) -> float:
-    """Return the difference of the levels after and before a place."""
     after, before = values[index : index + BESIDE], values[max(0, index - BESIDE) : index]
     return float(np.add.reduce(after) / len(after) - np.add.reduce(before) / len(before))
 

@@ -22,10 +22,8 @@ from edgemeter.collector.trend.trend_text import amount_text
 
 # A step in any of these begins a segment of all figures: one sentence then holds for the whole row.
 LEVELS = ("latency", "energy", "accuracy", "error")
-
 # Only the newest segment is wanted, so history is scanned in larger strides than a monitor's; every split is still scanned while recent.
 EVERY = 30
-
 # A change of the fingerprint carries a step if Welch's p of the runs (or days) around it is below this, and the step matters.
 CARRIED_P = 0.01
 
@@ -45,10 +43,7 @@ def current_cases(cases: Sequence[CaseRuns]) -> list[CaseRuns]:
 
 
 def segment_starts(cases: Sequence[Points]) -> list[SegmentStart | None]:
-    """Return for each case, given by its runs (oldest first), where its current segment begins; None where all runs are of one level.
-
-    The verdict of a run does not matter: what is given, counts.
-    """
+    """Return where the current segment of each case (runs of any verdict, oldest first) begins; None where all runs are of one level."""
     counted = [[(figures._replace(verdict="valid"), below) for figures, below in points] for points in cases]
     starts: list[SegmentStart | None] = [None] * len(cases)
     for name in LEVELS:

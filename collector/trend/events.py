@@ -16,7 +16,6 @@ from edgemeter.collector.trend.series_trend import SeriesTrend
 # First days of one cause may differ by so much beyond their intervals: boards are updated one after the other, and measured once a day.
 SPREAD_DAYS = 2
 FEWEST = 2
-
 EventKind = Literal["fleet", "device", "missing"]
 # Series, metric, and the day of a step, None for a gap.
 FindingName = tuple[SeriesKey, str, int | None]

@@ -68,10 +68,7 @@ FOLLOWED = {entry.key: entry for entry in INDEXED if entry.trends}
 
 
 def followed_value(entry: Figure, run: RunFigures) -> float | None:
-    """Return the figure of a run if the trend follows it.
-
-    An energy that was replayed beside measured queries is none of the board, and a logarithm takes what is above 0.
-    """
+    """Return the figure of a run if the trend follows it: no energy replayed beside measured queries, no logarithm of 0 or less."""
     value = run.value(entry.key)
     if value is None or (_is_on_log_scale(entry) and value <= 0):
         return None

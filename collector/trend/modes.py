@@ -23,10 +23,7 @@ _TRIED = 33
 
 @dataclass(frozen=True, slots=True)
 class TwoModes:
-    """Two levels on the metric's scale; `is_high` [days] are the days at the higher one, of which `first` begins the second stay.
-
-    `changes` is how often the series went from one to the other, `last` the first place of the newest stay.
-    """
+    """Two levels on the metric's scale, `is_high` [days] at the higher; the second stay begins at `first`, the newest at `last`."""
 
     low: float
     high: float

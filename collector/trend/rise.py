@@ -13,13 +13,10 @@ from edgemeter.collector.trend.noise import HALF_NORMAL
 
 # The days before must have at least so many points.
 FEWEST_BEFORE = 5
-
 # The newest days must also lie so many standard errors of their mean beyond: scatter alone is no rise.
 BEYOND = 5.0
-
 # How far days scatter is known from so many of them.
 USUAL = 60
-
 # Each of the newest days lies beyond by this share of the ratio, so that one wild day is no rise.
 EACH_DAY = 0.5
 

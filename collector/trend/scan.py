@@ -16,36 +16,26 @@ from edgemeter.collector.trend.noise import Array, Mask, day_variances, long_run
 
 # Numbers of points, and the scores from which a step is confirmed.
 STEP_SCORE = ((20, 30, 40, 60, 80, 100, 120), (9.0, 8.0, 7.0, 5.8, 5.1, 4.8, 4.7))
-
 # From this score on a step is suspected.
 SUSPECT_SCORE = 2.7
-
 # A change that was declared, or that the fingerprint shows: one test of one day, no search.
 DECLARED_SCORE = 3.3
-
 # If a suspect had more runs on this many days since its split, and runs are this share of the scatter of days with one run, then runs
 # that did not raise the suspicion have confirmed the step: the threshold is lowered by this much.
 CONFIRMING_DAYS, RUN_SHARE, CONFIRMED_LESS = 5, 0.55, 0.85
-
 # Days with several runs before the split do not count as an answer to a suspicion: up to this share of them.
 _USUAL_RATIO = 0.25
-
 CLIP = 3.0
-
 # The fewest points after a split for a level, and before it for a baseline.
 AFTER = 3
 BEFORE = 8
-
 # Splits older than this many points were scanned when they were new.
 RECENT = 60
-
 # A split of which the temperature explains more than this share is not distinguishable from it.
 HIDDEN_RATIO = 0.85
-
 # A temperature that varies less than this (degrees) is constant.
 LEAST_TEMPERATURE_SD = 0.01
 _ROUNDS = 2
-
 _ROUNDING = 1e-9
 _PROBABILITIES = (0.5, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 _LOG_PROBABILITIES = [math.log(probability) for probability in _PROBABILITIES]
@@ -114,12 +104,10 @@ class _Regressors(NamedTuple):
         return centred
 
     def slope(self, centred: Array) -> Array:
-        """Return the coefficient of the temperature."""
         slope: Array = (self.weighted_heat * centred).sum(axis=1) / np.where(self.heat_square > 0, self.heat_square, 1.0)
         return slope
 
     def residuals(self, values: Array) -> Array:
-        """Return the residuals of `values` after mean and temperature."""
         centred = self.centred(values)
         return centred if self.heat is None else centred - self.slope(centred)[:, None] * self.heat
 
@@ -211,10 +199,7 @@ def _allowed(present: Mask, size: Array, mass: Array, *, is_named: bool) -> tupl
 
 
 def with_step(fit: SplitFit) -> tuple[Array, Array]:
-    """Return the size of the step, and the residuals in standard deviations, clipped.
-
-    Residuals are clipped around both levels, so that a large step does not count as outliers.
-    """
+    """Return the size of the step, and the residuals in standard deviations, clipped around both levels: a large step is no outlier."""
     x, sd, weight = fit.x, fit.sd, fit.regressors.weight
     is_later = np.arange(x.shape[1])[None, :] >= fit.split[:, None]
     after = np.where(fit.found[:, None], fit.regressors.residuals(is_later.astype(np.float64)), 0.0)

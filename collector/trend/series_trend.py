@@ -35,13 +35,10 @@ from edgemeter.collector.trend.slow import Ramp
 SCATTER_POINTS = 30
 SCATTER_Z = 4.0
 SCATTER_RATIO = 1.5
-
 # Half of the days closer to their level than this share of a standard deviation: figures that never change.
 NO_SCATTER = 0.05
-
 # The newest days are compared with those of a year before.
 LATELY_DAYS = 30
-
 # Days without a point, beside four times the usual gap, from which on one is missed; beyond the last, the series is over.
 MISSED_DAYS, OVER_DAYS = 3, 60
 GAPS = 20
@@ -151,9 +148,7 @@ def is_event(metric: str, step: Step) -> bool:
 
 def newest_step(metric: TrendMetric, days: Days, changes: ChangePoints) -> Step | None:
     """Return the newest confirmed step, None where there is none."""
-    if not changes.breaks:
-        return None
-    return _step(metric, days, changes, changes.breaks[-1], "confirmed")
+    return _step(metric, days, changes, changes.breaks[-1], "confirmed") if changes.breaks else None
 
 
 def _level(days: Days, begin: int, end: int) -> float:
@@ -162,7 +157,6 @@ def _level(days: Days, begin: int, end: int) -> float:
 
 
 def _step(metric: TrendMetric, days: Days, changes: ChangePoints, step_break: Break, state: FindingState) -> Step:
-    """Return the step at a break, estimated between its neighbours, beside the slow change of the days."""
     edges = [*changes.cuts, *(other.place for other in changes.breaks), len(days.day)]
     begin = max(edge for edge in edges if edge < step_break.place)
     end = min(edge for edge in edges if edge > step_break.place)
@@ -268,10 +262,7 @@ def _scatter(days: Days, now: CurrentLevel) -> Scatter | None:
 
 
 def standing_out(trends: Sequence[SeriesTrend]) -> list[SeriesTrend]:
-    """Return the series that stand out today, the most unlikely first, of which at most the share `FALSE_DISCOVERIES` is expected false.
-
-    A series with a step just confirmed has begun a new level and is not among them.
-    """
+    """Return the series that stand out, most unlikely first, at most `FALSE_DISCOVERIES` of them false; none with a step just confirmed."""
     ordered = sorted(trends, key=lambda trend: trend.chance)
     ranks = [rank for rank, trend in enumerate(ordered, start=1) if trend.chance <= FALSE_DISCOVERIES * rank / len(ordered)]
     return ordered[: max(ranks, default=0)]

@@ -16,7 +16,6 @@ from edgemeter.collector.trend.noise import Array, day_variances, long_run, shar
 from edgemeter.collector.trend.scan import AFTER, BEFORE, CLIP, step_score
 
 _Integers = NDArray[np.int64]
-
 # What takes fewer days is a step.
 SHORTEST_DAYS = 30
 # So many days, evenly in time, at which a ramp may begin or end; then so many around the best.
@@ -33,10 +32,7 @@ REPLACING = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """A ramp between two days, in the unit of x a day, with the standard error; `score` is |t| with these days fixed.
-
-    `gain` is chi-squared that it explains, `step_gain` the most that a step explains instead.
-    """
+    """A ramp between two days (unit of x a day); `score` is |t|, `gain` the chi-squared that it explains, `step_gain` a step at most."""
 
     first_day: int
     last_day: int
@@ -149,7 +145,6 @@ def _knots_near(day: _Integers, ramp: Ramp) -> tuple[_Integers, _Integers]:
 
 
 def _best(fit: _Weighted, first: _Integers, last: _Integers) -> Ramp | None:
-    """Return the best of the ramps between these days, None if there is none."""
     day = fit.day
     if day[-1] - day[0] < 2 or not len(first):
         return None
@@ -182,7 +177,6 @@ def _error(regressor: Array, remainder: Array, day: _Integers, coefficients: int
 
 
 def _step_gain(fit: _Weighted) -> float:
-    """Return the most chi-squared that a step explains."""
     of_basis, weight, product = (
         np.cumsum(values[::-1], axis=0)[::-1] for values in (fit.basis * fit.root[:, None], fit.root**2, fit.root * fit.remainder)
     )

@@ -161,8 +161,12 @@ def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *
     from rich.table import Column, Table  # noqa: PLC0415 - the page writes sentences only
     from rich.text import Text  # noqa: PLC0415
 
-    events = [] if with_members else events_of(trends, until)
-    rows = [(*_event_row(event), event_kind(event), event_text(event)) for event in events]
+    events, rows = [] if with_members else events_of(trends, until), []
+    for event in events:
+        cases = sorted({member.series.key.case() for member in event.members})
+        metrics = ", ".join(dict.fromkeys(member.series.metric for member in event.members))
+        case = cases[0] if len(cases) == 1 else count(len(cases), "case")
+        rows.append((event_of(event), case, metrics, "", event_kind(event), event_text(event)))
     reported = told_by(events)
     for trend in trends:
         lines = finding_lines(trend, until, reported)
@@ -178,12 +182,6 @@ def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *
         console.print(table)
     for line in _notes(trends, until):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _event_row(event: TrendEvent) -> tuple[str, str, str, str]:
-    cases = sorted({member.series.key.case() for member in event.members})
-    metrics = dict.fromkeys(member.series.metric for member in event.members)
-    return event_of(event), cases[0] if len(cases) == 1 else count(len(cases), "case"), ", ".join(metrics), ""
 
 
 def subject(trend: SeriesTrend) -> str:
@@ -271,25 +269,18 @@ def _event(event: TrendEvent) -> dict[str, Any]:
 
 
 def _write_days(row: dict[str, Any]) -> None:
-    """Write the days of a row (since 1970) as dates."""
     row |= {name: iso(row[name]) for name in _DAYS if name in row}
 
 
 def points_csv(series: Sequence[tuple[SeriesKey, str, Days]]) -> str:
     """Return the points of series as CSV: a line a day."""
     header = ("fleet", "board", "device", "case", "metric", "day", "value", "u_per_cent_or_points", "runs", "temperature_c")
-    rows = [
-        (key.fleet, key.board, key.device, key.case(), name, iso(day), f"{off_scale(METRICS[name], x):.8g}", f"{u:.4g}", runs, celsius)
-        for key, name, days in series
-        for day, x, u, runs, celsius in zip(
-            days.day.tolist(),
-            days.x.tolist(),
-            np.sqrt(days.known).tolist(),
-            days.runs.tolist(),
-            (f"{temperature_c:.2f}" if np.isfinite(temperature_c) else "" for temperature_c in days.temperature_c.tolist()),
-            strict=True,
-        )
-    ]
+    rows: list[tuple[str | int, ...]] = []
+    for key, name, days in series:
+        columns = (days.day, days.x, np.sqrt(days.known), days.runs, days.temperature_c)
+        for day, x, u, runs, heat_c in zip(*(column.tolist() for column in columns), strict=True):
+            value, celsius = f"{off_scale(METRICS[name], x):.8g}", f"{heat_c:.2f}" if np.isfinite(heat_c) else ""
+            rows.append((key.fleet, key.board, key.device, key.case(), name, iso(day), value, f"{u:.4g}", runs, celsius))
     return csv_document(header, rows).replace("\r\n", "\n")
 
 

@@ -27,7 +27,6 @@ from edgemeter.collector.trend.watch_file import Annotation, cuts
 
 # Raised whenever the same records would give different findings, or they are kept in another form.
 VERSION = 11
-
 # How many names an error lists.
 SHOWN = 8
 MOST_SERIES = 500
@@ -87,10 +86,7 @@ def trends_of(
     workers: int = 1,
     progress: Progress = lambda *_: None,
 ) -> list[SeriesTrend]:
-    """Return the trends of the metrics in every series, or in every board type with at least two devices.
-
-    Many that are not kept are computed in so many processes; `progress` gets how many series are done, and of how many.
-    """
+    """Return the trends of the metrics in every series, or board type of two devices or more; `progress` gets how many are done, of all."""
     keys = filter(selection.takes, history.series())
     # Boards of unknown type have no trend in common.
     selected = grouped((key.of_type() if by_type else key, key) for key in keys if not by_type or key.board != UNKNOWN_BOARD)
@@ -118,13 +114,11 @@ def points(history: History, key: SeriesKey, name: str) -> Days:
 
 
 def _kept(history: History, annotations: Sequence[Annotation], name: str, keys: Sequence[SeriesKey]) -> dict[SeriesKey, _Found]:
-    """Return what was computed before and is still true."""
     results = history.kept(f"{VERSION} {name}", keys)
     return {key: _of_key(key, body) for key, declared, body in results if declared == _declared(cuts(annotations, key, name))}
 
 
 def _declared(days: Mapping[int, str]) -> str:
-    """Return the declared new levels of a series as text."""
     return "; ".join(f"{day} {text}" for day, text in sorted(days.items()))
 
 
@@ -207,11 +201,7 @@ def trends_in(portion: Portion) -> dict[str, list[bytes]]:
 
 
 def in_processes(function: Callable[[_Task], _Result], tasks: Iterable[_Task], workers: int) -> Iterator[tuple[_Task, _Result]]:
-    """Yield each task with its result, in order; two or more tasks run in `workers` processes (at most four), with one more task queued.
-
-    Raises:
-        UnavailableError: one of the processes was killed.
-    """
+    """Yield each task with its result, in order, from at most four processes; raises UnavailableError if one of these was killed."""
     workers, ready = min(workers, MOST_PROCESSES), iter(tasks)
     first = list(islice(ready, 2))
     ready = chain(first, ready)
@@ -263,7 +253,6 @@ def _is_shared(metric: TrendMetric, step: Step, span: tuple[int, int], boards: S
 
 
 def _moved(days: Days, day: int, span: tuple[int, int]) -> float:
-    """Return by how much a board moved on a day, by its days near it; no move if it has none on one of the sides."""
     before = days.x[(days.day >= max(span[0], day - RECENT)) & (days.day < day)]
     after = days.x[(days.day >= day) & (days.day < min(span[1], day + RECENT))]
     return float(np.median(after) - np.median(before)) if len(before) and len(after) else 0.0

@@ -101,12 +101,7 @@ class WatchFile:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Give the connection for one transaction, on the disk when it ends.
-
-        Raises:
-            UnavailableError: the disk is full.
-            TransientError: another process has locked the file.
-        """
+        """Give the connection for one transaction, on the disk when it ends; raises as `WatchStore` says."""
         with sqlite_file.mapped(self.path, WATCH_FORMAT), sqlite_file.transaction(self.connection):
             yield self.connection
 

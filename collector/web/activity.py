@@ -18,6 +18,8 @@ _NS = 1_000_000_000
 CAMPAIGN_NS = 24 * 3600 * _NS
 DEVICES_SHOWN = 12
 _CAMPAIGN_TOPIC = "edgemeter/campaign/"
+# How many devices of a campaign are in which state.
+COUNTS = ("done", "failed", "running", "waiting", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def described(activity: DeviceActivity) -> Markup:
 def described_campaign(campaign: CampaignActivity, links: Links) -> Markup:
     """Return how far a campaign or a job is, in words and as a bar, with the way to its devices and runs."""
     now = campaign.progress
-    counts = {name: count for name in ("done", "failed", "running", "waiting", "cancelled") if (count := getattr(now, name))}
+    counts = {name: count for name in COUNTS if (count := getattr(now, name))}
     counted = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "nothing"
     impossible = f"; {now.impossible:,} more are impossible" if now.impossible else ""
     reason = f" ({now.reason})" if now.reason else ""

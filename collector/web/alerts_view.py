@@ -65,7 +65,6 @@ def _columns(links: Links) -> list[ViewColumn[Alert]]:
 
 
 def _evidence(firing: Firing, links: Links) -> Markup:
-    """Return what an alert rests on, of an event its members on demand."""
     if not firing.members:
         return element("div", {"class": "prose"}, firing.text)
     members = [(Firing("", member.subject, "", "", "", member.day, member.facts), member) for member in firing.members[:MEMBERS_SHOWN]]

@@ -1,9 +1,9 @@
 """The table of a comparison: a row for each case, grouped by what may be compared, the baseline first."""
 
-from collections.abc import Callable
+from operator import attrgetter
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.documents import JOINT, Plain
+from edgemeter.agent.base.documents import JOINT
 from edgemeter.agent.contract.figures import Figure, in_view, with_part
 from edgemeter.collector.charts.chart import ViewTable
 from edgemeter.collector.compare.comparison import MARKS, Comparison, ComparisonRow, comparable
@@ -36,7 +36,7 @@ def _columns(comparison: Comparison, styles: SeriesStyles, links: Links, called:
     return [
         ViewColumn("device", "Device", lambda row: row.case.key.device, lambda row: _device(row, styles, links), is_text=True),
         ViewColumn("case", "Case", lambda row: called[id(row)], lambda row: _name(row, called[id(row)], links), is_text=True),
-        *(ViewColumn(name, name, _of_key(name), is_shown=False) for name in _OF_KEY),
+        *(ViewColumn(name, name, attrgetter(f"case.key.{name}"), is_shown=False) for name in _OF_KEY),
         ViewColumn("board", "Board", board_of, is_shown=False),
         *(column for entry in in_view("cases") for column in _figure(entry, comparison)),
         ViewColumn("runs", "Runs", lambda row: len(row.case.runs)),
@@ -58,12 +58,7 @@ _OF_KEY = (
 )  # fmt: skip
 
 
-def _of_key(name: str) -> Callable[[ComparisonRow], Plain]:
-    return lambda row: getattr(row.case.key, name)
-
-
 def _figure(entry: Figure, comparison: Comparison) -> list[ViewColumn[ComparisonRow]]:
-    """Return the columns of a figure, with what says more of some of them."""
     if entry.group == "accuracy":
         heading = accuracy_name([row.case for row in comparison.rows])
         return [
@@ -170,7 +165,6 @@ def _verdict(row: ComparisonRow) -> Markup:
 
 
 def _spread_cell(spread: Spread | None) -> Markup:
-    """Return a median with the range over runs below it."""
     if spread is None:
         return join([figures.typeset(figures.ABSENT)])
     median, span = figures.significant(spread.median), figures.span(spread.low, spread.high)
@@ -178,7 +172,6 @@ def _spread_cell(spread: Spread | None) -> Markup:
 
 
 def _accuracy(row: ComparisonRow) -> Markup:
-    """Return the accuracy with its difference to the baseline's, or why there is none."""
     if row.case.accuracy is None:
         return _none(row.case.accuracy_reason or "not scored")
     difference = None if row.is_reference else row.ratios.values.get("accuracy")
@@ -187,7 +180,6 @@ def _accuracy(row: ComparisonRow) -> Markup:
 
 
 def _gross(row: ComparisonRow) -> Markup:
-    """Return the gross energy with its scope and ratio, or why there is none."""
     energy = row.case.energy
     if energy is None:
         return _none(row.case.energy_reason or "not measured")
@@ -198,7 +190,6 @@ def _gross(row: ComparisonRow) -> Markup:
 
 
 def _classes(row: ComparisonRow) -> str | None:
-    """Return the style sheet's classes of a row."""
     return " ".join([*(["reference"] if row.is_reference else []), *(["suspect"] if row.case.suspect else [])]) or None
 
 

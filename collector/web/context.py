@@ -36,10 +36,7 @@ class ViewContext:
 
 
 def baselines(connection: sqlite3.Connection, model: str | None = None) -> list[str]:
-    """Return what may be compared with: the role `reference` where there is one, then every device, those of that role first.
-
-    With a `model` those that ran it.
-    """
+    """Return what may be compared with (what ran a given `model`): the role `reference` if there is one, then devices, its own first."""
     condition, values = CaseFilter(model=model).condition()
     query = f"SELECT DISTINCT device, json_extract(key, '$.role') = ? AS is_reference FROM cases WHERE {condition}"  # noqa: S608 - our own
     rows = connection.execute(f"{query} ORDER BY is_reference DESC, device", (REFERENCE, *values)).fetchall()

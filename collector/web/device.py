@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from statistics import median
 
 from edgemeter.agent.base import figures
@@ -22,9 +23,9 @@ from edgemeter.collector.runs.cases import MEASURED, UNKNOWN_BOARD
 from edgemeter.collector.runs.run_figures import RunFigures
 from edgemeter.collector.web.activity import described, read_activities
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.machine import machine_facts
 from edgemeter.collector.web.markup import Markup, join, part
 from edgemeter.collector.web.queries import CaseFilter, cases, runs_of, summaries
+from edgemeter.collector.web.run import machine_facts
 from edgemeter.collector.web.series import findings_list, series, series_groups, titles
 from edgemeter.collector.web.view import (
     Links,
@@ -92,7 +93,6 @@ def _machine(context: ViewContext, newest: IndexedCase) -> Markup:
 
 
 def _health_of(health: Health) -> dict[str, str | None]:
-    """Return the health that the device reported, in words."""
     health, _ = plausible_health(health, time.time_ns())
     days = certificate_days(health, time.time_ns())
     disk, runs = health.disk, health.runs
@@ -195,19 +195,16 @@ def _runs(context: ViewContext, device_cases: Sequence[IndexedCase]) -> tuple[Ma
 
 
 def _run_figure(entry: Figure) -> list[ViewColumn[_RunLine]]:
-    """Return the columns of a figure: itself, and its uncertainty where it has one."""
     name = "accuracy" if entry.group == "accuracy" else entry.name
-    number_column: ViewColumn[_RunLine] = ViewColumn(
-        name, entry.heading, lambda line: _plain(entry, line.run), lambda line: _cell(entry, line.run), is_text=entry.is_truth
-    )
-    if not entry.u:
-        return [number_column]
-    return [number_column, ViewColumn(with_part(entry.name, "_u"), "", lambda line: line.run.u(entry), is_shown=False)]
 
+    def plain(line: _RunLine) -> Plain:
+        value = line.run.value(entry.key)
+        return value if value is None or not entry.is_truth else bool(value)
 
-def _plain(entry: Figure, run: RunFigures) -> Plain:
-    value = run.value(entry.key)
-    return value if value is None or not entry.is_truth else bool(value)
+    columns = [ViewColumn(name, entry.heading, plain, lambda line: _cell(entry, line.run), is_text=entry.is_truth)]
+    if entry.u:
+        columns.append(ViewColumn(with_part(entry.name, "_u"), "", lambda line: line.run.u(entry), is_shown=False))
+    return columns
 
 
 def _cell(entry: Figure, run: RunFigures) -> Markup | str:
@@ -222,33 +219,22 @@ def _cell(entry: Figure, run: RunFigures) -> Markup | str:
 
 def run_columns(links: Links) -> list[ViewColumn[_RunLine]]:
     """Return the columns of a list of runs."""
+
+    def name(line: _RunLine) -> Markup:
+        text = line.run.id if len(line.run.id) <= ID_SHOWN else f"{line.run.id[: ID_SHOWN // 2]}\N{HORIZONTAL ELLIPSIS}"
+        return link(links.to("run", id=line.run.id), text)
+
+    def runtime(line: _RunLine) -> Markup:
+        return with_small(line.case.key.runtime, figures.count(line.case.key.threads, "thread"))
+
     return [
-        ViewColumn(
-            "run",
-            "Run",
-            lambda line: line.run.id,
-            lambda line: link(
-                links.to("run", id=line.run.id),
-                line.run.id if len(line.run.id) <= ID_SHOWN else f"{line.run.id[: ID_SHOWN // 2]}\N{HORIZONTAL ELLIPSIS}",
-            ),
-            is_text=True,
-        ),
-        ViewColumn(
-            "started_at_ns", "Started (UTC)", lambda line: line.run.started_at_ns, lambda line: figures.stamp(line.run.started_at_ns)
-        ),
-        ViewColumn("model", "Model", lambda line: line.case.key.model, is_text=True),
-        ViewColumn("precision", "Precision", lambda line: line.case.key.precision, is_text=True),
-        ViewColumn(
-            "runtime",
-            "Runtime",
-            lambda line: line.case.key.runtime,
-            lambda line: with_small(line.case.key.runtime, figures.count(line.case.key.threads, "thread")),
-            is_text=True,
-        ),
-        ViewColumn("backend", "", lambda line: line.case.key.backend, is_shown=False),
-        ViewColumn("threads", "", lambda line: line.case.key.threads, is_shown=False),
-        ViewColumn("batch", "", lambda line: line.case.key.batch, is_shown=False),
+        ViewColumn("run", "Run", attrgetter("run.id"), name, is_text=True),
+        ViewColumn("started_at_ns", "Started (UTC)", attrgetter("run.started_at_ns"), lambda line: figures.stamp(line.run.started_at_ns)),
+        ViewColumn("model", "Model", attrgetter("case.key.model"), is_text=True),
+        ViewColumn("precision", "Precision", attrgetter("case.key.precision"), is_text=True),
+        ViewColumn("runtime", "Runtime", attrgetter("case.key.runtime"), runtime, is_text=True),
+        *(ViewColumn(hidden, "", attrgetter(f"case.key.{hidden}"), is_shown=False) for hidden in ("backend", "threads", "batch")),
         *(column for entry in in_view("runs") for column in _run_figure(entry)),
-        ViewColumn("energy_provenance", "", lambda line: line.run.energy_provenance, is_shown=False),
-        ViewColumn("verdict", "Verdict", lambda line: line.run.verdict, lambda line: verdict_cell(line.run.verdict), is_text=True),
+        ViewColumn("energy_provenance", "", attrgetter("run.energy_provenance"), is_shown=False),
+        ViewColumn("verdict", "Verdict", attrgetter("run.verdict"), lambda line: verdict_cell(line.run.verdict), is_text=True),
     ]

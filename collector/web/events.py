@@ -84,8 +84,9 @@ class TrendEvents:
         self._history: History | None = None
         self._seen = ""
         self._next = 0.0
-        self._outlying: tuple[OutlyingDevice, ...] = ()
-        self._findings: tuple[FindingShown, ...] = ()
+        # Devices that differed from others of their type, and changes of the last weeks, when the history was read.
+        self.outlying: tuple[OutlyingDevice, ...] = ()
+        self.findings: tuple[FindingShown, ...] = ()
         # The history reads over one connection; every view is made in a thread of its own.
         self._lock = threading.Lock()
 
@@ -108,14 +109,6 @@ class TrendEvents:
             if not annotation.begins_level and annotation.is_about(key, name)
         ]
         return sorted([*(event for trend in trends for event in _steps(trend)), *remarks], key=lambda event: event.at_ns)
-
-    def outlying(self) -> Sequence[OutlyingDevice]:
-        """Return the devices that differed from others of their type when the history was read."""
-        return self._outlying
-
-    def findings(self) -> Sequence[FindingShown]:
-        """Return the changes of the last weeks, as they were when the history was read."""
-        return self._findings
 
     def alerts(self) -> Sequence[Alert]:
         """Return all alerts, the oldest first."""
@@ -146,7 +139,7 @@ class TrendEvents:
         findings, outlying = _findings(history, self._annotations()), _outlying(history)
         with self._lock:
             before, self._history, self._seen = self._history, history, version
-            self._outlying, self._findings = outlying, findings
+            self.outlying, self.findings = outlying, findings
         self._next = time.monotonic() + max(READ_AGAIN_S, PAUSE_TIMES * (time.monotonic() - began))
         if isinstance(before, LedgerHistory):
             before.close()
@@ -209,12 +202,10 @@ def _finding(members: Sequence[EventMember], text: str, who: str) -> FindingShow
 
 def _steps(trend: SeriesTrend) -> list[SeriesEvent]:
     steps = [*trend.steps, *([trend.suspect] if trend.suspect else [])]
-    step_events = [SeriesEvent(step.day * NS_PER_DAY, f"{trend_verdict(step)}: {step_text(trend.metric, step)}", "step") for step in steps]
+    texts = [(step.day, f"{trend_verdict(step)}: {step_text(trend.metric, step)}", "step") for step in steps]
     if trend.drift:
-        step_events.append(SeriesEvent(trend.drift.day * NS_PER_DAY, f"drift: {drift_text(trend.metric, trend.drift)}", "remark"))
+        texts.append((trend.drift.day, f"drift: {drift_text(trend.metric, trend.drift)}", "remark"))
     if trend.modes:
-        step_events.append(SeriesEvent(trend.modes.day * NS_PER_DAY, f"two modes: {modes_text(trend.metric, trend.modes)}", "remark"))
-    step_events += [
-        SeriesEvent(episode.day * NS_PER_DAY, f"episode: {episode_text(trend.metric, episode)}", "remark") for episode in trend.episodes
-    ]
-    return step_events
+        texts.append((trend.modes.day, f"two modes: {modes_text(trend.metric, trend.modes)}", "remark"))
+    texts += [(episode.day, f"episode: {episode_text(trend.metric, episode)}", "remark") for episode in trend.episodes]
+    return [SeriesEvent(day * NS_PER_DAY, text, kind) for day, text, kind in texts]

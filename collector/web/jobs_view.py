@@ -1,8 +1,7 @@
 """The fleet's orders: campaigns and jobs as its service reports them, and the runs that the ledger has of each."""
 
-import sqlite3
 import time
-from collections.abc import Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
@@ -10,7 +9,7 @@ import msgspec
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.messages import ExecutionProgress
-from edgemeter.collector.web.activity import CampaignActivity, described_campaign, read_activities
+from edgemeter.collector.web.activity import COUNTS, CampaignActivity, described_campaign, read_activities
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.markup import Markup, join
 from edgemeter.collector.web.queries import CaseFilter
@@ -33,22 +32,8 @@ class RunOfJob(NamedTuple):
     verdict: str
 
 
-def _runs_of_jobs(connection: sqlite3.Connection, jobs: Sequence[str], newest: int) -> list[RunOfJob]:
-    """Return the newest runs of these jobs, the newest first."""
-    query = """SELECT runs.id, cases.fleet, cases.device, cases.model, cases.precision, cases.runtime,
-        runs.started_at_ns, runs.p50_ms, runs.verdict
-    FROM json_each(?) AS picked JOIN runs ON runs.job = picked.value JOIN cases USING (case_number)
-    ORDER BY runs.started_at_ns DESC, runs.row DESC LIMIT ?"""
-    rows = connection.execute(query, (msgspec.json.encode(jobs).decode(), newest))
-    return [RunOfJob(*row) for row in rows]
-
-
 def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:  # noqa: ARG001 - every view has the same signature
-    """Return the campaigns and jobs, the newest report first, or one with its devices and runs.
-
-    Raises:
-        ConfigError: nothing is known of a job of that name.
-    """
+    """Return the campaigns and jobs, the newest report first, or one with its runs; raises ConfigError if nothing is known of that one."""
     reported = sorted(read_activities(context.source, time.time_ns()).campaigns, key=lambda activity: -activity.received_ns)
     if name := request.get("job"):
         return _job_view(context, name, next((activity for activity in reported if activity.progress.campaign == name), None))
@@ -62,7 +47,12 @@ def jobs_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilte
 
 
 def _job_view(context: ViewContext, name: str, activity: CampaignActivity | None) -> View:
-    runs = _runs_of_jobs(context.connection, activity.progress.jobs if activity else (name,), RUNS_SHOWN)
+    query = """SELECT runs.id, cases.fleet, cases.device, cases.model, cases.precision, cases.runtime,
+        runs.started_at_ns, runs.p50_ms, runs.verdict
+    FROM json_each(?) AS picked JOIN runs ON runs.job = picked.value JOIN cases USING (case_number)
+    ORDER BY runs.started_at_ns DESC, runs.row DESC LIMIT ?"""
+    jobs = msgspec.json.encode(activity.progress.jobs if activity else (name,)).decode()
+    runs = [RunOfJob(*row) for row in context.connection.execute(query, (jobs, RUNS_SHOWN))]
     if activity is None and not runs:
         raise ConfigError(f"there is no job {name!r}, or it ended more than a day ago and left no run")
     parts: list[Markup] = []
@@ -80,15 +70,10 @@ def _job_view(context: ViewContext, name: str, activity: CampaignActivity | None
 
 
 _JOB_COLUMNS: list[ViewColumn[CampaignActivity]] = [
-    ViewColumn("job", "Job", lambda activity: activity.progress.campaign),
-    ViewColumn("title", "What", lambda activity: activity.progress.title),
-    ViewColumn("state", "State", lambda activity: activity.progress.state),
-    ViewColumn("done", "Done", lambda activity: activity.progress.done),
-    ViewColumn("failed", "Failed", lambda activity: activity.progress.failed),
-    ViewColumn("running", "Running", lambda activity: activity.progress.running),
-    ViewColumn("waiting", "Waiting", lambda activity: activity.progress.waiting),
-    ViewColumn("cancelled", "Cancelled", lambda activity: activity.progress.cancelled),
-    ViewColumn("received_ns", "Reported (UTC)", lambda activity: activity.received_ns),
+    ViewColumn("job", "Job", attrgetter("progress.campaign")),
+    ViewColumn("title", "What", attrgetter("progress.title")),
+    *(ViewColumn(name, name.capitalize(), attrgetter(f"progress.{name}")) for name in ("state", *COUNTS)),
+    ViewColumn("received_ns", "Reported (UTC)", attrgetter("received_ns")),
 ]
 
 
@@ -97,38 +82,26 @@ def _device_link(links: Links, fleet: str, device: str) -> Markup:
 
 
 def _execution_columns(links: Links) -> list[ViewColumn[ExecutionProgress]]:
+    def progress(execution: ExecutionProgress) -> str:
+        return "" if execution.done_ratio is None else f"{execution.done_ratio:.0%}"
+
     return [
-        ViewColumn(
-            "device",
-            "Device",
-            lambda execution: execution.device,
-            lambda execution: _device_link(links, execution.fleet, execution.device),
-            is_text=True,
-        ),
+        ViewColumn("device", "Device", attrgetter("device"), lambda report: _device_link(links, report.fleet, report.device), is_text=True),
         ViewColumn("state", "State", lambda execution: execution.state.replace("_", " "), is_text=True),
-        ViewColumn(
-            "done_ratio",
-            "Progress",
-            lambda execution: execution.done_ratio,
-            lambda execution: "" if execution.done_ratio is None else f"{execution.done_ratio:.0%}",
-        ),
+        ViewColumn("done_ratio", "Progress", attrgetter("done_ratio"), progress),
         ViewColumn("note", "Note", lambda execution: execution.note, lambda execution: execution.note or "", is_text=True),
     ]
 
 
 def _run_columns(links: Links) -> list[ViewColumn[RunOfJob]]:
+    def started(run: RunOfJob) -> Markup:
+        return link(links.to("run", id=run.id), figures.stamp(run.started_at_ns))
+
     return [
-        ViewColumn(
-            "started_at_ns",
-            "Started (UTC)",
-            lambda run: run.started_at_ns,
-            lambda run: link(links.to("run", id=run.id), figures.stamp(run.started_at_ns)),
-        ),
+        ViewColumn("started_at_ns", "Started (UTC)", attrgetter("started_at_ns"), started),
         ViewColumn("id", "", lambda run: run.id, is_shown=False),
         ViewColumn("device", "Device", lambda run: run.device, lambda run: _device_link(links, run.fleet, run.device), is_text=True),
-        ViewColumn("model", "Model", lambda run: run.model, is_text=True),
-        ViewColumn("precision", "Precision", lambda run: run.precision, is_text=True),
-        ViewColumn("runtime", "Runtime", lambda run: run.runtime, is_text=True),
+        *(ViewColumn(name, name.capitalize(), attrgetter(name), is_text=True) for name in ("model", "precision", "runtime")),
         ViewColumn("p50_ms", "p50, ms", lambda run: run.p50_ms),
         ViewColumn("verdict", "Verdict", lambda run: run.verdict, lambda run: verdict_cell(run.verdict), is_text=True),
     ]

@@ -41,10 +41,7 @@ class LiveFeed:
         return self._clients > 0
 
     def publish(self, position: int, states: DeviceStates | None, doing: str | None = None) -> None:
-        """Wake the clients if there are new runs, a device is in another state, or something else is measured.
-
-        `states` and `doing`, the key of what is measured now, are None where they were not read.
-        """
+        """Wake the clients if anything is new; `states` of devices and `doing`, the key of what is measured now, are None if not read."""
         with self._changed:
             if (position, states, doing) != (self._position, self._states, self._doing):
                 self._position, self._states, self._doing = position, states, doing
@@ -70,10 +67,7 @@ class LiveFeed:
                 self._clients -= 1
 
     def events(self, after: int, client_doing: str | None = None) -> Iterator[bytes]:
-        """Yield events for a client that has everything up to the row `after`, and a comment where nothing happens for a while.
-
-        `client_doing` is the key of what was measured as the client knows it, None where it does not say.
-        """
+        """Yield events for a client that has the rows up to `after`, comments meanwhile; `client_doing`: what was measured, if it says."""
         yield f"retry: {RETRY_MS}\n\n".encode()
         sent_states: DeviceStates | None = None
         while True:
@@ -110,7 +104,6 @@ class LiveFeed:
         return self._position is not None and self._position != after and not self._position < after <= self.index.position()
 
     def _news(self, after: int, position: int) -> dict[str, Any]:
-        """Return how many runs came, and the newest of them."""
         query = """SELECT runs.id, cases.fleet, cases.device, cases.model, cases.precision, cases.runtime, runs.p50_ms, runs.verdict
         FROM runs JOIN cases USING (case_number) WHERE row > ? AND row <= ? ORDER BY row DESC LIMIT ?"""
         names = ("id", "fleet", "device", "model", "precision", "runtime", "p50_ms", "verdict")

@@ -36,11 +36,7 @@ NOTHING = Markup("")
 
 
 def render(template: str, **values: object) -> Markup:
-    """Return a template, such as `page.html`, filled in; values are escaped unless they are markup.
-
-    Raises:
-        UnavailableError: Jinja2 is not installed.
-    """
+    """Return a template, such as `page.html`, with values (escaped unless markup); raises UnavailableError if Jinja2 is not installed."""
     return Markup(_environment().get_template(template).render(values))
 
 

@@ -70,14 +70,12 @@ def model_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilt
 
 
 def _of_every_board(model_cases: Sequence[IndexedCase]) -> list[IndexedCase]:
-    """Return the cases to draw, taken in turn from every type of board."""
     of_boards = grouped((case.board, case) for case in model_cases if case.usable).values()
     turns = max(map(len, of_boards), default=0)
     return [members[turn] for turn in range(turns) for members in of_boards if turn < len(members)][:SAMPLED]
 
 
 def _over_runs(context: ViewContext, comparison: Comparison) -> Markup:
-    """Return the p50 of every run that counts, a lane for each case."""
     charts = []
     for rows in comparable(comparison.rows):
         values: list[dict[str, Plain]] = []

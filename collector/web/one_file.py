@@ -40,11 +40,7 @@ class FileChoice:
 
 
 def write_file_of(source: RecordSource, path: Path, choice: FileChoice, progress: Tell = no_progress) -> int:
-    """Write the page of a source as one file and return its size in bytes; `progress` gets what is done, and how many of how many are done.
-
-    Raises:
-        ConfigError: there are runs and `choice` picks none, or the file cannot be written.
-    """
+    """Write the page of a source as one file, return its size in bytes; raises ConfigError if `choice` picks no run, or on failure."""
     case_filter = choice.case_filter
     with closing(open_index(source)) as index:
         index.refresh(partial(progress, "reading records"))
@@ -131,7 +127,6 @@ def _held(context: ViewContext, choice: FileChoice) -> tuple[list[str], list[str
 
 
 def _choices(everything: FormChoices, own_addresses: Sequence[str]) -> FormChoices:
-    """Return what the forms of the file offer: of the routes' fields only what it holds."""
     values = {name: dict(entries) for name, entries in everything.items() if name not in {"days", "level"}}
     addresses = [read_address(text) for text in own_addresses]
     for view, name in (("compare", "baseline"), ("trend", "metric")):

@@ -4,6 +4,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import median
 from typing import Any
 
@@ -21,7 +22,7 @@ from edgemeter.collector.show.wording import listed
 from edgemeter.collector.web.activity import now_section
 from edgemeter.collector.web.context import ViewContext
 from edgemeter.collector.web.events import OutlyingDevice
-from edgemeter.collector.web.markup import NOTHING, Markup, element, join, part, render
+from edgemeter.collector.web.markup import NOTHING, Attributes, Markup, element, join, part, render
 from edgemeter.collector.web.queries import CaseFilter, cases, p50_by_day
 from edgemeter.collector.web.series import findings_list
 from edgemeter.collector.web.view import BRUSH, Links, View, ViewColumn, ViewRequest, grid, link, note, section, with_small
@@ -69,7 +70,7 @@ def overview(context: ViewContext, request: ViewRequest, case_filter: CaseFilter
     covered, coverage_table = coverage(indexed_cases, context.links, newest_ns)
     devices, device_table = _device_table(lines, context.links)
     findings = findings_list(context, request.fields)
-    first = _needing_attention(lines, context.events.outlying(), context.links)
+    first = _needing_attention(lines, context.events.outlying, context.links)
     lately = _spark_lines(context, indexed_cases, newest_ns)
     open_alerts = [alert for alert in context.events.alerts() if alert.closed_ns is None]
     titles = [join([element("b", None, alert.firing.severity), f": {alert.firing.title}"]) for alert in open_alerts[-ALERTS_SHOWN:][::-1]]
@@ -209,25 +210,18 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, V
     def of_health(name: str, heading: str, value: Callable[[Health], Plain], *, is_text: bool = False) -> ViewColumn[_DeviceLine]:
         return ViewColumn(name, heading, lambda line: value(line.health) if line.health else None, is_text=is_text, is_shown=has_health)
 
+    def name(line: _DeviceLine) -> Markup:
+        device = link(links.to("device", fleet=line.fleet, device=line.device), line.device)
+        return with_small(device, f"{line.fleet}, reference" if line.role == "reference" else line.fleet)
+
     columns: list[ViewColumn[_DeviceLine]] = [
-        ViewColumn(
-            "device",
-            "Device",
-            lambda line: line.device,
-            lambda line: with_small(
-                link(links.to("device", fleet=line.fleet, device=line.device), line.device),
-                f"{line.fleet}, reference" if line.role == "reference" else line.fleet,
-            ),
-            is_text=True,
-        ),
+        ViewColumn("device", "Device", lambda line: line.device, name, is_text=True),
         ViewColumn("fleet", "Fleet", lambda line: line.fleet, is_shown=False),
         ViewColumn("board", "Board", lambda line: line.board, is_text=True),
         ViewColumn("role", "", lambda line: line.role, is_shown=False),
         ViewColumn("state", "State", lambda line: line.state, lambda line: line.state or "not reported", is_text=True, is_shown=has_state),
         ViewColumn("last_started_at_ns", "Last run (UTC)", lambda line: line.last_ns, lambda line: figures.stamp(line.last_ns)),
-        ViewColumn("runs", "Runs", lambda line: line.runs),
-        ViewColumn("suspect", "Suspect", lambda line: line.suspect),
-        ViewColumn("invalid", "Invalid", lambda line: line.invalid),
+        *(ViewColumn(count, count.capitalize(), attrgetter(count)) for count in ("runs", "suspect", "invalid")),
         ViewColumn("throttled", "Throttled", lambda line: line.throttled if line.throttling_known else None),
         ViewColumn("temperature_max_c", "Hottest °C", lambda line: line.hottest_c),
         of_health("agent", "Agent", lambda health: health.agent, is_text=True),
@@ -240,12 +234,11 @@ def _device_table(lines: Sequence[_DeviceLine], links: Links) -> tuple[Markup, V
         ViewColumn("models", "Models", lambda line: " | ".join(line.models), lambda line: listed(line.models), is_text=True),
     ]
     shown_lines = lines[:DEVICES_SHOWN]
-    markup, table = grid(
-        "devices",
-        columns,
-        shown_lines,
-        lambda line: {"data-fleet": line.fleet, "data-device": line.device, "data-board": line.board, "data-at": str(line.last_ns)},
-    )
+
+    def facts(line: _DeviceLine) -> Attributes:
+        return {"data-fleet": line.fleet, "data-device": line.device, "data-board": line.board, "data-at": str(line.last_ns)}
+
+    markup, table = grid("devices", columns, shown_lines, facts)
     remarks = [note(f"{len(lines) - DEVICES_SHOWN} more devices: pick a fleet or a board.")] if len(lines) > DEVICES_SHOWN else []
     return join([markup, *remarks]), table
 
@@ -265,7 +258,6 @@ def coverage(indexed_cases: Sequence[IndexedCase], links: Links, newest_ns: int)
 
 
 def _covered(members: Sequence[IndexedCase], links: Links, newest_ns: int, model: str, board: str) -> dict[str, Any]:
-    """Return one cell: its counts, and how it is shown where there is a run."""
     if not members:
         return {"devices": 0, "runs": 0, "last_ns": None, "is_stale": None}
     last_ns, runs = max(case.newest_ns for case in members), sum(case.runs for case in members)

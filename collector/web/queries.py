@@ -20,17 +20,13 @@ from edgemeter.collector.runs.run_figures import RUN_COLUMNS, VALUE_COLUMNS, Run
 
 LEVELS: dict[DaysCounted, str] = {"current": "current level", "all": "all days"}
 PERIODS = {"7": "last 7 days", "30": "last 30 days", "90": "last 90 days"}
-
 _IN_ORDER = "ORDER BY model, fleet, device, precision, runtime, case_number LIMIT ? OFFSET ?"
 _RUN_COLUMNS = ", ".join((*RUN_COLUMNS, *VALUE_COLUMNS))
 
 
 @dataclass(frozen=True, slots=True)
 class CaseFilter:
-    """The reader's filter: a facet that is None matches everything; `days` back from the newest run, None: all.
-
-    `level` is whether only the runs of a case's current level count, or all.
-    """
+    """The reader's filter: facets (None: all), `days` back from the newest run (None: all), and whether only the current `level` counts."""
 
     fleet: str | None = None
     device: str | None = None
@@ -94,7 +90,6 @@ def cases_of_baseline(connection: sqlite3.Connection, baseline: str, role: str, 
 
 
 def _cases(connection: sqlite3.Connection, picked: str, values: Sequence[str | int], case_filter: CaseFilter) -> list[IndexedCase]:
-    """Return the cases that SQL after `FROM cases` picks."""
     is_current = case_filter.level == "current"
     if case_filter.days is None:
         counts = ", ".join(name if is_current or name != "p50_ms" else "p50_of_all_ms" for name in COUNTED)

@@ -1,6 +1,6 @@
 """The page of one run: every figure of its record down to the raw samples."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,25 +12,23 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name, metric_words
 from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.record import RunRecord, Series
+from edgemeter.agent.contract.record_conditions import Condition, OtherProcess
 from edgemeter.agent.contract.record_figures import Energy
 from edgemeter.agent.contract.record_generation import Generation
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.collector.charts.chart import Chart, ViewTable, rows_table
 from edgemeter.collector.charts.specs import ranked_bars, run_time_line
+from edgemeter.collector.compare.summary import environment
 from edgemeter.collector.show.comparison_charts import distribution_chart, latency_distribution
 from edgemeter.collector.web.context import ViewContext
-from edgemeter.collector.web.machine import facts_of, machine_facts
 from edgemeter.collector.web.markup import Markup, element, join, part
 from edgemeter.collector.web.queries import CaseFilter
 from edgemeter.collector.web.view import View, ViewRequest, link, note, section, verdict_cell
 
 NS_S, NS_MS = 1e-9, 1e-6
-
-
 # A chart holds no more points than can be seen; of each stretch the extremes are kept.
 POINTS = 1600
 LEVELS = ("p50", "p90", "p95", "p99", "p99_9")
-
 # At most this many raw samples are written as plain numbers in one response.
 SAMPLES_OUT = 2_000_000
 
@@ -80,10 +78,7 @@ def _verdict(record: RunRecord) -> Markup:
 
 
 def _time_line(context: ViewContext, record: RunRecord) -> tuple[str, str]:
-    """Return a heading, and latency and power on one time axis, idle and warm-up shaded.
-
-    Without the moments of the queries there is latency alone, in their order.
-    """
+    """Return a heading, and latency and power on one time axis; without the moments of the queries latency alone, in their order."""
     latencies, starts = _values(record, "latency"), _values(record, "query_start")
     if not latencies:
         return "Latency", note("The raw samples of this run are not stored.")
@@ -163,7 +158,6 @@ def _latency(context: ViewContext, record: RunRecord) -> Markup:
 
 
 def _token_facts(generation: Generation | None) -> dict[str, str | None]:
-    """Return the times and rates of a language model; nothing of other models."""
     if generation is None:
         return {}
     ttft, tpot, itl = generation.ttft, generation.tpot, generation.itl
@@ -293,3 +287,86 @@ def _bars(context: ViewContext, energy: Energy) -> Markup:
     if not energy.budget:
         parts.append(note("This record has no uncertainty budget."))
     return join(parts)
+
+
+def _yes_or_no(value: object) -> str:
+    return "yes" if value else "no"
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}"
+
+
+def _in(unit: str, per: float = 1.0) -> Callable[[float], str]:
+    return lambda value: f"{figures.significant(value / per)} {unit}"
+
+
+def _each(unit: str = "") -> Callable[[Mapping[str, float]], str]:
+    return lambda values: ", ".join(f"{name} {figures.significant(value)}{unit}" for name, value in values.items())
+
+
+def _process(value: OtherProcess) -> str:
+    remainder = f" and {value.count - 1} more" if value.count > 1 else ""
+    return f"{value.name} (pid {value.pid}{remainder}), {_share(value.load_ratio)} of all cores"
+
+
+# By the record's name: what people call it, and how its value is written.
+FIELDS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "temperatures_c": ("Temperature", _each(" °C")),
+    "clock_hz": ("Clock", _in("MHz", 1e6)),
+    "clock_max_hz": ("Highest clock allowed", _in("MHz", 1e6)),
+    "throttled_now": ("Throttled", _yes_or_no),
+    "throttled_since_boot": ("Throttled since boot", _yes_or_no),
+    "under_voltage_now": ("Under-voltage", _yes_or_no),
+    "under_voltage_since_boot": ("Under-voltage since boot", _yes_or_no),
+    "other_load_ratio": ("Load of other processes", _share),
+    "steal_ratio": ("Time taken by other guests", _share),
+    "swap_used_mb": ("Swap in use", _in("MB")),
+    "load_window_ms": ("Load observed for", _in("ms")),
+    "agent_load_ratio": ("Load of the agent", _share),
+    "busiest_other": ("Busiest other process", _process),
+    "memory_available_mb": ("Memory available", _in("MB")),
+    "governor": ("Governor", str),
+    "power_mode": ("Power mode", str),
+    "gpu_clock_hz": ("GPU clock", _in("MHz", 1e6)),
+    "gpu_clock_max_hz": ("Highest GPU clock allowed", _in("MHz", 1e6)),
+    "temperature_limits_c": ("Throttles or shuts down at", _each(" °C")),
+    "throttle_flags": ("Throttle flags", hex),
+    "throttle_events": ("Throttle events since boot", _each()),
+    "clock_synchronised": ("Wall clock synchronised", _yes_or_no),
+    "clock_offset_ms": ("Wall clock offset", _in("ms")),
+    "clock_error_ms": ("Wall clock error, at most", _in("ms")),
+    "attached": ("Attached", ", ".join),
+}
+
+
+def facts_of(condition: Condition) -> dict[str, str | None]:
+    """Return what was read of the machine, by name."""
+    names = (name for name in condition.__struct_fields__ if name != "when")
+    values = {name: value for name in names if (value := getattr(condition, name)) not in (None, {}, ())}
+    return {called: text(value) for name, value in values.items() for called, text in [FIELDS[name]]}
+
+
+def machine_facts(run: RunRecord) -> dict[str, str | None]:
+    """Return what the machine of a run is, in words."""
+
+    def reported(*fields: str) -> str | None:
+        return " ".join(text for field in fields if (text := environment([run], field))) or None
+
+    memory_mb = run.environment.memory_mb
+    return {
+        "Board": reported("board"),
+        "Processor": reported("soc", "cpu"),
+        "Cores": reported("cores"),
+        "Memory": None if memory_mb is None else f"{figures.significant(memory_mb / 1000)} GB",
+        "System": reported("os"),
+        "Kernel": reported("kernel", "arch"),
+        "Firmware": reported("firmware"),
+        "Governor": reported("governor"),
+        "Power mode": reported("power_mode"),
+        "Virtualisation": reported("virtualisation"),
+        "Attached": reported("attached"),
+        "Agent": reported("agent"),
+        "Python": reported("python"),
+        "Libraries": ", ".join(f"{name} {version}" for name, version in run.environment.libraries.items()) or None,
+    }

@@ -22,12 +22,11 @@ from edgemeter.collector.web.activity import read_activities
 from edgemeter.collector.web.context import ViewContext, live_chart
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.live import LiveFeed
-from edgemeter.collector.web.markup import Markup, element, render
-from edgemeter.collector.web.site import SERVED_POLICY, content, offered, script, served_page, show, styles
+from edgemeter.collector.web.markup import Markup, element, render, text_of
+from edgemeter.collector.web.site import SERVED_POLICY, STYLE_SHEET, content, offered, script, served_page, show
 from edgemeter.collector.web.view import ServedLinks, View, ViewRequest, address, read_address, read_period
 
 logger = logging.getLogger(__name__)
-
 REFRESH_S = 2.0
 COOKIE = "edgemeter_token"
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -141,7 +140,6 @@ class PageServer:
         return PageResponse(200, "text/html; charset=utf-8", page.encode())
 
     def _doing(self) -> str:
-        """Return the key of what is measured now."""
         return read_activities(self.index.source, time.time_ns()).key
 
     def _keep_up(self) -> None:
@@ -170,7 +168,6 @@ class _PageHandler(HttpHandler):
 
     @property
     def page(self) -> PageServer:
-        """The served pages."""
         return self.server.page
 
     def answer(self) -> None:
@@ -185,7 +182,6 @@ class _PageHandler(HttpHandler):
             self._send(self._answer(request))
 
     def _refusal(self, request: ViewRequest) -> PageResponse | None:
-        """Return why a request is not answered, None where it is."""
         host = self.headers.get("Host", "")
         name = (host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host).lower()
         # Another name would be a page elsewhere that reads ours through the browser.
@@ -200,7 +196,6 @@ class _PageHandler(HttpHandler):
         return None
 
     def _stream(self, after: str, doing: str | None) -> None:
-        """Send events until the client disconnects or the server ends."""
         # An answer without a length ends with its connection.
         self.close_connection = True
         position = int(after) if after.isascii() and after.isdigit() and len(after) <= LONGEST_ROW else self.page.index.position()
@@ -272,8 +267,8 @@ class _PageHandler(HttpHandler):
 
 
 def _part(name: str) -> PageResponse | None:
-    if name == "page.css":
-        return PageResponse(200, "text/css; charset=utf-8", styles().encode())
+    if name == STYLE_SHEET:
+        return PageResponse(200, "text/css; charset=utf-8", text_of(name).encode())
     if name == "page.js":
         return PageResponse(200, "text/javascript; charset=utf-8", script().encode())
     if name.startswith("charts-") and name == vega.bundle_name():
@@ -282,7 +277,6 @@ def _part(name: str) -> PageResponse | None:
 
 
 def _sheet(request: ViewRequest) -> ChartSheet:
-    """Return what writes charts that a browser without scripts loads as pictures."""
 
     def write(chart: Chart, number: int) -> Markup:
         source = f"/{address(request.view, {**request.fields, 'format': 'svg', 'chart': str(number)})}"

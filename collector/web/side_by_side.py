@@ -128,7 +128,6 @@ def _cell(name: str, column: str, members: Sequence[ComparisonRow]) -> dict[str,
 
 
 def _title(comparison: Comparison) -> str:
-    """Return the compared sides by name, or their number where there are too many."""
     devices = {(row.case.key.fleet, row.case.key.device) for row in comparison.rows if not row.is_reference}
     if len(devices) <= NAMED:
         return title(comparison)

@@ -19,26 +19,19 @@ from edgemeter.collector.web.model import model_view
 from edgemeter.collector.web.overview import overview
 from edgemeter.collector.web.queries import LEVELS, PERIODS, CaseFilter, choices, parse_filter
 from edgemeter.collector.web.run import run_view
-from edgemeter.collector.web.series import DEFAULT_FIGURE, FOLLOWED
+from edgemeter.collector.web.series import DEFAULT_FIGURE, FOLLOWED, trend_view
 from edgemeter.collector.web.side_by_side import compare_view
-from edgemeter.collector.web.trend import trend_view
 from edgemeter.collector.web.view import ROUTES, Links, View, ViewRequest
 
 SERVED_POLICY = (
     "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; connect-src 'self';"
     " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-
-
 FOLDER_POLICY = (
     "default-src 'none'; img-src 'self' data: blob:; style-src 'self' 'unsafe-inline'; script-src 'self'; base-uri 'none';"
     " form-action 'none'"
 )
-
-
-def styles() -> str:
-    """Return the style sheet."""
-    return text_of("page.css")
+STYLE_SHEET = "page.css"
 
 
 def script() -> str:
@@ -48,10 +41,7 @@ def script() -> str:
 
 
 def served_page(title: str, content: Markup, remark: str, moment: tuple[int, str] | None = None) -> str:
-    """Return a page that loads its style and its scripts from where it came from.
-
-    `moment` is what it shows the latest of: the last record, and the key of what is measured now.
-    """
+    """Return a page that loads its style and scripts; `moment` is the last record it shows, and the key of what is measured now."""
     charts = vega.bundle_name() if "chart-data" in content else None
     return _page(title=title, content=content, remark=remark, charts=charts, is_file=False, root="/", policy="", moment=moment)
 
@@ -80,7 +70,7 @@ def one_file_page(first: tuple[str, Markup, str], held_views: Sequence[tuple[str
         held_views=[(address, packed(text)) for address, text in held_views],
         remark=remark,
         policy=own_script_policy((vega.bundle(), script()), "img-src data: blob:"),
-        style=raw(styles()),
+        style=raw(text_of(STYLE_SHEET)),
         charts=packed(vega.bundle()),
         script=raw(script()),
     )
@@ -98,20 +88,11 @@ VIEWS: dict[str, Callable[[ViewContext, ViewRequest, CaseFilter], View]] = {
     "jobs": jobs_view,
     "alerts": alerts_view,
 }
-NAVIGATION = {
-    "overview": "Overview",
-    "compare": "Compare",
-    "model": "Model",
-    "trend": "Trend",
-    "device": "Device",
-    "jobs": "Jobs",
-    "alerts": "Alerts",
-}
+NAVIGATION = {name: name.capitalize() for name in VIEWS if name != "run"}
 NEEDED = {"model": "model", "device": "device"}
 # What an empty field means.
 BLANK = {"days": "all days", "level": LEVELS["current"]}
 LABELS = {"days": "Period", "level": "Level", "baseline": "Baseline", "metric": "Figure"}
-
 # With more values than this a field is typed, not picked.
 MOST_CHOICES = 400
 # Of a figure in a file so many digits are kept: no measurement has more.
@@ -182,7 +163,6 @@ def held_exports(view: View, request: ViewRequest) -> dict[str, str]:
 
 
 def _field(name: str, request: ViewRequest, values: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, object]:
-    """Return a field of the form; with too many values it has no options and is typed."""
     picked = request.get(name)
     options = None if len(values) > MOST_CHOICES else _options(name, request, values)
     current = picked or (DEFAULT_FIGURE if name == "metric" and options else "")

@@ -15,7 +15,6 @@ from edgemeter.collector.web.markup import Attributes, Markup, element, join, pa
 Item = TypeVar("Item")
 # No address of ours is longer; what comes from outside is cut here.
 LONGEST_FIELD, LONGEST_NUMBER = 300, 9
-
 # What is done to a chart over time, below such charts.
 BRUSH = "drag over a chart; Ctrl + wheel zooms, Shift + drag moves"
 
@@ -127,10 +126,7 @@ def link(reference: str | None, text: str) -> Markup:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One view; `tables` are its figures in plain form, the first is what CSV holds. `filters` are the facets its form offers.
-
-    `picked` is what the view chose where the address leaves it open.
-    """
+    """One view; `tables` are its figures (CSV holds the first), `filters` the facets of its form, `picked` what the address leaves open."""
 
     title: str
     body: Markup

@@ -87,7 +87,7 @@ def test_the_board_with_an_issue_of_the_simulated_fleet_is_named_first_and_no_he
     fleet = tuple(simulated_fleet.records_of(make_record(), end_ns=time.time_ns(), days=20))
     events = TrendEvents(DocumentSource(fleet))
     events.refresh()
-    named = [device.device for device in events.outlying() if device.text.startswith("energy")]
+    named = [device.device for device in events.outlying if device.text.startswith("energy")]
     assert named == [simulated_fleet.DEGRADED]
 
 
@@ -106,7 +106,7 @@ def test_the_page_shows_an_event_as_the_trend_does():
     ]
     events = TrendEvents(DocumentSource(tuple(runs)))
     events.refresh()
-    alone, event = events.findings()
+    alone, event = events.findings
     assert (event.who, event.text) == ("pi-1, pi-2, pi-3", event_text(events_of(trends_of(RunHistory(runs), (), FOLLOWED), 0)[0]))
     assert (event.devices, event.is_worse) == ((("lab", "pi-1"), ("lab", "pi-2"), ("lab", "pi-3")), True)
     assert (alone.who, alone.metric) == ("pi-9", "energy")
