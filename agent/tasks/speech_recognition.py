@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.tasks import Inputs, Outputs
+from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.tasks.item_accuracy import item_accuracy
 from edgemeter.agent.tasks.parts import Jackknifed
 from edgemeter.agent.vision.preprocess import values_of_first
@@ -73,7 +73,7 @@ class SpeechRecognition:
         longest = max(len(first), len(second))
         return None if not longest else 1 - edits(first, second).errors / longest
 
-    def score(self, parts: Literal["all", "value"] = "all") -> Accuracy | None:
+    def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return the word error rate over all recordings; None without transcripts, or where nothing is said in any."""
         if self._data.targets is None:
             return None

@@ -138,5 +138,4 @@ def tamed(values: Floats) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(flat @ flat):
             return values
-    sound: Floats = np.clip(np.nan_to_num(values, nan=0.0), -_LARGEST, _LARGEST)
-    return sound
+    return np.clip(np.nan_to_num(values, nan=0.0), -_LARGEST, _LARGEST)

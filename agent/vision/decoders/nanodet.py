@@ -112,5 +112,4 @@ def _by_rows(output: Floats, cells: int, sides: tuple[int, int] | None) -> Float
 def _mean(logits: Floats) -> Floats:
     """Return the mean of each distribution, in steps: [n, 4] of logits [n, 4, steps]."""
     weights = np.exp(logits - logits.max(axis=2, keepdims=True, initial=-np.inf))
-    mean: Floats = weights @ np.arange(logits.shape[2], dtype=np.float32) / weights.sum(axis=2)
-    return mean
+    return np.asarray(weights @ np.arange(logits.shape[2], dtype=np.float32) / weights.sum(axis=2))
