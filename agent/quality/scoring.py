@@ -18,8 +18,6 @@ from edgemeter.agent.runtimes import Options
 
 # An answer ends with its line; the longest ones of SQuAD have about as many tokens.
 ANSWER_TOKENS = 48
-
-
 ItemKind = TypeVar("ItemKind", bound=msgspec.Struct)
 
 

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,10 +78,8 @@ def _literal(text: Any) -> Any:
     """Return the value of a JSON text or a Python literal; anything else as it is."""
     if not isinstance(text, str):
         return text
-    try:
+    with suppress(msgspec.DecodeError):
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        pass
     try:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -93,8 +92,7 @@ def _names(names: Any) -> tuple[str, ...]:
         return tuple(str(name) for name in names)
     if not isinstance(names, dict) or not all(str(key).isdigit() for key in names):
         return ()
-    by_number = {int(key): str(name) for key, name in names.items()}
-    return _in_order(by_number)
+    return _in_order({int(key): str(name) for key, name in names.items()})
 
 
 def _label_file(metadata: Mapping[str, str]) -> tuple[str, ...]:

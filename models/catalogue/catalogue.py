@@ -105,11 +105,6 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             if not is_address(address):
                 raise ValueError(f"{self.name}: {address!r} is not an http or https address (without user and password)")
 
-    @property
-    def format(self) -> str:
-        """The file's suffix without the dot, as in records."""
-        return self.file.rpartition(".")[2].lower()
-
 
 def is_address(text: str) -> bool:
     """Return whether `text` is an http or https address with a host, and without user and password."""
