@@ -21,10 +21,9 @@ from edgemeter.agent.recognition.metadata import (
 )
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.vision.decoders import nanodet
-from edgemeter.agent.vision.decoders.boxes import cell_count, grid_side
+from edgemeter.agent.vision.decoders.boxes import KEYPOINTS, cell_count, grid_side
 from edgemeter.agent.vision.decoders.efficient_nms import has_exporters_names, is_efficient_nms
 from edgemeter.agent.vision.decoders.yolo26 import COLUMNS
-from edgemeter.agent.vision.decoders.yolo_pose import KEYPOINTS
 from edgemeter.agent.vision.decoders.yolo_seg import PROTOTYPES
 from edgemeter.agent.vision.decoders.yolov5 import ANCHORS_PER_CELL, STRIDES
 

@@ -40,10 +40,8 @@ Layout = Literal["NHWC", "NCHW"]
 # Source: Ultralytics' validation (0.7), super-gradients' (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
 _NMS_IOU = {
     **dict.fromkeys(("yolov8", "yolo-seg", "yolo-pose", "yolo-obb", "yolo-nas"), 0.7),
-    "yolov5": 0.6,
-    "yolov5-heads": 0.6,
+    **dict.fromkeys(("yolov5", "yolov5-heads", "nanodet"), 0.6),
     "yolox": 0.65,
-    "nanodet": 0.6,
 }
 _RESIZE: dict[str, Resize] = {
     **dict.fromkeys(_TRAINED_ON_UNIT - {"torchvision"}, "letterbox"),

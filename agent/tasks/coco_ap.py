@@ -1,7 +1,4 @@
-"""COCO's average precision of boxes, masks or keypoints over a whole data set, computed by hotcoco.
-
-With bounds, by class and by group.
-"""
+"""COCO's average precision of boxes, masks or keypoints over a whole data set, by hotcoco; with bounds, by class and by group."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence

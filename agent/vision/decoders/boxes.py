@@ -17,6 +17,8 @@ _BLOCK = 128
 MOST_CANDIDATES = 30_000
 # A coordinate in 0..1 never reaches this, even of a box that leaves the picture; in pixels the rightmost always do.
 LARGEST_NORMALISED = 2.0
+# COCO's people.
+KEYPOINTS = 17
 
 
 def grid_side(size_px: int, stride: int) -> int:

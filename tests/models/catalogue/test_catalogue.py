@@ -239,16 +239,7 @@ def test_a_recorded_hash_is_that_of_the_file(realdata):
 
 @pytest.mark.realdata
 @pytest.mark.parametrize(
-    "name",
-    [
-        "ssd-mobilenet-v1",
-        "efficientdet-lite0",
-        "mobilenet-v1-0.25-128",
-        "mobilenet-v2",
-        "yolox-nano",
-        "yolov8n",
-        "yolov8n-int8",
-    ],
+    "name", ["ssd-mobilenet-v1", "efficientdet-lite0", "mobilenet-v1-0.25-128", "mobilenet-v2", "yolox-nano", "yolov8n", "yolov8n-int8"]
 )
 def test_an_entry_states_what_its_file_states(realdata, name):
     """Size, layout, normalisation, decoder and classes, as recognised from the real file by its real runtime."""
