@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +24,6 @@ from edgemeter.models.catalogue.catalogue import (
     change_catalogue,
     own_catalogue,
     read_catalogue,
-    with_entry,
 )
 from edgemeter.models.catalogue.shipped_models import card_text
 
@@ -77,7 +75,7 @@ def add_model(model: Path, new_entry: NewEntry, catalogue: Path) -> tuple[Catalo
         except OSError as error:
             problem = f"cannot write {str(card_path(model))!r}: {error.strerror}"
             raise ConfigError(f"{problem}; copy the model to a folder that you can write and add it there") from error
-    change_catalogue(catalogue, partial(with_entry, entry=entry))
+    change_catalogue(catalogue, entry)
     return entry, guesses
 
 
