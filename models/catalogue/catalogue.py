@@ -224,8 +224,8 @@ def card_of(entry: CatalogueEntry, sha256: str, source: str | None) -> Card:
     )
 
 
-def change_catalogue(path: Path, entry: CatalogueEntry | None = None, seen: Mapping[str, str] | None = None) -> None:
-    """Put an entry into the user's own catalogue, in place of one of its name, and the hashes of files whose entry has none.
+def change_catalogue(path: Path, entry: CatalogueEntry | None = None, hashes: Mapping[str, str] | None = None) -> None:
+    """Put an entry into the user's own catalogue, in place of one of its name, and hashes (by entry) of files whose entry has none.
 
     A lock keeps concurrent changes apart.
 
@@ -238,7 +238,7 @@ def change_catalogue(path: Path, entry: CatalogueEntry | None = None, seen: Mapp
             fcntl.flock(lock, fcntl.LOCK_EX)
             catalogue = own_catalogue(path)
             entries = catalogue.entry if entry is None else (*(other for other in catalogue.entry if other.name != entry.name), entry)
-            changed = Catalogue(entry=entries, seen={**catalogue.seen, **(seen or {})})
+            changed = Catalogue(entry=entries, seen={**catalogue.seen, **(hashes or {})})
             write_toml(path, toml_document(msgspec.to_builtins(changed)))
     except OSError as error:
         raise ConfigError(f"cannot write the catalogue {str(path)!r}: {error.strerror}; choose another file with --catalogue") from error

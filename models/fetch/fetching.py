@@ -125,7 +125,7 @@ def record_accepted(fetched: Sequence[FetchedModel], entries: Mapping[str, Catal
             sha256_of = "the file in the model archive it was imported from"
             change_catalogue(own_catalogue, msgspec.structs.replace(model.entry, sha256=model.sha256, sha256_of=sha256_of))
         elif not model.was_verified and model.is_new:
-            change_catalogue(own_catalogue, seen={model.entry.name: model.sha256})
+            change_catalogue(own_catalogue, hashes={model.entry.name: model.sha256})
 
 
 def copy_into(source: IO[bytes], out: PartFile, limit_bytes: int, name: str) -> None:
