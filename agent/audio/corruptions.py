@@ -58,7 +58,4 @@ def _power(samples: Floats) -> float:
     return float(np.mean(samples**2))
 
 
-CORRUPTIONS: Mapping[str, Callable[[Floats, int, int, Draw], Floats]] = {
-    "white_noise": _white_noise,
-    "reverberation": _reverberation,
-}
+CORRUPTIONS: Mapping[str, Callable[[Floats, int, int, Draw], Floats]] = {"white_noise": _white_noise, "reverberation": _reverberation}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgemeter.agent.audio.recordings import AudioRecording, read_recording
+from edgemeter.agent.audio.recordings import read_recording
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import AudioInput, Card, Features
 from edgemeter.agent.datasets.items import Item
@@ -160,8 +160,13 @@ class FrontEnd:
         return calls
 
     def _of_recording(self, path: Path) -> list[Array]:
-        audio = self._wanted
-        samples = self._of_rate(read_recording(path), path).samples
+        audio, recording = self._wanted, read_recording(path)
+        if recording.sample_rate_hz != audio.sample_rate_hz:
+            raise ConfigError(
+                f"the recording {str(path)!r} has {recording.sample_rate_hz} samples a second, model {self._name!r} takes "
+                f"{audio.sample_rate_hz}: convert it, for example `sox IN -r {audio.sample_rate_hz} OUT`"
+            )
+        samples = recording.samples
         if audio.samples is not None:
             samples = np.pad(samples[: audio.samples], (0, max(0, audio.samples - len(samples))))
         if audio.features is None:
@@ -171,14 +176,6 @@ class FrontEnd:
         except ConfigError as error:
             raise ConfigError(f"recording {str(path)!r}: {error}") from error
         return _windows(frames, audio.features, path)
-
-    def _of_rate(self, recording: AudioRecording, path: Path) -> AudioRecording:
-        if recording.sample_rate_hz != self._wanted.sample_rate_hz:
-            raise ConfigError(
-                f"the recording {str(path)!r} has {recording.sample_rate_hz} samples a second, model {self._name!r} takes "
-                f"{self._wanted.sample_rate_hz}: convert it, for example `sox IN -r {self._wanted.sample_rate_hz} OUT`"
-            )
-        return recording
 
     def call(self, values: Array, item: Item) -> Mapping[str, Array]:
         """Return the model's input for one call's values: quantised and shaped as it declares."""

@@ -25,7 +25,7 @@ from edgemeter.agent.datasets.clusters import clusters_of
 from edgemeter.agent.datasets.coco import CocoDocument, plain_document
 from edgemeter.agent.datasets.coco_results import HEIGHT, IMAGE, X, read_results, result_oddities
 from edgemeter.agent.engine import isolation, job
-from edgemeter.agent.tasks.coco_ap import METRIC, METRICS, RECALL, Bounds, coco_accuracy, value_only
+from edgemeter.agent.tasks.coco_ap import METRIC, METRICS, RECALL, Bounds, coco_accuracy
 from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP
 from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.verdict import accuracy_rules
@@ -113,7 +113,7 @@ def _doubtful(accuracy: Accuracy, truth: Mapping[str, Any], rows: NDArray[np.flo
     for other, read in coco.OTHER_BOX_FORMS.items():
         reread = rows.copy()
         reread[:, X : HEIGHT + 1] = read(rows[:, X : HEIGHT + 1])
-        scored = value_only(truth, reread, images, "")
+        scored = coco_accuracy(truth, reread, images, "", parts="value")
         if scored is not None and scored.value > best:
             best, name = scored.value, other
     if best > max(2 * accuracy.value, accuracy_rules.IMPLAUSIBLE):

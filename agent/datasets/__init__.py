@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.plugins import find_plugin, plugin_names
 from edgemeter.agent.datasets.class_lists import ClassIndex
 from edgemeter.agent.datasets.clusters import Fields
@@ -22,10 +23,10 @@ READERS: Mapping[str, str] = {
     "librispeech": "edgemeter.agent.datasets.sound:LibriSpeech",
     "visual-wake-words": "edgemeter.agent.datasets.readers:VisualWakeWords",
     "maps": "edgemeter.agent.datasets.readers:Maps",
-    "dota": "edgemeter.agent.datasets.readers:Dota",
+    "dota": "edgemeter.agent.datasets.dota:Dota",
     "glue": "edgemeter.agent.datasets.texts:Glue",
     "squad": "edgemeter.agent.datasets.texts:Squad",
-    "yolo": "edgemeter.agent.datasets.readers:Yolo",
+    "yolo": "edgemeter.agent.datasets.yolo:Yolo",
     "class-folders": "edgemeter.agent.datasets.readers:ClassFolders",
     "class-list": "edgemeter.agent.datasets.readers:ClassList",
     "coco": "edgemeter.agent.datasets.readers:Coco",
@@ -88,6 +89,13 @@ class Reader(Protocol):
         Raises:
             ConfigError: it cannot be read or is garbled; the message names the file, the place and the remedy.
         """
+
+
+def required(annotations: Path | None) -> Path:
+    """Return the annotations that a format needs; raises ConfigError if there are none."""
+    if annotations is None:
+        raise ConfigError("this format of ground truth needs a file of annotations: give it as annotations")
+    return annotations
 
 
 def names() -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.datasets.items import read_bytes
+from edgemeter.agent.datasets.items import files_in, read_bytes
 
 CLASS_LIST_FORM = (
     "each line is `file class` (.csv and .tsv: file, class and, where there are groups, group, or what the heading names), class a number "
@@ -73,8 +73,8 @@ def find_class_names(images: Path, suffixes: Sequence[str]) -> list[Path]:
     """Return the folders below `images` that hold photographs, sorted by name; hidden ones do not count."""
     try:
         folders = sorted(path for path in images.iterdir() if path.is_dir() and not path.name.startswith("."))
-        return [folder for folder in folders if _photographs(folder, suffixes)]
-    except OSError:
+        return [folder for folder in folders if files_in(folder, suffixes)]
+    except (OSError, ConfigError):
         return []
 
 
@@ -88,12 +88,8 @@ def read_class_folders(images: Path, suffixes: Sequence[str], listed: Path | Non
     names = [folder.name for folder in folders]
     are_numbers = all(name.isascii() and name.isdigit() for name in names)
     places = _in_list(listed, names) if listed else {name: int(name) if are_numbers else index for index, name in enumerate(names)}
-    classes = {f"{folder.name}/{photo}": places[folder.name] for folder in folders for photo in _photographs(folder, suffixes)}
+    classes = {f"{folder.name}/{photo}": places[folder.name] for folder in folders for photo in files_in(folder, suffixes)}
     return ClassIndex(classes, names=None if listed or all(name.isdigit() for name in names) else tuple(names))
-
-
-def _photographs(folder: Path, suffixes: Sequence[str]) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.suffix.lower() in suffixes and path.is_file())
 
 
 def _in_list(listed: Path, names: Sequence[str]) -> dict[str, int]:

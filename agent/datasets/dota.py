@@ -6,11 +6,14 @@ Source: DOTA_devkit `readme.md`, section "Annotation format".
 """
 
 import math
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets import GroundTruth, Targets, required
 from edgemeter.agent.datasets.class_lists import text_lines
 from edgemeter.agent.datasets.items import list_photographs, photographs_in
 
@@ -27,32 +30,32 @@ class OrientedObject:
     is_difficult: bool
 
 
-def holds_labels(folder: Path, annotations: Path | None) -> bool:
-    """Return whether the annotations are a folder in which the first label of a photograph has four corners and a name."""
-    if annotations is None or not annotations.is_dir() or not folder.is_dir():
+class Dota:
+    """DOTA's labels of oriented boxes: the folder of the text files."""
+
+    def recognises(self, folder: Path, annotations: Path | None) -> bool:
+        """Return whether the annotations are a folder in which the first label of a photograph has four corners and a name."""
+        if annotations is None or not annotations.is_dir() or not folder.is_dir():
+            return False
+        with suppress(ConfigError):
+            for name in photographs_in(folder):
+                path = annotations / f"{Path(name).stem}.txt"
+                words = next((words for _, words in _lines(path)), None) if path.is_file() else None
+                if words is not None:
+                    return len(words) >= 9 and not _is_number(words[8])
         return False
-    try:
-        for name in photographs_in(folder):
-            path = annotations / f"{Path(name).stem}.txt"
-            words = next((words for _, words in _lines(path)), None) if path.is_file() else None
-            if words is not None:
-                return len(words) >= 9 and not _is_number(words[8])
-    except ConfigError:
-        return False
-    return False
 
+    def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
+        """Return the objects of all photographs in the folder, none of one without a file.
 
-def read_labels(folder: Path, annotations: Path) -> Mapping[str, tuple[OrientedObject, ...]]:
-    """Return the objects of every photograph by its name; none of one without a file.
-
-    Raises:
-        ConfigError: a line is not of that form; the message names it.
-    """
-    objects = {}
-    for name in list_photographs(folder):
-        path = annotations / f"{Path(name).stem}.txt"
-        objects[name] = tuple(_object(path, number, words) for number, words in _lines(path)) if path.is_file() else ()
-    return objects
+        Raises:
+            ConfigError: a line is not of that form; the message names it.
+        """
+        labels, objects = required(annotations), {}
+        for name in list_photographs(folder):
+            path = labels / f"{Path(name).stem}.txt"
+            objects[name] = tuple(_object(path, number, words) for number, words in _lines(path)) if path.is_file() else ()
+        return GroundTruth(Targets(objects), msgspec.json.encode(objects, order="sorted"), named_by="folder")
 
 
 def _lines(path: Path) -> list[tuple[int, list[str]]]:

@@ -75,6 +75,15 @@ def read_bytes(path: Path, noun: str) -> bytes:
         raise ConfigError(f"cannot read {noun} {str(path)!r}: {error.strerror}; give a file that can be read") from error
 
 
+def head_of(path: Path, size_bytes: int) -> bytes:
+    """Return the first bytes of a file; none of one that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(size_bytes)
+    except OSError:
+        return b""
+
+
 def read_text(path: Path, noun: str) -> str:
     """Return the text of a file; raises ConfigError where it cannot be read, or is not UTF-8."""
     try:
@@ -90,10 +99,11 @@ def item_of_file(folder: Path, name: str) -> Item:
 
 def photographs_in(folder: Path) -> list[str]:
     """Return the names of the image files in the folder, sorted; raises ConfigError if the folder cannot be read."""
-    return _files_in(folder, PHOTOGRAPHS)
+    return files_in(folder, PHOTOGRAPHS)
 
 
-def _files_in(folder: Path, suffixes: Sequence[str]) -> list[str]:
+def files_in(folder: Path, suffixes: Sequence[str]) -> list[str]:
+    """Return the names of the files in the folder that end in one of these, sorted; raises ConfigError if the folder cannot be read."""
     try:
         return sorted(path.name for path in folder.iterdir() if path.suffix.lower() in suffixes and path.is_file())
     except OSError as error:
@@ -108,7 +118,7 @@ def list_items(folder: Path, kinds: Sequence[Sequence[str]] = (PHOTOGRAPHS, SOUN
     Raises:
         ConfigError: the folder cannot be read, or holds neither.
     """
-    names = next(filter(None, (_files_in(folder, suffixes) for suffixes in kinds)), None)
+    names = next(filter(None, (files_in(folder, suffixes) for suffixes in kinds)), None)
     if names is None:
         sought = " and no ".join(
             f"{noun} ({', '.join(suffixes)})" for noun, suffixes in zip(("photographs", "recordings"), kinds, strict=False)

@@ -1,4 +1,4 @@
-"""Our readers of ground truth, each recognised by its content: maps, DOTA and YOLO labels, class folders, class lists, COCO's JSON."""
+"""Our readers of ground truth, each recognised by its content: maps, class folders, class lists, COCO's JSON, visual wake words."""
 
 import hashlib
 from codecs import BOM_UTF8
@@ -9,11 +9,11 @@ import msgspec
 
 from edgemeter.agent.base.durable_file import sha256_of
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.datasets import GroundTruth, Targets, dota, yolo
+from edgemeter.agent.datasets import GroundTruth, Targets, required
 from edgemeter.agent.datasets.class_lists import ClassIndex, find_class_names, read_class_folders, read_class_list, text_lines
 from edgemeter.agent.datasets.clusters import Fields
 from edgemeter.agent.datasets.coco import CocoDocument, annotation_oddities, image_fields, read_annotations
-from edgemeter.agent.datasets.items import PHOTOGRAPHS, SOUND, list_photographs, photographs_in
+from edgemeter.agent.datasets.items import PHOTOGRAPHS, SOUND, head_of, list_photographs, photographs_in
 
 # Class folders hold photographs or recordings.
 _OF_CLASSES = (*PHOTOGRAPHS, *SOUND)
@@ -28,39 +28,19 @@ class Maps:
     """A map for each photograph: the class or the depth of every pixel."""
 
     def recognises(self, folder: Path, annotations: Path | None) -> bool:
-        """Return whether the annotations are a folder with a map of one of the photographs."""
-        return holds_maps(folder, annotations)
+        """Return whether the annotations are a folder with a map of one of the photographs at least."""
+        if annotations is None or not annotations.is_dir() or not folder.is_dir():
+            return False
+        try:
+            # Labels of YOLO may lie beside their photographs: those are no maps of themselves.
+            return not annotations.samefile(folder) and any(_map_of(annotations, name) for name in photographs_in(folder))
+        except (ConfigError, OSError):
+            return False
 
     def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the file of each photograph's map: the task reads it."""
-        paths, identity = read_maps(folder, _given(annotations))
+        paths, identity = read_maps(folder, required(annotations))
         return GroundTruth(Targets(paths), identity, named_by="folder")
-
-
-class Dota:
-    """DOTA's labels of oriented boxes: the folder of the text files."""
-
-    def recognises(self, folder: Path, annotations: Path | None) -> bool:
-        """Return whether the annotations are a folder of such labels."""
-        return dota.holds_labels(folder, annotations)
-
-    def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return the objects of all photographs in the folder."""
-        objects = dota.read_labels(folder, _given(annotations))
-        return GroundTruth(Targets(objects), msgspec.json.encode(objects, order="sorted"), named_by="folder")
-
-
-class Yolo:
-    """YOLO labels: their folder, or data.yaml, or classes.txt as annotations."""
-
-    def recognises(self, _folder: Path, annotations: Path | None) -> bool:
-        """Return whether the annotations are a folder, YAML or classes.txt."""
-        return annotations is not None and yolo.are_named_by(annotations)
-
-    def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
-        """Return the boxes of all photographs in the folder."""
-        document, odd = yolo.read_labels(folder, _given(annotations), list_photographs(folder))
-        return GroundTruth(document, msgspec.json.encode(document), (*odd, *annotation_oddities(document)), "folder")
 
 
 class ClassFolders:
@@ -91,7 +71,7 @@ class ClassList:
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the class of every photograph that the index names."""
-        index = read_class_list(_given(annotations))
+        index = read_class_list(required(annotations))
         return GroundTruth(index, msgspec.json.encode(index.classes, order="sorted"), fields=index.fields)
 
 
@@ -102,15 +82,11 @@ class Coco:
         """Return whether the annotations end in .json or begin as a JSON object does."""
         if annotations is None or annotations.suffix.lower() == ".json":
             return annotations is not None
-        try:
-            with annotations.open("rb") as file:
-                return file.read(64).removeprefix(BOM_UTF8).lstrip().startswith(b"{")
-        except OSError:
-            return False
+        return head_of(annotations, 64).removeprefix(BOM_UTF8).lstrip().startswith(b"{")
 
     def read(self, _folder: Path, annotations: Path | None) -> GroundTruth:
         """Return the boxes of the document, or the classes of the index."""
-        path = _given(annotations)
+        path = required(annotations)
         content = read_annotations(path)
         if isinstance(content, dict):
             return GroundTruth(ClassIndex(content), path)
@@ -125,12 +101,6 @@ def _fields(document: CocoDocument, path: Path) -> Fields:
     """Return what the document states of its images besides, by field and file name."""
     names = {image.id: image.file_name for image in document.images if image.file_name is not None}
     return {key: {names[number]: text for number, text in of.items() if number in names} for key, of in image_fields(path).items()}
-
-
-def _given(annotations: Path | None) -> Path:
-    if annotations is None:
-        raise ConfigError("this format of ground truth needs a file of annotations: give it as annotations")
-    return annotations
 
 
 class VisualWakeWords:
@@ -176,17 +146,6 @@ def _wake_words(document: CocoDocument, path: Path) -> dict[str, int]:
         elif largest[image.id] > SMALLEST_RATIO * image.width * image.height:
             classes[image.file_name] = 1
     return classes
-
-
-def holds_maps(folder: Path, annotations: Path | None) -> bool:
-    """Return whether the annotations are a folder with a map of one of the photographs at least."""
-    if annotations is None or not annotations.is_dir() or not folder.is_dir():
-        return False
-    try:
-        # Labels of YOLO may lie beside their photographs: those are no maps of themselves.
-        return not annotations.samefile(folder) and any(_map_of(annotations, name) for name in photographs_in(folder))
-    except (ConfigError, OSError):
-        return False
 
 
 def read_maps(folder: Path, annotations: Path) -> tuple[Mapping[str, Path], bytes]:

@@ -28,7 +28,7 @@ import msgspec
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.datasets import GroundTruth, Targets
 from edgemeter.agent.datasets.coco import decode_problem
-from edgemeter.agent.datasets.items import Item, read_bytes, read_text
+from edgemeter.agent.datasets.items import Item, head_of, read_bytes, read_text
 
 ClassMetric = Literal["accuracy", "f1", "matthews"]
 _TABLE_HEAD_BYTES = 65536
@@ -66,11 +66,7 @@ class Glue:
         """Return whether the data is one .tsv file whose first line is one of these."""
         if annotations is not None or folder.suffix.lower() != ".tsv" or not folder.is_file():
             return False
-        try:
-            with folder.open("rb") as file:
-                head = file.read(_TABLE_HEAD_BYTES).decode("utf-8-sig", errors="replace")
-        except OSError:
-            return False
+        head = head_of(folder, _TABLE_HEAD_BYTES).decode("utf-8-sig", errors="replace")
         return _layout(head.split("\n", 1)[0].rstrip("\r").split("\t")) is not None
 
     def read(self, folder: Path, _annotations: Path | None) -> GroundTruth:
@@ -168,11 +164,7 @@ class Squad:
         """Return whether the data is one .json file that begins as SQuAD's do."""
         if annotations is not None or folder.suffix.lower() != ".json" or not folder.is_file():
             return False
-        try:
-            with folder.open("rb") as file:
-                head = file.read(_DOCUMENT_HEAD_BYTES)
-        except OSError:
-            return False
+        head = head_of(folder, _DOCUMENT_HEAD_BYTES)
         return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and b'"data"' in head and b'"paragraphs"' in head
 
     def read(self, folder: Path, _annotations: Path | None) -> GroundTruth:

@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.datasets import GroundTruth, required
 from edgemeter.agent.datasets.class_lists import text_lines
-from edgemeter.agent.datasets.coco import AnnotatedImage, Category, CocoAnnotation, CocoDocument
+from edgemeter.agent.datasets.coco import AnnotatedImage, Category, CocoAnnotation, CocoDocument, annotation_oddities
+from edgemeter.agent.datasets.items import list_photographs
 from edgemeter.agent.vision import photograph
 
 CLASS_NAME_FORMS = "write `names: [a, b]`, or one `- a` or `0: a` a line below `names:`, or give classes.txt with one name a line"
@@ -107,9 +111,19 @@ class YoloLabels:
         return self.folder / f"{Path(photograph).stem}.txt"
 
 
-def are_named_by(annotations: Path) -> bool:
-    """Return whether annotations at that place are YOLO's: a folder of labels, data.yaml or classes.txt."""
-    return annotations.is_dir() or annotations.suffix.lower() in (".yaml", ".yml") or annotations.name == "classes.txt"
+class Yolo:
+    """YOLO labels: their folder, or data.yaml, or classes.txt as annotations."""
+
+    def recognises(self, _folder: Path, annotations: Path | None) -> bool:
+        """Return whether the annotations are a folder, YAML or classes.txt."""
+        return annotations is not None and (
+            annotations.is_dir() or annotations.suffix.lower() in (".yaml", ".yml") or annotations.name == "classes.txt"
+        )
+
+    def read(self, folder: Path, annotations: Path | None) -> GroundTruth:
+        """Return the boxes of all photographs in the folder."""
+        document, odd = read_labels(folder, required(annotations), list_photographs(folder))
+        return GroundTruth(document, msgspec.json.encode(document), (*odd, *annotation_oddities(document)), "folder")
 
 
 def read_labels(images: Path, annotations: Path, photographs: Sequence[str]) -> tuple[CocoDocument, tuple[str, ...]]:
@@ -144,9 +158,8 @@ def read_labels(images: Path, annotations: Path, photographs: Sequence[str]) -> 
         f"{unlabelled} of {len(photographs)} photographs have no label file: they count as showing no objects": unlabelled,
         f"{twice} label lines are repeated: each object counts once": twice,
     }
-    return CocoDocument(images=pictures, annotations=annotations_found, categories=categories), tuple(
-        text for text, count in oddities.items() if count
-    )
+    document = CocoDocument(images=pictures, annotations=annotations_found, categories=categories)
+    return document, tuple(text for text, count in oddities.items() if count)
 
 
 def find_labels(images: Path, annotations: Path) -> YoloLabels:

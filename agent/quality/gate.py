@@ -90,11 +90,8 @@ def _accuracy_checks(quantised: Quality, source: Quality) -> Iterator[GateCheck]
                 f"accuracies on different {noun} (items {hashes[0][:12]} and {hashes[1][:12]}) do not compare: score both on the same file"
             )
         for figure in figures:
-            yield _accuracy_check(figure, getattr(scores, figure), getattr(of_source, figure))
-
-
-def _accuracy_check(figure: str, value: float, source: float) -> GateCheck:
-    if source == 0:
-        raise ConfigError(f"the source's {figure} is 0, so no ratio to it exists: choose items that the source can answer")
-    ratio, limit = value / source, LOWEST_ACCURACY_RATIO
-    return GateCheck(figure=figure, value=value, source_value=source, ratio=ratio, limit=limit, passed=ratio >= limit)
+            value, source_value, limit = getattr(scores, figure), getattr(of_source, figure), LOWEST_ACCURACY_RATIO
+            if source_value == 0:
+                raise ConfigError(f"the source's {figure} is 0, so no ratio to it exists: choose items that the source can answer")
+            ratio = value / source_value
+            yield GateCheck(figure=figure, value=value, source_value=source_value, ratio=ratio, limit=limit, passed=ratio >= limit)

@@ -53,10 +53,7 @@ class ChoiceScores(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def score_choices(
-    items: Sequence[ChoiceItem],
-    encode: Callable[[str], Sequence[int]],
-    log_likelihoods: LogLikelihoods,
-    bos_token: int | None,
+    items: Sequence[ChoiceItem], encode: Callable[[str], Sequence[int]], log_likelihoods: LogLikelihoods, bos_token: int | None
 ) -> ChoiceScores:
     """Return the accuracies of a model on `items`, at least one, which is asked once per choice.
 

@@ -18,8 +18,6 @@ from edgemeter.agent.runtimes import Options
 
 # An answer ends with its line; the longest ones of SQuAD have about as many tokens.
 ANSWER_TOKENS = 48
-
-
 ItemKind = TypeVar("ItemKind", bound=msgspec.Struct)
 
 
@@ -91,8 +89,7 @@ def score_generator(generator: Generator, loaded: LoadedGenerator, material: Mat
         ConfigError: the text is too short, or an item does not fit the context.
         MeasurementError: the engine failed.
     """
-    needs_likelihoods = material.text is not None or material.choices
-    if not needs_likelihoods:
+    if material.text is None and not material.choices:
         return Quality(answers=_answers(generator, material.questions))
     if not isinstance(generator, LikelihoodGenerator):
         raise UnavailableError(

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +30,10 @@ _CLASSIFIERS = re.compile(
     r"mobilenet|resne[xt]|efficientnet|squeezenet|shufflenet|densenet|inception|googlenet|vgg|alexnet|convnext|regnet|mnasnet|ghostnet"
     r"|mobilevit|deit|vit_|swin"
 )
-# RT-DETR and its kin score each class by itself, as others do that came after DETR; some of them take pixels as 0..1.
-_SIGMOID_DETR = re.compile(r"rt-?_?detr|d-?_?fine|deim|rf-?_?detr|deformable|conditional|dab-?_?detr|dino|lw-?_?detr")
-_UNIT_DETR = re.compile(r"rt-?_?detr|d-?_?fine|deim")
+# RT-DETR and its kin score each class by itself, without one for "no object", as others do that came after DETR; some of them take pixels
+# as 0..1, without ImageNet's mean.
+SIGMOID_DETR = re.compile(r"rt-?_?detr|d-?_?fine|deim|rf-?_?detr|deformable|conditional|dab-?_?detr|dino|lw-?_?detr")
+UNIT_DETR = re.compile(r"rt-?_?detr|d-?_?fine|deim")
 # What Ultralytics appends to the name of a model for another task, whose first columns look like a detector's.
 _OTHER_TASK = re.compile(r"yolo[a-z0-9]*[-_](seg|pose|obb)(?![a-z])")
 _IMAGENET_CLASSES = 1000
@@ -77,10 +79,8 @@ def _literal(text: Any) -> Any:
     """Return the value of a JSON text or a Python literal; anything else as it is."""
     if not isinstance(text, str):
         return text
-    try:
+    with suppress(msgspec.DecodeError):
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        pass
     try:
         return ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -93,8 +93,7 @@ def _names(names: Any) -> tuple[str, ...]:
         return tuple(str(name) for name in names)
     if not isinstance(names, dict) or not all(str(key).isdigit() for key in names):
         return ()
-    by_number = {int(key): str(name) for key, name in names.items()}
-    return _in_order(by_number)
+    return _in_order({int(key): str(name) for key, name in names.items()})
 
 
 def _label_file(metadata: Mapping[str, str]) -> tuple[str, ...]:
@@ -197,16 +196,6 @@ def is_classifier_name(name: str) -> bool:
         _CLASSIFIERS.search(name.lower()) is not None
         and re.search(r"ssd|rcnn|detr|yolo|seg|pose|deeplab|feature|embed", name.lower()) is None
     )
-
-
-def has_sigmoid_scores(name: str) -> bool:
-    """Return whether a DETR of this name scores each class by itself, without one for "no object"."""
-    return _SIGMOID_DETR.search(name.lower()) is not None
-
-
-def takes_zero_to_one(name: str) -> bool:
-    """Return whether a DETR of this name takes pixels as 0..1, without ImageNet's mean."""
-    return _UNIT_DETR.search(name.lower()) is not None
 
 
 def family_by_name_alone(name: str, description: SelfDescription) -> OutputFamily:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from edgemeter.agent.recognition.metadata import (
     COCO_CLASSES,
     COCO_LAST_ID,
+    SIGMOID_DETR,
     OutputFamily,
     SelfDescription,
     Shape,
     UnknownFamilyError,
     family_by_name_alone,
     family_in,
-    has_sigmoid_scores,
     is_classifier_name,
     other_task,
     shapes_in_words,
@@ -21,10 +21,9 @@ from edgemeter.agent.recognition.metadata import (
 )
 from edgemeter.agent.runtimes import TensorInfo
 from edgemeter.agent.vision.decoders import nanodet
-from edgemeter.agent.vision.decoders.boxes import cell_count, grid_side
+from edgemeter.agent.vision.decoders.boxes import KEYPOINTS, cell_count, grid_side
 from edgemeter.agent.vision.decoders.efficient_nms import has_exporters_names, is_efficient_nms
 from edgemeter.agent.vision.decoders.yolo26 import COLUMNS
-from edgemeter.agent.vision.decoders.yolo_pose import KEYPOINTS
 from edgemeter.agent.vision.decoders.yolo_seg import PROTOTYPES
 from edgemeter.agent.vision.decoders.yolov5 import ANCHORS_PER_CELL, STRIDES
 
@@ -326,7 +325,7 @@ class SeveralOutputs(ModelOutputs):
             return self.detector("detr", self.labels)
         if columns in (_DETR_CLASSES + 1, COCO_CLASSES + 1):
             return self.detector("detr", columns - 1, unnamed(columns - 1))
-        if columns in (_DETR_CLASSES, COCO_CLASSES) or has_sigmoid_scores(self.name):
+        if columns in (_DETR_CLASSES, COCO_CLASSES) or SIGMOID_DETR.search(self.name.lower()):
             return self.detector("detr", columns, unnamed(columns))
         doubt = f"the last of {columns} scores is taken for 'no object', as DETR's: output.classes = {columns} if each is a class"
         return self.detector("detr", columns - 1, doubt, unnamed(columns - 1, "of unknown names"))

@@ -13,13 +13,13 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import Card, CardOutput, ImageInput, Resize, card_path, read_card
 from edgemeter.agent.recognition.metadata import (
     RT_DETR_HEAD,
+    UNIT_DETR,
     OutputFamily,
     SelfDescription,
     Triple,
     UnknownFamilyError,
     family_in,
     read_self_description,
-    takes_zero_to_one,
 )
 from edgemeter.agent.recognition.output_shapes import family_of_outputs, side_of
 from edgemeter.agent.runtimes import Loaded, TensorInfo, with_batch_of_1
@@ -40,10 +40,8 @@ Layout = Literal["NHWC", "NCHW"]
 # Source: Ultralytics' validation (0.7), super-gradients' (0.7), YOLOv5's (0.6), YOLOX's (0.65) and NanoDet's (0.6).
 _NMS_IOU = {
     **dict.fromkeys(("yolov8", "yolo-seg", "yolo-pose", "yolo-obb", "yolo-nas"), 0.7),
-    "yolov5": 0.6,
-    "yolov5-heads": 0.6,
+    **dict.fromkeys(("yolov5", "yolov5-heads", "nanodet"), 0.6),
     "yolox": 0.65,
-    "nanodet": 0.6,
 }
 _RESIZE: dict[str, Resize] = {
     **dict.fromkeys(_TRAINED_ON_UNIT - {"torchvision"}, "letterbox"),
@@ -125,7 +123,7 @@ def _of_family(family: OutputFamily, description: SelfDescription, name: str) ->
     if family.name in _TRAINED_ON_UNIT:
         return _UNIT
     if family.name == "detr":
-        if takes_zero_to_one(name) or description.head == RT_DETR_HEAD:
+        if UNIT_DETR.search(name.lower()) or description.head == RT_DETR_HEAD:
             return _UNIT
         return Normalisation(_IMAGENET_MEAN, _IMAGENET_SD, None if family_in(name) == "detr" else _IMAGENET.doubt)
     return {"nanodet": _NANODET_ON_LITE if _ON_LITE.search(name.lower()) else _NANODET, "yolox": _PIXELS}.get(family.name)

@@ -5,7 +5,6 @@ The score of a recording is the mean over its windows of the mean squared differ
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +15,7 @@ from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.tasks import Inputs, Outputs
+from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.tasks.item_accuracy import item_accuracy
 from edgemeter.agent.tasks.parts import Jackknifed
 from edgemeter.agent.vision.preprocess import values_of_first
@@ -56,7 +55,7 @@ class AnomalyDetection:
         first, second = self._error(index, calls), self._error(index, other)
         return float(first == second or abs(first - second) <= _SAME_RATIO * max(abs(first), abs(second)))
 
-    def score(self, parts: Literal["all", "value"] = "all") -> Accuracy | None:
+    def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return the AUC over all recordings; None without ground truth, or without normal ones and anomalies both."""
         if self._data.classes is None or not self._scores:
             return None

@@ -1,7 +1,6 @@
 """Classification: one class per photograph, or per recording (keyword spotting), scored by top-1 and top-5 accuracy."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.datasets.items import Item
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.tasks import Inputs, Outputs
+from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.tasks.item_accuracy import item_accuracy, units_in
 from edgemeter.agent.tasks.parts import Share
 from edgemeter.agent.tasks.photo_items import load_item
@@ -65,7 +64,7 @@ class Classification:
         del index
         return float(np.argmax(self._scores(calls)) == np.argmax(self._scores(other)))
 
-    def score(self, parts: Literal["all", "value"] = "all") -> Accuracy | None:
+    def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return top-1 (and top-5) over all photographs decoded; None without ground truth."""
         if self._truth is None or not self._predictions:
             return None
@@ -74,15 +73,9 @@ class Classification:
         among = {index: truth[index] in best for index, best in self._predictions.items()}
         members, top1, top5 = sorted(right), Share(right), Share(among)
         bounds = top5.bounded(members, units_in(self._data, members, METRIC))
-        return item_accuracy(
-            METRIC,
-            top1,
-            members,
-            self._data,
-            parts=parts,
-            detail={"top5": top5.value(members), "top5_low": bounds.low, "top5_high": bounds.high},
-            warnings=self._shifted(truth, sum(right.values())),
-        )
+        detail = {"top5": top5.value(members), "top5_low": bounds.low, "top5_high": bounds.high}
+        warnings = self._shifted(truth, sum(right.values()))
+        return item_accuracy(METRIC, top1, members, self._data, parts=parts, detail=detail, warnings=warnings)
 
     def _shifted(self, truth: Sequence[int], top1: int) -> tuple[str, ...]:
         """Return what an index that counts from another class than the model would explain: more correct predictions one class further."""
@@ -100,33 +93,27 @@ class Classification:
     def _scores(self, calls: Sequence[Outputs]) -> NDArray[np.float32]:
         return values_of_first(calls[0], self._loaded)[0].ravel()
 
-    def _check_labels(self) -> None:
-        """Refuse labels that are not as many as the classes: every label after the missing one would name the wrong class."""
-        output = self._model.output
-        if output.classes is None or not output.labels:
-            return
-        expected = output.classes + output.label_offset
-        if len(output.labels) != expected:
-            raise ConfigError(
-                f"model {self._model.name!r} has {len(output.labels)} labels and {output.classes} classes (label_offset "
-                f"{output.label_offset}): give {expected} labels in its card, or none"
-            )
-
     def _classes(self) -> tuple[int, ...] | None:
         """Return the class of each photograph in the model's own numbers, None without ground truth."""
         if self._data.classes is None:
             return None
-        self._check_labels()
         truth, output = tuple(self._data.classes.values()), self._model.output
+        expected = None if output.classes is None else output.classes + output.label_offset
+        # Every label after a missing one would name the wrong class.
+        if expected is not None and output.labels and len(output.labels) != expected:
+            raise ConfigError(
+                f"model {self._model.name!r} has {len(output.labels)} labels and {output.classes} classes (label_offset "
+                f"{output.label_offset}): give {expected} labels in its card, or none"
+            )
         if self._data.class_names is not None:
             places = self._named_places(self._data.class_names)
             return tuple(places[index] for index in truth)
-        if output.classes is not None and max(truth) >= output.classes + output.label_offset:
+        if expected is not None and max(truth) >= expected:
             hint = "; it seems to count the background as class 0: subtract 1 from every class"
             raise ConfigError(
                 f"the ground truth of {self._data.name!r} has class {max(truth)}, model {self._model.name!r} has {output.classes} classes "
                 f"(label_offset {output.label_offset}): give the index that belongs to this model"
-                f"{hint if min(truth) >= 1 and max(truth) == output.classes + output.label_offset else ''}"
+                f"{hint if min(truth) >= 1 and max(truth) == expected else ''}"
             )
         return truth
 

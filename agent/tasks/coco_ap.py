@@ -1,7 +1,4 @@
-"""COCO's average precision of boxes, masks or keypoints over a whole data set, computed by hotcoco.
-
-With bounds, by class and by group.
-"""
+"""COCO's average precision of boxes, masks or keypoints over a whole data set, by hotcoco; with bounds, by class and by group."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,38 +7,26 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.agent.contract.record_accuracy import Accuracy, PartAccuracy
+from edgemeter.agent.tasks import Parts
 from edgemeter.agent.tasks.item_accuracy import SMALLEST_GROUP, ScoredGroup, largest_gap, scored_groups
 from edgemeter.agent.tasks.parts import INDEPENDENT, NOT_ASKED, Bounded, Jackknifed, Units
 
 # Our names by hotcoco's.
 METRICS: Mapping[str, str] = {
-    "AP": "ap",
-    "AP50": "ap50",
-    "AP75": "ap75",
-    "APs": "ap_small",
-    "APm": "ap_medium",
-    "APl": "ap_large",
-    "AR1": "ar_1",
-    "AR10": "ar_10",
-    "AR100": "ar_100",
-    "ARs": "ar_small",
-    "ARm": "ar_medium",
-    "ARl": "ar_large",
-}
+    "AP": "ap", "AP50": "ap50", "AP75": "ap75", "APs": "ap_small", "APm": "ap_medium", "APl": "ap_large",
+    "AR1": "ar_1", "AR10": "ar_10", "AR100": "ar_100", "ARs": "ar_small", "ARm": "ar_medium", "ARl": "ar_large",
+}  # fmt: skip
 # Of keypoints there are no small objects, and 20 detections an image at most.
 KEYPOINT_METRICS: Mapping[str, str] = {
-    **{name: METRICS[name] for name in ("AP", "AP50", "AP75", "APm", "APl")},
-    "AR": "ar",
-    "AR50": "ar50",
-    "AR75": "ar75",
-    "ARm": "ar_medium",
-    "ARl": "ar_large",
-}
+    "AP": "ap", "AP50": "ap50", "AP75": "ap75", "APm": "ap_medium", "APl": "ap_large",
+    "AR": "ar", "AR50": "ar50", "AR75": "ar75", "ARm": "ar_medium", "ARl": "ar_large",
+}  # fmt: skip
 METRIC = "coco_ap"
 # Boxes as float64 [n, 7]: image id, x, y, width, height, score, category id. Masks and keypoints as COCO's results.
 Found = NDArray[np.float64] | Sequence[Mapping[str, Any]]
@@ -173,6 +158,7 @@ def coco_accuracy(
     bounds: Bounds = "auto",
     kind: ObjectKind = BOXES,
     units: Units = INDEPENDENT,
+    parts: Parts = "all",
 ) -> Accuracy | None:
     """Return the accuracy over these images, with and without detections; None where the truth holds nothing to find in them.
 
@@ -181,19 +167,18 @@ def coco_accuracy(
     """
     scored = CocoAp(truth, results, kind)
     figures = scored.figures(image_ids)
-    value = figures.overall["ap"]
+    value = figures.overall.pop("ap")
     if value is None:
         return None
+    accuracy = Accuracy(metric=kind.metric, value=value, images=len(image_ids), dataset_sha256=sha256, detail=figures.overall)
+    if parts == "value":
+        return accuracy
     is_bounded = bounds == "always" or (bounds == "auto" and len(results) <= MOST_DETECTIONS)
     why_none = NOT_ASKED if bounds == "never" else f"more than {MOST_DETECTIONS:,} detections"
     bounded = scored.ap.bounded(image_ids, units) if is_bounded else Bounded(reason=why_none)
     metric, groups = _groups(scored, truth, image_ids, kind, units, is_bounded=is_bounded)
-    return Accuracy(
-        metric=kind.metric,
-        value=value,
-        images=len(image_ids),
-        dataset_sha256=sha256,
-        detail={name: figure for name, figure in figures.overall.items() if name != "ap"},
+    return msgspec.structs.replace(
+        accuracy,
         low=bounded.low,
         high=bounded.high,
         interval=bounded.interval,
@@ -205,17 +190,6 @@ def coco_accuracy(
         group_metric=metric,
         groups=tuple(group.part for group in groups),
         group_gap=largest_gap(groups),
-    )
-
-
-def value_only(
-    truth: Mapping[str, Any], results: Found, image_ids: Sequence[int], sha256: str, kind: ObjectKind = BOXES
-) -> Accuracy | None:
-    """Return COCO's figures alone, as `coco_accuracy` takes its arguments."""
-    figures = CocoAp(truth, results, kind).figures(image_ids).overall
-    value = figures.pop("ap")
-    return (
-        None if value is None else Accuracy(metric=kind.metric, value=value, images=len(image_ids), dataset_sha256=sha256, detail=figures)
     )
 
 
@@ -269,15 +243,11 @@ def _groups(
 
 
 def _of_annotations(scored: CocoAp, truth: Mapping[str, Any], name: str, image_ids: Sequence[int], units: Units | None) -> ScoredGroup:
-    is_asked = [annotation.get("group") is not None and str(annotation["group"]) == name for annotation in truth["annotations"]]
-    inside = set(image_ids)
-    members = [
-        annotation
-        for annotation, is_member in zip(truth["annotations"], is_asked, strict=True)
-        if is_member and annotation["image_id"] in inside
-    ]
-    members = [annotation for annotation in members if not annotation["iscrowd"]]
-    recall = scored.recall(is_asked)
+    def is_member(annotation: Mapping[str, Any]) -> bool:
+        return annotation.get("group") is not None and str(annotation["group"]) == name
+
+    members = [annotation for annotation in _objects(truth, set(image_ids)) if is_member(annotation)]
+    recall = scored.recall([is_member(annotation) for annotation in truth["annotations"]])
     value = recall.value(image_ids) if len(members) >= SMALLEST_GROUP else None
     bounds = recall.bounded(image_ids, units) if value is not None and units is not None else Bounded(reason=NOT_ASKED)
     images = len({annotation["image_id"] for annotation in members})

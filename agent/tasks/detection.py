@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -13,11 +13,11 @@ from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded, with_batch_of_1
-from edgemeter.agent.tasks import Inputs, Outputs
-from edgemeter.agent.tasks.coco_ap import BOXES, Found, ObjectKind, coco_accuracy, value_only
+from edgemeter.agent.tasks import Inputs, Outputs, Parts
+from edgemeter.agent.tasks.coco_ap import BOXES, Found, ObjectKind, coco_accuracy
 from edgemeter.agent.tasks.parts import units_of
 from edgemeter.agent.tasks.photo_items import PhotoTask
-from edgemeter.agent.vision.decoders import Detections, PhotoFrame, create
+from edgemeter.agent.vision.decoders import Detections, create
 from edgemeter.agent.vision.preprocess import values_of_first
 
 # What a user is shown; a box just below on one side still counts on the other.
@@ -25,8 +25,6 @@ SHOWN_SCORE = 0.25
 PARTNER_SCORE = 0.15
 # COCO's loosest match.
 SAME_IOU = 0.5
-
-
 # The similarity (0..1) of an object, by its place, with all of another output: float32 [n].
 Similarity = Callable[[Detections, int, Detections], NDArray[np.float32]]
 # By id, 1 to 90; ten ids are not used. Source: COCO's instances_val2017.json, `categories`.
@@ -45,23 +43,22 @@ _COCO_LAST_ID = 90
 
 
 def by_boxes(detections: Detections, index: int, other: Detections) -> NDArray[np.float32]:
-    """Return how much the box overlaps the others."""
-    return _iou(detections.boxes[index], other.boxes)
+    """Return the overlap (intersection over union) of the box with the others."""
+    box, boxes = detections.boxes[index], other.boxes
+    sides = np.clip(np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2]), 0, None)
+    shared = sides.prod(axis=1)
+    union = (box[2:] - box[:2]).prod() + (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) - shared
+    return np.asarray(np.divide(shared, union, out=np.zeros_like(shared), where=union > 0))
 
 
 def matched_ratio(detections: Detections, other: Detections, similar: Similarity = by_boxes) -> float | None:
     """Return the share (0..1) of the shown objects of both sides that the other side has too; None where neither shows any."""
-    are_shown = _shown(detections), _shown(other)
+    are_shown = detections.scores >= SHOWN_SCORE, other.scores >= SHOWN_SCORE
     total = int(are_shown[0].sum() + are_shown[1].sum())
     if total == 0:
         return None
     matched = _matched(detections, are_shown[0], other, similar) + _matched(other, are_shown[1], detections, similar)
     return matched / total
-
-
-def _shown(detections: Detections) -> NDArray[np.bool_]:
-    are_shown: NDArray[np.bool_] = detections.scores >= SHOWN_SCORE
-    return are_shown
 
 
 def _matched(detections: Detections, are_shown: NDArray[np.bool_], other: Detections, similar: Similarity) -> int:
@@ -74,15 +71,6 @@ def _matched(detections: Detections, are_shown: NDArray[np.bool_], other: Detect
             free[overlap.argmax()] = False
             matched += 1
     return matched
-
-
-def _iou(box: NDArray[np.float32], boxes: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the overlap (intersection over union) of a box with others, float32 [n]; x1, y1, x2, y2."""
-    sides = np.clip(np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2]), 0, None)
-    shared = sides.prod(axis=1)
-    union = (box[2:] - box[:2]).prod() + (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) - shared
-    overlap: NDArray[np.float32] = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
-    return overlap
 
 
 class ObjectTask(PhotoTask):
@@ -133,10 +121,17 @@ class Detection(ObjectTask):
     def prepare(self, index: int) -> Sequence[Inputs]:
         """Return the one call for photograph `index`, whose size must be the annotated one."""
         calls = super().prepare(index)
-        self._check_size(index, self._frames[index])
+        if self._data.image_ids is not None:
+            annotated = self._sizes[self._data.image_ids[index]]
+            frame = self._frames[index]
+            if None not in annotated and annotated != (frame.photo_width, frame.photo_height):
+                raise ConfigError(
+                    f"the annotations are for {self._data.items[index].name!r} at {annotated[0]} x {annotated[1]}, it is "
+                    f"{frame.photo_width} x {frame.photo_height} (upright): give the photographs they were made for"
+                )
         return calls
 
-    def score(self, parts: Literal["all", "value"] = "all") -> Accuracy | None:
+    def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return COCO AP over all photographs decoded; None without ground truth, or where it holds no object to find."""
         truth, image_ids = self._truth, self._data.image_ids
         if truth is None or image_ids is None or not self._predictions:
@@ -144,11 +139,8 @@ class Detection(ObjectTask):
         decoded = sorted(self._predictions)
         results = self._results({image_ids[index]: self._predictions[index] for index in decoded})
         ids = [image_ids[index] for index in decoded]
-        if parts == "all":
-            units = units_of(self._data.clusters, {image_ids[index]: self._data.items[index].name for index in decoded})
-            accuracy = coco_accuracy(truth, results, ids, self._data.sha256, kind=self.KIND, units=units)
-        else:
-            accuracy = value_only(truth, results, ids, self._data.sha256, self.KIND)
+        units = units_of(self._data.clusters, {image_ids[index]: self._data.items[index].name for index in decoded})
+        accuracy = coco_accuracy(truth, results, ids, self._data.sha256, kind=self.KIND, units=units, parts=parts)
         return None if accuracy is None else msgspec.structs.replace(accuracy, warnings=self._data.warnings)
 
     def _read(self, truth: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -173,17 +165,6 @@ class Detection(ObjectTask):
             raise ConfigError(f"the model found class {unknown[0]}, its card has {len(self._categories)} classes: correct output.classes")
         have_category = np.array([category is not None for category in self._categories], np.bool_)[detections.classes]
         return have_category, np.array([category or 0 for category in self._categories], np.int64)[detections.classes[have_category]]
-
-    def _check_size(self, index: int, frame: PhotoFrame) -> None:
-        if self._data.image_ids is None:
-            return
-        annotated = self._sizes[self._data.image_ids[index]]
-        real = (frame.photo_width, frame.photo_height)
-        if None not in annotated and annotated != real:
-            raise ConfigError(
-                f"the annotations are for {self._data.items[index].name!r} at {annotated[0]} x {annotated[1]}, it is {real[0]} x {real[1]} "
-                "(upright): give the photographs they were made for"
-            )
 
 
 def coco_class_names(classes: int) -> tuple[str, ...]:

@@ -160,8 +160,7 @@ def depth_errors(predicted: Depths, truth: Depths, *, is_inverse: bool) -> tuple
     deltas = [float((ratio < _STEP**power).mean()) for power in (1, 2, 3)]
     errors = (float((np.abs(predicted - truth) / truth).mean()), *deltas, float(np.sqrt(np.square(predicted - truth).mean())))
     if not np.isfinite(errors).all():
-        message = "a depth of the model is no number: its accuracy cannot be computed"
-        raise ConfigError(message)
+        raise ConfigError("a depth of the model is no number: its accuracy cannot be computed")
     return errors
 
 
@@ -243,8 +242,7 @@ class SemanticSegmentation(PixelTask):
         return classes
 
     def _sum(self, members: Sequence[int]) -> Classes:
-        total: Classes = np.sum([self._pixels[index] for index in members], axis=0)
-        return total
+        return np.asarray(np.sum([self._pixels[index] for index in members], axis=0))
 
     def _ious(self, members: Sequence[int]) -> NDArray[np.float64]:
         """Return intersection over union of each class; NaN of one that is neither there nor predicted."""

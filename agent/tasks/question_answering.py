@@ -8,8 +8,8 @@ windows, is higher. The answer is the passage's own text from the first to the l
 Source: google-research/bert, run_squad.py (with null_score_diff_threshold 0); evaluate-v1.1.py and evaluate-v2.0.py of SQuAD.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,22 +32,16 @@ _BEST = 20
 Scores = NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class _PassageSpan:
-    """A part of the passage (characters, first and end) and the sum of its scores."""
-
-    score: float
-    first: int
-    end: int
-
-
 class QuestionAnswering:
     """Keeps the answer to every question."""
 
     def __init__(self, model: Card, loaded: Loaded, data: Dataset) -> None:
         self._model, self._loaded, self._data = model, loaded, data
         self._tokenizer = TextTokenizer(model, loaded)
-        self._truth = self._right_answers()
+        targets = tuple(target for target in (data.targets or {}).values() if isinstance(target, RightAnswers))
+        if data.has_truth and len(targets) != len(data.items):
+            raise ConfigError(f"model {model.name!r} answers questions, {data.name!r} has other ground truth: give a file of SQuAD (.json)")
+        self._truth = targets if data.has_truth else None
         self._may_be_none = self._truth is None or any(answers.may_be_none for answers in self._truth)
         self._windows: dict[int, list[TextWindow]] = {}
         self._predictions: dict[int, str] = {}
@@ -89,11 +83,9 @@ class QuestionAnswering:
         scored = [self._starts_and_ends(outputs, len(window.tokens)) for outputs, window in zip(calls, windows, strict=True)]
         longest = self._model.text.answer_tokens
         spans = [span for window, both in zip(windows, scored, strict=True) for span in _spans(window, *both, longest)]
-        best = max(spans, key=lambda span: span.score, default=None)
         none = min(float(starts[0] + ends[0]) for starts, ends in scored)
-        if best is None or (self._may_be_none and none > best.score):
-            return ""
-        return (self._data.items[index].context or "")[best.first : best.end]
+        score, first, end = max(spans, key=lambda span: span[0], default=(-math.inf, 0, 0))
+        return "" if self._may_be_none and none > score else (self._data.items[index].context or "")[first:end]
 
     def _starts_and_ends(self, outputs: Outputs, tokens: int) -> tuple[Scores, Scores]:
         """Return the scores of each token, without those of the padding; what is no number counts as the lowest."""
@@ -111,18 +103,9 @@ class QuestionAnswering:
             starts, ends = ends, starts
         return starts.ravel()[:tokens].astype(np.float64), ends.ravel()[:tokens].astype(np.float64)
 
-    def _right_answers(self) -> tuple[RightAnswers, ...] | None:
-        if not self._data.has_truth:
-            return None
-        targets = tuple(target for target in (self._data.targets or {}).values() if isinstance(target, RightAnswers))
-        if len(targets) != len(self._data.items):
-            raise ConfigError(
-                f"model {self._model.name!r} answers questions, {self._data.name!r} has other ground truth: give a file of SQuAD (.json)"
-            )
-        return targets
 
-
-def _spans(window: TextWindow, starts: Scores, ends: Scores, longest: int) -> list[_PassageSpan]:
+def _spans(window: TextWindow, starts: Scores, ends: Scores, longest: int) -> list[tuple[float, int, int]]:
+    """Return the parts of the passage that may answer: the sum of the scores, first character and end."""
     spans = []
     last_of = np.argsort(-ends, kind="stable")[:_BEST]
     for start in np.argsort(-starts, kind="stable")[:_BEST].tolist():
@@ -132,7 +115,7 @@ def _spans(window: TextWindow, starts: Scores, ends: Scores, longest: int) -> li
         for end in last_of.tolist():
             last = window.offsets[end]
             if last is not None and 0 <= end - start < longest:
-                spans.append(_PassageSpan(float(starts[start] + ends[end]), first[0], last[1]))
+                spans.append((float(starts[start] + ends[end]), first[0], last[1]))
     return spans
 
 

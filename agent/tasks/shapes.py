@@ -55,8 +55,7 @@ def by_keypoints(detections: Detections, index: int, other: Detections) -> NDArr
         return by_boxes(detections, index, other)
     sides = detections.boxes[index, 2:] - detections.boxes[index, :2]
     apart = np.square(detections.keypoints[index, :, :2] - other.keypoints[..., :2]).sum(axis=-1)
-    similar: NDArray[np.float32] = np.exp(-apart / (2 * np.square(2 * _SIGMAS) * max(float(sides.prod()), 1.0))).mean(axis=-1)
-    return similar
+    return np.asarray(np.exp(-apart / (2 * np.square(2 * _SIGMAS) * max(float(sides.prod()), 1.0))).mean(axis=-1))
 
 
 class Pose(ShapeTask):

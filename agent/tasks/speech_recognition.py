@@ -9,9 +9,9 @@ for English, which MLPerf takes, also spells out numbers and unifies British and
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,7 +22,7 @@ from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.contract.record_accuracy import Accuracy
 from edgemeter.agent.datasets.dataset import Dataset
 from edgemeter.agent.runtimes import Loaded
-from edgemeter.agent.tasks import Inputs, Outputs
+from edgemeter.agent.tasks import Inputs, Outputs, Parts
 from edgemeter.agent.tasks.item_accuracy import item_accuracy
 from edgemeter.agent.tasks.parts import Jackknifed
 from edgemeter.agent.vision.preprocess import values_of_first
@@ -49,7 +49,7 @@ class SpeechRecognition:
             )
         self._loaded, self._data = loaded, data
         self._front = FrontEnd(model, loaded)
-        self._text_of = CtcLabels(model, loaded).text if model.family == "ctc" else TokenTexts(model, loaded.metadata).text
+        self._text_of = text_of_scores(model, loaded) if model.family == "ctc" else text_of_tokens(model, loaded.metadata)
         self._words: dict[int, Edits] = {}
         self._letters: dict[int, Edits] = {}
 
@@ -73,7 +73,7 @@ class SpeechRecognition:
         longest = max(len(first), len(second))
         return None if not longest else 1 - edits(first, second).errors / longest
 
-    def score(self, parts: Literal["all", "value"] = "all") -> Accuracy | None:
+    def score(self, parts: Parts = "all") -> Accuracy | None:
         """Return the word error rate over all recordings; None without transcripts, or where nothing is said in any."""
         if self._data.targets is None:
             return None
@@ -136,41 +136,35 @@ def normalised(text: str) -> str:
     return re.sub(r"\s+", " ", "".join(plain).lower()).strip()
 
 
-class CtcLabels:
-    """Reads a CTC model's scores: the best label of each frame, repetitions joined, blanks left out."""
+def text_of_scores(model: Card, loaded: Loaded) -> Callable[[Outputs], str]:
+    """Return what reads a CTC model's scores [1, frames, labels]: the best label of each frame, repetitions joined, blanks left out."""
+    labels = model.output.labels
+    blank = next((index for index, label in enumerate(labels) if label.strip().lower() in _BLANKS), None)
+    if blank is None:
+        raise ConfigError(
+            f"model {model.name!r} has no label for a blank among its {len(labels)}: give output.labels in its card, with `<blank>`"
+        )
 
-    def __init__(self, model: Card, loaded: Loaded) -> None:
-        labels = model.output.labels
-        blanks = [index for index, label in enumerate(labels) if label.strip().lower() in _BLANKS]
-        if not labels or not blanks:
-            raise ConfigError(
-                f"model {model.name!r} has no label for a blank among its {len(labels)}: give output.labels in its card, with `<blank>`"
-            )
-        self._model, self._loaded, self._labels, self._blank = model, loaded, labels, blanks[0]
-
-    def text(self, outputs: Outputs) -> str:
-        """Return the text of the scores [1, frames, labels]."""
-        scores = values_of_first(outputs, self._loaded)[0]
+    def text(outputs: Outputs) -> str:
+        scores = values_of_first(outputs, loaded)[0]
         scores = scores.reshape(-1, scores.shape[-1])
-        if scores.shape[-1] != len(self._labels):
-            raise ConfigError(
-                f"model {self._model.name!r} gives scores of {scores.shape[-1]} labels, not {len(self._labels)}: correct output.labels"
-            )
+        if scores.shape[-1] != len(labels):
+            raise ConfigError(f"model {model.name!r} gives scores of {scores.shape[-1]} labels, not {len(labels)}: correct output.labels")
         best = np.argmax(np.nan_to_num(scores, nan=-np.inf), axis=1)
         changed = best[np.append(True, best[1:] != best[:-1])]
-        parts = (self._labels[index] for index in changed if index != self._blank)
+        parts = (labels[index] for index in changed if index != blank)
         return "".join(" " + part[1:] if part[:1] in _SPACES else " " if part in _SPACES else part for part in parts)
 
+    return text
 
-class TokenTexts:
-    """Writes tokens as text: byte-level, as Whisper's and GPT-2's tokenizers have them; special tokens are left out."""
 
-    def __init__(self, model: Card, metadata: Mapping[str, str]) -> None:
-        self._texts = _bytes_of(model, metadata)
+def text_of_tokens(model: Card, metadata: Mapping[str, str]) -> Callable[[Outputs], str]:
+    """Return what writes tokens [1, n] as text: byte-level, as Whisper's and GPT-2's tokenizers have them; special tokens are left out.
 
-    def text(self, outputs: Outputs) -> str:
-        """Return the text of tokens [1, n]; bytes that are no UTF-8 become U+FFFD."""
-        return b"".join(self._texts.get(int(token), b"") for token in np.asarray(outputs[0]).ravel()).decode("utf-8", errors="replace")
+    Bytes that are no UTF-8 become U+FFFD.
+    """
+    texts = _bytes_of(model, metadata)
+    return lambda outputs: b"".join(texts.get(int(token), b"") for token in np.asarray(outputs[0]).ravel()).decode(errors="replace")
 
 
 def _bytes_of(model: Card, metadata: Mapping[str, str]) -> dict[int, bytes]:

@@ -66,15 +66,9 @@ class TextClassification:
         }
         cut = len(self._cut.intersection(members))
         limit = f"{cut} of {len(members)} texts are longer than {self._tokenizer.length or self._model.text.tokens} tokens and were cut"
-        return item_accuracy(
-            self._metric,
-            figures[self._metric],
-            members,
-            self._data,
-            parts=parts,
-            detail={} if self._metric == "accuracy" else {"accuracy": share.value(members)},
-            warnings=(limit,) if cut else (),
-        )
+        detail = {} if self._metric == "accuracy" else {"accuracy": share.value(members)}
+        warnings = (limit,) if cut else ()
+        return item_accuracy(self._metric, figures[self._metric], members, self._data, parts=parts, detail=detail, warnings=warnings)
 
     def _best(self, calls: Sequence[Outputs]) -> int:
         scores: NDArray[np.float32] = values_of_first(calls[0], self._loaded)[0].ravel()

@@ -195,8 +195,7 @@ def pixel_table(image: ImageInput, info: TensorInfo) -> Array:
     if dtype.kind != "f":
         bounds = np.iinfo(dtype)
         real = np.clip(np.rint(real / (info.scale or 1.0)) + (info.zero_point or 0), bounds.min, bounds.max)
-    table: Array = real.astype(dtype)
-    return table
+    return real.astype(dtype)
 
 
 def _shift(table: Array) -> np.uint8 | None:

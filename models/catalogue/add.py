@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +24,6 @@ from edgemeter.models.catalogue.catalogue import (
     change_catalogue,
     own_catalogue,
     read_catalogue,
-    with_entry,
 )
 from edgemeter.models.catalogue.shipped_models import card_text
 
@@ -72,8 +70,12 @@ def add_model(model: Path, new_entry: NewEntry, catalogue: Path) -> tuple[Catalo
         _check_name(entry, built_in, own_catalogue(catalogue).entry)
     if not card_path(model).exists():
         origin = {"entry": entry.name, "by": "edgemeter models add", **({"guesses": entry.why} if entry.why else {})}
-        _write_card(model, msgspec.structs.replace(card_of(entry, digest, entry.source), made=origin))
-    change_catalogue(catalogue, partial(with_entry, entry=entry))
+        try:
+            write_toml(card_path(model), card_text(msgspec.structs.replace(card_of(entry, digest, entry.source), made=origin)))
+        except OSError as error:
+            problem = f"cannot write {str(card_path(model))!r}: {error.strerror}"
+            raise ConfigError(f"{problem}; copy the model to a folder that you can write and add it there") from error
+    change_catalogue(catalogue, entry)
     return entry, guesses
 
 
@@ -129,12 +131,3 @@ def _check_name(entry: CatalogueEntry, built_in: Mapping[str, CatalogueEntry], o
         raise ConfigError(
             f"{entry.name!r} is {other.path or other.file!r} in the catalogue: choose another --name, or replace it with --replace"
         )
-
-
-def _write_card(model: Path, about: Card) -> None:
-    try:
-        write_toml(card_path(model), card_text(about))
-    except OSError as error:
-        raise ConfigError(
-            f"cannot write {str(card_path(model))!r}: {error.strerror}; copy the model to a folder that you can write and add it there"
-        ) from error

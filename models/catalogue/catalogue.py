@@ -6,7 +6,7 @@ An entry is one model file, what it takes and gives, where it comes from, and wh
 import fcntl
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -104,11 +104,6 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         for address in self.addresses:
             if not is_address(address):
                 raise ValueError(f"{self.name}: {address!r} is not an http or https address (without user and password)")
-
-    @property
-    def format(self) -> str:
-        """The file's suffix without the dot, as in records."""
-        return self.file.rpartition(".")[2].lower()
 
 
 def is_address(text: str) -> bool:
@@ -229,8 +224,10 @@ def card_of(entry: CatalogueEntry, sha256: str, source: str | None) -> Card:
     )
 
 
-def change_catalogue(path: Path, edit: Callable[[Catalogue], Catalogue]) -> None:
-    """Replace the user's own catalogue by what `edit` makes of it; a lock keeps concurrent changes apart.
+def change_catalogue(path: Path, entry: CatalogueEntry | None = None, hashes: Mapping[str, str] | None = None) -> None:
+    """Put an entry into the user's own catalogue, in place of one of its name, and hashes (by entry) of files whose entry has none.
+
+    A lock keeps concurrent changes apart.
 
     Raises:
         ConfigError: it cannot be read or written.
@@ -239,16 +236,9 @@ def change_catalogue(path: Path, edit: Callable[[Catalogue], Catalogue]) -> None
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.with_name(f".{path.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            write_toml(path, toml_document(msgspec.to_builtins(edit(own_catalogue(path)))))
+            catalogue = own_catalogue(path)
+            entries = catalogue.entry if entry is None else (*(other for other in catalogue.entry if other.name != entry.name), entry)
+            changed = Catalogue(entry=entries, seen={**catalogue.seen, **(hashes or {})})
+            write_toml(path, toml_document(msgspec.to_builtins(changed)))
     except OSError as error:
         raise ConfigError(f"cannot write the catalogue {str(path)!r}: {error.strerror}; choose another file with --catalogue") from error
-
-
-def with_entry(catalogue: Catalogue, entry: CatalogueEntry) -> Catalogue:
-    """Return the catalogue with this entry in place of one of its name."""
-    return msgspec.structs.replace(catalogue, entry=(*(other for other in catalogue.entry if other.name != entry.name), entry))
-
-
-def with_seen(catalogue: Catalogue, name: str, sha256: str) -> Catalogue:
-    """Return the catalogue with the hash of a file whose entry has none."""
-    return msgspec.structs.replace(catalogue, seen={**catalogue.seen, name: sha256})

@@ -1,5 +1,7 @@
-"""The shipped models, files with a card beside each; and cards as TOML text."""
+"""The shipped models, files with a card beside each, and a folder of them to try commands on; and cards as TOML text."""
 
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,13 @@ from edgemeter.agent.contract.model_file import FOLDER_CONFIG
 
 SHIPPED_FOLDER = Path(__file__).parents[1] / "shipped"
 LANGUAGE_FOLDER = Path(__file__).parents[1] / "language"
+SCENES = Path(__file__).parents[1] / "scenes"
+# What the pages of the documentation call them.
+SHIPPED_BY_NAME = {
+    "model.onnx": "edgemeter-shapes_fp32.onnx",
+    "model.tflite": "edgemeter-shapes_fp32.tflite",
+    "model_int8.tflite": "edgemeter-shapes_int8.tflite",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +95,29 @@ def find_model(model: str | Path) -> ModelFile:
         names = ", ".join(sorted(p.stem for p in SHIPPED_FOLDER.glob("*.toml")))
         raise ConfigError(f"no file and no shipped model {str(model)!r}: give a path, or one of {names}")
     return ModelFile(path, read_card(card_path(path)))
+
+
+def write_sample(folder: Path) -> list[str]:
+    """Write the folder, whole or not at all, and return the names in it.
+
+    Raises:
+        ConfigError: the folder is there and not empty, or cannot be written.
+    """
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigError(f"{str(folder)!r} is there already: name a new folder")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as name:
+            draft = Path(name) / folder.name
+            shutil.copytree(SCENES / "images", draft / "photos")
+            shutil.copy(SCENES / "annotations.json", draft / "instances.json")
+            for plain, shipped in SHIPPED_BY_NAME.items():
+                shutil.copy(SHIPPED_FOLDER / shipped, draft / plain)
+                shutil.copy(SHIPPED_FOLDER / f"{shipped}.toml", draft / f"{plain}.toml")
+            draft.rename(folder)
+    except (OSError, shutil.Error) as error:
+        raise ConfigError(f"cannot write the sample to {str(folder)!r}: {error}; choose another folder") from error
+    return sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
 
 
 def card_text(model: Card) -> str:

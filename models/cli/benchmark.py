@@ -49,13 +49,17 @@ def benchmark(model: str, out: Path, runs: int, matters: float, *, form: Format 
     """
     from edgemeter.agent.base import config
     from edgemeter.agent.cli import compare_models
+    from edgemeter.agent.contract.suite import GENERATORS, runtime_for
     from edgemeter.agent.ledger.own_runs import saving
     from edgemeter.agent.session.hopeless import by_reason, refusals
     from edgemeter.models.cli.board_formats import FormatRequest, convert_all
     from edgemeter.models.convert.source import find_source
 
     source = find_source(model)
-    _check_source(source)
+    if runtime_for(source) in GENERATORS:
+        raise ConfigError(
+            f"{source.name!r} is a language model: write its types with `edgemeter models quantise`, then measure: edgemeter compare A B"
+        )
     # What is wrong with model, data or sensors shows before the conversions, which take minutes.
     compare_models.check_cases(_suite_of([(source, None)], options).cases, options)
     try:
@@ -83,15 +87,6 @@ def benchmark(model: str, out: Path, runs: int, matters: float, *, form: Format 
             show(comparison, choice, [path for path, _ in candidates], converted_files, console_for(form))
         note(f"the converted files are in {str(out.resolve())!r}" if converted_files.written else None)
         compare_models.stop_if_interrupted(comparison)
-
-
-def _check_source(source: Path) -> None:
-    from edgemeter.agent.contract.suite import GENERATORS, runtime_for
-
-    if runtime_for(source) in GENERATORS:
-        raise ConfigError(
-            f"{source.name!r} is a language model: write its types with `edgemeter models quantise`, then measure: edgemeter compare A B"
-        )
 
 
 def _suite_of(candidates: Sequence[tuple[Path, str | None]], options: Mapping[str, Any]) -> Any:

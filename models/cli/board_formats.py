@@ -66,7 +66,10 @@ def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardF
             continue
         report(f"[{number}/{len(goals)}] converting {request.source.name} to {goal.name}")
         try:
-            converted_files.written[goal.name] = _convert(_base(goal, request, converted_files), goal, request)
+            # From the file of the format below, which was made before, so that a step is made once.
+            draws = goal.is_calibrated and _draws_ranges(request)
+            base = request.source if draws else converted_files.written.get(goal.base, request.source)
+            converted_files.written[goal.name] = _convert(base, goal, request)
         except UnavailableError as error:
             converted_files.reasons[goal.name] = str(error)
     return converted_files
@@ -100,11 +103,6 @@ def _lacking_extra(goal: ModelFormat) -> str:
     if goal.program or library is None or find_spec(library) is not None:
         return ""
     return f"needs the extra `{goal.extra}`: {install_command(goal.extra)}"
-
-
-def _base(goal: ModelFormat, request: FormatRequest, converted_files: BoardFormats) -> Path:
-    """Return the file to convert: that of the format below, which was made before, so that a step is made once; else the source."""
-    return request.source if goal.is_calibrated and _draws_ranges(request) else converted_files.written.get(goal.base, request.source)
 
 
 def _convert(base: Path, goal: ModelFormat, request: FormatRequest) -> Path:

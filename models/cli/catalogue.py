@@ -98,7 +98,7 @@ def sample(folder: Path) -> None:
 
     Example: edgemeter models sample trial
     """
-    from edgemeter.models.catalogue.sample_folder import write_sample
+    from edgemeter.models.catalogue.shipped_models import write_sample
 
     click.echo(f"{folder}: {', '.join(write_sample(folder))}")
 

@@ -26,12 +26,7 @@ _STYLE = {"ok": "green", "degraded": "yellow", "ruined": "bold red"}
 @click.option("--calibration", type=PATH, help="Folder of images to measure int8 ranges on.")
 @click.option("--calibration-images", type=click.IntRange(1), default=200, show_default=True, help="Largest number of calibration images.")
 @renamed_option(
-    "-d",
-    "--data",
-    "images",
-    former=["--images", "-i"],
-    type=PATH,
-    help="Folder of images to compare on. Default: the calibration images.",
+    "-d", "--data", "images", former=["--images", "-i"], type=PATH, help="Folder of images to compare on. Default: the calibration images."
 )
 @click.option("-a", "--annotations", type=PATH, help="Ground truth of --data; the accuracy then decides.")
 @renamed_option("--subset", "limit", former=["--limit"], type=click.IntRange(1), help="Compare on a random subset of N images.")
@@ -83,15 +78,9 @@ def convert(  # noqa: PLR0917 - click gives them by name
         needs_ranges = formats.needs_calibration(model.form, goals)
         with sources.open_calibration(model, calibration, calibration_images, report, is_needed=needs_ranges) as measured:
             pictures = sources.shipped_scenes() if model.is_shipped else measured.data if measured else None
-            request = ConversionRequest(
-                source=model,
-                goals=goals,
-                out=out,
-                calibration=measured,
-                pictures=open_folder(images, annotations, subset=limit) if images else pictures,
-                role="validation" if images or model.is_shipped else "calibration",
-                keep=keep,
-            )
+            pictures = open_folder(images, annotations, subset=limit) if images else pictures
+            role = "validation" if images or model.is_shipped else "calibration"
+            request = ConversionRequest(model, goals, out, measured, pictures, role, keep)
             outcome = conversion.convert(request, report)
     _print(outcome, request, form)
 

@@ -33,12 +33,9 @@ def print_language(files: Sequence[LanguageFile], console: Console) -> None:
     table = _new_table("edgemeter-notes, a language model", ("name", "precision"), ("kB", "perplexity"), ("sha256",))
     for file in files:
         perplexity = "" if file.perplexity is None else f"{file.perplexity:.4f}"
-        table.add_row(file.name, file.precision, f"{_size_bytes(file) / 1000:.0f}", perplexity, file.sha256[:8])
+        size_bytes = sum(part.stat().st_size for part in model_file.parts(file.path))
+        table.add_row(file.name, file.precision, f"{size_bytes / 1000:.0f}", perplexity, file.sha256[:8])
     console.print(table)
-
-
-def _size_bytes(language_file: LanguageFile) -> int:
-    return sum(part.stat().st_size for part in model_file.parts(language_file.path))
 
 
 def print_catalogue(entries: Iterable[CatalogueEntry], cache: ModelCache, console: Console) -> None:

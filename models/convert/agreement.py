@@ -177,10 +177,8 @@ def judge_conversion(
     verdict = _by_evidence(limits, agreement, before, after, better)
     snr_db = agreement.snr_db
     if verdict.state == "ok" and limits.is_rounding and snr_db is not None and snr_db < limits.snr_ok_db:
-        reason = (
-            f"{verdict.reason}; but its outputs differ by more than {precision} explains: {snr_db:.1f} dB, {limits.snr_ok_db:.0f} expected"
-        )
-        return ConversionVerdict("degraded", reason)
+        excess = f"its outputs differ by more than {precision} explains: {snr_db:.1f} dB, {limits.snr_ok_db:.0f} expected"
+        return ConversionVerdict("degraded", f"{verdict.reason}; but {excess}")
     return verdict
 
 

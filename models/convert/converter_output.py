@@ -56,21 +56,10 @@ def without_warnings() -> Iterator[None]:
 _BUILT_IN = (ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 
 # Those of these libraries that derive from Exception alone.
-_LIBRARIES = frozenset(
-    {
-        "onnx",
-        "onnxruntime",
-        "onnxscript",
-        "google",
-        "torch",
-        "litert_torch",
-        "litert_converter",
-        "ai_edge_quantizer",
-        "jax",
-        "executorch",
-        "torchao",
-    }
-)
+_LIBRARIES = frozenset({
+    "onnx", "onnxruntime", "onnxscript", "google", "torch", "litert_torch", "litert_converter", "ai_edge_quantizer", "jax", "executorch",
+    "torchao",
+})  # fmt: skip
 
 
 @contextmanager
@@ -85,14 +74,8 @@ def converter_errors(task: str, advice: str, extra: str = "convert") -> Iterator
         yield
     except ImportError as error:
         raise UnavailableError(f"{task} failed: {one_line(error)}; to install what it needs: {install_command(extra)}") from error
-    except _BUILT_IN as error:
-        raise ConfigError(_words(task, error, advice)) from error
     except BaseException as error:
-        if type(error).__module__.partition(".")[0] not in _LIBRARIES:
+        if not isinstance(error, _BUILT_IN) and type(error).__module__.partition(".")[0] not in _LIBRARIES:
             raise
-        raise ConfigError(_words(task, error, advice)) from error
-
-
-def _words(task: str, error: BaseException, advice: str) -> str:
-    reason = one_line(error).rstrip(".") or type(error).__name__
-    return f"{task} failed: {type(error).__name__}: {reason}; {advice}"
+        reason = one_line(error).rstrip(".") or type(error).__name__
+        raise ConfigError(f"{task} failed: {type(error).__name__}: {reason}; {advice}") from error

@@ -29,15 +29,13 @@ CROSS_ARM = 0.34
 
 def disc(x: Floats, y: Floats) -> Floats:
     """Return the distance to a disc's edge."""
-    distance: Floats = np.hypot(x, y) - np.float32(1)
-    return distance
+    return np.asarray(np.hypot(x, y) - np.float32(1))
 
 
 def ring(x: Floats, y: Floats) -> Floats:
     """Return the distance to a ring's nearer edge."""
     radius = np.hypot(x, y)
-    distance: Floats = np.maximum(radius - np.float32(1), np.float32(RING_HOLE) - radius)
-    return distance
+    return np.asarray(np.maximum(radius - np.float32(1), np.float32(RING_HOLE) - radius))
 
 
 def polygon(corners: tuple[tuple[float, float], ...], x: Floats, y: Floats) -> Floats:
@@ -52,8 +50,7 @@ def polygon(corners: tuple[tuple[float, float], ...], x: Floats, y: Floats) -> F
         # Crossing number: an edge that passes from below to above the point, seen from its left or right.
         starts_below, ends_above, is_left = wy >= 0, y < np.float32(by), ex * wy > ey * wx
         sign = np.where((starts_below & ends_above & is_left) | ~(starts_below | ends_above | is_left), -sign, sign)
-    distance: Floats = sign * np.sqrt(nearest)
-    return distance
+    return sign * np.sqrt(nearest)
 
 
 def _regular(corners: int, notch: float | None = None) -> tuple[tuple[float, float], ...]:
@@ -221,8 +218,7 @@ def _coverage(shape: Distance, pose: _Pose, window: Window) -> Floats:
     cos, sin = np.float32(math.cos(pose.turn)), np.float32(math.sin(pose.turn))
     across, down = np.float32(pose.radius * pose.squeeze), np.float32(pose.radius / pose.squeeze)
     distance_px = shape((dx * cos + dy * sin) / across, (dy * cos - dx * sin) / down) * np.float32(pose.radius)
-    covered: Floats = np.clip(np.float32(0.5) - distance_px, 0, 1)
-    return covered
+    return np.asarray(np.clip(np.float32(0.5) - distance_px, 0, 1))
 
 
 def _paint(ground: Floats, pose: _Pose, window: Window, rng: Rng) -> Floats:
@@ -238,8 +234,7 @@ def _paint(ground: Floats, pose: _Pose, window: Window, rng: Rng) -> Floats:
     surface = colour + tone[:, :, None]
     if clear < 0.2:
         surface = surface + (ground - surface) * np.float32(2 * clear)
-    painted: Floats = np.clip(surface, 0, 1)
-    return painted
+    return np.asarray(np.clip(surface, 0, 1))
 
 
 def _ground(rng: Rng) -> Floats:
@@ -253,8 +248,7 @@ def _ground(rng: Rng) -> Floats:
     phases = [(_AXIS.astype(np.int64) + int(rng.integers(period))) // period % 2 for _ in range(2)]
     depth = np.float32(0.3 * max(0.0, float(rng.random()) - 0.4))
     checks = (phases[0][:, None] ^ phases[1][None, :]).astype(np.float32)
-    clipped: Floats = np.clip(ground + (checks - np.float32(0.5))[:, :, None] * depth, 0, 1)
-    return clipped
+    return np.asarray(np.clip(ground + (checks - np.float32(0.5))[:, :, None] * depth, 0, 1))
 
 
 def _photograph(pixels: Floats, rng: Rng) -> NDArray[np.uint8]:
@@ -270,8 +264,7 @@ def _photograph(pixels: Floats, rng: Rng) -> NDArray[np.uint8]:
     spread = np.float32(0.12 * float(rng.random()) ** 2)
     noise = rng.random(lit.shape, np.float32) + rng.random(lit.shape, np.float32) - 1
     levels = np.rint((lit + spread * noise) * np.float32(255 / LEVEL_STEP)) * LEVEL_STEP
-    pixels_seen: NDArray[np.uint8] = np.clip(levels, 0, 255).astype(np.uint8)
-    return pixels_seen
+    return np.asarray(np.clip(levels, 0, 255).astype(np.uint8))
 
 
 def _bounds(mask: NDArray[np.bool_]) -> tuple[int, int, int, int]:
@@ -288,8 +281,7 @@ def _smooth(cells: int, rng: Rng) -> Floats:
     grid = rng.random((cells + 1, cells + 1), np.float32)
     # Interpolated by hand: a matrix product would round as the installed BLAS likes, and draw other pixels elsewhere.
     rows = grid[first] + (grid[first + 1] - grid[first]) * part[:, None]
-    noise: Floats = rows[:, first] + (rows[:, first + 1] - rows[:, first]) * part
-    return noise
+    return np.asarray(rows[:, first] + (rows[:, first + 1] - rows[:, first]) * part)
 
 
 _AXIS: Floats = np.arange(SIZE_PX, dtype=np.float32)

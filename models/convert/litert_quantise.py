@@ -26,11 +26,8 @@ def _joining_unlike(model: Path, inputs: Sequence[Array]) -> list[tuple[str, str
     """
     from ai_edge_litert.interpreter import Interpreter, OpResolverType  # noqa: PLC0415 - extra `convert`
 
-    interpreter = Interpreter(
-        str(model),
-        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-        experimental_preserve_all_tensors=True,
-    )
+    plain = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    interpreter = Interpreter(str(model), experimental_op_resolver_type=plain, experimental_preserve_all_tensors=True)
     interpreter.allocate_tensors()
     # The library has no public API for its operations.
     operations = interpreter._get_ops_details()  # noqa: SLF001

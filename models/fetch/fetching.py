@@ -7,7 +7,6 @@ import tarfile
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
@@ -21,7 +20,7 @@ from edgemeter.agent.base.toml import write_toml
 from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.model_card import card_path, read_card
 from edgemeter.agent.contract.model_file import BROKEN_ZIP
-from edgemeter.models.catalogue.catalogue import FETCHED, GENERATION, CatalogueEntry, card_of, change_catalogue, with_entry, with_seen
+from edgemeter.models.catalogue.catalogue import FETCHED, GENERATION, CatalogueEntry, card_of, change_catalogue
 from edgemeter.models.catalogue.shipped_models import card_text
 from edgemeter.models.fetch.cache import NOTE, CacheNote, ModelCache
 from edgemeter.models.fetch.download import ExpectedFile, PartFile, Transport, download, redacted
@@ -123,12 +122,10 @@ def record_accepted(fetched: Sequence[FetchedModel], entries: Mapping[str, Catal
     """
     for model in fetched:
         if model.entry.name not in entries:
-            entry = msgspec.structs.replace(
-                model.entry, sha256=model.sha256, sha256_of="the file in the model archive it was imported from"
-            )
-            change_catalogue(own_catalogue, partial(with_entry, entry=entry))
+            sha256_of = "the file in the model archive it was imported from"
+            change_catalogue(own_catalogue, msgspec.structs.replace(model.entry, sha256=model.sha256, sha256_of=sha256_of))
         elif not model.was_verified and model.is_new:
-            change_catalogue(own_catalogue, partial(with_seen, name=model.entry.name, sha256=model.sha256))
+            change_catalogue(own_catalogue, hashes={model.entry.name: model.sha256})
 
 
 def copy_into(source: IO[bytes], out: PartFile, limit_bytes: int, name: str) -> None:

@@ -92,13 +92,13 @@ def _files(use: DataUse) -> dict[str, Path]:
 def _ground_truth(use: DataUse, photographs: Iterable[str]) -> dict[str, Path]:
     if use.annotations is None:
         return {}
-    if readers.holds_maps(use.images, use.annotations):
+    if readers.Maps().recognises(use.images, use.annotations):
         name = use.annotations.name
         return {f"{ANNOTATIONS}/{name}/{path.name}": path for path in readers.read_maps(use.images, use.annotations)[0].values()}
-    if dota.holds_labels(use.images, use.annotations):
+    if dota.Dota().recognises(use.images, use.annotations):
         paths = (use.annotations / f"{Path(name).stem}.txt" for name in photographs)
         return {f"{ANNOTATIONS}/{use.annotations.name}/{path.name}": path for path in paths if path.is_file()}
-    if not yolo.are_named_by(use.annotations):
+    if not yolo.Yolo().recognises(use.images, use.annotations):
         return {f"{ANNOTATIONS}/{use.annotations.name}": use.annotations}
     # Labels may be in several places relative to the images; one folder with all of them is among these.
     labels = yolo.find_labels(use.images, use.annotations)

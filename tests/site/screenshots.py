@@ -29,7 +29,7 @@ from edgemeter.collector.receive.service import Collector
 from edgemeter.collector.web import one_file
 from edgemeter.collector.web.events import TrendEvents
 from edgemeter.collector.web.server import PageServer
-from edgemeter.models.catalogue.sample_folder import write_sample
+from edgemeter.models.catalogue.shipped_models import write_sample
 from tests.fixtures.browser import Browser, find_chromium
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgemeter.models.catalogue.sample_folder import write_sample
+from edgemeter.models.catalogue.shipped_models import write_sample
 
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(

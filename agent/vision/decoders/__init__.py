@@ -26,7 +26,7 @@ DECODERS: Mapping[str, str] = {
     "torchvision": "edgemeter.agent.vision.decoders.torchvision:Torchvision",
     "yolo-nas": "edgemeter.agent.vision.decoders.yolo_nas:YoloNas",
     "yolo-obb": "edgemeter.agent.vision.decoders.yolo_obb:YoloObb",
-    "yolo-pose": "edgemeter.agent.vision.decoders.yolo_pose:YoloPose",
+    "yolo-pose": "edgemeter.agent.vision.decoders.yolov8:YoloPose",
     "yolo-seg": "edgemeter.agent.vision.decoders.yolo_seg:YoloSeg",
     "yolo26": "edgemeter.agent.vision.decoders.yolo26:Yolo26",
     "yolo26-seg": "edgemeter.agent.vision.decoders.yolo_seg:Yolo26Seg",
@@ -138,5 +138,4 @@ def tamed(values: Floats) -> Floats:
     with np.errstate(over="ignore", invalid="ignore"):
         if np.isfinite(flat @ flat):
             return values
-    sound: Floats = np.clip(np.nan_to_num(values, nan=0.0), -_LARGEST, _LARGEST)
-    return sound
+    return np.clip(np.nan_to_num(values, nan=0.0), -_LARGEST, _LARGEST)

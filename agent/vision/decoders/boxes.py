@@ -17,6 +17,8 @@ _BLOCK = 128
 MOST_CANDIDATES = 30_000
 # A coordinate in 0..1 never reaches this, even of a box that leaves the picture; in pixels the rightmost always do.
 LARGEST_NORMALISED = 2.0
+# COCO's people.
+KEYPOINTS = 17
 
 
 def grid_side(size_px: int, stride: int) -> int:
@@ -47,8 +49,7 @@ def sigmoid(values: Floats) -> Floats:
     if values.size and values.min() >= 0 and values.max() <= 1:
         return values
     # Beyond 88 the exponential leaves float32; the sigmoid is 0 there to all its digits.
-    shares: Floats = np.float32(1) / (np.float32(1) + np.exp(-np.clip(values, -88, 88)))
-    return shares
+    return np.asarray(np.float32(1) / (np.float32(1) + np.exp(-np.clip(values, -88, 88))))
 
 
 def above(scores: Floats, threshold: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -102,8 +103,7 @@ def _overlaps(a: Floats, a_classes: Ints, b: Floats, b_classes: Ints, iou: float
 
 
 def _area(sides: Floats) -> Floats:
-    area: Floats = (sides[2] - sides[0]) * (sides[3] - sides[1])
-    return area
+    return np.asarray((sides[2] - sides[0]) * (sides[3] - sides[1]))
 
 
 def _greedy(over: NDArray[np.bool_]) -> list[int]:
@@ -203,16 +203,14 @@ def keypoints_in_photo(points: Floats, frame: PhotoFrame) -> Floats:
     """Return keypoints (x, y in pixels of the input, score) in pixels of the photograph, clipped to it: float32 [n, points, 3]."""
     x = np.clip((points[..., 0] - frame.offset_x) / frame.scale_x, 0, frame.photo_width)
     y = np.clip((points[..., 1] - frame.offset_y) / frame.scale_y, 0, frame.photo_height)
-    placed: Floats = np.stack([x, y, points[..., 2]], axis=-1).astype(np.float32)
-    return placed
+    return np.stack([x, y, points[..., 2]], axis=-1).astype(np.float32)
 
 
 def box_around(points: Floats) -> Floats:
     """Return the box around keypoints: float32 [n, 4] as x1, y1, x2, y2."""
     if not points.size:
         return np.zeros((len(points), 4), np.float32)
-    around: Floats = np.concatenate([points[..., :2].min(axis=1), points[..., :2].max(axis=1)], axis=1)
-    return around
+    return np.concatenate([points[..., :2].min(axis=1), points[..., :2].max(axis=1)], axis=1)
 
 
 class OneTensor:

@@ -74,5 +74,4 @@ def _softmax(values: Floats) -> Floats:
     if values.size and values.min() >= 0 and np.allclose(values.sum(axis=1), 1, atol=0.05):
         return values
     weights = np.exp(values - values.max(axis=1, keepdims=True, initial=-np.inf))
-    share: Floats = weights / weights.sum(axis=1, keepdims=True)
-    return share
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))

@@ -27,7 +27,15 @@ class EdgemeterGrid:
     def __init__(self, model: Card, loaded: Loaded) -> None:
         """Lay out the grid that the card describes and compare it with the outputs, where the file declares them."""
         self._model = model
-        self._centres, self._strides = _grid(model)
+        size, strides = model.image, model.output.strides
+        if not strides or any(stride < 1 or size.height % stride or size.width % stride for stride in strides):
+            raise ConfigError(
+                f"model {model.name!r} of family 'edgemeter' has strides {strides} on an input of {size.height} x {size.width}: "
+                "name in its card (output.strides) strides that divide both sides"
+            )
+        corners, self._strides = grid_cells(size.height, size.width, strides)
+        # The cells' centres in pixels of the input: float32 [N, 2] as x, y.
+        self._centres = (corners + np.float32(0.5)) * self._strides
         if loaded.outputs:
             self._check([info.shape for info in loaded.outputs])
 
@@ -55,16 +63,3 @@ class EdgemeterGrid:
             f"model {self._model.name!r} of family 'edgemeter' has outputs {list(shapes)}, but strides {output.strides} on an input of "
             f"{size.height} x {size.width} require {expected}: correct strides and classes in its card, or name another family"
         )
-
-
-def _grid(model: Card) -> tuple[Floats, Floats]:
-    """Return all cells' centres in pixels of the input, float32 [N, 2] as x, y, and their strides, float32 [N, 1]."""
-    height, width = model.image.height, model.image.width
-    strides = model.output.strides
-    if not strides or any(stride < 1 or height % stride or width % stride for stride in strides):
-        raise ConfigError(
-            f"model {model.name!r} of family 'edgemeter' has strides {strides} on an input of {height} x {width}: "
-            "name in its card (output.strides) strides that divide both sides"
-        )
-    corners, sizes = grid_cells(height, width, strides)
-    return (corners + np.float32(0.5)) * sizes, sizes

@@ -90,16 +90,9 @@ def _fits(of: dict[str, TensorInfo]) -> bool:
     count, box_shape = of["count"].shape, of["boxes"].shape
     lists = [of["scores"].shape, of["classes"].shape]
     is_count = len(count) <= 2 and count[1:] in ((), (1,), (None,))
-    return (
-        is_count
-        and len(box_shape) == 3
-        and box_shape[2] in (4, None)
-        and all(len(shape) == 2 and _same(shape[1], box_shape[1]) for shape in lists)
-    )
-
-
-def _same(size: int | None, other: int | None) -> bool:
-    return None in (size, other) or size == other
+    are_boxes = len(box_shape) == 3 and box_shape[2] in (4, None)
+    # A size that is open fits any other.
+    return is_count and are_boxes and all(len(shape) == 2 and len({shape[1], box_shape[1]} - {None}) <= 1 for shape in lists)
 
 
 def _mismatch(shapes: Sequence[tuple[int | None, ...]]) -> ConfigError:

@@ -12,8 +12,8 @@ import numpy as np
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes
+from edgemeter.agent.vision.decoders.boxes import KEYPOINTS
 
-KEYPOINTS = 17
 _OF_ONE, _OF_SEVERAL = (1, KEYPOINTS, 3), 3 * KEYPOINTS + 5
 
 

@@ -59,7 +59,10 @@ class NanoDet:
             if len(of_level) == 1:
                 level_scores, other = self._split(of_level[0], outputs)
             elif len(of_level) == 2:
-                level_scores, other = of_level if self._has_scores(of_level[0], of_level[1]) else of_level[::-1]
+                # By the class count, else by the distributions' width.
+                classes, widths = self._output.classes, [rows.shape[1] for rows in of_level]
+                is_first = widths[1] == 4 * STEPS if classes is None else widths[0] == classes
+                level_scores, other = of_level if is_first else of_level[::-1]
             else:
                 raise ConfigError(self._mismatch(outputs))
             scores.append(level_scores)
@@ -73,11 +76,6 @@ class NanoDet:
             raise ConfigError(self._mismatch(outputs))
         split = classes or rows.shape[1] - 4 * STEPS
         return rows[:, :split], rows[:, split:]
-
-    def _has_scores(self, rows: Floats, other: Floats) -> bool:
-        """Return whether `rows` holds the scores, not the distributions: by the class count, else by the distributions' width, 4 x 8."""
-        classes = self._output.classes
-        return bool(rows.shape[1] == classes if classes is not None else other.shape[1] == 4 * STEPS)
 
     def _check(self, scores: Sequence[Floats], distances: Sequence[Floats], outputs: Sequence[Floats]) -> None:
         widths = {(level.shape[1], other.shape[1]) for level, other in zip(scores, distances, strict=True)}
@@ -112,5 +110,4 @@ def _by_rows(output: Floats, cells: int, sides: tuple[int, int] | None) -> Float
 def _mean(logits: Floats) -> Floats:
     """Return the mean of each distribution, in steps: [n, 4] of logits [n, 4, steps]."""
     weights = np.exp(logits - logits.max(axis=2, keepdims=True, initial=-np.inf))
-    mean: Floats = weights @ np.arange(logits.shape[2], dtype=np.float32) / weights.sum(axis=2)
-    return mean
+    return np.asarray(weights @ np.arange(logits.shape[2], dtype=np.float32) / weights.sum(axis=2))

@@ -34,10 +34,9 @@ class YoloNas:
         """Return boxes [n, 4] and scores [n, classes]."""
         shapes = [output.shape for output in outputs]
         at = next((index for index, shape in enumerate(shapes) if len(shape) == 3 and shape[0] == 1 and shape[2] == 4), None)
-        if len(shapes) == 2 and at is not None and self._is_scores(shapes[1 - at], shapes[at][1]):
-            return outputs[at][0], outputs[1 - at][0]
+        if len(shapes) == 2 and at is not None:
+            other = shapes[1 - at]
+            if len(other) == 3 and other[:2] == (1, shapes[at][1]) and self._output.classes in (None, other[2]):
+                return outputs[at][0], outputs[1 - at][0]
         needs = f"boxes [1, n, 4] and scores [1, n, {self._output.classes or 'classes'}]"
         raise boxes.mismatch("yolo-nas", needs, [list(shape) for shape in shapes], "`classes` or `family`")
-
-    def _is_scores(self, shape: tuple[int, ...], rows: int) -> bool:
-        return len(shape) == 3 and shape[:2] == (1, rows) and self._output.classes in (None, shape[2])

@@ -75,8 +75,7 @@ def probabilistic_iou(boxes: Doubles, other: Doubles) -> Doubles:
     determinants = np.sqrt(np.maximum(a1 * b1 - c1 * c1, 0) * np.maximum(a2 * b2 - c2 * c2, 0))
     sized = np.log(np.maximum(determinant, 0) / (4 * determinants + _EPSILON) + _EPSILON) / 2
     distance = np.clip(apart + turned + sized, _EPSILON, 100)
-    alike: Doubles = 1 - np.sqrt(1 - np.exp(-distance) + _EPSILON)
-    return alike
+    return np.asarray(1 - np.sqrt(1 - np.exp(-distance) + _EPSILON))
 
 
 def _gaussian(turned: Doubles) -> tuple[Doubles, ...]:

@@ -104,9 +104,7 @@ def _as_map(output: Floats, sides: tuple[int, int]) -> Floats | None:
     if len(shape) != 4 or shape[0] != 1:
         return None
     if shape[2:] == sides and shape[1] % ANCHORS_PER_CELL == 0:
-        by_row: Floats = output.reshape(ANCHORS_PER_CELL, -1, *sides).transpose(0, 2, 3, 1)
-        return by_row
+        return np.asarray(output.reshape(ANCHORS_PER_CELL, -1, *sides).transpose(0, 2, 3, 1))
     if shape[1:3] == sides and shape[3] % ANCHORS_PER_CELL == 0:
-        by_cell: Floats = output.reshape(*sides, ANCHORS_PER_CELL, -1).transpose(2, 0, 1, 3)
-        return by_cell
+        return np.asarray(output.reshape(*sides, ANCHORS_PER_CELL, -1).transpose(2, 0, 1, 3))
     return None

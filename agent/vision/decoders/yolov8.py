@@ -1,11 +1,15 @@
-"""YOLOv8 and its successors with the same head (YOLO11, YOLOv5u): [1, 4 + classes, anchors], no objectness.
+"""YOLOv8 and its successors with the same head (YOLO11, YOLOv5u): [1, 4 + classes, anchors], no objectness; and their pose head.
 
 Boxes are centre x, centre y, width, height: pixels of the input in ONNX and TorchScript files, 0..1 in TFLite files. Every class
 of an anchor above the threshold is a candidate of its own, as in Ultralytics' validation.
-Source: ultralytics `utils/nms.py` (`non_max_suppression`, multi_label) and `engine/exporter.py` (TFLite divides by the size).
+The pose head (YOLOv8-pose, YOLO11-pose) gives [1, 4 + classes + 3 x keypoints, anchors]. A keypoint is x, y (in pixels or as 0..1, as the
+boxes are) and score (the sigmoid is in the graph). Suppression is that of the boxes.
+Source: ultralytics `utils/nms.py` (`non_max_suppression`, multi_label), `engine/exporter.py` (TFLite divides by the size) and
+`nn/modules/head.py` (`Pose.kpts_decode`).
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +18,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
 from edgemeter.agent.vision.decoders import Detections, Floats, PhotoFrame, boxes, tamed
-from edgemeter.agent.vision.decoders.boxes import OneTensor, above, mismatch
+from edgemeter.agent.vision.decoders.boxes import KEYPOINTS, OneTensor, above, keypoints_in_photo, mismatch
 
 
 class YoloV8(OneTensor):
@@ -71,3 +75,15 @@ class YoloV8(OneTensor):
             if other_values + classes in shape[1:]:
                 return shape[1] == other_values + classes
         raise mismatch(self.FAMILY, f"an output of shape [1, {self._values(other_values)}, anchors]", list(shape), "`classes` or `family`")
+
+
+class YoloPose(YoloV8):
+    """Decodes the one tensor; without a class count on the card there is one class, people."""
+
+    FAMILY = "yolo-pose"
+    _extra = 3 * KEYPOINTS
+
+    def decode(self, outputs: Sequence[Floats], frame: PhotoFrame) -> Detections:
+        """Return the detections with keypoints; `outputs` is the one tensor, float32."""
+        detections, extra = self._found(outputs[0], frame, scaled=range(0, self._extra, 3))
+        return replace(detections, keypoints=keypoints_in_photo(extra.reshape(-1, KEYPOINTS, 3), frame))

@@ -9,7 +9,6 @@ of a cell is its only candidate).
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgemeter.agent.contract.model_card import Card
 from edgemeter.agent.runtimes import Loaded
@@ -40,16 +39,12 @@ class YoloX(OneTensor):
         scores = rows[:, 4] * rows[np.arange(len(rows)), 5 + classes]
         above = scores > threshold
         rows, cells = rows[above], cells[above]
-        centred = rows[:, :4] if is_decoded else self._decoded(rows[:, :4], cells)
+        centred = rows[:, :4]
+        if not is_decoded:
+            sizes = np.exp(np.minimum(rows[:, 2:4], _LARGEST_LOGARITHM))
+            centred = np.concatenate([rows[:, :2] + self._corners[cells], sizes], axis=1) * self._strides[cells]
         corners = boxes.corners(centred)
         return boxes.select(corners, scores[above], classes[above].astype(np.int32), self._output, frame)
-
-    def _decoded(self, raw: Floats, cells: NDArray[np.int64]) -> Floats:
-        """Return centre x, centre y, width, height in pixels of the input."""
-        return (
-            np.concatenate([raw[:, :2] + self._corners[cells], np.exp(np.minimum(raw[:, 2:], _LARGEST_LOGARITHM))], axis=1)
-            * self._strides[cells]
-        )
 
     def _check(self, shape: tuple[int, ...]) -> None:
         classes = self._output.classes

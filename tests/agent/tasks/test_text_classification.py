@@ -82,8 +82,7 @@ def test_classes_are_named_by_the_card_s_labels(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("labels", "match"),
-    [((), "has the class 'entailment', the labels"), (("yes", "no", "neutral"), "write output.labels in its card")],
+    ("labels", "match"), [((), "has the class 'entailment', the labels"), (("yes", "no", "neutral"), "write output.labels in its card")]
 )
 def test_classes_without_a_name_in_the_card_are_refused(tmp_path, labels, match):
     """The order of classes is never guessed: the accuracy would be that of another model."""

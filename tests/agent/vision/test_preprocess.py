@@ -28,12 +28,7 @@ def photo(tmp_path):
 def corners_of(size, image):
     """Return where the photograph's corners come to lie in the input: x1, y1, x2, y2."""
     frame = placement_of(size, image).frame(size, image)
-    return (
-        frame.offset_x,
-        frame.offset_y,
-        size[0] * frame.scale_x + frame.offset_x,
-        size[1] * frame.scale_y + frame.offset_y,
-    )
+    return (frame.offset_x, frame.offset_y, size[0] * frame.scale_x + frame.offset_x, size[1] * frame.scale_y + frame.offset_y)
 
 
 def test_stretch_fills_the_input():

@@ -21,10 +21,7 @@ IMAGES = [DRAW.random((1, 3, 8, 8), dtype=np.float32) for _ in range(6)]
 def joined(tmp_path):
     """Return a small detector whose one output holds boxes up to some hundred pixels beside scores of 0..1."""
     make = onnx.helper
-    weights = {
-        "wb": DRAW.random((4, 3, 3, 3), dtype=np.float32) * 40,
-        "ws": DRAW.standard_normal((2, 3, 3, 3)).astype(np.float32),
-    }
+    weights = {"wb": DRAW.random((4, 3, 3, 3), dtype=np.float32) * 40, "ws": DRAW.standard_normal((2, 3, 3, 3)).astype(np.float32)}
     nodes = [
         make.make_node("Conv", ["image", "wb"], ["boxes"], name="box", pads=[1, 1, 1, 1]),
         make.make_node("Conv", ["image", "ws"], ["logits"], name="cls", pads=[1, 1, 1, 1]),

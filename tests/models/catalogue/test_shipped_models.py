@@ -7,7 +7,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.model_card import read_card
-from edgemeter.models.catalogue.sample_folder import SHIPPED_BY_NAME, write_sample
+from edgemeter.models.catalogue.shipped_models import SHIPPED_BY_NAME, write_sample
 
 
 def test_a_sample_has_what_the_pages_name(tmp_path):
