@@ -24,6 +24,7 @@ DEVICE_RATIO = 0.25
 MOST_RESULTS, MOST_REPORTS = 4000, 64
 MOST_WAITING = 100_000
 RESULT_KIND = "result"
+MUTE_S = 10.0
 
 
 @dataclass(slots=True)
@@ -161,7 +162,6 @@ class Inbox:
 # What a device may send that is rejected or has no room, for long and at once; a message costs one, and one for each so many bytes. Without
 # receipts a board sends its 1,000 records, or 8 MB, again after 5 s, 10 s, 20 s, ...
 USELESS_PER_S, USELESS_AT_ONCE, USELESS_BYTES = 200.0, 4000.0, 16 << 10
-MUTE_S = 10.0
 
 
 def source_of(topic: str) -> str:

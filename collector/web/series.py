@@ -33,6 +33,8 @@ MARKS, FINDINGS_SHOWN = 12, 12
 # What can be followed over time, by the name in an address.
 FOLLOWED = {entry.key: entry for entry in in_view("chart")}
 DEFAULT_FIGURE = "p50_ms"
+CHARTS = 10
+RUNS_LISTED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +206,8 @@ def _is_of(finding: FindingShown, picked: Mapping[str, str]) -> bool:
 
 
 FILTERS = ("metric", "model", "board", "device", "fleet", "precision", "runtime", "days")
-CHARTS = 10
 # A series may have several cases, one for each version of the runtime.
 CASES_READ = 2 * CHARTS
-RUNS_LISTED = 100
 
 
 def trend_view(context: ViewContext, request: ViewRequest, case_filter: CaseFilter) -> View:

@@ -336,7 +336,7 @@ def _request(name: str, host: str, entry: DeviceEntry | None, user: str | None, 
 
 
 def make_join_file(folder: FleetFolder, device: str) -> str:
-    """Return join.toml for `device`, with a new token, the previous one's end; raises ConfigError as `invite`, or without fleet.toml."""
+    """Return join.toml for `device`, with a new token, which ends its last; raises ConfigError as `invite`, or without fleet.toml."""
     inventory = read_if_present(folder)
     if inventory is None:
         raise ConfigError(f"{str(folder.fleet_file)!r} does not exist: `edgemeter fleet init` makes a fleet")

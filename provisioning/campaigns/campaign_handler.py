@@ -40,6 +40,8 @@ ChangeByHand: TypeAlias = Literal["pause", "resume", "cancel"]
 
 # A change by hand: what it does in words, and what is written (nothing where the campaign is None).
 _CampaignChange = tuple[str, Campaign | None, tuple[Execution, ...]]
+# The newest jobs are reported; the topics of as many older ones are cleared, which an earlier life of the service may have left.
+MOST_JOBS = 50
 
 
 def change_campaign(registry: Registry, name: str, change: ChangeByHand, now_ns: int, *, is_dry_run: bool = False) -> str:
@@ -177,8 +179,6 @@ def why_abort(rule: AbortRules, counts: Counts) -> str | None:
 
 # What has ended is reported for this long; then its topic is cleared.
 KEPT_NS = NS_PER_DAY
-# The newest jobs are reported; the topics of as many older ones are cleared, which an earlier life of the service may have left.
-MOST_JOBS = 50
 # A message of so many is far below what a collector accepts.
 MOST_EXECUTIONS, MOST_JOBS_NAMED, LONGEST_NOTE = 50, 200, 120
 

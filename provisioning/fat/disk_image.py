@@ -155,7 +155,7 @@ class Partition:
 
 
 def read_partitions(disk: DiskImage) -> list[Partition]:
-    """Return the partitions of `disk` by number, none without a table; raises ConfigError if there is a GPT, both copies damaged."""
+    """Return the partitions of `disk` by number, none without a table; raises ConfigError if both copies of its GPT are damaged."""
     sector = disk.read(0, SECTOR_BYTES)
     if len(sector) < SECTOR_BYTES or sector[510:] != MBR_SIGNATURE:
         return []

@@ -64,7 +64,7 @@ class FatTable:
         return len(self._free)
 
     def chain(self, first: int) -> list[int]:
-        """Return the clusters from `first` on, none for 0 (an empty file); raises ConfigError for a circle, an open end, a bad one."""
+        """Return the clusters from `first` on, none for 0 (an empty file); raises ConfigError for a circle, an open end, a bad cluster."""
         bits = self._geometry.bits
         clusters: list[int] = []
         cluster = first

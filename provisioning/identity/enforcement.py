@@ -45,6 +45,9 @@ _STATE = """SELECT
     (SELECT count(*) FROM expulsions),
     (SELECT count(*) FROM bans WHERE until_ns > ?),
     (SELECT max(since_ns) FROM bans)"""
+# 1,100 silent connections of strangers exhaust the usual limit of open files, 1,024.
+FEWEST = 4096
+_REMEDY = "start it by its systemd unit (sudo systemctl start edgemeter-fleet.target), or after `ulimit -n 65536`"
 
 
 def wanted_access(registry: Registry, now_ns: int) -> IntendedAccess:
@@ -78,9 +81,6 @@ def run_reload_command(server: ServerEntry) -> None:
         raise UnavailableError(f"the command that reloads the broker failed ({error}): correct broker_reload in fleet.toml") from error
 
 
-# 1,100 silent connections of strangers exhaust the usual limit of open files, 1,024.
-FEWEST = 4096
-_REMEDY = "start it by its systemd unit (sudo systemctl start edgemeter-fleet.target), or after `ulimit -n 65536`"
 _LIMIT = re.compile(r"^Max open files\s+(\d+)", re.MULTILINE)
 
 

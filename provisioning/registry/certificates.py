@@ -11,6 +11,7 @@ from edgemeter.provisioning.registry.registry import Registry, insert_rows, put_
 
 KEPT_UNDECIDED = 10_000
 RequestDecision = Literal["accepted", "rejected"]
+GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +192,6 @@ def delete_pending_disconnect(statements: Statements, device: str) -> None:
 
 FIRST_BAN_NS = 60 * NS_PER_S
 LONGEST_BAN_NS = NS_PER_DAY
-GROWTH = 4
 # A device that was good for so long after a ban begins anew.
 FORGOTTEN_NS = NS_PER_DAY
 

@@ -45,6 +45,8 @@ _PLACE = "edgemeter_fleet"
 _TYPES = {"INTEGER": "bigint", "TEXT": 'text COLLATE "C"', "REAL": "double precision", "BLOB": "bytea", " WITHOUT ROWID": ""}
 # One at a time makes the tables. Source: any number that no other program of the database uses.
 _LOCK = 0x45464C54
+LEASE_S = 10.0
+RENEW_S = 2.0
 
 
 class NamedRow(tuple[Any, ...]):
@@ -187,10 +189,6 @@ class Registry:
         """Return the first row of a SELECT as `rows` does, None where there is none."""
         rows = self.query(statement, *values)
         return _decoded(kind, rows[0]) if rows else None
-
-
-LEASE_S = 10.0
-RENEW_S = 2.0
 
 
 class ServiceLease:

@@ -36,6 +36,9 @@ _ACCELERATED: tuple[tuple[str, str], ...] = (
 _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.+!]+")
 # Folders that wheels bring by mistake, and nothing imports.
 _BY_MISTAKE = {"tests", "test", "docs", "examples"}
+LIBEDGETPU = "libedgetpu1-"
+APT_S = 600
+STATUS = "var/lib/dpkg/status"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +142,9 @@ def accelerators(folder: Path) -> tuple[str, ...]:
     return tuple(accelerator_names)
 
 
-LIBEDGETPU = "libedgetpu1-"
-APT_S = 600
 _ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*\.(?:deb|sh)")
 _INTERPRETERS = {"ai-edge-litert", "tflite-runtime"}
-STATUS = "var/lib/dpkg/status"
 # What apt reads of a system: what is installed, where packages come from, and the keys that sign them.
 _OF_APT = (STATUS, "etc/apt/sources.list", "etc/apt/sources.list.d/", "etc/apt/trusted.gpg.d/", "etc/apt/keyrings/", "usr/share/keyrings/")
 _SIGNED_BY = re.compile(r"(signed-by\s*[=:]\s*)/", re.IGNORECASE)

@@ -21,6 +21,11 @@ from edgemeter.provisioning.rescue import SWITCHES, PowerSwitch
 NO_ENTRY = SwitchEntry()
 WRITTEN = "shelly://HOST[/CHANNEL], tasmota://HOST[/CHANNEL], tasmota-mqtt://TOPIC[/CHANNEL], switch:NAME, external:NAME"
 DEVICE = "{device}"
+# The wait beyond the switch's own timer, and the attempts to restore the power.
+MARGIN_S = 2.0
+TRIES = 5
+PAUSE_S = 3.0
+TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +121,6 @@ def _measures_with(presence: Presence, host: str) -> bool:
     addresses = [text.partition(":")[2].removeprefix("http://").partition("/")[0] for text in ids]
     return any(address == host or address.startswith(f"{host}:") for address in addresses)
 
-
-# The wait beyond the switch's own timer, and the attempts to restore the power.
-MARGIN_S = 2.0
-TRIES = 5
-PAUSE_S = 3.0
-TIMEOUT_S = 5.0
 
 Sleep = Callable[[float], None]
 
