@@ -7,7 +7,7 @@
 #                with ARGS='--ledger postgresql' three collectors share one: 300 faults while 300,000 records are delivered
 # make fleet     1,000 replay devices take a job, a campaign and an update, while broker, service and collector are killed;
 #                with ARGS='--boards 10000 --registry postgresql' also the database, and of two services the active one is killed or frozen
-# make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (before a release; needs qemu; an hour);
+# make arm64     the agent on emulated arm64 boards: installed, enrolled, first boot, power cuts (before a release; needs qemu; two hours);
 #                arm64-short: a release installs under qemu-user and measures, in 3 minutes of one core
 # make fuzz      10,000,000 mutated messages through what reads them
 # make bench     our figures beside peers' and bare limits' in one run, in 12 minutes (ARGS=delivery for a part); Markdown and JSON in .bench
@@ -81,7 +81,7 @@ fleet: .venv/.dev
 # Exit status 77 says with its reason that no board can be emulated here.
 arm64: .venv/.dev
 	EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh boards
-	EDGEMETER_ARM64=$(ARM64) $(BIN)/python -m pytest -m arm64 $(ARGS)
+	EDGEMETER_MUST_RUN=arm64 EDGEMETER_ARM64=$(ARM64) $(BIN)/python -m pytest -m arm64 $(ARGS)
 
 arm64-short: .venv/.dev
 	EDGEMETER_ARM64=$(ARM64) sh tests/arm64/make_root.sh

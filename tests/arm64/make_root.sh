@@ -5,7 +5,8 @@
 #   root.tar     a whole Debian trixie for arm64: systemd, cloud-init, python3, openssl
 #   kernel/      Debian's arm64 kernel with its modules and device trees, unpacked; busybox/ a static busybox
 # Nothing of the host changes: programs for arm64 run in a user namespace that has its own binfmt_misc (Linux >= 6.7).
-# Exit 77 with the reason where a tool is missing. Debian's packages: qemu-user-static debian-archive-keyring; for boards mmdebstrap too.
+# Exit 77 with the reason where a tool is missing. Debian's packages: qemu-user-static debian-archive-keyring; for boards also
+# mmdebstrap qemu-system-arm e2fsprogs fdisk dosfstools mtools cpio xz-utils.
 set -eu
 
 target=${EDGEMETER_ARM64:?name the folder to make the arm64 root in}
@@ -28,7 +29,9 @@ skip() {
     exit 77
 }
 
-for tool in qemu-aarch64-static unshare apt-get dpkg tar ${boards:+mmdebstrap}; do
+# What starts a board, and makes its card (`BOARD_PROGRAMS` of tests/requirements.py): half an hour is too late to miss one.
+board_tools="mmdebstrap qemu-system-aarch64 mke2fs sfdisk mkfs.vfat mcopy mtype debugfs cpio xz"
+for tool in qemu-aarch64-static unshare apt-get dpkg tar ${boards:+$board_tools}; do
     command -v "$tool" > /dev/null || skip "$tool is not installed"
 done
 [ -e "$keyring" ] || skip "$keyring is not there (package debian-archive-keyring)"
