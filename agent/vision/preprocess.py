@@ -195,7 +195,8 @@ def pixel_table(image: ImageInput, info: TensorInfo) -> Array:
     if dtype.kind != "f":
         bounds = np.iinfo(dtype)
         real = np.clip(np.rint(real / (info.scale or 1.0)) + (info.zero_point or 0), bounds.min, bounds.max)
-    return real.astype(dtype)
+    table: Array = real.astype(dtype)
+    return table
 
 
 def _shift(table: Array) -> np.uint8 | None:
