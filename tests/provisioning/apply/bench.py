@@ -14,10 +14,10 @@ JOIN = 'fleet = "lab"\ntoken = "secret-token"\n'
 class Bench:
     """One device, and what it is given; `close` it."""
 
-    def __init__(self, folder, user=None, installer=device_release.QUICK):
+    def __init__(self, folder, user=None, installer=device_release.QUICK, *, has_own_lock=False):
         self.folder = folder
         self.fleet = FleetFolder(folder / "fleet")
-        self.device = sshd(folder / "device", user)
+        self.device = sshd(folder / "device", user, has_own_lock=has_own_lock)
         self.prefix = folder / "prefix"
         self.prefix.mkdir()
         self.releases = [device_release.make(folder / "release", self.fleet, installer=installer)]

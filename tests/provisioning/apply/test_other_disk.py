@@ -4,6 +4,7 @@ Its partitions are named as theirs, /dev/loop0p2; it needs root, to mount.
 """
 
 import contextlib
+import os
 import subprocess
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def on_disk(disk: str, command: str) -> str:
 @pytest.fixture
 def disk_bench(tmp_path):
     """Return a bench whose release fits the system on the disk."""
-    with contextlib.closing(Bench(tmp_path)) as bench:
+    with contextlib.closing(Bench(tmp_path, has_own_lock=os.geteuid() == 0)) as bench:
         bench.releases = [device_release.make(tmp_path / "trixie-release", bench.fleet, python=TRIXIE_PYTHON)]
         yield bench
 
