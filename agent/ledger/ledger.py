@@ -263,10 +263,11 @@ class Ledger(ABC):
                 statements.execute(_SET_POSITION, (name, position))
         return is_expected
 
-    def claim_position(self, sink: str, identity: str) -> None:
-        """Bind the position of `sink`, an address, to the bucket that is there now: another one there begins at row 0.
+    def claim_position(self, sink: str, identity: str, *, is_same: bool = True) -> None:
+        """Bind the position of `sink`, an address, to the bucket that is there now, by what tells it from others of its name.
 
-        A bucket that moved from another address keeps its position; a position from before identities were known is this bucket's.
+        A bucket that moved from another address keeps its position. One that was not known takes over what `sink` has if it `is_same`,
+        a position from before buckets were told apart for example, and begins at row 0 otherwise.
         """
         claimed = f"{sink}{IDENTITY_MARK}{identity}"
         if claimed in self.positions():
@@ -275,10 +276,11 @@ class Ledger(ABC):
             positions = dict(statements.execute(_POSITIONS).fetchall())
             if claimed in positions:
                 return
-            moved = next((name for name in positions if name.endswith(f"{IDENTITY_MARK}{identity}")), sink)
-            replaced = [(name,) for name in positions if is_position_of(sink, name) or name == moved]
-            statements.executemany("DELETE FROM sinks WHERE name = ?", replaced)
-            statements.execute(_SET_POSITION, (claimed, positions.get(moved, 0)))
+            of_sink = [name for name in positions if is_position_of(sink, name)]
+            moved = [name for name in positions if name.endswith(f"{IDENTITY_MARK}{identity}")]
+            previous = moved or (of_sink if is_same else [])
+            statements.executemany("DELETE FROM sinks WHERE name = ?", [(name,) for name in {*of_sink, *moved}])
+            statements.execute(_SET_POSITION, (claimed, positions[previous[0]] if previous else 0))
 
     def set_back(self, name: str, since_ns: int | None) -> int:
         """Set the position `name` back to before what was received since then (None: to the beginning); return how many records follow."""

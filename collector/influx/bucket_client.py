@@ -10,7 +10,7 @@ from contextlib import closing
 from datetime import datetime, timezone
 from typing import Any, Literal
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.plugins import import_extra
 from edgemeter.collector.influx.client import InfluxHttp, NotFoundError, identifier, influx_error, unreachable
 from edgemeter.collector.influx.influx_config import InfluxConfig
@@ -63,16 +63,6 @@ class BucketClient:
         with closing(InfluxHttp(self._config)) as connection:
             connection.send("POST", "/api/v2/delete", {"org": self._org or "-", "bucket": self._config.bucket}, request)
 
-    def bucket_id(self) -> str | None:
-        """Return the id of the bucket; None where there is none, the token may not read it, or the server has no such list."""
-        try:
-            listing = self._call(self._client.buckets_api().find_buckets, name=self._config.bucket, org=self._org)
-        except EdgemeterError:
-            # Other versions have no such list; a server that is busy is asked again.
-            return None
-        ids = {bucket.id for bucket in getattr(listing, "buckets", None) or () if bucket.name == self._config.bucket}
-        return str(ids.pop()) if len(ids) == 1 else None
-
     def create(self) -> None:
         """Create the bucket, which keeps everything."""
         self._call(self._client.buckets_api().create_bucket, bucket_name=self._config.bucket, org=self._org)
@@ -92,9 +82,13 @@ class BucketClient:
         """Create the bucket, or set the retention of the one that is there; return its id."""
         rule = self._library.BucketRetentionRules(every_seconds=(keep_days or 0) * DAY_S, shard_group_duration_seconds=shard_days * DAY_S)
         name = self._config.bucket
-        bucket_id = self.bucket_id()
-        if bucket_id is not None:
-            bucket = self._library.Bucket(id=bucket_id, name=name, retention_rules=[rule])
+        try:
+            listing = self._call(self._client.buckets_api().find_buckets, name=name, org=self._org)
+            ids = [bucket.id for bucket in listing.buckets or () if bucket.name == name]
+        except NotFoundError:
+            ids = []
+        if ids:
+            bucket = self._library.Bucket(id=ids[0], name=name, retention_rules=[rule])
             return str(self._call(self._client.buckets_api().update_bucket, bucket).id)
         request = self._library.PostBucketRequest(org_id=org_id, name=name, retention_rules=[rule])
         return str(self._call(self._client.buckets_api().create_bucket, bucket=request).id)

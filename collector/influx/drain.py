@@ -5,6 +5,7 @@ makes progress too. Only what the sink rejects for good is skipped, and quaranti
 """
 
 import logging
+import math
 import random
 import threading
 import time
@@ -15,10 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
-from edgemeter.agent.ledger.chunks import HeldChunk, is_position_of
+from edgemeter.agent.ledger.chunks import IDENTITY_MARK, HeldChunk, is_position_of
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import Rejection, record_reference
 from edgemeter.agent.ledger.run_history import LedgerRuns
+from edgemeter.collector.influx.bucket_marker import is_marker
 from edgemeter.collector.influx.client import PointsRejectedError
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points, TagValues, point_ns
@@ -202,10 +204,20 @@ class Drain:
         now_s = time.monotonic()
         if now_s < self._identity_due_s:
             return
-        identity = self._sink.identity()
+        is_same, identity = True, None
+        for name in sorted(ledger.positions(), key=lambda name: not is_position_of(self.sink_name, name)):
+            marker = name.rpartition(IDENTITY_MARK)[2]
+            state = self._sink.marker_state(marker) if is_marker(marker) else None
+            if state == "kept":
+                identity = marker
+                break
+            # A position from before markers, and one whose marker is older than what the bucket retains, are this bucket's.
+            is_same = is_same and not (state == "absent" and is_position_of(self.sink_name, name))
+        identity = identity or self._sink.set_marker()
         if identity is not None:
-            ledger.claim_position(self.sink_name, identity)
-        self._identity_due_s = now_s + IDENTITY_EVERY_S
+            ledger.claim_position(self.sink_name, identity, is_same=is_same)
+        # A server that cannot be marked is not asked again.
+        self._identity_due_s = math.inf if identity is None else now_s + IDENTITY_EVERY_S
 
     def _begin_anew_if_missing(self, ledger: Ledger) -> bool:
         self._was_missing = self._sink.was_missing() or self._was_missing

@@ -137,11 +137,13 @@ def test_a_position_belongs_to_a_bucket_and_not_to_an_address(ledger):
     assert ledger.position("influx http://a bucket 'x'") == 10
     ledger.claim_position("influx http://b bucket 'x'", "id1")
     assert ledger.positions() == {"influx http://b bucket 'x' #id1": 10}
-    ledger.claim_position("influx http://b bucket 'x'", "id2")
+    ledger.claim_position("influx http://b bucket 'x'", "id2", is_same=False)
     assert ledger.positions() == {"influx http://b bucket 'x' #id2": 0}
     ledger.advance("influx http://b bucket 'x'", 7)
     ledger.claim_position("influx http://b bucket 'x'", "id2")
     assert ledger.positions() == {"influx http://b bucket 'x' #id2": 7}
+    ledger.claim_position("influx http://b bucket 'x'", "id3")
+    assert ledger.positions() == {"influx http://b bucket 'x' #id3": 7}
     assert ledger.position("influx http://b bucket 'xy'") == 0
 
 

@@ -106,10 +106,10 @@ def test_an_idle_sink_gets_a_small_batch_and_a_busy_one_whole_batches(influx_pla
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_drain_that_died_is_not_called_alive(sink_of, tmp_path, monkeypatch):
+def test_a_drain_that_died_is_not_called_alive(scripted, sink_of, tmp_path, monkeypatch):
     """A bug in it must end the process, which a service manager starts again, and not stop InfluxDB for ever without a word."""
     fill(tmp_path / "ledger", [make_record(session=5, seq=1)])
-    drain = Drain(tmp_path / "ledger", sink_of(InfluxConfig("http://127.0.0.1:1", "t", "o")))
+    drain = Drain(tmp_path / "ledger", sink_of(scripted.config))
     monkeypatch.setattr(Points, "lines", lambda *_, **__: 1 / 0)
     drain.start()
     try:
@@ -146,17 +146,36 @@ def seqs(influx_place):
     return sorted(run.seq for run in InfluxStore(influx_place.config()).contents().runs)
 
 
-@pytest.mark.parametrize("is_made_again", [False, True])
-def test_a_bucket_that_was_lost_is_filled_from_the_beginning(influx_place, sink_of, path, is_made_again):
-    """83 of 997 arrived: a new bucket of the same name is another one, whoever made it."""
+def make(influx_place):
+    """Make the bucket or database."""
+    if influx_place.version == 1:
+        influx_place.query(f'CREATE DATABASE "{influx_place.name}"')
+        return
+    (org,) = influx_place.server.ask("/api/v2/orgs")["orgs"]
+    influx_place.server.ask("/api/v2/buckets", {"name": influx_place.name, "orgID": org["id"], "retentionRules": []})
+
+
+def write_only_token(influx_place):
+    """Return a token that may write to the buckets of the organisation and read nothing."""
+    (org,) = influx_place.server.ask("/api/v2/orgs")["orgs"]
+    permission = {"action": "write", "resource": {"type": "buckets", "orgID": org["id"]}}
+    return influx_place.server.ask("/api/v2/authorizations", {"orgID": org["id"], "permissions": [permission]})["token"]
+
+
+@pytest.mark.parametrize(("is_made_again", "is_write_only"), [(False, False), (True, False), (True, True)])
+def test_a_bucket_that_was_lost_is_filled_from_the_beginning(influx_place, sink_of, path, is_made_again, is_write_only):
+    """83 of 997 arrived, and 20 of 220: a new bucket of the same name is another one, whoever made it and whatever a token may read."""
+    make(influx_place)
+    may = {"token": write_only_token(influx_place)} if is_write_only and influx_place.version == 2 else {}
+    drained_config = influx_place.config(**may)
     fill(path, [make_record(session=5, seq=seq) for seq in range(1, 9)])
-    drained(path, sink_of(influx_place.config()))
+    drained(path, sink_of(drained_config))
+    drained(path, sink_of(drained_config))
     lose(influx_place)
-    if is_made_again and influx_place.version == 2:
-        (org,) = influx_place.server.ask("/api/v2/orgs")["orgs"]
-        influx_place.server.ask("/api/v2/buckets", {"name": influx_place.name, "orgID": org["id"], "retentionRules": []})
+    if is_made_again:
+        make(influx_place)
     fill(path, [make_record(session=5, seq=9)])
-    drained(path, sink_of(influx_place.config()))
+    drained(path, sink_of(drained_config))
     assert seqs(influx_place) == list(range(1, 10))
 
 
