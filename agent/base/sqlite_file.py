@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from edgemeter.agent.base import durable_file
+from edgemeter.agent.base import durable_file, file_system
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 
 logger = logging.getLogger(__name__)
@@ -164,6 +164,11 @@ def _operational(error: sqlite3.OperationalError, path: Path, form: FileFormat) 
         return UnavailableError(
             f"the {form.what} {str(path)!r} cannot grow, the disk is full: free some space; nothing kept so far is lost"
         )
+    if ("locked" in text or "busy" in text) and file_system.refuses_locks(path.parent):
+        return UnavailableError(
+            f"the {form.what} {str(path)!r} cannot be locked, its file system gives no locks (ENOLCK): start its lock service (NFS: "
+            "rpc.statd), or put the file on a local disk"
+        )
     if "locked" in text or "busy" in text:
         return TransientError(
             f"the {form.what} {str(path)!r} has been locked by another process for over {BUSY_TIMEOUT_S:.0f} s: end it or try again"
@@ -183,6 +188,11 @@ def _look(path: Path, form: FileFormat, access: Access) -> None:
     try:
         if path.is_dir():
             raise ConfigError(f"{str(path)!r} is a folder, not an edgemeter {form.what}: {form.elsewhere}")
+        if access == "write" and path.parent.is_dir() and (kind := file_system.shared_without_locks(path.parent)) is not None:
+            raise ConfigError(
+                f"the {form.what} {str(path)!r} would be on {kind}, where locks keep no other machine out: put it on a local disk, or "
+                "mount with locks"
+            )
         if path.exists():
             return
         if access == "read":

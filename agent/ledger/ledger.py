@@ -325,6 +325,10 @@ class Ledger(ABC):
         query = "SELECT fleet, device, state, session, birth, changed_ns, health FROM presence ORDER BY fleet, device"
         return [presence.present_device(*row) for row in self.query(query)]
 
+    def backlogs(self) -> list[presence.DeviceBacklog]:
+        """Return the state and the backlog of every device, without the rest of what it reported."""
+        return [presence.backlog(*row) for row in self.query("SELECT fleet, state, health FROM presence")]
+
     def retained(self) -> list[presence.RetainedMessage]:
         """Return what is measured now: the latest message of each topic, by topic."""
         return [presence.RetainedMessage(*row) for row in self.query("SELECT topic, payload, received_ns FROM retained ORDER BY topic")]

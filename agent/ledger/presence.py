@@ -5,7 +5,7 @@ It comes from what devices and the fleet's service publish retained. The outbox 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -82,6 +82,24 @@ class DevicePresence:
     health: Health | None = None
 
 
+class DeviceBacklog(NamedTuple):
+    """The last reported state of a device, and how many records wait in its outbox; None is what it has not reported."""
+
+    fleet: str
+    state: str | None
+    waiting_records: int | None
+
+
+class _WaitingRecords(msgspec.Struct):
+    """The part of a `Health` that `backlog` reads, in a tenth of the time of reading all."""
+
+    waiting_records: int = 0
+    outbox_trouble: str | None = None
+
+
+_decode_waiting = msgspec.json.Decoder(_WaitingRecords).decode
+
+
 def note_presence(statements: Statements, changes: Iterable[PresenceChange | RetainedMessage]) -> None:
     """Store `changes`, within the caller's transaction."""
     for change in changes:
@@ -104,6 +122,12 @@ def present_device(
 ) -> DevicePresence:
     """Return a device of a row of the table."""
     return DevicePresence(fleet, device, state, session, _decoded(birth, Birth), changed_ns, _decoded(health, Health))
+
+
+def backlog(fleet: str, state: str | None, health: bytes | None) -> DeviceBacklog:
+    """Return the backlog of a device of a row of the table."""
+    reported = _decode_waiting(health) if health else None
+    return DeviceBacklog(fleet, state, None if reported is None or reported.outbox_trouble else reported.waiting_records)
 
 
 def _decoded(report: bytes | None, kind: type[_Report]) -> _Report | None:

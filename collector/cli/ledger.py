@@ -1,6 +1,7 @@
 """The contents and the upkeep of a ledger: `edgemeter collector devices`, `retire`, `changes`, `stats`, `backup` and others."""
 
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -45,8 +46,13 @@ def devices(ledger: LedgerPlace | None, *, form: Format | None) -> None:
     with open_ledger(chosen_ledger(ledger), "read") as opened:
         present, sessions, retained = opened.devices(), opened.sessions(), opened.retained()
     now = activities_of(retained, present, time.time_ns())
-    names = sorted({*_names(present, sessions), *((device.fleet, device.device) for device in now.devices)})
-    documents = [_devices_document(name, present, sessions, now.of(*name)) for name in names]
+    activities = {(activity.fleet, activity.device): activity for activity in now.devices}
+    reports = {(device.fleet, device.device): device for device in present}
+    stored: dict[tuple[str, str], list[SessionHeld]] = defaultdict(list)
+    for session in sessions:
+        stored[session.fleet, session.device].append(session)
+    names = sorted({*reports, *stored, *activities})
+    documents = [_devices_document(name, reports.get(name), stored.get(name, []), activities.get(name)) for name in names]
     if print_data(form, {"devices": documents}):
         return
     # On a narrow terminal what tells devices apart stays, and what to look at.
@@ -93,10 +99,8 @@ def _names(present: Sequence[DevicePresence], sessions: Sequence[SessionHeld]) -
 
 
 def _devices_document(
-    name: tuple[str, str], present: Sequence[DevicePresence], sessions: Sequence[SessionHeld], activity: "DeviceActivity | None"
+    name: tuple[str, str], reported: DevicePresence | None, stored: Sequence[SessionHeld], activity: "DeviceActivity | None"
 ) -> dict[str, object]:
-    reported = next((device for device in present if (device.fleet, device.device) == name), None)
-    stored = [session for session in sessions if (session.fleet, session.device) == name]
     birth, health = (reported.birth, reported.health) if reported else (None, None)
     measuring = activity and {
         **msgspec.to_builtins(activity.measuring), "reported": stamp(activity.received_ns), "is_stale": activity.is_stale,

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, get_args
 from edgemeter.agent.base.broker_address import BrokerAddress
 from edgemeter.agent.base.errors import EdgemeterError
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
-from edgemeter.agent.contract.health import waiting_records
 from edgemeter.agent.ledger.ledger import Ledger
-from edgemeter.agent.ledger.presence import DevicePresence
+from edgemeter.agent.ledger.presence import DeviceBacklog
 from edgemeter.agent.ledger.quarantine import RejectionKind
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.influx.influx_config import InfluxConfig
@@ -163,7 +162,7 @@ class Collector:
         with open_ledger(self.place, "read") as ledger:
             yield MonitorMetric("ledger_row", "gauge", "Row of the newest record in the ledger.", ledger.last_row())
             yield from self._drain_metrics(ledger)
-            devices = ledger.devices()
+            devices = ledger.backlogs()
             yield MonitorMetric(
                 "devices", "gauge", "Devices by last reported state.", Counter(device.state or "unknown" for device in devices), "state"
             )
@@ -196,11 +195,11 @@ class Collector:
             return self._drain.has_reached(ledger.last_row())
 
 
-def _backlog_metrics(devices: Sequence[DevicePresence]) -> Iterator[MonitorMetric]:
+def _backlog_metrics(devices: Sequence[DeviceBacklog]) -> Iterator[MonitorMetric]:
     waiting: dict[str, list[int]] = defaultdict(list)
     for device in devices:
-        if device.health is not None and (records := waiting_records(device.health)) is not None:
-            waiting[device.fleet].append(records)
+        if device.waiting_records is not None:
+            waiting[device.fleet].append(device.waiting_records)
     largest = sorted(waiting, key=lambda fleet: (-sum(waiting[fleet]), fleet))
     for fleet in largest[FLEETS_LIMIT:]:
         waiting[OTHER_FLEETS] += waiting.pop(fleet)

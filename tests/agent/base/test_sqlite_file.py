@@ -1,4 +1,4 @@
-"""Facts about SQLite files of our own: what a full disk leaves of one that is new."""
+"""Facts about SQLite files of our own: what a full disk leaves of one that is new, and file systems whose locks keep nobody out."""
 
 import contextlib
 import os
@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base import file_system, sqlite_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from tests.fixtures import lesser_kernel
 from tests.fixtures.small_disk import small_disk
 
 FORM = sqlite_file.FileFormat(
@@ -64,3 +65,56 @@ def test_a_second_connection_of_a_process_leaves_the_locks_of_the_first(tmp_path
         code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); print(*c.execute('SELECT * FROM t0')); c.close()"
         assert subprocess.check_output([sys.executable, "-c", code, path], text=True) == "(1,)\n"
         assert path.with_name("ledger.sqlite-wal").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "is_refused"),
+    [
+        ("nfs", "rw,vers=3,nolock,local_lock=all,addr=192.0.2.1", True),
+        ("nfs", "rw,vers=3,local_lock=none,addr=192.0.2.1", False),
+        ("nfs4", "rw,vers=4.2,local_lock=none", False),
+        ("nfs4", "rw,vers=4.2,local_lock=posix", True),
+        ("cifs", "rw,nobrl,vers=3.1.1", True),
+        ("cifs", "rw,vers=3.1.1", False),
+        ("fuse.sshfs", "rw,user_id=0", True),
+        ("ext4", "rw,nolock", False),
+    ],
+)
+def test_a_file_system_whose_locks_end_at_this_machine_is_refused_by_its_type(tmp_path, monkeypatch, kind, options, is_refused):
+    """Two collectors on two machines would both write: no file is made there, one that is there is not written; it can be read."""
+    path = tmp_path / "ledger.sqlite"
+    sqlite_file.Database(path, FORM).close()
+    device = tmp_path.stat().st_dev
+    mounts = tmp_path / "mountinfo"
+    number = f"{os.major(device)}:{os.minor(device)}"
+    mounts.write_text(f"21 1 0:5 / /proc rw - proc proc rw\n36 35 {number} / /mnt rw,noatime shared:7 - {kind} server:/x y {options}\n")
+    monkeypatch.setattr(file_system, "MOUNTS", mounts)
+    if not is_refused:
+        sqlite_file.Database(path, FORM).close()
+        return
+    for name in ("ledger.sqlite", "new"):
+        with pytest.raises(ConfigError, match=f"would be on {kind.removeprefix('fuse.')}.*local disk"):
+            sqlite_file.Database(tmp_path / name, FORM)
+    assert not (tmp_path / "new").exists()
+    sqlite_file.Database(path, FORM, "read").close()
+
+
+def test_a_file_system_that_gives_no_locks_is_named_and_no_other_process_is_blamed(tmp_path):
+    """NFS answers ENOLCK without its lock service, which SQLite calls locked."""
+    sqlite_file.Database(tmp_path / "ledger.sqlite", FORM).close()
+    code = f"""
+import sys
+from pathlib import Path
+from edgemeter.agent.base import sqlite_file
+sqlite_file.BUSY_TIMEOUT_S = 0.1
+form = sqlite_file.{FORM!r}
+try:
+    sqlite_file.Database(Path(sys.argv[1]), form)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    command = lesser_kernel.command(["locks"], sys.executable, "-c", code, str(tmp_path / "ledger.sqlite"))
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert result.stdout.startswith("UnavailableError the ledger"), result
+    assert "gives no locks (ENOLCK)" in result.stdout
+    assert "another process" not in result.stdout
