@@ -34,7 +34,7 @@ def marker_state(post: Post, name: str) -> MarkerState:
     try:
         post([_line(name, "true")])
     except PointsRejectedError as error:
-        return "expired" if "retention" in error.server_message else "kept"
+        return "expired" if error.is_expired else "kept"
     return "absent"
 
 

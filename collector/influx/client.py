@@ -26,6 +26,12 @@ class PointsRejectedError(EdgemeterError):
         super().__init__(one_line(server_message))
         self.server_message = server_message
 
+    @property
+    def is_expired(self) -> bool:
+        """Whether what it rejects is older than what the place retains."""
+        # Versions 1 and 2.
+        return any(text in self.server_message for text in ("beyond retention policy", "outside retention policy"))
+
 
 class NotFoundError(ConfigError):
     """The organisation, the bucket, the database or the whole API does not exist."""

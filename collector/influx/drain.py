@@ -71,13 +71,14 @@ class _Batch:
 class Drain:
     """Drains the ledger at `ledger_place` to `sink` in its own thread; `start` once, `stop` once or more.
 
-    `trouble` is why it makes no progress, None when it does; `rejected` counts the records that the sink rejected; `sink_name` is that of
-    its position in the ledger. With `status_every_s` it also writes the presence and health of devices, where they changed, and its lag.
+    `trouble` is why it makes no progress, None when it does; `rejected` counts the records that the sink rejected, `expired` those that are
+    older than what it retains, which is no fault of theirs; `sink_name` is that of its position in the ledger. With `status_every_s` it
+    also writes the presence and health of devices, where they changed, and its lag.
     """
 
     def __init__(self, ledger_place: LedgerPlace, sink: Sink, points: Points | None = None, *, status_every_s: float | None = None) -> None:
         self.trouble: str | None = None
-        self.rejected = 0
+        self.rejected = self.expired = 0
         self._place = ledger_place
         self.sink_name = sink.name
         self._sink = sink
@@ -265,7 +266,11 @@ class Drain:
 
     def _note(self, ledger: Ledger, batch: _Batch, rejected: Sequence[RejectedPoint]) -> bool:
         # A record of many points is rejected once.
-        reasons = {batch.owners[point.index]: point.reason for point in reversed(rejected)}
+        reasons = {batch.owners[point.index]: point.reason for point in reversed(rejected) if not point.is_expired}
+        expired_records = {batch.owners[point.index][0] for point in rejected if point.is_expired}
+        if expired_records and not self.expired:
+            logger.warning("records older than what %s retains stay in the ledger and are not written there", self.sink_name)
+        self.expired += len(expired_records)
         payloads = {chunk: dict(chunk.payloads()) for chunk in {chunk for _, chunk in reasons}}
         rejections = [
             Rejection(self.sink_name, record_reference(payloads[chunk][row]), f"the sink rejects it: {reason}", chunk.received_ns)

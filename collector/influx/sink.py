@@ -30,10 +30,14 @@ _DROPPED = re.compile(r"\bdropped=(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class RejectedPoint:
-    """A point that the server rejects, by its index in what was written, and the reason."""
+    """A point that the server rejects, by its index in what was written, and the reason.
+
+    `is_expired`: it is older than what the place retains.
+    """
 
     index: int
     reason: str
+    is_expired: bool = False
 
 
 def write_all_but_rejected(lines: Sequence[str], post: Callable[[Sequence[str]], None]) -> list[RejectedPoint]:
@@ -51,7 +55,7 @@ def write_all_but_rejected(lines: Sequence[str], post: Callable[[Sequence[str]],
             # After an outage longer than the bucket's retention, thousands are rejected for one cause.
             dropped = _DROPPED.search(error.server_message)
             if len(places) == 1 or (dropped and int(dropped[1]) == len(places)):
-                rejected += [RejectedPoint(index, _reason(error.server_message, lines[index])) for index in places]
+                rejected += [RejectedPoint(index, _reason(error.server_message, lines[index]), error.is_expired) for index in places]
             else:
                 waiting += _halves(lines, places, error.server_message)
     return sorted(rejected, key=operator.attrgetter("index"))

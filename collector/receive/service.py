@@ -152,6 +152,8 @@ class Collector:
         yield MonitorMetric("records_total", "counter", "New records committed since the start.", counts.inserted)
         yield MonitorMetric("duplicates_total", "counter", "Repeated records, dropped.", counts.duplicates)
         yield MonitorMetric("rejections_total", "counter", _REJECTIONS, rejections, "reason")
+        expired = self._drain.expired if self._drain else 0
+        yield MonitorMetric("expired_total", "counter", "Records older than what the sink retains, in the ledger only.", expired)
         yield MonitorMetric("receipt_seconds", "histogram", "From reading a message with results to its receipt.", counts.receipt_s)
         yield MonitorMetric("shed_total", "counter", "Messages of devices that send too much, to be sent again.", counts.shed)
         yield MonitorMetric("stalled_seconds", "gauge", "Time since a commit or a pass of the writer ended.", self._receiver.stalled_s())

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
@@ -14,6 +15,7 @@ from edgemeter.collector.influx import drain as influx_drain
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points, TagValues
+from edgemeter.collector.influx.set_up import set_up_influx
 from edgemeter.collector.influx.sink import open_sink
 from edgemeter.collector.runs.store import InfluxStore
 from tests.fixtures.influx1 import Influx1
@@ -60,6 +62,21 @@ def test_a_ledger_is_drained_in_order_with_bad_points_in_the_quarantine(influx_p
     assert "unable to parse" in entry.reason
     assert quarantine.read_reference(entry.payload).seq == 13
     assert sorted(run.seq for run in InfluxStore(influx_place.config()).contents().runs) == [seq for seq in range(1, 36) if seq != 13]
+
+
+def test_records_older_than_what_a_bucket_retains_are_counted_and_not_quarantined(influx_place, sink_of, path, caplog):
+    """A ledger of years beside a bucket of days: nothing is wrong with them, and one line says where they are."""
+    set_up_influx(influx_place.config(), 2, {})
+    now_ns = time.time_ns()
+    ages_days = [400, 300, 3, 1, 0]
+    fill(path, [make_record(session=5, seq=seq, started_at_ns=now_ns - age * NS_PER_DAY) for seq, age in enumerate(ages_days, 1)])
+    with draining(Drain(path, sink_of(influx_place.config()))) as drain:
+        assert wait_until(lambda: drain.has_reached(5), 20), drain.trouble
+    assert (drain.expired, drain.rejected) == (3, 0)
+    with SqliteLedger(path, "read") as ledger:
+        assert ledger.quarantined() == []
+    assert seqs(influx_place) == [4, 5]
+    assert caplog.text.count("stay in the ledger") == 1
 
 
 def test_a_run_that_is_excluded_or_deleted_leaves_influxdb_and_comes_back_when_it_is_included(influx_place, sink_of, path):
