@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import dataclasses
 import os
 import socket
 import ssl
@@ -14,7 +15,7 @@ from typing import Literal, cast
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from edgemeter.agent.base.config import BROKER_FILES, Config
-from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, UnavailableError
 from edgemeter.agent.base.tls import TlsFiles, check, secret, tls_context, tls_files, tls_refusal
 
 Scheme = Literal["mqtt", "mqtts"]
@@ -109,6 +110,22 @@ def mqtt_version(address: BrokerAddress, timeout_s: float) -> MqttVersion:
         UnavailableError: nothing answers there within `timeout_s`, or what answers is not an MQTT broker, or not the expected one.
         ConfigError: a certificate of ours cannot be used, or the broker requires one or another.
     """
+    answer = _anonymous_answer(address, timeout_s)
+    # A broker that closes without an answer does not know version 5.
+    return "3.1.1" if len(answer) < 4 or answer[3] in _REFUSALS_OF_5 else "5"
+
+
+def accepts_anybody(address: BrokerAddress, timeout_s: float) -> bool:
+    """Return whether the broker at `address` accepts whoever has no user, password or certificate; False where it cannot be known."""
+    stranger = dataclasses.replace(address, tls=dataclasses.replace(address.tls, certificate=None, key=None))
+    try:
+        return _anonymous_answer(stranger, timeout_s)[3:] == b"\0"
+    except EdgemeterError:
+        return False
+
+
+def _anonymous_answer(address: BrokerAddress, timeout_s: float) -> bytes:
+    """Return the first four bytes that the broker answers to one without user and password; raises as `mqtt_version`."""
     try:
         with contextlib.closing(connect_socket(address, timeout_s)) as connection:
             # A broker that rejects our certificate closes the connection while we write; what can still be read says why.
@@ -127,8 +144,7 @@ def mqtt_version(address: BrokerAddress, timeout_s: float) -> MqttVersion:
         raise ConfigError(f"what answers at {address} speaks TLS: write mqtts://{address}")
     if answer and answer[0] != _CONNACK:
         raise UnavailableError(f"what answers at {address} is not an MQTT broker: check host and port")
-    # A broker that closes without an answer does not know version 5.
-    return "3.1.1" if len(answer) < 4 or answer[3] in _REFUSALS_OF_5 else "5"
+    return answer
 
 
 def connect_socket(address: BrokerAddress, timeout_s: float) -> socket.socket:

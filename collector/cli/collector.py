@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 from edgemeter.agent.base import log_limit
-from edgemeter.agent.base.broker_address import BrokerAddress, address_with_files
+from edgemeter.agent.base.broker_address import BrokerAddress, accepts_anybody, address_with_files
 from edgemeter.agent.base.command_group import CommandGroup, Sections
 from edgemeter.agent.base.config import home
 from edgemeter.agent.base.documents import print_json
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.http_server import is_loopback
+from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S
 from edgemeter.agent.base.options import PATH, FiniteRange, broker_files, renamed_option
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
@@ -263,6 +265,9 @@ def up(
                 states.append(f"/metrics at {metrics_server.host}:{metrics_server.port}")
             states += ["publishing to Home Assistant"] if publisher is not None else []
             click.echo(f"{', '.join(states)}; a receipt means: on {service.safety()}; stop with Ctrl-C", err=True)
+            if broker_address and not is_loopback(address.host) and accepts_anybody(address, CONNECT_TIMEOUT_S):
+                remedy = "let it ask for passwords or certificates (`edgemeter fleet init` sets up a mosquitto that does)"
+                click.echo(f"the broker at {address} lets anybody in, who can write results in any device's name: {remedy}", err=True)
             # What is there now stays: a collection that goes through all of it holds up every receipt for 25 to 60 ms.
             gc.collect()
             gc.freeze()

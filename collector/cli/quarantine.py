@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import click
-from rich.markup import escape
+from rich.text import Text
 
 from edgemeter.agent.base import figures
 from edgemeter.agent.base.command_group import DefaultGroup
@@ -108,8 +108,11 @@ def _print_list(ledger: LedgerPlace | None, form: Format | None) -> None:
         return
     table = plain_table("row", "last", "topic", "bytes", "times", "reason", right=("row", "bytes", "times"))
     for entry in entries:
-        cells = (str(entry.row), stamp(entry.last_ns), entry.topic, str(entry.size_bytes), str(entry.times), entry.reason)
-        table.add_row(*(escape(figures.printable(cell)) for cell in cells))
+        cells = (str(entry.row), figures.stamp(entry.last_ns), entry.topic, str(entry.size_bytes), str(entry.times), entry.reason)
+        # A line an entry, in which topic and reason are cut: `show` has all of it.
+        table.add_row(*(Text(figures.printable(cell), no_wrap=True, overflow="ellipsis") for cell in cells))
+    for column in table.columns:
+        column.no_wrap = column.header not in {"topic", "reason"}
     if entries:
         console_for(form).print(table)
     click.echo(f"{len(entries)} in quarantine", err=True)

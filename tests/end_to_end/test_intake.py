@@ -3,6 +3,7 @@
 import re
 import signal
 import subprocess
+import time
 import urllib.request
 
 import pytest
@@ -101,6 +102,19 @@ def test_the_command_serves_metrics_and_health_and_forgets_what_is_old(broker, t
         _, message = process.communicate(timeout=100)
     assert process.returncode == 0
     assert "stored 1 new records, dropped 0 duplicates, quarantined 1" in message
+
+
+@pytest.mark.parametrize(("host", "times"), [("0.0.0.0", 1), ("127.0.0.1", 0)])  # noqa: S104 - to connect to, as another address of this machine
+def test_a_broker_that_lets_anybody_in_is_named_once(broker, tmp_path, host, times):
+    """On the loopback it is a desk's."""
+    command = [*EDGEMETER, "collector", "up", "--broker", f"{host}:{broker.port}", "--ledger", str(tmp_path / "ledger")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        first_line = process.stderr.readline()
+        time.sleep(1)
+        process.send_signal(signal.SIGTERM)
+        message = process.stderr.read()
+    assert "receiving from" in first_line
+    assert (first_line + message).count(f"the broker at {host}:{broker.port} lets anybody in") == times
 
 
 @pytest.mark.parametrize(

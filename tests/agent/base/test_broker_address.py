@@ -142,3 +142,16 @@ def test_mosquitto_speaks_5(tmp_path):
     server.start()
     assert broker_address.mqtt_version(address_of(server), 1) == "5"
     server.kill()
+
+
+@pytest.mark.mosquitto
+@pytest.mark.parametrize(("settings", "is_open"), [((), True), (("allow_anonymous false", "password_file {0}"), False)])
+def test_a_broker_that_accepts_anybody_is_told_from_one_that_asks(tmp_path, settings, is_open):
+    """By a connection without a user, whatever user the address names; where none answers nobody is let in."""
+    (tmp_path / "passwords").write_text("")
+    server = mosquitto(tmp_path, *(setting.format(tmp_path / "passwords") for setting in settings))
+    server.start()
+    address = BrokerAddress("127.0.0.1", server.port, user="ada", password="secret")
+    assert broker_address.accepts_anybody(address, 5) is is_open
+    server.kill()
+    assert not broker_address.accepts_anybody(address, 1)

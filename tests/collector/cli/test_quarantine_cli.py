@@ -1,14 +1,17 @@
 import json
+import sys
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import messages, record, samples
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from edgemeter.collector.cli import quarantine as quarantine_cli
 from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
@@ -50,6 +53,17 @@ def test_the_list_names_what_is_quarantined_and_why(path):
         entries = json.loads(run("quarantine", *words, "--ledger", path, "--json"))["quarantined"]
         assert [entry["row"] for entry in entries] == [1, 2, 3, 4, 5]
         assert entries[0]["first"] == "1970-01-01T00:00:01+00:00"
+
+
+def test_an_entry_is_one_line_however_long_its_reason(path, monkeypatch):
+    """On a terminal of 80 columns, with a reason that quotes a point."""
+    with SqliteLedger(path) as ledger:
+        ledger.advance("influx http://x", 1, [Rejection("influx http://x", b"x", "the sink rejects it: " + "unable to parse " * 40, 8)])
+    monkeypatch.setattr(quarantine_cli, "console_for", lambda _form: Console(width=80, file=sys.stdout))
+    lines = run("quarantine", "--ledger", path).splitlines()
+    assert len(lines) == 8
+    assert [line.split()[0] for line in lines[-6:]] == ["1", "2", "3", "4", "5", "6"]
+    assert max(map(len, lines)) <= 80
 
 
 def test_one_entry_is_shown_and_no_terminal_obeys_it(path):
