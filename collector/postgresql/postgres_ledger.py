@@ -19,7 +19,7 @@ from edgemeter.agent.ledger.chunks import HeldChunk, chunk_text, without_samples
 from edgemeter.agent.ledger.ledger import LEASE_S, Ledger, LedgerPart
 from edgemeter.agent.ledger.retention import SLICE_CHUNKS, Retention, RetentionRemoved, before_ns, drained_row, remember
 from edgemeter.collector.postgresql.schema import LedgerSession, check_version
-from edgemeter.collector.postgresql.writer import PostgresWriter, next_numbers
+from edgemeter.collector.postgresql.writer import PostgresWriter, next_numbers, refuse_unsafe
 
 # A page of rows, and how much of their chunks is fetched at once; a chunk that is larger comes alone.
 PAGE_ROWS = 5000
@@ -69,7 +69,8 @@ WHERE chunk = ?"""
             version, min_version = self.query("SELECT version, min_version FROM ledger")[0]
             check_version(version, min_version, address)
             if access == "write":
-                self._refuse_unsafe()
+                settings = self._settings()
+                refuse_unsafe(settings["fsync"], settings["synchronous_commit"], self.where)
         except EdgemeterError:
             self._session.close()
             raise
@@ -115,15 +116,27 @@ WHERE chunk = ?"""
         return str(self._value("SELECT commits FROM ledger"))
 
     def safety(self) -> str:
-        """Return on how many disks a record is when its receipt is sent."""
-        standbys = dict(self.query(_SETTINGS)).get("synchronous_standby_names", "")
-        return f"the server's disk and those of its standbys {standbys}" if standbys else "one disk, that of the server"
+        """Return on how many disks a record is when its receipt is sent, by what is set now."""
+        settings = self._settings()
+        standbys, commit = settings["synchronous_standby_names"], settings["synchronous_commit"]
+        if "off" in (settings["fsync"], commit):
+            return "no disk yet: fsync or synchronous_commit is off, and nothing is stored"
+        if not standbys:
+            return "one disk, that of the server"
+        if commit == "local":
+            return f"one disk, that of the server: synchronous_commit = local does not wait for its standbys {standbys}"
+        if commit == "remote_write":
+            return f"the server's disk, and not yet on those of its standbys {standbys}: synchronous_commit = remote_write"
+        return f"the server's disk and those of its standbys {standbys}"
+
+    def _settings(self) -> dict[str, str]:
+        return dict(self.query(_SETTINGS))
 
     def stall(self) -> str | None:
         """Return the reason why commits wait (a missing standby, or another transaction), None if they do not."""
         waiting = dict(self.query(_WAITING))
         if "SyncRep" in waiting:
-            names = dict(self.query(_SETTINGS)).get("synchronous_standby_names", "")
+            names = self._settings()["synchronous_standby_names"]
             return f"commits wait for a standby ({names}) that does not answer: start it, or take it out of synchronous_standby_names"
         return f"commits wait for another transaction of {waiting['transactionid']}" if "transactionid" in waiting else None
 
@@ -232,14 +245,6 @@ WHERE chunk = ?"""
                 sizes[chunk] = size_bytes
                 total_bytes += size_bytes
         return {chunk: bytes(body) for chunk, body in self.query("SELECT chunk, body FROM chunks WHERE chunk = ANY(?)", list(sizes))}
-
-    def _refuse_unsafe(self) -> None:
-        settings = dict(self.query(_SETTINGS))
-        for name in ("fsync", "synchronous_commit"):
-            if settings.get(name) == "off":
-                raise ConfigError(
-                    f"{self.where} has {name} = off, so a record may be lost after its receipt: set it on, at the server or the role"
-                )
 
 
 class PostgresWatch:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from edgemeter.agent.base.errors import TransientError
+from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.agent.base.postgres_session import UnstorableError
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.record import RunRecord
@@ -19,7 +19,7 @@ from edgemeter.collector.postgresql.schema import LedgerSession, check_version
 SUBJECTS_REMEMBERED = 10_000
 
 _NEXT = """UPDATE ledger SET row = row + ?, chunk = chunk + ?, commits = commits + 1
-RETURNING row - ?, chunk - ?, version, min_version"""
+RETURNING row - ?, chunk - ?, version, min_version, current_setting('fsync'), current_setting('synchronous_commit')"""
 _SUBJECTS = f"""INSERT INTO subjects (subject, {", ".join(chunks.SUBJECT_COLUMNS)})
 VALUES (?, {", ".join(["?"] * len(chunks.SUBJECT_COLUMNS))}) ON CONFLICT DO NOTHING"""  # noqa: S608 - our own names
 _RUNS = """INSERT INTO runs (row, device, session, seq, id, started_at_ns, subject, verdict, chunk, place)
@@ -46,11 +46,24 @@ def next_numbers(statements: Statements, row_count: int, chunk_count: int, where
     """Reserve row and chunk numbers in the caller's transaction; return the numbers before them. Other writers wait for its end.
 
     Raises:
-        ConfigError: a newer version uses the ledger in a way that this one does not understand.
+        ConfigError: a newer version uses the ledger in a way that this one does not understand, or the server syncs no commit any more.
     """
-    row, chunk, version, min_version = statements.execute(_NEXT, (row_count, chunk_count, row_count, chunk_count)).fetchone()
+    numbers = (row_count, chunk_count, row_count, chunk_count)
+    row, chunk, version, min_version, fsync, synchronous_commit = statements.execute(_NEXT, numbers).fetchone()
     check_version(version, min_version, where)
+    refuse_unsafe(fsync, synchronous_commit, where)
     return row, chunk
+
+
+def refuse_unsafe(fsync: str, synchronous_commit: str, where: object) -> None:
+    """Refuse a server with these settings if what it commits may be lost.
+
+    Raises:
+        ConfigError: one of them is off.
+    """
+    for name, value in (("fsync", fsync), ("synchronous_commit", synchronous_commit)):
+        if value == "off":
+            raise ConfigError(f"{where} has {name} = off, so a record may be lost after its receipt: set it on, at the server or the role")
 
 
 class PostgresWriter:

@@ -225,6 +225,42 @@ def test_a_server_that_does_not_sync_is_refused_for_writing(name):
         server.close()
 
 
+@pytest.mark.slow
+def test_what_a_receipt_promises_is_what_the_server_does_now():
+    """Standbys count where commits wait for their disks; a server that stops syncing under way takes no record and no receipt."""
+    server = Postgresql()
+
+    def set_to(value, standbys="*"):
+        for statement in (f"synchronous_commit = {value}", f"synchronous_standby_names = '{standbys}'"):
+            server.sql(f"ALTER SYSTEM SET {statement}")
+        server.sql("SELECT pg_reload_conf()")
+
+    try:
+        server.start()
+        address = initialised(server.new_database())
+        with open_ledger(address) as ledger:
+            ledger.commit([arrival(make_record(session=5, seq=1))])
+            promises = {}
+            for value in ("on", "remote_apply", "remote_write", "local"):
+                set_to(value)
+                assert wait_until(lambda value=value: ledger.query("SHOW synchronous_commit")[0][0] == value)
+                promises[value] = ledger.safety()
+            assert promises["on"] == promises["remote_apply"] == "the server's disk and those of its standbys *"
+            assert promises["local"].startswith("one disk, that of the server: synchronous_commit = local")
+            assert "not yet on those of its standbys *" in promises["remote_write"]
+            assert ledger.commit([arrival(make_record(session=5, seq=2))]).inserted == 1
+            set_to("off", standbys="")
+            assert wait_until(lambda: "no disk" in ledger.safety())
+            with pytest.raises(ConfigError, match="synchronous_commit = off"):
+                ledger.commit([arrival(make_record(session=5, seq=3))])
+            set_to("on", standbys="")
+            assert wait_until(lambda: ledger.safety() == "one disk, that of the server")
+            assert ledger.commit([arrival(make_record(session=5, seq=3))]).inserted == 1
+            assert ledger.count() == 3
+    finally:
+        server.close()
+
+
 @pytest.mark.needs("openssl")
 @pytest.mark.slow
 def test_encryption_is_verified_and_never_given_up_without_a_word(tmp_path):
