@@ -146,7 +146,7 @@ def test_mosquitto_speaks_5(tmp_path):
 
 @pytest.mark.mosquitto
 @pytest.mark.parametrize(("settings", "is_open"), [((), True), (("allow_anonymous false", "password_file {0}"), False)])
-def test_a_broker_that_accepts_anybody_is_told_from_one_that_asks(tmp_path, settings, is_open):
+def test_a_broker_that_accepts_anybody_is_not_one_that_asks_for_a_password(tmp_path, settings, is_open):
     """By a connection without a user, whatever user the address names; where none answers nobody is let in."""
     (tmp_path / "passwords").write_text("")
     server = mosquitto(tmp_path, *(setting.format(tmp_path / "passwords") for setting in settings))
