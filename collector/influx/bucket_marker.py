@@ -4,6 +4,8 @@ A field keeps its type: what was written as an integer refuses a boolean for as 
 anew accepts one. The field's name is of one claim, so that other ledgers' markers answer nothing here.
 """
 
+import logging
+import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -11,30 +13,36 @@ from typing import Literal
 
 from edgemeter.collector.influx.client import PointsRejectedError
 
+logger = logging.getLogger(__name__)
+
 MEASUREMENT = "marker"
-_PREFIX = "marker"
-MarkerState = Literal["kept", "absent", "expired"]
+MarkerState = Literal["kept", "absent", "unknown"]
 Post = Callable[[Sequence[str]], None]
 
 
 def is_marker(identity: str) -> bool:
     """Return whether `identity` is the name of a marker."""
-    return identity.startswith(f"{_PREFIX}-") and identity.count("-") == 2
+    return identity.startswith(f"{MEASUREMENT}-") and identity.count("-") == 2
 
 
 def set_marker(post: Post) -> str | None:
-    """Write a new marker by `post` and return its name; None where the server stores any type under one name."""
-    name = f"{_PREFIX}-{secrets.token_hex(4)}-{time.time_ns() // 10**9}"
-    post([_line(name, "1i")])
+    """Write a new marker by `post` and return its name; None where the server rejects it, or stores any type under one name."""
+    name = f"{MEASUREMENT}-{secrets.token_hex(4)}-{time.time_ns() // 10**9}"
+    try:
+        post([_line(name, "1i")])
+    except PointsRejectedError as error:
+        logger.warning("the bucket cannot be marked, so that another one of its name would not be noticed: %s", error)
+        return None
     return name if marker_state(post, name) == "kept" else None
 
 
 def marker_state(post: Post, name: str) -> MarkerState:
-    """Return whether the bucket of `post` has the marker; `expired`: its time is before what the bucket retains, so nobody knows."""
+    """Return whether the bucket of `post` has the marker; `unknown` where it rejects the question itself, as one before what it retains."""
     try:
         post([_line(name, "true")])
     except PointsRejectedError as error:
-        return "expired" if error.is_expired else "kept"
+        # "field type conflict" of versions 1 and 2, "invalid column type" of 3.
+        return "kept" if re.search(r"type conflict|column type", error.server_message) else "unknown"
     return "absent"
 
 

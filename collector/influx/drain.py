@@ -212,7 +212,7 @@ class Drain:
             if state == "kept":
                 identity = marker
                 break
-            # A position from before markers, and one whose marker is older than what the bucket retains, are this bucket's.
+            # A position from before markers, and one whose marker nobody can ask about any more, are this bucket's.
             is_same = is_same and not (state == "absent" and is_position_of(self.sink_name, name))
         identity = identity or self._sink.set_marker()
         if identity is not None:

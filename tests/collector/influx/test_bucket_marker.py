@@ -6,9 +6,9 @@ import pytest
 
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.influx import bucket_marker
-from edgemeter.collector.influx.drain import Drain
+from edgemeter.collector.influx.client import PointsRejectedError
+from tests.fixtures.draining import drained
 from tests.fixtures.ledgers import fill
-from tests.fixtures.mqtt_peer import wait_until
 from tests.fixtures.record_factory import make_record
 
 
@@ -52,16 +52,11 @@ def test_a_marker_older_than_what_the_bucket_retains_is_replaced_and_nothing_is_
     keep_an_hour(influx_place)
     sink = sink_of(influx_place.config())
     old = f"marker-0123abcd-{int(time.time()) - 7200}"
-    assert sink.marker_state(old) == "expired"
+    assert sink.marker_state(old) == "unknown"
     with SqliteLedger(path) as ledger:
         ledger.advance(sink.name, 1)
         ledger.claim_position(sink.name, old)
-    drain = Drain(path, sink)
-    drain.start()
-    try:
-        assert wait_until(lambda: drain.has_reached(2), 20), drain.trouble
-    finally:
-        drain.stop()
+    drained(path, sink)
     assert [row["seq"] for row in influx_place.query("SELECT seq FROM run")] == [2]
     with SqliteLedger(path) as ledger:
         (name,) = ledger.positions()
@@ -80,10 +75,42 @@ def test_a_position_from_before_markers_is_this_buckets(influx_place, sink_of, t
         ledger.advance(sink.name, 1)
         if of_sink is not None:
             ledger.claim_position(sink.name, of_sink)
-    drain = Drain(path, sink)
-    drain.start()
-    try:
-        assert wait_until(lambda: drain.has_reached(2), 20), drain.trouble
-    finally:
-        drain.stop()
+    drained(path, sink)
     assert [row["seq"] for row in influx_place.query("SELECT seq FROM run")] == [2]
+
+
+def test_a_bucket_at_another_address_keeps_its_position(influx_place, sink_of, tmp_path):
+    """A host that got a name: what was drained to it by its number is not drained again."""
+    path = tmp_path / "ledger"
+    fill(path, [make_record(session=5, seq=seq) for seq in (1, 2)])
+    drained(path, sink_of(influx_place.config()))
+    moved = sink_of(influx_place.config(url=influx_place.server.url.replace("127.0.0.1", "localhost")))
+    with SqliteLedger(path) as ledger:
+        (before,) = ledger.positions()
+    fill(path, [make_record(session=5, seq=3)])
+    writes = []
+    inner = moved.write
+    moved.write = lambda lines: (writes.extend(lines), inner(lines))[-1]
+    drained(path, moved)
+    assert len(writes) == 1
+    with SqliteLedger(path) as ledger:
+        assert ledger.positions() == {before.replace("127.0.0.1", "localhost"): 3}
+
+
+def test_a_place_that_rejects_a_marker_is_drained_to_all_the_same(influx_place, sink_of, tmp_path, monkeypatch, caplog):
+    """As one with as many series as it may have, which takes points of those that it has; one line says what cannot be noticed."""
+    path = tmp_path / "ledger"
+    fill(path, [make_record(session=5, seq=seq) for seq in (1, 2)])
+    sink = sink_of(influx_place.config())
+    post = sink._post
+
+    def without_room(lines):
+        if any(line.startswith("marker ") for line in lines):
+            raise PointsRejectedError("partial write: max-series-per-database limit exceeded: (2) dropped=1")
+        post(lines)
+
+    monkeypatch.setattr(sink, "_post", without_room)
+    assert sink.marker_state(f"marker-0123abcd-{int(time.time())}") == "unknown"
+    drained(path, sink)
+    assert [row["seq"] for row in influx_place.query("SELECT seq FROM run")] == [1, 2]
+    assert caplog.text.count("cannot be marked") == 1

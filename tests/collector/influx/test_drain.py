@@ -1,7 +1,6 @@
 import json
 import time
 import urllib.request
-from contextlib import contextmanager
 
 import pytest
 from click.testing import CliRunner
@@ -18,6 +17,7 @@ from edgemeter.collector.influx.points import Points, TagValues
 from edgemeter.collector.influx.set_up import set_up_influx
 from edgemeter.collector.influx.sink import open_sink
 from edgemeter.collector.runs.store import InfluxStore
+from tests.fixtures.draining import drained, draining
 from tests.fixtures.influx1 import Influx1
 from tests.fixtures.ledgers import fill
 from tests.fixtures.mqtt_peer import wait_until
@@ -29,24 +29,6 @@ from tests.fixtures.servers import Influx, running
 def path(tmp_path):
     """Return where a ledger is."""
     return tmp_path / "ledger"
-
-
-@contextmanager
-def draining(drain):
-    """Keep a drain up for the block."""
-    drain.start()
-    try:
-        yield drain
-    finally:
-        drain.stop()
-
-
-def drained(path, sink, points=None):
-    """Drain the ledger to its end."""
-    with SqliteLedger(path, "read") as ledger:
-        last = ledger.last_row()
-    with draining(Drain(path, sink, points)) as drain:
-        assert wait_until(lambda: drain.has_reached(last), 20), drain.trouble
 
 
 def test_a_ledger_is_drained_in_order_with_bad_points_in_the_quarantine(influx_place, sink_of, path, monkeypatch):
