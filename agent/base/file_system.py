@@ -21,14 +21,18 @@ _LOCAL_LOCKS = {
 
 
 def shared_without_locks(folder: Path) -> str | None:
-    """Return the file system of `folder` in words if other machines may use it and its locks do not reach them, else None."""
-    device = folder.stat().st_dev
+    """Return the file system of `folder` in words if other machines may use it and its locks do not reach them, else None.
+
+    That of a folder to be made is its parent's. The root of a board that boots over the network is its own.
+    """
+    device = next(existing for existing in (folder.absolute(), *folder.absolute().parents) if existing.exists()).stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     with contextlib.suppress(OSError):
         for line in MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines():
             mount, _, about = line.partition(" - ")
             kind, _, options = about.partition(" ")
-            if mount.split()[2] != number:
+            fields = mount.split()
+            if fields[2] != number or fields[4] == "/":
                 continue
             local = sorted(_LOCAL_LOCKS.get(kind, set()).intersection(options.rpartition(" ")[2].split(",")))
             return "sshfs" if kind == "fuse.sshfs" else f"{kind} with {local[0]}" if local else None

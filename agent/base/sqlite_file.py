@@ -188,7 +188,7 @@ def _look(path: Path, form: FileFormat, access: Access) -> None:
     try:
         if path.is_dir():
             raise ConfigError(f"{str(path)!r} is a folder, not an edgemeter {form.what}: {form.elsewhere}")
-        if access == "write" and path.parent.is_dir() and (kind := file_system.shared_without_locks(path.parent)) is not None:
+        if access == "write" and (kind := file_system.shared_without_locks(path.parent)) is not None:
             raise ConfigError(
                 f"the {form.what} {str(path)!r} would be on {kind}, where locks keep no other machine out: put it on a local disk, or "
                 "mount with locks"

@@ -87,16 +87,21 @@ def test_a_file_system_whose_locks_end_at_this_machine_is_refused_by_its_type(tm
     device = tmp_path.stat().st_dev
     mounts = tmp_path / "mountinfo"
     number = f"{os.major(device)}:{os.minor(device)}"
-    mounts.write_text(f"21 1 0:5 / /proc rw - proc proc rw\n36 35 {number} / /mnt rw,noatime shared:7 - {kind} server:/x y {options}\n")
+    line = f"36 35 {number} / %s rw,noatime shared:7 - {kind} server:/x y {options}\n"
+    mounts.write_text(f"21 1 0:5 / /proc rw - proc proc rw\n{line % '/mnt'}")
     monkeypatch.setattr(file_system, "MOUNTS", mounts)
     if not is_refused:
         sqlite_file.Database(path, FORM).close()
         return
-    for name in ("ledger.sqlite", "new"):
+    for name in ("ledger.sqlite", "new", "folder/new"):
         with pytest.raises(ConfigError, match=f"would be on {kind.removeprefix('fuse.')}.*local disk"):
             sqlite_file.Database(tmp_path / name, FORM)
     assert not (tmp_path / "new").exists()
+    assert not (tmp_path / "folder").exists()
     sqlite_file.Database(path, FORM, "read").close()
+    # The root of a board that boots over the network, with `nolock` by default: no other machine uses it.
+    mounts.write_text(line % "/")
+    sqlite_file.Database(path, FORM).close()
 
 
 def test_a_file_system_that_gives_no_locks_is_named_and_no_other_process_is_blamed(tmp_path):
