@@ -135,7 +135,14 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     last_words: LastStop = LastStop(kind="unknown")
 
 
-def waiting_records(health: Health) -> int | None:
+class OutboxHealth(msgspec.Struct, frozen=True):
+    """The part of a `Health` that `waiting_records` reads, for whoever decodes those of thousands of devices."""
+
+    waiting_records: Number = 0
+    outbox_trouble: Line | msgspec.UnsetType = msgspec.UNSET
+
+
+def waiting_records(health: Health | OutboxHealth) -> int | None:
     """Return how many records wait in the device's outbox, None where it cannot be read."""
     return None if health.outbox_trouble else health.waiting_records
 

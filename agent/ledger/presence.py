@@ -11,7 +11,7 @@ import msgspec
 
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.health import Health
+from edgemeter.agent.contract.health import Health, OutboxHealth, waiting_records
 from edgemeter.agent.contract.messages import Birth, DeviceState
 from edgemeter.agent.contract.record_time import off_by_text
 
@@ -90,14 +90,7 @@ class DeviceBacklog(NamedTuple):
     waiting_records: int | None
 
 
-class _WaitingRecords(msgspec.Struct):
-    """The part of a `Health` that `backlog` reads, in a tenth of the time of reading all."""
-
-    waiting_records: int = 0
-    outbox_trouble: str | None = None
-
-
-_decode_waiting = msgspec.json.Decoder(_WaitingRecords).decode
+_decode_outbox = msgspec.json.Decoder(OutboxHealth).decode
 
 
 def note_presence(statements: Statements, changes: Iterable[PresenceChange | RetainedMessage]) -> None:
@@ -126,8 +119,7 @@ def present_device(
 
 def backlog(fleet: str, state: str | None, health: bytes | None) -> DeviceBacklog:
     """Return the backlog of a device of a row of the table."""
-    reported = _decode_waiting(health) if health else None
-    return DeviceBacklog(fleet, state, None if reported is None or reported.outbox_trouble else reported.waiting_records)
+    return DeviceBacklog(fleet, state, waiting_records(_decode_outbox(health)) if health else None)
 
 
 def _decoded(report: bytes | None, kind: type[_Report]) -> _Report | None:
