@@ -267,7 +267,10 @@ def up(
             click.echo(f"{', '.join(states)}; a receipt means: on {service.safety()}; stop with Ctrl-C", err=True)
             if broker_address and not is_loopback(address.host) and accepts_anybody(address, CONNECT_TIMEOUT_S):
                 remedy = "let it ask for passwords or certificates (`edgemeter fleet init` sets up a mosquitto that does)"
-                click.echo(f"the broker at {address} lets anybody in, who can write results in any device's name: {remedy}", err=True)
+                click.echo(
+                    f"the broker at {address} lets anybody in, who may write any device's results unless an ACL forbids it: {remedy}",
+                    err=True,
+                )
             # What is there now stays: a collection that goes through all of it holds up every receipt for 25 to 60 ms.
             gc.collect()
             gc.freeze()

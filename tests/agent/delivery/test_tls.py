@@ -181,6 +181,8 @@ def test_a_broker_that_asks_for_a_certificate_lets_nobody_in_without(authority, 
     assert not broker_address.accepts_anybody(at(with_mtls, **files), 5)
 
 
+@pytest.mark.mosquitto
+@pytest.mark.slow
 # paho-mqtt leaves the socket of a handshake that failed to the garbage collector.
 @pytest.mark.filterwarnings("ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning")
 def test_renewed_certificates_are_taken_without_a_restart(authority, stranger, tmp_path):
