@@ -129,7 +129,9 @@ def test_an_older_state_does_not_replace_a_fleet(backed_up, tmp_path):
 @pytest.mark.needs("openssl")
 def test_a_key_of_the_authority_that_a_passphrase_protects(tmp_path, monkeypatch):
     """New and later; without it, or with another, nothing is signed and the error is one line."""
-    monkeypatch.delenv("EDGEMETER_CA_PASSPHRASE_FILE", raising=False)
+    # `init` sets it in this process: set here first, it is what it was before when the test has ended.
+    monkeypatch.setenv("EDGEMETER_CA_PASSPHRASE_FILE", "")
+    monkeypatch.delenv("EDGEMETER_CA_PASSPHRASE_FILE")
     (tmp_path / "passphrase").write_text("a long passphrase\n")
     (tmp_path / "wrong").write_text("another\n")
     folder = FleetFolder(tmp_path / "fleet")
