@@ -102,11 +102,13 @@ def _run(work: job.RunJob, follow: Follow) -> job.MeasuredRun | job.Scored:
     grant = grant_for(work.case)
     with tempfile.TemporaryDirectory(prefix="edgemeter-", ignore_cleanup_errors=True) as name, tempfile.TemporaryFile() as stderr:
         scratch = Path(name)
+        # Before it exists: a parent that has to wait for a core afterwards would read its clock after the process did.
+        work = msgspec.structs.replace(work, spawned_ns=time.monotonic_ns())
         with policy.started(
             "edgemeter.agent.engine.worker", cpus, grant, scratch, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr.fileno()
         ) as process:
             refer = partial(run_reference, grant=grant, scratch=scratch)
-            event = _follow(process, msgspec.structs.replace(work, spawned_ns=time.monotonic_ns()), noted, refer)
+            event = _follow(process, work, noted, refer)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=60)
         if event is None:
