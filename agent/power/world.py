@@ -54,9 +54,7 @@ def run_command(arguments: Sequence[str]) -> CommandOutput:
     try:
         completed = run_in_english(arguments)
     except subprocess.TimeoutExpired as error:
-        raise TransientError(
-            f"`{' '.join(arguments)}` took longer than {COMMAND_TIMEOUT_S:.0f} s: check the load of the machine"
-        ) from error
+        raise TransientError(f"`{' '.join(arguments)}` took longer than {error.timeout:.3g} s: check the load of the machine") from error
     except OSError as error:
         raise _not_started(arguments, error) from error
     return CommandOutput(completed.stdout.decode(errors="replace"), completed.stderr.decode(errors="replace"), completed.returncode)
