@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from edgemeter.agent.base.deadlines import SocketDeadline
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError, one_line
 from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.sqlite_file import Access
@@ -20,6 +21,8 @@ _PARAMETERS = {
     "connect_timeout": "10", "keepalives_idle": "5", "keepalives_interval": "2", "keepalives_count": "3", "tcp_user_timeout": "15000",
     "application_name": "edgemeter", "client_encoding": "utf8",
 }  # fmt: skip
+# Longer than the server's own limits, so that its answer says what it waits for; and how long a query of a reader may take.
+DEADLINE_S, READ_DEADLINE_S = 40.0, 600.0
 _SETTINGS = (
     "SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '30s'; SET default_transaction_isolation = 'read committed'"
 )
@@ -53,18 +56,21 @@ class DatabaseUse:
 
 
 class MarkedStatements:
-    """Executes statements whose values are marked as SQLite's are; those of `executemany` may be none."""
+    """Executes statements whose values are marked as SQLite's are; those of `executemany` may be none. `awaiting` surrounds each."""
 
-    def __init__(self, cursor: Cursor) -> None:
+    def __init__(self, cursor: Cursor, awaiting: Callable[[], AbstractContextManager[None]]) -> None:
         self._cursor = cursor
+        self._awaiting = awaiting
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
         """Execute one statement; return the cursor."""
-        return self._cursor.execute(statement.replace("?", "%s"), values or None)
+        with self._awaiting():
+            return self._cursor.execute(statement.replace("?", "%s"), values or None)
 
     def executemany(self, statement: str, values: Iterable[Sequence[Any]], /) -> Cursor:
         """Execute the statement once for each of `values`; return the cursor."""
-        self._cursor.executemany(statement.replace("?", "%s"), list(values))
+        with self._awaiting():
+            self._cursor.executemany(statement.replace("?", "%s"), list(values))
         return self._cursor
 
 
@@ -77,8 +83,10 @@ class PostgresSession:
 
     use: ClassVar[DatabaseUse]
 
-    def __init__(self, address: PostgresAddress, access: Access = "write") -> None:
+    def __init__(self, address: PostgresAddress, access: Access = "write", deadline_s: float | None = None) -> None:
         self.address = address
+        self._deadline_s = deadline_s or (DEADLINE_S if access == "write" else READ_DEADLINE_S)
+        self._deadline: SocketDeadline | None = None
         self.generation = 0
         self._access = access
         self._driver = _driver(self.use.what)
@@ -90,6 +98,7 @@ class PostgresSession:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+        self._let_go()
 
     @contextmanager
     def transaction(self) -> Iterator["MarkedStatements"]:
@@ -103,37 +112,66 @@ class PostgresSession:
             UnavailableError: the server does not answer, or its disk is full.
             TransientError: somebody else holds it, or the commit is not safe; retry.
         """
-        with self._mapped():
+        with self._mapped(), ExitStack() as stack:
             connection = self._connected()
-            with connection.transaction():
-                yield MarkedStatements(connection.cursor())
+            # Its end, COMMIT or ROLLBACK, is awaited as the statements are; what happens between them is not.
+            stack.enter_context(self._awaiting())
+            stack.enter_context(connection.transaction())
+            self._expect(is_awaited=False)
+            try:
+                yield MarkedStatements(connection.cursor(), self._awaiting)
                 self._warnings.clear()
+            finally:
+                self._expect(is_awaited=True)
         if self._warnings:
             raise TransientError(f"{self.address} warned at COMMIT ({one_line(self._warnings[0])}): it is committed again")
 
     def query(self, statement: str, *values: Any) -> list[Any]:
         """Return the rows of a query; raises as `transaction`."""
         with self._mapped():
-            return self._connected().execute(statement.replace("?", "%s"), values or None).fetchall()
+            connection = self._connected()
+            with self._awaiting():
+                return connection.execute(statement.replace("?", "%s"), values or None).fetchall()
 
     def _connected(self) -> "psycopg.Connection[Any]":
         if self._connection is None or self._connection.closed:
+            self._let_go()
             parameters = self._driver.conninfo.conninfo_to_dict(self.address.connection)
             defaults = _PARAMETERS | ({"target_session_attrs": "read-write"} if self._access == "write" else {})
             connection = self._driver.connect(**{**defaults, **parameters}, autocommit=True, prepare_threshold=None)
             if self.use.row_factory is not None:
                 connection.row_factory = self.use.row_factory
             connection.add_notice_handler(self._noticed)
+            self._deadline = SocketDeadline(connection.fileno())
             try:
-                connection.execute(
-                    _SETTINGS + self.use.settings + ("; SET default_transaction_read_only = on" if self._access == "read" else "")
-                )
+                with self._awaiting():
+                    connection.execute(
+                        _SETTINGS + self.use.settings + ("; SET default_transaction_read_only = on" if self._access == "read" else "")
+                    )
             except self._driver.Error:
                 connection.close()
                 raise
             self._connection = connection
             self.generation += 1
         return self._connection
+
+    @contextmanager
+    def _awaiting(self) -> Iterator[None]:
+        """Let the server answer what the block sends within the deadline."""
+        self._expect(is_awaited=True)
+        try:
+            yield
+        finally:
+            self._expect(is_awaited=False)
+
+    def _expect(self, *, is_awaited: bool) -> None:
+        if self._deadline is not None:
+            self._deadline.begin(self._deadline_s) if is_awaited else self._deadline.end()
+
+    def _let_go(self) -> None:
+        if self._deadline is not None:
+            self._deadline.close()
+            self._deadline = None
 
     def _noticed(self, diagnostic: Any) -> None:
         if diagnostic.severity_nonlocalized == "WARNING":
@@ -144,6 +182,9 @@ class PostgresSession:
         try:
             yield
         except self._driver.Error as error:
+            if self._deadline is not None and self._deadline.is_expired:
+                text = f"{self.address} did not answer within {self._deadline_s:.0f} s: the next host of the address that answers is asked"
+                raise TransientError(text) from error
             raise self._ours(error) from error
         except UnicodeEncodeError as error:
             raise UnstorableError(f"not a text that PostgreSQL can store: {one_line(error)}") from error

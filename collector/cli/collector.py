@@ -84,6 +84,8 @@ def deploy_files(folder: Path) -> None:
 
 # InfluxDB counts nanoseconds in 64 bits, 292 years, and silently changes longer durations.
 MOST_DAYS = 100_000
+# A statement that changes the tables of a large ledger may take this long.
+UPGRADE_S = 3600.0
 
 
 @click.command("init-influx")
@@ -139,7 +141,7 @@ def init_ledger(*, ledger: LedgerPlace, as_json: bool) -> None:
 
     if isinstance(ledger, Path):
         raise ConfigError(f"{str(ledger)!r} is a file, which needs no preparation: give postgresql://OWNER@HOST/DATABASE")
-    with closing(LedgerSession(ledger)) as session:
+    with closing(LedgerSession(ledger, deadline_s=UPGRADE_S)) as session:
         steps = initialise(session)
     if as_json:
         print_json({"ledger": str(ledger), "done": steps})

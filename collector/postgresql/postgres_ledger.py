@@ -10,13 +10,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.base.postgres_session import MarkedStatements
 from edgemeter.agent.base.sqlite_file import Access
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.ledger.chunks import HeldChunk, chunk_text, without_samples
+from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, chunk_text, without_samples
 from edgemeter.agent.ledger.ledger import LEASE_S, Ledger, LedgerPart
+from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
+from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import SLICE_CHUNKS, Retention, RetentionRemoved, before_ns, drained_row, remember
 from edgemeter.collector.postgresql.schema import LedgerSession, check_version
 from edgemeter.collector.postgresql.writer import PostgresWriter, next_numbers, refuse_unsafe
@@ -83,6 +85,22 @@ WHERE chunk = ?"""
             with suppress(EdgemeterError), self._session.transaction() as statements:
                 statements.execute("DELETE FROM leases WHERE owner = ?", (self._owner,))
         self._session.close()
+
+    def commit(
+        self,
+        arrivals: Sequence[Arrival],
+        rejections: Sequence[Rejection] = (),
+        changes: Sequence[PresenceChange | RetainedMessage] = (),
+        batches: Sequence[ArrivedBatch] = (),
+    ) -> Committed:
+        """See `Ledger`; one that did not end says what it waits for."""
+        try:
+            return super().commit(arrivals, rejections, changes, batches)
+        except TransientError as error:
+            reason = None
+            with suppress(EdgemeterError):
+                reason = self.stall()
+            raise TransientError(reason or str(error)) from error
 
     def query(self, statement: str, *values: Any) -> list[Any]:
         """See `Ledger`."""

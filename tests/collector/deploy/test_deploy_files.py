@@ -55,6 +55,13 @@ def test_the_files_are_written_once_and_nobodys_own_is_overwritten(tmp_path):
     assert not (folder / "mosquitto.conf").exists()
 
 
+def test_a_collector_that_hangs_is_restarted_by_its_unit():
+    """`collector up` says when it is ready and that it makes progress; the unit waits for both."""
+    unit = (DEPLOY_FILES / "edgemeter-collector.service").read_text()
+    assert "\nType=notify\n" in unit
+    assert int(re.search(r"^WatchdogSec=(\d+)$", unit, re.MULTILINE)[1]) >= 60
+
+
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     """A file stands where the folder would be."""
     (tmp_path / "file").touch()

@@ -1,4 +1,5 @@
 import json
+import signal
 import time
 import urllib.request
 
@@ -10,6 +11,7 @@ from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import collector
+from edgemeter.collector.influx import client
 from edgemeter.collector.influx import drain as influx_drain
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
@@ -217,7 +219,8 @@ def test_a_bucket_that_was_emptied_is_filled_by_drain_again(influx_place, sink_o
     "version", [pytest.param(2, marks=pytest.mark.influx), pytest.param(1, marks=pytest.mark.influx1)], ids=["influx2", "influx1"]
 )
 def test_an_influxdb_that_comes_back_gets_everything(request, version, path, tmp_path, monkeypatch, caplog):
-    """Killed before and between batches: nothing is lost and nothing is there twice."""
+    """Killed before and between batches, and frozen, so that nothing answers and no connection ends: nothing is lost or there twice."""
+    monkeypatch.setattr(client, "INFLUX_TIMEOUT_S", 3.0)
     monkeypatch.setattr(influx_drain, "BATCH_POINTS", 5)
     monkeypatch.setattr(influx_drain, "FIRST_PAUSE_S", 0.1)
     program = request.getfixturevalue("influxd" if version == 2 else "influxd1")
@@ -242,7 +245,13 @@ def test_an_influxdb_that_comes_back_gets_everything(request, version, path, tmp
         server.start()
         assert wait_until(lambda: drain.has_reached(20), 30)
         assert drain.trouble is None
-        assert sorted(run.seq for run in InfluxStore(config).contents().runs) == list(range(1, 21))
+        server.process.send_signal(signal.SIGSTOP)
+        fill(path, [make_record(session=5, seq=seq) for seq in range(21, 27)])
+        drain.wake()
+        assert wait_until(lambda: drain.trouble, 30)
+        server.process.send_signal(signal.SIGCONT)
+        assert wait_until(lambda: drain.has_reached(26), 30)
+        assert sorted(run.seq for run in InfluxStore(config).contents().runs) == list(range(1, 27))
     finally:
         drain.stop()
         server.kill()

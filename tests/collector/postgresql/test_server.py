@@ -2,14 +2,17 @@
 
 import os
 import threading
+import time
 
 import msgspec
 import pytest
 from click.testing import CliRunner
 
+from edgemeter.agent.base import postgres_session
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, UnavailableError
 from edgemeter.agent.base.postgres_address import PostgresAddress
 from edgemeter.agent.cli.main import cli
+from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger.chunks import ArrivedBatch, pack_chunk
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention
@@ -17,6 +20,7 @@ from edgemeter.collector.ledgers.place import open_ledger
 from edgemeter.collector.postgresql import schema
 from edgemeter.collector.postgresql.schema import LedgerSession
 from tests.fixtures.certificates import Authority
+from tests.fixtures.collecting import collecting, publishing
 from tests.fixtures.comparison_factory import make_reference, make_run
 from tests.fixtures.ledgers import arrival, initialised
 from tests.fixtures.mqtt_peer import wait_until
@@ -259,6 +263,92 @@ def test_what_a_receipt_promises_is_what_the_server_does_now():
             assert ledger.count() == 3
     finally:
         server.close()
+
+
+def freeze_within(ledger, server):
+    """Begin a transaction, and freeze the server before its end."""
+    with ledger.writing() as statements:
+        server.freeze()
+        statements.execute("SELECT 1")
+
+
+@pytest.mark.slow
+def test_a_server_that_is_frozen_loses_the_collectors_to_the_next_one(monkeypatch):
+    """Its processes stand still, its kernel confirms what is sent, the standby is promoted: in a transaction, before it, in a query."""
+    monkeypatch.setattr(postgres_session, "DEADLINE_S", 3.0)
+    monkeypatch.setattr(postgres_session, "READ_DEADLINE_S", 3.0)
+    primary = Postgresql()
+    standby = None
+    try:
+        primary.start()
+        address = initialised(primary.new_database()).text
+        standby = primary.standby("second")
+        standby.start()
+        both = PostgresAddress(address.replace(f":{primary.port}/", f":{primary.port},127.0.0.1:{standby.port}/"))
+        with open_ledger(both) as ledger, open_ledger(both) as in_transaction, open_ledger(both, "read") as reader:
+            ledger.commit([arrival(make_record(session=5, seq=1))])
+            assert reader.count() == 1
+            assert wait_until(lambda: standby.sql("SELECT count(*) FROM runs", address.rpartition("/")[2]) == "1")
+            with pytest.raises(TransientError, match="did not answer within 3 s"):
+                freeze_within(in_transaction, primary)
+            second = arrival(make_record(session=5, seq=2))
+            with pytest.raises(TransientError, match="did not answer within 3 s"):
+                ledger.commit([second])
+            with pytest.raises(TransientError, match="did not answer within 3 s"):
+                reader.count()
+            standby.promote()
+            assert ledger.commit([second]).inserted == 1
+            assert standby.sql("SELECT count(*) FROM runs", address.rpartition("/")[2]) == "2"
+    finally:
+        primary.freeze(thaw=True)
+        primary.close()
+        if standby is not None:
+            standby.close()
+
+
+def timed_reason(collector, times_s):
+    """Return why the collector is unwell, and note how long that took."""
+    begin_s = time.monotonic()
+    reason = collector.unwell()
+    times_s.append(time.monotonic() - begin_s)
+    return reason
+
+
+@pytest.mark.mosquitto
+@pytest.mark.slow
+def test_a_frozen_server_is_reported_at_once_and_its_standby_gets_what_was_sent_meanwhile(broker, tmp_path, monkeypatch):
+    """The collector answers about its health while its ledger stands still; the receipt comes from the server that was promoted."""
+    monkeypatch.setattr(postgres_session, "DEADLINE_S", 3.0)
+    primary = Postgresql()
+    standby = None
+    times_s = []
+    try:
+        primary.start()
+        address = initialised(primary.new_database()).text
+        standby = primary.standby("second")
+        standby.start()
+        database = address.rpartition("/")[2]
+        both = PostgresAddress(address.replace(f":{primary.port}/", f":{primary.port},127.0.0.1:{standby.port}/"))
+        with Outbox(tmp_path / "outbox") as outbox, collecting(broker, both) as collector, publishing(broker, outbox) as publisher:
+            outbox.put(make_record())
+            publisher.wake()
+            assert wait_until(lambda: not outbox.waiting())
+            assert wait_until(lambda: standby.sql("SELECT count(*) FROM runs", database) == "1")
+            primary.freeze()
+            outbox.put(make_record())
+            publisher.wake()
+            assert wait_until(lambda: timed_reason(collector, times_s) is not None, 60)
+            assert outbox.waiting()
+            standby.promote()
+            assert wait_until(lambda: not outbox.waiting(), 60)
+            assert wait_until(lambda: timed_reason(collector, times_s) is None)
+        assert max(times_s) < 2
+        assert standby.sql("SELECT count(*) FROM runs", database) == "2"
+    finally:
+        primary.freeze(thaw=True)
+        primary.close()
+        if standby is not None:
+            standby.close()
 
 
 @pytest.mark.needs("openssl")

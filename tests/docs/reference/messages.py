@@ -30,7 +30,7 @@ HEALTH = """
 ## The collector's /healthz
 
 200 and `ok` while results can be received, else 503 and the reason in one line: no broker, a stopped writer, a full disk.
-For a container's health check or a load balancer.
+It asks nobody, so that it answers at once when PostgreSQL or the disk hangs. For a container's health check or a load balancer.
 """
 TRENDS = """
 ## Metrics of trends, comparisons over time and alerts

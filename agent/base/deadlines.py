@@ -1,0 +1,78 @@
+"""Deadlines of connections: the socket of one whose peer does not answer in time is shut down, and whoever waits for it fails.
+
+A process that is frozen, and a machine that hangs, keep a connection open and answer nothing; their kernel even confirms what is sent. No
+option of TCP notices that.
+"""
+
+import contextlib
+import os
+import socket
+import threading
+import time
+
+_STEP_S = 0.5
+
+
+class SocketDeadline:
+    """The deadline of one connection, by a copy of its socket; used from one thread. `close` once or more."""
+
+    def __init__(self, socket_number: int) -> None:
+        self._socket = socket.socket(fileno=os.dup(socket_number))
+        self.is_expired = False
+        self._until_s: float | None = None
+
+    def begin(self, within_s: float) -> None:
+        """Expect an answer within this time."""
+        self._until_s = time.monotonic() + within_s
+        _watch.add(self)
+
+    def end(self) -> None:
+        """Expect none any more."""
+        self._until_s = None
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        self._until_s = None
+        self._socket.close()
+
+    def check(self, now_s: float) -> bool:
+        """Shut the connection down if its time is over; return whether an answer is still expected."""
+        until_s = self._until_s
+        if until_s is None:
+            return False
+        if now_s < until_s:
+            return True
+        self.is_expired = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        return False
+
+
+class _Watch:
+    """One thread for the deadlines of a process, which exists while some are expected."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._deadlines: set[SocketDeadline] = set()
+        self._thread: threading.Thread | None = None
+
+    def add(self, deadline: SocketDeadline) -> None:
+        with self._lock:
+            self._deadlines.add(deadline)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, name="edgemeter-deadlines", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        idle_steps = 0
+        while idle_steps < 20:
+            time.sleep(_STEP_S)
+            with self._lock:
+                now_s = time.monotonic()
+                self._deadlines = {deadline for deadline in self._deadlines if deadline.check(now_s)}
+                idle_steps = 0 if self._deadlines else idle_steps + 1
+                if idle_steps == 20:
+                    self._thread = None
+
+
+_watch = _Watch()
