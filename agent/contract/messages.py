@@ -68,11 +68,15 @@ _Message = TypeVar("_Message")
 Number = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """A collector's word that it holds, committed, these ranges of sequence numbers (both ends included) of one session."""
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A collector's word that it holds, committed, these ranges of sequence numbers (both ends included) of one session.
+
+    `received_ns` is when they first came, UTC, if that is their only time: their device's clock was not set, or cannot be right.
+    """
 
     session: Number
     held: tuple[tuple[Number, Number], ...]
+    received_ns: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)] | None = None
 
 
 class AgainRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -168,12 +168,21 @@ class Outbox(Database):
             connection.execute("PRAGMA synchronous = NORMAL")
             try:
                 for first, last in receipt.held:
+                    if receipt.received_ns is not None:
+                        self._place(connection, (receipt.session, first, last), receipt.received_ns)
                     while count := self._end_some(connection, (receipt.session, first, last)):
                         dropped += count
                 connection.execute("DELETE FROM unstamped WHERE row NOT IN (SELECT row FROM waiting)")
             finally:
                 connection.execute("PRAGMA synchronous = FULL")
         return dropped
+
+    def _place(self, connection: sqlite3.Connection, named: tuple[int, int, int], received_ns: int) -> None:
+        """Give records without a time of their own that of their first receipt, which they have wherever they come again."""
+        rows = "FROM waiting JOIN records USING (row) WHERE session = ? AND seq BETWEEN ? AND ? AND row NOT IN (SELECT row FROM receipted)"
+        for row, head in connection.execute(f"SELECT row, record {rows}", named).fetchall():
+            placed = change_fields(head, started_at_ns=received_ns, stamped_by="collector")
+            connection.execute("UPDATE records SET record = ? WHERE row = ?", (placed, row))
 
     def _end_some(self, connection: sqlite3.Connection, named: tuple[int, int, int]) -> int:
         rows = "SELECT row FROM waiting JOIN records USING (row) WHERE session = ? AND seq BETWEEN ? AND ?"

@@ -6,8 +6,8 @@ that several collectors share. The statements that both understand stand here.
 
 import operator
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,17 @@ from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.record import RunRecord, decode
 from edgemeter.agent.ledger import presence, quarantine
-from edgemeter.agent.ledger.chunks import IDENTITY_MARK, Arrival, ArrivedBatch, Committed, HeldChunk, coalesce, is_position_of, unpack_chunk
+from edgemeter.agent.ledger.chunks import (
+    IDENTITY_MARK,
+    Arrival,
+    ArrivedBatch,
+    Committed,
+    HeldChunk,
+    RecordKey,
+    coalesce,
+    is_position_of,
+    unpack_chunk,
+)
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved
 
@@ -185,6 +195,19 @@ class Ledger(ABC):
     def stall(self) -> str | None:
         """Return what a commit that does not end waits for, if that can be seen from outside, in words."""
         return None
+
+    def received_ns_of(self, keys: Iterable[RecordKey]) -> dict[RecordKey, int]:
+        """Return when each of these records was received, UTC; without those that are not here any more."""
+        sequences: dict[tuple[str, str, int], set[int]] = defaultdict(set)
+        for fleet, device, session, seq in keys:
+            sequences[fleet, device, session].add(seq)
+        query = "SELECT seq, received_ns FROM runs JOIN chunks USING (chunk) WHERE device = ? AND session = ? AND seq BETWEEN ? AND ?"
+        return {
+            (fleet, device, session, seq): received_ns
+            for (fleet, device, session), seqs in sequences.items()
+            for seq, received_ns in self.query(query, device, session, min(seqs), max(seqs))
+            if seq in seqs
+        }
 
     def check(self, limit_chunks: int) -> list[Rejection] | None:  # noqa: ARG002 - of a ledger that defers checks
         """Validate records of which only the envelope was; return those that are invalid, now quarantined; None if none was left."""

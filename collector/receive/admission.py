@@ -18,7 +18,7 @@ from edgemeter.agent.contract.messages import Topic, parse_topic
 from edgemeter.agent.contract.record import SCHEMA, RunRecord, change_fields, decode
 from edgemeter.agent.contract.record_time import off_by_ns
 from edgemeter.agent.ledger import quarantine
-from edgemeter.agent.ledger.chunks import COLLISION, LARGEST_CHUNK_TEXT_BYTES, Arrival, ArrivedBatch, pack_array
+from edgemeter.agent.ledger.chunks import COLLISION, LARGEST_CHUNK_TEXT_BYTES, Arrival, ArrivedBatch, RecordKey, key_of, pack_array
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage, Rejection, RejectionKind
@@ -43,7 +43,10 @@ _batch_records = msgspec.json.Decoder(list[RunRecord])
 
 @dataclass(slots=True)
 class Admitted:
-    """The result of admitting a group of messages; `text_bytes` is their size, decompressed; beyond `whole_bytes` depth is `envelope`."""
+    """The result of admitting a group of messages; `text_bytes` is their size, decompressed; beyond `whole_bytes` depth is `envelope`.
+
+    `timeless` are the keys of the records that have no time but that of their receipt.
+    """
 
     depth: CheckDepth = "whole"
     whole_bytes: int = WHOLE_BYTES
@@ -52,6 +55,7 @@ class Admitted:
     rejections: list[Rejection] = field(default_factory=list)
     changes: list[PresenceChange | RetainedMessage] = field(default_factory=list)
     text_bytes: int = 0
+    timeless: list[RecordKey] = field(default_factory=list)
 
     def add(self, message: Message, received_ns: int) -> None:
         """Validate one message and add it where it belongs."""
@@ -89,6 +93,7 @@ class Admitted:
             return
         if len(text) <= LARGEST_CHUNK_TEXT_BYTES and (batch := self._read_batch(text, topic)):
             body = pack_array(text) if text is message.payload else message.payload
+            self.timeless += [key_of(record) for record in batch if off_by_ns(record.started_at_ns, received_ns) is not None]
             self.batches.append(ArrivedBatch(batch, body, message.topic, received_ns, self.depth == "whole"))
             return
         before = len(self.rejections)
@@ -114,12 +119,15 @@ class Admitted:
         try:
             envelope.check_size(text)
             record = self._read(text)
+            is_timeless = off_by_ns(record.started_at_ns, received_ns) is not None
             if _has_no_time(record):
+                is_timeless = True
                 text = change_fields(text, started_at_ns=received_ns, stamped_by="collector")
                 record = self._read(text)
             kind = "origin"
             _check(record, topic)
             self.arrivals.append(Arrival(record, text, name, received_ns, self.depth == "whole"))
+            self.timeless += [key_of(record)] if is_timeless else []
         except ConfigError as error:
             self.rejections.append(Rejection(name, text, str(error), received_ns, kind))
 

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.broker_address import BrokerAddress
@@ -19,7 +19,7 @@ from edgemeter.agent.base.file_lock import DeviceLock, FileLock
 from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.base.mqtt_session import CONNECT_TIMEOUT_S, TAKEN_OVER, Message
 from edgemeter.agent.contract import messages
-from edgemeter.agent.ledger.chunks import Committed, RecordKey, coalesce
+from edgemeter.agent.ledger.chunks import RecordKey, coalesce
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.quarantine import Rejection, RejectionKind
 from edgemeter.agent.ledger.retention import Retention
@@ -55,6 +55,7 @@ SLICE_S = 0.2
 
 # The collector is unwell if neither a commit nor a pass of the writer ends within this time; on a slow card both take seconds at most.
 STALLED_S = 60.0
+_Result = TypeVar("_Result")
 
 # Bounds of the histogram of receipts: from one commit on a fast disk to a card that stalls.
 RECEIPT_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -304,14 +305,17 @@ class Receiver:
             begin = end
 
     def _keep(self, ledger: Ledger, feed: Feed, admitted: Admitted) -> bool:
-        committed = self._commit(ledger, admitted)
+        committed = self._retried(lambda: ledger.commit(admitted.arrivals, admitted.rejections, admitted.changes, admitted.batches))
         if committed is None:
+            return False
+        received_ns = self._retried(lambda: ledger.received_ns_of(admitted.timeless))
+        if received_ns is None:
             return False
         self.counts.inserted += committed.inserted
         self.counts.duplicates += committed.duplicates
         self.counts.collisions += committed.collisions
         self._note(admitted.rejections)
-        _send_receipts(feed, committed.held)
+        _send_receipts(feed, committed.held, received_ns)
         self._committed()
         return True
 
@@ -344,10 +348,11 @@ class Receiver:
             self.counts.forgotten += gone.records
             self._next_retention_s = now_s + (FORGET_S if gone.is_all else SLICE_S)
 
-    def _commit(self, ledger: Ledger, admitted: Admitted) -> Committed | None:
+    def _retried(self, work: Callable[[], _Result]) -> _Result | None:
+        """Return the result of `work` on the ledger, None if it could not be done until the end."""
         while True:
             try:
-                committed = ledger.commit(admitted.arrivals, admitted.rejections, admitted.changes, admitted.batches)
+                result = work()
             except EdgemeterError as error:
                 # Logged once, not at every retry: the log may lie on the same full disk.
                 if self.trouble != str(error):
@@ -357,17 +362,18 @@ class Receiver:
                 if self.trouble is not None:
                     logger.warning("results are being committed again")
                 self.trouble = None
-                return committed
+                return result
             # Meanwhile the inbox fills up, and then the broker waits.
             if self._stopping.wait(RETRY_S):
                 return None
 
 
-def _send_receipts(feed: Feed, record_keys: tuple[RecordKey, ...]) -> None:
-    sequences: dict[tuple[str, str, int], set[int]] = defaultdict(set)
-    for fleet, device, number, seq in record_keys:
-        sequences[fleet, device, number].add(seq)
-    for (fleet, device, number), seqs in sequences.items():
-        receipt = messages.Receipt(session=number, held=tuple(coalesce(sorted(seqs))))
+def _send_receipts(feed: Feed, record_keys: tuple[RecordKey, ...], received_ns: Mapping[RecordKey, int]) -> None:
+    sequences: dict[tuple[str, str, int, int | None], set[int]] = defaultdict(set)
+    for key in record_keys:
+        fleet, device, number, seq = key
+        sequences[fleet, device, number, received_ns.get(key)].add(seq)
+    for (fleet, device, number, only_ns), seqs in sequences.items():
+        receipt = messages.Receipt(session=number, held=tuple(coalesce(sorted(seqs))), received_ns=only_ns)
         # QoS 0: a receipt is lost only with the connection; then the device sends again and gets another.
         feed.publish(str(messages.Topic(fleet, device, "receipt")), messages.encode_message(receipt))

@@ -14,19 +14,19 @@ from tests.fixtures.mqtt_peer import wait_until
 @pytest.fixture
 def pair():
     """Return two sockets that are connected; nobody reads from the second."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        yield ours, theirs
+    socket_of_ours, socket_of_peer = socket.socketpair()
+    with socket_of_ours, socket_of_peer:
+        yield socket_of_ours, socket_of_peer
 
 
 def test_who_waits_for_a_silent_peer_is_released_at_the_deadline(pair):
     """The connection is shut down, which ends the wait of whoever reads it."""
-    ours, _ = pair
-    ours.settimeout(60)
-    deadline = SocketDeadline(ours.fileno())
+    socket_of_ours, _ = pair
+    socket_of_ours.settimeout(60)
+    deadline = SocketDeadline(socket_of_ours.fileno())
     deadline.begin(0.2)
     begin_s = time.monotonic()
-    assert ours.recv(1) == b""
+    assert socket_of_ours.recv(1) == b""
     assert time.monotonic() - begin_s >= 0.2
     assert deadline.is_expired
     deadline.close()
@@ -34,15 +34,15 @@ def test_who_waits_for_a_silent_peer_is_released_at_the_deadline(pair):
 
 def test_an_answer_in_time_leaves_the_connection_as_it_is(pair):
     """Nor is one shut down that expects nothing, however long it stays."""
-    ours, theirs = pair
-    deadline = SocketDeadline(ours.fileno())
+    socket_of_ours, socket_of_peer = pair
+    deadline = SocketDeadline(socket_of_ours.fileno())
     deadline.begin(0.7)
-    theirs.send(b"1")
-    assert ours.recv(1) == b"1"
+    socket_of_peer.send(b"1")
+    assert socket_of_ours.recv(1) == b"1"
     deadline.end()
     time.sleep(1.5)
-    theirs.send(b"2")
-    assert ours.recv(1) == b"2"
+    socket_of_peer.send(b"2")
+    assert socket_of_ours.recv(1) == b"2"
     assert not deadline.is_expired
     deadline.close()
     deadline.close()
@@ -51,13 +51,13 @@ def test_an_answer_in_time_leaves_the_connection_as_it_is(pair):
 def test_a_deadline_that_begins_after_a_long_pause_holds_too(pair, monkeypatch):
     """The thread that watched the one before has ended."""
     monkeypatch.setattr(deadlines, "_STEP_S", 0.01)
-    ours, _ = pair
-    deadline = SocketDeadline(ours.fileno())
+    socket_of_ours, _ = pair
+    deadline = SocketDeadline(socket_of_ours.fileno())
     deadline.begin(0.1)
     deadline.end()
     deadline.close()
     assert wait_until(lambda: all(thread.name != "edgemeter-deadlines" for thread in threading.enumerate()))
-    deadline = SocketDeadline(ours.fileno())
+    deadline = SocketDeadline(socket_of_ours.fileno())
     deadline.begin(0.1)
-    assert ours.recv(1) == b""
+    assert socket_of_ours.recv(1) == b""
     deadline.close()
