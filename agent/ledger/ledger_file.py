@@ -77,11 +77,26 @@ RUN_EVENTS_SCHEMA = """CREATE TABLE IF NOT EXISTS run_events (
     left_sinks TEXT NOT NULL DEFAULT ''
 );
 """
+# As above. An empty value closes the tag for the device.
+TAG_VALUES_SCHEMA = """CREATE TABLE IF NOT EXISTS tag_values (
+    number INTEGER PRIMARY KEY,
+    tag TEXT NOT NULL,
+    value TEXT NOT NULL,
+    device TEXT NOT NULL,
+    UNIQUE (tag, value, device)
+);
+"""
 LEDGER_FORMAT = sqlite_file.FileFormat(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
     version=5,
-    schema=_TABLES + _SMALL_TABLES + quarantine.QUARANTINE_SCHEMA + presence.PRESENCE_SCHEMA + presence.RETAINED_SCHEMA + RUN_EVENTS_SCHEMA,
+    schema=_TABLES
+    + _SMALL_TABLES
+    + quarantine.QUARANTINE_SCHEMA
+    + presence.PRESENCE_SCHEMA
+    + presence.RETAINED_SCHEMA
+    + RUN_EVENTS_SCHEMA
+    + TAG_VALUES_SCHEMA,
     elsewhere="give the path of a ledger, or set EDGEMETER_HOME to another folder",
 )
 # Nine values a row; SQLite before 3.32 accepts at most 999.

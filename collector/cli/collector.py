@@ -54,6 +54,7 @@ COMMANDS: Sections = {
         "backup": ("edgemeter.collector.cli.ledger:backup", "Back up the ledger while the collector runs."),
         "restore": ("edgemeter.collector.cli.ledger:restore", "Restore a backup, and what other ledgers have."),
         "import": ("edgemeter.collector.cli.ledger:import_", "Import another ledger."),
+        "tags": ("edgemeter.collector.cli.ledger:tags", "Show how many values each tag of InfluxDB has."),
         "vacuum": ("edgemeter.collector.cli.ledger:vacuum", "Return unused space to the file system."),
     },
 }

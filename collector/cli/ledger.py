@@ -226,6 +226,35 @@ def stats(ledger: LedgerPlace | None, *, as_json: bool) -> None:
 
 @click.command()
 @ledger_option
+@click.option("--clear", "device", metavar="DEVICE", help="Forget the values that DEVICE brought, and let it bring new ones.")
+@format_option("Print JSON.")
+def tags(ledger: LedgerPlace | None, *, device: str | None, form: Format | None) -> None:
+    """Show how many values each tag of InfluxDB has, and the devices that brought so many that their new ones are tagged `other`.
+
+    Points written so far keep their tags: after `--clear`, drain again into an empty bucket if those are to have them too.
+
+    Example: edgemeter collector tags --clear pi-7
+    """
+    from edgemeter.collector.influx import tag_values
+
+    with open_ledger(chosen_ledger(ledger), "read" if device is None else "write") as opened:
+        if device is not None:
+            click.echo(f"{count(tag_values.clear(opened, device), 'value')} of {device} forgotten", err=True)
+        uses = tag_values.tag_uses(opened)
+    if print_data(form, {"tags": [msgspec.structs.asdict(use) for use in uses]}):
+        return
+    columns = [
+        TableColumn("tag", [use.tag for use in uses]),
+        TableColumn("values", [str(use.values) for use in uses], "right"),
+        TableColumn("at most", [str(use.limit) for use in uses], "right"),
+        TableColumn("closed for", [figures.printable(", ".join(use.closed_for)) for use in uses], folds=True),
+    ]
+    console = console_for(form)
+    console.print(fitted_table(columns, console.width))
+
+
+@click.command()
+@ledger_option
 def vacuum(ledger: LedgerPlace | None) -> None:
     """Return unused space in the ledger's file to the file system.
 

@@ -23,9 +23,10 @@ from edgemeter.agent.ledger.run_history import LedgerRuns
 from edgemeter.collector.influx.bucket_marker import is_marker
 from edgemeter.collector.influx.client import PointsRejectedError
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.influx.points import Points, TagValues, point_ns
+from edgemeter.collector.influx.points import Points, forget_tags, point_ns
 from edgemeter.collector.influx.sink import RejectedPoint, Sink, open_sink
 from edgemeter.collector.influx.status_points import CollectorStatus, collector_line, device_line
+from edgemeter.collector.influx.tag_values import TagValues, take_over
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger, path_beside
 
 logger = logging.getLogger(__name__)
@@ -165,6 +166,8 @@ class Drain:
     def _drain(self, ledger: Ledger, writer: ThreadPoolExecutor) -> None:
         self._begin_anew_if_missing(ledger)
         self._claim(ledger)
+        if self._points.known is not None and self._points.known.refresh(ledger):
+            forget_tags()
         self._position = read_to = ledger.position(self.sink_name)
         in_progress: tuple[_Batch, Future[list[RejectedPoint]]] | None = None
         while True:
@@ -261,7 +264,7 @@ class Drain:
             if len(batch.lines) >= BATCH_POINTS * share or batch.characters >= BATCH_CHARACTERS * share:
                 break
         if self._points.known is not None:
-            self._points.known.save()
+            self._points.known.save(ledger)
         return batch if batch.lines else None
 
     def _note(self, ledger: Ledger, batch: _Batch, rejected: Sequence[RejectedPoint]) -> bool:
@@ -295,7 +298,9 @@ def open_drain(ledger_place: LedgerPlace, influx: InfluxConfig) -> Drain:
         ConfigError: InfluxDB refuses the credentials.
         UnavailableError: influxdb-client is not installed.
     """
-    points = Points(influx.extent, influx.also, TagValues(path_beside(ledger_place, ".influx-tags")))
+    points = Points(influx.extent, influx.also, TagValues())
+    with open_ledger(ledger_place) as ledger:
+        take_over(ledger, path_beside(ledger_place, ".influx-tags"))
     sink = open_sink(influx)
     try:
         sink.prepare()

@@ -4,14 +4,12 @@ import functools
 import operator
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from edgemeter.agent.base import durable_file
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_MINUTE
 from edgemeter.agent.contract import samples
@@ -23,6 +21,7 @@ from edgemeter.agent.ledger.run_history import WithdrawnRun
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx.influx_config import Extent, Extra
 from edgemeter.collector.influx.point_schema import CASE_TAGS, FieldGroup, FieldKind, PointField, read_figures, trace_source
+from edgemeter.collector.influx.tag_values import TagValues
 
 _KEPT_NS = 1_000_000
 _TAG_SETS = 65_536
@@ -35,54 +34,6 @@ _case_tags = tuple(CASE_TAGS.values())
 # A tag can hold neither a line break nor a final backslash, and has no escape for either.
 _PLAIN = dict.fromkeys((*range(32), 127), " ") | {ord("\\"): "/"}
 _ESCAPED = {ord(character): f"\\{character}" for character in ",= "}
-
-# Each tag has a limit of values, because every new one makes series that InfluxDB keeps for good. What is beyond the limit, or too long, is
-# tagged `other`; the exact text is a field of the point and in the ledger. Devices and fleets are known to the broker: they have no limit.
-MOST_VALUES = 1000
-LONGEST_VALUE = 200
-OTHER = "other"
-UNLIMITED = frozenset({"device", "fleet", "role"})
-
-
-@dataclass(slots=True, eq=False)
-class TagValues:
-    """The values of each tag so far. None is ever removed, and one that was not admitted never will be.
-
-    With a `path` they are read from that file and saved there, so that a restart changes no tag.
-    """
-
-    path: Path | None = None
-    most: int = MOST_VALUES
-    _known: dict[str, dict[str, None]] = field(default_factory=dict)
-    _is_saved: bool = True
-
-    def __post_init__(self) -> None:
-        if self.path is None or not self.path.exists():
-            return
-        try:
-            values = msgspec.json.decode(self.path.read_bytes(), type=dict[str, list[str]])
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the tag values {str(self.path)!r} ({error}): delete the file, it is written again") from error
-        self._known = {name: dict.fromkeys(values_of_tag) for name, values_of_tag in values.items()}
-
-    def admitted(self, name: str, value: str) -> str:
-        """Return `value`, or `other` if the tag `name` has as many values as it may have, or the value is too long."""
-        if name in UNLIMITED:
-            return value
-        values_of_tag = self._known.setdefault(name, {})
-        if value in values_of_tag:
-            return value
-        if len(values_of_tag) >= self.most or len(value) > LONGEST_VALUE:
-            return OTHER
-        values_of_tag[value] = None
-        self._is_saved = False
-        return value
-
-    def save(self) -> None:
-        """Write the file if a value is new since the last time; call it before the points are written."""
-        if self.path is not None and not self._is_saved:
-            durable_file.write(self.path, msgspec.json.encode({name: list(values_of_tag) for name, values_of_tag in self._known.items()}))
-            self._is_saved = True
 
 
 def start_ns(record: RunRecord | WithdrawnRun) -> int:
@@ -208,11 +159,17 @@ def _by_name(field: PointField, values: dict[str, Any]) -> Iterator[str]:
 
 @functools.lru_cache(_TAG_SETS)
 def _tag_set(values: tuple[str | None, ...], admitted: TagValues | None) -> tuple[Mapping[str, str | None], str]:
-    """Return the tags of these values, and their text. What `admitted` has admitted once it always admits."""
+    """Return the tags of these values, and their text. What `admitted` has decided once it always decides; else `forget_tags`."""
     tags = dict(zip(_TAG_NAMES, values, strict=True))
     if admitted is not None:
-        tags = {name: admitted.admitted(name, value) if value else value for name, value in tags.items()}
+        device = tags["device"] or ""
+        tags = {name: admitted.admitted(device, name, value) if value else value for name, value in tags.items()}
     return tags, _tag_text(tags)
+
+
+def forget_tags() -> None:
+    """Let the tags of values be decided anew."""
+    _tag_set.cache_clear()
 
 
 def _tag_text(tags: Mapping[str, str | None]) -> str:
@@ -330,7 +287,9 @@ def _power(record: RunRecord, series: dict[str, Series], admitted: TagValues | N
         if len(read) != len(taken_ns):
             continue
         source = trace_source(record, trace)
-        tags = record_tags(record, admitted, energy_source=admitted.admitted("energy_source", source) if admitted else source)
+        tags = record_tags(
+            record, admitted, energy_source=admitted.admitted(record.device, "energy_source", source) if admitted else source
+        )
         head = f"power_trace{tags} sensor={quoted(trace.name)},{identity},{value_name}="
         for value, at_ns in zip(read.tolist(), taken_ns.tolist(), strict=True):
             if np.isfinite(value):

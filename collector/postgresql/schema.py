@@ -132,7 +132,15 @@ _RUN_EVENTS = f"""CREATE TABLE IF NOT EXISTS run_events (
     body bytea,
     left_sinks {_TEXT} DEFAULT ''
 )"""
-_SHARED = ("sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "unsent")
+# As above. An empty value closes the tag for the device.
+_TAG_VALUES = f"""CREATE TABLE IF NOT EXISTS tag_values (
+    number bigint PRIMARY KEY,
+    tag {_TEXT},
+    value {_TEXT},
+    device {_TEXT},
+    UNIQUE (tag, value, device)
+)"""
+_SHARED = ("sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "unsent", "tag_values")
 # What each role may do: a writer adds records and never changes or removes one; a keeper also removes what retention does not keep.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "edgemeter_read": ("GRANT SELECT ON {tables} TO edgemeter_read",),
@@ -186,6 +194,7 @@ def init_ledger(session: LedgerSession) -> list[str]:
         version, min_version = statements.execute("SELECT version, min_version FROM ledger").fetchone()
         check_version(version, min_version, session.address)
         statements.execute(_RUN_EVENTS)
+        statements.execute(_TAG_VALUES)
     return steps + [_grant(session, role, "; ".join(grants)) for role, grants in ROLES.items()]
 
 

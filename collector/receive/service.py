@@ -14,6 +14,7 @@ from edgemeter.agent.ledger.presence import DeviceBacklog
 from edgemeter.agent.ledger.quarantine import RejectionKind
 from edgemeter.agent.ledger.retention import Retention
 from edgemeter.collector.influx.influx_config import InfluxConfig
+from edgemeter.collector.influx.tag_values import MOST_VALUES, tag_uses
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger
 from edgemeter.collector.receive.allocator import keep_freed_buffers
 from edgemeter.collector.receive.monitor import MonitorMetric, process_metrics
@@ -181,6 +182,11 @@ class Collector:
         since_ns = {sink: ledger.waiting_since_ns(row) for sink, row in positions.items()}
         lag_s = {sink: 0.0 if since is None else max(0, now_ns - since) / 1e9 for sink, since in since_ns.items()}
         yield MonitorMetric("sink_row", "gauge", "Row up to which the sink has every record.", positions, "sink")
+        if self._drain is not None:
+            uses = tag_uses(ledger)
+            counts, closed = {use.tag: use.values for use in uses}, {use.tag: len(use.closed_for) for use in uses}
+            yield MonitorMetric("influx_tag_values", "gauge", f"Values of each tag in InfluxDB, of {MOST_VALUES}.", counts, "tag")
+            yield MonitorMetric("influx_tags_closed", "gauge", "Devices whose new values are tagged `other`.", closed, "tag")
         yield MonitorMetric("sink_lag_seconds", "gauge", "Age of the oldest record that the sink does not have.", lag_s, "sink")
 
     def _is_settled(self) -> bool:

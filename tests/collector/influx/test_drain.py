@@ -15,9 +15,10 @@ from edgemeter.collector.influx import client
 from edgemeter.collector.influx import drain as influx_drain
 from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.influx_config import InfluxConfig
-from edgemeter.collector.influx.points import Points, TagValues
+from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.set_up import set_up_influx
 from edgemeter.collector.influx.sink import open_sink
+from edgemeter.collector.influx.tag_values import TagValues
 from edgemeter.collector.runs.store import InfluxStore
 from tests.fixtures.draining import drained, draining
 from tests.fixtures.influx1 import Influx1
@@ -304,14 +305,14 @@ def test_the_raw_samples_come_along_when_they_are_wanted(scripted, sink_of, path
     assert [line.partition(b",")[0] for line in body.split(b"\n")] == [b"run", b"latency_histogram"]
 
 
-def test_records_with_thousands_of_names_and_values_leave_a_bucket_small(influx_place, sink_of, path, tmp_path):
+def test_records_with_thousands_of_names_and_values_leave_a_bucket_small(influx_place, sink_of, path):
     """As many fields as the table has and as many values as a tag may have, on the server itself; every run is there."""
     detail = {f"metric_{number}": float(number) for number in range(2000)}
     many = [make_record(session=5, seq=seq, suite=f"nightly-{seq}", accuracy=make_accuracy(detail=detail)) for seq in range(1, 31)]
     fill(path, many)
-    drained(path, sink_of(influx_place.config()), Points(known=TagValues(tmp_path / "tags", most=10)))
+    drained(path, sink_of(influx_place.config()), Points(known=TagValues(limit=20)))
     fill(path, [make_record(session=5, seq=31, suite="nightly-31")])
-    drained(path, sink_of(influx_place.config()), Points(known=TagValues(tmp_path / "tags", most=10)))
+    drained(path, sink_of(influx_place.config()), Points(known=TagValues(limit=20)))
     assert len(influx_place.query("SHOW FIELD KEYS FROM run")) < 300
     assert len(influx_place.query('SHOW TAG VALUES FROM run WITH KEY = "suite"')) == 11
     runs = InfluxStore(influx_place.config()).contents().runs

@@ -13,7 +13,7 @@ from edgemeter.agent.engine.scenarios import latency_statistics
 from edgemeter.agent.tasks import coco_ap, pixels
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx import points as influx_points
-from edgemeter.collector.influx.points import LONGEST_VALUE, TagValues
+from edgemeter.collector.influx.tag_values import LONGEST_VALUE, TagValues
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import (
     make_accuracy,
@@ -265,23 +265,16 @@ def test_energies_of_other_sensors_are_one_text_in_which_each_names_its_sensor_a
     assert (name, curve["sensor"], curve["scope"]) == ("other_energies", "rails", "module")
 
 
-def test_a_tag_takes_no_more_than_its_values_and_the_text_stays(tmp_path):
-    """Beyond the limit the tag is `other`, after a restart too; devices are not limited."""
-    limits = TagValues(tmp_path / "tags", most=2)
-    suites = [influx_points.tags_of(plain(suite=f"nightly-{day}", device=f"pi-{day}"), limits)[0] for day in range(4)]
+def test_beyond_its_limit_a_tag_is_other_and_the_text_stays():
+    """The device's name and its fleet's are not limited."""
+    limits = TagValues(limit=4)
+    suites = [influx_points.tags_of(plain(suite=f"nightly-{day}"), limits)[0] for day in range(4)]
     assert [tags["suite"] for tags in suites] == ["nightly-0", "nightly-1", "other", "other"]
-    assert [tags["device"] for tags in suites] == ["pi-0", "pi-1", "pi-2", "pi-3"]
+    assert {tags["device"] for tags in suites} == {plain().device}
     line = influx_points.point_line(plain(suite="nightly-3"), "all", limits)
     assert ",suite=other," in line
     assert 'exact_suite="nightly-3"' in line
-    limits.save()
-    reread = TagValues(tmp_path / "tags", most=2)
-    assert reread.admitted("suite", "nightly-1") == "nightly-1"
-    assert reread.admitted("suite", "nightly-9") == "other"
-    assert reread.admitted("scenario", "s" * 201) == "other"
-    (tmp_path / "tags").write_text("{")
-    with pytest.raises(ConfigError, match="delete the file"):
-        TagValues(tmp_path / "tags")
+    assert limits.admitted("pi-1", "scenario", "s" * 201) == "other"
 
 
 def test_tags_are_escaped_and_what_they_cannot_hold_is_replaced():
