@@ -49,6 +49,8 @@ class TagValues:
             return value
         if len(value) > LONGEST_VALUE:
             return OTHER
+        # PostgreSQL stores no NUL, and a tag has a space for it.
+        value = value.replace("\0", " ")
         number, closed = self._numbers.get((tag, value)), self._closed.get((tag, device))
         if number is not None and (closed is None or number < closed):
             return value

@@ -41,9 +41,10 @@ def test_a_device_with_thousands_of_names_leaves_room_for_every_other(ledger, ca
     assert suites(values, "hostile", 30) == [f"hostile-{number}" for number in range(10)] + ["other"] * 20
     assert suites(values, "pi-1", 5) == [f"pi-1-{number}" for number in range(5)]
     assert values.admitted("pi-2", "suite", "pi-1-3") == "pi-1-3"
+    assert values.admitted("pi-2", "scenario", "a\0b") == "a b"
     assert [record.args[0] for record in caplog.records] == ["hostile"]
     values.save(ledger)
-    (use,) = tag_uses(ledger)
+    _, use = tag_uses(ledger)
     assert (use.tag, use.values, use.closed_for) == ("suite", 15, ("hostile",))
 
 
