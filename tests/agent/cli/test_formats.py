@@ -46,6 +46,7 @@ LINES = {
     "collector quarantine": "",
     "collector quarantine list": "",
     "collector changes": "",
+    "collector tags": "",
     "bundle verify": "BUNDLE",
     "bundle show": "BUNDLE",
     "models list": "",
@@ -64,7 +65,7 @@ LINES = {
     "config variables": "",
 }
 # Tables of which this world has none.
-EMPTY = {"fleet requests", "fleet list", "bundle verify", "sensors"}
+EMPTY = {"collector tags", "fleet requests", "fleet list", "bundle verify", "sensors"}
 # These measure for long, need another machine, or what a test of theirs sets up; they print as the others do.
 ELSEWHERE = {
     "demo", "compare --models", "compare --datacenter", "models profile", "models quality", "models quantise", "models convert",
