@@ -142,8 +142,8 @@ class PostgresSession:
             if self.use.row_factory is not None:
                 connection.row_factory = self.use.row_factory
             connection.add_notice_handler(self._noticed)
-            self._deadline = SocketDeadline(connection.fileno())
             try:
+                self._deadline = SocketDeadline(connection.fileno())
                 with self._awaiting():
                     connection.execute(
                         _SETTINGS + self.use.settings + ("; SET default_transaction_read_only = on" if self._access == "read" else "")
@@ -151,6 +151,9 @@ class PostgresSession:
             except self._driver.Error:
                 connection.close()
                 raise
+            except OSError as error:
+                connection.close()
+                raise UnavailableError(f"no connection to {self.address} ({error}): raise the limit of open files (ulimit -n)") from error
             self._connection = connection
             self.generation += 1
         return self._connection

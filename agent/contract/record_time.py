@@ -26,6 +26,16 @@ def off_by_ns(stated_ns: int, received_ns: int) -> int | None:
     return None
 
 
+def was_never_set(record: RunRecord) -> bool:
+    """Return whether the device never had a synchronised clock: then only the time of receipt is known."""
+    return record.clock_synchronised is False and record.stamped_by == "device"
+
+
+def is_timeless(record: RunRecord, received_ns: int) -> bool:
+    """Return whether a record has no time but that of its receipt: the clock was never set, or cannot be right."""
+    return was_never_set(record) or off_by_ns(record.started_at_ns, received_ns) is not None
+
+
 def placed(record: RunRecord, received_ns: int) -> RunRecord:
     """Return the record, at the time of its receipt and marked so where the stated time cannot be true; never for storing it."""
     if off_by_ns(record.started_at_ns, received_ns) is None:

@@ -17,7 +17,8 @@ import msgspec
 from edgemeter.agent.base.errors import TransientError, UnavailableError
 from edgemeter.agent.base.sqlite_file import Database
 from edgemeter.agent.contract.messages import AgainRequest, Receipt
-from edgemeter.agent.contract.record import NO_SAMPLES, RunRecord, change_fields, encode, join_samples, split_samples
+from edgemeter.agent.contract.record import NO_SAMPLES, RunRecord, change_fields, decode, encode, join_samples, split_samples
+from edgemeter.agent.contract.record_time import is_timeless
 from edgemeter.agent.delivery import outbox_file
 
 logger = logging.getLogger(__name__)
@@ -181,6 +182,9 @@ class Outbox(Database):
         """Give records without a time of their own that of their first receipt, which they have wherever they come again."""
         rows = "FROM waiting JOIN records USING (row) WHERE session = ? AND seq BETWEEN ? AND ? AND row NOT IN (SELECT row FROM receipted)"
         for row, head in connection.execute(f"SELECT row, record {rows}", named).fetchall():
+            # Nobody changes a time that was measured.
+            if not is_timeless(decode(head), received_ns):
+                continue
             placed = change_fields(head, started_at_ns=received_ns, stamped_by="collector")
             connection.execute("UPDATE records SET record = ? WHERE row = ?", (placed, row))
 

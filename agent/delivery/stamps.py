@@ -1,7 +1,8 @@
 """Stamps to be set right: records measured while the wall clock was not synchronised, as on a board without a clock chip.
 
 Such a record is held back until the clock is right; then its start is computed from the time since boot, which no step of the wall
-clock touches. It is changed only before it is sent: every copy of a sent record must be the same. If the board was rebooted
+clock touches. It is changed only before it is sent: every copy of a sent record must be the same (a record without a time gets that of
+its first receipt afterwards, as the collector stored it). If the board was rebooted
 meanwhile, or the clock is never synchronised, it is sent as it is, and marked. How long it waits is limited once a boot, not once a
 connection: a link that comes and goes without a time server delivers all the same.
 """

@@ -192,10 +192,6 @@ class Ledger(ABC):
         """Return on how many disks a record is when its receipt is sent, in words."""
         return "one disk"
 
-    def stall(self) -> str | None:
-        """Return what a commit that does not end waits for, if that can be seen from outside, in words."""
-        return None
-
     def received_ns_of(self, keys: Iterable[RecordKey]) -> dict[RecordKey, int]:
         """Return when each of these records was received, UTC; without those that are not here any more."""
         sequences: dict[tuple[str, str, int], set[int]] = defaultdict(set)

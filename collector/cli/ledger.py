@@ -226,7 +226,7 @@ def stats(ledger: LedgerPlace | None, *, as_json: bool) -> None:
 
 @click.command()
 @ledger_option
-@click.option("--clear", "device", metavar="DEVICE", help="Forget the values that DEVICE brought, and let it bring new ones.")
+@click.option("--clear", "device", metavar="DEVICE", help="Forget the values that DEVICE brought first, and let it bring new ones.")
 @format_option("Print JSON.")
 def tags(ledger: LedgerPlace | None, *, device: str | None, form: Format | None) -> None:
     """Show how many values each tag of InfluxDB has, and the devices that brought so many that their new ones are tagged `other`.

@@ -112,7 +112,7 @@ def tag_uses(ledger: Ledger) -> list[TagUse]:
 
 
 def clear(ledger: Ledger, device: str) -> int:
-    """Forget the values that only this device brought, and let it bring new ones; return how many entries that were."""
+    """Forget the values that this device brought first, and let it bring new ones; return how many entries that were."""
     with ledger.writing() as statements:
         return int(statements.execute("DELETE FROM tag_values WHERE device = ?", (device,)).rowcount)
 

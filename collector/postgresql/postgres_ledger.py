@@ -100,7 +100,7 @@ WHERE chunk = ?"""
             reason = None
             with suppress(EdgemeterError):
                 reason = self.stall()
-            raise TransientError(reason or str(error)) from error
+            raise TransientError(f"{error} ({reason})" if reason else str(error)) from error
 
     def query(self, statement: str, *values: Any) -> list[Any]:
         """See `Ledger`."""

@@ -16,7 +16,7 @@ from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.health import Health, decode_health
 from edgemeter.agent.contract.messages import Topic, parse_topic
 from edgemeter.agent.contract.record import SCHEMA, RunRecord, change_fields, decode
-from edgemeter.agent.contract.record_time import off_by_ns
+from edgemeter.agent.contract.record_time import is_timeless, off_by_ns, was_never_set
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.chunks import COLLISION, LARGEST_CHUNK_TEXT_BYTES, Arrival, ArrivedBatch, RecordKey, key_of, pack_array
 from edgemeter.agent.ledger.ledger import Ledger
@@ -93,7 +93,7 @@ class Admitted:
             return
         if len(text) <= LARGEST_CHUNK_TEXT_BYTES and (batch := self._read_batch(text, topic)):
             body = pack_array(text) if text is message.payload else message.payload
-            self.timeless += [key_of(record) for record in batch if off_by_ns(record.started_at_ns, received_ns) is not None]
+            self.timeless += [key_of(record) for record in batch if is_timeless(record, received_ns)]
             self.batches.append(ArrivedBatch(batch, body, message.topic, received_ns, self.depth == "whole"))
             return
         before = len(self.rejections)
@@ -119,26 +119,20 @@ class Admitted:
         try:
             envelope.check_size(text)
             record = self._read(text)
-            is_timeless = off_by_ns(record.started_at_ns, received_ns) is not None
-            if _has_no_time(record):
-                is_timeless = True
+            has_no_time = is_timeless(record, received_ns)
+            if was_never_set(record):
                 text = change_fields(text, started_at_ns=received_ns, stamped_by="collector")
                 record = self._read(text)
             kind = "origin"
             _check(record, topic)
             self.arrivals.append(Arrival(record, text, name, received_ns, self.depth == "whole"))
-            self.timeless += [key_of(record)] if is_timeless else []
+            self.timeless += [key_of(record)] if has_no_time else []
         except ConfigError as error:
             self.rejections.append(Rejection(name, text, str(error), received_ns, kind))
 
     def _read(self, text: bytes) -> RunRecord:
         # An envelope has every field of a record that the ledger reads.
         return decode(text) if self.depth == "whole" else cast("RunRecord", envelope.read_envelope(text))
-
-
-def _has_no_time(record: RunRecord) -> bool:
-    """Return whether the device never had a synchronised clock: then only the time of receipt is known."""
-    return record.clock_synchronised is False and record.stamped_by == "device"
 
 
 def _are_in_order(batch: Iterable[RunRecord], topic: Topic) -> bool:
@@ -148,7 +142,7 @@ def _are_in_order(batch: Iterable[RunRecord], topic: Topic) -> bool:
         and 0 < (record.session or 0) < NUMBER_LIMIT
         and 0 < (record.seq or 0) < NUMBER_LIMIT
         and 0 < record.started_at_ns < TIME_LIMIT_NS
-        and not _has_no_time(record)
+        and not was_never_set(record)
         for record in batch
     )
 

@@ -11,7 +11,7 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
 from edgemeter.agent.contract import record
-from edgemeter.agent.contract.messages import Receipt
+from edgemeter.agent.contract.messages import AgainRequest, Receipt
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.delivery.outbox_file import FORMAT, delete_receipted
 from tests.fixtures.record_factory import make_record
@@ -125,6 +125,23 @@ def test_a_receipt_drops_what_it_names_and_nothing_else(outbox):
     assert outbox.forget(Receipt(session=outbox.session, held=((2, 3), (6, 2**53 - 1)))) == 3
     assert [seq for _, seq in numbers(outbox)] == [1, 4, 5]
     assert outbox.forget(Receipt(session=outbox.session, held=((2, 3),))) == 0
+
+
+def test_a_receipt_gives_its_time_to_records_that_have_none_and_to_no_other(outbox):
+    """A broker or a collector that claims a time for every record changes none that its device measured."""
+    received_ns = 1_790_000_000 * 10**9
+    starts = {"right": received_ns - 10**9, "never set": 5, "years ahead": received_ns + 10**18}
+    for name, started_at_ns in starts.items():
+        outbox.put(make_record(started_at_ns=started_at_ns, clock_synchronised=name != "never set"))
+    outbox.leave_unstamped()
+    outbox.forget(Receipt(session=outbox.session, held=((1, 3),), received_ns=received_ns))
+    outbox.send_again(AgainRequest(again="0" * 16), "pi-1", make_record().fleet)
+    records = [record.decode(pending.payload) for pending in outbox.pending(10, 10**9)]
+    assert [(entry.started_at_ns, entry.stamped_by) for entry in records] == [
+        (starts["right"], "device"),
+        (received_ns, "collector"),
+        (received_ns, "collector"),
+    ]
 
 
 def test_forgetting_takes_the_samples_along(outbox):
