@@ -17,7 +17,7 @@ from edgemeter.collector.trend import scan
 from edgemeter.collector.trend.covariate import without_gaps, without_jump
 from edgemeter.collector.trend.days import Days
 from edgemeter.collector.trend.metrics import TrendMetric
-from edgemeter.collector.trend.modes import TwoModes, two_modes
+from edgemeter.collector.trend.modes import TwoModes, modes_beside_heat
 from edgemeter.collector.trend.scan import (
     AFTER,
     BEFORE,
@@ -154,9 +154,7 @@ def _without_modes(metric: TrendMetric, days: Days, begins: Sequence[int]) -> Ch
     for begin, stop in pairwise([*begins, len(x)]):
         if stop - begin < BEFORE + AFTER:
             continue
-        warmth = heat[begin:stop] - heat[begin:stop].mean()
-        slope = float(warmth @ days.x[begin:stop]) / max(float(warmth @ warmth), 1e-9)
-        modes = two_modes(days.x[begin:stop] - slope * warmth, metric.reported_from)
+        modes = modes_beside_heat(days.x[begin:stop], heat[begin:stop], metric.reported_from)
         if modes is not None:
             x[begin:stop] -= modes.apart()
     return ChangePoints(tuple(begins), replace(days, x=x) if (x != days.x).any() else days, modes=modes)

@@ -38,6 +38,34 @@ class TwoModes:
         return apart
 
 
+def modes_beside_heat(x: Array, heat: Array, least: float) -> TwoModes | None:
+    """Return the two modes of what the temperature leaves of `x`, with its slope taken over all days and again within each mode.
+
+    Over all days a step in a season that grows warmer passes for an effect of the temperature, whose weather then looks like modes:
+    so `x` itself has to change with them.
+    """
+    modes = two_modes(x - _heat_effect(x, heat, np.zeros(len(x), np.bool_)), least)
+    modes = modes and two_modes(x - _heat_effect(x, heat, modes.is_high), least)
+    return modes if modes is not None and _changes_with(modes, x) else None
+
+
+def _changes_with(modes: TwoModes, x: Array) -> bool:
+    """Return whether `x` goes, from one day to the next at a change of mode, most of the way to the other level."""
+    places = np.flatnonzero(modes.is_high[1:] != modes.is_high[:-1]) + 1
+    changes = (x[places] - x[places - 1]) * np.where(modes.is_high[places], 1.0, -1.0)
+    return bool(median(changes) >= (modes.high - modes.low) / 2)
+
+
+def _heat_effect(x: Array, heat: Array, is_high: Mask) -> Array:
+    """Return the part of `x` that follows the temperature, by a slope that a difference between the two levels does not change."""
+    within = heat.copy()
+    for level in (is_high, ~is_high):
+        if level.any():
+            within[level] -= heat[level].mean()
+    effect: Array = (heat - heat.mean()) * (float(within @ x) / max(float(within @ within), 1e-9))
+    return effect
+
+
 def two_modes(x: Array, least: float) -> TwoModes | None:
     """Return the two modes of days whose figures are `x`, if they have such, at least `least` apart."""
     middle = _middle(x, least)

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from edgemeter.collector.trend.change_points import change_points
+from edgemeter.collector.trend.days import Days
+from edgemeter.collector.trend.metrics import METRICS
 from edgemeter.collector.trend.modes import two_modes
 from edgemeter.collector.trend.series_trend import is_event
 from edgemeter.collector.trend.trend_text import finding_lines
@@ -44,6 +47,40 @@ def test_a_step_after_some_high_days_has_no_modes():
     x[[34, 35]] += 4.5
     x[60:] += 4.5
     assert two_modes(x, 2.7) is None
+
+
+def in_a_room(x, temperatures_c):
+    """Return the change points of boards (rows) whose figures in per cent are `x`, and whose thermometer shows these temperatures."""
+    size = x.shape[1]
+    names = ((),) * size
+    boards = [
+        Days(np.arange(size), row, np.full(size, 0.01), np.ones(size, np.int64), temperature_c, names, 0.05)
+        for row, temperature_c in zip(x, temperatures_c, strict=True)
+    ]
+    return change_points(METRICS["latency"], boards)
+
+
+def test_a_step_in_a_season_that_grows_warmer_has_no_modes():
+    """Up once by 6% and up to stay: a temperature that rises on the same days does not turn it into two levels that alternate."""
+    draw = np.random.default_rng(7)
+    temperatures_c = 50 + 4 * np.sin(2 * np.pi * np.arange(90) / 365) + draw.normal(0, 0.8, (400, 90))
+    x = 0.8 * draw.normal(size=(400, 90))
+    x[:, 60:] += 6.0
+    results = in_a_room(x, temperatures_c)
+    assert sum(changes.modes is not None for changes in results) <= 2
+    assert sum(any(abs(step.place - 60) <= 2 for step in changes.breaks) for changes in results) >= 396
+
+
+def test_modes_are_seen_through_a_season_and_not_where_the_temperature_makes_them():
+    """The figure follows the room by 1% a degree: what alternates beside that has modes, what alternates with a heating has none."""
+    draw = np.random.default_rng(7)
+    season = 50 + 4 * np.sin(2 * np.pi * np.arange(90) / 365)
+    alternates = 5.0 * (np.arange(90) // 5 % 2)
+    for weather in (0.1, 0.8):
+        room = season + draw.normal(0, weather, (50, 90))
+        assert all(changes.modes for changes in in_a_room(room + alternates + 0.8 * draw.normal(size=(50, 90)), room))
+    heated = season + alternates + draw.normal(0, 0.3, (50, 90))
+    assert not any(changes.modes for changes in in_a_room(heated + 0.8 * draw.normal(size=(50, 90)), heated))
 
 
 def test_two_warm_weeks_are_an_episode_that_is_over():
