@@ -7,6 +7,7 @@ elsewhere or after a change, the row of a matrix, the tags of a point.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from math import prod
 from operator import attrgetter
 from typing import Any, Literal
@@ -266,12 +267,22 @@ FIELDS: tuple[IdentityField, ...] = (
     IdentityField("model_sha256", lambda key: f"file {key.model_sha256[:6]}", ("model.sha256",), may_change_in=("series", "change")),
 )  # fmt: skip
 FIELD = {field.name: field for field in FIELDS}
+_WHERE = ("device", "fleet")
 _READ = tuple(field.read or attrgetter(field.paths[0]) for field in FIELDS)
 
 
 def key_of(run: RunRecord) -> CaseKey:
     """Return the case that `run` belongs to."""
     return CaseKey(*[read(run) for read in _READ])
+
+
+def case_hash(key: CaseKey) -> str:
+    """Return a hash of the case wherever it runs, without device and fleet: 12 hexadecimal digits, the same on every machine.
+
+    An unknown value does not enter it: a field that is added changes no hash of a run without it.
+    """
+    values = {field.name: value for field in FIELDS if field.name not in _WHERE and (value := getattr(key, field.name)) is not None}
+    return sha256(msgspec.json.encode(values, order="sorted")).hexdigest()[:12]
 
 
 def names_in(projection: Projection) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from edgemeter.agent.contract.energy_provenance import energy_provenance
 from edgemeter.agent.contract.figures import in_view, reader, record_names
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.collector.influx import point_schema
-from edgemeter.collector.influx.point_schema import CASE_TAGS, FieldGroup, FieldKind
+from edgemeter.collector.influx.point_schema import CASE_TAGS, FieldGroup, FieldKind, case_tags
 
 # Beside tags and figures: what distinguishes runs, and what a figure means.
 _FACTS = (
@@ -45,7 +45,7 @@ def every_column() -> tuple[RunColumn, ...]:
     worked_out = [
         RunColumn(entry.name, "boolean" if entry.is_truth else "float", entry.value) for entry in in_view("csv") if not entry.path
     ]
-    derived = [RunColumn(name, "text", value_of) for name, value_of in CASE_TAGS.items()]
+    derived = [RunColumn(name, "text", _mapped(case_tags, operator.itemgetter(index))) for index, name in enumerate(CASE_TAGS)]
     provenance = RunColumn(point_schema.ENERGY_PROVENANCE, "text", energy_provenance)
     return (*tags, *derived, *_of_group(point_schema.RECORD, ()), provenance, *worked_out)
 

@@ -5,7 +5,7 @@ A point read back gives its record, without the raw samples.
 
 import dataclasses
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey, key_of
+from edgemeter.agent.contract.case_identity import FIELD, FIELDS, CaseKey, case_hash, key_of
 from edgemeter.agent.contract.energy_provenance import energy_provenance, sensor_provenance
 from edgemeter.agent.contract.figures import in_view, record_names
 from edgemeter.agent.contract.record import SCHEMA, RunRecord
@@ -68,8 +68,8 @@ FIGURES = record_names("influx") | {
 # Figures that are worked out from the record.
 WORKED_OUT = tuple(entry for entry in in_view("influx") if not entry.path)
 
-# The tags beside `TAGS`, so that no two cases of a model, and no two kinds of energies, are ever one series; and the fields of a case
-# in `variant`: what no tag of its own holds, but for what may change within a series.
+# The tags beside `TAGS`, so that no two cases on a device, and no two kinds of energies, are ever one series; and the fields of a case
+# in `variant`: what no tag of its own holds, but for what may change within a series of the trend.
 VARIANT = (
     "backend", "threads", "batch", "input_values", "samples_per_query", "target_per_s", "power_mode", "provenance", "settings",
     "served_model", "text_form",
@@ -80,11 +80,6 @@ LONGEST_PART = 60
 
 # What is read of a record for the tags.
 PATHS = sorted({*(path for field in FIELDS for path in field.paths), "energy.is_modelled", "energy.scope", "energy.sensor"})
-
-
-def variant(record: RunRecord) -> str:
-    """Return what distinguishes the case from others of its model, runtime, precision, scenario and data: `cuda, 4 threads, batch 8`."""
-    return _variant(key_of(record), record.inputs)
 
 
 def energy_source(record: RunRecord) -> str | None:
@@ -103,11 +98,21 @@ def _source(scope: str | None, sensor: str | None, provenance: str | None) -> st
     return f"{scope or 'unknown scope'}, {sensor or 'unknown sensor'}, {provenance or 'not stated to be measured'}"
 
 
-CASE_TAGS: dict[str, Callable[[RunRecord], str | None]] = {"energy_source": energy_source, "variant": variant}
+# `case` is a field, the name in the suite.
+CASE_TAGS = ("case_hash", "energy_source", "variant")
+
+
+def case_tags(record: RunRecord) -> tuple[str, str | None, str]:
+    """Return the values of `CASE_TAGS`: the hash of the case, the source of the energy, and the case in words.
+
+    The words are what distinguishes it from others of its model, runtime, precision, scenario and data: `cuda, 4 threads, batch 8`.
+    """
+    hashed, words = _case(key_of(record), record.inputs)
+    return hashed, energy_source(record), words
 
 
 @lru_cache(65_536)
-def _variant(key: CaseKey, inputs: tuple[Tensor, ...]) -> str:
+def _case(key: CaseKey, inputs: tuple[Tensor, ...]) -> tuple[str, str]:
     parts: list[str] = []
     usual = {"samples_per_query": key.batch, "provenance": "measured", "settings": ""}
     for name in VARIANT:
@@ -115,7 +120,7 @@ def _variant(key: CaseKey, inputs: tuple[Tensor, ...]) -> str:
             parts += ["x".join(map(str, tensor.shape)) for tensor in inputs]
         elif getattr(key, name) not in (None, usual.get(name)):
             parts.append(_short(FIELD[name].text(key)))
-    return ", ".join(parts)
+    return case_hash(key), ", ".join(parts)
 
 
 def _short(text: str) -> str:

@@ -20,7 +20,7 @@ from edgemeter.agent.ledger.chunks import HeldChunk
 from edgemeter.agent.ledger.run_history import WithdrawnRun
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx.influx_config import Extent, Extra
-from edgemeter.collector.influx.point_schema import CASE_TAGS, FieldGroup, FieldKind, PointField, read_figures, trace_source
+from edgemeter.collector.influx.point_schema import CASE_TAGS, FieldGroup, FieldKind, PointField, case_tags, read_figures, trace_source
 from edgemeter.collector.influx.tag_values import TagValues
 
 _KEPT_NS = 1_000_000
@@ -29,7 +29,6 @@ _TAG_SETS = 65_536
 _encode = msgspec.json.Encoder().encode
 _path_values = operator.attrgetter(*point_schema.TAGS.values())
 _TAG_NAMES = (*point_schema.TAGS, *CASE_TAGS)
-_case_tags = tuple(CASE_TAGS.values())
 
 # A tag can hold neither a line break nor a final backslash, and has no escape for either.
 _PLAIN = dict.fromkeys((*range(32), 127), " ") | {ord("\\"): "/"}
@@ -58,7 +57,7 @@ def record_tags(record: RunRecord, admitted: TagValues | None = None, **changes:
 
 def tags_of(record: RunRecord, admitted: TagValues | None = None) -> tuple[Mapping[str, str | None], str]:
     """Return the value of each tag of the record, as far as it is among the `admitted` values (None: whatever it is), and all as text."""
-    return _tag_set((*_path_values(record), *[value_of(record) for value_of in _case_tags]), admitted)
+    return _tag_set((*_path_values(record), *case_tags(record)), admitted)
 
 
 def point_line(record: RunRecord, extent: Extent = "all", admitted: TagValues | None = None) -> str:

@@ -19,11 +19,18 @@ logger = logging.getLogger(__name__)
 
 # Of each tag; one device alone gets half of them.
 MOST_VALUES = 2000
+# Each file, data set and version of a runtime makes a case, on however many devices. InfluxDB 1 refuses more than 100,000 values of a tag.
+MORE_CASES = 10
 LONGEST_VALUE = 200
 OTHER = "other"
 UNLIMITED = frozenset({"device", "fleet", "role"})
 # Stands in the table where a tag was closed for a device; no tag has an empty value.
 _CLOSED = ""
+
+
+def limit_of(tag: str, limit: int = MOST_VALUES) -> int:
+    """Return how many values `tag` may have where most tags may have `limit`."""
+    return limit * MORE_CASES if tag == "case_hash" else limit
 
 
 class TagValues:
@@ -56,7 +63,7 @@ class TagValues:
             return value
         if closed is not None:
             return OTHER
-        is_closed = self._brought[tag, device] >= self._limit - self._totals[tag]
+        is_closed = self._brought[tag, device] >= limit_of(tag, self._limit) - self._totals[tag]
         if is_closed:
             logger.warning(
                 "%s has brought too many values of the tag %s: new ones are tagged %r (edgemeter collector tags)", device, tag, OTHER
@@ -108,7 +115,7 @@ def tag_uses(ledger: Ledger) -> list[TagUse]:
     for tag, device in ledger.query("SELECT tag, device FROM tag_values WHERE value = ? ORDER BY device", _CLOSED):
         closed[tag].append(device)
     counts = ledger.query("SELECT tag, sum(CASE WHEN value = ? THEN 0 ELSE 1 END) FROM tag_values GROUP BY tag ORDER BY tag", _CLOSED)
-    return [TagUse(tag, int(count), MOST_VALUES, tuple(closed[tag])) for tag, count in counts]
+    return [TagUse(tag, int(count), limit_of(tag), tuple(closed[tag])) for tag, count in counts]
 
 
 def clear(ledger: Ledger, device: str) -> int:

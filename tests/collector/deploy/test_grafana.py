@@ -1,5 +1,6 @@
 """The dashboards and alert rules that ship: every query of theirs is asked of the real InfluxDB, and every field has its unit."""
 
+import itertools
 import json
 import re
 import time
@@ -9,21 +10,33 @@ import msgspec
 import pytest
 
 from edgemeter.agent.contract import record
+from edgemeter.agent.contract.case_identity import FIELDS, key_of
 from edgemeter.agent.contract.health import Clock, Disk, Health
 from edgemeter.agent.contract.messages import DeviceState
-from edgemeter.agent.contract.record_conditions import DatasetInfo
-from edgemeter.agent.contract.record_figures import ColdStart, Memory
+from edgemeter.agent.contract.record_conditions import DatasetInfo, TextForm
+from edgemeter.agent.contract.record_figures import ColdStart, Load, Memory
+from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import DEPLOY_FILES
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.influx.drain import Drain
-from edgemeter.collector.influx.points import Points
+from edgemeter.collector.influx.points import Points, point_line
+from edgemeter.collector.runs.store import InfluxStore
 from edgemeter.collector.trend.changes import change_point_line, changes_of, noted_changes
 from tests.fixtures.fleet_ledger import Fleet, fleet_records
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.record_factory import make_accuracy, make_energy, make_environment, make_latency, make_record, make_runtime
+from tests.fixtures.record_factory import (
+    make_accuracy,
+    make_energy,
+    make_environment,
+    make_generation,
+    make_latency,
+    make_model,
+    make_record,
+    make_runtime,
+)
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 GRAFANA = DEPLOY_FILES / "grafana"
@@ -122,22 +135,58 @@ def test_every_query_of_a_dashboard_returns_data(filled, path):
             assert any(value is not None for value in values), (path.name, title)
 
 
+def load(**changes):
+    """Return a load of one sample a query; `changes` are its fields."""
+    return Load(**({"samples_per_query": 1, "samples": 64} | changes))
+
+
+def served(name, **changes):
+    """Return what a server states of the model of that name; `changes` are other fields of the generation."""
+    return make_generation(is_local=False, model=LanguageModel(name=name), **changes)
+
+
 def twins():
     """Return runs of one minute that differ in one thing each from a plain one, by what that is; no two have a figure in common."""
     at_ns = 1_760_000_000_000_000_000
+    scenes = make_record().dataset
+    (tensor,) = make_record().inputs
     changes = {
         "plain": {},
         "backend": {"runtime": make_runtime(backend="cuda")},
-        "batch": {"batch": 8},
+        "batch": {"batch": 8, "inputs": (msgspec.structs.replace(tensor, shape=(8, 3, 96, 96)),), "load": load()},
         "threads": {"runtime": make_runtime(threads=4)},
+        "settings": {"runtime": make_runtime(options={"graph_optimisation": "none"})},
+        "runtime": {"runtime": make_runtime(name="onnx-gpu")},
+        "package of the runtime": {"runtime": make_runtime(package="onnxruntime-gpu")},
+        "version of the runtime": {"runtime": make_runtime(version="1.23.0")},
+        "model": {"model": make_model(name="small-detector")},
+        "file of the same name": {"model": make_model(sha256="b2" * 32)},
+        "task": {"model": make_model(task="classification")},
+        "scenario": {"scenario": "offline"},
+        "samples a query": {"load": load(samples_per_query=4)},
+        "rate": {"load": load(target_per_s=5.0)},
+        "input size": {"inputs": (msgspec.structs.replace(tensor, shape=(1, 3, 64, 64)),)},
+        "input layout": {"inputs": (msgspec.structs.replace(tensor, shape=(1, 96, 96, 3)),)},
+        "served model": {"generation": served("a")},
+        "another served model": {"generation": served("b")},
+        "prompt tokens": {"generation": served("a", prompt_tokens=64)},
+        "output tokens": {"generation": served("a", output_tokens=64)},
         "precision": {"precision": "int8"},
         "power mode": {"environment": make_environment(power_mode="15W")},
         "data": {"dataset": DatasetInfo(name="other scenes", sha256="0b" * 32, images=80, annotated=True)},
+        "version of the data": {"dataset": msgspec.structs.replace(scenes, sha256="0b" * 32)},
+        "text": {
+            "dataset": msgspec.structs.replace(
+                scenes, text=TextForm(tokens=128, padding="tokens", stride_tokens=None, tokenizer_sha256=None)
+            )
+        },
         "provenance": {"provenance": {"latency": "replayed", "energy": "replayed"}},
         "energy scope": {"energy": {"scope": "wall-ac"}},
         "energy sensor": {"energy": {"sensor": "shelly"}},
         "energy provenance": {"energy": {"sensor": "replay:demo"}},
         "energy modelled": {"energy": {"is_modelled": True}},
+        "device": {"device": "pi-2"},
+        "role": {"role": "reference"},
         "fleet": {"fleet": "other"},
     }
     runs = {}
@@ -145,6 +194,7 @@ def twins():
         figure = 50.0 + 3.0 * index
         energy = {"gross_mj": figure, "gross_u_mj": figure, "net_mj": figure, "mean_power_w": figure, "idle_before_w": figure}
         fields = {
+            "device": "pi-1",
             "latency": make_latency(p50_ms=figure, p90_ms=figure),
             "throughput_per_s": figure,
             "memory": Memory(peak_mb=figure, before_load_mb=1.0, loaded_mb=2.0),
@@ -156,8 +206,15 @@ def twins():
         fields["energy"] = make_energy(**(energy | change.get("energy", {})))
         if "environment" in change:
             fields["environment"] = msgspec.structs.replace(change["environment"], swap_used_mb=figure)
-        runs[name] = make_record(id=name, device="pi-1", session=7, seq=index + 1, **fields)
+        runs[name] = make_record(id=name, session=7, seq=index + 1, **fields)
     return runs
+
+
+def test_there_are_twins_for_every_field_of_the_identity():
+    """Two that differ in this field alone: a field that is added needs a pair."""
+    pairs = itertools.combinations(map(key_of, twins().values()), 2)
+    differences = [tuple(field.name for field in FIELDS if getattr(a, field.name) != getattr(b, field.name)) for a, b in pairs]
+    assert {names[0] for names in differences if len(names) == 1} == {field.name for field in FIELDS}
 
 
 # These count runs, or follow a device; every other panel shows figures of cases.
@@ -166,7 +223,7 @@ COUNTS = {"Devices with results", "Runs", "Suspect runs", "Invalid runs", "Runs 
 
 @pytest.mark.parametrize("extent", ["all", "figures"])
 def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, sink_of, tmp_path, extent):
-    """Backends cuda and cpu, batch 1 and 8, wall and board, measured and replayed: each panel has each run's own figure, and no other."""
+    """Of twins in every field: each panel has each run's own figure and no other, under a legend of its own."""
     runs = twins()
     path = tmp_path / "ledger.sqlite"
     with SqliteLedger(path) as ledger:
@@ -194,8 +251,28 @@ def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, sink_of,
                     assert set(figures) == measured, (panel["title"], measured - set(figures))
                 else:
                     assert len(rows) == len(runs), panel["title"]
+                if "alias" in target:
+                    legends = {(row["device"], re.sub(r"\$tag_(\w+)", lambda tag, row=row: row[tag[1]], target["alias"])) for row in rows}
+                    assert len(legends) == len(rows), panel["title"]
                 looked_at.add(panel["title"])
     assert len(looked_at) > (15 if extent == "all" else 10)
+
+
+def test_points_without_a_case_are_drawn_apart_and_those_beyond_the_limit_not_at_all(influx_place, sink_of):
+    """Points from before the tag are lines of their own, `other` is many cases; each is read back as its record."""
+    runs = list(twins().values())[:3]
+    before, new, beyond = map(point_line, runs)
+    case = re.compile(r"(?<=,case_hash=)\w+")
+    lines = [case.sub("", before).replace(",case_hash=", ""), new, case.sub("other", beyond)]
+    assert sink_of(influx_place.config()).write(lines) == []
+    for path in DASHBOARDS:
+        for panel in dashboard(path)["panels"]:
+            for query in [target["query"] for target in panel["targets"] if '"latency_p50_ms")' in target["query"]]:
+                rows = influx_place.query(filled_in(query.replace("$__interval", "1d")))
+                figures = {value for row in rows for name, value in row.items() if name in {"median", "p50", "last"}}
+                assert figures == {run.latency.p50_ms for run in runs[:2]}, panel["title"]
+    contents = InfluxStore(influx_place.config()).contents()
+    assert [run.id for run in contents.runs] == [run.id for run in runs]
 
 
 def test_presence_health_and_lag_are_written(influx_place, sink_of, tmp_path):

@@ -48,6 +48,15 @@ def test_a_device_with_thousands_of_names_leaves_room_for_every_other(ledger, ca
     assert (use.tag, use.values, use.closed_for) == ("suite", 15, ("hostile",))
 
 
+def test_the_tag_of_cases_has_room_for_ten_times_as_many(ledger):
+    """A value that one device brought is free for every other."""
+    values = reread(ledger)
+    assert [values.admitted("pi-1", "case_hash", str(number)) for number in range(101)].count("other") == 1
+    assert values.admitted("pi-2", "case_hash", "0") == "0"
+    values.save(ledger)
+    assert [use.limit for use in tag_uses(ledger)] == [20_000]
+
+
 def test_a_decision_is_the_same_after_a_restart_and_at_another_collector(ledger):
     """Also of a value that was `other` for a device and that another one brought later."""
     values = reread(ledger)

@@ -24,6 +24,7 @@ only these fields are written: {figures}.
 # Ends the name of a field that is written with `--influx-fields figures`.
 STAR = " *"
 TEXTS = {
+    "case_hash": "hash of the case: of all that distinguishes it, but for device and fleet",
     "energy_source": "scope, sensor and provenance of the energy: `board-input, ina219, measured`; of `power_trace` those of the readings",
     "variant": "what else distinguishes the case: backend, threads, batch, input shapes, load, power mode, `replayed` of a replay, "
     "settings, served model",
