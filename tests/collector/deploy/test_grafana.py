@@ -259,11 +259,12 @@ def test_no_panel_blends_two_cases_or_two_kinds_of_energy(influx_place, sink_of,
 
 
 def test_points_without_a_case_are_drawn_apart_and_those_beyond_the_limit_not_at_all(influx_place, sink_of):
-    """Points from before the tag are lines of their own, `other` is many cases; each is read back as its record."""
-    runs = list(twins().values())[:3]
-    before, new, beyond = map(point_line, runs)
+    """Points from before the tag are lines of their own, `other` is many cases or models; each is read back as its record."""
+    runs = list(twins().values())[:4]
+    before, new, beyond, unnamed = map(point_line, runs)
     case = re.compile(r"(?<=,case_hash=)\w+")
-    lines = [case.sub("", before).replace(",case_hash=", ""), new, case.sub("other", beyond)]
+    model = re.compile(r"(?<=,model=)[^,]+")
+    lines = [case.sub("", before).replace(",case_hash=", ""), new, case.sub("other", beyond), model.sub("other", unnamed)]
     assert sink_of(influx_place.config()).write(lines) == []
     for path in DASHBOARDS:
         for panel in dashboard(path)["panels"]:
@@ -271,6 +272,8 @@ def test_points_without_a_case_are_drawn_apart_and_those_beyond_the_limit_not_at
                 rows = influx_place.query(filled_in(query.replace("$__interval", "1d")))
                 figures = {value for row in rows for name, value in row.items() if name in {"median", "p50", "last"}}
                 assert figures == {run.latency.p50_ms for run in runs[:2]}, panel["title"]
+        models = [query for title, query in queries(dashboard(path)) if title == "variable model"]
+        assert "other" not in {row["value"] for query in models for row in influx_place.query(query)}
     contents = InfluxStore(influx_place.config()).contents()
     assert [run.id for run in contents.runs] == [run.id for run in runs]
 
