@@ -86,6 +86,9 @@ TAG_VALUES_SCHEMA = """CREATE TABLE IF NOT EXISTS tag_values (
     UNIQUE (tag, value, device)
 );
 """
+# As above. The newest comparison with each InfluxDB, as JSON.
+RECONCILED_SCHEMA = """CREATE TABLE IF NOT EXISTS reconciled (sink TEXT PRIMARY KEY, at_ns INTEGER NOT NULL, body TEXT NOT NULL);
+"""
 LEDGER_FORMAT = sqlite_file.FileFormat(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
@@ -96,7 +99,8 @@ LEDGER_FORMAT = sqlite_file.FileFormat(
     + presence.PRESENCE_SCHEMA
     + presence.RETAINED_SCHEMA
     + RUN_EVENTS_SCHEMA
-    + TAG_VALUES_SCHEMA,
+    + TAG_VALUES_SCHEMA
+    + RECONCILED_SCHEMA,
     elsewhere="give the path of a ledger, or set EDGEMETER_HOME to another folder",
 )
 # Nine values a row; SQLite before 3.32 accepts at most 999.

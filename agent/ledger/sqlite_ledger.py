@@ -17,7 +17,7 @@ from edgemeter.agent.contract.record import RunRecord, encode
 from edgemeter.agent.ledger import presence, quarantine
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, chunk_text
 from edgemeter.agent.ledger.ledger import Ledger, LedgerPart
-from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, RUN_EVENTS_SCHEMA, TAG_VALUES_SCHEMA, LedgerWriter
+from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, RECONCILED_SCHEMA, RUN_EVENTS_SCHEMA, TAG_VALUES_SCHEMA, LedgerWriter
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved, apply_retention, bound_own
 
@@ -44,6 +44,7 @@ class SqliteLedger(sqlite_file.Database, Ledger):
             with self.mapped() as connection:
                 connection.execute(RUN_EVENTS_SCHEMA)
                 connection.execute(TAG_VALUES_SCHEMA)
+                connection.execute(RECONCILED_SCHEMA)
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `Ledger`."""

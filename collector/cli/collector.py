@@ -23,7 +23,7 @@ from edgemeter.agent.base.options import PATH, FiniteRange, broker_files, rename
 from edgemeter.agent.base.service_manager import ServiceManager
 from edgemeter.agent.base.terminal import until_stopped
 from edgemeter.agent.ledger.retention import Retention
-from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, ledger_option
+from edgemeter.collector.cli.stores import LedgerParam, chosen_ledger, influx_read_option, influx_written_options, ledger_option
 from edgemeter.collector.influx import influx_config
 from edgemeter.collector.ledgers.place import LedgerPlace
 
@@ -42,9 +42,10 @@ COMMANDS: Sections = {
         "web": ("edgemeter.collector.cli.report:web", "Serve the page: overview, compare, trend, down to raw samples."),
         "devices": ("edgemeter.collector.cli.ledger:devices", "List devices: presence, records, missing records."),
         "changes": ("edgemeter.collector.cli.ledger:changes", "List changes of firmware, kernel, runtime, ...; mark them in Grafana."),
-        "drain": ("edgemeter.collector.cli.ledger:drain", "Show what InfluxDB has, or write it again."),
+        "drain": ("edgemeter.collector.cli.ledger:drain", "Show how far InfluxDB is, or write it again."),
     },
     "Repair": {
+        "reconcile": ("edgemeter.collector.cli.reconcile:reconcile", "Compare InfluxDB with the ledger, run by run, and repair it."),
         "quarantine": ("edgemeter.collector.cli.quarantine:quarantine", "List, show or retry rejected messages."),
         "request-again": ("edgemeter.collector.cli.ledger:request_again", "Ask devices to send receipted records again."),
         "retire": ("edgemeter.collector.cli.ledger:retire", "Take a device out of the lists of those expected."),
@@ -115,8 +116,8 @@ def init_influx(
 
     config = influx_config.parse_influx(influx, token_file=influx_token_file)
     files: dict[Right, Path] = {
-        "write": write_token_to or home() / "influx-write.token",
-        "read": read_token_to or home() / "influx-read.token",
+        "write": write_token_to or home() / influx_config.WRITE_TOKEN,
+        "read": read_token_to or home() / influx_config.READ_TOKEN,
     }
     steps = set_up_influx(config, keep_days, files)
     if as_json:
@@ -179,18 +180,8 @@ def collector() -> None:
     "--influx", envvar="EDGEMETER_INFLUX", help="Drain to this InfluxDB: http://HOST:8086[?org=ORG&bucket=BUCKET], 1.x: ?db=NAME."
 )
 @click.option("--influx-token-file", type=PATH, help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
-@click.option(
-    "--influx-fields",
-    type=click.Choice(["all", "figures"]),
-    default="all",
-    help="all: whole records, which compare can read back; figures: about 20 numbers a run, at a fraction of the load. Default: all.",
-)
-@click.option(
-    "--influx-also",
-    type=click.Choice(["latency_histogram", "power_trace"]),
-    multiple=True,
-    help="Also write this measurement of the raw samples.",
-)
+@influx_written_options
+@influx_read_option
 @click.option("--group", envvar="EDGEMETER_GROUP", help="Share messages with the collectors of this group (MQTT 5 or mosquitto).")
 @click.option("--metrics", envvar="EDGEMETER_METRICS", help="Serve /metrics and /healthz at [HOST:]PORT. Default host: 127.0.0.1.")
 @click.option("--keep-days", type=FiniteRange(0, min_open=True), help="Delete records after this many days. Default: never.")
@@ -217,6 +208,7 @@ def up(
     influx_token_file: Path | None,
     influx_fields: influx_config.Extent,
     influx_also: tuple[influx_config.Extra, ...],
+    influx_read_token_file: Path | None,
     group: str | None,
     metrics: str | None,
     keep_days: float | None,
@@ -244,16 +236,17 @@ def up(
     path = chosen_ledger(ledger)
     monitor_address = monitor.parse_monitor_address(metrics) if metrics else None
     retention = Retention(keep_days, keep_samples_days, keep_mb * 1_000_000 if keep_mb else None)
-    config = None
+    config = reader = None
     if influx:
         config = influx_config.parse_influx(influx, token_file=influx_token_file)
         config = dataclasses.replace(config, extent=influx_fields, also=frozenset(influx_also))
+        reader = influx_config.reader_of(config, influx_read_token_file)
     broker_address = _broker_address(broker, fleet_folder, files)
     manager = ServiceManager()
     # A broker that is not up yet is no reason to be restarted by the watchdog's clock.
     manager.ready()
     with until_stopped() as stopped, _broker(broker_address, port) as address, keeper.index_keeper(path):
-        service = Collector(address, path, config, group=group, retention=retention)
+        service = Collector(address, path, config, reader=reader, group=group, retention=retention)
         metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
         publisher = HomePublisher(address, path, version("edgemeter")) if home_assistant else None
         presence = (

@@ -7,6 +7,7 @@ from typing import TypeAlias
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger.presence import DevicePresence, RetainedMessage
+from edgemeter.collector.influx.reconciliation import Reconciliation, outcomes
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_version, open_ledger
 from edgemeter.collector.runs.store import LedgerStore, RunStore
 
@@ -61,6 +62,11 @@ class LedgerSource:
         with open_ledger(self.place, "read") as ledger:
             return ledger.retained()
 
+    def reconciliations(self) -> Sequence[Reconciliation]:
+        """Return the newest comparison with each InfluxDB."""
+        with open_ledger(self.place, "read") as ledger:
+            return outcomes(ledger)
+
     def identity(self) -> str:
         """Return the epoch of the ledger's rows: another ledger at the same place has another."""
         with open_ledger(self.place, "read") as ledger:
@@ -100,7 +106,7 @@ class DocumentSource:
         """Return nothing: a document holds runs only."""
         return ()
 
-    retained = devices
+    retained = reconciliations = devices
 
     def identity(self) -> str:
         """Return a name; nothing of a document is kept from one process to the next."""

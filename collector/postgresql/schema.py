@@ -140,7 +140,9 @@ _TAG_VALUES = f"""CREATE TABLE IF NOT EXISTS tag_values (
     device {_TEXT},
     UNIQUE (tag, value, device)
 )"""
-_SHARED = ("sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "unsent", "tag_values")
+# As above. The newest comparison with each InfluxDB, as JSON.
+_RECONCILED = f"CREATE TABLE IF NOT EXISTS reconciled (sink {_TEXT} PRIMARY KEY, at_ns bigint NOT NULL, body {_TEXT})"
+_SHARED = ("sinks", "leases", "quarantine", "presence", "retained", "annotations", "alerts", "unsent", "tag_values", "reconciled")
 # What each role may do: a writer adds records and never changes or removes one; a keeper also removes what retention does not keep.
 ROLES: Mapping[str, tuple[str, ...]] = {
     "edgemeter_read": ("GRANT SELECT ON {tables} TO edgemeter_read",),
@@ -195,6 +197,7 @@ def init_ledger(session: LedgerSession) -> list[str]:
         check_version(version, min_version, session.address)
         statements.execute(_RUN_EVENTS)
         statements.execute(_TAG_VALUES)
+        statements.execute(_RECONCILED)
     return steps + [_grant(session, role, "; ".join(grants)) for role, grants in ROLES.items()]
 
 

@@ -4,6 +4,9 @@ import threading
 import pytest
 
 from edgemeter.collector.influx.influx_config import InfluxConfig
+from tests.fixtures.ledgers import ledger_place
+
+__all__ = ["ledger_place"]
 
 
 class Scripted(http.server.BaseHTTPRequestHandler):
