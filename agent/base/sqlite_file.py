@@ -8,13 +8,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from edgemeter.agent.base import durable_file, file_system
+from edgemeter.agent.base import durable_file, file_system, file_version
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
+from edgemeter.agent.base.file_version import FileFormat, pragma
 
 logger = logging.getLogger(__name__)
 
@@ -24,27 +24,14 @@ BUSY_TIMEOUT_S = 30.0
 SMALLEST_ROOM_BYTES = 64 << 10  # The index of a log begins with this much, and a first transaction takes as much again.
 
 
-@dataclass(frozen=True, slots=True)
-class FileFormat:
-    """One kind of file: `application_id` and `version` stand in its header (SQLite's PRAGMAs application_id and user_version).
-
-    `schema` is its statements, each ended by a semicolon and a line end; `elsewhere` is the remedy when a file is not of this kind.
-    """
-
-    what: str
-    application_id: int
-    version: int
-    schema: str
-    elsewhere: str
-
-
 def connect(path: Path, form: FileFormat, access: Access = "write") -> sqlite3.Connection:
     """Return a connection to the file at `path`: WAL, every commit synced (FULL), usable from any one thread at a time.
 
-    With access `write` an absent file is made; with `read` nothing can be written.
+    With access `write` an absent file is made; with `read` nothing can be written. Either brings an older file to this version, and goes
+    back from a later one: see `file_version`.
 
     Raises:
-        ConfigError: it is absent (access `read`), not a file of this kind, or of another version.
+        ConfigError: it is absent (access `read`), not a file of this kind, or of a version that this program cannot use.
         UnavailableError: it may not be opened, or the disk is full.
     """
     try:
@@ -66,10 +53,16 @@ def _connect(path: Path, form: FileFormat, access: Access) -> sqlite3.Connection
             _switch_to_wal(connection)
             _create(connection, form)
         _refuse_foreign(connection, path, form)
-        if access == "read":
-            connection.execute("PRAGMA query_only = ON")
-        stack.pop_all()
-    return connection
+        if file_version.is_usable(connection, form):
+            if access == "read":
+                connection.execute("PRAGMA query_only = ON")
+            stack.pop_all()
+            return connection
+        if pragma(connection, "user_version") > form.version:
+            file_version.go_back(connection, path, form)
+        else:
+            file_version.upgrade(connection, path, form)
+    return _connect(path, form, access)
 
 
 @contextlib.contextmanager
@@ -153,7 +146,7 @@ class Database:
 
 def space_bytes(connection: sqlite3.Connection) -> tuple[int, int]:
     """Return the used and the free bytes in the file."""
-    pages, free, size_bytes = (_pragma(connection, name) for name in ("page_count", "freelist_count", "page_size"))
+    pages, free, size_bytes = (pragma(connection, name) for name in ("page_count", "freelist_count", "page_size"))
     return (pages - free) * size_bytes, free * size_bytes
 
 
@@ -220,7 +213,7 @@ def _is_torso(path: Path, form: FileFormat) -> bool:
         return False
     with contextlib.closing(_open(Path(":memory:"))) as blank:
         _create(blank, form)
-        is_new = pages == _pragma(blank, "page_count")
+        is_new = pages == pragma(blank, "page_count")
     if is_new:
         aside = path.replace(path.with_name(f"{path.name}.torso"))
         logger.warning("a full disk had cut short the %s %r as it was made: put aside as %r", form.what, str(path), aside.name)
@@ -246,12 +239,8 @@ def _make(path: Path, form: FileFormat) -> None:
     durable_file.sync_folder(path.parent)
 
 
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
-
-
 def _is_blank(connection: sqlite3.Connection) -> bool:
-    if _pragma(connection, "application_id") or _pragma(connection, "user_version"):
+    if pragma(connection, "application_id") or pragma(connection, "user_version"):
         return False
     return not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
 
@@ -264,7 +253,7 @@ def _create(connection: sqlite3.Connection, form: FileFormat) -> None:
         for statement in form.schema.split(";\n"):
             connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {form.application_id}")
-        connection.execute(f"PRAGMA user_version = {form.version}")
+        file_version.stamp(connection, form)
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
@@ -279,15 +268,5 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
 
 
 def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: FileFormat) -> None:
-    if _pragma(connection, "application_id") != form.application_id:
+    if pragma(connection, "application_id") != form.application_id:
         raise ConfigError(f"{str(path)!r} is a SQLite file, but not an edgemeter {form.what}: {form.elsewhere}")
-    version = _pragma(connection, "user_version")
-    if version > form.version:
-        raise ConfigError(
-            f"the {form.what} {str(path)!r} has version {version}, this edgemeter knows up to {form.version}: update edgemeter here"
-        )
-    if version < form.version:
-        raise ConfigError(
-            f"the {form.what} {str(path)!r} has version {version}, this edgemeter needs {form.version}: move it away, or use the edgemeter "
-            "that made it"
-        )

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import UnavailableError
+from edgemeter.agent.base.file_version import FileFormat
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 
 # What SQLite may want at most before it can use its own free pages again: a log that is due to be brought in, and one more beside it.
@@ -239,7 +240,7 @@ CREATE TABLE receipted (row INTEGER PRIMARY KEY REFERENCES records (row) ON DELE
 CREATE TABLE requests (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE);
 """
 OUTBOX = "outbox.sqlite"
-FORMAT = sqlite_file.FileFormat(
+FORMAT = FileFormat(
     what="outbox",
     application_id=0x45644F62,  # "EdOb"
     version=4,

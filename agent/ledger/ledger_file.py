@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from edgemeter.agent.base import sqlite_file
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.file_version import FileFormat
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record import RunRecord, decode
@@ -89,7 +89,7 @@ TAG_VALUES_SCHEMA = """CREATE TABLE IF NOT EXISTS tag_values (
 # As above. The newest comparison with each InfluxDB, as JSON.
 RECONCILED_SCHEMA = """CREATE TABLE IF NOT EXISTS reconciled (sink TEXT PRIMARY KEY, at_ns INTEGER NOT NULL, body TEXT NOT NULL);
 """
-LEDGER_FORMAT = sqlite_file.FileFormat(
+LEDGER_FORMAT = FileFormat(
     what="ledger",
     application_id=0x45644C67,  # "EdLg"
     version=5,

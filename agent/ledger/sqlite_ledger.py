@@ -4,6 +4,7 @@ One `SqliteLedger` is one connection: use one object per thread. Readers and the
 """
 
 import itertools
+import logging
 import operator
 import sqlite3
 import time
@@ -11,15 +12,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base import file_version, sqlite_file
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.record import RunRecord, encode
+from edgemeter.agent.contract.record import RunRecord, decode, encode
 from edgemeter.agent.ledger import presence, quarantine
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, chunk_text
 from edgemeter.agent.ledger.ledger import Ledger, LedgerPart
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT, RECONCILED_SCHEMA, RUN_EVENTS_SCHEMA, TAG_VALUES_SCHEMA, LedgerWriter
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import Retention, RetentionRemoved, apply_retention, bound_own
+from edgemeter.agent.ledger.run_history import LedgerRuns
+
+logger = logging.getLogger(__name__)
 
 _CHUNK = "SELECT received_ns, body, NOT EXISTS (SELECT 1 FROM unchecked WHERE chunk = ?) FROM chunks WHERE chunk = ?"
 
@@ -45,6 +49,24 @@ class SqliteLedger(sqlite_file.Database, Ledger):
                 connection.execute(RUN_EVENTS_SCHEMA)
                 connection.execute(TAG_VALUES_SCHEMA)
                 connection.execute(RECONCILED_SCHEMA)
+            for aside in file_version.put_aside(path, LEDGER_FORMAT):
+                self._take_over(aside)
+            file_version.drop_old_copies(path)
+
+    def _take_over(self, aside: Path) -> None:
+        """Keep the runs of a ledger that was put aside when its release was rolled back."""
+        with SqliteLedger(aside) as other:
+            own_rows = {row for (row,) in other.query("SELECT row FROM runs JOIN chunks USING (chunk) WHERE is_own")}
+            for chunk in other.chunks():
+                arrivals = [Arrival(decode(payload), payload, "", chunk.received_ns) for _, payload in chunk.payloads()]
+                with self.transaction() as connection:
+                    newest = connection.execute("SELECT coalesce(max(chunk), 0) FROM chunks").fetchone()[0]
+                    self._writer.keep(arrivals, ())
+                    if chunk.rows[0][0] in own_rows:
+                        connection.execute("UPDATE chunks SET is_own = 1 WHERE chunk > ?", (newest,))
+            LedgerRuns(self).copy(other)
+        aside.unlink()
+        logger.warning("the ledger %s has taken over the runs of %s", self.path, aside.name)
 
     def writing(self) -> AbstractContextManager[sqlite3.Connection]:
         """See `Ledger`."""

@@ -13,12 +13,13 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from edgemeter.agent.base import sqlite_file
+from edgemeter.agent.base.file_version import FileFormat
 from edgemeter.agent.base.postgres_address import is_postgres
 from edgemeter.agent.base.statements import Statements
 from edgemeter.collector.ledgers.place import LedgerPlace, ledger_place
 from edgemeter.collector.runs.cases import SeriesKey, grouped
 
-WATCH_FORMAT = sqlite_file.FileFormat(
+WATCH_FORMAT = FileFormat(
     what="watch file",
     application_id=0x45645761,  # "EdWa"
     version=1,

@@ -9,10 +9,11 @@ import pytest
 
 from edgemeter.agent.base import file_system, sqlite_file
 from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.base.file_version import FileFormat
 from tests.fixtures import lesser_kernel
 from tests.fixtures.small_disk import small_disk
 
-FORM = sqlite_file.FileFormat(
+FORM = FileFormat(
     what="ledger",
     application_id=1,
     version=1,
