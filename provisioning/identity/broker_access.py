@@ -76,10 +76,16 @@ def plugin_file(intended: IntendedAccess) -> bytes:
 
 
 class BrokerAccess:
-    """The operator's session with a running broker's plug-in, a context; raises UnavailableError without one, ConfigError if refused."""
+    """The operator's session with a running broker and its plug-in, if it has one, a context.
 
-    def __init__(self, address: BrokerAddress) -> None:
+    Raises:
+        UnavailableError: no broker answers.
+        ConfigError: it refuses the operator.
+    """
+
+    def __init__(self, address: BrokerAddress, *, has_plugin: bool = True) -> None:
         self._address = address
+        self._has_plugin = has_plugin
         # A name of its own: two commands at once do not end each other.
         self._session = MqttSession(address, SessionProfile(f"{OPERATOR_USER}-{os.urandom(8).hex()}"), self)
         self._changed = threading.Condition()
@@ -145,8 +151,9 @@ class BrokerAccess:
         return self._refusals[0] if self._refusals else None
 
     def connected(self) -> None:
-        """Session event: subscribe to the answers."""
-        self._session.subscribe([RESPONSE])
+        """Session event: subscribe to the plug-in's answers."""
+        if self._has_plugin:
+            self._session.subscribe([RESPONSE])
 
     def disconnected(self, reason: str) -> None:
         """Session event: what was asked is lost."""

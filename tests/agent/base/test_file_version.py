@@ -18,6 +18,7 @@ from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger import sqlite_ledger
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
+from tests.fixtures.later_formats import NEW, OLD
 from tests.fixtures.ledgers import arrival
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.small_disk import small_disk
@@ -34,16 +35,6 @@ THIRD = replace(
     min_version=3,
     schema=SECOND.schema.replace("TABLE t (value)", "TABLE t (number)"),
     upgrades={**SECOND.upgrades, 2: "ALTER TABLE t RENAME COLUMN value TO number"},
-)
-OLD, NEW = (
-    outbox_file.FORMAT,
-    replace(
-        outbox_file.FORMAT,
-        version=outbox_file.FORMAT.version + 1,
-        min_version=outbox_file.FORMAT.version + 1,
-        schema=outbox_file.FORMAT.schema.replace("is_shed INTEGER NOT NULL DEFAULT 0,", "is_shed INTEGER NOT NULL DEFAULT 0, colour TEXT,"),
-        upgrades={outbox_file.FORMAT.version: "ALTER TABLE records ADD COLUMN colour TEXT"},
-    ),
 )
 
 
@@ -127,7 +118,7 @@ def test_without_room_for_the_copy_nothing_is_changed(tmp_path):
         assert len(written(path, FIRST, 2)) == 2
 
 
-def test_an_outbox_goes_back_and_on_again_and_every_record_is_sent(tmp_path, monkeypatch):
+def test_an_outbox_is_rolled_back_and_brought_on_again_and_every_record_is_sent(tmp_path, monkeypatch):
     """With raw samples, under numbers that are never given twice."""
     path = tmp_path / "outbox.sqlite"
     records = []
@@ -143,7 +134,7 @@ def test_an_outbox_goes_back_and_on_again_and_every_record_is_sent(tmp_path, mon
     assert "aside" not in "".join(names(path))
 
 
-def test_a_ledger_goes_back_and_on_again_and_every_run_is_there(tmp_path, monkeypatch):
+def test_a_ledger_is_rolled_back_and_brought_on_again_and_every_run_is_there(tmp_path, monkeypatch):
     """Its own runs and received ones."""
     path = tmp_path / "ledger.sqlite"
     newer = replace(LEDGER_FORMAT, version=6, min_version=6, upgrades={5: "ALTER TABLE presence ADD COLUMN colour TEXT"})
@@ -164,7 +155,7 @@ PROGRAM = """import sys
 from pathlib import Path
 from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.outbox import Outbox
-from tests.agent.base.test_file_version import NEW, OLD
+from tests.fixtures.later_formats import NEW, OLD
 from tests.fixtures.record_factory import make_record
 path, prefix = Path(sys.argv[1]), sys.argv[2]
 print("ready", flush=True)
