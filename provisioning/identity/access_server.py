@@ -22,6 +22,7 @@ from urllib.parse import parse_qsl
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError
 from edgemeter.agent.base.http_server import HttpHandler, HttpServer
+from edgemeter.agent.base.log_limit import about
 from edgemeter.agent.contract.identity import ENROL
 from edgemeter.agent.contract.messages import TOPIC_ROOT
 from edgemeter.provisioning.identity.broker_files import (
@@ -40,6 +41,7 @@ from edgemeter.provisioning.inventory.fleet_file import open_registry
 from edgemeter.provisioning.inventory.fleet_folder import FleetFolder
 from edgemeter.provisioning.registry import devices
 from edgemeter.provisioning.registry.certificates import active_bans, open_tokens
+from edgemeter.provisioning.registry.registry import Registry
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,17 @@ ACCESS: Mapping[str, AclAccess] = {
 }  # fmt: skip
 _URL = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^/:@\[\]\s]+):(\d{1,5})/?")
 _PATH = re.compile(r"(?:/(nanomq|vernemq))?/(certificate|token)/(connect|access)")
+
+
+# Counts that change with the rules: reading all devices of a large fleet every second would be a tenth of a core.
+_STATE = """SELECT
+    (SELECT count(*) FROM devices WHERE standing = 'accepted'),
+    (SELECT count(*) FROM devices),
+    (SELECT max(changed_ns) FROM devices),
+    (SELECT count(*) FROM claims WHERE closed_ns IS NULL AND expires_ns > ?),
+    (SELECT max(made_ns) FROM claims),
+    (SELECT count(*) FROM bans WHERE until_ns > ?),
+    (SELECT max(since_ns) FROM bans)"""
 
 
 def covers(pattern: str, topic: str) -> bool:
@@ -100,11 +113,12 @@ class AccessRules:
         return tuple((access, f"{TOPIC_ROOT}/{fleet}/{name}/{kind}") for access, names in kinds for fleet in self.fleets for kind in names)
 
 
-def access_rules_of(folder: FleetFolder) -> AccessRules:
-    """Return the rules by the registry, now; raises as `open_registry`."""
-    now_ns = time.time_ns()
-    with open_registry(folder, read_only=True) as registry:
-        known_devices, tokens, banned = devices.read(registry), open_tokens(registry, now_ns), active_bans(registry, now_ns)
+_NOTHING = AccessRules(frozenset(), {}, frozenset())
+
+
+def access_rules_of(folder: FleetFolder, registry: Registry, now_ns: int) -> AccessRules:
+    """Return the rules by the registry, at `now_ns`."""
+    known_devices, tokens, banned = devices.read(registry), open_tokens(registry, now_ns), active_bans(registry, now_ns)
     fleets = {fleet_file.read(folder.fleet_file).fleet, *(device.fleet for device in known_devices), *(token.fleet for token in tokens)}
     return AccessRules(
         frozenset(device.device for device in known_devices if device.trust == "accepted" and device.device not in banned),
@@ -133,19 +147,26 @@ class AccessServer(HttpServer):
         self._folder = folder
         self._refreshing = threading.Lock()
         self._refreshed_s = float("-inf")
-        self._rules = AccessRules(frozenset(), {}, frozenset())
+        self._rules = _NOTHING
+        self._state: tuple[object, ...] = ()
 
     def rules(self) -> AccessRules:
         """Return the rules as they are, at most `REFRESH_S` ago."""
         with self._refreshing:
             if time.monotonic() - self._refreshed_s > REFRESH_S:
                 try:
-                    self._rules = access_rules_of(self._folder)
+                    self._refresh(time.time_ns())
                 except EdgemeterError as error:
-                    logger.warning("brokers are told that nobody may do anything: %s", error)
-                    self._rules = AccessRules(frozenset(), {}, frozenset())
+                    logger.warning("brokers are told that nobody may do anything: %s", error, extra=about("the registry"))
+                    self._rules, self._state = _NOTHING, ()
                 self._refreshed_s = time.monotonic()
             return self._rules
+
+    def _refresh(self, now_ns: int) -> None:
+        with open_registry(self._folder, read_only=True) as registry:
+            state = tuple(registry.query(_STATE, now_ns, now_ns)[0])
+            if state != self._state:
+                self._rules, self._state = access_rules_of(self._folder, registry, now_ns), state
 
 
 class _AccessHandler(HttpHandler):
@@ -166,7 +187,9 @@ class _AccessHandler(HttpHandler):
         fields = _fields(self.rfile.read(size_bytes), self.headers.get("Content-Type") or "")
         allows = fields is not None and self._allows(entrance, question, fields)  # type: ignore[arg-type]
         if not allows:
-            logger.info("denied: %s %s of %r", question, (fields or {}).get("topic", ""), (fields or {}).get("username"))
+            logger.info(
+                "denied: %s %s of %r", question, (fields or {}).get("topic", ""), (fields or {}).get("username"), extra=about("access")
+            )
         body: dict[str, Any] = {"result": "allow" if allows else "deny"}
         if dialect == "vernemq":
             body = {"result": "ok" if allows else {"error": "not_allowed"}}
