@@ -99,15 +99,16 @@ def upgrade(connection: sqlite3.Connection, path: Path, form: FileFormat) -> Non
     logger.warning("the %s %r was brought from version %d to %d", form.what, str(path), version, form.version)
 
 
-def go_back(connection: sqlite3.Connection, path: Path, form: FileFormat) -> None:
+def go_back(connection: sqlite3.Connection, path: Path, form: FileFormat, *, may_write: bool) -> None:
     """Put a file of a later version aside, and the copy from before in its place; closes the connection.
 
     Raises:
-        ConfigError: there is no such copy that this program can use.
+        ConfigError: there is no such copy that this program can use, or it only reads.
         TransientError: another process uses the file.
     """
     version = pragma(connection, "user_version")
-    copies = [copy for copy in _numbered(path, "before") if _version_of(copy) == form.version]
+    # Another program beside this one may be the one in use: only who writes takes the file over.
+    copies = [copy for copy in _numbered(path, "before") if _version_of(copy) == form.version] if may_write else []
     if not copies:
         raise ConfigError(
             f"the {form.what} {str(path)!r} has version {version}, this edgemeter knows up to {form.version}: update edgemeter here"

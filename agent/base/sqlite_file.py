@@ -27,8 +27,8 @@ SMALLEST_ROOM_BYTES = 64 << 10  # The index of a log begins with this much, and 
 def connect(path: Path, form: FileFormat, access: Access = "write") -> sqlite3.Connection:
     """Return a connection to the file at `path`: WAL, every commit synced (FULL), usable from any one thread at a time.
 
-    With access `write` an absent file is made; with `read` nothing can be written. Either brings an older file to this version, and goes
-    back from a later one: see `file_version`.
+    With access `write` an absent file is made, and a file of a later version gives way to the copy from before; with `read` nothing can
+    be written, but an older file is brought to this version (`file_version`).
 
     Raises:
         ConfigError: it is absent (access `read`), not a file of this kind, or of a version that this program cannot use.
@@ -59,7 +59,7 @@ def _connect(path: Path, form: FileFormat, access: Access) -> sqlite3.Connection
             stack.pop_all()
             return connection
         if pragma(connection, "user_version") > form.version:
-            file_version.go_back(connection, path, form)
+            file_version.go_back(connection, path, form, may_write=access == "write")
         else:
             file_version.upgrade(connection, path, form)
     return _connect(path, form, access)

@@ -77,7 +77,11 @@ class Outbox(Database):
             connection.execute(f"PRAGMA wal_autocheckpoint = {_LOG_PAGES}")
         self._reserve.in_need(self._begin_session)
         for aside in file_version.put_aside(path, outbox_file.FORMAT):
-            self._take_over(aside)
+            try:
+                self._take_over(aside)
+            except UnavailableError as error:
+                # What is new comes first: the rest is tried again when the outbox is opened again.
+                logger.warning("what waits in %s stays there for now: %s", aside.name, error)
         file_version.drop_old_copies(path)
 
     def put(self, record: RunRecord) -> RunRecord:
@@ -309,17 +313,21 @@ class Outbox(Database):
         held_back = "LEFT JOIN unstamped ON unstamped.row = records.row LEFT JOIN samples ON samples.row = records.row"
         query = f"SELECT {columns}, boot_id, since_boot_ns, series FROM waiting JOIN records USING (row) {held_back} ORDER BY records.row"  # noqa: S608 - our own
         marks = ", ".join("?" * (columns.count(",") + 1))
-        with Database(aside, outbox_file.FORMAT) as other, self.transaction() as connection:
-            for *values, boot_id, since_boot_ns, series in other.query(query):
-                added = connection.execute(f"INSERT OR IGNORE INTO records ({columns}) VALUES ({marks})", values)  # noqa: S608 - as above
-                # Killed before the file was deleted, it comes again.
-                if not added.rowcount:
-                    continue
-                connection.execute("INSERT INTO waiting VALUES (?)", (added.lastrowid,))
-                if series is not None:
-                    connection.execute("INSERT INTO samples VALUES (?, ?)", (added.lastrowid, series))
-                if boot_id is not None:
-                    connection.execute("INSERT INTO unstamped VALUES (?, ?, ?)", (added.lastrowid, boot_id, since_boot_ns))
+        with Database(aside, outbox_file.FORMAT) as other, other.mapped() as source:
+            records = source.execute(query)
+            # A few at a time: all of them may be as large as the outbox.
+            while rows := records.fetchmany(_FORGET_RECORDS):
+                with self.transaction() as connection:
+                    for *values, boot_id, since_boot_ns, series in rows:
+                        added = connection.execute(f"INSERT OR IGNORE INTO records ({columns}) VALUES ({marks})", values)  # noqa: S608 - as above
+                        # Killed before the file was deleted, it comes again.
+                        if not added.rowcount:
+                            continue
+                        connection.execute("INSERT INTO waiting VALUES (?)", (added.lastrowid,))
+                        if series is not None:
+                            connection.execute("INSERT INTO samples VALUES (?, ?)", (added.lastrowid, series))
+                        if boot_id is not None:
+                            connection.execute("INSERT INTO unstamped VALUES (?, ?, ?)", (added.lastrowid, boot_id, since_boot_ns))
         aside.unlink()
         logger.warning("the outbox %s has taken over what waited in %s", self.path, aside.name)
 

@@ -13,7 +13,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from edgemeter.agent.base import file_version, sqlite_file
-from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.base.errors import ConfigError, UnavailableError
+from edgemeter.agent.contract.messages import Topic
 from edgemeter.agent.contract.record import RunRecord, decode, encode
 from edgemeter.agent.ledger import presence, quarantine
 from edgemeter.agent.ledger.chunks import Arrival, ArrivedBatch, Committed, HeldChunk, chunk_text
@@ -24,6 +25,8 @@ from edgemeter.agent.ledger.retention import Retention, RetentionRemoved, apply_
 from edgemeter.agent.ledger.run_history import LedgerRuns
 
 logger = logging.getLogger(__name__)
+
+CHECKED_AT_ONCE = 50
 
 _CHUNK = "SELECT received_ns, body, NOT EXISTS (SELECT 1 FROM unchecked WHERE chunk = ?) FROM chunks WHERE chunk = ?"
 
@@ -50,21 +53,36 @@ class SqliteLedger(sqlite_file.Database, Ledger):
                 connection.execute(TAG_VALUES_SCHEMA)
                 connection.execute(RECONCILED_SCHEMA)
             for aside in file_version.put_aside(path, LEDGER_FORMAT):
-                self._take_over(aside)
+                try:
+                    self._take_over(aside)
+                except UnavailableError as error:
+                    # What is new comes first: the rest is tried again when the ledger is opened again.
+                    logger.warning("the runs of %s stay there for now: %s", aside.name, error)
             file_version.drop_old_copies(path)
 
     def _take_over(self, aside: Path) -> None:
-        """Keep the runs of a ledger that was put aside when its release was rolled back."""
+        """Keep the runs and the quarantine of a ledger that was put aside when its release was rolled back."""
         with SqliteLedger(aside) as other:
+            # Then what is invalid lies in its quarantine.
+            while other.check(CHECKED_AT_ONCE) is not None:
+                pass
             own_rows = {row for (row,) in other.query("SELECT row FROM runs JOIN chunks USING (chunk) WHERE is_own")}
             for chunk in other.chunks():
-                arrivals = [Arrival(decode(payload), payload, "", chunk.received_ns) for _, payload in chunk.payloads()]
+                records = [(decode(payload), payload) for _, payload in chunk.payloads()]
+                arrivals = [
+                    Arrival(record, payload, str(Topic(record.fleet, record.device, "result")), chunk.received_ns)
+                    for record, payload in records
+                ]
                 with self.transaction() as connection:
                     newest = connection.execute("SELECT coalesce(max(chunk), 0) FROM chunks").fetchone()[0]
-                    self._writer.keep(arrivals, ())
+                    _, collisions = self._writer.keep(arrivals, ())
+                    quarantine.add(connection, collisions)
                     if chunk.rows[0][0] in own_rows:
                         connection.execute("UPDATE chunks SET is_own = 1 WHERE chunk > ?", (newest,))
             LedgerRuns(self).copy(other)
+            with self.transaction() as connection:
+                entries = other.quarantined()
+                quarantine.add(connection, [Rejection(entry.topic, entry.payload, entry.reason, entry.received_ns) for entry in entries])
         aside.unlink()
         logger.warning("the ledger %s has taken over the runs of %s", self.path, aside.name)
 

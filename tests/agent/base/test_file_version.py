@@ -1,5 +1,6 @@
 """Facts about files that go on with the next release, and back with the one before: by releases that differ in their formats."""
 
+import base64
 import os
 import signal
 import sqlite3
@@ -13,10 +14,13 @@ import pytest
 from edgemeter.agent.base import file_version, sqlite_file
 from edgemeter.agent.base.errors import ConfigError, TransientError, UnavailableError
 from edgemeter.agent.base.file_version import FileFormat
+from edgemeter.agent.contract import record
+from edgemeter.agent.contract.record import Series
 from edgemeter.agent.delivery import outbox_file
 from edgemeter.agent.delivery.outbox import Outbox
 from edgemeter.agent.ledger import sqlite_ledger
 from edgemeter.agent.ledger.ledger_file import LEDGER_FORMAT
+from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from tests.fixtures.later_formats import NEW, OLD
 from tests.fixtures.ledgers import arrival
@@ -44,6 +48,11 @@ def written(path, form, value):
         with database.transaction() as connection:
             connection.execute("INSERT INTO t VALUES (?)", (value,))
         return [row[0] for row in database.query("SELECT * FROM t")]
+
+
+def big_series():
+    """Return raw samples that no compression makes smaller: 130 kB."""
+    return Series(name="latency", unit="ns", dtype="<u4", count=24_000, data=base64.b64encode(os.urandom(96_000)).decode())
 
 
 def names(path):
@@ -149,6 +158,60 @@ def test_a_ledger_is_rolled_back_and_brought_on_again_and_every_run_is_there(tmp
         }
         assert ledger.query("SELECT count(*) FROM chunks WHERE is_own")[0][0] == 4
     assert "aside" not in "".join(names(path))
+
+
+def test_the_quarantine_and_what_collides_come_along(tmp_path, monkeypatch):
+    """An invalid record, and one whose number was given to another meanwhile: neither goes with the file that is deleted."""
+    path = tmp_path / "ledger.sqlite"
+    later = replace(LEDGER_FORMAT, version=6, min_version=6, upgrades={5: "ALTER TABLE presence ADD COLUMN colour TEXT"})
+    SqliteLedger(path).close()
+    monkeypatch.setattr(sqlite_ledger, "LEDGER_FORMAT", later)
+    with SqliteLedger(path) as ledger:
+        invalid = make_record(session=1, seq=1, id="invalid")
+        payload = record.encode(invalid).replace(b'"batch":1', b'"batch":"x"')
+        ledger.commit([arrival(invalid)._replace(payload=payload, is_checked=False), arrival(make_record(session=1, seq=2, id="second"))])
+        ledger.commit([], [Rejection("edgemeter/v1/lab/pi-1/result", b"nonsense", "no record", 7)])
+    monkeypatch.setattr(sqlite_ledger, "LEDGER_FORMAT", LEDGER_FORMAT)
+    with SqliteLedger(path) as ledger:
+        ledger.commit([arrival(make_record(session=1, seq=2, id="cloned"))])
+    monkeypatch.setattr(sqlite_ledger, "LEDGER_FORMAT", later)
+    with SqliteLedger(path) as ledger:
+        assert [entry.record.id for entry in ledger.records()] == ["cloned"]
+        payloads = b" ".join(entry.payload for entry in ledger.quarantined())
+        assert [name in payloads for name in (b"nonsense", b'"id":"invalid"', b'"id":"second"')] == [True, True, True]
+    assert names(path) == ["ledger.sqlite", "ledger.sqlite.before-v6"]
+
+
+def test_what_was_put_aside_waits_for_room_and_the_outbox_goes_on(tmp_path, monkeypatch):
+    """A full disk stops neither the measuring nor what is new."""
+    with small_disk(tmp_path / "disk", 16) as disk:
+        path, filler = disk / "outbox.sqlite", disk / "filler"
+        for form in (OLD, NEW):
+            monkeypatch.setattr(outbox_file, "FORMAT", form)
+            with Outbox(path) as outbox:
+                for seq in range(20):
+                    outbox.put(make_record(id=f"{form.version}-{seq}", samples=(big_series(),)))
+        monkeypatch.setattr(outbox_file, "FORMAT", OLD)
+        Outbox(path).close()
+        monkeypatch.setattr(outbox_file, "FORMAT", NEW)
+        filler.write_bytes(bytes(os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize - 200_000))
+        with Outbox(path) as outbox:
+            assert outbox.count() >= 20
+        assert "outbox.sqlite.aside-v5" in names(path)
+        filler.unlink()
+        with Outbox(path) as outbox:
+            assert outbox.count() == 40
+        assert "outbox.sqlite.aside-v5" not in names(path)
+
+
+def test_whoever_only_reads_leaves_a_later_file_where_it_is(tmp_path):
+    """A later program beside this one may be the one in use."""
+    path = tmp_path / "file"
+    written(path, FIRST, 1)
+    written(path, THIRD, 2)
+    with pytest.raises(ConfigError, match="update edgemeter here"):
+        sqlite_file.Database(path, FIRST, "read")
+    assert names(path) == ["file", "file.before-v3"]
 
 
 PROGRAM = """import sys
