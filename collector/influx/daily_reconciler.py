@@ -51,7 +51,7 @@ class DailyReconciler:
         self._thread.start()
 
     def stop(self) -> None:
-        """End within milliseconds, also in a comparison; may be called twice."""
+        """End, also in a comparison, after the request in progress; may be called twice."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()

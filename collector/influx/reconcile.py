@@ -324,7 +324,7 @@ def _oldest_ns(http: InfluxHttp, config: InfluxConfig, now_ns: int) -> int:
     try:
         if config.database is None:
             # InfluxQL says nothing of a bucket's retention.
-            listing = json.loads(http.send("GET", "/api/v2/buckets", {"name": config.bucket}))
+            listing = json.loads(http.send("GET", "/api/v2/buckets", {"name": config.bucket} | ({"org": config.org} if config.org else {})))
             kept_s = [rule["everySeconds"] for bucket in listing["buckets"] for rule in bucket["retentionRules"]]
         else:
             policies = http.rows(f"SHOW RETENTION POLICIES ON {json.dumps(config.database)}")

@@ -47,7 +47,7 @@ class Reconciliation(msgspec.Struct, frozen=True):
     @property
     def sentence(self) -> str:
         """The outcome in words, with what to do."""
-        head = f"InfluxDB at {self.sink.removeprefix('influx ')}, compared with the ledger {stamp(self.at_ns)}: "
+        head = f"InfluxDB at {self.sink.removeprefix('influx ')}, compared with the ledger {stamp(self.at_ns)} UTC: "
         if self.remaining:
             kinds = ", ".join(f"{number:,} {kind}" for kind, number in self.remaining.items())
             return f"{head}{kinds} of {count(self.runs, 'run')}: repair it with `edgemeter collector reconcile`"
