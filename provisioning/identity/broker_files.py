@@ -87,16 +87,29 @@ def hash_password(password: str, salt: bytes | None = None) -> str:
     return f"$7${ITERATIONS}${b64encode(salt).decode()}${b64encode(digest).decode()}"
 
 
+def device_rules(fleet: str, name: str) -> list[tuple[AclAccess, str]]:
+    """Return what the device `name` may do: its own topics."""
+    kinds: tuple[tuple[AclAccess, tuple[str, ...]], ...] = (("write", DEVICE_WRITES), ("read", DEVICE_READS))
+    return [(access, f"{TOPIC_ROOT}/{fleet}/{name}/{kind}") for access, of_access in kinds for kind in of_access]
+
+
+def token_rules(token_id: str) -> list[tuple[AclAccess, str]]:
+    """Return what a token may do: its own request and answer."""
+    return [("write", f"{ENROL}/{token_id}/request"), ("read", f"{ENROL}/{token_id}/answer")]
+
+
+def service_rules(who: str) -> list[tuple[AclAccess, str]]:
+    """Return what a service may do, nothing if there is none of this name."""
+    further_rules = (*ENROLMENT_RULES, *SWITCH_RULES, *LOG_RULES) if who == SERVICE_USER else ()
+    return [*SERVICE_RULES.get(who, ()), *further_rules]
+
+
 def access_rules(fleets: Iterable[str]) -> str:
-    """Return the ACL: a device may use its own topics in these `fleets`, a token its own request and answer, a service what it needs."""
-    lines = []
-    for fleet in sorted(fleets):
-        lines += [f"pattern write {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_WRITES]
-        lines += [f"pattern read {TOPIC_ROOT}/{fleet}/%u/{kind}" for kind in DEVICE_READS]
-    lines += [f"pattern write {ENROL}/%u/request", f"pattern read {ENROL}/%u/answer"]
-    for who, rules in SERVICE_RULES.items():
-        further_rules = (*ENROLMENT_RULES, *SWITCH_RULES, *LOG_RULES) if who == SERVICE_USER else ()
-        lines += ["", f"user {who}", *(f"topic {access} {topic}" for access, topic in (*rules, *further_rules))]
+    """Return the ACL: devices in these `fleets`, tokens and services."""
+    rules = [rule for fleet in sorted(fleets) for rule in device_rules(fleet, "%u")] + token_rules("%u")
+    lines = [f"pattern {access} {topic}" for access, topic in rules]
+    for who in SERVICE_RULES:
+        lines += ["", f"user {who}", *(f"topic {access} {topic}" for access, topic in service_rules(who))]
     return "\n".join(lines) + "\n"
 
 
