@@ -11,6 +11,7 @@ import psutil
 
 from tests.chaos.commit_proxy import CommitProxy
 from tests.chaos.disk import Disk
+from tests.chaos.freezing import frozen
 from tests.fixtures.postgresql import OWNER, Postgresql
 from tests.fixtures.servers import LOOPBACK
 
@@ -92,16 +93,9 @@ class Node:
             self.is_wanted = False
             self.server.kill()
 
-    def freeze(self, seconds: float) -> None:
-        """Stop it and its back-ends for so long, as a virtual machine that is moved."""
-        family = self._family()
-        for process in family:
-            with contextlib.suppress(psutil.Error):
-                process.suspend()
-        time.sleep(seconds)
-        for process in reversed(family):
-            with contextlib.suppress(psutil.Error):
-                process.resume()
+    def pid(self) -> int | None:
+        """Return the id of its first process, the parent of the back-ends; None before the first start."""
+        return self.server.process.pid if self.server.process is not None else None
 
     def strike_backend(self, number: signal.Signals, turn: int) -> None:
         """Send a signal to a back-end: SIGTERM ends its connection, SIGKILL makes the server recover."""
@@ -118,15 +112,6 @@ class Node:
             self._thread.join()
         for disk in (self.data_disk, self.wal_disk):
             disk.remove()
-
-    def _family(self) -> list[psutil.Process]:
-        process = self.server.process
-        if process is None:
-            return []
-        with contextlib.suppress(psutil.Error):
-            main = psutil.Process(process.pid)
-            return [main, *main.children(recursive=True)]
-        return []
 
     def _start(self) -> None:
         (self.server.data / "postmaster.pid").unlink(missing_ok=True)
@@ -173,9 +158,25 @@ class Pair:
             old.end()
             old.proxy.cut()
             new.server.promote()
-            self.primary, self.standby = new, old
-            self.failovers += 1
-            self._rebuild()
+            self._replace(old, new)
+            return True
+
+    def hang(self, frozen_s: float, awake_s: float) -> bool:
+        """Let the primary stop without ending, its connections open, and the standby take over; return whether it did.
+
+        The old one goes on after `frozen_s`, takes connections as a primary that nobody follows, and is ended after `awake_s`.
+        """
+        with self._lock:
+            if not self._is_followed():
+                return False
+            old, new = self.primary, self.standby
+            with frozen(old.pid()):
+                new.server.promote()
+                time.sleep(frozen_s)
+            time.sleep(awake_s)
+            old.end()
+            old.proxy.cut()
+            self._replace(old, new)
             return True
 
     def lose_commits(self) -> None:
@@ -205,6 +206,11 @@ class Pair:
         for node in self.nodes:
             node.stop()
             node.proxy.stop()
+
+    def _replace(self, old: Node, new: Node) -> None:
+        self.primary, self.standby = new, old
+        self.failovers += 1
+        self._rebuild()
 
     def _rebuild(self) -> None:
         deadline = time.monotonic() + UP_WITHIN_S

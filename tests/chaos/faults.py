@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tests.chaos.disk import Disk
+from tests.chaos.freezing import freeze, freeze_s
 from tests.chaos.proxy import Mode, Proxy
 from tests.chaos.world import World
 
@@ -60,6 +61,11 @@ FAULTS = (
     Fault("InfluxDB failing", 3, lambda world, draw: disturb(world.influx_net, draw.choice(INFLUX_FAILURES), draw.uniform(0.5, 3))),
     Fault("disk full", 2, lambda world, draw: fill_disk(draw.choice(world.disks()), draw.uniform(0.5, 3))),
     Fault("clock stepped", 2, _step_clock),
+    Fault("agents frozen", 1, lambda world, draw: freeze(draw.choice(world.agents).pid(), freeze_s(draw))),
+    Fault("broker frozen", 1, lambda world, draw: freeze(world.broker.pid(), freeze_s(draw))),
+    # Also longer than PostgreSQL waits for a client that stopped in a transaction.
+    Fault("collector frozen", 2, lambda world, draw: freeze(draw.choice(world.collectors).pid(), freeze_s(draw))),
+    Fault("InfluxDB frozen", 1, lambda world, draw: freeze(world.influx_server.pid(), freeze_s(draw))),
 )
 
 

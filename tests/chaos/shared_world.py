@@ -1,22 +1,17 @@
 """A chaos run on one PostgreSQL that several collectors share, with a synchronous standby; and the faults that only it knows."""
 
-import contextlib
 import random
 import signal
 import subprocess
-import time
 from pathlib import Path
-
-import psutil
 
 from tests.chaos.database import Node, Pair
 from tests.chaos.faults import FAULTS, Fault, disturb, fill_disk
+from tests.chaos.freezing import freeze, freeze_s
 from tests.chaos.judge import Verdict
 from tests.chaos.world import EDGEMETER, Size, World
 
 COLLECTORS = 3
-# Longer than the server waits for a client that stopped in a transaction.
-LONGEST_FREEZE_S = 14.0
 
 
 class SharedWorld(World):
@@ -60,22 +55,11 @@ def _either(world: World, draw: random.Random) -> Node:
     return draw.choices(_of(world).nodes, [1, 1])[0]
 
 
-def _freeze_collector(world: World, draw: random.Random) -> None:
-    pid = draw.choice(world.collectors).pid()
-    if pid is not None:
-        with contextlib.suppress(psutil.Error):
-            process = psutil.Process(pid)
-            process.suspend()
-            time.sleep(draw.uniform(0.5, LONGEST_FREEZE_S))
-            process.resume()
-
-
 SHARED_FAULTS = (
     *FAULTS,
-    Fault("collector frozen", 2, _freeze_collector),
     Fault("COMMIT cut", 6, lambda world, draw: _of(world).primary.proxy.arm("before" if draw.random() < 0.3 else "after")),
     Fault("PostgreSQL killed", 4, lambda world, draw: _either(world, draw).kill(draw.uniform(0, 2))),
-    Fault("PostgreSQL frozen", 2, lambda world, draw: _either(world, draw).freeze(draw.uniform(0.5, 5))),
+    Fault("PostgreSQL frozen", 2, lambda world, draw: freeze(_either(world, draw).pid(), freeze_s(draw))),
     Fault("back-end ended", 3, lambda world, draw: _of(world).primary.strike_backend(signal.SIGTERM, draw.randrange(100))),
     Fault("back-end killed", 2, lambda world, draw: _of(world).primary.strike_backend(signal.SIGKILL, draw.randrange(100))),
     Fault("PostgreSQL cut off", 2, lambda world, draw: _either(world, draw).proxy.cut()),
@@ -83,4 +67,5 @@ SHARED_FAULTS = (
     Fault("PostgreSQL's disk full", 2, lambda world, draw: fill_disk(_of(world).primary.data_disk, draw.uniform(1, 4))),
     Fault("WAL disk full", 2, lambda world, draw: fill_disk(_either(world, draw).wal_disk, draw.uniform(1, 4))),
     Fault("failover", 1, lambda world, _: _of(world).failover()),
+    Fault("primary hangs, failover", 1, lambda world, draw: _of(world).hang(freeze_s(draw), draw.uniform(0, 3))),
 )
