@@ -10,22 +10,25 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.agent.ledger.chunks import IDENTITY_MARK, HeldChunk, is_position_of
 from edgemeter.agent.ledger.ledger import Ledger
+from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.agent.ledger.quarantine import Rejection, record_reference
 from edgemeter.agent.ledger.run_history import LedgerRuns
+from edgemeter.collector.influx import status_points
 from edgemeter.collector.influx.bucket_marker import is_marker
 from edgemeter.collector.influx.client import PointsRejectedError
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points, forget_tags, point_ns
-from edgemeter.collector.influx.sink import RejectedPoint, Sink, open_sink
-from edgemeter.collector.influx.status_points import CollectorStatus, collector_line, device_line
+from edgemeter.collector.influx.sink import RejectedPoint, RetryAfterError, Sink, open_sink
+from edgemeter.collector.influx.status_points import CollectorStatus
 from edgemeter.collector.influx.tag_values import TagValues, take_over
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger, path_beside
 
@@ -44,13 +47,48 @@ REGAIN = 1.1
 DRAIN_POLL_S = 5.0
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
-# How often a service writes presence, health and lag; a device that reports nothing new is written again after an hour.
+# How often a service writes presence, health and lag.
 STATUS_EVERY_S = 60.0
-DEVICES_AGAIN_S = 3600.0
 # How often it is asked whether the bucket is still the same one.
 IDENTITY_EVERY_S = 60.0
 # How long a server that could not delete points is left alone.
 REMOVAL_EVERY_S = 3600.0
+
+
+# A point as its sink takes it: line protocol, or the bytes of a message.
+Line = Any
+
+
+class RecordPoints(Protocol):
+    """Which points a record becomes; `known` limits the values of their tags."""
+
+    @property
+    def known(self) -> TagValues | None:
+        """The values that are admitted, None: no limit."""
+
+    def of_chunk(self, chunk: HeldChunk) -> Iterator[tuple[int, Sequence[Line]]]:
+        """Yield row and points of each record."""
+
+
+class StatusPoints(Protocol):
+    """The points of presence, health and lag; a device that reports nothing new is written again after `devices_again_s`.
+
+    With `is_of_each`, each of several collectors writes its own; else the one that drains writes that of their ledger.
+    """
+
+    @property
+    def devices_again_s(self) -> float:
+        """Seconds; 0: every time."""
+
+    @property
+    def is_of_each(self) -> bool:
+        """Whether the collector's point is that of its process."""
+
+    def device_line(self, device: DevicePresence, now_ns: int) -> Line:
+        """Return the point of a device."""
+
+    def collector_line(self, status: CollectorStatus, now_ns: int) -> Line:
+        """Return the point of a collector."""
 
 
 @dataclass(slots=True)
@@ -58,11 +96,11 @@ class _Batch:
     """Points to write, and the row and chunk of the record of each, of all records up to `last_row`."""
 
     last_row: int
-    lines: list[str] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
     owners: list[tuple[int, HeldChunk]] = field(default_factory=list)
     characters: int = 0
 
-    def add(self, row: int, chunk: HeldChunk, lines: Sequence[str]) -> None:
+    def add(self, row: int, chunk: HeldChunk, lines: Sequence[Line]) -> None:
         self.last_row = row
         self.lines += lines
         self.owners += [(row, chunk)] * len(lines)
@@ -74,16 +112,25 @@ class Drain:
 
     `trouble` is why it makes no progress, None when it does; `rejected` counts the records that the sink rejected, `expired` those that are
     older than what it retains, which is no fault of theirs; `sink_name` is that of its position in the ledger. With `status_every_s` it
-    also writes the presence and health of devices, where they changed, and its lag.
+    also writes the presence and health of devices, where they changed, and its lag, as points of `status`.
     """
 
-    def __init__(self, ledger_place: LedgerPlace, sink: Sink, points: Points | None = None, *, status_every_s: float | None = None) -> None:
+    def __init__(
+        self,
+        ledger_place: LedgerPlace,
+        sink: Sink,
+        points: RecordPoints | None = None,
+        *,
+        status: StatusPoints = status_points,
+        status_every_s: float | None = None,
+    ) -> None:
         self.trouble: str | None = None
         self.rejected = self.expired = 0
         self._place = ledger_place
         self.sink_name = sink.name
         self._sink = sink
-        self._points = points or Points()
+        self._points: RecordPoints = points or Points()
+        self._status = status
         self._status_every_s = status_every_s
         self._status_due_s = 0.0
         self._devices_written: dict[tuple[str, str], object] = {}
@@ -142,6 +189,8 @@ class Drain:
                         self._write_status(ledger)
                     else:
                         self._position = ledger.position(self.sink_name)
+                        if self._status.is_of_each:
+                            self._write_status(ledger, is_of_devices=False)
                 except EdgemeterError as error:
                     self._identity_due_s = 0.0
                     self._failures += 1
@@ -200,7 +249,7 @@ class Drain:
                 self._sink.remove(run.device, point_ns(run))
             except (ConfigError, PointsRejectedError) as error:
                 logger.warning("the points of %d runs that were excluded or deleted stay in %s: %s", len(withdrawn), self.sink_name, error)
-                self._removal_due_s = time.monotonic() + REMOVAL_EVERY_S
+                self._removal_due_s = time.monotonic() + REMOVAL_EVERY_S if self._sink.can_remove else math.inf
                 return
             history.note_removed(number, self.sink_name)
 
@@ -236,7 +285,7 @@ class Drain:
         self._was_missing = False
         return is_anew
 
-    def _write_status(self, ledger: Ledger) -> None:
+    def _write_status(self, ledger: Ledger, *, is_of_devices: bool = True) -> None:
         now_s = time.monotonic()
         if self._status_every_s is None or now_s < self._status_due_s:
             return
@@ -246,9 +295,11 @@ class Drain:
         status = CollectorStatus(ledger.identity(), ledger.last_row(), self._position, waiting_since_ns, self.rejected, quarantined)
         if now_s >= self._devices_due_s:
             self._devices_written.clear()
-            self._devices_due_s = now_s + DEVICES_AGAIN_S
-        changed = [device for device in ledger.devices() if self._devices_written.get((device.fleet, device.device)) != device]
-        rejected = self._sink.write([*(device_line(device, now_ns) for device in changed), collector_line(status, now_ns)])
+            self._devices_due_s = now_s + self._status.devices_again_s
+        devices = ledger.devices() if is_of_devices else []
+        changed = [device for device in devices if self._devices_written.get((device.fleet, device.device)) != device]
+        lines = [*(self._status.device_line(device, now_ns) for device in changed), self._status.collector_line(status, now_ns)]
+        rejected = self._sink.write(lines)
         if rejected:
             logger.warning("%d points of presence, health or lag were rejected: %s", len(rejected), rejected[0].reason)
         self._devices_written |= {(device.fleet, device.device): device for device in changed}
@@ -317,5 +368,7 @@ def open_drain(ledger_place: LedgerPlace, influx: InfluxConfig) -> Drain:
 def _drain_pause_s(error: EdgemeterError, failures: int) -> float:
     if isinstance(error, ConfigError):
         return LONGEST_PAUSE_S
+    if isinstance(error, RetryAfterError):
+        return error.after_s
     spread = random.uniform(0.75, 1.25)  # noqa: S311 - spreads repeats, no secret
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures - 1, 10)) * spread

@@ -1,4 +1,4 @@
-"""Sinks: where the drain writes points: InfluxDB 2 and 1, and `open_sink`."""
+"""Sinks: where the drain writes points: their base, InfluxDB 2 and 1, and `open_sink`."""
 
 import json
 import logging
@@ -6,8 +6,9 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from edgemeter.agent.base.errors import ConfigError, EdgemeterError
+from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError
 from edgemeter.collector.influx import bucket_marker, client
 from edgemeter.collector.influx.bucket_client import BucketClient
 from edgemeter.collector.influx.bucket_marker import MarkerState
@@ -28,6 +29,18 @@ SHOWN_CHARACTERS = 60
 _DROPPED = re.compile(r"\bdropped=(\d+)")
 
 
+# A point as the sink takes it: line protocol, or the bytes of a message.
+Line = TypeVar("Line", str, bytes)
+
+
+class RetryAfterError(TransientError):
+    """The server is busy, and said for how long."""
+
+    def __init__(self, message: str, after_s: float) -> None:
+        super().__init__(message)
+        self.after_s = after_s
+
+
 @dataclass(frozen=True, slots=True)
 class RejectedPoint:
     """A point that the server rejects, by its index in what was written, and the reason.
@@ -40,7 +53,7 @@ class RejectedPoint:
     is_expired: bool = False
 
 
-def write_all_but_rejected(lines: Sequence[str], post: Callable[[Sequence[str]], None]) -> list[RejectedPoint]:
+def write_all_but_rejected(lines: Sequence[Line], post: Callable[[Sequence[Line]], None]) -> list[RejectedPoint]:
     """Write `lines` with `post`; return those that it rejects on their own, when all others are stored.
 
     Any other error of `post` is raised; then some lines are stored, and all may be written again.
@@ -61,12 +74,12 @@ def write_all_but_rejected(lines: Sequence[str], post: Callable[[Sequence[str]],
     return sorted(rejected, key=operator.attrgetter("index"))
 
 
-def _reason(message: str, line: str) -> str:
+def _reason(message: str, line: str | bytes) -> str:
     # The reason follows the line, which may be long.
-    return client.one_line(message.replace(line, f"{line[:SHOWN_CHARACTERS]}..."))
+    return client.one_line(message.replace(line, f"{line[:SHOWN_CHARACTERS]}...") if isinstance(line, str) else message)
 
 
-def _halves(lines: Sequence[str], places: list[int], message: str) -> list[list[int]]:
+def _halves(lines: Sequence[Any], places: list[int], message: str) -> list[list[int]]:
     """Return `places` in parts: each one whose line the message quotes on its own; if it quotes none, both halves."""
     quoted: set[int] = set()
     if "unable to parse" in message and len(message) <= READ_CHARACTERS:
@@ -79,17 +92,17 @@ def _halves(lines: Sequence[str], places: list[int], message: str) -> list[list[
 
 
 class Sink:
-    """Where points are written: the base of both versions. Used from one thread at a time; may block for its own timeouts."""
+    """Where points are written; `name` is that of its position in the ledger: the same place has the same name.
 
-    def __init__(self, config: InfluxConfig) -> None:
-        self.config = config
+    Used from one thread at a time; may block for its own timeouts.
+    """
+
+    can_remove = True  # A server that cannot delete points now may be able to later.
+
+    def __init__(self, name: str) -> None:
+        self.name = name
         self._is_ready = False
         self._was_missing = False
-
-    @property
-    def name(self) -> str:
-        """The name of this sink's position in the ledger: the same place has the same name."""
-        return f"influx {self.config}"
 
     def prepare(self) -> None:
         """Check that points would be accepted; create the bucket or database if it is absent and the token permits that.
@@ -109,7 +122,7 @@ class Sink:
             self._post([])
         self._is_ready = True
 
-    def write(self, lines: Sequence[str]) -> list[RejectedPoint]:
+    def write(self, lines: Sequence[Any]) -> list[RejectedPoint]:
         """Store points, one line each; return the rejected ones, when all others are stored; raises as `prepare`.
 
         After an error, writing the same points again changes nothing that is stored.
@@ -145,7 +158,7 @@ class Sink:
         """Close the connections; may be called twice."""
         raise NotImplementedError
 
-    def _post(self, lines: Sequence[str]) -> None:
+    def _post(self, lines: Sequence[Any]) -> None:
         raise NotImplementedError
 
     def _create(self) -> None:
@@ -156,7 +169,8 @@ class _BucketSink(Sink):
     """One bucket of InfluxDB 2, and of what accepts its writes."""
 
     def __init__(self, config: InfluxConfig) -> None:
-        super().__init__(config)
+        super().__init__(f"influx {config}")
+        self.config = config
         self._bucket = BucketClient(config)
 
     def close(self) -> None:
@@ -184,7 +198,8 @@ class _DatabaseSink(Sink):
     """One database of InfluxDB 1, by its `/write`; 1.8 and newer also accept the writes of version 2."""
 
     def __init__(self, config: InfluxConfig) -> None:
-        super().__init__(config)
+        super().__init__(f"influx {config}")
+        self.config = config
         self._http = client.InfluxHttp(config)
 
     def prepare(self) -> None:

@@ -12,6 +12,9 @@ from edgemeter.collector.influx.points import quoted, tag_text
 
 DEVICE, COLLECTOR = "device", "collector"
 DEVICE_TAGS, COLLECTOR_TAGS = ("device", "fleet"), ("collector",)
+# A device that reports nothing new is written again after an hour; the collector's point is that of its ledger.
+devices_again_s = 3600.0
+is_of_each = False
 
 
 @dataclass(frozen=True, slots=True)
