@@ -57,6 +57,7 @@ EXTRAS = {
     "onnxruntime": "onnx",
     "onnxruntime_genai": "genai",
     "onnxscript": "convert",
+    "opentelemetry": "otlp",
     "PIL": "vision",
     "psycopg": "postgres",
     "torch": "torch",

@@ -38,3 +38,9 @@ def energy_provenance(run: RunRecord, energy: Energy | None = None) -> EnergyPro
     timed = run.provenance.get("latency")
     # What the record states of its energy is stated of the first; the sensors beside it had the same queries.
     return provenance_of(energy_of_run, run.provenance.get("energy", timed) if energy_of_run is run.energy else timed)
+
+
+def group_provenance(run: RunRecord, group_name: str) -> EnergyProvenance | None:
+    """Return where the numbers `group_name` of `run` come from, None if that is not stated; by default from where its latency does."""
+    is_energy = group_name == "energy" and run.energy is not None
+    return energy_provenance(run) if is_energy else run.provenance.get(group_name, run.provenance.get("latency"))

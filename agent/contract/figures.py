@@ -2,7 +2,7 @@
 
 An entry says what a figure is called, its unit, which way is better, where it stands in the record, its bounds or uncertainty, what must be
 equal for two values to be of one kind, how the trend follows it, and in which views it appears. The ledger's index, the comparison (table,
-matrix, sentence), the trend, the page, InfluxDB, exports, options and the reference pages are loops over it: to add a figure, add an entry.
+matrix, sentence), the trend, the page, InfluxDB, OTLP, exports, options and the reference pages are loops over it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,8 +16,8 @@ from edgemeter.agent.contract.record import RunRecord
 
 # run: the table of `edgemeter run`; compare: JSON and CSV of a comparison; terminal: its table; matrix: `--figure`; cases: the page's table
 # of cases; runs: its lists of runs; chart: its charts over time; site: the public site of results; references: their list; influx: InfluxDB
-# with `--influx-fields figures`; csv: exports; paper: the paper kit; home: Home Assistant; canary: what a board reports of a canary run, to
-# be compared with its own past; index: kept of every run although no list or chart shows it.
+# with `--influx-fields figures`, and OTLP; csv: exports; paper: the paper kit; home: Home Assistant; canary: what a board reports of a
+# canary run, to be compared with its own past; index: kept of every run although no list or chart shows it.
 View = Literal[
     "run", "compare", "terminal", "matrix", "cases", "runs", "chart", "site", "references", "influx", "csv", "paper", "home", "canary",
     "index",
@@ -139,7 +139,7 @@ class Figure:
     @property
     def stem(self) -> str:
         """Its name in a comparison without the unit: `latency_p50`."""
-        return with_part(self.column, "|").partition("|")[0]
+        return without_unit(self.column)
 
     @property
     def has_bounds(self) -> bool:
@@ -186,6 +186,11 @@ def with_part(name: str, part: str) -> str:
     """Return a name with more said before its unit: `latency_p50_low_ms`."""
     end = next((end for end in _UNIT_ENDS if name.endswith(end)), "")
     return f"{name.removesuffix(end)}{part}{end}"
+
+
+def without_unit(name: str) -> str:
+    """Return a name without its unit: `latency_p50`."""
+    return with_part(name, "|").partition("|")[0]
 
 
 class FigureKind(NamedTuple):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.record import RunRecord, split_samples
+from edgemeter.agent.contract.record import RunRecord, decode, split_samples
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.quarantine import Rejection
 
@@ -86,6 +86,21 @@ class HeldChunk:
             # It was removed since the rows were read.
             if payloads[index] != REMOVED:
                 yield row, payloads[index]
+
+    def records(self) -> Iterator[tuple[int, RunRecord]]:
+        """Yield row and record of each; one that is not checked yet and turns out to be invalid is left out: it will be quarantined.
+
+        Raises:
+            ConfigError: what was checked is no record.
+        """
+        for row, payload in self.payloads():
+            try:
+                record = decode(payload)
+            except ConfigError:
+                if self.is_checked:
+                    raise
+                continue
+            yield row, record
 
     def has_removed(self) -> bool:
         """Return whether a record may have been removed from the array."""

@@ -17,10 +17,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from edgemeter.agent.base import config
-from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.base.statements import Statements
-from edgemeter.agent.contract.record import RunRecord, decode
+from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger import presence, quarantine
 from edgemeter.agent.ledger.chunks import (
     IDENTITY_MARK,
@@ -219,13 +218,7 @@ class Ledger(ABC):
         A record that is not checked yet and turns out to be invalid is left out: it will be quarantined.
         """
         for chunk in self.chunks(after_row=after_row, limit=limit):
-            for row, payload in chunk.payloads():
-                try:
-                    record = decode(payload)
-                except ConfigError:
-                    if chunk.is_checked:
-                        raise
-                    continue
+            for row, record in chunk.records():
                 has_surplus = record.samples and not with_samples
                 yield HeldRecord(row, chunk.received_ns, msgspec.structs.replace(record, samples=()) if has_surplus else record)
 

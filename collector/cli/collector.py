@@ -28,6 +28,7 @@ from edgemeter.collector.influx import influx_config
 from edgemeter.collector.ledgers.place import LedgerPlace
 
 if TYPE_CHECKING:
+    from edgemeter.collector.otlp.otlp_config import OtlpConfig
     from edgemeter.collector.receive.service import Collector
 
 COMMANDS: Sections = {
@@ -182,6 +183,12 @@ def collector() -> None:
 @click.option("--influx-token-file", type=PATH, help="File with the token. Default: $EDGEMETER_INFLUX_TOKEN.")
 @influx_written_options
 @influx_read_option
+@click.option(
+    "--otlp",
+    envvar="EDGEMETER_OTLP",
+    help="Send OpenTelemetry metrics to this OTLP endpoint: http://HOST:4318, or http://HOST:9090/api/v1/otlp.",
+)
+@click.option("--otlp-headers-file", type=PATH, help="File with its headers, NAME=VALUE a line. Default: $EDGEMETER_OTLP_HEADERS.")
 @click.option("--group", envvar="EDGEMETER_GROUP", help="Share messages with the collectors of this group (MQTT 5 or mosquitto).")
 @click.option("--metrics", envvar="EDGEMETER_METRICS", help="Serve /metrics and /healthz at [HOST:]PORT. Default host: 127.0.0.1.")
 @click.option("--keep-days", type=FiniteRange(0, min_open=True), help="Delete records after this many days. Default: never.")
@@ -209,6 +216,8 @@ def up(
     influx_fields: influx_config.Extent,
     influx_also: tuple[influx_config.Extra, ...],
     influx_read_token_file: Path | None,
+    otlp: str | None,
+    otlp_headers_file: Path | None,
     group: str | None,
     metrics: str | None,
     keep_days: float | None,
@@ -217,7 +226,7 @@ def up(
     home_assistant: bool,
     **files: Path | None,
 ) -> None:
-    """Receive results until Ctrl-C or SIGTERM, store them in the ledger, and drain it to InfluxDB if one is given.
+    """Receive results until Ctrl-C or SIGTERM, store them in the ledger, and drain it to InfluxDB and OpenTelemetry if they are given.
 
     Example: edgemeter collector up --broker broker.example --influx http://influx.example:8086
     """
@@ -225,6 +234,7 @@ def up(
 
     from edgemeter.collector.home_assistant.publisher import HomePublisher
     from edgemeter.collector.index import keeper
+    from edgemeter.collector.otlp.otlp_config import parse_otlp
     from edgemeter.collector.receive import monitor
     from edgemeter.collector.receive.presence import CollectorPresence
     from edgemeter.collector.receive.service import Collector
@@ -236,17 +246,18 @@ def up(
     path = chosen_ledger(ledger)
     monitor_address = monitor.parse_monitor_address(metrics) if metrics else None
     retention = Retention(keep_days, keep_samples_days, keep_mb * 1_000_000 if keep_mb else None)
-    config = reader = None
-    if influx:
-        config = influx_config.parse_influx(influx, token_file=influx_token_file)
+    config = influx_config.parse_influx(influx, token_file=influx_token_file) if influx else None
+    if config is not None:
         config = dataclasses.replace(config, extent=influx_fields, also=frozenset(influx_also))
-        reader = influx_config.reader_of(config, influx_read_token_file)
+    reader = influx_config.reader_of(config, influx_read_token_file) if config is not None else None
+    endpoint = parse_otlp(otlp, headers_file=otlp_headers_file) if otlp else None
     broker_address = _broker_address(broker, fleet_folder, files)
     manager = ServiceManager()
     # A broker that is not up yet is no reason to be restarted by the watchdog's clock.
     manager.ready()
     with until_stopped() as stopped, _broker(broker_address, port) as address, keeper.index_keeper(path):
         service = Collector(address, path, config, reader=reader, group=group, retention=retention)
+        _drain_to_otlp(service, endpoint)
         metrics_server = monitor.Monitor(service, *monitor_address) if monitor_address else None
         publisher = HomePublisher(address, path, version("edgemeter")) if home_assistant else None
         presence = (
@@ -256,7 +267,7 @@ def up(
         try:
             for part in parts:
                 part.start()
-            states = [f"receiving from {address}, storing in {path}", *([f"draining to {config}"] if config else ())]
+            states = [f"receiving from {address}, storing in {path}", *(f"draining to {sink}" for sink in (config, endpoint) if sink)]
             if metrics_server is not None:
                 states.append(f"/metrics at {metrics_server.host}:{metrics_server.port}")
             states += ["publishing to Home Assistant"] if publisher is not None else []
@@ -278,6 +289,14 @@ def up(
         click.echo(
             f"stored {counts.inserted} new records, dropped {counts.duplicates} duplicates, quarantined {counts.quarantined}", err=True
         )
+
+
+def _drain_to_otlp(service: "Collector", endpoint: "OtlpConfig | None") -> None:
+    if endpoint is not None:
+        # Late: it needs numpy.
+        from edgemeter.collector.otlp.otlp_drain import drain_to_otlp
+
+        drain_to_otlp(service, endpoint)
 
 
 def _broker_address(broker: str | None, folder: Path | None, files: dict[str, Path | None]) -> BrokerAddress | None:

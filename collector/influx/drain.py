@@ -87,7 +87,7 @@ class StatusPoints(Protocol):
     def device_line(self, device: DevicePresence, now_ns: int) -> Line:
         """Return the point of a device."""
 
-    def collector_line(self, status: CollectorStatus, now_ns: int) -> Line:
+    def collector_line(self, status: CollectorStatus, now_ns: int, /) -> Line:
         """Return the point of a collector."""
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from edgemeter.agent.base.figures import stamp
 from edgemeter.agent.contract.case_identity import FIELD, CaseKey, in_series, key_of, names_in
-from edgemeter.agent.contract.energy_provenance import energy_provenance
+from edgemeter.agent.contract.energy_provenance import group_provenance
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import WIDEST_FIRST, Scope
 from edgemeter.collector.runs.store import LeftOut
@@ -100,8 +100,7 @@ def not_measured(run: RunRecord, group_name: str) -> str | None:
             f"energy: {run.energy.gross_mj:.4g} mJ gross by {run.energy.sensor} is no energy: "
             "a reversed clamp or shunt, or a load below what the sensor shows"
         )
-    is_energy = group_name == "energy" and run.energy is not None
-    provenance = energy_provenance(run) if is_energy else run.provenance.get(group_name, run.provenance.get("latency"))
+    provenance = group_provenance(run, group_name)
     if provenance in ("measured", "replayed"):
         return None
     if provenance is None:
