@@ -226,7 +226,7 @@ def up(
     home_assistant: bool,
     **files: Path | None,
 ) -> None:
-    """Receive results until Ctrl-C or SIGTERM, store them in the ledger, and drain it to InfluxDB and OpenTelemetry if they are given.
+    """Receive results until Ctrl-C or SIGTERM, store them in the ledger, and drain it to InfluxDB and OTLP if given.
 
     Example: edgemeter collector up --broker broker.example --influx http://influx.example:8086
     """

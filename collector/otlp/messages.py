@@ -69,20 +69,20 @@ class MetricsOfResource:
         return self._metrics.add(name=name.name, unit=name.unit, description=name.description)
 
 
-class Refused(NamedTuple):
+class RejectedData(NamedTuple):
     """The rejected data points of a request that was accepted otherwise, and the reason."""
 
     points: int
     reason: str
 
 
-def refused_in(response: bytes) -> Refused:
+def rejected_in(response: bytes) -> RejectedData:
     """Return what the body of a successful response rejects: nothing, where it is another message."""
     try:
         partial = _service.ExportMetricsServiceResponse.FromString(response).partial_success
     except _protobuf.DecodeError:
-        return Refused(0, "")
-    return Refused(partial.rejected_data_points, partial.error_message)
+        return RejectedData(0, "")
+    return RejectedData(partial.rejected_data_points, partial.error_message)
 
 
 def reason_of(status: bytes) -> str:

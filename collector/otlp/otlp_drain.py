@@ -32,8 +32,8 @@ def drain_to_otlp(service: Collector, config: OtlpConfig) -> Drain:
     return drain
 
 
-def begin_with_next(place: LedgerPlace, sink_name: str) -> None:
+def begin_with_next(ledger_place: LedgerPlace, sink_name: str) -> None:
     """Set the position of a sink that has none to the newest record."""
-    with open_ledger(place) as ledger:
+    with open_ledger(ledger_place) as ledger:
         if sink_name not in ledger.positions():
             ledger.advance(sink_name, ledger.last_row(), after=0)

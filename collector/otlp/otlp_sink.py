@@ -113,10 +113,10 @@ class OtlpSink(Sink):
             raise TransientError(f"no OTLP endpoint responds at {self._config} ({reason}): {remedy}") from error
         if kind == "text/html":
             raise ConfigError(f"{self._config} answers with a web page and is no OTLP endpoint: correct the address")
-        refused = messages.refused_in(reply)
-        if refused.points or refused.reason:
-            self.rejected_points += refused.points
-            logger.warning("%s rejected %d data points of a request: %s", self.name, refused.points, one_line(refused.reason))
+        rejected = messages.rejected_in(reply)
+        if rejected.points or rejected.reason:
+            self.rejected_points += rejected.points
+            logger.warning("%s rejected %d data points of a request: %s", self.name, rejected.points, one_line(rejected.reason))
 
     def _error(self, error: urllib.error.HTTPError) -> EdgemeterError:
         """Return what an unsuccessful response means."""
@@ -125,16 +125,16 @@ class OtlpSink(Sink):
         except (OSError, http.client.HTTPException):
             body = b""
         text = messages.reason_of(body) if error.headers.get_content_type().endswith("protobuf") else body.decode("utf-8", "replace")
-        said = f"{self._config} responds {error.code} ({one_line(text or error.reason)})"
+        response = f"{self._config} responds {error.code} ({one_line(text or error.reason)})"
         if error.code in {400, 413, 422}:
             return MetricsRefusedError(text or str(error.reason))
         if error.code in _BUSY and (after_s := _seconds(error.headers.get("Retry-After"))) is not None:
-            return RetryAfterError(f"{said}: retrying when it asked for", after_s)
+            return RetryAfterError(f"{response}: retrying when it asked for", after_s)
         if error.code in _BUSY or error.code >= 500:
-            return TransientError(f"{said}: retrying")
+            return TransientError(f"{response}: retrying")
         if error.code in {401, 403}:
-            return ConfigError(f"{said}: give its headers ({HEADER_VARIABLES[0]} or --otlp-headers-file)")
-        return ConfigError(f"{said}: correct --otlp; Prometheus needs --web.enable-otlp-receiver and /api/v1/otlp")
+            return ConfigError(f"{response}: give its headers ({HEADER_VARIABLES[0]} or --otlp-headers-file)")
+        return ConfigError(f"{response}: correct --otlp; Prometheus needs --web.enable-otlp-receiver and /api/v1/otlp")
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

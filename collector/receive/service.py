@@ -240,6 +240,8 @@ def _backlog_metrics(devices: Sequence[DeviceBacklog]) -> Iterator[MonitorMetric
     for fleet in largest[FLEETS_LIMIT:]:
         waiting[OTHER_FLEETS] += waiting.pop(fleet)
     sums, highest = ({fleet: of(counts) for fleet, counts in waiting.items()} for of in (sum, max))
-    where = f"as last reported (not those that their device cannot read); of the {FLEETS_LIMIT} fleets with most, and all others"
-    yield MonitorMetric("outbox_records", "gauge", f"Records that wait in the outboxes of a fleet, {where}.", sums, "fleet")
-    yield MonitorMetric("outbox_records_max", "gauge", f"Records that wait in the fullest outbox of a fleet, {where}.", highest, "fleet")
+    text = (
+        f"Records that wait in the readable outboxes of a fleet, as last reported; of the {FLEETS_LIMIT} fleets with most, and all others."
+    )
+    yield MonitorMetric("outbox_records", "gauge", text, sums, "fleet")
+    yield MonitorMetric("outbox_records_max", "gauge", "Those of the fullest outbox.", highest, "fleet")

@@ -9,14 +9,14 @@ from tests.fixtures.rows import table_row
 
 def test_the_path_of_metrics_is_appended_to_the_url():
     """As the specification says of a base URL; a whole one stays."""
-    for url, whole in (
+    for url, address in (
         ("http://alloy.example:4318", "http://alloy.example:4318/v1/metrics"),
         ("http://alloy.example:4318/", "http://alloy.example:4318/v1/metrics"),
         ("http://prometheus.example:9090/api/v1/otlp", "http://prometheus.example:9090/api/v1/otlp/v1/metrics"),
         ("https://otlp.example/otlp/v1/metrics", "https://otlp.example/otlp/v1/metrics"),
     ):
         with table_row(url):
-            assert str(parse_otlp(url, environ={})) == whole
+            assert str(parse_otlp(url, environ={})) == address
 
 
 def test_headers_come_from_the_file_else_from_the_environment(tmp_path):

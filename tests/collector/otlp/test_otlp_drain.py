@@ -6,6 +6,7 @@ import time
 import msgspec
 import pytest
 
+from edgemeter.agent.contract.health import Health
 from edgemeter.agent.contract.record import encode
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.run_history import LedgerRuns
@@ -20,7 +21,6 @@ from edgemeter.collector.otlp.otlp_points import OtlpPoints
 from edgemeter.collector.otlp.otlp_sink import OtlpSink
 from edgemeter.collector.receive.monitor import MonitorMetric
 from edgemeter.collector.receive.service import Collector
-from tests.collector.otlp.test_otlp_points import HEALTH
 from tests.fixtures.collecting import CollectorProcess
 from tests.fixtures.command import edgemeter
 from tests.fixtures.draining import draining
@@ -33,10 +33,10 @@ pytestmark = pytest.mark.needs(module="opentelemetry")
 PLAIN = "text/plain"
 
 
-def drain_of(place, server, name="c-1", **options):
+def drain_of(ledger_place, server, name="c-1", **options):
     """Return a drain of a ledger to an endpoint."""
     points = OtlpPoints(lambda: iter([MonitorMetric("connected", "gauge", "1.", 1)]), lambda: name)
-    return Drain(place, OtlpSink(parse_otlp(server.url, environ={})), points, status=points, **options)
+    return Drain(ledger_place, OtlpSink(parse_otlp(server.url, environ={})), points, status=points, **options)
 
 
 def seqs(server):
@@ -119,28 +119,30 @@ def test_devices_and_the_collector_are_written_each_time(endpoint, tmp_path):
     """A store of metrics forgets a gauge after five minutes, so that one written only where it changed would vanish."""
     path = tmp_path / "ledger"
     with SqliteLedger(path) as ledger:
-        ledger.commit([], changes=[PresenceChange("lab", "pi-1", HEALTH, 6)])
+        ledger.commit(
+            [], changes=[PresenceChange("lab", "pi-1", Health(device="pi-1", fleet="lab", session=5, told_ns=1, agent="0.1.0"), 6)]
+        )
     with draining(drain_of(path, endpoint, status_every_s=0.1)):
         assert wait_until(lambda: len(endpoint.of("edgemeter.collector.connected")) >= 1)
     with draining(drain_of(path, endpoint, status_every_s=0.0)) as drain:
         drain.wake()
-        assert wait_until(lambda: len(endpoint.of("edgemeter.device.changed_timestamp", **{"service.instance.id": "pi-1"})) >= 2)
+        assert wait_until(lambda: len(endpoint.of("edgemeter.device.changed_timestamp", **{"device.id": "pi-1"})) >= 2)
     assert {sample.resource["service.instance.id"] for sample in endpoint.of("edgemeter.collector.connected")} == {"c-1"}
 
 
 @pytest.mark.postgresql
 def test_of_two_collectors_of_a_ledger_one_sends_the_runs_and_each_its_own_figures(endpoint, postgresql):
     """The lease decides; when the one ends, the other goes on, and no run is sent twice or left out."""
-    place = initialised(postgresql)
-    with open_ledger(place) as ledger:
+    ledger_place = initialised(postgresql)
+    with open_ledger(ledger_place) as ledger:
         ledger.commit([arrival(run) for run in runs(1, 10)])
-    first, second = (drain_of(place, endpoint, name, status_every_s=0.0) for name in ("c-1", "c-2"))
+    first, second = (drain_of(ledger_place, endpoint, name, status_every_s=0.0) for name in ("c-1", "c-2"))
     with draining(first), draining(second):
         assert wait_until(lambda: first.has_reached(10) and second.has_reached(10), 30), (first.trouble, second.trouble)
         assert wait_until(lambda: {"c-1", "c-2"} == instances(endpoint), 30)
-    with open_ledger(place) as ledger:
+    with open_ledger(ledger_place) as ledger:
         ledger.commit([arrival(run) for run in runs(11, 20)])
-    with draining(drain_of(place, endpoint, "c-3")) as third:
+    with draining(drain_of(ledger_place, endpoint, "c-3")) as third:
         assert wait_until(lambda: third.has_reached(20), 30), third.trouble
     assert seqs(endpoint) == list(range(1, 21))
 
@@ -168,7 +170,7 @@ def test_a_first_start_begins_with_the_next_record(endpoint, tmp_path):
     assert seqs(endpoint) == [1, 2, 3, 4, 5, 6, 6, 7, 7]
 
 
-def test_what_was_excluded_is_said_to_stay_once(endpoint, tmp_path, caplog, monkeypatch):
+def test_what_was_excluded_is_reported_to_stay_once(endpoint, tmp_path, caplog, monkeypatch):
     """OTLP deletes nothing; the warning does not come again each hour."""
     monkeypatch.setattr(influx_drain, "DRAIN_POLL_S", 0.05)
     monkeypatch.setattr(influx_drain, "REMOVAL_EVERY_S", 0.0)
@@ -207,6 +209,6 @@ def test_collector_up_sends_what_a_device_delivers(endpoint, tmp_path):
         device.session.publish("edgemeter/v1/lab/pi-1/result", encode(make_record(device="pi-1", fleet="lab", session=5, seq=1)))
         assert wait_until(lambda: endpoint.of("edgemeter.latency.p50", **{"service.instance.id": "pi-1", "service.namespace": "lab"}), 60)
         assert endpoint.of("process.resident_memory")
-        status, said = up.end(signal.SIGTERM)
-    assert status == 0, said
-    assert "WARNING" not in said
+        status, stderr = up.end(signal.SIGTERM)
+    assert status == 0, stderr
+    assert "WARNING" not in stderr

@@ -76,14 +76,14 @@ def points(*metrics):
 
 def full_run(**changes):
     """Return a run with every figure, all different."""
-    whole = {
+    parts = {
         "windows": Windows(timed_start_ns=5, timed_end_ns=5 + 1_000_000_000),
         "generation": make_generation(),
         "accuracy": make_accuracy(low=0.5, high=0.75),
         "latency": make_latency(p99_ms=18.5, p99_low_ms=17.0, p99_high_ms=19.0),
         "energy": make_energy(),
     }
-    return make_record(**(whole | changes))
+    return make_record(**(parts | changes))
 
 
 def at(document, path):
@@ -108,12 +108,12 @@ def test_every_figure_of_a_record_has_its_value_unit_and_time():
         with table_row(metric):
             assert (exported[metric].unit, exported[metric].value) == (unit, pytest.approx(value))
             assert prometheus_name(exported[metric].metric, unit, "gauge") == f"edgemeter_{prometheus}"
-    others = exported.keys() - FIGURES_OF_A_RUN.keys() - WORKED_OUT.keys()
+    not_listed = exported.keys() - FIGURES_OF_A_RUN.keys() - WORKED_OUT.keys()
     pattern = r"run\.verdict|latency\.p99_(low|high)|generation\.(ttft|tpot)\.p50_(low|high)|generation\.energy\.\w+(\.gross\w*)?"
-    assert [name for name in others if not re.fullmatch(pattern, name)] == []
+    assert [name for name in not_listed if not re.fullmatch(pattern, name)] == []
 
 
-def test_a_run_says_which_device_and_case_it_is_of():
+def test_a_run_names_its_device_and_case():
     """The resource is the device; the case has the words and the hash that it has in InfluxDB."""
     run = full_run()
     sample = of_run(run)["latency.p50"]
@@ -137,7 +137,7 @@ def test_energies_and_accuracies_of_other_kinds_are_other_series():
     assert not {"energy_source", "accuracy_metric"} & exported["latency.p50"].attributes.keys()
 
 
-def test_where_a_figure_comes_from_is_told_of_each():
+def test_every_figure_states_where_it_comes_from():
     """An estimate, a replay and a published figure are never in one series with a measurement."""
     provenance = {"latency": "measured", "energy": "measured", "accuracy": "published"}
     exported = of_run(full_run(provenance=provenance, energy=make_energy(sensor="estimate")))
@@ -216,7 +216,7 @@ def test_the_collectors_metrics_have_the_names_and_values_of_its_metrics_page():
     histogram = Histogram((0.1, 1.0))
     for value in (0.05, 0.5, 0.6, 7.0):
         histogram.observe(value)
-    own = [
+    monitored = [
         MonitorMetric("messages_total", "counter", "Messages.", 7),
         MonitorMetric("ledger_bytes", "gauge", "Size.", 4096),
         MonitorMetric("sink_lag_seconds", "gauge", "Lag.", {"otlp a": 1.5, "influx b": 0.0}, "sink"),
@@ -225,12 +225,12 @@ def test_the_collectors_metrics_have_the_names_and_values_of_its_metrics_page():
         MonitorMetric("cpu_seconds_total", "counter", "CPU.", 1.25, prefix="process_"),
         MonitorMetric("resident_memory_bytes", "gauge", "Memory.", 9.0, prefix="process_"),
     ]
-    encoded = points(*own).collector_line(CollectorStatus("c", 0, 0, None, 0, 0), 99)
+    encoded = points(*monitored).collector_line(CollectorStatus("c", 0, 0, None, 0, 0), 99)
     request = request_in(encoded)
     exported = {
         (prometheus_name(sample.metric, sample.unit, sample.kind), *sample.attributes.values()): sample for sample in read_request(request)
     }
-    page = {key if isinstance(key, tuple) else (key,): value for key, value in read_metrics(as_text(iter(own))).items()}
+    page = {key if isinstance(key, tuple) else (key,): value for key, value in read_metrics(as_text(iter(monitored))).items()}
     simple = {key: value for key, value in page.items() if "receipt" not in key[0]}
     assert {key: sample.value for key, sample in exported.items() if sample.kind != "histogram"} == simple
     assert exported["edgemeter_collector_receipt_seconds",].value == page["edgemeter_collector_receipt_seconds_count",] == 4

@@ -56,8 +56,8 @@ def test_what_a_server_rejects_is_found_among_many(endpoint):
     """One old sample makes Prometheus refuse a whole request: the others are stored, and it is told from what is wrong with itself."""
 
     def refuses(request):
-        held = {point.as_double for of in request.resource_metrics for point in of.scope_metrics[0].metrics[0].gauge.data_points}
-        return "out of order sample" if 3.0 in held else "bad label" if 5.0 in held else None
+        numbers = {point.as_double for of in request.resource_metrics for point in of.scope_metrics[0].metrics[0].gauge.data_points}
+        return "out of order sample" if 3.0 in numbers else "bad label" if 5.0 in numbers else None
 
     endpoint.refuses = refuses
     rejected = sink_to(endpoint.url).write([line(float(number)) for number in range(8)])

@@ -77,7 +77,7 @@ def metrics_page() -> str:
         SqliteLedger(ledger).close()
         metrics = list(Collector(parse_address("127.0.0.1:1", environ={}), ledger).metrics())
     rows = [
-        (f"`{metric.prefix}{metric.name}`", metric.kind, f"`{metric.label}`" if metric.label else "", metric.description)
+        (f"`{metric.prefix}{metric.name}{f'{{{metric.label}}}' if metric.label else ''}`", metric.kind, metric.description)
         for metric in metrics
         if metric.prefix != "process_"
     ]
@@ -86,7 +86,7 @@ def metrics_page() -> str:
         for name, metric in METRICS.items()
     ]
     return (
-        f"{METRICS_HEAD}\n{table(['metric', 'kind', 'label', 'meaning'], rows)}{HEALTH}{TRENDS}"
+        f"{METRICS_HEAD}\n{table(['metric', 'kind', 'meaning'], rows)}{HEALTH}{TRENDS}"
         f"{table(['metric', 'figure', 'unit', 'direction', 'smallest difference'], trends)}"
     )
 
