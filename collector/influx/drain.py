@@ -10,7 +10,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,13 +22,12 @@ from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.agent.ledger.quarantine import Rejection, record_reference
 from edgemeter.agent.ledger.run_history import LedgerRuns
-from edgemeter.collector.influx import status_points
 from edgemeter.collector.influx.bucket_marker import is_marker
 from edgemeter.collector.influx.client import PointsRejectedError
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.influx.points import Points, forget_tags, point_ns
 from edgemeter.collector.influx.sink import RejectedPoint, RetryAfterError, Sink, open_sink
-from edgemeter.collector.influx.status_points import CollectorStatus
+from edgemeter.collector.influx.status_points import CollectorStatus, status_lines
 from edgemeter.collector.influx.tag_values import TagValues, take_over
 from edgemeter.collector.ledgers.place import LedgerPlace, open_ledger, path_beside
 
@@ -47,8 +46,10 @@ REGAIN = 1.1
 DRAIN_POLL_S = 5.0
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 60.0
-# How often a service writes presence, health and lag.
+# How often a service writes presence, health and lag; a device that reports nothing new is written again after an hour. What is no database
+# forgets what is not repeated.
 STATUS_EVERY_S = 60.0
+DEVICES_AGAIN_S = 3600.0
 # How often it is asked whether the bucket is still the same one.
 IDENTITY_EVERY_S = 60.0
 # How long a server that could not delete points is left alone.
@@ -70,25 +71,8 @@ class RecordPoints(Protocol):
         """Yield row and points of each record."""
 
 
-class StatusPoints(Protocol):
-    """The points of presence, health and lag; a device that reports nothing new is written again after `devices_again_s`.
-
-    With `is_of_each`, each of several collectors writes its own; else the one that drains writes that of their ledger.
-    """
-
-    @property
-    def devices_again_s(self) -> float:
-        """Seconds; 0: every time."""
-
-    @property
-    def is_of_each(self) -> bool:
-        """Whether the collector's point is that of its process."""
-
-    def device_line(self, device: DevicePresence, now_ns: int) -> Line:
-        """Return the point of a device."""
-
-    def collector_line(self, status: CollectorStatus, now_ns: int, /) -> Line:
-        """Return the point of a collector."""
+# The points of devices and of the collector at a time.
+StatusPoints = Callable[[Sequence[DevicePresence], CollectorStatus, int], Sequence[Line]]
 
 
 @dataclass(slots=True)
@@ -121,7 +105,7 @@ class Drain:
         sink: Sink,
         points: RecordPoints | None = None,
         *,
-        status: StatusPoints = status_points,
+        status: StatusPoints = status_lines,
         status_every_s: float | None = None,
     ) -> None:
         self.trouble: str | None = None
@@ -185,11 +169,13 @@ class Drain:
                 try:
                     if self._has_lease(ledger):
                         self._drain(ledger, writer)
-                        self._remove_withdrawn(ledger)
+                        if self._sink.is_database:
+                            self._remove_withdrawn(ledger)
                         self._write_status(ledger)
                     else:
                         self._position = ledger.position(self.sink_name)
-                        if self._status.is_of_each:
+                        if not self._sink.is_database:
+                            # There each collector writes what it is itself.
                             self._write_status(ledger, is_of_devices=False)
                 except EdgemeterError as error:
                     self._identity_due_s = 0.0
@@ -249,13 +235,13 @@ class Drain:
                 self._sink.remove(run.device, point_ns(run))
             except (ConfigError, PointsRejectedError) as error:
                 logger.warning("the points of %d runs that were excluded or deleted stay in %s: %s", len(withdrawn), self.sink_name, error)
-                self._removal_due_s = time.monotonic() + REMOVAL_EVERY_S if self._sink.can_remove else math.inf
+                self._removal_due_s = time.monotonic() + REMOVAL_EVERY_S
                 return
             history.note_removed(number, self.sink_name)
 
     def _claim(self, ledger: Ledger) -> None:
         now_s = time.monotonic()
-        if now_s < self._identity_due_s:
+        if now_s < self._identity_due_s or not self._sink.is_database:
             return
         is_same, identity = True, None
         for name in sorted(ledger.positions(), key=lambda name: not is_position_of(self.sink_name, name)):
@@ -295,11 +281,10 @@ class Drain:
         status = CollectorStatus(ledger.identity(), ledger.last_row(), self._position, waiting_since_ns, self.rejected, quarantined)
         if now_s >= self._devices_due_s:
             self._devices_written.clear()
-            self._devices_due_s = now_s + self._status.devices_again_s
+            self._devices_due_s = now_s + (DEVICES_AGAIN_S if self._sink.is_database else 0.0)
         devices = ledger.devices() if is_of_devices else []
         changed = [device for device in devices if self._devices_written.get((device.fleet, device.device)) != device]
-        lines = [*(self._status.device_line(device, now_ns) for device in changed), self._status.collector_line(status, now_ns)]
-        rejected = self._sink.write(lines)
+        rejected = self._sink.write(self._status(changed, status, now_ns))
         if rejected:
             logger.warning("%d points of presence, health or lag were rejected: %s", len(rejected), rejected[0].reason)
         self._devices_written |= {(device.fleet, device.device): device for device in changed}

@@ -97,7 +97,7 @@ class Sink:
     Used from one thread at a time; may block for its own timeouts.
     """
 
-    can_remove = True  # A server that cannot delete points now may be able to later.
+    is_database = True  # What was written stays, and can be looked for and deleted.
 
     def __init__(self, name: str) -> None:
         self.name = name

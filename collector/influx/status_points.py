@@ -1,6 +1,6 @@
 """The points of presence, health and drain lag: measurements `device` and `collector`, each field with one name, type and meaning."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -12,9 +12,6 @@ from edgemeter.collector.influx.points import quoted, tag_text
 
 DEVICE, COLLECTOR = "device", "collector"
 DEVICE_TAGS, COLLECTOR_TAGS = ("device", "fleet"), ("collector",)
-# A device that reports nothing new is written again after an hour; the collector's point is that of its ledger.
-devices_again_s = 3600.0
-is_of_each = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +97,11 @@ COLLECTOR_FIELDS = (
     StatusField("rejected_records", "integer", "records that this InfluxDB rejected since the start", lambda status, _: status.rejected),
     StatusField("quarantine_entries", "integer", "entries in the quarantine", lambda status, _: status.quarantined),
 )
+
+
+def status_lines(devices: Sequence[DevicePresence], status: CollectorStatus, now_ns: int) -> list[str]:
+    """Return the points of devices and of the collector."""
+    return [*(device_line(device, now_ns) for device in devices), collector_line(status, now_ns)]
 
 
 def device_line(device: DevicePresence, now_ns: int) -> str:

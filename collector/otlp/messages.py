@@ -6,7 +6,7 @@ get the time of its export; and its exporter holds data in memory where ours are
 Source: https://opentelemetry.io/docs/specs/otlp/ and opentelemetry-proto 1.10, metrics.proto.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from edgemeter.agent.base.plugins import ModuleOfExtra
@@ -14,8 +14,8 @@ from edgemeter.agent.base.plugins import ModuleOfExtra
 _NEED = "OTLP needs opentelemetry-proto"
 _service: Any = ModuleOfExtra("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2", "otlp", _NEED)
 _protobuf: Any = ModuleOfExtra("google.protobuf.message", "otlp", _NEED)
-SCOPE = "edgemeter"
 _CUMULATIVE = 2  # AGGREGATION_TEMPORALITY_CUMULATIVE
+Attributes = Mapping[str, str | None]
 
 
 class MetricName(NamedTuple):
@@ -26,30 +26,25 @@ class MetricName(NamedTuple):
     description: str
 
 
-Attributes = Mapping[str, str | None]
-AttributedValue = tuple[float, Attributes]
-
-
 class MetricsOfResource:
-    """The metrics of one resource, whose `attributes` say what it is; those that are None are left out."""
+    """The metrics of one resource, whose `attributes` say what it is; those that are None are left out. Times: UTC, ns since 1970."""
 
     def __init__(self, attributes: Attributes) -> None:
         self._request = _service.ExportMetricsServiceRequest()
         of_resource = self._request.resource_metrics.add()
         _set_attributes(of_resource.resource, attributes)
         scope = of_resource.scope_metrics.add()
-        scope.scope.name = SCOPE
+        scope.scope.name = "edgemeter"
         self._metrics = scope.metrics
 
-    def gauge(self, name: MetricName, at_ns: int, *values: AttributedValue) -> None:
-        """Add a metric with its values at a time (UTC, ns since 1970)."""
-        _set_points(self._add(name).gauge.data_points, at_ns, 0, values)
-
-    def counter(self, name: MetricName, at_ns: int, begun_ns: int, *values: AttributedValue) -> None:
-        """Add sums that only grow, counted since `begun_ns`."""
-        counter = self._add(name).sum
-        counter.is_monotonic, counter.aggregation_temporality = True, _CUMULATIVE
-        _set_points(counter.data_points, at_ns, begun_ns, values)
+    def add(self, name: MetricName, at_ns: int, values: Iterable[tuple[float, Attributes]], begun_ns: int | None = None) -> None:
+        """Add a metric with its values at a time: a gauge, or, counted since `begun_ns`, a sum that only grows."""
+        metric = self._add(name)
+        if begun_ns is not None:
+            metric.sum.is_monotonic, metric.sum.aggregation_temporality = True, _CUMULATIVE
+        points = (metric.gauge if begun_ns is None else metric.sum).data_points
+        for value, attributes in values:
+            _set_attributes(points.add(time_unix_nano=at_ns, start_time_unix_nano=begun_ns or 0, as_double=value), attributes)
 
     def histogram(
         self, name: MetricName, at_ns: int, begun_ns: int, bounds: Sequence[float], cumulative: Sequence[int], total: float
@@ -69,42 +64,23 @@ class MetricsOfResource:
         return self._metrics.add(name=name.name, unit=name.unit, description=name.description)
 
 
-class RejectedData(NamedTuple):
-    """The rejected data points of a request that was accepted otherwise, and the reason."""
+def rejected_in(response: bytes, *, is_error: bool = False) -> tuple[int, str]:
+    """Return how many data points the body of a response rejects, and its message; of an error the number means nothing.
 
-    points: int
-    reason: str
-
-
-def rejected_in(response: bytes) -> RejectedData:
-    """Return what the body of a successful response rejects: nothing, where it is another message."""
-    try:
-        partial = _service.ExportMetricsServiceResponse.FromString(response).partial_success
-    except _protobuf.DecodeError:
-        return RejectedData(0, "")
-    return RejectedData(partial.rejected_data_points, partial.error_message)
-
-
-def reason_of(status: bytes) -> str:
-    """Return the message of a google.rpc.Status, the body of an error; empty where it is none.
-
-    Source: google/rpc/status.proto: code = 1, message = 2, which are the number and the text of a partial success.
+    The body of an error is a google.rpc.Status: its code = 1 and message = 2 are the number and the text of a partial success.
     """
+    kind = _service.ExportMetricsPartialSuccess if is_error else _service.ExportMetricsServiceResponse
     try:
-        return str(_service.ExportMetricsPartialSuccess.FromString(status).error_message)
+        message = kind.FromString(response)
     except _protobuf.DecodeError:
-        return ""
+        return 0, ""
+    partial = message if is_error else message.partial_success
+    return partial.rejected_data_points, partial.error_message
 
 
 def check_installed() -> None:
     """Raise UnavailableError if the extra is not installed."""
     _ = _service.ExportMetricsServiceRequest
-
-
-def _set_points(points: Any, at_ns: int, begun_ns: int, values: Sequence[AttributedValue]) -> None:
-    for value, attributes in values:
-        point = points.add(time_unix_nano=at_ns, start_time_unix_nano=begun_ns, as_double=value)
-        _set_attributes(point, attributes)
 
 
 def _set_attributes(holder: Any, attributes: Attributes) -> None:

@@ -22,7 +22,7 @@ def drain_to_otlp(service: Collector, config: OtlpConfig) -> Drain:
     sink = OtlpSink(config)
     begin_with_next(service.place, sink.name)
     points = OtlpPoints(service.metrics, lambda: service.name)
-    drain = Drain(service.place, sink, points, status=points, status_every_s=STATUS_EVERY_S)
+    drain = Drain(service.place, sink, points, status=points.status_lines, status_every_s=STATUS_EVERY_S)
 
     def metrics() -> Iterator[MonitorMetric]:
         text = "Data points that the OTLP endpoint rejected in requests that it accepted."

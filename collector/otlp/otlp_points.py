@@ -7,7 +7,7 @@ Source: https://opentelemetry.io/docs/specs/semconv/general/naming/ and https://
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edgemeter.agent.contract.energy_provenance import group_provenance
@@ -37,29 +37,12 @@ VERDICT = MetricName("edgemeter.run.verdict", "{run}", "1 at each run, whose ver
 _DEVICE = "edgemeter.device."
 
 
-@dataclass(frozen=True, slots=True)
-class FigureMetrics:
-    """The metrics of a figure: its value and, where it has some, its 95% bounds."""
-
-    figure: Figure
-    value: MetricName
-    low: MetricName | None
-    high: MetricName | None
-
-
-def figure_metrics() -> list[FigureMetrics]:
-    """Return the metrics of every figure that goes to a store: `latency.p50_ms` is `edgemeter.latency.p50` in ms."""
-    return [_metrics_of(entry) for entry in in_view("influx")]
-
-
-def _metrics_of(entry: Figure) -> FigureMetrics:
-    stem, is_ratio = without_unit(entry.path or entry.name), entry.name.endswith("_ratio")
-    unit = "1" if is_ratio else UCUM.get(entry.unit, f"{{{entry.unit or 'score'}}}")
-    names = [
-        MetricName(f"edgemeter.{stem}{part}", unit, f"{words}{entry.title}")
-        for part, words in (("", ""), ("_low", "lower 95% bound of the "), ("_high", "upper 95% bound of the "))
-    ]
-    return FigureMetrics(entry, names[0], *(names[1:] if entry.has_bounds else (None, None)))
+def names_of(entry: Figure) -> list[MetricName]:
+    """Return the metrics of a figure and of its 95% bounds: `latency.p50_ms` is `edgemeter.latency.p50` in ms."""
+    unit = "1" if entry.name.endswith("_ratio") else UCUM.get(entry.unit, f"{{{entry.unit or 'score'}}}")
+    parts = (("", ""), ("_low", "lower 95% bound of the "), ("_high", "upper 95% bound of the "))
+    stem = without_unit(entry.path or entry.name)
+    return [MetricName(f"edgemeter.{stem}{part}", unit, f"{words}{entry.title}") for part, words in parts]
 
 
 def device_resource(fleet: str, device: str, board: str | None, arch: str | None, system: str | None) -> dict[str, str | None]:
@@ -74,16 +57,16 @@ def device_resource(fleet: str, device: str, board: str | None, arch: str | None
 class OtlpPoints:
     """The metrics as requests in bytes, for a drain: of records, devices, and the collector called `collector()` with its `metrics()`.
 
-    `known` limits the values of attributes, as of InfluxDB's tags. A store forgets a gauge that is not repeated, so every device is.
+    `known` limits the values of attributes, as of InfluxDB's tags.
     """
 
     metrics: Callable[[], Iterable[MonitorMetric]]
     collector: Callable[[], str]
     known: TagValues | None = field(default_factory=TagValues)
     begun_ns: int = field(default_factory=time.time_ns)
-    devices_again_s: float = 0.0
-    is_of_each: bool = True
-    _figures: list[FigureMetrics] = field(default_factory=figure_metrics)
+    _figures: list[tuple[Figure, list[MetricName]]] = field(
+        default_factory=lambda: [(entry, names_of(entry)) for entry in in_view("influx")]
+    )
 
     def of_chunk(self, chunk: HeldChunk) -> Iterator[tuple[int, list[bytes]]]:
         """Yield row and metrics of each record; raises ConfigError if what was validated before is no record."""
@@ -98,11 +81,10 @@ class OtlpPoints:
         energy_source = tags.pop(ENERGY_SOURCE, None)
         case = {**tags, "verdict": run.verdict.state}
         at_ns = point_ns(run)
-        metrics.gauge(VERDICT, at_ns, (1.0, case))
+        metrics.add(VERDICT, at_ns, [(1.0, case)])
         if run.verdict.state == "invalid":
             return metrics.encoded()
-        for names in self._figures:
-            entry = names.figure
+        for entry, names in self._figures:
             value = entry.value(run)
             # Not more than 0 is no energy: a clamp or a shunt was reversed.
             if value is None or (entry.group == "energy" and run.energy is not None and run.energy.gross_mj <= 0):
@@ -112,13 +94,15 @@ class OtlpPoints:
                 attributes |= {ENERGY_SOURCE: energy_source}
             if entry.group == "accuracy" and run.accuracy is not None:
                 attributes |= {"accuracy_metric": run.accuracy.metric}
-            metrics.gauge(names.value, at_ns, (value, attributes))
-            if names.low is not None and names.high is not None and (bounds := entry.bounds(run)) is not None:
-                for name, bound in zip((names.low, names.high), bounds, strict=True):
-                    metrics.gauge(name, at_ns, (bound, attributes))
+            for name, number in zip(names, (value, *(entry.bounds(run) or ())), strict=False):
+                metrics.add(name, at_ns, [(number, attributes)])
         return metrics.encoded()
 
-    def device_line(self, device: DevicePresence, now_ns: int) -> bytes:
+    def status_lines(self, devices: Sequence[DevicePresence], _status: CollectorStatus, now_ns: int) -> list[bytes]:
+        """Return the metrics of devices, and of this collector."""
+        return [*(self.of_device(device, now_ns) for device in devices), self.of_collector(now_ns)]
+
+    def of_device(self, device: DevicePresence, now_ns: int) -> bytes:
         """Return the metrics of a device now: of one that is not online, of which no more is known, its presence; of a retired one none."""
         if device.state == "revoked":
             return b""
@@ -136,10 +120,10 @@ class OtlpPoints:
                 value = value / 1e9
             else:
                 name = _named(_DEVICE, status_field.name, status_field.description)
-            metrics.gauge(name, now_ns, (float(value), {}))
+            metrics.add(name, now_ns, [(float(value), {})])
         return metrics.encoded()
 
-    def collector_line(self, _status: CollectorStatus, now_ns: int) -> bytes:
+    def of_collector(self, now_ns: int) -> bytes:
         """Return the metrics of this collector: those of /metrics, under names that Prometheus makes the same of."""
         metrics = MetricsOfResource({"service.name": "edgemeter-collector", "service.instance.id": self.collector()})
         for metric in self.metrics():
@@ -150,11 +134,9 @@ class OtlpPoints:
                 continue
             by_label: Mapping[str, float] = metric.value if isinstance(metric.value, Mapping) else {"": metric.value}
             values = [(value, {metric.label: key} if metric.label else {}) for key, value in by_label.items()]
-            if metric.kind == "counter":
-                metrics.counter(name, now_ns, self.begun_ns, *values)
-            elif values:
-                # A metric without a value is none.
-                metrics.gauge(name, now_ns, *values)
+            # A metric without a value is none.
+            if values:
+                metrics.add(name, now_ns, values, self.begun_ns if metric.kind == "counter" else None)
         return metrics.encoded()
 
 

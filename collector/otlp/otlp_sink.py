@@ -3,19 +3,16 @@
 Source: https://opentelemetry.io/docs/specs/otlp/#otlphttp. Unlike there, a status of 500 is retried too: the ledger keeps what was sent.
 """
 
-import email.utils
 import gzip
 import http.client
 import logging
 import re
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from typing import Any
 
 from edgemeter.agent.base.errors import ConfigError, EdgemeterError, TransientError, one_line
-from edgemeter.collector.influx.bucket_marker import MarkerState
 from edgemeter.collector.influx.client import PointsRejectedError
 from edgemeter.collector.influx.sink import RejectedPoint, RetryAfterError, Sink, write_all_but_rejected
 from edgemeter.collector.otlp import messages
@@ -27,7 +24,7 @@ logger = logging.getLogger(__name__)
 OTLP_TIMEOUT_S = 10.0
 # An OpenTelemetry Collector accepts 20 MiB, some vendors 4 MB.
 LARGEST_REQUEST_BYTES = 2_000_000
-SHORTEST_RETRY_AFTER_S, LONGEST_RETRY_AFTER_S = 1.0, 600.0
+LONGEST_RETRY_AFTER_S = 600
 _RESPONSE_BYTES = 1 << 16
 _HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip", "User-Agent": "edgemeter"}
 _BUSY = frozenset({408, 429, 502, 503, 504})
@@ -47,7 +44,7 @@ class MetricsRefusedError(PointsRejectedError):
 class OtlpSink(Sink):
     """One OTLP endpoint; each line is the bytes of a request. `rejected_points` counts those of requests that it accepted otherwise."""
 
-    can_remove = False
+    is_database = False
 
     def __init__(self, config: OtlpConfig) -> None:
         messages.check_installed()
@@ -64,18 +61,6 @@ class OtlpSink(Sink):
             TransientError: nobody responds, or not now.
         """
         return write_all_but_rejected(lines, self._post)
-
-    def remove(self, device: str, at_ns: int) -> None:
-        """Raise ConfigError: OTLP deletes nothing."""
-        raise ConfigError(f"OTLP deletes nothing: delete those of {device} there, or wait for the end of their retention ({at_ns} ns)")
-
-    def marker_state(self, name: str) -> MarkerState:  # noqa: ARG002 - nobody can be asked
-        """Return `unknown`: an endpoint returns nothing that was sent."""
-        return "unknown"
-
-    def set_marker(self) -> str | None:
-        """Return None: as `marker_state`."""
-        return None
 
     def close(self) -> None:
         """Do nothing: no connection stays open."""
@@ -113,10 +98,10 @@ class OtlpSink(Sink):
             raise TransientError(f"no OTLP endpoint responds at {self._config} ({reason}): {remedy}") from error
         if kind == "text/html":
             raise ConfigError(f"{self._config} answers with a web page and is no OTLP endpoint: correct the address")
-        rejected = messages.rejected_in(reply)
-        if rejected.points or rejected.reason:
-            self.rejected_points += rejected.points
-            logger.warning("%s rejected %d data points of a request: %s", self.name, rejected.points, one_line(rejected.reason))
+        points, reason = messages.rejected_in(reply)
+        if points or reason:
+            self.rejected_points += points
+            logger.warning("%s rejected %d data points of a request: %s", self.name, points, one_line(reason))
 
     def _error(self, error: urllib.error.HTTPError) -> EdgemeterError:
         """Return what an unsuccessful response means."""
@@ -124,12 +109,14 @@ class OtlpSink(Sink):
             body = error.read(_RESPONSE_BYTES)
         except (OSError, http.client.HTTPException):
             body = b""
-        text = messages.reason_of(body) if error.headers.get_content_type().endswith("protobuf") else body.decode("utf-8", "replace")
+        is_message = error.headers.get_content_type().endswith("protobuf")
+        text = messages.rejected_in(body, is_error=True)[1] if is_message else body.decode("utf-8", "replace")
         response = f"{self._config} responds {error.code} ({one_line(text or error.reason)})"
         if error.code in {400, 413, 422}:
             return MetricsRefusedError(text or str(error.reason))
-        if error.code in _BUSY and (after_s := _seconds(error.headers.get("Retry-After"))) is not None:
-            return RetryAfterError(f"{response}: retrying when it asked for", after_s)
+        # A date instead of seconds, which is rare, is left to our own pauses.
+        if error.code in _BUSY and (pause := error.headers.get("Retry-After", "")).isdecimal():
+            return RetryAfterError(f"{response}: retrying when it asked for", min(max(int(pause), 1), LONGEST_RETRY_AFTER_S))
         if error.code in _BUSY or error.code >= 500:
             return TransientError(f"{response}: retrying")
         if error.code in {401, 403}:
@@ -142,18 +129,3 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         return None
-
-
-def _seconds(retry_after: str | None) -> float | None:
-    """Return the pause in a Retry-After header, in seconds or until a date, within our limits; None if there is none."""
-    if retry_after is None:
-        return None
-    try:
-        seconds = float(retry_after) if retry_after.strip().isdigit() else _until(retry_after)
-    except (TypeError, ValueError):
-        return None
-    return min(max(seconds, SHORTEST_RETRY_AFTER_S), LONGEST_RETRY_AFTER_S)
-
-
-def _until(date: str) -> float:
-    return email.utils.parsedate_to_datetime(date).timestamp() - time.time()

@@ -36,7 +36,7 @@ PLAIN = "text/plain"
 def drain_of(ledger_place, server, name="c-1", **options):
     """Return a drain of a ledger to an endpoint."""
     points = OtlpPoints(lambda: iter([MonitorMetric("connected", "gauge", "1.", 1)]), lambda: name)
-    return Drain(ledger_place, OtlpSink(parse_otlp(server.url, environ={})), points, status=points, **options)
+    return Drain(ledger_place, OtlpSink(parse_otlp(server.url, environ={})), points, status=points.status_lines, **options)
 
 
 def seqs(server):
@@ -170,19 +170,16 @@ def test_a_first_start_begins_with_the_next_record(endpoint, tmp_path):
     assert seqs(endpoint) == [1, 2, 3, 4, 5, 6, 6, 7, 7]
 
 
-def test_what_was_excluded_is_reported_to_stay_once(endpoint, tmp_path, caplog, monkeypatch):
-    """OTLP deletes nothing; the warning does not come again each hour."""
-    monkeypatch.setattr(influx_drain, "DRAIN_POLL_S", 0.05)
-    monkeypatch.setattr(influx_drain, "REMOVAL_EVERY_S", 0.0)
+def test_what_was_excluded_is_neither_looked_for_nor_deleted(endpoint, tmp_path):
+    """OTLP deletes nothing: the run is not called removed there, and what follows is drained."""
     first, second = runs(1, 2)
     path = fill(tmp_path / "ledger", [first, second])
     with SqliteLedger(path) as ledger:
         LedgerRuns(ledger).withdraw(first.id, "deleted", "ada@lab", "")
-    with draining(drain_of(path, endpoint)) as drain:
-        assert wait_until(lambda: "stay in otlp" in caplog.text)
-        fill(path, runs(3, 3))
-        assert wait_until(lambda: drain.has_reached(3)), drain.trouble
-    assert caplog.text.count("OTLP deletes nothing") == 1
+        with draining(drain_of(path, endpoint)) as drain:
+            assert wait_until(lambda: drain.has_reached(2)), drain.trouble
+        assert [run.id for _, run in LedgerRuns(ledger).withdrawn(drain.sink_name)] == [first.id]
+    assert seqs(endpoint) == [2]
 
 
 def test_a_frozen_influxdb_and_otlp_do_not_stop_each_other(endpoint, broker, tmp_path):
@@ -194,9 +191,10 @@ def test_a_frozen_influxdb_and_otlp_do_not_stop_each_other(endpoint, broker, tmp
     try:
         fill(path, runs(1, 3))
         assert wait_until(lambda: seqs(endpoint) == [1, 2, 3], 30), collector.trouble()
+        rows = {"influx http://127.0.0.1:1 bucket 'edgemeter' of 'o'": 0, f"otlp {endpoint.url}/v1/metrics": 3}
+        assert wait_until(lambda: {metric.name: metric.value for metric in collector.metrics()}["sink_row"] == rows)
         metrics = {metric.name: metric.value for metric in collector.metrics()}
         assert metrics["otlp_rejected_points_total"] == 0
-        assert metrics["sink_row"] == {"influx http://127.0.0.1:1 bucket 'edgemeter' of 'o'": 0, f"otlp {endpoint.url}/v1/metrics": 3}
         assert metrics["drain_ok"] == 0
         assert wait_until(lambda: endpoint.of("edgemeter.collector.ledger_row", **{"service.instance.id": collector.name}))
     finally:

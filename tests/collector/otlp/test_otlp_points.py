@@ -14,8 +14,7 @@ from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.influx.point_schema import CASE_TAGS
 from edgemeter.collector.influx.points import tags_of
-from edgemeter.collector.influx.status_points import CollectorStatus
-from edgemeter.collector.otlp.otlp_points import UCUM, OtlpPoints, figure_metrics
+from edgemeter.collector.otlp.otlp_points import UCUM, OtlpPoints, names_of
 from edgemeter.collector.receive.monitor import Histogram, MonitorMetric, as_text
 from tests.fixtures.exposition import read_metrics
 from tests.fixtures.ledgers import fill
@@ -166,7 +165,7 @@ def test_what_a_run_does_not_have_is_absent():
 def test_every_unit_of_the_table_of_figures_is_one_of_ucum():
     """A figure with a new unit gets it here, or would go out under an annotation."""
     assert {entry.unit for entry in FIGURES if "influx" in entry.views} - {""} <= UCUM.keys()
-    names = [name.name for entry in figure_metrics() for name in (entry.value, entry.low, entry.high) if name]
+    names = [name.name for entry in FIGURES for name in names_of(entry)]
     assert len(set(names)) == len(names)
 
 
@@ -196,15 +195,15 @@ OF_A_DEVICE = {
 def test_a_device_reports_its_health_while_it_is_online():
     """At the time of asking, in UCUM; of one that is lost only the presence is known, and one that was retired is not expected."""
     device = DevicePresence("lab", "pi-1", "online", 5, None, 6, HEALTH)
-    exported = samples(points().device_line(device, 9))
+    exported = samples(points().of_device(device, 9))
     assert {sample.at_ns for sample in exported.values()} == {9}
     assert {name.removeprefix("edgemeter.device."): (sample.unit, sample.value) for name, sample in exported.items()} == OF_A_DEVICE
     assert exported["edgemeter.device.uptime"].resource["service.instance.id"] == "pi-1"
-    lost = samples(points().device_line(_with(device, "lost"), 9))
+    lost = samples(points().of_device(_with(device, "lost"), 9))
     assert {name: sample.value for name, sample in lost.items()} == {
         "edgemeter.device.is_online": 0.0, "edgemeter.device.changed_timestamp": 6e-9,
     }  # fmt: skip
-    assert points().device_line(_with(device, "revoked"), 9) == b""
+    assert points().of_device(_with(device, "revoked"), 9) == b""
 
 
 def _with(device, state):
@@ -225,7 +224,7 @@ def test_the_collectors_metrics_have_the_names_and_values_of_its_metrics_page():
         MonitorMetric("cpu_seconds_total", "counter", "CPU.", 1.25, prefix="process_"),
         MonitorMetric("resident_memory_bytes", "gauge", "Memory.", 9.0, prefix="process_"),
     ]
-    encoded = points(*monitored).collector_line(CollectorStatus("c", 0, 0, None, 0, 0), 99)
+    encoded = points(*monitored).of_collector(99)
     request = request_in(encoded)
     exported = {
         (prometheus_name(sample.metric, sample.unit, sample.kind), *sample.attributes.values()): sample for sample in read_request(request)

@@ -1,8 +1,5 @@
 """Facts about `edgemeter.collector.otlp.otlp_sink`: what each response means."""
 
-import email.utils
-import time
-
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
@@ -26,7 +23,7 @@ def sink_to(url, **environ):
 def line(value):
     """Return a request with one gauge."""
     metrics = MetricsOfResource({"service.name": "test", "absent": None})
-    metrics.gauge(MetricName("edgemeter.value", "1", "A value"), 7, (value, {}))
+    metrics.add(MetricName("edgemeter.value", "1", "A value"), 7, [(value, {})])
     return metrics.encoded()
 
 
@@ -102,14 +99,14 @@ def test_a_response_is_an_error_of_its_own_kind(endpoint):
     assert len(endpoint.requests) == len(rows)
 
 
-def test_the_pause_that_a_server_asks_for_is_kept_within_limits():
-    """Seconds or a date; one of the past is a second, one of next week ten minutes, and a word is none."""
-    in_a_minute = email.utils.formatdate(time.time() + 60, usegmt=True)
-    assert otlp_sink._seconds(in_a_minute) == pytest.approx(60, abs=5)
-    rows = (("30", 30.0), ("0", 1.0), ("999999", 600.0), ("Wed, 21 Oct 2015 07:28:00 GMT", 1.0), ("soon", None), ("-5", None), (None, None))
-    for text, seconds in rows:
-        with table_row(text):
-            assert otlp_sink._seconds(text) == seconds
+def test_the_pause_that_a_server_asks_for_is_kept_within_limits(endpoint):
+    """None is a second, a week ten minutes; what is no number of seconds is left to our own pauses."""
+    sink = sink_to(endpoint.url)
+    for text, seconds in (("30", 30), ("0", 1), ("999999", 600), ("Wed, 21 Oct 2015 07:28:00 GMT", None), ("-5", None)):
+        endpoint.script.append((503, "text/plain", {"Retry-After": text}, b""))
+        with table_row(text), pytest.raises(TransientError) as raised:
+            sink.write([line(1.0)])
+        assert getattr(raised.value, "after_s", None) == seconds
 
 
 def test_points_that_a_server_rejects_in_part_are_counted_and_logged(endpoint, caplog):
