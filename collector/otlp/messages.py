@@ -13,9 +13,16 @@ from edgemeter.agent.base.plugins import ModuleOfExtra
 
 _NEED = "OTLP needs opentelemetry-proto"
 _service: Any = ModuleOfExtra("opentelemetry.proto.collector.metrics.v1.metrics_service_pb2", "otlp", _NEED)
+_common: Any = ModuleOfExtra("opentelemetry.proto.common.v1.common_pb2", "otlp", _NEED)
 _protobuf: Any = ModuleOfExtra("google.protobuf.message", "otlp", _NEED)
 _CUMULATIVE = 2  # AGGREGATION_TEMPORALITY_CUMULATIVE
-Attributes = Mapping[str, str | None]
+Attributes = list[Any]
+
+
+def attributes_of(values: Mapping[str, str | None]) -> Attributes:
+    """Return attributes by name, to be used many times; those that are None are left out."""
+    key_value = _common.KeyValue
+    return [key_value(key=key, value={"string_value": value}) for key, value in values.items() if value is not None]
 
 
 class MetricName(NamedTuple):
@@ -27,12 +34,11 @@ class MetricName(NamedTuple):
 
 
 class MetricsOfResource:
-    """The metrics of one resource, whose `attributes` say what it is; those that are None are left out. Times: UTC, ns since 1970."""
+    """The metrics of one resource, whose `attributes` say what it is. Times: UTC, ns since 1970."""
 
     def __init__(self, attributes: Attributes) -> None:
         self._request = _service.ExportMetricsServiceRequest()
-        of_resource = self._request.resource_metrics.add()
-        _set_attributes(of_resource.resource, attributes)
+        of_resource = self._request.resource_metrics.add(resource={"attributes": attributes})
         scope = of_resource.scope_metrics.add()
         scope.scope.name = "edgemeter"
         self._metrics = scope.metrics
@@ -44,7 +50,7 @@ class MetricsOfResource:
             metric.sum.is_monotonic, metric.sum.aggregation_temporality = True, _CUMULATIVE
         points = (metric.gauge if begun_ns is None else metric.sum).data_points
         for value, attributes in values:
-            _set_attributes(points.add(time_unix_nano=at_ns, start_time_unix_nano=begun_ns or 0, as_double=value), attributes)
+            points.add(time_unix_nano=at_ns, start_time_unix_nano=begun_ns or 0, as_double=value, attributes=attributes)
 
     def histogram(
         self, name: MetricName, at_ns: int, begun_ns: int, bounds: Sequence[float], cumulative: Sequence[int], total: float
@@ -81,9 +87,3 @@ def rejected_in(response: bytes, *, is_error: bool = False) -> tuple[int, str]:
 def check_installed() -> None:
     """Raise UnavailableError if the extra is not installed."""
     _ = _service.ExportMetricsServiceRequest
-
-
-def _set_attributes(holder: Any, attributes: Attributes) -> None:
-    for key, value in attributes.items():
-        if value is not None:
-            holder.attributes.add(key=key).value.string_value = value

@@ -19,7 +19,7 @@ from edgemeter.agent.ledger.presence import DevicePresence
 from edgemeter.collector.influx.points import point_ns, tags_of
 from edgemeter.collector.influx.status_points import DEVICE_FIELDS, CollectorStatus
 from edgemeter.collector.influx.tag_values import TagValues
-from edgemeter.collector.otlp.messages import MetricName, MetricsOfResource
+from edgemeter.collector.otlp.messages import Attributes, MetricName, MetricsOfResource, attributes_of
 from edgemeter.collector.receive.monitor import Histogram, MonitorMetric
 
 # The units of the table of figures.
@@ -45,12 +45,12 @@ def names_of(entry: Figure) -> list[MetricName]:
     return [MetricName(f"edgemeter.{stem}{part}", unit, f"{words}{entry.title}") for part, words in parts]
 
 
-def device_resource(fleet: str, device: str, board: str | None, arch: str | None, system: str | None) -> dict[str, str | None]:
+def device_resource(fleet: str, device: str, board: str | None, arch: str | None, system: str | None) -> Attributes:
     """Return the attributes of a device: Prometheus makes the labels `job` (FLEET/edgemeter) and `instance` (DEVICE) of them."""
-    return {
+    return attributes_of({
         "service.name": "edgemeter", "service.namespace": fleet, "service.instance.id": device, "device.id": device,
         "device.model.name": board, "host.name": device, "host.arch": arch, "os.type": "linux", "os.description": system,
-    }  # fmt: skip
+    })  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class OtlpPoints:
         metrics = MetricsOfResource(device_resource(run.fleet, run.device, machine.board, machine.arch, machine.os))
         tags = {name: value for name, value in tags_of(run, self.known)[0].items() if name not in _OF_RESOURCE}
         energy_source = tags.pop(ENERGY_SOURCE, None)
-        case = {**tags, "verdict": run.verdict.state}
+        case = attributes_of({**tags, "verdict": run.verdict.state})
         at_ns = point_ns(run)
         metrics.add(VERDICT, at_ns, [(1.0, case)])
         if run.verdict.state == "invalid":
@@ -89,11 +89,12 @@ class OtlpPoints:
             # Not more than 0 is no energy: a clamp or a shunt was reversed.
             if value is None or (entry.group == "energy" and run.energy is not None and run.energy.gross_mj <= 0):
                 continue
-            attributes = case | {"provenance": group_provenance(run, entry.provenance_group) or UNSTATED}
+            kind = {"provenance": group_provenance(run, entry.provenance_group) or UNSTATED}
             if entry.group == "energy":
-                attributes |= {ENERGY_SOURCE: energy_source}
+                kind[ENERGY_SOURCE] = energy_source or UNSTATED
             if entry.group == "accuracy" and run.accuracy is not None:
-                attributes |= {"accuracy_metric": run.accuracy.metric}
+                kind["accuracy_metric"] = run.accuracy.metric
+            attributes = [*case, *attributes_of(kind)]
             for name, number in zip(names, (value, *(entry.bounds(run) or ())), strict=False):
                 metrics.add(name, at_ns, [(number, attributes)])
         return metrics.encoded()
@@ -120,12 +121,12 @@ class OtlpPoints:
                 value = value / 1e9
             else:
                 name = _named(_DEVICE, status_field.name, status_field.description)
-            metrics.add(name, now_ns, [(float(value), {})])
+            metrics.add(name, now_ns, [(float(value), [])])
         return metrics.encoded()
 
     def of_collector(self, now_ns: int) -> bytes:
         """Return the metrics of this collector: those of /metrics, under names that Prometheus makes the same of."""
-        metrics = MetricsOfResource({"service.name": "edgemeter-collector", "service.instance.id": self.collector()})
+        metrics = MetricsOfResource(attributes_of({"service.name": "edgemeter-collector", "service.instance.id": self.collector()}))
         for metric in self.metrics():
             name = _named(f"{metric.prefix.rstrip('_').replace('_', '.')}.", metric.name.removesuffix("_total"), metric.description)
             if isinstance(metric.value, Histogram):
@@ -133,7 +134,7 @@ class OtlpPoints:
                 metrics.histogram(name, now_ns, self.begun_ns, histogram.bounds, histogram.cumulative(), histogram.sum)
                 continue
             by_label: Mapping[str, float] = metric.value if isinstance(metric.value, Mapping) else {"": metric.value}
-            values = [(value, {metric.label: key} if metric.label else {}) for key, value in by_label.items()]
+            values = [(value, attributes_of({metric.label: key} if metric.label else {})) for key, value in by_label.items()]
             # A metric without a value is none.
             if values:
                 metrics.add(name, now_ns, values, self.begun_ns if metric.kind == "counter" else None)

@@ -5,7 +5,7 @@ import pytest
 from edgemeter.agent.base.errors import ConfigError, TransientError
 from edgemeter.collector.influx.sink import RetryAfterError
 from edgemeter.collector.otlp import otlp_sink
-from edgemeter.collector.otlp.messages import MetricName, MetricsOfResource
+from edgemeter.collector.otlp.messages import MetricName, MetricsOfResource, attributes_of
 from edgemeter.collector.otlp.otlp_config import parse_otlp
 from edgemeter.collector.otlp.otlp_sink import OtlpSink
 from tests.fixtures.otlp_server import frozen_server, partial_success
@@ -22,8 +22,8 @@ def sink_to(url, **environ):
 
 def line(value):
     """Return a request with one gauge."""
-    metrics = MetricsOfResource({"service.name": "test", "absent": None})
-    metrics.add(MetricName("edgemeter.value", "1", "A value"), 7, [(value, {})])
+    metrics = MetricsOfResource(attributes_of({"service.name": "test", "absent": None}))
+    metrics.add(MetricName("edgemeter.value", "1", "A value"), 7, [(value, [])])
     return metrics.encoded()
 
 
