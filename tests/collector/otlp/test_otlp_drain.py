@@ -168,7 +168,7 @@ def test_a_first_start_begins_with_the_next_record(endpoint, tmp_path):
     assert seqs(endpoint) == [1, 2, 3, 4, 5, 6, 6, 7, 7]
 
 
-def test_what_was_excluded_is_neither_looked_for_nor_deleted(endpoint, tmp_path):
+def test_what_was_excluded_stays_at_the_endpoint(endpoint, tmp_path):
     """OTLP deletes nothing: the run is not called removed there, and what follows is drained."""
     first, second = runs(1, 2)
     path = fill(tmp_path / "ledger", [first, second])
