@@ -1,4 +1,4 @@
-"""Keeps the index of a ledger and its trends up to date, in a process of its own, so that receiving never waits for it.
+"""Keeps the index of a ledger, its trends and its tables for SQL up to date, in a process of its own: receiving never waits for it.
 
 `python -m edgemeter.collector.index.keeper` reads the ledger's place from standard input, and ends with it, and so with its parent.
 """
@@ -8,6 +8,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -44,6 +45,8 @@ def index_keeper(ledger: LedgerPlace) -> Iterator[None]:
 def main(ledger: LedgerPlace) -> None:
     """Refresh repeatedly until standard input ends."""
     os.nice(NICENESS)
+    if isinstance(ledger, PostgresAddress):
+        threading.Thread(target=_fill_views, args=(ledger,), name="edgemeter-views", daemon=True).start()
     pause_s = FIRST_REFRESH_S
     while not select.select([sys.stdin], [], [], pause_s)[0]:
         began_s = time.monotonic()
@@ -51,6 +54,18 @@ def main(ledger: LedgerPlace) -> None:
         with contextlib.suppress(EdgemeterError):
             _refresh(ledger)
         pause_s = max(SHORTEST_PAUSE_S, PAUSE_TIMES * (time.monotonic() - began_s))
+
+
+def _fill_views(ledger: PostgresAddress) -> None:
+    from edgemeter.collector.sql_views.fill import POLL_S, ViewsFiller  # noqa: PLC0415 - most ledgers are files
+
+    while True:
+        # What is behind shows in `collector stats` and the metrics, as of any sink.
+        with contextlib.suppress(EdgemeterError), contextlib.closing(ViewsFiller(ledger)) as filler:
+            while True:
+                filler.fill()
+                time.sleep(POLL_S)
+        time.sleep(POLL_S)
 
 
 def _refresh(ledger: LedgerPlace) -> None:

@@ -41,7 +41,7 @@ WHERE leases.owner = excluded.owner OR leases.until < clock_timestamp() RETURNIN
 
 _TABLES = (
     "chunks", "runs", "subjects", "forgotten", "quarantine", "presence", "retained", "sinks", "leases", "annotations", "alerts", "unsent",
-    "run_events",
+    "run_events", "sql_contexts", "sql_runs", "sql_devices", "sql_changes",
 )  # fmt: skip
 # What the records take, and what finds them: the part that retention makes smaller. The files of the tables do not shrink.
 _RECORD_BYTES = """SELECT coalesce(sum(size_bytes), 0) + (SELECT coalesce(sum(pg_column_size(runs.*)), 0) FROM runs) FROM chunks"""

@@ -11,11 +11,7 @@ import pytest
 
 from edgemeter.agent.contract import record
 from edgemeter.agent.contract.case_identity import FIELDS, key_of
-from edgemeter.agent.contract.health import Clock, Disk, Health
 from edgemeter.agent.contract.messages import DeviceState
-from edgemeter.agent.contract.record_conditions import DatasetInfo, TextForm
-from edgemeter.agent.contract.record_figures import ColdStart, Load, Memory
-from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.presence import PresenceChange
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
@@ -25,18 +21,10 @@ from edgemeter.collector.influx.drain import Drain
 from edgemeter.collector.influx.points import Points, point_line
 from edgemeter.collector.runs.store import InfluxStore
 from edgemeter.collector.trend.changes import change_point_line, changes_of, noted_changes
+from tests.fixtures.case_twins import COUNTS, twins
 from tests.fixtures.fleet_ledger import Fleet, fleet_records
+from tests.fixtures.health_factory import make_health
 from tests.fixtures.mqtt_peer import wait_until
-from tests.fixtures.record_factory import (
-    make_accuracy,
-    make_energy,
-    make_environment,
-    make_generation,
-    make_latency,
-    make_model,
-    make_record,
-    make_runtime,
-)
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 GRAFANA = DEPLOY_FILES / "grafana"
@@ -74,16 +62,6 @@ def alert_rules():
     yaml = pytest.importorskip("yaml")
     (group,) = yaml.safe_load((GRAFANA / "alerts.yaml").read_text())["groups"]
     return group["rules"]
-
-
-def make_health(**changes):
-    """Return the health of a board; `changes` are its fields."""
-    fields = {
-        "device": "board-0001", "fleet": "lab", "session": 1, "told_ns": 1_760_000_000_000_000_000, "agent": "0.1.0",
-        "disk": Disk(free_bytes=10, size_bytes=1000), "temperatures_c": {"cpu": 51.5, "gpu": 48.0}, "waiting_records": 3,
-        "clock": Clock(is_synchronised=True), "is_throttled_since_boot": False, "uptime_s": 60.0,
-    }  # fmt: skip
-    return Health(**(fields | changes))
 
 
 def drained(path, sink, extent="all"):
@@ -135,90 +113,11 @@ def test_every_query_of_a_dashboard_returns_data(filled, path):
             assert any(value is not None for value in values), (path.name, title)
 
 
-def load(**changes):
-    """Return a load of one sample a query; `changes` are its fields."""
-    return Load(**({"samples_per_query": 1, "samples": 64} | changes))
-
-
-def served(name, **changes):
-    """Return what a server states of the model of that name; `changes` are other fields of the generation."""
-    return make_generation(is_local=False, model=LanguageModel(name=name), **changes)
-
-
-def twins():
-    """Return runs of one minute that differ in one thing each from a plain one, by what that is; no two have a figure in common."""
-    at_ns = 1_760_000_000_000_000_000
-    scenes = make_record().dataset
-    (tensor,) = make_record().inputs
-    changes = {
-        "plain": {},
-        "backend": {"runtime": make_runtime(backend="cuda")},
-        "batch": {"batch": 8, "inputs": (msgspec.structs.replace(tensor, shape=(8, 3, 96, 96)),), "load": load()},
-        "threads": {"runtime": make_runtime(threads=4)},
-        "settings": {"runtime": make_runtime(options={"graph_optimisation": "none"})},
-        "runtime": {"runtime": make_runtime(name="onnx-gpu")},
-        "package of the runtime": {"runtime": make_runtime(package="onnxruntime-gpu")},
-        "version of the runtime": {"runtime": make_runtime(version="1.23.0")},
-        "model": {"model": make_model(name="small-detector")},
-        "file of the same name": {"model": make_model(sha256="b2" * 32)},
-        "task": {"model": make_model(task="classification")},
-        "scenario": {"scenario": "offline"},
-        "samples a query": {"load": load(samples_per_query=4)},
-        "rate": {"load": load(target_per_s=5.0)},
-        "input size": {"inputs": (msgspec.structs.replace(tensor, shape=(1, 3, 64, 64)),)},
-        "input layout": {"inputs": (msgspec.structs.replace(tensor, shape=(1, 96, 96, 3)),)},
-        "served model": {"generation": served("a")},
-        "another served model": {"generation": served("b")},
-        "prompt tokens": {"generation": served("a", prompt_tokens=64)},
-        "output tokens": {"generation": served("a", output_tokens=64)},
-        "precision": {"precision": "int8"},
-        "power mode": {"environment": make_environment(power_mode="15W")},
-        "data": {"dataset": DatasetInfo(name="other scenes", sha256="0b" * 32, images=80, annotated=True)},
-        "version of the data": {"dataset": msgspec.structs.replace(scenes, sha256="0b" * 32)},
-        "text": {
-            "dataset": msgspec.structs.replace(
-                scenes, text=TextForm(tokens=128, padding="tokens", stride_tokens=None, tokenizer_sha256=None)
-            )
-        },
-        "provenance": {"provenance": {"latency": "replayed", "energy": "replayed"}},
-        "energy scope": {"energy": {"scope": "wall-ac"}},
-        "energy sensor": {"energy": {"sensor": "shelly"}},
-        "energy provenance": {"energy": {"sensor": "replay:demo"}},
-        "energy modelled": {"energy": {"is_modelled": True}},
-        "device": {"device": "pi-2"},
-        "role": {"role": "reference"},
-        "fleet": {"fleet": "other"},
-    }
-    runs = {}
-    for index, (name, change) in enumerate(changes.items()):
-        figure = 50.0 + 3.0 * index
-        energy = {"gross_mj": figure, "gross_u_mj": figure, "net_mj": figure, "mean_power_w": figure, "idle_before_w": figure}
-        fields = {
-            "device": "pi-1",
-            "latency": make_latency(p50_ms=figure, p90_ms=figure),
-            "throughput_per_s": figure,
-            "memory": Memory(peak_mb=figure, before_load_mb=1.0, loaded_mb=2.0),
-            "cold_start": ColdStart(process_ms=1.0, import_ms=1.0, load_ms=figure, first_ms=1.0),
-            "accuracy": make_accuracy(value=figure / 1000),
-            "environment": make_environment(swap_used_mb=figure),
-            "started_at_ns": at_ns + index * 1_000_000_000,
-        } | change
-        fields["energy"] = make_energy(**(energy | change.get("energy", {})))
-        if "environment" in change:
-            fields["environment"] = msgspec.structs.replace(change["environment"], swap_used_mb=figure)
-        runs[name] = make_record(id=name, session=7, seq=index + 1, **fields)
-    return runs
-
-
 def test_there_are_twins_for_every_field_of_the_identity():
     """Two that differ in this field alone: a field that is added needs a pair."""
     pairs = itertools.combinations(map(key_of, twins().values()), 2)
     differences = [tuple(field.name for field in FIELDS if getattr(a, field.name) != getattr(b, field.name)) for a, b in pairs]
     assert {names[0] for names in differences if len(names) == 1} == {field.name for field in FIELDS}
-
-
-# These count runs, or follow a device; every other panel shows figures of cases.
-COUNTS = {"Devices with results", "Runs", "Suspect runs", "Invalid runs", "Runs a day by verdict", "The last verdict of each device"}
 
 
 @pytest.mark.parametrize("extent", ["all", "figures"])
