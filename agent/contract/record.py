@@ -146,6 +146,7 @@ class _SchemaOnly(msgspec.Struct):
 
 _decoder = msgspec.json.Decoder(RunRecord)
 _schema_decoder = msgspec.json.Decoder(_SchemaOnly)
+_NOT_JSON = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder = msgspec.json.Encoder()
 
@@ -155,19 +156,35 @@ def encode(record: RunRecord) -> bytes:
     return _encoder.encode(record)
 
 
-def decode(payload: bytes) -> RunRecord:
+def decode(payload: bytes | msgspec.Raw) -> RunRecord:
     """Return the record that `payload` (JSON) holds.
 
     Raises:
         ConfigError: it is not a record, or one of a newer schema than this version knows.
     """
     try:
-        schema = _schema_decoder.decode(payload).schema
-        if schema > SCHEMA:
-            raise ConfigError(f"the record has schema {schema}, this edgemeter reads up to {SCHEMA}: update edgemeter here")
-        return _decoder.decode(payload)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise ConfigError(f"not a run record: {error}") from error
+        record = _decoder.decode(payload)
+    except _NOT_JSON as error:
+        raise not_a_record(payload, error) from error
+    check_schema(record.schema)
+    return record
+
+
+def check_schema(schema: int) -> None:
+    """Raise ConfigError if records of this schema are newer than this version."""
+    if schema > SCHEMA:
+        raise ConfigError(f"the record has schema {schema}, this edgemeter reads up to {SCHEMA}: update edgemeter here")
+
+
+def not_a_record(payload: bytes | msgspec.Raw, error: Exception) -> ConfigError:
+    """Return the error about a text that was not decoded: a newer schema may have renamed the missing field, which is the better message."""
+    try:
+        check_schema(_schema_decoder.decode(payload).schema)
+    except _NOT_JSON:
+        pass
+    except ConfigError as newer:
+        return newer
+    return ConfigError(f"not a run record: {error}")
 
 
 def json_schema() -> dict[str, Any]:
@@ -204,5 +221,5 @@ def change_fields(head: bytes, **changes: str | int) -> bytes:
 def _fields_of(payload: bytes) -> dict[str, msgspec.Raw]:
     try:
         return _fields_decoder.decode(payload)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+    except _NOT_JSON as error:
         raise ConfigError(f"not a run record: {error}") from error

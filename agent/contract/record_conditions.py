@@ -15,7 +15,7 @@ StampedBy = Literal["device", "device-later", "collector"]
 VerdictState = Literal["valid", "suspect", "invalid"]
 
 
-class RecordPart(msgspec.Struct, frozen=True, kw_only=True):
+class RecordPart(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A group of fields of the record."""
 
 

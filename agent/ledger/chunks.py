@@ -3,7 +3,6 @@
 A chunk is a compressed JSON array of records, stored as received, so that fields of newer versions are kept.
 """
 
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -11,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from edgemeter.agent.base import deflate
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract.record import RunRecord, decode, split_samples
 from edgemeter.agent.ledger import quarantine
@@ -41,33 +41,39 @@ class ArrivedBatch(NamedTuple):
 
 
 REMOVED = b"{}"  # Stands in a chunk for a record that was excluded or deleted.
-# A chunk composed here is full at this size; a message of many records becomes one chunk and may be larger.
+# A chunk composed here is full at this size; a message of many records becomes one chunk, and a larger record has one to itself.
 CHUNK_TEXT_BYTES = 256 << 10
-LARGEST_CHUNK_TEXT_BYTES = 4 << 20
+# What a ledger holds is bounded where it comes in; beyond this a chunk is damaged.
+_LONGEST_TEXT_BYTES = 1 << 30
 _chunk_array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def pack_array(text: bytes) -> bytes:
     """Return a chunk of a JSON array of records."""
-    return zlib.compress(text, 1)
+    return deflate.compress(text)
 
 
 def pack_chunk(payloads: Sequence[bytes]) -> bytes:
     """Return a chunk of records' JSON texts."""
-    return pack_array(b"[" + b",".join(payloads) + b"]")
+    return deflate.compress(b"[", b",".join(payloads), b"]")
 
 
 def chunk_text(body: bytes) -> bytes:
     """Return the JSON array in a chunk; raises ConfigError if the chunk is damaged."""
     try:
-        return zlib.decompress(body)
-    except zlib.error as error:
+        return deflate.expand(body, _LONGEST_TEXT_BYTES)
+    except ConfigError as error:
         raise ConfigError(f"a chunk of records in the ledger is damaged ({error}): take the file from a backup") from error
+
+
+def raw_records(body: bytes) -> list[msgspec.Raw]:
+    """Return each record as a view of one text; raises ConfigError if the chunk is damaged."""
+    return _chunk_array.decode(chunk_text(body))
 
 
 def unpack_chunk(body: bytes) -> list[bytes]:
     """Return the JSON text of each record; raises ConfigError if the chunk is damaged."""
-    return [bytes(raw) for raw in _chunk_array.decode(chunk_text(body))]
+    return [bytes(raw) for raw in raw_records(body)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,11 +87,12 @@ class HeldChunk:
 
     def payloads(self) -> Iterator[tuple[int, bytes]]:
         """Yield row and JSON text of each record."""
-        payloads = [bytes(raw) for raw in _chunk_array.decode(self.text)]
+        raw_records = _chunk_array.decode(self.text)
         for row, index in self.rows:
+            payload = bytes(raw_records[index])
             # It was removed since the rows were read.
-            if payloads[index] != REMOVED:
-                yield row, payloads[index]
+            if payload != REMOVED:
+                yield row, payload
 
     def records(self) -> Iterator[tuple[int, RunRecord]]:
         """Yield row and record of each; one that is not checked yet and turns out to be invalid is left out: it will be quarantined.

@@ -148,15 +148,18 @@ class LedgerWriter:
 
     def check(self, limit_chunks: int) -> list[Rejection]:
         """Validate chunks of which only the envelopes were; remove and return the invalid records."""
-        query = "SELECT chunk, received_ns, body FROM unchecked JOIN chunks USING (chunk) ORDER BY chunk LIMIT ?"
+        query = "SELECT chunk, received_ns, body FROM unchecked JOIN chunks USING (chunk) ORDER BY chunk LIMIT 1"
         rejections: list[Rejection] = []
-        for chunk, received_ns, body in self._connection.execute(query, (limit_chunks,)).fetchall():
+        for _ in range(limit_chunks):
+            if (row := self._connection.execute(query).fetchone()) is None:
+                break
+            chunk, received_ns, body = row
             invalid: dict[int, Rejection] = {}
-            for index, payload in enumerate(chunks.unpack_chunk(body)):
+            for index, raw in enumerate(chunks.raw_records(body)):
                 try:
-                    decode(payload)
+                    decode(raw)
                 except ConfigError as error:
-                    invalid[index] = Rejection("", payload, str(error), received_ns)
+                    invalid[index] = Rejection("", bytes(raw), str(error), received_ns)
             if invalid:
                 rejections += quarantine.of_one_message(self._take_out(chunk, invalid), body)
             self._connection.execute("DELETE FROM unchecked WHERE chunk = ?", (chunk,))

@@ -124,7 +124,7 @@ def add(statements: Statements, rejections: Sequence[Rejection]) -> None:
     """
     if not rejections:
         return
-    statements.executemany(_ADD, list(map(_entry_values, rejections)))
+    statements.executemany(_ADD, map(_entry_values, rejections))
     rows, kept_bytes = statements.execute(_TOTAL).fetchone()
     if rows > ROWS_LIMIT or kept_bytes > TOTAL_LIMIT_BYTES:
         targets = int(KEPT_RATIO * ROWS_LIMIT), int(KEPT_RATIO * TOTAL_LIMIT_BYTES)
@@ -141,6 +141,7 @@ def _entry_values(rejection: Rejection) -> tuple[object, ...]:
     # PostgreSQL stores no NUL in a text.
     topic, reason = (text.replace("\0", "\ufffd") for text in (rejection.topic, rejection.reason))
     payload = rejection.payload[:PAYLOAD_LIMIT_BYTES]
-    digest = hashlib.sha256(b"\0".join((rejection.topic.encode(), rejection.reason.encode(), rejection.payload))).digest()
+    digest = hashlib.sha256(b"\0".join((rejection.topic.encode(), rejection.reason.encode(), b"")))
+    digest.update(rejection.payload)
     stamps = (rejection.received_ns, rejection.received_ns)
-    return digest, topic, payload, len(rejection.payload), len(payload), reason, *stamps
+    return digest.digest(), topic, payload, len(rejection.payload), len(payload), reason, *stamps

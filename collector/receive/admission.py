@@ -3,7 +3,6 @@
 Quarantined messages can be retried.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, cast
@@ -18,7 +17,7 @@ from edgemeter.agent.contract.messages import Topic, parse_topic
 from edgemeter.agent.contract.record import SCHEMA, RunRecord, change_fields, decode
 from edgemeter.agent.contract.record_time import is_timeless, off_by_ns, was_never_set
 from edgemeter.agent.ledger import quarantine
-from edgemeter.agent.ledger.chunks import COLLISION, LARGEST_CHUNK_TEXT_BYTES, Arrival, ArrivedBatch, RecordKey, key_of, pack_array
+from edgemeter.agent.ledger.chunks import COLLISION, Arrival, ArrivedBatch, RecordKey, key_of, pack_array
 from edgemeter.agent.ledger.ledger import Ledger
 from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import QuarantinedMessage, Rejection, RejectionKind
@@ -91,7 +90,7 @@ class Admitted:
         if not envelope.is_batch(text):
             self._add_record(topic, message.topic, text, received_ns)
             return
-        if len(text) <= LARGEST_CHUNK_TEXT_BYTES and (batch := self._read_batch(text, topic)):
+        if batch := self._read_batch(text, topic):
             body = pack_array(text) if text is message.payload else message.payload
             self.timeless += [key_of(record) for record in batch if is_timeless(record, received_ns)]
             self.batches.append(ArrivedBatch(batch, body, message.topic, received_ns, self.depth == "whole"))
@@ -110,7 +109,7 @@ class Admitted:
                 batch = _batch_records.decode(text)
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
                 return None
-        if batch is None or len(batch) > messages.LONGEST_BATCH or not _are_in_order(batch, topic):
+        if batch is None or len(batch) > messages.LONGEST_BATCH or not all(_is_in_order(record, topic) for record in batch):
             return None
         return batch
 
@@ -120,30 +119,33 @@ class Admitted:
             envelope.check_size(text)
             record = self._read(text)
             has_no_time = is_timeless(record, received_ns)
-            if was_never_set(record):
+            if has_no_time and was_never_set(record):
                 text = change_fields(text, started_at_ns=received_ns, stamped_by="collector")
                 record = self._read(text)
-            kind = "origin"
-            _check(record, topic)
-            self.arrivals.append(Arrival(record, text, name, received_ns, self.depth == "whole"))
-            self.timeless += [key_of(record)] if has_no_time else []
+            if not _is_in_order(record, topic):
+                kind = "origin"
+                _check(record, topic)
         except ConfigError as error:
             self.rejections.append(Rejection(name, text, str(error), received_ns, kind))
+            return
+        self.arrivals.append(Arrival(record, text, name, received_ns, self.depth == "whole"))
+        if has_no_time:
+            self.timeless.append(key_of(record))
 
     def _read(self, text: bytes) -> RunRecord:
         # An envelope has every field of a record that the ledger reads.
         return decode(text) if self.depth == "whole" else cast("RunRecord", envelope.read_envelope(text))
 
 
-def _are_in_order(batch: Iterable[RunRecord], topic: Topic) -> bool:
-    return all(
-        (record.fleet, record.device) == (topic.fleet, topic.device)
+def _is_in_order(record: RunRecord, topic: Topic) -> bool:
+    return (
+        record.device == topic.device
+        and record.fleet == topic.fleet
         and record.schema <= SCHEMA
         and 0 < (record.session or 0) < NUMBER_LIMIT
         and 0 < (record.seq or 0) < NUMBER_LIMIT
         and 0 < record.started_at_ns < TIME_LIMIT_NS
         and not was_never_set(record)
-        for record in batch
     )
 
 

@@ -1,17 +1,20 @@
 """The envelope of a record: the fields that the ledger needs, read from any bytes within bounds; the rest is not decoded."""
 
+import re
 import threading
-import zlib
 
 import msgspec
 
+from edgemeter.agent.base import deflate
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.types import Name, Sha256
-from edgemeter.agent.contract.record import SCHEMA
+from edgemeter.agent.contract.record import SCHEMA, check_schema, not_a_record
 from edgemeter.agent.contract.record_conditions import Role, StampedBy, VerdictState
 
 # Twice the largest message: raw samples, which are most of a large one, are packed already.
 LONGEST_TEXT_BYTES = 32 << 20
+# Records that travel together have at most 512 KiB; a larger one travels alone (`agent/delivery/sender.py`).
+LONGEST_BATCH_BYTES = 4 << 20
 # A record without its samples has kilobytes; decoded, text may take thirty times its size.
 LARGEST_HEAD_BYTES = 2 << 20
 MOST_SERIES = 1000
@@ -19,8 +22,7 @@ MOST_SERIES = 1000
 # Source: RFC 1950, 2.2: deflate with a window of 32 KiB, as zlib writes it.
 ZLIB_FIRST_BYTE = b"x"
 
-# Source: zlib's technical details: deflate makes nothing smaller than 1:1032.
-LARGEST_RATIO = 1032
+_is_array = re.compile(rb"\s*\[").match
 
 
 class _EnvelopeModel(msgspec.Struct, frozen=True, gc=False):
@@ -72,27 +74,21 @@ def is_compressed(payload: bytes) -> bool:
 
 
 def payload_text(payload: bytes) -> bytes:
-    """Return the JSON text of a payload, at most 32 MiB; raises ConfigError if it is not valid zlib data, or holds more."""
-    if not is_compressed(payload):
-        return payload
-    unpacking = zlib.decompressobj()
-    try:
-        if len(payload) * LARGEST_RATIO <= LONGEST_TEXT_BYTES:
-            # A large enough buffer takes a third of the time.
-            return zlib.decompress(payload, bufsize=16 * len(payload))
-        text = unpacking.decompress(payload, LONGEST_TEXT_BYTES)
-    except zlib.error as error:
-        raise ConfigError(f"not a run record: compressed, but broken ({error})") from error
-    if unpacking.unconsumed_tail or (len(text) == LONGEST_TEXT_BYTES and not unpacking.eof):
-        raise ConfigError(f"not a run record: more than {LONGEST_TEXT_BYTES >> 20} MiB when decompressed")
-    if not unpacking.eof:
-        raise ConfigError("not a run record: compressed, but its end is missing")
+    """Return the JSON text of a payload, at most 32 MiB, an array 4 MiB; raises ConfigError if it is not valid zlib data, or holds more."""
+    text = payload
+    if is_compressed(payload):
+        try:
+            text = deflate.expand(payload, LONGEST_TEXT_BYTES)
+        except ConfigError as error:
+            raise ConfigError(f"not a run record: {error}") from error
+    if len(text) > LONGEST_BATCH_BYTES and is_batch(text):
+        raise ConfigError(f"not a batch of records: more than {LONGEST_BATCH_BYTES >> 20} MiB")
     return text
 
 
 def is_batch(text: bytes) -> bool:
     """Return whether a JSON text is an array."""
-    return text[:1] == b"[" or text.lstrip()[:1] == b"["
+    return _is_array(text) is not None
 
 
 def read_envelope(text: bytes) -> Envelope:
@@ -104,8 +100,8 @@ def read_envelope(text: bytes) -> Envelope:
     try:
         envelope = _one_envelope.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise ConfigError(_why_not(text, error)) from error
-    _check_schema(envelope.schema)
+        raise not_a_record(text, error) from error
+    check_schema(envelope.schema)
     return envelope
 
 
@@ -145,29 +141,9 @@ def check_size(text: bytes) -> None:
         return
     try:
         samples = _samples_only.decode(text).samples
-        if len(text) - len(bytes(samples)) > LARGEST_HEAD_BYTES:
+        if len(text) - len(memoryview(samples)) > LARGEST_HEAD_BYTES:
             raise ConfigError(f"not a run record: more than {LARGEST_HEAD_BYTES >> 20} MiB without its samples")
         _series.left = MOST_SERIES
         _counted_series.decode(samples)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ConfigError(f"not a run record: {error}") from error
-
-
-class _EnvelopeSchema(msgspec.Struct):
-    schema: int
-
-
-def _why_not(text: bytes, error: Exception) -> str:
-    # A newer schema may have renamed the missing field: that is the better message.
-    try:
-        _check_schema(msgspec.json.decode(text, type=_EnvelopeSchema).schema)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        pass
-    except ConfigError as newer:
-        return str(newer)
-    return f"not a run record: {error}"
-
-
-def _check_schema(schema: int) -> None:
-    if schema > SCHEMA:
-        raise ConfigError(f"the record has schema {schema}, this edgemeter reads up to {SCHEMA}: update edgemeter here")
