@@ -56,49 +56,44 @@ class Admitted:
     text_bytes: int = 0
     timeless: list[RecordKey] = field(default_factory=list)
 
-    def add(self, message: Message, received_ns: int) -> None:
-        """Validate one message and add it where it belongs."""
+    def add(self, message: Message, received_ns: int) -> bool:
+        """Validate one message and add it where it belongs; return whether it holds a record to be stored, so that it gets a receipt."""
         kind: RejectionKind = "topic"
         try:
             if message.topic.startswith(CAMPAIGN_TOPICS):
                 kind = "presence"
                 self.changes.append(RetainedMessage(message.topic, _campaign(message), received_ns))
-                return
+                return False
             topic = _parse_topic(message.topic)
+            if topic.kind == "result":
+                kind = "payload"
+                return self._add_results(topic, message, received_ns)
+            kind = "presence"
             if topic.kind == "activity":
-                kind = "presence"
                 text = messages.encode_message(messages.decode_activity(message.payload)) if message.payload else b""
                 self.changes.append(RetainedMessage(message.topic, text, received_ns))
-            elif topic.kind == "result":
-                kind = "payload"
-                self._add_results(topic, message, received_ns)
             elif message.payload:
-                kind = "presence"
                 self.changes.append(PresenceChange(topic.fleet, topic.device, _presence(topic, message.payload, received_ns), received_ns))
         except ConfigError as error:
             self.rejections.append(Rejection(message.topic, message.payload, str(error), received_ns, kind))
+        return False
 
-    def accepted(self) -> int:
-        """Return how many records and batches are to be stored; a message that adds to them gets a receipt."""
-        return len(self.arrivals) + len(self.batches)
-
-    def _add_results(self, topic: Topic, message: Message, received_ns: int) -> None:
+    def _add_results(self, topic: Topic, message: Message, received_ns: int) -> bool:
         text = envelope.payload_text(message.payload)
         self.text_bytes += len(text)
         if self.text_bytes > self.whole_bytes:
             self.depth = "envelope"
         if not envelope.is_batch(text):
-            self._add_record(topic, message.topic, text, received_ns)
-            return
+            return self._add_record(topic, message.topic, text, received_ns)
         if batch := self._read_batch(text, topic):
             body = pack_array(text) if text is message.payload else message.payload
             self.timeless += [key_of(record) for record in batch if is_timeless(record, received_ns)]
             self.batches.append(ArrivedBatch(batch, body, message.topic, received_ns, self.depth == "whole"))
-            return
+            return True
         before = len(self.rejections)
-        for raw_record in messages.split_records(text):
-            self._add_record(topic, message.topic, raw_record, received_ns)
+        is_stored = [self._add_record(topic, message.topic, raw_record, received_ns) for raw_record in messages.split_records(text)]
         self.rejections[before:] = quarantine.of_one_message(self.rejections[before:], message.payload)
+        return any(is_stored)
 
     def _read_batch(self, text: bytes, topic: Topic) -> list[RunRecord] | None:
         # All or nothing: when one is invalid, records are validated one by one, to find which.
@@ -113,7 +108,7 @@ class Admitted:
             return None
         return batch
 
-    def _add_record(self, topic: Topic, name: str, text: bytes, received_ns: int) -> None:
+    def _add_record(self, topic: Topic, name: str, text: bytes, received_ns: int) -> bool:
         kind: RejectionKind = "record"
         try:
             envelope.check_size(text)
@@ -127,10 +122,11 @@ class Admitted:
                 _check(record, topic)
         except ConfigError as error:
             self.rejections.append(Rejection(name, text, str(error), received_ns, kind))
-            return
+            return False
         self.arrivals.append(Arrival(record, text, name, received_ns, self.depth == "whole"))
         if has_no_time:
             self.timeless.append(key_of(record))
+        return True
 
     def _read(self, text: bytes) -> RunRecord:
         # An envelope has every field of a record that the ledger reads.

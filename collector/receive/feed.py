@@ -96,9 +96,9 @@ class Feed:
             raise
         self._thread.start()
 
-    def publish(self, topic: str, payload: bytes) -> None:
-        """Send one message at QoS 0; it is lost with the connection."""
-        self._send(mqtt_wire.publish_packet(topic, payload, self.version))
+    def publish(self, messages: Iterable[tuple[str, bytes]]) -> None:
+        """Send messages, topic and payload of each, at QoS 0; they are lost with the connection."""
+        self._send(b"".join([mqtt_wire.publish_packet(topic, payload, self.version) for topic, payload in messages]))
 
     def acknowledge(self, messages: Iterable[Message]) -> None:
         """Acknowledge `messages` to the broker; those of an earlier connection are redelivered."""

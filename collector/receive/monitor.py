@@ -26,10 +26,10 @@ class Histogram:
         self.sum = 0.0
         self._counts = [0] * (len(bounds) + 1)
 
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self._counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count a value that came so many times."""
+        self._counts[bisect_left(self.bounds, value)] += times
+        self.sum += value * times
 
     def cumulative(self) -> list[int]:
         """Return how many values are at most each bound, and last how many there are."""

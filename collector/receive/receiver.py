@@ -289,17 +289,18 @@ class Receiver:
             # Where nothing is validated later, it is before the commit, however much it is.
             admitted = Admitted(depth) if ledger.defers_checks else Admitted(whole_bytes=sys.maxsize)
             end = begin
-            receipted: list[Message] = []
+            # What one read of the socket brought arrived at one time.
+            arrivals_s: Counter[float] = Counter()
             while end < len(batch) and admitted.text_bytes < GROUP_TEXT_BYTES and len(admitted.rejections) < GROUP_REJECTIONS:
-                before = admitted.accepted()
-                admitted.add(batch[end], received_ns)
-                receipted += [batch[end]] if admitted.accepted() > before else []
+                message = batch[end]
+                if admitted.add(message, received_ns):
+                    arrivals_s[message.arrived_s] += 1
                 end += 1
             if not self._keep(ledger, feed, admitted):
                 return
             self._progress_s = now_s = time.monotonic()
-            for message in receipted:
-                self.counts.receipt_s.observe(now_s - message.arrived_s)
+            for arrived_s, times in arrivals_s.items():
+                self.counts.receipt_s.observe(now_s - arrived_s, times)
             self.counts.messages += end - begin
             feed.acknowledge(batch[begin:end])
             begin = end
@@ -373,7 +374,9 @@ def _send_receipts(feed: Feed, record_keys: tuple[RecordKey, ...], received_ns: 
     for key in record_keys:
         fleet, device, number, seq = key
         sequences[fleet, device, number, received_ns.get(key)].add(seq)
+    receipts = []
     for (fleet, device, number, only_ns), seqs in sequences.items():
         receipt = messages.Receipt(session=number, held=tuple(coalesce(sorted(seqs))), received_ns=only_ns)
-        # QoS 0: a receipt is lost only with the connection; then the device sends again and gets another.
-        feed.publish(str(messages.Topic(fleet, device, "receipt")), messages.encode_message(receipt))
+        receipts.append((str(messages.Topic(fleet, device, "receipt")), messages.encode_message(receipt)))
+    # QoS 0: a receipt is lost only with the connection; then the device sends again and gets another.
+    feed.publish(receipts)

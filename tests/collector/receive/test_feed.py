@@ -86,7 +86,7 @@ def test_messages_come_in_order_and_whole_and_replies_go_out(broker):
         assert [message.payload for message in handler.messages] == sent
         assert {(message.topic, message.qos) for message in handler.messages} == {("a/1", 1)}
         feed.acknowledge(handler.messages)
-        feed.publish("b", b"answer")
+        feed.publish([("b", b"answer")])
         assert wait_until(lambda: [message.payload for message in peer.messages] == [b"answer"])
         peer.close()
 
@@ -140,7 +140,7 @@ def test_a_full_handler_is_sent_nothing_and_loses_nothing(tuned):
             peer.session.publish("a/1", b"x" * 100_000)
         assert peer.session.is_connected()
         before = len(handler.messages)
-        feed.publish("b", b"still here")
+        feed.publish([("b", b"still here")])
         assert wait_until(lambda: peer.messages)
         assert len(handler.messages) == before
         assert before < 300
@@ -286,7 +286,7 @@ def test_many_messages_come_whole_through_mtls_and_a_stranger_does_not(tmp_path)
             peer.session.publish("a/1", payload)
         assert wait_until(lambda: len(handler.messages) == 500)
         assert [message.payload for message in handler.messages] == sent
-        feed.publish("b", b"y" * 1_000_000)
+        feed.publish([("b", b"y" * 1_000_000)])
         assert wait_until(lambda: [len(message.payload) for message in peer.messages] == [1_000_000])
         peer.close()
     with pytest.raises(ConfigError, match="requires a client certificate"):
