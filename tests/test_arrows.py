@@ -38,7 +38,9 @@ BY_NAME = {
     "models/cli/main.py": "`edgemeter models` also has commands of the agent and the collector",
 }
 # A library's errors are mapped where it is wrapped, so it is wrapped in one place; torch is what the models are made with.
-ONE_HOME = ("PIL", "hotcoco", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg", "opentelemetry")
+ONE_HOME = (
+    "PIL", "hotcoco", "isal", "paho", "amqtt", "influxdb_client", "cryptography", "tflite_runtime", "pyarrow", "psycopg", "opentelemetry",
+)  # fmt: skip
 HEAVY = (
     "soundfile",
     "ai_edge_litert", "amqtt", "cryptography", "executorch", "hotcoco", "influxdb_client", "jtop", "ncnn", "onnxruntime",

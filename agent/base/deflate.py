@@ -5,6 +5,7 @@ ISA-L takes a twelfth of zlib's time to compress records without raw samples and
 
 import io
 import zlib
+from collections.abc import Callable
 
 from edgemeter.agent.base.errors import ConfigError
 
@@ -17,8 +18,10 @@ except ImportError:
 
     _LEVEL = 1
 
+# ISA-L's stubs say that its error is an instance.
+_BROKEN: tuple[type[Exception], ...] = (zlib.error, _codec.error)  # type: ignore[assignment]
 # What is unpacked at once: most messages and chunks, which then need no second copy.
-_USUAL_BYTES = 1 << 20
+BEGINNING_BYTES = 1 << 20
 _PORTION_BYTES = 64 << 10
 
 
@@ -28,41 +31,43 @@ def compress(*pieces: bytes) -> bytes:
     return b"".join([*map(packing.compress, pieces), packing.flush()])
 
 
-def expand(packed: bytes, limit_bytes: int) -> bytes:
+def expand(packed: bytes, limit_of: Callable[[bytes], int]) -> bytes:
     """Return the text, of which memory never holds more than one copy.
 
+    `limit_of` returns how many bytes a text may have that begins so; it is asked about the first MiB of a longer one.
+
     Raises:
-        ConfigError: this is not zlib's format, or damaged, or the text is longer than `limit_bytes`.
+        ConfigError: this is not zlib's format, or damaged, or the text is too long.
     """
     try:
-        text = _expanded(packed, limit_bytes)
-    except (_codec.error, zlib.error) as error:
+        return _expanded(packed, limit_of)
+    except _BROKEN as error:
         raise ConfigError(f"compressed, but broken ({error})") from error
-    if text is None:
-        raise ConfigError("compressed, but its end is missing")
-    if len(text) > limit_bytes:
-        raise ConfigError(f"more than {limit_bytes >> 20} MiB when decompressed")
-    return text
 
 
-def _expanded(packed: bytes, limit_bytes: int) -> bytes | None:
-    """Return the text, or more of it than the limit; None if its end is missing."""
+def _expanded(packed: bytes, limit_of: Callable[[bytes], int]) -> bytes:
     unpacking = _codec.decompressobj()
     view = memoryview(packed)
-    piece = unpacking.decompress(view[:_PORTION_BYTES], _USUAL_BYTES)
-    if unpacking.eof:
+    piece = unpacking.decompress(view[:_PORTION_BYTES], BEGINNING_BYTES)
+    if is_whole := unpacking.eof:
         return piece
     # A buffer that grows in place and is given away as it is.
     text = io.BytesIO()
     text.write(piece)
+    limit_bytes = 0
     begin = _PORTION_BYTES
-    while text.tell() <= limit_bytes and not unpacking.eof:
-        waiting = unpacking.unconsumed_tail
+    while not is_whole:
+        waiting: bytes | memoryview = unpacking.unconsumed_tail
         if not waiting:
             waiting = view[begin : begin + _PORTION_BYTES]
             begin += _PORTION_BYTES
         piece = unpacking.decompress(waiting, _PORTION_BYTES)
         if not piece and not waiting:
-            return None
+            raise ConfigError("compressed, but its end is missing")
         text.write(piece)
+        is_whole = unpacking.eof
+        if text.tell() > BEGINNING_BYTES:
+            limit_bytes = limit_bytes or limit_of(text.getbuffer()[:BEGINNING_BYTES].tobytes())
+            if text.tell() > limit_bytes:
+                raise ConfigError(f"more than {limit_bytes >> 20} MiB when decompressed")
     return text.getvalue()

@@ -61,7 +61,7 @@ def pack_chunk(payloads: Sequence[bytes]) -> bytes:
 def chunk_text(body: bytes) -> bytes:
     """Return the JSON array in a chunk; raises ConfigError if the chunk is damaged."""
     try:
-        return deflate.expand(body, _LONGEST_TEXT_BYTES)
+        return deflate.expand(body, lambda _: _LONGEST_TEXT_BYTES)
     except ConfigError as error:
         raise ConfigError(f"a chunk of records in the ledger is damaged ({error}): take the file from a backup") from error
 

@@ -10,7 +10,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.file_version import FileFormat
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.messages import Topic
-from edgemeter.agent.contract.record import RunRecord, decode
+from edgemeter.agent.contract.record import RunRecord, check
 from edgemeter.agent.ledger import chunks, presence, quarantine
 from edgemeter.agent.ledger.chunks import SUBJECT_COLUMNS, Arrival, ArrivedBatch, Committed, RecordKey, Source
 from edgemeter.agent.ledger.quarantine import Rejection
@@ -157,7 +157,7 @@ class LedgerWriter:
             invalid: dict[int, Rejection] = {}
             for index, raw in enumerate(chunks.raw_records(body)):
                 try:
-                    decode(raw)
+                    check(raw)
                 except ConfigError as error:
                     invalid[index] = Rejection("", bytes(raw), str(error), received_ns)
             if invalid:

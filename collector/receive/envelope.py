@@ -16,7 +16,7 @@ LONGEST_TEXT_BYTES = 32 << 20
 # Records that travel together have at most 512 KiB; a larger one travels alone (`agent/delivery/sender.py`).
 LONGEST_BATCH_BYTES = 4 << 20
 # A record without its samples has kilobytes; decoded, text may take thirty times its size.
-LARGEST_HEAD_BYTES = 2 << 20
+LARGEST_HEAD_BYTES = deflate.BEGINNING_BYTES
 MOST_SERIES = 1000
 
 # Source: RFC 1950, 2.2: deflate with a window of 32 KiB, as zlib writes it.
@@ -74,16 +74,26 @@ def is_compressed(payload: bytes) -> bool:
 
 
 def payload_text(payload: bytes) -> bytes:
-    """Return the JSON text of a payload, at most 32 MiB, an array 4 MiB; raises ConfigError if it is not valid zlib data, or holds more."""
-    text = payload
+    """Return the JSON text of a payload: at most 4 MiB of many records; unpacked, at most 32 MiB with raw samples and 1 MiB without.
+
+    Raises:
+        ConfigError: it is not valid zlib data, or longer.
+    """
     if is_compressed(payload):
         try:
-            text = deflate.expand(payload, LONGEST_TEXT_BYTES)
+            return deflate.expand(payload, _longest_bytes)
         except ConfigError as error:
             raise ConfigError(f"not a run record: {error}") from error
-    if len(text) > LONGEST_BATCH_BYTES and is_batch(text):
+    if len(payload) > LONGEST_BATCH_BYTES and is_batch(payload):
         raise ConfigError(f"not a batch of records: more than {LONGEST_BATCH_BYTES >> 20} MiB")
-    return text
+    return payload
+
+
+def _longest_bytes(beginning: bytes) -> int:
+    """Return how long a text may be that begins so: what makes a record large are its samples, which begin within its first MiB."""
+    if is_batch(beginning):
+        return LONGEST_BATCH_BYTES
+    return LONGEST_TEXT_BYTES if b'"samples"' in beginning else LARGEST_HEAD_BYTES
 
 
 def is_batch(text: bytes) -> bool:

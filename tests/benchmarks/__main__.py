@@ -45,6 +45,7 @@ PARTS = {
     "vision": Part("vision", 40),
     "generation": Part("generation", 80),
     "delivery": Part("delivery", 110),
+    "hostile": Part("hostile", 600, is_long=True),
     "drain": Part("influx", 85),
     "small-board": Part("idle_agent", 60),
     "first-number": Part("first_look", 75),

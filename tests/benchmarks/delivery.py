@@ -90,8 +90,8 @@ def comparisons() -> Iterator[Comparison]:
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
-    # Beside the project, on its disk: a file system in memory would make a commit free.
+def folder_on_disk() -> Iterator[Path]:
+    """Make a folder beside the project, on its disk: a file system in memory would make a commit free."""
     with tempfile.TemporaryDirectory(prefix="edgemeter-bench-", dir=os.environ.get("EDGEMETER_BENCH_DIR")) as name:
         yield Path(name)
 
@@ -107,11 +107,16 @@ def running(server: AnyServer) -> Iterator[AnyServer]:
 
 
 @contextmanager
-def collecting() -> Iterator[tuple[Server, subprocess.Popen[str], Path]]:
-    """Start a broker and a collector on it; give broker, collector and their folder."""
-    with _folder() as folder, running(mosquitto(folder, *BROKER)) as broker:
+def collecting(influx: Influx | None = None) -> Iterator[tuple[Server, subprocess.Popen[str], Path]]:
+    """Start a broker and a collector on it, which drains to that InfluxDB; give broker, collector and their folder."""
+    with folder_on_disk() as folder, running(mosquitto(folder, *BROKER)) as broker:
         command = [sys.executable, "-m", "edgemeter.agent.cli.main", "collector", "up", "--broker", f"127.0.0.1:{broker.port}"]
-        collector = subprocess.Popen([*command, "--ledger", str(folder / "ledger.sqlite")], stderr=subprocess.PIPE, text=True)
+        command += ["--ledger", str(folder / "ledger.sqlite")]
+        environment = {**os.environ}
+        if influx is not None:
+            command += ["--influx", f"{influx.url}?org={influx.org}&bucket={influx.bucket}"]
+            environment["EDGEMETER_INFLUX_TOKEN"] = influx.token
+        collector = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
         assert collector.stderr is not None
         assert collector.stderr.readline().startswith("receiving from")
         try:
@@ -139,7 +144,7 @@ def _bare_commits() -> float:
     """Return the records a second of a loop that inserts their JSON and commits what one window of the publisher holds."""
     texts = Texts(1)
     ready = [texts.one(number % 50, number // 50 + 1, number) for number in range(BATCHED_RECORDS)]
-    with _folder() as folder, closing(sqlite3.connect(folder / "bare.sqlite", isolation_level=None)) as bare:
+    with folder_on_disk() as folder, closing(sqlite3.connect(folder / "bare.sqlite", isolation_level=None)) as bare:
         bare.execute("PRAGMA journal_mode = WAL")
         bare.execute("PRAGMA synchronous = FULL")
         bare.execute("CREATE TABLE record (id INTEGER PRIMARY KEY, body BLOB)")
@@ -161,7 +166,7 @@ def _delay_ms(rate_per_s: float) -> float:
 def _fsync_ms() -> float:
     """Return the 99th percentile of the time that a page appended to a file takes until it is on the disk."""
     took_ms = []
-    with _folder() as folder, (folder / "bare").open("wb", buffering=0) as file:
+    with folder_on_disk() as folder, (folder / "bare").open("wb", buffering=0) as file:
         for _ in range(FSYNCS):
             begun_ns = time.perf_counter_ns()
             file.write(bytes(4096))
@@ -171,7 +176,7 @@ def _fsync_ms() -> float:
 
 
 def _telegrafs() -> float:
-    with _folder() as folder, running(mosquitto(folder, *BROKER)) as broker, running(Influx(BIN / "influxd", folder)) as influx:
+    with folder_on_disk() as folder, running(mosquitto(folder, *BROKER)) as broker, running(Influx(BIN / "influxd", folder)) as influx:
         influx.set_up()
         configuration = folder / "telegraf.conf"
         configuration.write_text(_telegraf_configuration(broker.port, influx))

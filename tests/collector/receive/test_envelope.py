@@ -80,12 +80,19 @@ def test_what_is_compressed_and_damaged_is_rejected_with_a_reason():
         assert "not a run record: compressed, but" in rejection.reason
 
 
-def test_text_just_at_the_limit_is_taken_and_one_more_is_not(monkeypatch):
-    """The bound is on what comes out, whatever the ratio."""
-    monkeypatch.setattr(envelope, "LONGEST_TEXT_BYTES", 100_000)
-    assert len(envelope.payload_text(zlib.compress(b"a" * 100_000))) == 100_000
-    with pytest.raises(ConfigError, match="MiB when decompressed"):
-        envelope.payload_text(zlib.compress(b"a" * 100_001))
+def test_text_just_at_its_limit_is_taken_and_one_more_is_not():
+    """The bound is on what comes out, whatever the ratio: 32 MiB with raw samples, 4 MiB of many records, 1 MiB else."""
+    limits = {b'{"samples":[': envelope.LONGEST_TEXT_BYTES, b" [": envelope.LONGEST_BATCH_BYTES, b"{": envelope.LARGEST_HEAD_BYTES}
+    for beginning, limit_bytes in limits.items():
+        with table_row(beginning):
+            text = beginning.ljust(limit_bytes)
+            assert envelope.payload_text(zlib.compress(text)) == text
+            with pytest.raises(ConfigError, match=rf"more than {limit_bytes >> 20} MiB when decompressed"):
+                envelope.payload_text(zlib.compress(text + b" "))
+    many = b"[".ljust(envelope.LONGEST_BATCH_BYTES)
+    assert envelope.payload_text(many) == many
+    with pytest.raises(ConfigError, match="not a batch of records: more than 4 MiB"):
+        envelope.payload_text(many + b" ")
 
 
 def test_a_batch_with_one_foreign_record_gives_the_others():

@@ -1,0 +1,64 @@
+"""Compression in zlib's format: both libraries, every size around the portions, and what is damaged."""
+
+import os
+import zlib
+
+import pytest
+
+from edgemeter.agent.base import deflate
+from edgemeter.agent.base.errors import ConfigError
+from tests.fixtures.rows import table_row
+
+BEGINNING = deflate.BEGINNING_BYTES
+SIZES = (0, 1, 100, 65_535, 65_536, 65_537, BEGINNING - 1, BEGINNING, BEGINNING + 1, 3 * BEGINNING + 7)
+
+
+@pytest.fixture(params=["isal", "zlib"])
+def codec(request, monkeypatch):
+    """Let the module use one of the libraries."""
+    library = zlib if request.param == "zlib" else pytest.importorskip("isal.isal_zlib")
+    monkeypatch.setattr(deflate, "_codec", library)
+    monkeypatch.setattr(deflate, "_LEVEL", 1)
+
+
+def texts(size):
+    """Return a text that packs to nothing, one that does not pack, and one between."""
+    return b"a" * size, os.urandom(size), (b"abc%d," * (size // 6 + 1))[:size]
+
+
+@pytest.mark.usefixtures("codec")
+def test_what_was_compressed_is_expanded_by_either_library():
+    """Pieces, one after the other, and what zlib packed at other levels; what follows the end is ignored."""
+    for size in SIZES:
+        for text in texts(size):
+            for packed in (
+                deflate.compress(text[: size // 2], text[size // 2 :]),
+                zlib.compress(text, 9),
+                zlib.compress(text, 1) + b"more",
+            ):
+                with table_row(size, text[:3]):
+                    assert deflate.expand(packed, lambda _: 4 * BEGINNING) == text
+                    assert zlib.decompressobj().decompress(packed) == text
+
+
+@pytest.mark.usefixtures("codec")
+def test_what_is_damaged_or_too_long_is_refused():
+    """Cut, with a wrong checksum, no zlib at all, one byte too long; the limit is asked about the beginning."""
+    for size in SIZES[1:]:
+        for text in texts(size):
+            packed = zlib.compress(text)
+            for damaged, reason in (
+                (packed[:-1], "end is missing"),
+                (packed[: len(packed) // 2], "missing|broken"),
+                (b"x" + text, "broken|missing"),
+            ):
+                with table_row(size, text[:3], reason), pytest.raises(ConfigError, match=reason):
+                    deflate.expand(damaged, lambda _: 4 * BEGINNING)
+            with table_row(size, text[:3]), pytest.raises(ConfigError, match="broken"):
+                deflate.expand(packed[:-1] + bytes([packed[-1] ^ 1]), lambda _: 4 * BEGINNING)
+    asked = []
+    for text in texts(3 * BEGINNING):
+        with pytest.raises(ConfigError, match="more than 2 MiB when decompressed"):
+            deflate.expand(zlib.compress(text), lambda beginning: asked.append(beginning) or 2 * BEGINNING)
+        assert asked.pop() == text[:BEGINNING]
+        assert not asked
