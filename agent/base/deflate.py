@@ -49,7 +49,8 @@ def _expanded(packed: bytes, limit_of: Callable[[bytes], int]) -> bytes:
     unpacking = _codec.decompressobj()
     view = memoryview(packed)
     piece = unpacking.decompress(view[:_PORTION_BYTES], BEGINNING_BYTES)
-    if is_whole := unpacking.eof:
+    is_whole: bool = unpacking.eof
+    if is_whole:
         return piece
     # A buffer that grows in place and is given away as it is.
     text = io.BytesIO()

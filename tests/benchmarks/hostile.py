@@ -12,7 +12,7 @@ from pathlib import Path
 from tests import requirements
 from tests.benchmarks.comparison import Comparison, LeftOutError, size_within
 from tests.benchmarks.delivery import BIN, collecting, folder_on_disk
-from tests.collector.receive.test_bounded_memory import BOMBS
+from tests.fixtures.bombs import BOMBS
 from tests.fixtures.hostile import HOSTILE, numbered
 from tests.fixtures.mqtt_peer import Peer, wait_until
 from tests.fixtures.servers import Influx, address_of, running
