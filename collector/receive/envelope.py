@@ -22,6 +22,7 @@ MOST_SERIES = 1000
 # Source: RFC 1950, 2.2: deflate with a window of 32 KiB, as zlib writes it.
 ZLIB_FIRST_BYTE = b"x"
 
+_has_samples = re.compile(rb'"samples"\s*:\s*\[').search
 _is_array = re.compile(rb"\s*\[").match
 
 
@@ -93,7 +94,7 @@ def _longest_bytes(beginning: bytes) -> int:
     """Return how long a text may be that begins so: what makes a record large are its samples, which begin within its first MiB."""
     if is_batch(beginning):
         return LONGEST_BATCH_BYTES
-    return LONGEST_TEXT_BYTES if b'"samples"' in beginning else LARGEST_HEAD_BYTES
+    return LONGEST_TEXT_BYTES if _has_samples(beginning) else LARGEST_HEAD_BYTES
 
 
 def is_batch(text: bytes) -> bool:
