@@ -48,13 +48,13 @@ def expand(packed: bytes, limit_of: Callable[[bytes], int]) -> bytes:
 def _expanded(packed: bytes, limit_of: Callable[[bytes], int]) -> bytes:
     unpacking = _codec.decompressobj()
     view = memoryview(packed)
-    piece = unpacking.decompress(view[:_PORTION_BYTES], BEGINNING_BYTES)
+    portion = unpacking.decompress(view[:_PORTION_BYTES], BEGINNING_BYTES)
     is_whole: bool = unpacking.eof
     if is_whole:
-        return piece
+        return portion
     # A buffer that grows in place and is given away as it is.
     text = io.BytesIO()
-    text.write(piece)
+    text.write(portion)
     limit_bytes = 0
     begin = _PORTION_BYTES
     while not is_whole:
@@ -62,10 +62,10 @@ def _expanded(packed: bytes, limit_of: Callable[[bytes], int]) -> bytes:
         if not waiting:
             waiting = view[begin : begin + _PORTION_BYTES]
             begin += _PORTION_BYTES
-        piece = unpacking.decompress(waiting, _PORTION_BYTES)
-        if not piece and not waiting:
+        portion = unpacking.decompress(waiting, _PORTION_BYTES)
+        if not portion and not waiting:
             raise ConfigError("compressed, but its end is missing")
-        text.write(piece)
+        text.write(portion)
         is_whole = unpacking.eof
         if text.tell() > BEGINNING_BYTES:
             limit_bytes = limit_bytes or limit_of(text.getbuffer()[:BEGINNING_BYTES].tobytes())

@@ -192,13 +192,13 @@ class PacketReader:
 
     def _go_on(self, message: Message, data: bytes, messages: list[Message]) -> bytes:
         """Add to a large message; return what comes after it."""
-        piece = data[: self._left_bytes]
-        self._left_bytes -= len(piece)
-        self._payload.write(piece[: max(0, self._kept_bytes - self._payload.tell())])
+        portion = data[: self._left_bytes]
+        self._left_bytes -= len(portion)
+        self._payload.write(portion[: max(0, self._kept_bytes - self._payload.tell())])
         if not self._left_bytes:
             messages.append(message._replace(payload=self._payload.getvalue(), arrived_s=self._clock()))
             self._large, self._payload = None, io.BytesIO()
-        return data[len(piece) :]
+        return data[len(portion) :]
 
 
 def _text(text: str) -> bytes:

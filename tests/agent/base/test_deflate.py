@@ -56,9 +56,9 @@ def test_what_is_damaged_or_too_long_is_refused():
                     deflate.expand(damaged, lambda _: 4 * BEGINNING)
             with table_row(size, text[:3]), pytest.raises(ConfigError, match="broken"):
                 deflate.expand(packed[:-1] + bytes([packed[-1] ^ 1]), lambda _: 4 * BEGINNING)
-    asked = []
+    beginnings = []
     for text in texts(3 * BEGINNING):
         with pytest.raises(ConfigError, match="more than 2 MiB when decompressed"):
-            deflate.expand(zlib.compress(text), lambda beginning: asked.append(beginning) or 2 * BEGINNING)
-        assert asked.pop() == text[:BEGINNING]
-        assert not asked
+            deflate.expand(zlib.compress(text), lambda beginning: beginnings.append(beginning) or 2 * BEGINNING)
+        assert beginnings.pop() == text[:BEGINNING]
+        assert not beginnings
