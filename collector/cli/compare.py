@@ -18,7 +18,7 @@ from edgemeter.agent.base.options import format_option, matters_option, quiet_op
 from edgemeter.agent.base.progress import progress_bar
 from edgemeter.agent.base.suggestions import did_you_mean
 from edgemeter.agent.base.tables import Format, console_for
-from edgemeter.agent.base.terminal import print_text
+from edgemeter.agent.base.terminal import fitted_table, print_lines, print_text
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.collector.cli.stores import all_days_option, chosen_stores, influx_token_option, page_option, stores_option
 from edgemeter.collector.compare import columns, views
@@ -55,22 +55,25 @@ def review_change(
         )
     from edgemeter.collector.review import document, gate
     from edgemeter.collector.review import review as reviewing
-    from edgemeter.collector.review.review import find_choice
 
     limits = () if fail_on is None else gate.parse(fail_on)
     baseline, new = sides
     contents = reviewing.read_sides(baseline, new)
     review = reviewing.review((baseline, contents[0]), (new, contents[1]), matters, days)
-    choice = None if review.pairs else find_choice(*contents, matters, days)
     findings = gate.judge(review, limits)
     if form == "markdown":
         click.echo(document.to_markdown(review, findings), nl=False)
     elif form == "json":
-        click.echo(document.to_json(review, findings, choice))
+        click.echo(document.to_json(review, findings))
     else:
-        for line in document.review_lines(review, findings, choice):
+        console = console_for(form)
+        if choice := review.choice:
+            print_text(console, f"{choice.sentence}.", "bold")
+            console.print(fitted_table(document.choice_columns(choice), console.width))
+            print_lines(console, document.choice_notes(choice))
+        for line in document.review_lines(review, findings):
             click.echo(figures.printable(line))
-    if gate.state_of(findings) != "open" or not (review.pairs or choice):
+    if gate.state_of(findings) != "open" or not (review.pairs or review.choice):
         sys.exit(FAILED)
 
 

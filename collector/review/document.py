@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from edgemeter.agent.base import figures
-from edgemeter.agent.base.decision import Bounds, percent
+from edgemeter.agent.base.decision import Bounds, change_text, percent
 from edgemeter.agent.base.documents import json_document
+from edgemeter.agent.base.tables import markdown
+from edgemeter.agent.base.terminal import TableColumn
 from edgemeter.collector.compare.judgement import ACCURACY, JUDGED, Judgement, SmallestDifferences, speed_of, verdict_lines, within_of
 from edgemeter.collector.compare.spread import Spread, median_of
 from edgemeter.collector.compare.summary import CaseSummary
 from edgemeter.collector.review.gate import IN_DOUBT, GateFinding, state_of
-from edgemeter.collector.review.review import CaseChoice, Review, ReviewPair, UnpairedCase, case_sentence, choice_lines
+from edgemeter.collector.review.review import CaseChoice, Review, ReviewPair, UnpairedCase, case_sentence
 
 MARK = "<!-- edgemeter compare -->"
 # GitHub refuses a comment of more than 65,536 characters; GitLab takes a million.
@@ -44,7 +46,7 @@ def to_markdown(review: Review, findings: Sequence[GateFinding]) -> str:
             break
         fitting.append(row)
     cut = [f"\n{len(rows) - len(fitting)} more cases do not fit; list all with `--json`."] if len(fitting) < len(rows) else []
-    body = [*table, *fitting, *cut] if rows else ["No case could be compared."]
+    body = [*table, *fitting, *cut] if rows else _choice_markdown(review.choice) if review.choice else ["No case could be compared."]
     return "\n".join([*head, *body, "", *tail]) + "\n"
 
 
@@ -71,6 +73,8 @@ def _headline(review: Review, findings: Sequence[GateFinding]) -> str:
 
 
 def _counts(review: Review) -> str:
+    if review.choice:
+        return f"{review.choice.sentence}."
     words = [worst(pair) for pair in review.pairs]
     counts = ", ".join(f"{words.count(word)} {NAMES.get(word, word)}" for word in WORST_FIRST if word in words)
     return f"{figures.count(len(words), 'case')} compared" + (f": {counts}" if counts else "")
@@ -184,13 +188,13 @@ def _escaped(text: str) -> str:
     return figures.printable(text).translate(_ESCAPED)
 
 
-def to_json(review: Review, findings: Sequence[GateFinding], choice: CaseChoice | None = None) -> str:
+def to_json(review: Review, findings: Sequence[GateFinding]) -> str:
     """Return `{"baseline", "new", "pairs": [...], "choice", "limits": [...], "gate", "is_broken", "left_out": [...]}` as text."""
     document = {
         "baseline": review.baseline,
         "new": review.new,
         "pairs": [_pair_document(pair, review.matters) for pair in review.pairs],
-        "choice": choice,
+        "choice": review.choice,
         "limits": [
             {"limit": finding.limit.text, "case": finding.case, "outcome": finding.outcome, "words": finding.words} for finding in findings
         ],
@@ -201,15 +205,48 @@ def to_json(review: Review, findings: Sequence[GateFinding], choice: CaseChoice 
     return json_document(document)
 
 
-def review_lines(review: Review, findings: Sequence[GateFinding], choice: CaseChoice | None = None) -> list[str]:
-    """Return the review as lines for a terminal, the answer first; `choice` is between two cases, of which none is on both sides."""
-    lines = [] if choice is None else choice_lines(choice)
-    if not review.pairs and choice is None:
+def choice_columns(choice: CaseChoice) -> list[TableColumn]:
+    """Return both cases as rows: a column for each figure that is compared, and its change."""
+    columns = [
+        TableColumn("", ["A", "B"], "left"),
+        TableColumn("case", [choice.a, choice.b], "left", folds=True),
+        TableColumn("runs", [str(runs) for runs in choice.runs], rank=3),
+    ]
+    for diff in choice.differences:
+        if diff.change is not None:
+            is_accuracy = diff.figure == ACCURACY
+            shown, heading = (figures.accuracy, diff.unit) if is_accuracy else (figures.significant, JUDGED[diff.figure].heading)
+            columns += [TableColumn(heading, [shown(diff.a), shown(diff.b)]), TableColumn("", ["", change_text(diff)])]
+    return columns
+
+
+def choice_notes(choice: CaseChoice) -> list[str]:
+    """Return what is not compared and why, what the cases differ in, and the command that measures the ratios on another board."""
+    missing = [f"no {diff.figure}: {diff.note}" for diff in choice.differences if diff.change is None]
+    # The same difference has two marks where it is one of class, too.
+    marks = {mark.partition(": ")[2]: mark for mark in reversed(choice.marks)}
+    where = f"the ratios were measured on {choice.board} and need not hold on another board"
+    again = "measure them there: edgemeter compare MODEL_A MODEL_B"
+    return [*missing, *(f"note: {mark}" for mark in reversed(marks.values())), f"{where}: {again}"]
+
+
+def _choice_markdown(choice: CaseChoice) -> list[str]:
+    columns = choice_columns(choice)
+    rows = [list(map(_escaped, cells)) for cells in zip(*(column.cells for column in columns), strict=True)]
+    headings = [column.heading for column in columns]
+    table = markdown(None, headings, [column.justify == "right" for column in columns], rows)
+    return [table, "", *(f"- {_escaped(note)}" for note in choice_notes(choice))]
+
+
+def review_lines(review: Review, findings: Sequence[GateFinding]) -> list[str]:
+    """Return the review as lines for a terminal: of each pair the sentence first; the limits; what is left out."""
+    lines: list[str] = []
+    if not review.pairs and review.choice is None:
         lines.append("nothing was compared: no case is on both sides; to compare two cases select one on each: see `edgemeter compare`")
     for pair in review.pairs:
         lines.append(f"{pair.name}: {worst(pair)}")
-        lines += [f"    {line}" for line in verdict_lines(pair.case, pair.judgements)]
         lines.append(f"    {_sentence(pair, review.matters)}")
+        lines += [f"    {line}" for line in verdict_lines(pair.case, pair.judgements)]
         if pair.changed:
             lines.append(f"    changed: {', '.join(pair.changed)}")
         lines += [f"    {text}; --all-days counts them" for text in levels(pair)]
@@ -219,9 +256,7 @@ def review_lines(review: Review, findings: Sequence[GateFinding], choice: CaseCh
         for finding in findings
     ]
     lines += [f"gate: {state}"] if (state := state_of(findings)) != "open" else []
-    chosen_between = () if choice is None else (choice.a, choice.b)
-    unpaired = [case for case in review.left_out if case.is_lost or case.what not in chosen_between]
-    return [*lines, *(f"left out: {case.what} ({case.side}): {case.reason}" for case in unpaired)]
+    return [*lines, *(f"left out: {case.what} ({case.side}): {case.reason}" for case in review.left_out)]
 
 
 def _sentence(pair: ReviewPair, matters: SmallestDifferences) -> str:

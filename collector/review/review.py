@@ -4,16 +4,15 @@ The same case is the same in its whole identity on the same device; where no dev
 takes the place of one that is missing. What may differ is what a change changes: the model's file, and the versions of runtime and agent.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from edgemeter.agent.base.decision import Difference, Scale, change_text, decide, difference, sentence
+from edgemeter.agent.base.decision import Difference, Scale, decide, difference, sentence
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.base.figures import significant
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.contract.case_identity import like_with_like, relation
+from edgemeter.agent.contract.case_identity import CaseKey, like_with_like, relation
 from edgemeter.agent.contract.record_conditions import Verdict, rule_of
 from edgemeter.collector.compare.judgement import (
     JUDGED,
@@ -59,14 +58,34 @@ class UnpairedCase:
 
 
 @dataclass(frozen=True, slots=True)
+class CaseChoice:
+    """Two cases of one device or type of board that are chosen between: names, numbers of runs, and B against A.
+
+    `marks` are what they differ in, `board` is where they were measured.
+    """
+
+    a: str
+    b: str
+    runs: tuple[int, int]
+    board: str
+    differences: tuple[Difference, ...]
+    sentence: str
+    marks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Review:
-    """The pairs in the order of the baseline, and what is left out; `baseline` and `new` are the sides as given on the command line."""
+    """The pairs in the order of the baseline, and what is left out; `baseline` and `new` are the sides as given on the command line.
+
+    Where no case is on both sides, `choice` is between the only case of each.
+    """
 
     baseline: str
     new: str
     pairs: tuple[ReviewPair, ...]
     left_out: tuple[UnpairedCase, ...]
     matters: SmallestDifferences
+    choice: CaseChoice | None = None
 
 
 def review(
@@ -86,7 +105,8 @@ def review(
     baselines = grouped((_identity(summary, device_or_board), summary) for summary in old)
     matched = {_identity(summary, device_or_board) for summary in now}
     gone = {identity: summaries[0] for identity, summaries in baselines.items() if identity not in matched}
-    names = names_of(summary.key for summary in (*now, *gone.values()))
+    names = names_of(summary.key for summary in (*gone.values(), *now))
+    choice = _choice(old[0], now[0], names, matters) if len(old) == len(now) == len(gone) == 1 else None
     pairs: list[ReviewPair] = []
     left_out = [*old_left_out, *new_left_out]
     for summary in now:
@@ -96,13 +116,14 @@ def review(
             compared = ratios(summary, newest)
             judgements = judge_case(summary, newest, compared, matters)
             pairs.append(ReviewPair(names[summary.key], summary, newest, compared, judgements, _changed(summary, newest)))
-        else:
+        elif choice is None:
             left_out.append(UnpairedCase(new[0], names[summary.key], "the baseline has no valid run of this case"))
     for identity, summary in gone.items():
         why = ruined.get(identity)
         reason = f"no usable run on the new side: {why}" if why else "not measured on the new side"
-        left_out.append(UnpairedCase(baseline[0], names[summary.key], reason, is_lost=why is not None))
-    return Review(baseline[0], new[0], tuple(pairs), tuple(left_out), matters)
+        if why or choice is None:
+            left_out.append(UnpairedCase(baseline[0], names[summary.key], reason, is_lost=why is not None))
+    return Review(baseline[0], new[0], tuple(pairs), tuple(left_out), matters, choice)
 
 
 def _place(baseline: StoreContents, new: StoreContents) -> Callable[[CaseSummary], Hashable]:
@@ -168,46 +189,19 @@ def read_side(text: str) -> StoreContents:
     return StoreContents(runs, run_selection.unreadable)
 
 
-@dataclass(frozen=True, slots=True)
-class CaseChoice:
-    """Two cases of one device or type of board, with their names; `sentence` is about B against A, `marks` are what they differ in."""
-
-    a: str
-    b: str
-    differences: tuple[Difference, ...]
-    sentence: str
-    marks: tuple[str, ...] = ()
-
-
-def find_choice(
-    baseline: StoreContents, new: StoreContents, matters: SmallestDifferences, days: DaysCounted = "current"
-) -> CaseChoice | None:
-    """Return what is to be chosen between, None unless each side has one case, both of one scenario on one device or type of board."""
-    sides = [summaries_of(group_cases(side.runs)[0], days) for side in (baseline, new)]
-    if [len(side) for side in sides] != [1, 1]:
+def _choice(a: CaseSummary, b: CaseSummary, names: Mapping[CaseKey, str], matters: SmallestDifferences) -> CaseChoice | None:
+    """Return the choice between two cases, None unless they are of one scenario on one device or type of board."""
+    board = b.around.environment["board"]
+    if (a.device != b.device and a.around.environment["board"] != board) or a.key.scenario != b.key.scenario:
         return None
-    (a,), (b,) = sides
-    is_one_type = a.device == b.device or a.around.environment["board"] == b.around.environment["board"]
-    if not is_one_type or a.key.scenario != b.key.scenario:
-        return None
-    names = names_of([a.key, b.key])
     related = relation(b.key, a.key)
     sizes = [
         f"other input size: {field.text(b.key)} against {field.text(a.key)}" for field in related.unlike if field.name == "input_values"
     ]
-    marks = (*(difference.words for difference in related.marked), *sizes)
-    return CaseChoice(names[a.key], names[b.key], case_differences(a, b, matters), case_sentence("B", "A", a, b, matters), marks)
-
-
-def choice_lines(choice: CaseChoice) -> list[str]:
-    """Return the choice as lines for a terminal, the sentence last."""
-    lines = [f"A: {choice.a}", f"B: {choice.b}"]
-    for diff in choice.differences:
-        if diff.change is None:
-            lines.append(f"no {diff.figure}: {diff.note}")
-        else:
-            lines.append(f"{diff.figure}: A {_value(diff, diff.a)}, B {_value(diff, diff.b)}, {change_text(diff)}")
-    return [*lines, *(f"note: {mark}" for mark in choice.marks), f"{choice.sentence}."]
+    return CaseChoice(
+        names[a.key], names[b.key], (len(a.runs), len(b.runs)), board or b.key.device, case_differences(a, b, matters),
+        case_sentence("B", "A", a, b, matters), (*(difference.words for difference in related.marked), *sizes),
+    )  # fmt: skip
 
 
 def case_sentence(name: str, other: str, a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> str:
@@ -235,7 +229,3 @@ def _difference(figure: str, a: CaseSummary, b: CaseSummary, matters: float) -> 
         return difference(figure, name, decision, values, a.accuracy.better if a.accuracy else "higher")
     entry = JUDGED[figure]
     return difference(figure, entry.unit, decision, (median_of(a.spreads.get(entry.name)), median_of(b.spreads.get(entry.name))))
-
-
-def _value(diff: Difference, value: float | None) -> str:
-    return f"{value:.3f} {diff.unit}" if diff.figure == "accuracy" and value is not None else f"{significant(value)} {diff.unit}"

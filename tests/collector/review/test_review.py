@@ -206,9 +206,10 @@ def test_no_other_baseline_takes_the_place_of_one_that_is_missing():
         {"model": "b"},
     ):
         with table_row(other):
-            result = reviewed(make_side(agent="1", **other), make_side(agent="2", start=100))
-            assert result.pairs == ()
-            assert [case.side for case in result.left_out] == ["after", "before"]
+            before = [*make_side(agent="1", **other), *make_side(agent="1", start=50, model="c")]
+            result = reviewed(before, make_side(agent="2", start=100))
+            assert (result.pairs, result.choice) == ((), None)
+            assert [case.side for case in result.left_out] == ["after", "before", "before"]
 
 
 def test_another_board_is_no_baseline_and_another_unit_of_the_same_board_is_one():
@@ -397,24 +398,43 @@ def written(tmp_path, **sides):
     return [str(tmp_path / f"{name}.json") for name in sides]
 
 
+def run_compare(*arguments):
+    """Return what `edgemeter compare` prints; it ends with status 0."""
+    outcome = CliRunner().invoke(cli, ["compare", *arguments], catch_exceptions=False)
+    assert outcome.exit_code == 0
+    return outcome.stdout
+
+
 def test_two_models_that_were_measured_before_are_chosen_between(tmp_path):
     """One case a side, and not the same: no baseline of each other, but a sentence; no limit is judged of them."""
     fp32 = make_side(agent="1", ap=0.625)
     int8 = make_side(agent="1", factor=0.7, energy_factor=0.77, ap=0.588, start=100, seed=2, precision="int8", model="other")
     paths = written(tmp_path, a=fp32, b=int8)
-    lines = CliRunner().invoke(cli, ["compare", *paths], catch_exceptions=False).stdout.splitlines()
-    assert lines[-8:-6] == ["A: tiny-detector fp32 on onnx, pi-1", "B: other int8 on onnx, pi-1"]
-    marks = ["other precision: int8 against fp32", "other class of precision: int8 against fp32"]
-    assert lines[-3:-1] == [f"note: {mark}" for mark in marks]
-    assert lines[-1].startswith("B is 1.4")
-    assert " times faster (95% 1.4" in lines[-1]
-    assert ", loses 3.7 AP points (95% 3.7 to 3.7) and costs 2" in lines[-1]
-    document_of_review = json.loads(CliRunner().invoke(cli, ["compare", *paths, "--json"], catch_exceptions=False).stdout)
-    assert (document_of_review["pairs"], document_of_review["choice"]["sentence"], document_of_review["choice"]["marks"]) == (
-        [],
-        lines[-1].rstrip("."),
-        marks,
+    answer, heading, *rows, note, where = run_compare(*paths).splitlines()
+    assert answer.startswith("B is 1.4")
+    assert " times faster (95% 1.4" in answer
+    assert ", loses 3.7 AP points (95% 3.7 to 3.7) and costs 2" in answer
+    assert heading.split() == ["case", "runs", "p50", "ms", "AP", "Gross", "mJ"]
+    first, second = (re.split(r"\s{2,}", row) for row in rows)
+    assert (first[:3], first[4], second[:3]) == (
+        ["A", "tiny-detector fp32 on onnx, pi-1", "8"],
+        "0.625",
+        ["B", "other int8 on onnx, pi-1", "8"],
     )
+    assert (second[4][0], second[4][-1], second[5:7]) == ("0", "x", ["0.588", "-3.7 points"])
+    assert note == "note: other precision: int8 against fp32"
+    assert where.startswith(
+        "the ratios were measured on Raspberry Pi 5 Model B Rev 1.0 and need not hold on another board: measure them there: "
+    )
+    assert where.endswith("edgemeter compare MODEL_A MODEL_B")
+    document_of_review = json.loads(run_compare(*paths, "--json"))
+    assert (document_of_review["pairs"], document_of_review["left_out"]) == ([], [])
+    assert document_of_review["choice"]["sentence"] == answer.rstrip(".")
+    assert document_of_review["choice"]["marks"] == ["other precision: int8 against fp32", "other class of precision: int8 against fp32"]
+    comment = run_compare(*paths, "--format", "markdown")
+    assert f"### Edgemeter: {answer}" in comment
+    assert "| A | tiny-detector fp32 on onnx, pi-1 | 8 |" in comment
+    assert "Left out" not in comment
     assert CliRunner().invoke(cli, ["compare", *paths, "--fail-on", "slower:3%"]).exit_code == 1
 
 
@@ -424,8 +444,7 @@ def test_a_choice_between_models_of_other_input_sizes_names_the_sizes(tmp_path):
         make_side(agent="1", start=start, model=model, inputs=(Tensor(name="images", shape=(1, 3, size, size), dtype="float32"),))
         for start, model, size in ((0, "large", 640), (100, "small", 320))
     ]
-    lines = CliRunner().invoke(cli, ["compare", *written(tmp_path, a=sides[0], b=sides[1])], catch_exceptions=False).stdout.splitlines()
-    assert "note: other input size: 307200 values against 1228800 values" in lines
+    assert "note: other input size: 307200 values against 1228800 values\n" in run_compare(*written(tmp_path, a=sides[0], b=sides[1]))
 
 
 def test_what_has_nothing_in_common_is_no_choice(tmp_path):
@@ -442,8 +461,8 @@ def test_what_has_nothing_in_common_is_no_choice(tmp_path):
 def test_what_is_chosen_between_is_not_called_left_out(tmp_path):
     """Two models, a run of each: the answer begins the output, and is all of it."""
     paths = written(tmp_path, a=make_side(agent="1", model="a"), b=make_side(agent="1", start=100, model="b"))
-    outcome = CliRunner().invoke(cli, ["compare", *paths], catch_exceptions=False)
-    assert (outcome.exit_code, outcome.stdout[:3], "left out" in outcome.stdout) == (0, "A: ", False)
+    output = run_compare(*paths)
+    assert (output[:5], "left out" in output) == ("B is ", False)
 
 
 def test_a_change_is_one_sentence_with_its_doubts(tmp_path):
