@@ -152,7 +152,7 @@ def _is_result(path: Path) -> bool:
 def show(comparison: "MeasuredInTurn", console: "Console") -> None:
     """Print a sentence for each side but the first, a row for each, what does not count, is missing or doubtful, and where it holds."""
     for contrast in comparison.contrasts:
-        print_text(console, f"{contrast.sentence}.")
+        print_text(console, f"{contrast.sentence}.", "bold")
     console.print(sides_table(comparison, console.width))
     for line in (*notes_of(comparison), elsewhere(comparison.runs[0])):
         print_text(console, line)

@@ -225,7 +225,7 @@ def choice_notes(choice: CaseChoice) -> list[str]:
     missing = [f"no {diff.figure}: {diff.note}" for diff in choice.differences if diff.change is None]
     # The same difference has two marks where it is one of class, too.
     marks = {mark.partition(": ")[2]: mark for mark in reversed(choice.marks)}
-    where = f"the ratios were measured on {choice.board} and need not hold on another board"
+    where = f"the ratios were measured on {choice.where} and need not hold on another board"
     again = "measure them there: edgemeter compare MODEL_A MODEL_B"
     return [*missing, *(f"note: {mark}" for mark in reversed(marks.values())), f"{where}: {again}"]
 

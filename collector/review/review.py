@@ -4,7 +4,7 @@ The same case is the same in its whole identity on the same device; where no dev
 takes the place of one that is missing. What may differ is what a change changes: the model's file, and the versions of runtime and agent.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from edgemeter.agent.base.decision import Difference, Scale, decide, difference, sentence
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.metrics import metric_name
-from edgemeter.agent.contract.case_identity import CaseKey, like_with_like, relation
+from edgemeter.agent.contract.case_identity import like_with_like, relation
 from edgemeter.agent.contract.record_conditions import Verdict, rule_of
 from edgemeter.collector.compare.judgement import (
     JUDGED,
@@ -29,7 +29,7 @@ from edgemeter.collector.compare.spread import median_of
 from edgemeter.collector.compare.summary import CaseSummary, DaysCounted, summaries_of, summarise
 from edgemeter.collector.ledgers.place import shown_place
 from edgemeter.collector.runs import selection
-from edgemeter.collector.runs.cases import group_cases, grouped, names_of
+from edgemeter.collector.runs.cases import group_cases, grouped, named, names_of
 from edgemeter.collector.runs.store import StoreContents, oldest_first
 
 NOTED = ("agent", "kernel", "firmware", "governor")
@@ -61,13 +61,13 @@ class UnpairedCase:
 class CaseChoice:
     """Two cases of one device or type of board that are chosen between: names, numbers of runs, and B against A.
 
-    `marks` are what they differ in, `board` is where they were measured.
+    `marks` are what they differ in, `where` is the device or the type of board.
     """
 
     a: str
     b: str
     runs: tuple[int, int]
-    board: str
+    where: str
     differences: tuple[Difference, ...]
     sentence: str
     marks: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ def review(
     matched = {_identity(summary, device_or_board) for summary in now}
     gone = {identity: summaries[0] for identity, summaries in baselines.items() if identity not in matched}
     names = names_of(summary.key for summary in (*gone.values(), *now))
-    choice = _choice(old[0], now[0], names, matters) if len(old) == len(now) == len(gone) == 1 else None
+    choice = _choice(old[0], now[0], matters) if len(old) == len(now) == len(gone) == 1 else None
     pairs: list[ReviewPair] = []
     left_out = [*old_left_out, *new_left_out]
     for summary in now:
@@ -189,17 +189,19 @@ def read_side(text: str) -> StoreContents:
     return StoreContents(runs, run_selection.unreadable)
 
 
-def _choice(a: CaseSummary, b: CaseSummary, names: Mapping[CaseKey, str], matters: SmallestDifferences) -> CaseChoice | None:
+def _choice(a: CaseSummary, b: CaseSummary, matters: SmallestDifferences) -> CaseChoice | None:
     """Return the choice between two cases, None unless they are of one scenario on one device or type of board."""
-    board = b.around.environment["board"]
-    if (a.device != b.device and a.around.environment["board"] != board) or a.key.scenario != b.key.scenario:
+    board, is_one_device = b.around.environment["board"], a.device == b.device
+    if not (is_one_device or a.around.environment["board"] == board) or a.key.scenario != b.key.scenario:
         return None
+    names = names_of([a.key, b.key], (lambda key: named(key).removesuffix(f", {key.device}")) if is_one_device else named)
+    where = f"{b.key.device}{f' ({board})' if board else ''}" if is_one_device else f"boards of one type ({board})"
     related = relation(b.key, a.key)
     sizes = [
         f"other input size: {field.text(b.key)} against {field.text(a.key)}" for field in related.unlike if field.name == "input_values"
     ]
     return CaseChoice(
-        names[a.key], names[b.key], (len(a.runs), len(b.runs)), board or b.key.device, case_differences(a, b, matters),
+        names[a.key], names[b.key], (len(a.runs), len(b.runs)), where, case_differences(a, b, matters),
         case_sentence("B", "A", a, b, matters), (*(difference.words for difference in related.marked), *sizes),
     )  # fmt: skip
 

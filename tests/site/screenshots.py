@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from html import escape
 from pathlib import Path
@@ -48,7 +48,7 @@ VIEWS = {
 README_VIEWS = {"trend": ("trend?metric=p50_ms&model=edgemeter-shapes", 850)}
 ANSWER_CSS = (
     "body{margin:0;padding:20px 24px;background:Canvas;color:CanvasText;color-scheme:light dark;font:15px/1.5 monospace}"
-    "pre{margin:0;font:inherit;white-space:pre-wrap}b{font-weight:600}"
+    "pre{margin:0;font:inherit;white-space:pre-wrap}b{font-weight:600}i{font-style:normal;opacity:.7}"
 )
 QUIET_P50_MS = 1.5
 PICTURED = ("simulated-server", "simulated-pi5-0")
@@ -67,22 +67,27 @@ def simulated_runs(home: Path) -> list[RunRecord]:
     return [run for run in records_of(template, end_ns=time.time_ns()) if run.device.startswith(PICTURED)]
 
 
-def take_readme(folder: Path) -> list[Path]:
+def take_readme(folder: Path, runs: Sequence[RunRecord]) -> list[Path]:
     """Return the pictures of the README: the trend of simulated boards, and what `compare` answers about two models on one of them."""
     with tempfile.TemporaryDirectory() as name:
-        runs = simulated_runs(Path(name))
         page = Path(name) / "fleet.html"
         one_file.write_file_of(DocumentSource(tuple(runs)), page, one_file.FileChoice())
-        for precision in ("fp32", "int8"):
-            newest = [run for run in runs if run.device == "simulated-pi5-03" and run.precision == precision][-20:]
-            (Path(name) / f"{precision}.json").write_bytes(msgspec.json.encode({"runs": newest}))
-        command = [*EDGEMETER, "compare", "fp32.json", "int8.json"]
-        environment = {**os.environ, "EDGEMETER_HOME": name, "COLUMNS": "104"}
-        answer = subprocess.run(command, cwd=name, env=environment, check=True, capture_output=True, text=True, timeout=600).stdout
-        lines = ["<b>$ edgemeter compare fp32.json int8.json</b>", *map(escape, answer.rstrip().splitlines())]
+        answer, *lines = compare_two(runs, Path(name)).rstrip().splitlines()
+        rows = [line if line.startswith(("  ", "A  ", "B  ")) else f"<i>{line}</i>" for line in map(escape, lines)]
+        shown = ["<i>$ edgemeter compare fp32.json int8.json</i>", f"<b>{escape(answer)}</b>", "", *rows]
         terminal = Path(name) / "answer.html"
-        terminal.write_text(f"<!doctype html><meta charset=utf-8><style>{ANSWER_CSS}</style><pre>{chr(10).join(lines)}</pre>")
-        return take(page, folder, README_VIEWS) + _take_file(terminal, folder, 40 + 23 * (len(lines) + 1))
+        terminal.write_text(f"<!doctype html><meta charset=utf-8><style>{ANSWER_CSS}</style><pre>{chr(10).join(shown)}</pre>")
+        return take(page, folder, README_VIEWS) + _take_file(terminal, folder, 40 + 23 * (len(shown) + 2))
+
+
+def compare_two(runs: Sequence[RunRecord], home: Path) -> str:
+    """Return what `edgemeter compare` prints about the last 20 runs of two models on one board."""
+    for precision in ("fp32", "int8"):
+        newest = [run for run in runs if run.device == "simulated-pi5-03" and run.precision == precision][-20:]
+        (home / f"{precision}.json").write_bytes(msgspec.json.encode({"runs": newest}))
+    command = [*EDGEMETER, "compare", "fp32.json", "int8.json"]
+    environment = {**os.environ, "EDGEMETER_HOME": str(home)}
+    return subprocess.run(command, cwd=home, env=environment, check=True, capture_output=True, text=True, timeout=600).stdout
 
 
 def _take_file(page: Path, folder: Path, height: int) -> list[Path]:
@@ -156,7 +161,7 @@ def main(arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         page_path = Path(arguments[0]) if arguments else None
         IMAGES.mkdir(exist_ok=True)
-        pictures = take_readme(IMAGES) if arguments in ([], ["readme"]) else []
+        pictures = take_readme(IMAGES, simulated_runs(Path(folder))) if arguments in ([], ["readme"]) else []
         if arguments == ["readme"]:
             return
         if page_path is None:

@@ -208,7 +208,12 @@ def test_the_pictures_are_of_the_page_as_it_is(tmp_path):
 @pytest.mark.release
 def test_the_pictures_of_the_readme_show_a_step_and_an_answer_without_doubt(tmp_path):
     """A trend with its cause, and a comparison with its interval: neither page calls a run suspect."""
-    pictures = screenshots.take_readme(tmp_path)
+    runs = screenshots.simulated_runs(tmp_path)
+    answer = screenshots.compare_two(runs, tmp_path)
+    assert re.match(r"B is 1\.\d+ times faster \(95% 1\.\d+ to 1\.\d+\) and costs ", answer)
+    assert not re.search("suspect|invalid|left out", answer)
+    assert {run.verdict.state for run in runs} == {"valid"}
+    pictures = screenshots.take_readme(tmp_path, runs)
     assert sorted(path.name for path in pictures) == ["answer-dark.png", "answer-light.png", "trend-dark.png", "trend-light.png"]
     for path in pictures:
         with Image.open(path) as picture:
