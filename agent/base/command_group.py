@@ -75,7 +75,8 @@ def typed() -> str:
         values = context.params[name] if param.multiple or param.nargs == -1 else [context.params[name]]
         for value in values:
             text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-            words += [text] if isinstance(param, click.Argument) else [param.opts[0], *([] if getattr(param, "is_flag", False) else [text])]
+            option = [] if isinstance(param, click.Argument) else [max(param.opts, key=len)]
+            words += option if getattr(param, "is_flag", False) else [*option, text]
     return shlex.join(words)
 
 

@@ -254,7 +254,7 @@ def _sandbox(abi: int | None, *, can_filter: bool) -> Finding:
 
 
 def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Finding]:
-    """Yield whether a Coral Edge TPU can be used; nothing if neither it nor its library is here."""
+    """Yield whether a Coral Edge TPU can be used, or that neither it nor its library is here."""
     plugged = ", ".join(edge_tpus(machine))
     # In a process of its own, which a library that does not fit may end.
     output, problem = _end(_begin([_EDGE_TPU, shared_library, str(machine.root)]))
@@ -270,6 +270,8 @@ def _edge_tpu(machine: Machine, shared_library: str = LIBEDGETPU) -> Iterator[Fi
             return
         state = "ok" if plugged else "absent"
         yield _software("edgetpu", state, f"{output.strip()}: {plugged or 'no Edge TPU is attached'}")
+    else:
+        yield _software("edgetpu", "absent", "no Edge TPU (Coral) is attached, and libedgetpu is not installed")
 
 
 def _mismatch(library: str) -> tuple[FindingState, str] | None:

@@ -17,7 +17,7 @@ from edgemeter.agent.contract import model_file
 from edgemeter.agent.contract.messages import Measuring
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.contract.record_figures import Energy
-from edgemeter.agent.contract.suite import Case, Suite
+from edgemeter.agent.contract.suite import Case, Suite, is_model_file
 from edgemeter.agent.energy import per_inference, queries, renewal, sensor_run
 from edgemeter.agent.energy.accelerators import accelerator_link
 from edgemeter.agent.energy.generation_energy import generation_energy, generation_windows, served_elsewhere
@@ -140,7 +140,7 @@ def _require_model(path: str) -> None:
     folder = Path(path).parent
     if not folder.is_dir():
         raise ConfigError(f"there is no model at {path!r}, for there is no folder {str(folder)!r}: correct the path")
-    files = [file.name for file in folder.iterdir()] if os.access(folder, os.R_OK) else []
+    files = [file.name for file in folder.iterdir() if is_model_file(file)] if os.access(folder, os.R_OK) else []
     hint = did_you_mean(Path(path).name, files) or "correct the path, or see `edgemeter models list`"
     raise ConfigError(f"there is no model at {path!r}: {hint}")
 

@@ -64,6 +64,7 @@ def demo(html: Path | None, home: Path | None, influx: str | None, influx_token_
             store = open_store(str(ledger))
             if fleet_page is not None:
                 # Nothing is measured any more: the two files are written beside each other.
+                note("writing the pages ...")
                 fleet_page.begin(ledger, page)
                 write_file_of(source_of(store), html, FileChoice(baseline="reference"))
             comparison = compare.compare(store.contents(), "reference")

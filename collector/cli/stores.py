@@ -183,7 +183,7 @@ def existing_store(store: str) -> str:
     from edgemeter.collector.runs.store import LedgerStore, open_store
 
     if not is_postgres(store) and not Path(store).expanduser().is_file():
-        raise ConfigError(f"no store at {store!r}: name its file with --ledger")
+        raise ConfigError(f"there are no runs at {store!r}: measure or receive some first, or name another ledger with --ledger")
     opened = open_store(store)
     if isinstance(opened, LedgerStore):
         open_ledger(opened.place, "read").close()

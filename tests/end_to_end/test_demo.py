@@ -75,6 +75,7 @@ def test_the_demo_measures_delivers_compares_and_reports(demonstration):
     assert all(row["device"] == "this-machine" and row["accuracy_value"] >= 0.57 for row in rows)
     runs = open_store(str(folder / "demo" / "ledger.sqlite")).contents().runs
     assert f"{len(runs)} records are delivered" in err
+    assert "writing the pages" in err
     assert sorted(record.seq for record in runs) == list(range(1, len(runs) + 1))
     page = whole_text(folder / "report.html")
     assert all(record.id in page for record in runs)

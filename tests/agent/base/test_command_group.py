@@ -3,7 +3,7 @@ import sys
 import click
 from click.testing import CliRunner
 
-from edgemeter.agent.base.command_group import CommandGroup
+from edgemeter.agent.base.command_group import CommandGroup, typed
 
 SECTIONS = {
     "First": {"one": ("lazily_imported:one", "The first.")},
@@ -33,3 +33,20 @@ def test_an_unknown_command_is_wrong_usage():
     result = CliRunner().invoke(tool, ["tow"])
     assert result.exit_code == 2
     assert "no command is called 'tow': there are one, gone, alpha" in result.output
+
+
+@click.command()
+@click.argument("models", nargs=-1)
+@click.option("-d", "--data")
+@click.option("--save/--no-save", default=True)
+@click.option("--fast", is_flag=True)
+@click.option("--runs", default=3)
+def again(**_: object) -> None:
+    """Print how to type it again."""
+    click.echo(typed())
+
+
+def test_a_command_is_typed_again_with_the_long_names_of_its_options():
+    """Those of the documentation; defaults are left out."""
+    printed = CliRunner().invoke(again, ["a b.onnx", "-d", "photos", "--fast", "c.onnx"]).output
+    assert printed == "again 'a b.onnx' c.onnx --data photos --fast\n"

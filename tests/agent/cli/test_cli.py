@@ -47,7 +47,8 @@ def test_help_schema_and_version_are_printed():
 
 def test_a_misspelt_file_is_reported_with_the_nearest_name(tmp_path):
     """The file of nearly that name in the same folder."""
-    (tmp_path / "detector_fp32.tflite").touch()
+    for name in ("detector_fp32.tflite", "detector_fp32.tflite.toml"):
+        (tmp_path / name).touch()
     result = run("run", "--model", tmp_path / "detector_fp23.tflite")
     assert result.returncode == 2
     assert "did you mean detector_fp32.tflite?" in result.stderr
