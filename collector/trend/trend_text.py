@@ -199,7 +199,9 @@ def _steady(trend: SeriesTrend) -> str:
 
 def _notes(trends: Sequence[SeriesTrend], until: int) -> list[str]:
     if not trends:
-        return ["no series: no valid run has this figure: measure some, or choose another --figure; `edgemeter runs` lists those kept"]
+        return [
+            "no series: only valid runs count, and none has this figure; `edgemeter runs` has verdicts, `edgemeter config rules` what to do"
+        ]
     quiet = sum(not finding_lines(trend, until) for trend in trends)
     notes = [
         f"{count(len(trends), 'series') if len(trends) == 1 else f'{len(trends):,} series'} up to {iso(until)}: {quiet:,} without a finding"

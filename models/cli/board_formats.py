@@ -21,6 +21,7 @@ from edgemeter.models.convert.formats import FORMATS, ModelFormat
 
 # Made only for what is compiled from it.
 INTERMEDIATE = "onnx-int8-symmetric"
+_FROM_PYTORCH = "is made from the PyTorch model that it was exported from (.pt2 or TorchScript)"
 # What converts to the formats of a runtime, where not PyTorch.
 _LIBRARIES = {"onnx": "onnx", "litert": "ai_edge_quantizer", "executorch": "executorch"}
 
@@ -56,10 +57,12 @@ def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardF
     """
     runtime = runtime_for(request.source)
     form = formats.TORCH if runtime == "pytorch" else f"{runtime}-fp32"
-    goals = [goal for goal in FORMATS.values() if formats.steps_to(form, goal.name) and goal.name != INTERMEDIATE]
+    # The source is measured as it is, and not made from itself once more.
+    others = [goal for goal in FORMATS.values() if goal.name not in (INTERMEDIATE, form) and not _is_of(goal, request.source)]
+    goals = [goal for goal in others if formats.steps_to(form, goal.name)]
     if not goals:
         raise ConfigError(f"nothing is converted from {request.source.name!r} ({runtime}): give a PyTorch, ONNX or LiteRT file in fp32")
-    converted_files = BoardFormats()
+    converted_files = BoardFormats(reasons={goal.name: _FROM_PYTORCH for goal in others if goal not in goals})
     for number, goal in enumerate(goals, 1):
         if reason := _why_not(goal, request, converted_files):
             converted_files.reasons[goal.name] = reason
@@ -73,6 +76,11 @@ def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardF
         except UnavailableError as error:
             converted_files.reasons[goal.name] = str(error)
     return converted_files
+
+
+def _is_of(goal: ModelFormat, source: Path) -> bool:
+    """Return whether a PyTorch file is in this format already."""
+    return goal.runtime == "pytorch" and goal.ending.endswith(source.suffix.lower())
 
 
 def _readers(form: ModelFormat | None, path: Path) -> list[str]:

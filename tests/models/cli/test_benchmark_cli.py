@@ -47,13 +47,23 @@ def test_each_step_is_made_once(monkeypatch, tmp_path):
 
 def test_a_converter_that_fails_ends_no_other(monkeypatch, tmp_path):
     """Each format that is not there has a reason: of its own, of the file that it is made from, or that it needs images or a program."""
-    converted_files, bases = converted(monkeypatch, tmp_path / "m.pt2", failing=("litert-fp32", "exported"))
-    assert converted_files.reasons["exported"] == "no converter for exported"
+    converted_files, bases = converted(monkeypatch, tmp_path / "m.pt2", failing=("litert-fp32", "torchscript"))
+    assert converted_files.reasons["torchscript"] == "no converter for torchscript"
     assert converted_files.reasons["litert-fp16"] == "litert-fp32, which it is made from, could not be made"
     assert converted_files.reasons["onnx-int8"] == "needs images to measure ranges on: --calibration FOLDER"
     assert converted_files.reasons["tensorrt-fp16"] == "needs the program trtexec, which is not installed"
     assert "onnx-fp16" in converted_files.written
     assert "litert-fp16" not in bases
+
+
+def test_what_a_model_cannot_become_has_a_reason_and_its_own_form_is_no_candidate(monkeypatch, tmp_path):
+    """LiteRT is made from PyTorch only; a TorchScript file is not made from itself again."""
+    reasons = converted(monkeypatch, tmp_path / "m.onnx", calibration=tmp_path)[0].reasons
+    needed = "is made from the PyTorch model that it was exported from (.pt2 or TorchScript)"
+    assert (reasons["litert-int8"], reasons["executorch-fp32"], "onnx-fp16" in reasons) == (needed, needed, False)
+    written = converted(monkeypatch, tmp_path / "m.torchscript", calibration=tmp_path)[0].written
+    assert [path.suffix for path in written.values()].count(".torchscript") == 0
+    assert "exported" in written
 
 
 def test_an_extra_that_is_not_installed_is_named_before_the_first_conversion(monkeypatch, tmp_path):
