@@ -184,12 +184,13 @@ def compare(
     fail_on: str | None,
     html: Path | None,
 ) -> None:
-    """Compare models, the runs of NEW with those of BASELINE (ledger, document, bundle, folder), or every device with a reference.
+    """Compare models, two sets of runs, or every device with a reference.
 
-    Models (edgemeter compare a.onnx b.tflite) are measured in turn on this device: see `edgemeter compare --models --help`.
-    BASELINE and NEW may be ids of runs, or devices. Without arguments, list the newest runs and the command that compares two cases.
+    Models are measured in turn on this device: see `edgemeter compare --models --help`. BASELINE and NEW are runs that are there already: a
+    ledger, document, bundle or folder, the id of a run, or a device. Without arguments, list the newest runs and the command that compares
+    two cases.
 
-    Example: edgemeter compare --reference server-1 --output report.html
+    Example: edgemeter compare model_fp32.tflite model_int8.tflite --data photos/ --annotations coco.json
     """
     if sides or fail_on is not None:
         has_more = bool(reference or stores or html) or view != "table" or form in ("csv", "latex")

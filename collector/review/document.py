@@ -215,8 +215,8 @@ def choice_columns(choice: CaseChoice) -> list[TableColumn]:
     for diff in choice.differences:
         if diff.change is not None:
             is_accuracy = diff.figure == ACCURACY
-            shown, heading = (figures.accuracy, diff.unit) if is_accuracy else (figures.significant, JUDGED[diff.figure].heading)
-            columns += [TableColumn(heading, [shown(diff.a), shown(diff.b)]), TableColumn("", ["", change_text(diff)])]
+            rounded, heading = (figures.accuracy, diff.unit) if is_accuracy else (figures.significant, JUDGED[diff.figure].heading)
+            columns += [TableColumn(heading, [rounded(diff.a), rounded(diff.b)]), TableColumn("", ["", change_text(diff)])]
     return columns
 
 
@@ -225,9 +225,9 @@ def choice_notes(choice: CaseChoice) -> list[str]:
     missing = [f"no {diff.figure}: {diff.note}" for diff in choice.differences if diff.change is None]
     # The same difference has two marks where it is one of class, too.
     marks = {mark.partition(": ")[2]: mark for mark in reversed(choice.marks)}
-    where = f"the ratios were measured on {choice.where} and need not hold on another board"
-    again = "measure them there: edgemeter compare MODEL_A MODEL_B"
-    return [*missing, *(f"note: {mark}" for mark in reversed(marks.values())), f"{where}: {again}"]
+    limits = f"the ratios were measured on {choice.where} and need not hold on another board"
+    remedy = "measure them there: edgemeter compare MODEL_A MODEL_B"
+    return [*missing, *(f"note: {mark}" for mark in reversed(marks.values())), f"{limits}: {remedy}"]
 
 
 def _choice_markdown(choice: CaseChoice) -> list[str]:

@@ -58,11 +58,11 @@ def convert_all(request: FormatRequest, report: Callable[[str], None]) -> BoardF
     runtime = runtime_for(request.source)
     form = formats.TORCH if runtime == "pytorch" else f"{runtime}-fp32"
     # The source is measured as it is, and not made from itself once more.
-    others = [goal for goal in FORMATS.values() if goal.name not in (INTERMEDIATE, form) and not _is_of(goal, request.source)]
-    goals = [goal for goal in others if formats.steps_to(form, goal.name)]
+    further_formats = [goal for goal in FORMATS.values() if goal.name not in (INTERMEDIATE, form) and not _is_of(goal, request.source)]
+    goals = [goal for goal in further_formats if formats.steps_to(form, goal.name)]
     if not goals:
         raise ConfigError(f"nothing is converted from {request.source.name!r} ({runtime}): give a PyTorch, ONNX or LiteRT file in fp32")
-    converted_files = BoardFormats(reasons={goal.name: _FROM_PYTORCH for goal in others if goal not in goals})
+    converted_files = BoardFormats(reasons={goal.name: _FROM_PYTORCH for goal in further_formats if goal not in goals})
     for number, goal in enumerate(goals, 1):
         if reason := _why_not(goal, request, converted_files):
             converted_files.reasons[goal.name] = reason

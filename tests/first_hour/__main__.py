@@ -33,7 +33,7 @@ def walked(journey: Journey, programs: Path, home: Path) -> tuple[str, int, floa
     with without_network() as within:
         for number, command in enumerate(journey.commands, start=1):
             started_s = time.monotonic()
-            output, status, silent_s = said([*within, *IN_BASH, command, str(home / ".folder")], environment)
+            output, status, silent_s = output_of([*within, *IN_BASH, command, str(home / ".folder")], environment)
             took_s = time.monotonic() - started_s
             taken_s += took_s
             mark = "    <== the answer" if command == journey.answer and not answered[0] else ""
@@ -55,7 +55,7 @@ def without_network() -> Iterator[list[str]]:
         holder.stdin.close()
 
 
-def said(command: list[str], environment: dict[str, str]) -> tuple[str, int, float]:
+def output_of(command: list[str], environment: dict[str, str]) -> tuple[str, int, float]:
     """Return what a command printed (both streams), its status, and the longest time without a word."""
     process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert process.stdout
@@ -80,15 +80,15 @@ def main(arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         wheel = build_wheel(copy_source(Path(folder) / "source"), Path(folder))
         for journey in (journey for journey in JOURNEYS if not names or journey.name in names):
-            place = Path(folder) / journey.name.replace(" ", "-")
+            walk_folder = Path(folder) / journey.name.replace(" ", "-")
             started_s = time.monotonic()
-            programs = install(place / "venv", wheel, journey.extras, python, journey.packages).parent
+            programs = install(walk_folder / "venv", wheel, journey.extras, python, journey.packages).parent
             install_s = time.monotonic() - started_s
-            (place / "home").mkdir()
-            text, commands, seconds = walked(journey, programs, place / "home")
+            (walk_folder / "home").mkdir()
+            text, commands, seconds = walked(journey, programs, walk_folder / "home")
             head = f"{journey.name}: Python {version.stdout.strip()}, edgemeter[{journey.extras}], docs/{journey.page}\n\n"
             name = f"{journey.name.replace(' ', '-').replace(',', '')}-{'.'.join(version.stdout.split('.')[:2])}.txt"
-            (out / name).write_text(head + text.replace(str(place / "home"), "~"))
+            (out / name).write_text(head + text.replace(str(walk_folder / "home"), "~"))
             row = (journey.name, journey.page, version.stdout.strip(), journey.extras or "none", f"{install_s:.0f} s", commands)
             print("|", " | ".join(map(str, row)), f"| {seconds / 60:.1f} |", flush=True)
 

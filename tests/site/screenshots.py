@@ -74,10 +74,10 @@ def take_readme(folder: Path, runs: Sequence[RunRecord]) -> list[Path]:
         one_file.write_file_of(DocumentSource(tuple(runs)), page, one_file.FileChoice())
         answer, *lines = compare_two(runs, Path(name)).rstrip().splitlines()
         rows = [line if line.startswith(("  ", "A  ", "B  ")) else f"<i>{line}</i>" for line in map(escape, lines)]
-        shown = ["<i>$ edgemeter compare fp32.json int8.json</i>", f"<b>{escape(answer)}</b>", "", *rows]
+        page_lines = ["<i>$ edgemeter compare fp32.json int8.json</i>", f"<b>{escape(answer)}</b>", "", *rows]
         terminal = Path(name) / "answer.html"
-        terminal.write_text(f"<!doctype html><meta charset=utf-8><style>{ANSWER_CSS}</style><pre>{chr(10).join(shown)}</pre>")
-        return take(page, folder, README_VIEWS) + _take_file(terminal, folder, 40 + 23 * (len(shown) + 2))
+        terminal.write_text(f"<!doctype html><meta charset=utf-8><style>{ANSWER_CSS}</style><pre>{chr(10).join(page_lines)}</pre>")
+        return take(page, folder, README_VIEWS) + _take_file(terminal, folder, 40 + 23 * (len(page_lines) + 2))
 
 
 def compare_two(runs: Sequence[RunRecord], home: Path) -> str:

@@ -41,12 +41,12 @@ def test_an_unknown_command_is_wrong_usage():
 @click.option("--save/--no-save", default=True)
 @click.option("--fast", is_flag=True)
 @click.option("--runs", default=3)
-def again(**_: object) -> None:
+def measure_models(**_: object) -> None:
     """Print how to type it again."""
     click.echo(typed())
 
 
 def test_a_command_is_typed_again_with_the_long_names_of_its_options():
     """Those of the documentation; defaults are left out."""
-    printed = CliRunner().invoke(again, ["a b.onnx", "-d", "photos", "--fast", "c.onnx"]).output
-    assert printed == "again 'a b.onnx' c.onnx --data photos --fast\n"
+    printed = CliRunner().invoke(measure_models, ["a b.onnx", "-d", "photos", "--fast", "c.onnx"]).output
+    assert printed == "measure-models 'a b.onnx' c.onnx --data photos --fast\n"

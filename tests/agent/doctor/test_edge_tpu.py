@@ -49,7 +49,7 @@ def test_a_library_without_a_coral_is_no_failure(tmp_path, library):
     assert (finding.state, finding.what.rpartition(": ")[2]) == ("absent", "no Edge TPU is attached")
 
 
-def test_a_machine_without_coral_and_library_says_that_both_are_absent(tmp_path):
+def test_a_machine_without_coral_and_library_has_a_finding_of_their_absence(tmp_path):
     """Who has just plugged one in must see that it is not seen."""
     (finding,) = findings_of(tmp_path, "libedgetpu-nowhere.so.1")
     assert (finding.state, finding.what) == ("absent", "no Edge TPU (Coral) is attached, and libedgetpu is not installed")
