@@ -102,8 +102,8 @@ def model_text(run: RunRecord) -> str:
 
 
 def setting_text(run: RunRecord) -> str:
-    """Return precision, runtime and threads."""
-    return f"{run.precision} {run.runtime.setting_text}"
+    """Return precision (where it is known), runtime and threads."""
+    return run.runtime.setting_text if run.precision == "unknown" else f"{run.precision} {run.runtime.setting_text}"
 
 
 def accuracy_text(accuracy: Accuracy) -> str:

@@ -56,8 +56,8 @@ class RuntimeInfo(RecordPart, frozen=True, kw_only=True):
 
     @property
     def setting_text(self) -> str:
-        """Name and number of threads, e.g. `onnx 4T`."""
-        return f"{self.name} {'?' if self.threads_reason else self.threads}T"
+        """Name and number of threads, e.g. `onnx 4T`, or the backend where that number is not known: `python in-process`."""
+        return f"{self.name} {self.backend if self.threads_reason else f'{self.threads}T'}"
 
 
 class Tensor(RecordPart, frozen=True, kw_only=True):

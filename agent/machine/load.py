@@ -20,6 +20,8 @@ LOAD_RATIO = 0.10
 EXCESS_RATIO = 0.02
 EXCESS_OF_BLOCK_RATIO = 0.10
 EXCESS_TICKS = 10
+# A process with a smaller part of the processor time is not the one that disturbs; a container does not show which is.
+LEAST_NAMED = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +184,8 @@ def busiest(first: ProcessTable, second: ProcessTable, leave_out: Collection[int
 
 
 def by_whom(worst: OtherProcess | None, load_ratio: float) -> str:
-    """Return which process most of a load is from, as the end of a sentence; empty where that is not known."""
-    if worst is None:
+    """Return which process most of a load is from, as the end of a sentence; empty where that is not known, as within a container."""
+    if worst is None or worst.load_ratio < LEAST_NAMED:
         return ""
     others_text = f" and {worst.count - 1} more" if worst.count > 1 else ""
     named = f"`{worst.name}` (pid {worst.pid}{others_text})"

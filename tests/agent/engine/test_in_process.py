@@ -264,6 +264,6 @@ def test_arrays_are_described_as_tensors():
 def test_the_words_on_threads_follow_what_is_known():
     """A reason means that nobody knows, whatever the number says; older runs have none."""
     runtime = run_of(spin, (0.001,)).runtime
-    assert (runtime.threads_text, runtime.setting_text) == ("unknown threads", "python ?T")
+    assert (runtime.threads_text, runtime.setting_text) == ("unknown threads", "python in-process")
     two_threads = msgspec.structs.replace(runtime, threads=2, threads_reason=None)
     assert (two_threads.threads_text, two_threads.setting_text) == ("2 threads", "python 2T")

@@ -203,13 +203,16 @@ def test_a_wait_is_no_larger_share_than_all():
 
 
 def test_the_culprit_is_named():
-    """Most of the load, or only the busiest of many; without a name where /proc shows none."""
+    """Most of the load, or only the busiest of many; without a name where /proc shows none, as in a container, or none that matters."""
     process = OtherProcess(name="stress", pid=123, load_ratio=0.45)
     (reason,) = verdict.judge(measured(), with_condition("during", other_load_ratio=0.48, busiest_other=process)).reasons
     assert reason == "busy-machine: other processes used 48% of the machine's cores during the run, most of it `stress` (pid 123)"
     many = OtherProcess(name="make", pid=7, load_ratio=0.1, count=3)
     (reason,) = verdict.judge(measured(), with_condition("during", other_load_ratio=0.48, busiest_other=many)).reasons
     assert reason.endswith("during the run, the busiest `make` (pid 7 and 2 more) 10%")
+    ours = OtherProcess(name="edgemeter", pid=6, load_ratio=0.004)
+    (reason,) = verdict.judge(measured(), with_condition("during", other_load_ratio=0.48, busiest_other=ours)).reasons
+    assert reason.endswith("of the machine's cores during the run")
 
 
 def test_a_sticky_flag_that_came_up_during_the_run_counts():
