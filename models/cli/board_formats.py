@@ -21,7 +21,7 @@ from edgemeter.models.convert.formats import FORMATS, ModelFormat
 
 # Made only for what is compiled from it.
 INTERMEDIATE = "onnx-int8-symmetric"
-_FROM_PYTORCH = "is made from the PyTorch model that it was exported from (.pt2 or TorchScript)"
+_FROM_PYTORCH = "made from a PyTorch model only (.pt2 or TorchScript): give that"
 # What converts to the formats of a runtime, where not PyTorch.
 _LIBRARIES = {"onnx": "onnx", "litert": "ai_edge_quantizer", "executorch": "executorch"}
 
