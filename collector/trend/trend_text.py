@@ -199,9 +199,8 @@ def _steady(trend: SeriesTrend) -> str:
 
 def _notes(trends: Sequence[SeriesTrend], until: int) -> list[str]:
     if not trends:
-        return [
-            "no series: only valid runs count, and none has this figure; `edgemeter runs` has verdicts, `edgemeter config rules` what to do"
-        ]
+        reason = "no valid run has this figure, and suspect ones do not count"
+        return [f"no series: {reason}: measure again, or choose another --figure; `edgemeter runs` lists those kept"]
     quiet = sum(not finding_lines(trend, until) for trend in trends)
     notes = [
         f"{count(len(trends), 'series') if len(trends) == 1 else f'{len(trends):,} series'} up to {iso(until)}: {quiet:,} without a finding"

@@ -210,8 +210,8 @@ def test_the_culprit_is_named():
     many = OtherProcess(name="make", pid=7, load_ratio=0.1, count=3)
     (reason,) = verdict.judge(measured(), with_condition("during", other_load_ratio=0.48, busiest_other=many)).reasons
     assert reason.endswith("during the run, the busiest `make` (pid 7 and 2 more) 10%")
-    ours = OtherProcess(name="edgemeter", pid=6, load_ratio=0.004)
-    (reason,) = verdict.judge(measured(), with_condition("during", other_load_ratio=0.48, busiest_other=ours)).reasons
+    idle = OtherProcess(name="edgemeter", pid=6, load_ratio=0.004)
+    (reason,) = verdict.judge(measured(), with_condition("during", other_load_ratio=0.48, busiest_other=idle)).reasons
     assert reason.endswith("of the machine's cores during the run")
 
 

@@ -96,6 +96,7 @@ def test_an_empty_result_is_reported(tmp_path):
     result = run(trend, "--ledger", str(path), "--figure", "energy")
     assert result.exit_code == 0
     assert result.stdout.rstrip().endswith("choose another --figure; `edgemeter runs` lists those kept")
+    assert "suspect ones do not count" in result.stdout
     assert "1970" not in result.stdout
 
 
