@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from edgemeter.agent.base.durable_file import check_writable
 from edgemeter.agent.base.errors import UnavailableError
 from edgemeter.agent.base.options import PATH, format_option, quiet_option
 from edgemeter.agent.base.progress import note
@@ -56,6 +57,9 @@ def demo(html: Path | None, home: Path | None, influx: str | None, influx_token_
         delivers, has_page = _is_installed(embedded_broker.check_installed), _is_installed(vega.check_installed)
         html = html or Path("report.html")
         page = html.with_name(f"{html.stem}-fleet.html")
+        # Not after two minutes of measuring.
+        for file in (html, page) if has_page else ():
+            check_writable(file)
         with ExitStack() as stack:
             fleet_page = stack.enter_context(whole_way.FleetPage()) if has_page else None
             folder = home or default_home() / f"demo-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.cli.main import cli
 from edgemeter.agent.contract.samples import unpack
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.demo import nothing_left_by_a_failure
+from edgemeter.collector.demo import demo as demo_module
 from edgemeter.collector.demo import simulated_fleet
 from edgemeter.collector.demo.demo import FleetPage
 from tests.fixtures.record_factory import make_record
@@ -59,6 +62,15 @@ def test_a_demo_that_fails_leaves_nothing(error, tmp_path):
     with pytest.raises(type(error)):
         fail()
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_anything_is_measured(tmp_path, monkeypatch):
+    """The folder is absent; no run is made, and no folder for the ledger."""
+    monkeypatch.setattr(demo_module, "run_demo", lambda *_, **__: pytest.fail("measured"))
+    outcome = CliRunner().invoke(cli, ["demo", "--home", str(tmp_path / "home"), "--output", str(tmp_path / "absent" / "x.html")])
+    assert outcome.exit_code == 1
+    assert "there is no folder" in str(outcome.exception) + outcome.output
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_demo_that_fails_in_a_folder_of_the_user_keeps_what_was_there(tmp_path):
