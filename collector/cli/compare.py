@@ -190,7 +190,7 @@ def compare(
     ledger, document, bundle or folder, the id of a run, or a device. Without arguments, list the newest runs and the command that compares
     two cases.
 
-    Example: edgemeter compare model_fp32.tflite model_int8.tflite --data photos/ --annotations coco.json
+    Example: edgemeter compare before.json after.json --fail-on slower:5%
     """
     if sides or fail_on is not None:
         has_more = bool(reference or stores or html) or view != "table" or form in ("csv", "latex")

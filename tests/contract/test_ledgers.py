@@ -131,19 +131,24 @@ def test_what_a_sink_refused_is_never_evicted(ledger, monkeypatch):
 
 def test_a_position_belongs_to_a_bucket_and_not_to_an_address(ledger):
     """Another bucket at the address begins at 0; one that moved goes on; from before identities were known it is the one that is there."""
+
+    def positions():
+        # The views for SQL have one, too.
+        return {name: row for name, row in ledger.positions().items() if name.startswith("influx ")}
+
     ledger.advance("influx http://a bucket 'x'", 10)
     ledger.claim_position("influx http://a bucket 'x'", "id1")
-    assert ledger.positions() == {"influx http://a bucket 'x' #id1": 10}
+    assert positions() == {"influx http://a bucket 'x' #id1": 10}
     assert ledger.position("influx http://a bucket 'x'") == 10
     ledger.claim_position("influx http://b bucket 'x'", "id1")
-    assert ledger.positions() == {"influx http://b bucket 'x' #id1": 10}
+    assert positions() == {"influx http://b bucket 'x' #id1": 10}
     ledger.claim_position("influx http://b bucket 'x'", "id2", is_same=False)
-    assert ledger.positions() == {"influx http://b bucket 'x' #id2": 0}
+    assert positions() == {"influx http://b bucket 'x' #id2": 0}
     ledger.advance("influx http://b bucket 'x'", 7)
     ledger.claim_position("influx http://b bucket 'x'", "id2")
-    assert ledger.positions() == {"influx http://b bucket 'x' #id2": 7}
+    assert positions() == {"influx http://b bucket 'x' #id2": 7}
     ledger.claim_position("influx http://b bucket 'x'", "id3")
-    assert ledger.positions() == {"influx http://b bucket 'x' #id3": 7}
+    assert positions() == {"influx http://b bucket 'x' #id3": 7}
     assert ledger.position("influx http://b bucket 'xy'") == 0
 
 
