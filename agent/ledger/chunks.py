@@ -68,7 +68,14 @@ def chunk_text(body: bytes) -> bytes:
 
 def raw_records(body: bytes) -> list[msgspec.Raw]:
     """Return each record as a view of one text; raises ConfigError if the chunk is damaged."""
-    return _chunk_array.decode(chunk_text(body))
+    return _raw_records_in(chunk_text(body))
+
+
+def _raw_records_in(array: bytes) -> list[msgspec.Raw]:
+    try:
+        return _chunk_array.decode(array)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ConfigError(f"a chunk of records in the ledger is damaged ({error}): take the file from a backup") from error
 
 
 def unpack_chunk(body: bytes) -> list[bytes]:
@@ -86,8 +93,8 @@ class HeldChunk:
     is_checked: bool
 
     def payloads(self) -> Iterator[tuple[int, bytes]]:
-        """Yield row and JSON text of each record."""
-        raw_records = _chunk_array.decode(self.text)
+        """Yield row and JSON text of each record; raises ConfigError if the chunk is damaged."""
+        raw_records = _raw_records_in(self.text)
         for row, index in self.rows:
             payload = bytes(raw_records[index])
             # It was removed since the rows were read.
@@ -108,10 +115,6 @@ class HeldChunk:
                     raise
                 continue
             yield row, record
-
-    def has_removed(self) -> bool:
-        """Return whether a record may have been removed from the array."""
-        return self.text.startswith(b"[{}") or b",{}" in self.text
 
 
 def without_samples(body: bytes) -> bytes:

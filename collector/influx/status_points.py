@@ -7,8 +7,9 @@ from typing import Any
 
 from edgemeter.agent.contract.health import Health, dropped_records, waiting_records
 from edgemeter.agent.ledger.presence import DevicePresence, calibration_days, certificate_days, last_words, needs_attention
+from edgemeter.collector.influx.field_writer import quoted
 from edgemeter.collector.influx.point_schema import FieldKind
-from edgemeter.collector.influx.points import quoted, tag_text
+from edgemeter.collector.influx.points import tag_text
 
 DEVICE, COLLECTOR = "device", "collector"
 DEVICE_TAGS, COLLECTOR_TAGS = ("device", "fleet"), ("collector",)

@@ -10,6 +10,7 @@ from edgemeter.agent.contract.record_generation import LanguageModel, Quantisati
 from edgemeter.collector.compare.matrix import RowKey, row_of
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.runs.cases import SeriesKey, series_of
+from tests.fixtures.point_lines import read_whole
 from tests.fixtures.record_factory import make_environment, make_generation, make_model, make_record, make_runtime
 from tests.fixtures.rows import table_row
 
@@ -179,7 +180,7 @@ def test_the_figures_of_a_record_hold_its_identity():
     for name in FIELD:
         with table_row(name):
             run = make_record(**CHANGES[name])
-            (slim,) = point_schema.read_figures(b"[%s]" % record.encode(run))
+            slim = read_whole(record.encode(run), "figures")
             assert key_of(slim) == key_of(run)
 
 
@@ -191,5 +192,5 @@ def test_a_record_from_before_settings_keeps_its_identity():
             del part[name]
     key = key_of(record.decode(msgspec.json.encode(document)))
     assert (key.settings, key.served_model, key.output_tokens, key.text_form) == ("", None, None, None)
-    (slim,) = point_schema.read_figures(b"[%s]" % msgspec.json.encode(document))
+    slim = read_whole(msgspec.json.encode(document), "figures")
     assert key_of(slim) == key

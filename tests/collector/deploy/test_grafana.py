@@ -18,13 +18,14 @@ from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector.cli.collector import DEPLOY_FILES
 from edgemeter.collector.index.history import LedgerHistory
 from edgemeter.collector.influx.drain import Drain
-from edgemeter.collector.influx.points import Points, point_line
+from edgemeter.collector.influx.points import Points
 from edgemeter.collector.runs.store import InfluxStore
 from edgemeter.collector.trend.changes import change_point_line, changes_of, noted_changes
 from tests.fixtures.case_twins import COUNTS, twins
 from tests.fixtures.fleet_ledger import Fleet, fleet_records
 from tests.fixtures.health_factory import make_health
 from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.point_lines import point_line
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
 
 GRAFANA = DEPLOY_FILES / "grafana"

@@ -20,12 +20,13 @@ from edgemeter.agent.ledger.chunks import Arrival
 from edgemeter.agent.ledger.sqlite_ledger import SqliteLedger
 from edgemeter.collector import store
 from edgemeter.collector.export import run_table
-from edgemeter.collector.influx import point_schema, points
+from edgemeter.collector.influx import point_schema
 from edgemeter.collector.runs import selection
 from tests.fixtures.bundle_factory import write_bundle
 from tests.fixtures.comparison_factory import document, make_reference, make_run, no_energy
 from tests.fixtures.fleet_ledger import Fleet, fleet_records, write_ledger
 from tests.fixtures.generating_run import measured
+from tests.fixtures.point_lines import point_line
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import make_generation_energy, make_record
 
@@ -71,7 +72,7 @@ def test_the_columns_are_named_as_the_fields_and_tags_in_influxdb():
         point_schema.ENERGY_PROVENANCE,
         *(field.name for field in point_schema.every_field(point_schema.RECORD)),
     }
-    line = points.point_line(make_record(session=1, seq=1))
+    line = point_line(make_record(session=1, seq=1))
     assert all(f"{name}=" in line for name in ("latency_p50_ms", "energy_gross_mj", "accuracy_value", "memory_peak_mb", "device"))
 
 

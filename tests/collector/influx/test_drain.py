@@ -112,7 +112,7 @@ def test_a_drain_that_died_is_not_called_alive(scripted, sink_of, tmp_path, monk
     """A bug in it must end the process, which a service manager starts again, and not stop InfluxDB for ever without a word."""
     fill(tmp_path / "ledger", [make_record(session=5, seq=1)])
     drain = Drain(tmp_path / "ledger", sink_of(scripted.config))
-    monkeypatch.setattr(Points, "lines", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(Points, "of_chunk", lambda *_, **__: 1 / 0)
     drain.start()
     try:
         assert wait_until(lambda: not drain.is_alive())

@@ -1,8 +1,8 @@
 import pytest
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.collector.influx import points
 from edgemeter.collector.influx.influx_config import InfluxConfig
+from tests.fixtures.point_lines import point_line
 from tests.fixtures.record_factory import make_environment, make_record
 from tests.fixtures.rows import table_row
 
@@ -45,7 +45,7 @@ def test_any_text_comes_back_exactly_from_a_field_and_stays_one_tag(server, sink
             device = f"nasty-{NASTY.index(text)}"
             environment = make_environment(board=text)
             record = make_record(device=device, session=5, seq=1, case=text, precision=text, environment=environment, suite=text)
-            assert sink_of(config_of(server)).write([points.point_line(record)]) == []
+            assert sink_of(config_of(server)).write([point_line(record)]) == []
             (point,) = server.query(f"SELECT * FROM run WHERE device = '{device}'")  # noqa: S608 - a name of ours
             assert (point["case"], point["environment_board"]) == (text, text)
             plain = "".join(" " if ord(character) < 32 or ord(character) == 127 else character for character in text).replace("\\", "/")
@@ -55,7 +55,7 @@ def test_any_text_comes_back_exactly_from_a_field_and_stays_one_tag(server, sink
 
 def test_the_only_organisation_is_found_and_the_bucket_is_made(server, sink_of):
     """Nothing to configure beyond URL and token."""
-    sink_of(config_of(server, org=None, bucket="made by us")).write([points.point_line(make_record(session=5, seq=1))])
+    sink_of(config_of(server, org=None, bucket="made by us")).write([point_line(make_record(session=5, seq=1))])
     assert len(server.query("SELECT seq FROM run", "made by us")) == 1
 
 
@@ -70,7 +70,7 @@ def limited_token(server, action="write"):
 def test_a_token_that_may_only_write_its_bucket_is_enough(server, sink_of):
     """Least privilege: no right to look around is needed."""
     sink = sink_of(config_of(server, token=limited_token(server)))
-    assert sink.write([points.point_line(make_record(device="least", session=5, seq=1))]) == []
+    assert sink.write([point_line(make_record(device="least", session=5, seq=1))]) == []
 
 
 def test_a_wrong_token_organisation_or_bucket_is_one_clear_line(server, sink_of):

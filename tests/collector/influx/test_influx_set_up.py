@@ -7,10 +7,11 @@ from click.testing import CliRunner
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.collector.cli.collector import collector
-from edgemeter.collector.influx import influx_config, points
+from edgemeter.collector.influx import influx_config
 from edgemeter.collector.influx.influx_config import InfluxConfig
 from edgemeter.collector.runs.store import InfluxStore
 from tests.fixtures.influx1 import Influx1
+from tests.fixtures.point_lines import point_line
 from tests.fixtures.record_factory import make_record
 from tests.fixtures.rows import table_row
 from tests.fixtures.servers import running
@@ -44,13 +45,13 @@ def test_the_two_tokens_may_do_one_thing_each(fresh, sink_of):
     assert [stat.S_IMODE((folder / name).stat().st_mode) for name in ("write", "read")] == [0o600, 0o600]
     writes, reads = (influx_config.parse_influx(url, token_file=folder / name, environ={}) for name in ("write", "read"))
     record = make_record(session=5, seq=1, started_at_ns=recent_ns())
-    assert sink_of(writes).write([points.point_line(record)]) == []
+    assert sink_of(writes).write([point_line(record)]) == []
     (run,) = InfluxStore(reads).contents().runs
     assert run.id == record.id
     with pytest.raises(ConfigError, match=r"does not accept the token|not authorized|not found"):
         InfluxStore(writes).contents()
     with pytest.raises(ConfigError, match=r"does not accept the token|not authorized"):
-        sink_of(reads).write([points.point_line(record)])
+        sink_of(reads).write([point_line(record)])
 
 
 def test_it_may_be_done_again_and_changes_what_differs(fresh):
@@ -86,7 +87,7 @@ def test_a_retention_policy_of_ones_own_becomes_the_default(influxd1, tmp_path, 
         assert policies["seasons"] == ("2160h0m0s", True)
         config = InfluxConfig(server.url, (tmp_path / "write").read_text().strip(), database="fleet", policy="seasons")
         record = make_record(session=5, seq=1, started_at_ns=recent_ns())
-        assert sink_of(config).write([points.point_line(record)]) == []
+        assert sink_of(config).write([point_line(record)]) == []
         reads = InfluxConfig(server.url, (tmp_path / "read").read_text().strip(), database="fleet", policy="seasons")
         assert [run.id for run in InfluxStore(reads).contents().runs] == [record.id]
 
@@ -144,7 +145,7 @@ def test_what_is_printed_is_what_the_collector_takes(fresh, sink_of):
     assert result.exit_code == 0, result.exception
     printed_url = result.stdout.splitlines()[0].rpartition("--influx ")[2].strip("'")
     config = influx_config.parse_influx(printed_url, token_file=folder / "write", environ={})
-    assert sink_of(config).write([points.point_line(make_record(session=5, seq=1, started_at_ns=recent_ns()))]) == []
+    assert sink_of(config).write([point_line(make_record(session=5, seq=1, started_at_ns=recent_ns()))]) == []
 
 
 def test_a_token_of_another_place_is_not_taken_for_one_of_this(fresh):

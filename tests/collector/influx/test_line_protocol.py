@@ -1,5 +1,6 @@
 import itertools
 import json
+import random
 import re
 
 import msgspec
@@ -10,10 +11,13 @@ from edgemeter.agent.contract import record as contract_record
 from edgemeter.agent.contract.record_figures import Load
 from edgemeter.agent.contract.record_generation import LanguageModel
 from edgemeter.agent.engine.scenarios import latency_statistics
+from edgemeter.agent.ledger.chunks import HeldChunk
 from edgemeter.agent.tasks import coco_ap, pixels
 from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx import points as influx_points
+from edgemeter.collector.influx.record_reader import REPEATED
 from edgemeter.collector.influx.tag_values import LONGEST_VALUE, TagValues
+from tests.fixtures.point_lines import plain_fields, point_line, read_whole
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import (
     make_accuracy,
@@ -27,12 +31,15 @@ from tests.fixtures.record_factory import (
 )
 from tests.fixtures.rows import table_row
 
+LINE = r"((?:[^ \\]|\\.)*) (.*) (-?\d+)"
+FIELD = r'[^=,]*=(?:"(?:[^"\\]|\\.)*"|[^",]*)'
+
 
 def fields_of(record, extent="all"):
     """Return the fields of a record's line as they are written, by name."""
-    head, fields, _ = re.fullmatch(r"((?:[^ \\]|\\.)*) (.*) (-?\d+)", influx_points.point_line(record, extent), re.DOTALL).groups()
+    head, fields, _ = re.fullmatch(LINE, point_line(record, extent), re.DOTALL).groups()
     assert head.startswith("run,")
-    return dict(re.findall(r'([^=,]*)=("(?:[^"\\]|\\.)*"|[^",]*)', fields, re.DOTALL))
+    return dict(field.split("=", 1) for field in re.findall(FIELD, fields, re.DOTALL))
 
 
 def plain(**changes):
@@ -112,6 +119,34 @@ def test_whatever_a_record_holds_a_column_keeps_its_type(count):
     assert len(kinds["figures"]) > 15
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("extent", ["all", "figures"])
+@pytest.mark.parametrize("count", [100, pytest.param(600, marks=pytest.mark.slow)])
+def test_a_point_is_what_plain_code_writes_of_the_whole_record(extent, count):
+    """To the byte, of random records, and of those of others: spaced, with more fields than are known, and numbers without a point."""
+    points = influx_points.Points(extent)
+    chance = random.Random(3)  # noqa: S311 - the same every time
+    for seed in range(count):
+        # Every other one is of parts that came before.
+        earlier = random_record(seed // 2)
+        record = random_record(seed, **{part: getattr(earlier, part) for part in chance.sample(REPEATED, 5)})
+        document = {**json.loads(contract_record.encode(record)), "of_tomorrow": [{"a": 1}]}
+        document["latency"] = {name: without_point(value) for name, value in document["latency"].items()} | {"of_tomorrow": None}
+        text = json.dumps(document, ensure_ascii=chance.random() < 0.5, indent=chance.choice((None, 1))).encode()
+        record = contract_record.decode(text)
+        chunk = HeldChunk([(1, 0)], record.started_at_ns, b"[%s]" % text, is_checked=chance.random() < 0.5)
+        ((_, (line,)),) = points.of_chunk(chunk)
+        head, fields, at_ns = re.fullmatch(LINE, line, re.DOTALL).groups()
+        assert head == f"run{influx_points.tags_of(record)[1]}"
+        assert sorted(re.findall(FIELD, fields, re.DOTALL)) == sorted(plain_fields(record, extent))
+        assert int(at_ns) == influx_points.point_ns(record)
+
+
+def without_point(value):
+    """Return a number as another program writes it: without a point, if it can be."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+
+
 def test_the_figures_are_few_and_each_is_a_field_of_the_record():
     """The names are those of the whole point, so that one query reads both."""
     declared = {field.name for field in point_schema.every_field(point_schema.RECORD)} | {entry.name for entry in point_schema.WORKED_OUT}
@@ -123,10 +158,10 @@ def test_the_figures_are_few_and_each_is_a_field_of_the_record():
 
 
 def test_not_a_number_is_never_written():
-    """The wire cannot carry it; a caller who makes one gets no field."""
-    fields = fields_of(plain(throughput_per_s=float("nan"), latency=make_latency(p50_ms=float("inf"))))
-    assert "throughput_per_s" not in fields
-    assert "latency_p50_ms" not in fields
+    """The wire cannot carry it: where a number may be absent it is, and else that is no record."""
+    assert "latency_p50_ms" not in fields_of(plain(latency=make_latency(p50_ms=float("inf"))))
+    with pytest.raises(ConfigError, match="Expected `float`, got `null`"):
+        point_line(plain(throughput_per_s=float("nan")))
 
 
 @pytest.mark.slow
@@ -225,7 +260,7 @@ def test_the_variant_distinguishes_the_cases_of_a_model():
     ):
         with table_row(changes, extent):
             record = plain(**({"runtime": make_runtime(backend="cpu", options={})} | changes))
-            slim = point_schema.read_figures(b"[%s]" % contract_record.encode(record))[0] if extent == "figures" else record
+            slim = read_whole(contract_record.encode(record), extent)
             assert influx_points.tags_of(slim)[0]["variant"] == expected
 
 
@@ -248,7 +283,7 @@ def test_an_energy_carries_scope_sensor_and_provenance():
         with table_row(source):
             for extent in ("all", "figures"):
                 record = plain(energy=energy)
-                slim = point_schema.read_figures(b"[%s]" % contract_record.encode(record))[0] if extent == "figures" else record
+                slim = read_whole(contract_record.encode(record), extent)
                 assert influx_points.tags_of(slim)[0]["energy_source"] == source
                 fields = fields_of(record, extent)
                 assert (fields["energy_provenance"], fields["energy_scope"]) == (f'"{provenance}"', f'"{energy.scope}"')
@@ -271,7 +306,7 @@ def test_beyond_its_limit_a_tag_is_other_and_the_text_stays():
     suites = [influx_points.tags_of(plain(suite=f"nightly-{day}"), limits)[0] for day in range(4)]
     assert [tags["suite"] for tags in suites] == ["nightly-0", "nightly-1", "other", "other"]
     assert {tags["device"] for tags in suites} == {plain().device}
-    line = influx_points.point_line(plain(suite="nightly-3"), "all", limits)
+    line = point_line(plain(suite="nightly-3"), "all", limits)
     assert ",suite=other," in line
     assert 'exact_suite="nightly-3"' in line
     assert limits.admitted("pi-1", "scenario", "s" * 201) == "other"
@@ -290,7 +325,7 @@ def test_tags_are_escaped_and_what_they_cannot_hold_is_replaced():
         ("a\\ b", r"a/\ b"),
     ):
         with table_row(text):
-            tags = influx_points.record_tags(plain(precision=text))
+            tags = influx_points.tags_of(plain(precision=text))[1]
             assert f",precision={tag},role=device," in tags
             assert "\n" not in tags
 
@@ -298,10 +333,10 @@ def test_tags_are_escaped_and_what_they_cannot_hold_is_replaced():
 def test_absent_tags_are_left_out_and_tags_come_sorted():
     """An empty tag value is an error to InfluxDB; sorted tags are what it wants."""
     record = plain(suite=None, precision="")
-    head = influx_points.point_line(record).split(" ")[0]
+    head = point_line(record).split(" ")[0]
     assert "suite=" not in head
     assert "precision=" not in head
-    head = influx_points.point_line(plain()).replace("\\ ", "_").replace("\\,", "_").split(" ")[0]
+    head = point_line(plain()).replace("\\ ", "_").replace("\\,", "_").split(" ")[0]
     names = [part.split("=")[0] for part in head.split(",")[1:]]
     assert names == sorted(names)
 
@@ -310,8 +345,8 @@ def test_one_record_is_always_the_same_point():
     """A retry overwrites itself: the line of what was kept and read back is the same, to the byte."""
     record = plain()
     decoded = contract_record.decode(contract_record.encode(record))
-    assert influx_points.point_line(record) == influx_points.point_line(decoded)
-    assert influx_points.point_line(msgspec.structs.replace(decoded, samples=())) == influx_points.point_line(record)
+    assert point_line(record) == point_line(decoded)
+    assert point_line(msgspec.structs.replace(decoded, samples=())) == point_line(record)
 
 
 def test_two_records_of_the_same_start_are_two_points():
@@ -334,7 +369,7 @@ def test_a_record_stamped_by_two_collectors_is_one_point_of_the_day(extent):
         for seq in range(1, 500)
         for stamp_ns in (morning_ns, morning_ns + 300_123_456_789)
     ]
-    points = [(influx_points.point_line(record, extent).rsplit(" ", 1)[1], record.seq) for record in records]
+    points = [(point_line(record, extent).rsplit(" ", 1)[1], record.seq) for record in records]
     assert len(set(points)) == 499
     assert len({at_ns for at_ns, _ in points}) == 499
     assert all(int(at_ns) // day_ns == morning_ns // day_ns for at_ns, _ in points)
@@ -349,4 +384,4 @@ def plain_number(session, seq):
 
 def test_a_model_name_with_a_blank_stays_one_tag():
     """Names may hold blanks, colons and at signs."""
-    assert r",model=a\ b:c@d," in influx_points.point_line(plain(model=make_model(name="a b:c@d")))
+    assert r",model=a\ b:c@d," in point_line(plain(model=make_model(name="a b:c@d")))

@@ -6,12 +6,22 @@ import pytest
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.contract import record as contract_record
-from edgemeter.agent.contract import record_accuracy, record_figures, samples
+from edgemeter.agent.contract import record_accuracy, record_figures, record_generation, samples
 from edgemeter.agent.ledger.chunks import HeldChunk
 from edgemeter.collector.influx import points
 from edgemeter.collector.influx.points import BOUNDS_NS, Points
+from tests.fixtures.point_lines import point_line
 from tests.fixtures.random_records import random_record
-from tests.fixtures.record_factory import make_accuracy, make_record
+from tests.fixtures.record_factory import (
+    make_accuracy,
+    make_energy,
+    make_environment,
+    make_generation,
+    make_model,
+    make_record,
+    make_runtime,
+)
+from tests.fixtures.rows import table_row
 
 HISTOGRAM = Points(also=frozenset({"latency_histogram"}))
 POWER = Points(also=frozenset({"power_trace"}))
@@ -39,14 +49,14 @@ def with_power(*sensors, **changes):
 def test_a_record_alone_comes_to_one_point():
     """Nothing else unless it is asked for, and then no samples are needed."""
     record = with_latencies(1, 2)
-    assert Points().lines(contract_record.encode(record)) == [points.point_line(record)]
+    assert Points().lines(contract_record.encode(record)) == [point_line(record)]
 
 
 def test_unknown_bounds_are_absent_and_their_reason_is_a_field():
     """An accuracy, and a gap between groups, without bounds: no field is 0."""
     gap = record_accuracy.GroupGap(best="day", worst="night", value=0.5, low=None, high=None, reason="day: not moved")
     accuracy = make_accuracy(value=1.0, low=None, high=None, interval=None, interval_reason="not moved", group_gap=gap)
-    line = points.point_line(make_record(accuracy=accuracy))
+    line = point_line(make_record(accuracy=accuracy))
     assert not re.search(r"accuracy_(group_gap_)?(low|high)=", line)
     assert 'accuracy_interval_reason="not moved"' in line
     assert 'accuracy_group_gap_reason="day: not moved"' in line
@@ -61,7 +71,7 @@ def test_the_figures_read_quickly_are_those_of_the_record(count):
         text = contract_record.encode(record)[:-1] + b',"of_tomorrow":[{"a":1}]}'
         chunk = HeldChunk([(8, 1), (9, 0)], 7, b"[%s,%s]" % (contract_record.encode(random_record(seed + 1)), text), is_checked=True)
         (row, lines), _ = Points("figures").of_chunk(chunk)
-        assert (row, lines) == (8, [points.point_line(record, "figures")])
+        assert (row, lines) == (8, [point_line(record, "figures")])
 
 
 def test_an_unread_record_is_checked_whole():
@@ -79,6 +89,37 @@ def test_a_record_that_was_validated_and_is_none_is_an_error():
             list(Points(extent).of_chunk(HeldChunk([(8, 0)], 7, b'[{"id":1}]', is_checked=True)))
 
 
+@pytest.mark.parametrize("extent", ["all", "figures"])
+def test_a_chunk_gives_what_can_be_read_of_it(extent):
+    """A removed record is left out; a record of a newer schema, and a text that was cut off, are errors that say what to do."""
+    text = contract_record.encode(make_record(session=5, seq=1))
+    with_removed = HeldChunk([(8, 0), (9, 1)], 7, b"[{},%s]" % text, is_checked=True)
+    assert [row for row, _ in Points(extent).of_chunk(with_removed)] == [9]
+    newer = text.replace(b'"schema":1', b'"schema":99')
+    for array, message in ((b"[%s,%s]" % (text, newer), "schema 99.*update"), (b"[%s" % text, "damaged.*backup")):
+        with pytest.raises(ConfigError, match=message):
+            list(Points(extent).of_chunk(HeldChunk([(8, 0), (9, 1)], 7, array, is_checked=True)))
+    unchecked = HeldChunk([(8, 0), (9, 1)], 7, b"[%s,%s]" % (text.replace(b'"schema":1,', b""), text), is_checked=False)
+    assert [row for row, _ in Points(extent).of_chunk(unchecked)] == [9]
+
+
+@pytest.mark.parametrize("extent", ["all", "figures"])
+def test_a_record_that_differs_in_one_part_has_a_point_of_its_own(extent):
+    """What is kept of the records before is used where all of it is the same."""
+    points = Points(extent)
+    first = make_record(session=5, seq=1, id="r")
+    for changes in (
+        {"provenance": {"latency": "replayed"}}, {"model": make_model(name="other")}, {"runtime": make_runtime(threads=1)},
+        {"inputs": ()}, {"environment": make_environment(board=None)}, {"energy": make_energy(sensor="estimate")}, {"energy": None},
+        {"accuracy": None}, {"device": "pi-2"}, {"cpus": (0, 1)}, {"suite": None}, {"precision": "a,b"}, {"batch": 2}, {},
+        {"generation": make_generation(model=record_generation.LanguageModel(name="qwen"), is_local=False)},
+    ):  # fmt: skip
+        with table_row(changes):
+            text = contract_record.encode(msgspec.structs.replace(first, **changes))
+            assert points.lines(text) == Points(extent).lines(text)
+            assert points.lines(contract_record.encode(first)) == [point_line(first, extent)]
+
+
 def test_the_histogram_counts_every_query_once_in_the_bucket_of_its_bound():
     """A bound belongs to the bucket below it; what no bound reaches is counted above."""
     record = with_latencies(1, 1000, 1001, 1250, 1251, 12_500_000, 12_500_001, 10**12, 10**12 + 1)
@@ -88,7 +129,7 @@ def test_the_histogram_counts_every_query_once_in_the_bucket_of_its_bound():
         "to_1000_ns": "2", "to_1250_ns": "2", "to_1600_ns": "1", "to_12500000_ns": "1", "to_16000000_ns": "1",
         "to_1000000000000_ns": "1", "above_ns": "1",
     }  # fmt: skip
-    assert line.startswith(f"latency_histogram{points.record_tags(record)} ")
+    assert line.startswith(f"latency_histogram{points.tags_of(record)[1]} ")
     assert line.endswith(f',run_id="{record.id}" {points.point_ns(record)}')
 
 

@@ -16,7 +16,7 @@ from edgemeter.collector.cli.collector import collector
 from edgemeter.collector.influx import daily_reconciler, reconcile
 from edgemeter.collector.influx.daily_reconciler import DailyReconciler
 from edgemeter.collector.influx.influx_config import parse_influx, reader_of, url_of
-from edgemeter.collector.influx.points import Points, point_line
+from edgemeter.collector.influx.points import Points
 from edgemeter.collector.influx.reconcile import Reconciler
 from edgemeter.collector.influx.reconciliation import Reconciliation, outcomes, save
 from edgemeter.collector.influx.set_up import set_up_influx
@@ -26,6 +26,7 @@ from edgemeter.collector.web.view import ViewRequest
 from tests.fixtures.draining import drained
 from tests.fixtures.ledgers import arrival, fill, text_of
 from tests.fixtures.mqtt_peer import wait_until
+from tests.fixtures.point_lines import point_line
 from tests.fixtures.record_factory import STARTED_AT_NS, make_record
 from tests.fixtures.served_page import served
 

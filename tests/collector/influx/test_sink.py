@@ -11,6 +11,7 @@ from edgemeter.collector.influx.set_up import set_up_influx
 from edgemeter.collector.runs.store import InfluxStore, oldest_first
 from tests.fixtures.generating_run import measured
 from tests.fixtures.influx1 import Influx1
+from tests.fixtures.point_lines import point_line
 from tests.fixtures.random_records import random_record
 from tests.fixtures.record_factory import make_generation_energy, make_record
 from tests.fixtures.rows import table_row
@@ -33,7 +34,7 @@ def written(sink, lines):
 def test_whatever_a_record_holds_comes_back_exactly(influx_place, sink_of, count):
     """Floats stay floats, integers integers, booleans, texts with anything in them, what is absent absent; none is refused."""
     records = [random_record(seed) for seed in range(count)]
-    assert written(sink_of(influx_place.config()), [points.point_line(record) for record in records]) == []
+    assert written(sink_of(influx_place.config()), [point_line(record) for record in records]) == []
     contents = InfluxStore(influx_place.config()).contents()
     for _ in range(20):
         # On a loaded machine InfluxDB 1 was seen to show a point of so many new shards a moment after it had confirmed it.
@@ -48,7 +49,7 @@ def test_whatever_a_record_holds_comes_back_exactly(influx_place, sink_of, count
 def test_a_query_finds_the_figures_by_the_tags(influx_place, sink_of):
     """What a dashboard asks, with the names of the record."""
     record = make_record(session=5, seq=1)
-    assert sink_of(influx_place.config()).write([points.point_line(record)]) == []
+    assert sink_of(influx_place.config()).write([point_line(record)]) == []
     (row,) = influx_place.query(
         "SELECT latency_p50_ms, accuracy_ap50, latency_refused_p95, id FROM run WHERE model = 'tiny-detector' GROUP BY *"
     )
@@ -69,7 +70,7 @@ def test_a_query_finds_the_figures_of_a_language_model(influx_place, sink_of, la
     record = language_run
     generation = msgspec.structs.replace(record.generation, energy=make_generation_energy())
     record = msgspec.structs.replace(record, session=5, seq=1, generation=generation)
-    assert sink_of(influx_place.config()).write([points.point_line(record, extent)]) == []
+    assert sink_of(influx_place.config()).write([point_line(record, extent)]) == []
     (row,) = influx_place.query(
         "SELECT generation_ttft_p50_ms, generation_tpot_p50_ms, generation_decode_tokens_per_s, generation_output_tokens, "
         "generation_energy_output_token_gross_mj, generation_energy_decode_token_gross_mj FROM run"
@@ -86,7 +87,7 @@ def test_a_query_finds_the_figures_of_a_language_model(influx_place, sink_of, la
 
 def test_the_same_records_again_are_the_same_points(influx_place, sink_of):
     """A retry, and a second collector that holds the same records, add nothing."""
-    lines = [points.point_line(make_record(session=5, seq=seq, id=f"id-{seq}")) for seq in range(1, 51)]
+    lines = [point_line(make_record(session=5, seq=seq, id=f"id-{seq}")) for seq in range(1, 51)]
     sink_of(influx_place.config()).write(lines)
     sink_of(influx_place.config()).write(lines[10:])
     assert influx_place.query("SELECT count(seq) FROM run")[0]["count"] == 50
@@ -97,7 +98,7 @@ def test_the_same_records_again_are_the_same_points(influx_place, sink_of):
 def test_exactly_the_malformed_points_are_returned_and_all_others_are_stored(influx_place, sink_of, bad):
     """Version 2 stores nothing of such a batch, version 1 the rest: both end the same."""
     seeds = [2**63 if position in bad else 1 for position in range(20)]
-    lines = [points.point_line(make_record(session=5, seq=position + 1, seed=seed)) for position, seed in enumerate(seeds)]
+    lines = [point_line(make_record(session=5, seq=position + 1, seed=seed)) for position, seed in enumerate(seeds)]
     refused = sink_of(influx_place.config()).write(lines)
     assert tuple(point.index for point in refused) == bad
     assert all("unable to parse" in point.reason and "\n" not in point.reason for point in refused)
@@ -109,7 +110,7 @@ def test_a_type_conflict_takes_only_its_own_points_out(influx_place, sink_of):
     """The server stores the rest and names the first only; somebody else had written the column with another type."""
     sink = sink_of(influx_place.config())
     sink.write(["run,device=x seed=1.5 1760000000000000001"])
-    own_points = [points.point_line(make_record(session=5, seq=seq)) for seq in (1, 2, 3)]
+    own_points = [point_line(make_record(session=5, seq=seq)) for seq in (1, 2, 3)]
     other_points = [f"run,device=y other={number}i 176000000000000000{number}" for number in range(2, 9)]
     refused = sink.write([other_points[0], own_points[0], *other_points[1:4], *own_points[1:], *other_points[4:], "run,device=z a= 5"])
     assert [point.index for point in refused] == [1, 5, 6, 10]

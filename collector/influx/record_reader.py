@@ -1,0 +1,99 @@
+"""Reads from the JSON of records what their points need, and no more.
+
+Most runs of a device are of the same model, runtime, data and machine. These parts stay JSON text, by which they are recognised when they
+come again, so that each is decoded once; and what a point does not show is not decoded at all.
+"""
+
+import functools
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from edgemeter.agent.base.errors import ConfigError
+from edgemeter.agent.contract.record import SCHEMA, RunRecord
+from edgemeter.collector.influx.influx_config import Extent
+from edgemeter.collector.influx.point_schema import FIGURES, PATHS, RECORD, TAGS, WORKED_OUT, FieldGroup
+
+Tree = dict[str, "Tree"]
+
+
+def tree_of(paths: Sequence[str]) -> Tree:
+    """Return dotted paths as a tree of their names."""
+    tree: Tree = {}
+    for path in paths:
+        branch = tree
+        for name in path.split("."):
+            branch = branch.setdefault(name, {})
+    return tree
+
+
+_WORKED_OUT_OF = [path for entry in WORKED_OUT for path in entry.reads]
+# The parts of a record, of those that each has, that come again in others; not those that figures are worked out from.
+REPEATED = tuple(
+    name
+    for name in ("model", "runtime", "inputs", "outputs", "dataset", "accuracy", "environment", "verdict", "provenance")
+    if name not in tree_of(_WORKED_OUT_OF)
+)
+
+
+def read_records(array: bytes, extent: Extent, *, has_samples: bool = False) -> Sequence[Any]:
+    """Return the records in `array` (JSON): objects with a record's attributes, but for those of `REPEATED`, which are JSON texts.
+
+    Those of the extent `figures` have only what its points show; only with `has_samples` the raw samples are among it.
+
+    Raises:
+        ConfigError: it is no array of records, or a record is of a newer schema than this version knows.
+    """
+    records: list[Any] = _decoded(_decoder("all" if has_samples else extent, has_samples), array)
+    if any(record.schema > SCHEMA for record in records):
+        raise ConfigError(f"a record has a newer schema than {SCHEMA}, which this edgemeter reads: update edgemeter here")
+    return records
+
+
+def read_part(name: str, text: bytes) -> Any:
+    """Return the part `name` of `REPEATED` from its JSON text; raises ConfigError if it is none."""
+    return _decoded(_part_decoders[name], text)
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
+    try:
+        return decoder.decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ConfigError(f"not of a run record: {error}") from error
+
+
+@functools.cache
+def _decoder(extent: Extent, has_samples: bool) -> msgspec.json.Decoder[list[Any]]:  # noqa: FBT001 - a key of the cache
+    names = [field.name for field in msgspec.structs.fields(RunRecord) if field.name != "samples" or has_samples]
+    figures = ["schema", *_paths(RECORD), *TAGS.values(), *PATHS, *_WORKED_OUT_OF, *REPEATED]
+    return msgspec.json.Decoder(list[_slim(RunRecord, tree_of(names if extent == "all" else figures))])  # type: ignore[misc]
+
+
+def _paths(group: FieldGroup, prefix: str = "") -> list[str]:
+    paths = [f"{prefix}{field.attribute}" for field in group.fields if field.name in FIGURES]
+    return paths + [path for inner in group.groups for path in _paths(inner, f"{prefix}{inner.attribute}.")]
+
+
+def _slim(kind: Any, tree: Tree) -> type[msgspec.Struct]:
+    """Return a struct with the fields of `kind` that are in `tree`."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    declared = {field.name: field for field in msgspec.structs.fields(kind)}
+    fields: list[Any] = []
+    for name, below in tree.items():
+        hint = hints[name]
+        if kind is RunRecord and name in REPEATED:
+            hint = msgspec.Raw
+        elif below:
+            options = typing.get_args(hint) or (hint,)
+            slim = _slim(next(option for option in options if option is not type(None)), below)
+            hint = slim | None if type(None) in options else slim
+        defaults: dict[str, Any] = {"default": declared[name].default, "default_factory": declared[name].default_factory}
+        # A record states its schema.
+        fields.append((name, hint) if name == "schema" else (name, hint, msgspec.field(**defaults)))
+    return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True, gc=False)
+
+
+_hints = typing.get_type_hints(RunRecord, include_extras=True)
+_part_decoders = {name: msgspec.json.Decoder(_hints[name]) for name in REPEATED}
