@@ -19,7 +19,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_MINUTE
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.record import RunRecord, Series, decode
+from edgemeter.agent.contract.record import RunRecord, Series, decode, encode
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.chunks import HeldChunk
 from edgemeter.agent.ledger.run_history import WithdrawnRun
@@ -179,28 +179,23 @@ class Points:
             ConfigError: what was validated before is no record.
         """
         records: Sequence[Any] = ()
-        # A record may have been removed, or be of a newer schema.
+        # A record may have been removed, or be of a newer schema: then each is read on its own.
         with suppress(ConfigError):
             records = read_records(chunk.text, self.extent, has_samples=bool(self.also)) if chunk.is_checked else ()
         if records:
             for row, index in chunk.rows:
                 yield row, self._lines(records[index], chunk.received_ns)
             return
-        for row, payload in chunk.payloads():
-            try:
-                lines = self.lines(payload, chunk.received_ns)
-            except ConfigError:
-                if chunk.is_checked:
-                    raise
-                # It will be quarantined.
-                continue
-            yield row, lines
+        for row, record in chunk.records():
+            yield row, self._of_record(record, chunk.received_ns)
 
     def lines(self, payload: bytes, received_ns: int = 0) -> list[str]:
         """Return the points of the record in `payload` (JSON), its own first; raises ConfigError if it is no record."""
-        decode(payload)
-        (record,) = read_records(b"[%s]" % payload, self.extent, has_samples=bool(self.also))
-        return self._lines(record, received_ns)
+        return self._of_record(decode(payload), received_ns)
+
+    def _of_record(self, record: RunRecord, received_ns: int) -> list[str]:
+        (read_record,) = read_records(b"[%s]" % encode(record), self.extent, has_samples=bool(self.also))
+        return self._lines(read_record, received_ns)
 
     def _lines(self, record: Any, received_ns: int) -> list[str]:
         record = placed(record, received_ns)
