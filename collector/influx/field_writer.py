@@ -76,13 +76,18 @@ class _Layout:
             # An empty list is absent, unless it could also be null.
             if value or (field.is_nullable and value is not None):
                 fields.append(f"{field.name}={quoted(_encode(value).decode())}")
-                by_name = [(name, value[key]) for key, name in field.by_name.items() if value.get(key) is not None]
-                is_whole = field.by_name_kind == "integer"
-                fields += [f"{name}={number}i" if is_whole else f"{name}={_encode(float(number)).decode()}" for name, number in by_name]
+                if field.by_name:
+                    fields += _by_name(field, value)
         return fields
 
     def _pairs(self, kind: FieldKind, group: Any) -> Iterator[tuple[str, Any]]:
         return zip(self._names[kind], self._read[kind](group), strict=True)
+
+
+def _by_name(field: PointField, values: dict[str, Any]) -> Iterator[str]:
+    for key, name in field.by_name.items():
+        if (value := values.get(key)) is not None:
+            yield f"{name}={value}i" if field.by_name_kind == "integer" else f"{name}={_encode(float(value)).decode()}"
 
 
 def all_of(paths: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
