@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.record import SCHEMA, RunRecord
+from edgemeter.agent.contract.record import SCHEMA, RunRecord, check_schema
 from edgemeter.collector.influx.influx_config import Extent
 from edgemeter.collector.influx.point_schema import FIGURES, PATHS, RECORD, TAGS, WORKED_OUT, FieldGroup
 
@@ -47,8 +47,7 @@ def read_records(array: bytes, extent: Extent, *, has_samples: bool = False) -> 
         ConfigError: it is no array of records, or a record is of a newer schema than this version knows.
     """
     records: list[Any] = _decoded(_decoder("all" if has_samples else extent, has_samples), array)
-    if any(record.schema > SCHEMA for record in records):
-        raise ConfigError(f"a record has a newer schema than {SCHEMA}, which this edgemeter reads: update edgemeter here")
+    check_schema(max((record.schema for record in records), default=SCHEMA))
     return records
 
 
@@ -90,8 +89,7 @@ def _slim(kind: Any, tree: Tree) -> type[msgspec.Struct]:
             slim = _slim(next(option for option in options if option is not type(None)), below)
             hint = slim | None if type(None) in options else slim
         defaults: dict[str, Any] = {"default": declared[name].default, "default_factory": declared[name].default_factory}
-        # A record states its schema.
-        fields.append((name, hint) if name == "schema" else (name, hint, msgspec.field(**defaults)))
+        fields.append((name, hint, msgspec.field(**defaults)))
     return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True, gc=False)
 
 
