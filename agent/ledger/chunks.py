@@ -92,14 +92,17 @@ class HeldChunk:
     text: bytes
     is_checked: bool
 
-    def payloads(self) -> Iterator[tuple[int, bytes]]:
-        """Yield row and JSON text of each record; raises ConfigError if the chunk is damaged."""
+    def raw_records(self) -> Iterator[tuple[int, msgspec.Raw]]:
+        """Yield row and JSON of each record, a view of `text`; raises ConfigError if the chunk is damaged."""
         raw_records = _raw_records_in(self.text)
         for row, index in self.rows:
-            payload = bytes(raw_records[index])
             # It was removed since the rows were read.
-            if payload != REMOVED:
-                yield row, payload
+            if memoryview(raw_records[index]) != REMOVED:
+                yield row, raw_records[index]
+
+    def payloads(self) -> Iterator[tuple[int, bytes]]:
+        """Yield row and JSON text of each record; raises as `raw_records`."""
+        return ((row, bytes(raw)) for row, raw in self.raw_records())
 
     def records(self) -> Iterator[tuple[int, RunRecord]]:
         """Yield row and record of each; one that is not checked yet and turns out to be invalid is left out: it will be quarantined.
@@ -107,9 +110,9 @@ class HeldChunk:
         Raises:
             ConfigError: what was checked is no record.
         """
-        for row, payload in self.payloads():
+        for row, raw in self.raw_records():
             try:
-                record = decode(payload)
+                record = decode(raw)
             except ConfigError:
                 if self.is_checked:
                     raise

@@ -19,7 +19,7 @@ from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY, NS_PER_MINUTE
 from edgemeter.agent.contract import samples
 from edgemeter.agent.contract.energy_provenance import energy_provenance
-from edgemeter.agent.contract.record import RunRecord, Series, decode, encode
+from edgemeter.agent.contract.record import RunRecord, Series
 from edgemeter.agent.contract.record_time import placed
 from edgemeter.agent.ledger.chunks import HeldChunk
 from edgemeter.agent.ledger.run_history import WithdrawnRun
@@ -27,7 +27,7 @@ from edgemeter.collector.influx import point_schema
 from edgemeter.collector.influx.field_writer import FieldWriter, all_of, quoted
 from edgemeter.collector.influx.influx_config import Extent, Extra
 from edgemeter.collector.influx.point_schema import CASE_TAGS, PATHS, RECORD, TAGS, case_tags, figures_of, trace_source
-from edgemeter.collector.influx.record_reader import REPEATED, Tree, read_part, read_records, tree_of
+from edgemeter.collector.influx.record_reader import REPEATED, Tree, read_part, read_record, read_records, tree_of
 from edgemeter.collector.influx.tag_values import TagValues
 
 _KEPT_NS = 1_000_000
@@ -186,16 +186,19 @@ class Points:
             for row, index in chunk.rows:
                 yield row, self._lines(records[index], chunk.received_ns)
             return
-        for row, record in chunk.records():
-            yield row, self._of_record(record, chunk.received_ns)
+        for row, raw in chunk.raw_records():
+            try:
+                lines = self.lines(raw, chunk.received_ns)
+            except ConfigError:
+                if chunk.is_checked:
+                    raise
+                # It will be quarantined.
+                continue
+            yield row, lines
 
-    def lines(self, payload: bytes, received_ns: int = 0) -> list[str]:
+    def lines(self, payload: bytes | msgspec.Raw, received_ns: int = 0) -> list[str]:
         """Return the points of the record in `payload` (JSON), its own first; raises ConfigError if it is no record."""
-        return self._of_record(decode(payload), received_ns)
-
-    def _of_record(self, record: RunRecord, received_ns: int) -> list[str]:
-        (read_record,) = read_records(b"[%s]" % encode(record), self.extent, has_samples=bool(self.also))
-        return self._lines(read_record, received_ns)
+        return self._lines(read_record(payload, self.extent, has_samples=bool(self.also)), received_ns)
 
     def _lines(self, record: Any, received_ns: int) -> list[str]:
         record = placed(record, received_ns)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
-from edgemeter.agent.contract.record import SCHEMA, RunRecord, check_schema
+from edgemeter.agent.contract.record import SCHEMA, RunRecord, check, check_schema
 from edgemeter.collector.influx.influx_config import Extent
 from edgemeter.collector.influx.point_schema import FIGURES, PATHS, RECORD, TAGS, WORKED_OUT, FieldGroup
 
@@ -46,9 +46,19 @@ def read_records(array: bytes, extent: Extent, *, has_samples: bool = False) -> 
     Raises:
         ConfigError: it is no array of records, or a record is of a newer schema than this version knows.
     """
-    records: list[Any] = _decoded(_decoder("all" if has_samples else extent, has_samples), array)
+    records: list[Any] = _decoded(_array_decoder("all" if has_samples else extent, has_samples), array)
     check_schema(max((record.schema for record in records), default=SCHEMA))
     return records
+
+
+def read_record(text: bytes | msgspec.Raw, extent: Extent, *, has_samples: bool = False) -> Any:
+    """Return one record, as `read_records`, once all of it is valid; the raw samples of a large one are copied with `has_samples` only.
+
+    Raises:
+        ConfigError: it is no record, or of a newer schema.
+    """
+    check(text)
+    return _decoded(_record_decoder("all" if has_samples else extent, has_samples), text)
 
 
 def read_part(name: str, text: bytes) -> Any:
@@ -56,7 +66,7 @@ def read_part(name: str, text: bytes) -> Any:
     return _decoded(_part_decoders[name], text)
 
 
-def _decoded(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
+def _decoded(decoder: msgspec.json.Decoder[Any], text: bytes | msgspec.Raw) -> Any:
     try:
         return decoder.decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -64,10 +74,19 @@ def _decoded(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
 
 
 @functools.cache
-def _decoder(extent: Extent, has_samples: bool) -> msgspec.json.Decoder[list[Any]]:  # noqa: FBT001 - a key of the cache
+def _array_decoder(extent: Extent, has_samples: bool) -> msgspec.json.Decoder[list[Any]]:  # noqa: FBT001 - a key of the cache
+    return msgspec.json.Decoder(list[_slim_record(extent, has_samples)])  # type: ignore[misc]
+
+
+@functools.cache
+def _record_decoder(extent: Extent, has_samples: bool) -> msgspec.json.Decoder[Any]:  # noqa: FBT001 - as above
+    return msgspec.json.Decoder(_slim_record(extent, has_samples))
+
+
+def _slim_record(extent: Extent, has_samples: bool) -> type[msgspec.Struct]:  # noqa: FBT001 - as above
     names = [field.name for field in msgspec.structs.fields(RunRecord) if field.name != "samples" or has_samples]
     figures = ["schema", *_paths(RECORD), *TAGS.values(), *PATHS, *_WORKED_OUT_OF, *REPEATED]
-    return msgspec.json.Decoder(list[_slim(RunRecord, tree_of(names if extent == "all" else figures))])  # type: ignore[misc]
+    return _slim(RunRecord, tree_of(names if extent == "all" else figures))
 
 
 def _paths(group: FieldGroup, prefix: str = "") -> list[str]:
