@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -55,23 +55,43 @@ class DatabaseUse:
     row_factory: Callable[[Any], Any] | None = None
 
 
+def number_array(numbers: Iterable[int | None]) -> str:
+    """Return an array of numbers as a value, which takes the driver a tenth of the time that a list does."""
+    return "{%s}" % ",".join(map(str, numbers))  # noqa: UP031 - braces
+
+
+def text_array(texts: Sequence[str]) -> str:
+    """Return an array of texts as a value, as `number_array`."""
+    joined = '","'.join(texts)
+    if "\\" in joined or joined.count('"') != 2 * max(0, len(texts) - 1):
+        joined = '","'.join(text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
+    return '{"%s"}' % joined if texts else "{}"  # noqa: UP031 - braces
+
+
 class MarkedStatements:
     """Executes statements whose values are marked as SQLite's are; those of `executemany` may be none. `awaiting` surrounds each."""
 
-    def __init__(self, cursor: Cursor, awaiting: Callable[[], AbstractContextManager[None]]) -> None:
-        self._cursor = cursor
+    def __init__(self, connection: "psycopg.Connection[Any]", awaiting: Callable[[], AbstractContextManager[None]]) -> None:
+        self._connection = connection
         self._awaiting = awaiting
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
-        """Execute one statement; return the cursor."""
+        """Execute one statement; return its cursor."""
         with self._awaiting():
-            return self._cursor.execute(statement.replace("?", "%s"), values or None)
+            return self._connection.execute(statement.replace("?", "%s"), values or None)
 
     def executemany(self, statement: str, values: Iterable[Sequence[Any]], /) -> Cursor:
         """Execute the statement once for each of `values`; return the cursor."""
+        cursor = self._connection.cursor()
         with self._awaiting():
-            self._cursor.executemany(statement.replace("?", "%s"), list(values))
-        return self._cursor
+            cursor.executemany(statement.replace("?", "%s"), list(values))
+        return cursor
+
+    @contextmanager
+    def together(self) -> Iterator["MarkedStatements"]:
+        """Give what sends statements at once: their answers are there, or the first error is raised, when the block ends."""
+        with self._awaiting(), self._connection.pipeline():
+            yield MarkedStatements(self._connection, nullcontext)
 
 
 class PostgresSession:
@@ -119,7 +139,7 @@ class PostgresSession:
             stack.enter_context(connection.transaction())
             self._expect(is_awaited=False)
             try:
-                yield MarkedStatements(connection.cursor(), self._awaiting)
+                yield MarkedStatements(connection, self._awaiting)
                 self._warnings.clear()
             finally:
                 self._expect(is_awaited=True)

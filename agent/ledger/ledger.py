@@ -112,6 +112,8 @@ class Ledger(ABC):
 
     # Whether `commit` accepts records of which only the envelope was validated, and `check` validates them later.
     defers_checks = False
+    # Whether `commit` waits for another process most of the time: the caller may do something else meanwhile, in another thread.
+    is_server = False
     # The statement that gives a chunk another body: body, number of the chunk.
     set_body = "UPDATE chunks SET body = ? WHERE chunk = ?"
     where: str

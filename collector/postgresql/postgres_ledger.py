@@ -21,7 +21,7 @@ from edgemeter.agent.ledger.presence import PresenceChange, RetainedMessage
 from edgemeter.agent.ledger.quarantine import Rejection
 from edgemeter.agent.ledger.retention import SLICE_CHUNKS, Retention, RetentionRemoved, before_ns, drained_row, remember
 from edgemeter.collector.postgresql.schema import LedgerSession, check_version
-from edgemeter.collector.postgresql.writer import PostgresWriter, next_numbers, refuse_unsafe
+from edgemeter.collector.postgresql.writer import PostgresWriter, numbers_before, refuse_unsafe, take_numbers
 
 # A page of rows, and how much of their chunks is fetched at once; a chunk that is larger comes alone.
 PAGE_ROWS = 5000
@@ -52,13 +52,14 @@ _STRIP = "UPDATE chunks SET body = ?, size_bytes = ?, has_samples = false WHERE 
 
 
 class PostgresLedger(PostgresWriter, Ledger):
-    """The ledger at `address`. One object per thread; after a failure the next call connects again.
+    """The ledger at `address`. For one thread at a time; after a failure the next call connects again.
 
     Raises:
         ConfigError: there is no ledger, or one of another version, or (access `write`) its server does not sync what it commits.
         UnavailableError: the server does not answer, or psycopg is missing.
     """
 
+    is_server = True
     set_body = """UPDATE chunks SET (body, size_bytes) = (SELECT body, octet_length(body) FROM (SELECT CAST(? AS bytea) AS body) AS bodies)
 WHERE chunk = ?"""
 
@@ -110,7 +111,7 @@ WHERE chunk = ?"""
     def writing(self) -> Iterator[Statements]:
         """See `Ledger`."""
         with self._session.transaction() as statements:
-            next_numbers(statements, 0, 0, self._session.address)
+            numbers_before(take_numbers(statements, 0, 0), self._session.address)
             yield statements
 
     def has_table(self, name: str) -> bool:

@@ -2,13 +2,15 @@
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+import operator
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import msgspec
 
 from edgemeter.agent.base.errors import ConfigError, TransientError
-from edgemeter.agent.base.postgres_session import UnstorableError
+from edgemeter.agent.base.postgres_session import UnstorableError, number_array, text_array
 from edgemeter.agent.base.statements import Statements
 from edgemeter.agent.contract.record import RunRecord
 from edgemeter.agent.ledger import chunks, quarantine
@@ -22,34 +24,48 @@ _NEXT = """UPDATE ledger SET row = row + ?, chunk = chunk + ?, commits = commits
 RETURNING row - ?, chunk - ?, version, min_version, current_setting('fsync'), current_setting('synchronous_commit')"""
 _SUBJECTS = f"""INSERT INTO subjects (subject, {", ".join(chunks.SUBJECT_COLUMNS)})
 VALUES (?, {", ".join(["?"] * len(chunks.SUBJECT_COLUMNS))}) ON CONFLICT DO NOTHING"""  # noqa: S608 - our own names
+# Row and chunk numbers are counted back from the counter, which the statement before has raised, so that both are sent at once.
 _RUNS = """INSERT INTO runs (row, device, session, seq, id, started_at_ns, subject, verdict, chunk, place)
-SELECT * FROM unnest(?::bigint[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[],
-?::integer[]) ON CONFLICT (device, session, seq) DO NOTHING RETURNING row"""
+SELECT ledger.row - ? + number, device, session, seq, id, started_at_ns, subject, verdict, ledger.chunk - ? + source, place
+FROM ledger, unnest(?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::integer[])
+WITH ORDINALITY AS arrived (device, session, seq, id, started_at_ns, subject, verdict, source, place, number)
+WHERE NOT EXISTS (SELECT 1 FROM forgotten
+    WHERE forgotten.device = arrived.device AND forgotten.session = arrived.session AND seq BETWEEN first AND last)
+ON CONFLICT (device, session, seq) DO NOTHING"""
+# A chunk is kept if one of its rows is new.
+_CHUNKS = """INSERT INTO chunks (chunk, last_row, received_ns, has_samples, size_bytes, body)
+SELECT ledger.chunk - ? + number, (SELECT max(row) FROM runs WHERE row > ledger.row - first AND row <= ledger.row - last),
+    received_ns, true, octet_length(body), body
+FROM ledger, unnest(?::bigint[], ?::bigint[], ?::bigint[], %b::bytea[]) WITH ORDINALITY AS arrived (first, last, received_ns, body, number)
+WHERE EXISTS (SELECT 1 FROM runs WHERE row > ledger.row - first AND row <= ledger.row - last)"""
 # A statement of its own: only that sees what another writer has committed meanwhile.
 _HELD = """SELECT device, session, seq, id FROM runs
 JOIN unnest(?::text[], ?::bigint[], ?::bigint[]) AS wanted (device, session, seq) USING (device, session, seq)"""
 _FORGOTTEN = """SELECT device, session, first, last FROM forgotten
 JOIN unnest(?::text[], ?::bigint[]) AS wanted (device, session) USING (device, session)"""
-_CHUNK = "INSERT INTO chunks (chunk, last_row, received_ns, has_samples, size_bytes, body) VALUES (?, ?, ?, true, ?, ?)"
 
 
-class _Row(NamedTuple):
-    """A record to store: its source among those of the commit, its place there, and the row that it gets if it is new."""
+class _Repeated(NamedTuple):
+    """A record that was not stored: its number among those of the commit, its source, and its place there."""
 
     record: RunRecord
+    number: int
     source: int
     place: int
-    row: int
 
 
-def next_numbers(statements: Statements, row_count: int, chunk_count: int, where: object) -> tuple[int, int]:
-    """Reserve row and chunk numbers in the caller's transaction; return the numbers before them. Other writers wait for its end.
+def take_numbers(statements: Statements, row_count: int, chunk_count: int) -> Any:
+    """Reserve row and chunk numbers in the caller's transaction; return a cursor for `numbers_before`. Other writers wait for its end."""
+    return statements.execute(_NEXT, (row_count, chunk_count, row_count, chunk_count))
+
+
+def numbers_before(taken: Any, where: object) -> tuple[int, int]:
+    """Return the row and chunk numbers before those that were taken.
 
     Raises:
         ConfigError: a newer version uses the ledger in a way that this one does not understand, or the server syncs no commit any more.
     """
-    numbers = (row_count, chunk_count, row_count, chunk_count)
-    row, chunk, version, min_version, fsync, synchronous_commit = statements.execute(_NEXT, numbers).fetchone()
+    row, chunk, version, min_version, fsync, synchronous_commit = taken.fetchone()
     check_version(version, min_version, where)
     refuse_unsafe(fsync, synchronous_commit, where)
     return row, chunk
@@ -71,7 +87,7 @@ class PostgresWriter:
 
     def __init__(self, session: LedgerSession) -> None:
         self._session = session
-        self._subjects: set[int] = set()
+        self._subjects: set[tuple[str, ...]] = set()
         self._generation = 0
 
     def commit(
@@ -134,22 +150,19 @@ class PostgresWriter:
         """Commit all of it in one transaction; `after` is given what collides."""
         if not sources and not rejections and not changes:
             return chunks.Committed()
-        records = [
-            source.records if isinstance(source, chunks.ArrivedBatch) else [arrival.record for arrival in source] for source in sources
-        ]
+        # Compressed and written out before the counter is held, which the other collectors wait for.
+        group = _Group(sources)
         try:
             with self._session.transaction() as statements:
-                row, chunk = next_numbers(statements, sum(map(len, records)), len(sources), self._session.address)
-                before(statements)
-                numbers = itertools.count(row + 1)
-                rows = [
-                    _Row(record, source, index, next(numbers))
-                    for source, members in enumerate(records)
-                    for index, record in enumerate(members)
-                ]
-                new, collided = self._store(statements, rows, chunk) if rows else (frozenset(), frozenset())
-                _add_chunks(statements, sources, [stored for stored in rows if stored.row in new], chunk)
-                committed, collisions = _outcome(sources, rows, len(new), collided)
+                with statements.together() as sending:
+                    taken = take_numbers(sending, len(group.records), len(sources))
+                    before(sending)
+                    stored = self._store(sending, group) if group.records else None
+                row, _ = numbers_before(taken, self._session.address)
+                is_all_new = stored is None or stored.rowcount == len(group.records)
+                repeated = () if is_all_new else _repeated(statements, group, row)
+                collided = _collided(statements, _not_forgotten(statements, repeated)) if repeated else ()
+                committed, collisions = _outcome(group, len(repeated), collided)
                 quarantine.add(statements, rejections)
                 note_presence(statements, changes)
                 after(statements, collisions)
@@ -159,90 +172,110 @@ class PostgresWriter:
             raise
         return committed
 
-    def _store(self, statements: Statements, rows: Sequence[_Row], chunk: int) -> tuple[frozenset[int], frozenset[int]]:
-        """Return the numbers of the rows that are new, and of those whose number belongs to another record."""
-        candidates = _not_forgotten(statements, rows)
-        self._add_subjects(statements, candidates)
-        columns = zip(*(_values(candidate, chunk) for candidate in candidates), strict=True)
-        inserted = statements.execute(_RUNS, [list(column) for column in columns] or [[]] * 10)
-        new = frozenset(row for (row,) in inserted.fetchall())
-        repeated = [candidate for candidate in candidates if candidate.row not in new]
-        return new, frozenset(_collided(statements, repeated)) if repeated else frozenset()
-
-    def _add_subjects(self, statements: Statements, rows: Iterable[_Row]) -> None:
+    def _store(self, statements: Statements, group: "_Group") -> Any:
+        """Store what is new, its chunks too; return the cursor that counts the rows."""
         if self._generation != self._session.generation or len(self._subjects) > SUBJECTS_REMEMBERED:
             # After a failover what was committed before may be gone.
             self._subjects.clear()
             self._generation = self._session.generation
-        subjects = {subject_number(values): values for values in {chunks.subject_of(row.record) for row in rows}}
-        added = [(number, *values) for number, values in subjects.items() if number not in self._subjects]
+        added = group.subjects - self._subjects
         if added:
-            statements.executemany(_SUBJECTS, added)
-            self._subjects.update(subjects)
+            statements.executemany(_SUBJECTS, [(subject_number(subject), *subject) for subject in added])
+            self._subjects |= added
+        inserted = statements.execute(_RUNS, group.run_columns)
+        statements.execute(_CHUNKS, group.chunk_columns)
+        return inserted
 
 
+@lru_cache(SUBJECTS_REMEMBERED)
 def subject_number(values: tuple[str, ...]) -> int:
     """Return the number of a subject: of its values, so that every collector gives it the same."""
     return int.from_bytes(hashlib.sha256(msgspec.json.encode(values)).digest()[:8], "big", signed=True)
 
 
-def _values(row: _Row, chunk: int) -> tuple[object, ...]:
-    record = row.record
-    subject = subject_number(chunks.subject_of(record))
-    identity = (row.row, record.device, record.session, record.seq, record.id, record.started_at_ns, subject)
-    return (*identity, record.verdict.state, chunk + 1 + row.source, row.place)
+class _Group:
+    """What one transaction stores: the records of its sources, whose rows are consecutive, and the values of `_RUNS` and `_CHUNKS`."""
+
+    def __init__(self, sources: Sequence[chunks.Source]) -> None:
+        self.sources = sources
+        self.members = [
+            source.records if isinstance(source, chunks.ArrivedBatch) else [arrival.record for arrival in source] for source in sources
+        ]
+        self.records = records = [*itertools.chain.from_iterable(self.members)]
+        subjects = list(map(chunks.subject_of, records))
+        self.subjects = set(subjects)
+        self.run_columns = (
+            len(records),
+            len(sources),
+            text_array([record.device for record in records]),
+            number_array([record.session for record in records]),
+            number_array([record.seq for record in records]),
+            text_array([record.id for record in records]),
+            number_array([record.started_at_ns for record in records]),
+            number_array(map(subject_number, subjects)),
+            text_array([record.verdict.state for record in records]),
+            number_array(source for source, members in enumerate(self.members, 1) for _ in members),
+            number_array(place for members in self.members for place in range(len(members))),
+        )
+        bounds = [*itertools.accumulate(map(len, self.members), operator.sub, initial=len(records))]
+        received_ns = [source.received_ns if isinstance(source, chunks.ArrivedBatch) else source[0].received_ns for source in sources]
+        arrays = map(number_array, (bounds[:-1], bounds[1:], received_ns))
+        self.chunk_columns = (len(sources), *arrays, [_body(source) for source in sources])
 
 
-def _not_forgotten(statements: Statements, rows: Sequence[_Row]) -> Sequence[_Row]:
-    sessions = list({(row.record.device, row.record.session) for row in rows})
+def _body(source: chunks.Source) -> bytes:
+    return source.body if isinstance(source, chunks.ArrivedBatch) else chunks.pack_chunk([arrival.payload for arrival in source])
+
+
+def _repeated(statements: Statements, group: _Group, row: int) -> list[_Repeated]:
+    """Return what was not stored of a group whose rows come after `row`."""
+    stored = statements.execute("SELECT row FROM runs WHERE row > ? AND row <= ?", (row, row + len(group.records)))
+    new = {number - row - 1 for (number,) in stored.fetchall()}
+    places = ((source, place) for source, members in enumerate(group.members) for place in range(len(members)))
+    return [
+        _Repeated(record, index, *origin)
+        for index, (record, origin) in enumerate(zip(group.records, places, strict=True))
+        if index not in new
+    ]
+
+
+def _not_forgotten(statements: Statements, repeated: Sequence[_Repeated]) -> Sequence[_Repeated]:
+    sessions = list({(entry.record.device, entry.record.session) for entry in repeated})
     forgotten = statements.execute(_FORGOTTEN, ([device for device, _ in sessions], [session for _, session in sessions]))
     ranges: dict[tuple[str, int | None], list[tuple[int, int]]] = {}
     for device, session, first, last in forgotten.fetchall():
         ranges.setdefault((device, session), []).append((first, last))
     if not ranges:
-        return rows
+        return repeated
     return [
-        row
-        for row in rows
-        if not any(first <= (row.record.seq or 0) <= last for first, last in ranges.get((row.record.device, row.record.session), ()))
+        entry
+        for entry in repeated
+        if not any(first <= (entry.record.seq or 0) <= last for first, last in ranges.get((entry.record.device, entry.record.session), ()))
     ]
 
 
-def _collided(statements: Statements, rows: Sequence[_Row]) -> Iterable[int]:
-    keys = [(row.record.device, row.record.session, row.record.seq) for row in rows]
-    stored = statements.execute(_HELD, [list(column) for column in zip(*keys, strict=True)])
+def _collided(statements: Statements, repeated: Sequence[_Repeated]) -> list[_Repeated]:
+    """Return those whose number belongs to another record."""
+    keys = [(entry.record.device, entry.record.session, entry.record.seq) for entry in repeated]
+    stored = statements.execute(_HELD, [[key[column] for key in keys] for column in range(3)])
     stored_ids = {(device, session, seq): record_id for device, session, seq, record_id in stored.fetchall()}
-    for key, row in zip(keys, rows, strict=True):
-        if key not in stored_ids:
-            raise TransientError(f"record {row.record.id} was removed while it was committed again: try again")
-        if stored_ids[key] != row.record.id:
-            yield row.row
+    removed = next((entry for key, entry in zip(keys, repeated, strict=True) if key not in stored_ids), None)
+    if removed is not None:
+        raise TransientError(f"record {removed.record.id} was removed while it was committed again: try again")
+    return [entry for key, entry in zip(keys, repeated, strict=True) if stored_ids[key] != entry.record.id]
 
 
-def _add_chunks(statements: Statements, sources: Sequence[chunks.Source], new_rows: Sequence[_Row], chunk: int) -> None:
-    values = []
-    for number, last_row in {row.source: row.row for row in new_rows}.items():
-        source = sources[number]
-        if isinstance(source, chunks.ArrivedBatch):
-            body, received_ns = source.body, source.received_ns
-        else:
-            body, received_ns = chunks.pack_chunk([arrival.payload for arrival in source]), source[0].received_ns
-        values.append((chunk + 1 + number, last_row, received_ns, len(body), body))
-    if values:
-        statements.executemany(_CHUNK, values)
-
-
-def _outcome(
-    sources: Sequence[chunks.Source], rows: Sequence[_Row], inserted: int, collided: frozenset[int]
-) -> tuple[chunks.Committed, list[Rejection]]:
-    keys = tuple(chunks.key_of(row.record) for row in rows if row.row not in collided)
+def _outcome(group: _Group, repeated_count: int, collided: Sequence[_Repeated]) -> tuple[chunks.Committed, list[Rejection]]:
+    keys = [chunks.key_of(record) for record in group.records]
     places: dict[int, list[int]] = {}
-    for row in rows:
-        if row.row in collided:
-            places.setdefault(row.source, []).append(row.place)
-    collisions = [rejection for number, members in places.items() for rejection in chunks.rejections_of(sources[number], members)]
-    # Many rejected records of one message are one entry, so they are counted by row.
-    return chunks.Committed(inserted, len(keys) - inserted, len(collisions), keys), collisions
+    for entry in collided:
+        places.setdefault(entry.source, []).append(entry.place)
+    for entry in reversed(collided):
+        del keys[entry.number]
+    collisions = [rejection for number, members in places.items() for rejection in chunks.rejections_of(group.sources[number], members)]
+    inserted = len(group.records) - repeated_count
+    # Many rejected records of one message are one entry, so they are counted one by one.
+    return chunks.Committed(inserted, len(keys) - inserted, len(collisions), tuple(keys)), collisions
 
 
 def _halves(sources: Sequence[chunks.Source]) -> tuple[Sequence[chunks.Source], Sequence[chunks.Source]] | None:

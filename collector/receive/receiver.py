@@ -8,7 +8,9 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -39,6 +41,9 @@ GROUP_BYTES = 8 << 20
 # A group ends at this much decompressed text, or this many rejections.
 GROUP_TEXT_BYTES = 16 << 20
 GROUP_REJECTIONS = 2000
+
+# While a server commits a group, the next is read if so many messages wait; of fewer a group of its own would be too small.
+AHEAD_MESSAGES = 50
 
 # Of a group that is likely to hold more than WHOLE_BYTES of text only the envelopes are validated before the commit. Compressed batches
 # expand by about this ratio.
@@ -162,6 +167,8 @@ class Receiver:
         self._feed: Feed | None = None
         self._ledger: Ledger | None = None
         self._writer: threading.Thread | None = None
+        self._committer = ThreadPoolExecutor(1, "edgemeter-commit")
+        self._underway: Future[bool] | None = None
 
     def start(self, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
         """Return when the ledger is open and the broker has accepted us.
@@ -204,6 +211,7 @@ class Receiver:
         if self._writer is not None:
             self._writer.join()
             self._writer = None
+        self._committer.shutdown()
         if self._feed is not None:
             self._feed.close()
         if self._ledger is not None:
@@ -267,11 +275,14 @@ class Receiver:
         has_unchecked = has_buffers = True
         while not self._stopping.is_set() or not self.inbox.is_idle():
             self._progress_s = time.monotonic()
+            if len(self.inbox) < AHEAD_MESSAGES:
+                self._finish()
             batch = self.inbox.take(GROUP_MESSAGES, GROUP_BYTES, timeout_s=0.0 if has_unchecked else 1.0)
             if batch:
                 self._keep_all(ledger, feed, batch)
                 has_unchecked = has_buffers = True
-            self.inbox.done()
+            if self._underway is None:
+                self.inbox.done()
             if not batch and has_unchecked:
                 has_unchecked = self._check(ledger)
             elif not batch and has_buffers:
@@ -296,16 +307,22 @@ class Receiver:
                 if admitted.add(message, received_ns):
                     arrivals_s[message.arrived_s] += 1
                 end += 1
-            if not self._keep(ledger, feed, admitted):
+            if not self._finish():
                 return
-            self._progress_s = now_s = time.monotonic()
-            for arrived_s, times in arrivals_s.items():
-                self.counts.receipt_s.observe(now_s - arrived_s, times)
-            self.counts.messages += end - begin
-            feed.acknowledge(batch[begin:end])
+            keep = partial(self._keep, ledger, feed, admitted, batch[begin:end], arrivals_s)
+            if ledger.is_server:
+                self._underway = self._committer.submit(keep)
+            elif not keep():
+                return
             begin = end
 
-    def _keep(self, ledger: Ledger, feed: Feed, admitted: Admitted) -> bool:
+    def _finish(self) -> bool:
+        """Wait until nothing is being committed; return whether the last group was."""
+        underway, self._underway = self._underway, None
+        return underway is None or underway.result()
+
+    def _keep(self, ledger: Ledger, feed: Feed, admitted: Admitted, group: Sequence[Message], arrivals_s: Mapping[float, int]) -> bool:
+        """Commit a group, then acknowledge it; return whether that was done."""
         committed = self._retried(lambda: ledger.commit(admitted.arrivals, admitted.rejections, admitted.changes, admitted.batches))
         if committed is None:
             return False
@@ -318,6 +335,11 @@ class Receiver:
         self._note(admitted.rejections)
         _send_receipts(feed, committed.held, received_ns)
         self._committed()
+        self._progress_s = now_s = time.monotonic()
+        for arrived_s, times in arrivals_s.items():
+            self.counts.receipt_s.observe(now_s - arrived_s, times)
+        self.counts.messages += len(group)
+        feed.acknowledge(group)
         return True
 
     def _note(self, rejections: Sequence[Rejection]) -> None:
@@ -340,6 +362,7 @@ class Receiver:
         now_s = time.monotonic()
         if self.retention is None or now_s < self._next_retention_s:
             return
+        self._finish()
         try:
             gone = ledger.forget(self.retention, time.time_ns())
         except EdgemeterError as error:
