@@ -29,6 +29,7 @@ _RUNS = """INSERT INTO runs (row, device, session, seq, id, started_at_ns, subje
 SELECT ledger.row - ? + number, device, session, seq, id, started_at_ns, subject, verdict, ledger.chunk - ? + source, place
 FROM ledger, unnest(?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::integer[])
 WITH ORDINALITY AS arrived (device, session, seq, id, started_at_ns, subject, verdict, source, place, number)
+JOIN subjects USING (subject)
 WHERE NOT EXISTS (SELECT 1 FROM forgotten
     WHERE forgotten.device = arrived.device AND forgotten.session = arrived.session AND seq BETWEEN first AND last)
 ON CONFLICT (device, session, seq) DO NOTHING"""
@@ -261,7 +262,7 @@ def _collided(statements: Statements, repeated: Sequence[_Repeated]) -> list[_Re
     stored_ids = {(device, session, seq): record_id for device, session, seq, record_id in stored.fetchall()}
     removed = next((entry for key, entry in zip(keys, repeated, strict=True) if key not in stored_ids), None)
     if removed is not None:
-        raise TransientError(f"record {removed.record.id} was removed while it was committed again: try again")
+        raise TransientError(f"record {removed.record.id} was not stored, or removed while it was committed again: try again")
     return [entry for key, entry in zip(keys, repeated, strict=True) if stored_ids[key] != entry.record.id]
 
 

@@ -46,6 +46,7 @@ PARTS = {
     "generation": Part("generation", 80),
     "delivery": Part("delivery", 110),
     "hostile": Part("hostile", 600, is_long=True),
+    "shared-ledger": Part("scale", 500, is_long=True),
     "drain": Part("influx", 85),
     "small-board": Part("idle_agent", 60),
     "first-number": Part("first_look", 75),

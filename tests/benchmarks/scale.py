@@ -1,7 +1,8 @@
 """`python -m tests.benchmarks.scale`: 10,000 simulated devices, one collector on SQLite beside three on one PostgreSQL, in turns.
 
 Each round starts everything anew: mosquitto, the server, the collectors; then `collector load` sends paced records, whose latency is
-asked for, and as many as are taken, whose rate is. Memory is resident, of PostgreSQL without what its processes share; processor time is of
+asked for, and as many as are taken, whose rate is. `make bench ARGS=shared-ledger` takes the highest rates in pairs, by a publisher that
+costs next to nothing. Memory is resident, of PostgreSQL without what its processes share; processor time is of
 everything but the load generator. Each line is one round; the last is a table of medians.
 """
 
@@ -17,12 +18,17 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
 from paho.mqtt import subscribe
 
 from tests import requirements
+from tests.benchmarks import flood
+from tests.benchmarks.comparison import Comparison, LeftOutError, at_least, figure, interleaved
+from tests.benchmarks.delivery import RECORDS_A_BATCH
+from tests.benchmarks.flood import send
 from tests.chaos.world import EDGEMETER
 from tests.fixtures.postgresql import Postgresql
 from tests.fixtures.servers import LOOPBACK, Server, mosquitto
@@ -31,6 +37,8 @@ BROKER = ("set_tcp_nodelay true", "max_inflight_messages 2000", "max_queued_mess
 # Between the end of the start of a collector and its first record.
 CALM_S = 3.0
 UP_WITHIN_S = 60.0
+# Of a pair: records sent one a message (five times as many in batches), how many pairs, and in what time.
+RECORDS, ROUNDS, SECONDS = 20_000, 8, 150.0
 # The broker counts anew each second.
 SYS_S = 2.5
 MB = 1e6
@@ -173,6 +181,38 @@ def measure(setting: Setting, devices: int, paced_per_s: float, paced_s: float, 
             (deployment.ledger_bytes() - size_bytes) / sent, (packets_now - packets) / sent, (traffic_now - traffic_bytes) / sent,
             os.getloadavg()[0],
         )  # fmt: skip
+
+
+def comparisons() -> Iterator[Comparison]:
+    """Yield durable records a second on PostgreSQL beside SQLite's in the same pair, then the processor time of a record in each."""
+    if requirements.find("mosquitto") is None or requirements.postgresql_folder() is None:
+        raise LeftOutError("mosquitto or PostgreSQL is not installed")
+    spent_us: dict[str, list[tuple[float, ...]]] = {}
+
+    def rate(setting: Setting, batch: int) -> float:
+        count = RECORDS * (5 if batch > 1 else 1)
+        with _deployed(setting) as deployment:
+            before_s = (*deployment.processor_s(), _ended_s())
+            sent = send(flood.Settings(deployment.broker.port, count, batch, devices=1000))
+            assert sent["receipted"] == count, f"{sent['receipted']} of {count} receipted"
+            after_s = (*deployment.processor_s(), _ended_s())
+        name = f"{setting.name}, {batch} a message"
+        spent_us.setdefault(name, []).append(tuple(1e6 * (now - then) / count for now, then in zip(after_s, before_s, strict=True)))
+        return count / float(str(sent["took_s"]))
+
+    for setting, batch, least in ((SETTINGS[1], 1, 0.6), (SETTINGS[2], 1, 1.2), (SETTINGS[1], RECORDS_A_BATCH, 0.6)):
+        paired = interleaved(partial(rate, setting, batch), partial(rate, SETTINGS[0], batch), ROUNDS, SECONDS)
+        yield at_least(f"shared ledger: durable records/s, {setting.name}, {batch} a message", "records/s", "SQLite", paired, least)
+    for name, rounds in spent_us.items():
+        for part, values in zip(("collectors", "database", "broker", "publisher"), zip(*rounds, strict=True), strict=True):
+            if any(values):
+                yield figure(f"shared ledger: processor of a record, {name}: {part}", "us", statistics.median(values))
+
+
+def _ended_s() -> float:
+    """Return the processor time of programs that this one has started and that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 @contextmanager

@@ -110,6 +110,37 @@ def test_tables_are_made_once_whoever_asks_and_a_program_of_another_version_is_r
                 cursor.execute("UPDATE ledger SET version = 2, min_version = 2")
 
 
+def test_an_older_ledger_loses_its_foreign_key_and_a_row_without_a_subject_is_never_stored(postgresql, lab):
+    """Subjects that are gone, as after a failover to an old state, are noticed, and stored again by the next try."""
+    with open_ledger(lab) as ledger:
+        ledger.commit([arrival(make_record(session=5, seq=1))])
+        with ledger._session.transaction() as owner:
+            owner.execute("ALTER TABLE runs ADD FOREIGN KEY (subject) REFERENCES subjects (subject)")
+        ledger.commit([arrival(make_record(session=5, seq=2))])
+        initialised(postgresql)
+        with ledger._session.transaction() as owner:
+            owner.execute("DELETE FROM subjects")
+        two = [arrival(make_record(session=5, seq=3)), arrival(make_record(session=5, seq=4))]
+        with pytest.raises(TransientError, match="was not stored"):
+            ledger.commit(two)
+        assert ledger.ranges("pi-1", 5) == [(1, 2)]
+        assert ledger.commit(two).inserted == 2
+        assert [record.record.seq for record in ledger.records()] == [1, 2, 3, 4]
+
+
+def test_any_text_is_stored_as_it_is(lab):
+    """What means something in an array of PostgreSQL means nothing in an id or a precision."""
+    texts = ['"', "\\", "{a,b}", "NULL", "", " ", 'a"b\\"c', "\t\n'%s?%", "\u00e9\u4e2d\U0001f600"]
+    records = [make_record(session=5, seq=seq, id=text, precision=text) for seq, text in enumerate(texts, 1)]
+    with open_ledger(lab) as ledger:
+        for _ in range(2):
+            assert ledger.commit([arrival(record) for record in records]).collisions == 0
+        assert [record.record.id for record in ledger.records()] == texts
+        assert [text for (text,) in ledger.query("SELECT id FROM runs ORDER BY row")] == texts
+        stored = ledger.query("SELECT precision FROM runs JOIN subjects USING (subject) ORDER BY row")
+        assert [text for (text,) in stored] == texts
+
+
 def test_a_database_without_a_ledger_names_how_to_make_one(postgresql):
     """The error gives the command that makes the tables."""
     with pytest.raises(ConfigError, match="make its tables with `edgemeter collector init-ledger"):

@@ -64,6 +64,28 @@ def test_a_receipt_names_what_the_shared_ledger_holds_whichever_collector_sends_
         assert collector.unwell() is None
 
 
+def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only_after_its_own_commit(broker, lab, at_end):
+    """One holds the counter for a while: nothing is receipted or seen meanwhile, then everything is there, in the order of commits."""
+    collector = at_end.enter_context(collecting(broker, lab, group="g"))
+    device = Peer(broker, "edgemeter/v1/+/+/receipt")
+    at_end.callback(device.session.close)
+    payloads = [run(seq) for seq in range(1, 301)]
+    with open_ledger(lab) as other:
+        # For less than the time after which the server takes a frozen collector's transaction from it.
+        with other.writing() as held:
+            for payload in payloads:
+                device.session.publish("edgemeter/v1/lab/pi-1/result", payload)
+            wait_until(lambda: held_of(device), 2, patience=1.0)
+            assert (held_of(device), collector.counts.inserted) == (set(), 0)
+            assert held.execute("SELECT count(*) FROM runs").fetchone() == (0,)
+        assert wait_until(lambda: held_of(device) == set(range(1, 301)))
+        assert wait_until(lambda: collector.counts.messages == 300)
+        rows = other.query("SELECT row, seq, chunk FROM runs ORDER BY row")
+        assert sorted(seq for _, seq, _ in rows) == list(range(1, 301))
+        assert [chunk for *_, chunk in rows] == sorted(chunk for *_, chunk in rows)
+        assert other.query("SELECT max(row), max(chunk) FROM runs") == other.query("SELECT row, chunk FROM ledger")
+
+
 @pytest.mark.slow
 @pytest.mark.influx
 def test_one_drains_at_a_time_and_another_takes_over_when_it_is_killed(broker, lab, influx2_server, at_end, tmp_path):
