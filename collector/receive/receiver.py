@@ -295,6 +295,8 @@ class Receiver:
         likely_bytes = sum(len(message.payload) * (COMPRESSION_RATIO if is_compressed(message.payload) else 1) for message in batch)
         depth: CheckDepth = "whole" if likely_bytes <= WHOLE_BYTES else "envelope"
         received_ns = time.time_ns()
+        # A server commits one group while the next is read: two are in memory.
+        text_bytes = GROUP_TEXT_BYTES // 2 if ledger.is_server else GROUP_TEXT_BYTES
         begin = 0
         while begin < len(batch):
             # Where nothing is validated later, it is before the commit, however much it is.
@@ -302,7 +304,7 @@ class Receiver:
             end = begin
             # What one read of the socket brought arrived at one time.
             arrivals_s: Counter[float] = Counter()
-            while end < len(batch) and admitted.text_bytes < GROUP_TEXT_BYTES and len(admitted.rejections) < GROUP_REJECTIONS:
+            while end < len(batch) and admitted.text_bytes < text_bytes and len(admitted.rejections) < GROUP_REJECTIONS:
                 message = batch[end]
                 if admitted.add(message, received_ns):
                     arrivals_s[message.arrived_s] += 1
