@@ -24,21 +24,23 @@ _NEXT = """UPDATE ledger SET row = row + ?, chunk = chunk + ?, commits = commits
 RETURNING row - ?, chunk - ?, version, min_version, current_setting('fsync'), current_setting('synchronous_commit')"""
 _SUBJECTS = f"""INSERT INTO subjects (subject, {", ".join(chunks.SUBJECT_COLUMNS)})
 VALUES (?, {", ".join(["?"] * len(chunks.SUBJECT_COLUMNS))}) ON CONFLICT DO NOTHING"""  # noqa: S608 - our own names
-# Row and chunk numbers are counted back from the counter, which the statement before has raised, so that both are sent at once.
-_RUNS = """INSERT INTO runs (row, device, session, seq, id, started_at_ns, subject, verdict, chunk, place)
-SELECT ledger.row - ? + number, device, session, seq, id, started_at_ns, subject, verdict, ledger.chunk - ? + source, place
-FROM ledger, unnest(?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::integer[])
+# Row and chunk numbers are counted back from the counter, which the statement before has raised, so that both are sent at once. It is a
+# subquery, as the server takes a joined table without statistics for one of hundreds of rows.
+_ROW, _CHUNK = "(SELECT row FROM ledger)", "(SELECT chunk FROM ledger)"
+_RUNS = f"""INSERT INTO runs (row, device, session, seq, id, started_at_ns, subject, verdict, chunk, place)
+SELECT {_ROW} - ? + number, device, session, seq, id, started_at_ns, subject, verdict, {_CHUNK} - ? + source, place
+FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::integer[])
 WITH ORDINALITY AS arrived (device, session, seq, id, started_at_ns, subject, verdict, source, place, number)
 JOIN subjects USING (subject)
 WHERE NOT EXISTS (SELECT 1 FROM forgotten
     WHERE forgotten.device = arrived.device AND forgotten.session = arrived.session AND seq BETWEEN first AND last)
-ON CONFLICT (device, session, seq) DO NOTHING"""
+ON CONFLICT (device, session, seq) DO NOTHING"""  # noqa: S608 - our own words
 # A chunk is kept if one of its rows is new.
-_CHUNKS = """INSERT INTO chunks (chunk, last_row, received_ns, has_samples, size_bytes, body)
-SELECT ledger.chunk - ? + number, (SELECT max(row) FROM runs WHERE row > ledger.row - first AND row <= ledger.row - last),
+_CHUNKS = f"""INSERT INTO chunks (chunk, last_row, received_ns, has_samples, size_bytes, body)
+SELECT {_CHUNK} - ? + number, (SELECT max(row) FROM runs WHERE row > {_ROW} - first AND row <= {_ROW} - last),
     received_ns, true, octet_length(body), body
-FROM ledger, unnest(?::bigint[], ?::bigint[], ?::bigint[], %b::bytea[]) WITH ORDINALITY AS arrived (first, last, received_ns, body, number)
-WHERE EXISTS (SELECT 1 FROM runs WHERE row > ledger.row - first AND row <= ledger.row - last)"""
+FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], %b::bytea[]) WITH ORDINALITY AS arrived (first, last, received_ns, body, number)
+WHERE EXISTS (SELECT 1 FROM runs WHERE row > {_ROW} - first AND row <= {_ROW} - last)"""  # noqa: S608 - our own words
 # A statement of its own: only that sees what another writer has committed meanwhile.
 _HELD = """SELECT device, session, seq, id FROM runs
 JOIN unnest(?::text[], ?::bigint[], ?::bigint[]) AS wanted (device, session, seq) USING (device, session, seq)"""
