@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import operator
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -24,23 +23,19 @@ _NEXT = """UPDATE ledger SET row = row + ?, chunk = chunk + ?, commits = commits
 RETURNING row - ?, chunk - ?, version, min_version, current_setting('fsync'), current_setting('synchronous_commit')"""
 _SUBJECTS = f"""INSERT INTO subjects (subject, {", ".join(chunks.SUBJECT_COLUMNS)})
 VALUES (?, {", ".join(["?"] * len(chunks.SUBJECT_COLUMNS))}) ON CONFLICT DO NOTHING"""  # noqa: S608 - our own names
-# Row and chunk numbers are counted back from the counter, which the statement before has raised, so that both are sent at once. It is a
-# subquery, as the server takes a joined table without statistics for one of hundreds of rows.
-_ROW, _CHUNK = "(SELECT row FROM ledger)", "(SELECT chunk FROM ledger)"
-_RUNS = f"""INSERT INTO runs (row, device, session, seq, id, started_at_ns, subject, verdict, chunk, place)
-SELECT {_ROW} - ? + number, device, session, seq, id, started_at_ns, subject, verdict, {_CHUNK} - ? + source, place
+# Row and chunk numbers are counted back from the counter, which the statement before has raised, so that both are sent at once. Without
+# one of the subjects nothing is inserted.
+_RUNS = """INSERT INTO runs (row, device, session, seq, id, started_at_ns, subject, verdict, chunk, place)
+SELECT (SELECT row FROM ledger) - ? + number, device, session, seq, id, started_at_ns, subject, verdict,
+    (SELECT chunk FROM ledger) - ? + source, place
 FROM unnest(?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::bigint[], ?::text[], ?::bigint[], ?::integer[])
 WITH ORDINALITY AS arrived (device, session, seq, id, started_at_ns, subject, verdict, source, place, number)
-JOIN subjects USING (subject)
-WHERE NOT EXISTS (SELECT 1 FROM forgotten
+WHERE (SELECT count(*) FROM subjects WHERE subject = ANY(?::bigint[])) = ? AND NOT EXISTS (SELECT 1 FROM forgotten
     WHERE forgotten.device = arrived.device AND forgotten.session = arrived.session AND seq BETWEEN first AND last)
-ON CONFLICT (device, session, seq) DO NOTHING"""  # noqa: S608 - our own words
-# A chunk is kept if one of its rows is new.
-_CHUNKS = f"""INSERT INTO chunks (chunk, last_row, received_ns, has_samples, size_bytes, body)
-SELECT {_CHUNK} - ? + number, (SELECT max(row) FROM runs WHERE row > {_ROW} - first AND row <= {_ROW} - last),
-    received_ns, true, octet_length(body), body
-FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], %b::bytea[]) WITH ORDINALITY AS arrived (first, last, received_ns, body, number)
-WHERE EXISTS (SELECT 1 FROM runs WHERE row > {_ROW} - first AND row <= {_ROW} - last)"""  # noqa: S608 - our own words
+ON CONFLICT (device, session, seq) DO NOTHING"""
+_CHUNKS = """INSERT INTO chunks (chunk, last_row, received_ns, has_samples, size_bytes, body)
+SELECT chunk, last_row, received_ns, true, octet_length(body), body
+FROM unnest(?::bigint[], ?::bigint[], ?::bigint[], %b::bytea[]) AS arrived (chunk, last_row, received_ns, body)"""
 # A statement of its own: only that sees what another writer has committed meanwhile.
 _HELD = """SELECT device, session, seq, id FROM runs
 JOIN unnest(?::text[], ?::bigint[], ?::bigint[]) AS wanted (device, session, seq) USING (device, session, seq)"""
@@ -161,10 +156,11 @@ class PostgresWriter:
                     taken = take_numbers(sending, len(group.records), len(sources))
                     before(sending)
                     stored = self._store(sending, group) if group.records else None
-                row, _ = numbers_before(taken, self._session.address)
+                row, chunk = numbers_before(taken, self._session.address)
                 is_all_new = stored is None or stored.rowcount == len(group.records)
                 repeated = () if is_all_new else _repeated(statements, group, row)
                 collided = _collided(statements, _not_forgotten(statements, repeated)) if repeated else ()
+                _add_chunks(statements, group, (row, chunk), frozenset(entry.number for entry in repeated))
                 committed, collisions = _outcome(group, len(repeated), collided)
                 quarantine.add(statements, rejections)
                 note_presence(statements, changes)
@@ -176,7 +172,7 @@ class PostgresWriter:
         return committed
 
     def _store(self, statements: Statements, group: "_Group") -> Any:
-        """Store what is new, its chunks too; return the cursor that counts the rows."""
+        """Store the rows that are new; return the cursor that counts them."""
         if self._generation != self._session.generation or len(self._subjects) > SUBJECTS_REMEMBERED:
             # After a failover what was committed before may be gone.
             self._subjects.clear()
@@ -185,9 +181,7 @@ class PostgresWriter:
         if added:
             statements.executemany(_SUBJECTS, [(subject_number(subject), *subject) for subject in added])
             self._subjects |= added
-        inserted = statements.execute(_RUNS, group.run_columns)
-        statements.execute(_CHUNKS, group.chunk_columns)
-        return inserted
+        return statements.execute(_RUNS, group.run_columns)
 
 
 @lru_cache(SUBJECTS_REMEMBERED)
@@ -197,7 +191,7 @@ def subject_number(values: tuple[str, ...]) -> int:
 
 
 class _Group:
-    """What one transaction stores: the records of its sources, whose rows are consecutive, and the values of `_RUNS` and `_CHUNKS`."""
+    """What one transaction stores: the records of its sources, whose rows are consecutive, the values of `_RUNS`, and the chunks."""
 
     def __init__(self, sources: Sequence[chunks.Source]) -> None:
         self.sources = sources
@@ -219,15 +213,31 @@ class _Group:
             text_array([record.verdict.state for record in records]),
             number_array(source for source, members in enumerate(self.members, 1) for _ in members),
             number_array(place for members in self.members for place in range(len(members))),
+            number_array(map(subject_number, self.subjects)),
+            len(self.subjects),
         )
-        bounds = [*itertools.accumulate(map(len, self.members), operator.sub, initial=len(records))]
-        received_ns = [source.received_ns if isinstance(source, chunks.ArrivedBatch) else source[0].received_ns for source in sources]
-        arrays = map(number_array, (bounds[:-1], bounds[1:], received_ns))
-        self.chunk_columns = (len(sources), *arrays, [_body(source) for source in sources])
+        self.bodies = [_body(source) for source in sources]
 
 
 def _body(source: chunks.Source) -> bytes:
     return source.body if isinstance(source, chunks.ArrivedBatch) else chunks.pack_chunk([arrival.payload for arrival in source])
+
+
+def _add_chunks(statements: Statements, group: _Group, numbers: tuple[int, int], repeated: frozenset[int]) -> None:
+    """Add the chunks of which a row is new; `numbers` are those of row and chunk before the group's."""
+    row, chunk = numbers
+    added = []
+    begin = 0
+    for source, members, body in zip(group.sources, group.members, group.bodies, strict=True):
+        chunk += 1
+        begin, numbers_of_source = begin + len(members), range(begin, begin + len(members))
+        newest = next((number for number in reversed(numbers_of_source) if number not in repeated), None)
+        if newest is not None:
+            received_ns = source.received_ns if isinstance(source, chunks.ArrivedBatch) else source[0].received_ns
+            added.append((chunk, row + 1 + newest, received_ns, body))
+    if added:
+        *columns, bodies = zip(*added, strict=True)
+        statements.execute(_CHUNKS, (*map(number_array, columns), list(bodies)))
 
 
 def _repeated(statements: Statements, group: _Group, row: int) -> list[_Repeated]:
