@@ -14,7 +14,7 @@ from edgemeter.agent.base.mqtt_session import Message
 from edgemeter.agent.contract import messages
 from edgemeter.agent.contract.health import Health, decode_health
 from edgemeter.agent.contract.messages import Topic, parse_topic
-from edgemeter.agent.contract.record import SCHEMA, RunRecord, change_fields, decode
+from edgemeter.agent.contract.record import SCHEMA, RunRecord, change_fields, check, decode
 from edgemeter.agent.contract.record_time import is_timeless, off_by_ns, was_never_set
 from edgemeter.agent.ledger import quarantine
 from edgemeter.agent.ledger.chunks import COLLISION, Arrival, ArrivedBatch, RecordKey, key_of, pack_array
@@ -78,6 +78,11 @@ class Admitted:
             self.rejections.append(Rejection(message.topic, message.payload, str(error), received_ns, kind))
         return False
 
+    def forget(self) -> None:
+        """Let go of what was stored."""
+        for texts in (self.arrivals, self.batches, self.rejections):
+            texts.clear()
+
     def _add_results(self, topic: Topic, message: Message, received_ns: int) -> bool:
         text = envelope.payload_text(message.payload)
         self.text_bytes += len(text)
@@ -112,6 +117,10 @@ class Admitted:
         kind: RejectionKind = "record"
         try:
             envelope.check_size(text)
+            # One that is large in samples is validated now, in place: later it would be unpacked once more.
+            is_large = len(text) > envelope.LARGEST_HEAD_BYTES
+            if is_large and self.depth == "envelope":
+                check(text)
             record = self._read(text)
             has_no_time = is_timeless(record, received_ns)
             if has_no_time and was_never_set(record):
@@ -123,7 +132,7 @@ class Admitted:
         except ConfigError as error:
             self.rejections.append(Rejection(name, text, str(error), received_ns, kind))
             return False
-        self.arrivals.append(Arrival(record, text, name, received_ns, self.depth == "whole"))
+        self.arrivals.append(Arrival(record, text, name, received_ns, is_large or self.depth == "whole"))
         if has_no_time:
             self.timeless.append(key_of(record))
         return True

@@ -11,8 +11,8 @@ from edgemeter.agent.base.types import Name, Sha256
 from edgemeter.agent.contract.record import SCHEMA, check_schema, not_a_record
 from edgemeter.agent.contract.record_conditions import Role, StampedBy, VerdictState
 
-# Twice the largest message: raw samples, which are most of a large one, are packed already.
-LONGEST_TEXT_BYTES = 32 << 20
+# Of a message of 16 MiB: raw samples, which are most of a large record, are compressed already, and their base64 shrinks by a quarter.
+LONGEST_TEXT_BYTES = 24 << 20
 # Records that travel together have at most 512 KiB; a larger one travels alone (`agent/delivery/sender.py`).
 LONGEST_BATCH_BYTES = 4 << 20
 # A record without its samples has kilobytes; decoded, text may take thirty times its size.
@@ -75,7 +75,7 @@ def is_compressed(payload: bytes) -> bool:
 
 
 def payload_text(payload: bytes) -> bytes:
-    """Return the JSON text of a payload: at most 4 MiB of many records; unpacked, at most 32 MiB with raw samples and 1 MiB without.
+    """Return the JSON text of a payload: at most 4 MiB of many records; unpacked, at most 24 MiB with raw samples and 1 MiB without.
 
     Raises:
         ConfigError: it is not valid zlib data, or longer.

@@ -336,6 +336,8 @@ class Receiver:
         self.counts.collisions += committed.collisions
         self._note(admitted.rejections)
         _send_receipts(feed, committed.held, received_ns)
+        # Whoever is told holds the same texts next.
+        admitted.forget()
         self._committed()
         self._progress_s = now_s = time.monotonic()
         for arrived_s, times in arrivals_s.items():

@@ -18,7 +18,7 @@ from tests.fixtures.servers import mosquitto
 pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
 
 TOPIC = "edgemeter/v1/lab/pi-1/result"
-# The inbox holds 24 MiB, what is read from the broker 16 MiB, and one payload opens to 32 MiB.
+# The inbox holds 24 MiB, what is read from the broker 16 MiB, and one payload opens to 24 MiB.
 PEAK_LIMIT_MB = 125
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.fixtures.bombs import BOMBS, MESSAGE_BYTES, keyed
 
 ROOT = Path(__file__).resolve().parents[3]
-# Text of 32 MiB, once, and what is built of it.
+# Text of 24 MiB, once, and what is built of it.
 GROWTH_LIMIT_MB = 60
 
 # Admits and commits the message in a file as the collector does, and prints by how much that raised the peak, in MB.

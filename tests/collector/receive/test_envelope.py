@@ -81,7 +81,7 @@ def test_what_is_compressed_and_damaged_is_rejected_with_a_reason():
 
 
 def test_text_just_at_its_limit_is_taken_and_one_more_is_not():
-    """The bound is on what comes out, whatever the ratio: 32 MiB with raw samples, 4 MiB of many records, 1 MiB else."""
+    """The bound is on what comes out, whatever the ratio: 24 MiB with raw samples, 4 MiB of many records, 1 MiB else."""
     limits = {b'{"samples":[': envelope.LONGEST_TEXT_BYTES, b" [": envelope.LONGEST_BATCH_BYTES, b"{": envelope.LARGEST_HEAD_BYTES}
     for beginning, limit_bytes in limits.items():
         with table_row(beginning):
