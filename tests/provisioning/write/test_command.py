@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -63,7 +64,8 @@ def test_several_images_go_to_several_cards_with_one_confirmation(bench, monkeyp
         if len(looks) == 4:
             size.write_text(looks[0])
 
-    monkeypatch.setattr(card.time, "sleep", exchange)
+    # Only there: other threads sleep, too.
+    monkeypatch.setattr(card, "time", SimpleNamespace(sleep=exchange))
     result = run(bench, str(second), "--yes-model", WORDS, "--json")
     assert result.exit_code == 0
     assert written == [CONTENT]
@@ -71,7 +73,8 @@ def test_several_images_go_to_several_cards_with_one_confirmation(bench, monkeyp
     assert [json.loads(line)["device"] for line in result.stdout.splitlines()] == [str(bench.card)] * 2
     assert "2 of 2, second.img: exchange the card" in result.stderr
     looks.clear()
-    monkeypatch.setattr(card.time, "sleep", lambda _: size.write_text("0\n" if size.read_text() != "0\n" else f"{(200 << 20) // 512}\n"))
+    exchanged = f"{(200 << 20) // 512}\n"
+    monkeypatch.setattr(card, "time", SimpleNamespace(sleep=lambda _: size.write_text("0\n" if size.read_text() != "0\n" else exchanged)))
     with pytest.raises(ConfigError, match="does not match"):
         run(bench, str(second), "--yes-model", WORDS)
 
