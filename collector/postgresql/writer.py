@@ -44,12 +44,12 @@ JOIN unnest(?::text[], ?::bigint[]) AS wanted (device, session) USING (device, s
 
 
 class _Repeated(NamedTuple):
-    """A record that was not stored: its number among those of the commit, its source, and its place there."""
+    """A record that was not stored: its number among those of the commit, its source, and its offset there."""
 
     record: RunRecord
     number: int
     source: int
-    place: int
+    offset: int
 
 
 def take_numbers(statements: Statements, row_count: int, chunk_count: int) -> Any:
@@ -57,13 +57,13 @@ def take_numbers(statements: Statements, row_count: int, chunk_count: int) -> An
     return statements.execute(_NEXT, (row_count, chunk_count, row_count, chunk_count))
 
 
-def numbers_before(taken: Any, where: object) -> tuple[int, int]:
+def numbers_before(cursor: Any, where: object) -> tuple[int, int]:
     """Return the row and chunk numbers before those that were taken.
 
     Raises:
         ConfigError: a newer version uses the ledger in a way that this one does not understand, or the server syncs no commit any more.
     """
-    row, chunk, version, min_version, fsync, synchronous_commit = taken.fetchone()
+    row, chunk, version, min_version, fsync, synchronous_commit = cursor.fetchone()
     check_version(version, min_version, where)
     refuse_unsafe(fsync, synchronous_commit, where)
     return row, chunk
@@ -153,10 +153,10 @@ class PostgresWriter:
         try:
             with self._session.transaction() as statements:
                 with statements.together() as sending:
-                    taken = take_numbers(sending, len(group.records), len(sources))
+                    cursor = take_numbers(sending, len(group.records), len(sources))
                     before(sending)
                     stored = self._store(sending, group) if group.records else None
-                row, chunk = numbers_before(taken, self._session.address)
+                row, chunk = numbers_before(cursor, self._session.address)
                 is_all_new = stored is None or stored.rowcount == len(group.records)
                 repeated = () if is_all_new else _repeated(statements, group, row)
                 collided = _collided(statements, _not_forgotten(statements, repeated)) if repeated else ()
@@ -191,7 +191,7 @@ def subject_number(values: tuple[str, ...]) -> int:
 
 
 class _Group:
-    """What one transaction stores: the records of its sources, whose rows are consecutive, the values of `_RUNS`, and the chunks."""
+    """All that one transaction stores: the records of its sources, whose rows are consecutive, the values of `_RUNS`, and the chunks."""
 
     def __init__(self, sources: Sequence[chunks.Source]) -> None:
         self.sources = sources
@@ -212,7 +212,7 @@ class _Group:
             number_array(map(subject_number, subjects)),
             text_array([record.verdict.state for record in records]),
             number_array(source for source, members in enumerate(self.members, 1) for _ in members),
-            number_array(place for members in self.members for place in range(len(members))),
+            number_array(index for members in self.members for index in range(len(members))),
             number_array(map(subject_number, self.subjects)),
             len(self.subjects),
         )
@@ -244,7 +244,7 @@ def _repeated(statements: Statements, group: _Group, row: int) -> list[_Repeated
     """Return what was not stored of a group whose rows come after `row`."""
     stored = statements.execute("SELECT row FROM runs WHERE row > ? AND row <= ?", (row, row + len(group.records)))
     new = {number - row - 1 for (number,) in stored.fetchall()}
-    places = ((source, place) for source, members in enumerate(group.members) for place in range(len(members)))
+    places = ((source, index) for source, members in enumerate(group.members) for index in range(len(members)))
     return [
         _Repeated(record, index, *origin)
         for index, (record, origin) in enumerate(zip(group.records, places, strict=True))
@@ -282,7 +282,7 @@ def _outcome(group: _Group, repeated_count: int, collided: Sequence[_Repeated]) 
     keys = [chunks.key_of(record) for record in group.records]
     places: dict[int, list[int]] = {}
     for entry in collided:
-        places.setdefault(entry.source, []).append(entry.place)
+        places.setdefault(entry.source, []).append(entry.offset)
     for entry in reversed(collided):
         del keys[entry.number]
     collisions = [rejection for number, members in places.items() for rejection in chunks.rejections_of(group.sources[number], members)]

@@ -217,8 +217,8 @@ def comparisons() -> Iterator[Comparison]:
         paired = interleaved(partial(rate, setting, batch), partial(rate, SETTINGS[0], batch), ROUNDS, SECONDS)
         yield at_least(f"shared ledger: durable records/s, {setting.name}, {batch} a message", "records/s", "SQLite", paired, least)
     # A file validates batches when it has time, after the receipt; a server's writer may remove nothing, and so validates before.
-    whole = partial(rate, batch=RECORDS_A_BATCH, until="validated")
-    paired = interleaved(partial(whole, SETTINGS[1]), partial(whole, SETTINGS[0]), ROUNDS, SECONDS)
+    validated_rate = partial(rate, batch=RECORDS_A_BATCH, until="validated")
+    paired = interleaved(partial(validated_rate, SETTINGS[1]), partial(validated_rate, SETTINGS[0]), ROUNDS, SECONDS)
     yield unjudged(f"shared ledger: validated records/s, {SETTINGS[1].name}, {RECORDS_A_BATCH} a message", "records/s", "SQLite", paired)
     for name, rounds in spent_us.items():
         for part, values in zip(("collectors", "database", "broker", "publisher"), zip(*rounds, strict=True), strict=True):

@@ -72,12 +72,12 @@ def test_what_arrives_while_another_collector_commits_is_read_and_receipted_only
     payloads = [run(seq) for seq in range(1, 301)]
     with open_ledger(lab) as other:
         # For less than the time after which the server takes a frozen collector's transaction from it.
-        with other.writing() as held:
+        with other.writing() as statements:
             for payload in payloads:
                 device.session.publish("edgemeter/v1/lab/pi-1/result", payload)
             wait_until(lambda: held_of(device), 2, patience=1.0)
             assert (held_of(device), collector.counts.inserted) == (set(), 0)
-            assert held.execute("SELECT count(*) FROM runs").fetchone() == (0,)
+            assert statements.execute("SELECT count(*) FROM runs").fetchone() == (0,)
         assert wait_until(lambda: held_of(device) == set(range(1, 301)))
         assert wait_until(lambda: collector.counts.messages == 300)
         rows = other.query("SELECT row, seq, chunk FROM runs ORDER BY row")
