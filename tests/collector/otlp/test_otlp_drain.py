@@ -180,6 +180,7 @@ def test_what_was_excluded_stays_at_the_endpoint(endpoint, tmp_path):
     assert seqs(endpoint) == [2]
 
 
+@pytest.mark.mosquitto
 def test_a_frozen_influxdb_and_otlp_do_not_stop_each_other(endpoint, broker, tmp_path):
     """Each has its own thread and position; /metrics names both, and retention waits for both."""
     path = tmp_path / "ledger"
