@@ -1,14 +1,18 @@
-"""Firings: which rules fire now, on what, since when, and where the page shows it. No state is kept here; `lifecycle` does that."""
+"""Firings: which rules fire now, on what, since when, and where the page shows it. No state is kept here; `lifecycle` does that.
+
+A board that dies shows it in several ways: the signs of one device are one firing.
+"""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from edgemeter.agent.base.figures import count, stamp
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
 from edgemeter.agent.contract.figures import in_view
 from edgemeter.agent.ledger.presence import DevicePresence
-from edgemeter.collector.alerts.rules import AlertRule
+from edgemeter.collector.alerts.rules import AlertRule, AlertSeverity
 from edgemeter.collector.runs.cases import SeriesKey, grouped
 from edgemeter.collector.trend import watch
 from edgemeter.collector.trend.events import FEWEST, EventMember, TrendEvent, gap_events, member_name, step_events, told_by
@@ -45,24 +49,37 @@ FIGURE_OF = {rule.name: entry.key for entry in in_view("chart") for rule in entr
 DAYS_BEFORE, DAYS_AFTER, MS_PER_DAY = 14, 30, 86_400_000
 _SHOWN = ("fleet", "device", "board", "model", "precision")
 
+# The kinds of rules that fire for a board that may be dying, and how its alert names them.
+SIGNS: Mapping[str, str] = {
+    "device-lost": "device lost",
+    "outbox-stopped": "outbox stopped",
+    "missing": "results missing",
+    "sick-unit": "outlying board",
+}
+_MOST_SEVERE_FIRST: tuple[str, ...] = get_args(AlertSeverity)
+# What an alert is recognised by from check to check: a rule and a subject.
+AlertMark = tuple[str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class FiringMember:
-    """One finding of an event, as it would fire alone."""
+    """One finding of an event, or one sign of a board, as it would fire alone; `rule` is that of a sign, None where all are of one rule."""
 
     subject: str
     text: str
     day: int
     facts: dict[str, str]
     first_days: tuple[int, int] | None = None
+    rule: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Firing:
     """A rule that fires for `subject`: its message, and the first day (since 1970; 0: unknown). `facts` are labels for machines.
 
-    `members` are the findings of an event, empty for a finding that is alone. `first_days` are the earliest and latest first day of a step,
-    which distinguish it from other steps of the subject; None for what is a state.
+    `members` are the findings of an event or the signs of a board, empty for what is alone. `first_days` are the earliest and latest first
+    day of a step, which distinguish it from other steps of the subject; None for what is a state. `sign_of` is common to all signs of a
+    board, empty for what is none.
     """
 
     rule: str
@@ -74,18 +91,20 @@ class Firing:
     facts: dict[str, str]
     members: tuple[FiringMember, ...] = ()
     first_days: tuple[int, int] | None = None
+    sign_of: str = ""
 
     @property
-    def subjects(self) -> dict[str, tuple[int, int] | None]:
-        """The subjects that it fires for, with the first days of each: its own, or those of its members."""
-        return {part.subject: part.first_days for part in self.members or (self,)}
+    def marks(self) -> dict[AlertMark, tuple[int, int] | None]:
+        """The rules and subjects that it fires for, with the first days of each: its own, or those of its members, and the board's."""
+        marks = {(part.rule or self.rule, part.subject): part.first_days for part in self.members or (self,)}
+        return marks | ({("", self.sign_of): None} if self.sign_of else {})
 
 
 def page_address(firing: Firing) -> tuple[str, dict[str, str]]:
     """Return the view of the page and its fields: what all members of an event have in common, else the device, else the alerts."""
     members = [member.facts for member in firing.members] or [firing.facts]
     facts = {name: value for name, value in members[0].items() if all(other.get(name) == value for other in members)}
-    if not firing.members and "model" not in facts:
+    if (firing.sign_of or not firing.members) and "model" not in facts:
         return ("device", {name: facts[name] for name in ("fleet", "device") if name in facts}) if "device" in facts else ("alerts", {})
     fields = {name: facts[name] for name in _SHOWN if name in facts}
     metric = facts.get("metric") or members[0].get("metric")
@@ -116,8 +135,33 @@ class FiringContext:
 
 
 def firings(rules: Sequence[AlertRule], context: FiringContext) -> list[Firing]:
-    """Return what fires now, in the order of the rules."""
-    return [firing for rule in rules for firing in _KINDS[rule.kind](rule, context)]
+    """Return what fires now, in the order of the rules; the signs of a board whose rules have the same channels are one firing."""
+    fired = [(rule, firing) for rule in rules for firing in _KINDS[rule.kind](rule, context)]
+    signs = grouped((_board_of(rule, firing), (rule, firing)) for rule, firing in fired if rule.kind in SIGNS)
+    results: dict[str | int, Firing] = {
+        _board_of(rule, firing) if rule.kind in SIGNS else number: firing for number, (rule, firing) in enumerate(fired)
+    }
+    return list((results | {board: _of_signs(board, of_board) for board, of_board in signs.items()}).values())
+
+
+def _board_of(rule: AlertRule, firing: Firing) -> str:
+    return " | ".join((firing.facts["fleet"], firing.facts["device"], *sorted(rule.channels)))
+
+
+def _of_signs(board: str, signs: Sequence[tuple[AlertRule, Firing]]) -> Firing:
+    """Return the firing of the signs of one board, by the most severe rule, of equals by the first; its facts stay when a sign joins."""
+    firing = min((firing for _, firing in signs), key=lambda firing: _MOST_SEVERE_FIRST.index(firing.severity))
+    if len(signs) == 1:
+        return replace(firing, sign_of=board)
+    facts = {name: firing.facts[name] for name in ("fleet", "device")}
+    kinds = ", ".join(dict.fromkeys(SIGNS[rule.kind] for rule, _ in signs))
+    text = "; ".join(f"{SIGNS[rule.kind]}: {sign.text}" for rule, sign in signs)
+    members = tuple(replace(member, rule=sign.rule) for _, sign in signs for member in sign.members or (_as_member(sign),))
+    day = min((sign.day for _, sign in signs if sign.day), default=0)
+    return replace(
+        firing, subject=board, title=f"needs attention: {facts['device']}: {kinds}", text=f"{count(len(signs), 'sign')}: {text}", day=day,
+        facts=facts, members=members, sign_of=board,
+    )  # fmt: skip
 
 
 def _steps(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
@@ -297,9 +341,13 @@ def _of_event(rule: AlertRule, event: TrendEvent) -> Firing:
     if event.cause:
         facts["cause"] = event.cause
     who = event_of(event)
-    members = tuple(FiringMember(firing.subject, firing.text, firing.day, firing.facts, firing.first_days) for firing in alone)
+    members = tuple(map(_as_member, alone))
     subject = f"{facts['fleet']} | {event.cause if event.kind == 'fleet' and event.cause else who} | {iso(event.day_low)}"
     return Firing(rule.name, subject, rule.severity, f"{event_kind(event)}: {who}", event_text(event), event.day_low, facts, members)
+
+
+def _as_member(firing: Firing) -> FiringMember:
+    return FiringMember(firing.subject, firing.text, firing.day, firing.facts, firing.first_days)
 
 
 def _of_series(rule: AlertRule, key: SeriesKey, metric: str, kind: str, text: str, day: int) -> Firing:

@@ -12,7 +12,7 @@ import msgspec
 
 from edgemeter.agent.base.errors import ConfigError
 from edgemeter.agent.base.nanoseconds import NS_PER_DAY
-from edgemeter.collector.alerts.firing import Firing
+from edgemeter.collector.alerts.firing import AlertMark, Firing
 from edgemeter.collector.alerts.rules import AlertEvent
 from edgemeter.collector.trend.finding import iso
 from edgemeter.collector.trend.watch_file import Annotation, WatchStore, add_annotation
@@ -54,15 +54,15 @@ def settle_alerts(file: WatchStore, firings: Sequence[Firing], now_ns: int, *, i
     step of the same subject is another alert.
     """
     alerts = read_alerts(file, with_closed=True)
-    open_now = {(alert.firing.rule, subject): alert for alert in alerts if alert.closed_ns is None for subject in alert.firing.subjects}
+    open_now = {mark: alert for alert in alerts if alert.closed_ns is None for mark in alert.firing.marks}
     still: set[int] = set()
     joined: set[int] = set()
     changes: list[AlertChange] = []
     for firing in firings:
         numbers = {
             alert.number: alert
-            for subject, first_days in firing.subjects.items()
-            if (alert := open_now.get((firing.rule, subject))) and _is_same(first_days, alert.firing.subjects[subject])
+            for mark, first_days in firing.marks.items()
+            if (alert := open_now.get(mark)) and _is_same(first_days, alert, mark)
         }
         first = min(numbers.keys() - still, default=None)
         joined |= numbers.keys()
@@ -71,8 +71,9 @@ def settle_alerts(file: WatchStore, firings: Sequence[Firing], now_ns: int, *, i
             still.update(change.alert.number for change in changes[-1:])
             continue
         still.add(first)
-        if numbers[first].firing != firing:
-            changes.append(AlertChange("updated", _with(numbers[first], firing, now_ns)))
+        lasting = _with(numbers[first], _keeping_rule(firing, numbers[first].firing), now_ns)
+        if numbers[first].firing != lasting.firing:
+            changes.append(AlertChange("updated", lasting))
     ended = {alert.number: alert for alert in open_now.values() if alert.number not in still}
     closed = [
         AlertChange("closed", replace(alert, updated_ns=now_ns, closed_ns=now_ns, outcome=alert.outcome or "over"))
@@ -85,11 +86,22 @@ def settle_alerts(file: WatchStore, firings: Sequence[Firing], now_ns: int, *, i
     return [*changes, *(change for change in closed if change.alert.number not in joined)]
 
 
-def _is_same(first_days: tuple[int, int] | None, earlier: tuple[int, int] | None) -> bool:
-    """Return whether steps with these first days may be one step; what has no such days is a state, which goes on."""
+def _is_same(first_days: tuple[int, int] | None, alert: Alert, mark: AlertMark) -> bool:
+    """Return whether a step with these first days may be the one of the alert; what has no such days is a state, which goes on.
+
+    The alert follows the estimated day, and could so wander from one step to the next: one that begins after it opened is another.
+    """
+    earlier = alert.firing.marks[mark]
     if first_days is None or earlier is None:
         return True
-    return max(first_days[0], earlier[0]) - min(first_days[1], earlier[1]) <= SAME_DAYS
+    is_near = max(first_days[0], earlier[0]) - min(first_days[1], earlier[1]) <= SAME_DAYS
+    return is_near and first_days[0] * NS_PER_DAY <= alert.opened_ns
+
+
+def _keeping_rule(firing: Firing, earlier: Firing) -> Firing:
+    """Return the firing by the rule that its alert has, if that still fires for it and no other is more severe."""
+    is_kept = firing.severity == earlier.severity and any(member.rule == earlier.rule for member in firing.members)
+    return replace(firing, rule=earlier.rule) if is_kept else firing
 
 
 def _begin(closed: Sequence[Alert], firing: Firing, now_ns: int) -> list[AlertChange]:
@@ -97,9 +109,7 @@ def _begin(closed: Sequence[Alert], firing: Firing, now_ns: int) -> list[AlertCh
     earlier = [
         alert
         for alert in closed
-        if alert.firing.rule == firing.rule
-        and 2 * len(firing.subjects.keys() & alert.firing.subjects.keys()) > len(firing.subjects)
-        and abs(alert.firing.day - firing.day) <= SAME_DAYS
+        if 2 * len(firing.marks.keys() & alert.firing.marks.keys()) > len(firing.marks) and abs(alert.firing.day - firing.day) <= SAME_DAYS
     ]
     if any(alert.outcome == "dismissed" for alert in earlier):
         return []
@@ -122,8 +132,8 @@ def _write(file: WatchStore, change: AlertChange) -> Alert:
         number = file.insert(insert, (alert.firing.rule, alert.firing.subject, state, body, alert.opened_ns, alert.updated_ns))
         return replace(alert, number=number)
     with file.writing() as connection:
-        update = "UPDATE alerts SET subject = ?, state = ?, body = ?, updated_ns = ?, closed_ns = ?, outcome = ? WHERE number = ?"
-        values = (alert.firing.subject, state, body, alert.updated_ns, alert.closed_ns, alert.outcome, alert.number)
+        update = "UPDATE alerts SET rule = ?, subject = ?, state = ?, body = ?, updated_ns = ?, closed_ns = ?, outcome = ? WHERE number = ?"
+        values = (alert.firing.rule, alert.firing.subject, state, body, alert.updated_ns, alert.closed_ns, alert.outcome, alert.number)
         connection.execute(update, values)
     return alert
 
