@@ -31,6 +31,7 @@ from edgemeter.collector.trend.trend_text import (
     missing_text,
     rise_text,
     scatter_text,
+    since_text,
     step_text,
 )
 from edgemeter.collector.trend.watch_file import Annotation, cuts
@@ -252,8 +253,8 @@ def _limits(rule: AlertRule, context: FiringContext) -> Iterator[Firing]:
     for trend in _trends(rule, context):
         is_exceeded = trend.level > limit if side == "above" else trend.level < limit
         if is_exceeded and context.is_recent(trend.last_day):
-            level, limit_level = level_text(trend.metric, trend.level), level_text(trend.metric, limit)
-            text = f"{level} since {iso(trend.begin_day)}, {side} the limit {limit_level}"
+            level = since_text(trend.metric, trend.level, trend.begin_day)
+            text = f"{level}, {side} the limit {level_text(trend.metric, limit)}"
             yield _of_series(rule, trend.key, trend.metric, "limit", text, trend.begin_day)
 
 

@@ -1,7 +1,8 @@
-"""Trends as text: a sentence for each finding, a table, a JSON document, and the points as CSV."""
+"""Trends as text: a sentence for each finding, a JSON document, and the points as CSV."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,50 +13,77 @@ from edgemeter.agent.base.figures import count, printable, significant
 from edgemeter.agent.base.terminal import plain_table
 from edgemeter.collector.runs.cases import SeriesKey, grouped
 from edgemeter.collector.trend.days import Days
-from edgemeter.collector.trend.events import FindingName, TrendEvent, events_of, finding_name, told_by
+from edgemeter.collector.trend.events import FindingName, TrendEvent, events_of, finding_name
 from edgemeter.collector.trend.finding import Drift, Episode, Missing, Modes, Rise, Scatter, Step, iso
 from edgemeter.collector.trend.metrics import METRICS, off_scale
 from edgemeter.collector.trend.series_trend import FALSE_DISCOVERIES, SeriesTrend, standing_out
 from edgemeter.collector.trend.watch_file import Annotation
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
 # So many devices of an event are named in its row.
 NAMED_DEVICES = 3
-_UNITS = {"log": "%", "points": " points", "share": " points"}
-_STYLES = {"worse": "red", "better": "green", "missing": "yellow"}
+# The units of differences by their scale.
+UNITS = {"log": "%", "points": " points", "share": "% of runs"}
 _DAYS = ("first_day", "last_day", "begin_day", "day", "day_low", "day_high")
 
 
 def amount_text(metric: str, value: float) -> str:
     """Return a difference with its sign and unit: `+4.2%`."""
-    return f"{'+' if value > 0 else '-' if value < 0 else ''}{significant(abs(value), 2)}{_UNITS[METRICS[metric].rule.scale]}"
+    return f"{'+' if value > 0 else '-' if value < 0 else ''}{significant(abs(value), 2)}{UNITS[METRICS[metric].rule.scale]}"
 
 
 def level_text(metric: str, value: float) -> str:
     """Return a level in the metric's own unit."""
-    if METRICS[metric].rule.scale == "share":
+    if _is_share(metric):
         return f"{max(value, 0.0):.0%}"
     return f"{significant(value, 4)} {METRICS[metric].figure.unit}".rstrip()
 
 
+def throttling_text(after: float, since: str = "", before: float | None = None) -> str:
+    """Return how often a board throttles (0..1), since when, and how often before: `always throttles since 2026-05-03, never before`.
+
+    `since` is a day or an interval of days.
+    """
+    percent = round(100 * after)
+    now = {0: "never throttles" if before is None else "no longer throttles", 100: "always throttles"}
+    text = now.get(percent, f"throttles in {percent}% of runs") + (f" since {since}" if since else "")
+    if before is None:
+        return text
+    former = round(100 * before)
+    usual = f"{former}%" if percent not in now else f"in {former}% of runs"
+    return f"{text}, {({0: 'never', 100: 'always'}).get(former, usual)} before"
+
+
+def since_text(metric: str, level: float, day: int) -> str:
+    """Return since when a metric has a level: `105 mJ since 2026-05-03`."""
+    return throttling_text(level, iso(day)) if _is_share(metric) else f"{level_text(metric, level)} since {iso(day)}"
+
+
+def _is_share(metric: str) -> bool:
+    return METRICS[metric].rule.scale == "share"
+
+
 def interval_text(metric: str, low: float, high: float) -> str:
     """Return a 95% interval of a difference: `+3.1 .. +5.3%`."""
-    unit = _UNITS[METRICS[metric].rule.scale]
+    unit = UNITS[METRICS[metric].rule.scale]
     return f"{amount_text(metric, low).removesuffix(unit)} .. {amount_text(metric, high)}"
 
 
 def step_text(metric: str, step: Step) -> str:
     """Return a step in words."""
-    size = f"{amount_text(metric, step.size)} ({interval_text(metric, step.low, step.high)})"
     first = iso(step.day) if step.day_low == step.day_high else f"{iso(step.day)} ({iso(step.day_low)} .. {iso(step.day_high)})"
+    if _is_share(metric):
+        text = throttling_text(step.after, first, step.before)
+    else:
+        size = f"{amount_text(metric, step.size)} ({interval_text(metric, step.low, step.high)})"
+        text = f"{size} from {level_text(metric, step.before)} to {level_text(metric, step.after)}, first day {first}"
     rests = f"{count(step.days_before, 'day')} before, {step.days_after} after"
-    text = f"{size} from {level_text(metric, step.before)} to {level_text(metric, step.after)}, first day {first}; {rests}"
     if step.state == "declared":
-        return f"{text}; declared: {'; '.join(step.candidates)}"
-    return f"{text}; changed on that day: {', '.join(step.candidates)}" if step.candidates else f"{text}; no known change on that day"
+        return f"{text}; declared: {'; '.join(step.candidates)}; {rests}"
+    cause = f"changed on that day: {', '.join(step.candidates)}" if step.candidates else "no known change on that day"
+    return f"{text}; {cause}; {rests}"
 
 
 def rise_text(metric: str, rise: Rise) -> str:
@@ -139,13 +167,17 @@ def event_text(event: TrendEvent) -> str:
     days = iso(event.day_low) if event.day_low == event.day_high else f"{iso(event.day_low)} .. {iso(event.day_high)}"
     if event.kind == "missing":
         return f"no run in {len(event.members):,} series since {days}"
-    sizes = grouped((member.series.metric, member.finding.size) for member in event.members if isinstance(member.finding, Step))
-    amounts = "; ".join(
-        f"{metric} {interval_text(metric, min(values), max(values)) if len(values) > 1 else amount_text(metric, values[0])}"
-        for metric, values in sizes.items()
-    )
+    steps = grouped((member.series.metric, member.finding) for member in event.members if isinstance(member.finding, Step))
+    amounts = "; ".join(_amount_of_steps(metric, of_metric) for metric, of_metric in steps.items())
     cause = f"changed with it: {event.cause}" if event.cause else "no known change on that day"
     return f"{count(len(event.members), 'step')}: {amounts}; first day {days}; {cause}"
+
+
+def _amount_of_steps(metric: str, steps: Sequence[Step]) -> str:
+    if _is_share(metric):
+        return throttling_text(fmean(step.after for step in steps), "", fmean(step.before for step in steps))
+    sizes = [step.size for step in steps]
+    return f"{metric} {interval_text(metric, min(sizes), max(sizes)) if len(sizes) > 1 else amount_text(metric, sizes[0])}"
 
 
 def event_of(event: TrendEvent) -> str:
@@ -154,73 +186,6 @@ def event_of(event: TrendEvent) -> str:
         return printable(", ".join(event.devices))
     boards = sorted({member.series.key.board for member in event.members})
     return printable(f"{len(event.devices)} devices of {', '.join(boards)}")
-
-
-def show_trends(trends: Sequence[SeriesTrend], until: int, console: "Console", *, with_quiet: bool, with_members: bool = True) -> None:
-    """Print events (unless every member is to be shown), the other findings of each series, then notes."""
-    from rich.table import Column, Table  # noqa: PLC0415 - the page writes sentences only
-    from rich.text import Text  # noqa: PLC0415
-
-    events, rows = [] if with_members else events_of(trends, until), []
-    for event in events:
-        cases = sorted({member.series.key.case() for member in event.members})
-        metrics = ", ".join(dict.fromkeys(member.series.metric for member in event.members))
-        case = cases[0] if len(cases) == 1 else count(len(cases), "case")
-        rows.append((event_of(event), case, metrics, "", event_kind(event), event_text(event)))
-    reported = told_by(events)
-    for trend in trends:
-        lines = finding_lines(trend, until, reported)
-        if with_quiet and not lines and not finding_lines(trend, until):
-            lines = [("steady", _steady(trend))]
-        rows += [(subject(trend), trend.key.case(), trend.metric, level_text(trend.metric, trend.level), *line) for line in lines]
-    # Folded, never truncated: the ends of `simulated-pi5-07` and `simulated-pi5-08` matter.
-    table = Table(*(Column(name, overflow="fold") for name in ("device", "case", "metric", "level now", "what", "evidence")))
-    for *cells, kind, text in rows:
-        style = next((style for word, style in _STYLES.items() if kind.endswith(word)), "")
-        table.add_row(*(Text(printable(cell)) for cell in cells), Text(kind, style=style), Text(printable(text)))
-    if table.row_count:
-        console.print(table)
-    for line in _notes(trends, until):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def subject(trend: SeriesTrend) -> str:
-    """Return the device, or the board type with its number of devices."""
-    return printable(trend.key.device or f"{trend.key.board} ({trend.devices} devices)")
-
-
-def _steady(trend: SeriesTrend) -> str:
-    text = f"{count(trend.points, 'day')}, {count(trend.runs, 'run')}"
-    if trend.temperature_slope is not None and trend.temperature_slope_u is not None:
-        unit = _UNITS[METRICS[trend.metric].rule.scale]
-        text += f"; {trend.temperature_slope:+.2f} ± {2 * trend.temperature_slope_u:.2f}{unit} per degree of board temperature"
-    return text
-
-
-def _notes(trends: Sequence[SeriesTrend], until: int) -> list[str]:
-    if not trends:
-        reason = "no valid run has this figure, and suspect ones do not count"
-        return [f"no series: {reason}: measure again, or choose another --figure; `edgemeter runs` lists those kept"]
-    quiet = sum(not finding_lines(trend, until) for trend in trends)
-    notes = [
-        f"{count(len(trends), 'series') if len(trends) == 1 else f'{len(trends):,} series'} up to {iso(until)}: {quiet:,} without a finding"
-    ]
-    if stand_out := len(standing_out(trends)):
-        expected = significant(FALSE_DISCOVERIES * stand_out, 2)
-        notes.append(
-            f"{stand_out:,} of {len(trends):,} stand out in the newest scan (Benjamini-Hochberg, q = "
-            f"{FALSE_DISCOVERIES:g}); about {expected} of them are expected by chance"
-        )
-    hidden = sum(trend.hidden_ratio > 0.5 for trend in trends)
-    if hidden:
-        notes.append(f"in {hidden:,} most recent steps are not distinguishable from the board temperature, which changed with them")
-    other = sum(trend.left_out for trend in trends)
-    if other:
-        notes.append(f"{other:,} runs are left out: scope, metric or images differ from the newest run of their series")
-    invalid = sum(trend.not_valid for trend in trends)
-    if invalid:
-        notes.append(f"{invalid:,} figures of suspect or invalid runs are excluded")
-    return notes
 
 
 def trends_document(trends: Sequence[SeriesTrend], until: int) -> str:

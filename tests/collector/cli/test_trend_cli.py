@@ -114,19 +114,3 @@ def test_an_annotation_of_nothing_is_refused(store):
     with pytest.raises(ConfigError, match="no run has device 'pi-9'; known are pi-"):
         run(annotate, "--ledger", store, "--device", "pi-9", "new power supply")
     assert run(annotate, "--ledger", store, "--list").stdout.strip() in ("", "no annotation")
-
-
-def test_a_narrow_terminal_folds_a_device_and_cuts_none():
-    """At 80 columns two boards whose names differ at the end are still told apart."""
-    from rich.console import Console
-
-    from edgemeter.collector.trend import trend_text, watch
-    from edgemeter.collector.trend.history import RunHistory
-
-    name = "a-board-with-a-rather-long-name-07"
-    history = RunHistory(make_days(noisy(100, 70, step_at=50, step_ratio=1.08), device=name))
-    series_trends = watch.trends_of(history, (), ("energy",))
-    console = Console(width=80, record=True, file=io.StringIO())
-    trend_text.show_trends(series_trends, series_trends[0].last_day, console, with_quiet=False)
-    cells = [line.split("│")[1].strip() for line in console.export_text().splitlines() if line.startswith("│")]
-    assert "".join(cells) == name

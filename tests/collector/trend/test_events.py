@@ -10,9 +10,9 @@ from rich.console import Console
 from edgemeter.collector.cli.trend import trend
 from edgemeter.collector.demo.simulated_fleet import FIRMWARES as DEMO_FIRMWARES
 from edgemeter.collector.demo.simulated_fleet import LOST, TYPES, records_of
+from edgemeter.collector.show.trend_list import show_trends
 from edgemeter.collector.trend.events import events_of
 from edgemeter.collector.trend.history import RunHistory
-from edgemeter.collector.trend.trend_text import show_trends
 from edgemeter.collector.trend.watch import trends_of
 from tests.fixtures.comparison_factory import document, make_run
 from tests.fixtures.series_factory import DAY_NS, FIRST_DAY, make_days, noisy
